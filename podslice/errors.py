@@ -1,0 +1,100 @@
+"""What can go wrong, and how it is told.
+
+    PodsliceError                 every error raised on purpose; has .exit_code
+    ├─ InputError(problems)       files or arguments are wrong; carries all problems    exit 2
+    ├─ HostError                  the host is not as needed                             exit 1
+    └─ SystemdError               talking to systemd                                    exit 1
+       ├─ BusUnavailable          no bus, or the bus was lost
+       ├─ CallTimeout             no answer in time; the call may have had its effect
+       ├─ Refused                 access denied
+       ├─ UnitExists              a unit of that name is loaded already
+       ├─ NoSuchUnit              no unit of that name is loaded
+       ├─ BadProperty             systemd refuses a name or a value
+       └─ JobFailed(result)       a job ended with something other than "done"
+
+A pod that does not fit on the node is not an error: it is data in the result (`Refusal`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """Whether a problem stops the pod or is only worth knowing."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Problem:
+    """One thing that is wrong: where it is, what is wrong, and what would be right."""
+
+    where: str
+    message: str
+    hint: str = ""
+    severity: Severity = Severity.ERROR
+
+    def __str__(self) -> str:
+        """`where: message; hint`, without the parts that are empty."""
+        text = f"{self.where}: {self.message}" if self.where else self.message
+        return f"{text}; {self.hint}" if self.hint else text
+
+
+class PodsliceError(Exception):
+    """An error that podslice raises on purpose."""
+
+    exit_code = 1
+
+
+class InputError(PodsliceError):
+    """Files or arguments are wrong; `problems` has everything that was found."""
+
+    exit_code = 2
+
+    def __init__(self, problems: Problem | Iterable[Problem]) -> None:
+        self.problems = (problems,) if isinstance(problems, Problem) else tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+class HostError(PodsliceError):
+    """The host is not as needed: /proc, /sys, /run, or something in charge already."""
+
+
+class SystemdError(PodsliceError):
+    """Talking to systemd failed."""
+
+
+class BusUnavailable(SystemdError):
+    """There is no bus, or the connection was lost."""
+
+
+class CallTimeout(SystemdError):
+    """No answer in time. The call may have had its effect."""
+
+
+class Refused(SystemdError):
+    """Access denied."""
+
+
+class UnitExists(SystemdError):
+    """A unit of that name is loaded already."""
+
+
+class NoSuchUnit(SystemdError):
+    """No unit of that name is loaded."""
+
+
+class BadProperty(SystemdError):
+    """Systemd refuses the unit's name, a property or its value."""
+
+
+class JobFailed(SystemdError):
+    """A job ended with `result`, which is not "done"."""
+
+    def __init__(self, message: str, *, result: str) -> None:
+        self.result = result
+        super().__init__(message)

@@ -1,0 +1,92 @@
+"""The node's configuration as values; keys and flags are read by `inputs.config`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from podslice.model.resources import Amounts
+
+
+class Rules(StrEnum):
+    """Which text decides where the seeds' proposals and today's kubelet differ."""
+
+    PROPOSAL = "proposal"
+    KUBERNETES = "kubernetes"
+
+
+class WeightMapping(StrEnum):
+    """How CPU shares become systemd's CPUWeight."""
+
+    SYSTEMD = "systemd"
+    KUBELET = "kubelet"
+    OCI = "oci"
+
+
+class MemoryProtection(StrEnum):
+    """Which property carries a memory request."""
+
+    LOW = "low"
+    MIN = "min"
+    NONE = "none"
+
+
+class Enforce(StrEnum):
+    """What `--enforce-node-allocatable` may name."""
+
+    PODS = "pods"
+    KUBE_RESERVED = "kube-reserved"
+    SYSTEM_RESERVED = "system-reserved"
+    KUBE_RESERVED_COMPRESSIBLE = "kube-reserved-compressible"
+    SYSTEM_RESERVED_COMPRESSIBLE = "system-reserved-compressible"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threshold:
+    """One eviction threshold: an amount (thousandths) or a share of the capacity (thousandths).
+
+    Exactly one of the two is stated.
+    """
+
+    amount: int | None = None
+    percent_milli: int | None = None
+    """10% is 10,000."""
+
+
+# Source: Kubernetes, pkg/kubelet/apis/config/v1beta1/defaults_linux.go, DefaultEvictionHard.
+DEFAULT_EVICTION_HARD: Mapping[str, Threshold] = {
+    "memory.available": Threshold(amount=100 * 2**20 * 1000),
+    "nodefs.available": Threshold(percent_milli=10_000),
+    "nodefs.inodesFree": Threshold(percent_milli=5_000),
+    "imagefs.available": Threshold(percent_milli=15_000),
+    "imagefs.inodesFree": Threshold(percent_milli=5_000),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Everything that the operator decides; every field has the key of the same name with dashes.
+
+    Defaults are the kubelet's.
+    """
+
+    rules: Rules = Rules.PROPOSAL
+    cpu_weight_mapping: WeightMapping = WeightMapping.SYSTEMD
+    memory_protection: MemoryProtection = MemoryProtection.LOW
+    admission: bool = True
+    cgroup_root: str = "/"
+    cgroups_per_qos: bool = True
+    cpu_cfs_quota: bool = True
+    cpu_cfs_quota_period_usec: int = 100_000
+    capacity: Amounts = field(default_factory=dict)
+    """Stated instead of the host's, per resource."""
+    kube_reserved: Amounts = field(default_factory=dict)
+    system_reserved: Amounts = field(default_factory=dict)
+    kube_reserved_cgroup: str = ""
+    system_reserved_cgroup: str = ""
+    enforce_node_allocatable: frozenset[Enforce] = frozenset({Enforce.PODS})
+    qos_reserved: Mapping[str, int] = field(default_factory=dict)
+    """Resource → percent, 0 to 100; only memory."""
+    eviction_hard: Mapping[str, Threshold] = field(default_factory=lambda: DEFAULT_EVICTION_HARD)
+    ignore_eviction_threshold: bool = False

@@ -1,0 +1,32 @@
+"""The node: what the host has, and what is left of it for pods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from podslice.model.resources import Amounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """What the host has."""
+
+    capacity: Amounts
+    """CPUs, memory, ephemeral storage, process ids, huge pages per size."""
+    swap_bytes: int = 0
+    page_size_bytes: int = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """How the capacity of a node is divided."""
+
+    capacity: Amounts
+    kube_reserved: Amounts = field(default_factory=dict)
+    system_reserved: Amounts = field(default_factory=dict)
+    eviction: Amounts = field(default_factory=dict)
+    """Hard eviction thresholds in absolute amounts."""
+    allocatable: Amounts = field(default_factory=dict)
+    """What pods may request in sum."""
+    enforced: Amounts = field(default_factory=dict)
+    """What `kubepods.slice` is held to: capacity without the reservations, eviction included."""

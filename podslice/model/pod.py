@@ -1,0 +1,80 @@
+"""Pods as values: as much of a Pod as its resources depend on."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from podslice.errors import Problem, Severity
+from podslice.model.resources import Amounts, Resources
+
+
+class ContainerKind(StrEnum):
+    """When a container runs: with the pod, before it, or both."""
+
+    APP = "container"
+    INIT = "init"
+    SIDECAR = "sidecar"
+    """An init container with `restartPolicy: Always`."""
+
+
+class Qos(StrEnum):
+    """Quality of service classes."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BESTEFFORT = "BestEffort"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """One container of a pod."""
+
+    name: str
+    kind: ContainerKind = ContainerKind.APP
+    resources: Resources = field(default_factory=Resources)
+    where: str = ""
+    """Its address in the manifest: `spec.containers[1]`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """One pod, as its manifest states it; nothing is defaulted but name space and uid."""
+
+    name: str
+    uid: str
+    namespace: str = "default"
+    containers: tuple[Container, ...] = ()
+    """Containers and, in their order, init containers and sidecars; the kind tells which."""
+    resources: Resources = field(default_factory=Resources)
+    """The pod level: `spec.resources`."""
+    overhead: Amounts = field(default_factory=dict)
+    priority: int = 0
+    where: str = ""
+    """Where the manifest stands: file, and document or item when there are several."""
+    problems: tuple[Problem, ...] = ()
+    """What reading the manifest found; a pod with an error here is never applied."""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    def of_kind(self, *kinds: ContainerKind) -> tuple[Container, ...]:
+        """The containers of some kinds, in their order."""
+        return tuple(container for container in self.containers if container.kind in kinds)
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether reading it found no error."""
+        return not any(problem.severity is Severity.ERROR for problem in self.problems)
+
+
+def default_uid(namespace: str, name: str) -> str:
+    """The uid of a pod whose manifest has none: the same name always gives the same uid.
+
+    It is the version 5 UUID of `namespace/name` in the URL name space, so that anybody can tell
+    the slice beforehand: `uuidgen --sha1 --namespace @url --name default/web`.
+    """
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{namespace}/{name}"))

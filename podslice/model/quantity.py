@@ -1,0 +1,188 @@
+"""Kubernetes' quantities: `500m`, `1.5Gi`, `2e3`. Exact integers, no floats.
+
+Source: Kubernetes, staging/src/k8s.io/apimachinery/pkg/api/resource/quantity.go and suffix.go.
+Different on purpose: a value beyond 64 bits is an error here and silently capped (binary suffixes)
+or kept (decimal) there; a number that could not be told apart from a typing mistake (`.`, `+`)
+is an error here and 0 there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+INT64_MAX = 2**63 - 1
+TEXT_MAX = 64
+"""Characters of a quantity. Beyond it nothing is a quantity that somebody meant."""
+
+_NANO = 10**9
+_EXPONENT_MAX = 40  # 1e40 is beyond 64 bits whatever stands before it
+
+# `1.5Gi`, `-3`, `100m`, `12e6`, `1.G`
+_QUANTITY = re.compile(r"([+-]?)([0-9]*)(?:(\.)([0-9]*))?([A-Za-z]*)([+-]?[0-9]*)", re.ASCII)
+
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
+_BINARY_SUFFIX = {power // 10: suffix for suffix, power in _BINARY.items()}
+
+
+class Format(StrEnum):
+    """The family of suffixes a quantity was written with, which is how it is printed again."""
+
+    DECIMAL = "DecimalSI"
+    BINARY = "BinarySI"
+    EXPONENT = "DecimalExponent"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Quantity:
+    """An exact amount, in billionths."""
+
+    nano: int
+    format: Format = Format.DECIMAL
+
+    @property
+    def milli(self) -> int:
+        """The amount in thousandths, rounded away from zero."""
+        return _divide_up(self.nano, 10**6)
+
+    def __str__(self) -> str:
+        """The canonical form: no fraction, the largest suffix that loses nothing."""
+        return format_quantity(self)
+
+
+def parse_quantity(text: str) -> Quantity:
+    """Read a quantity.
+
+    Raises:
+        ValueError: it is none, with a hint at what was probably meant, or it does not fit 64 bits.
+
+    Source: Kubernetes, quantity.go, ParseQuantity; digits beyond a billionth are rounded up.
+    """
+    match = _QUANTITY.fullmatch(text) if len(text) <= TEXT_MAX else None
+    if match is None:
+        raise ValueError(_explain(text))
+    sign, whole, _, fraction, suffix, exponent = match.groups()
+    fraction = fraction or ""
+    if not whole and not fraction:
+        raise ValueError(_explain(text))
+    base, power, format_ = _interpret(suffix, exponent, text)
+    mantissa = int(whole + fraction or "0")
+    nano = _scale(mantissa, base, power, len(fraction)) if mantissa else 0
+    if nano > INT64_MAX * _NANO:
+        raise ValueError(f"{text!r} does not fit 64 bits; the largest amount is {INT64_MAX}")
+    return Quantity(-nano if sign == "-" else nano, format_)
+
+
+def format_quantity(quantity: Quantity) -> str:
+    """Print a quantity in Kubernetes' canonical form: `1.5Gi` as `1536Mi`, `1000m` as `1`.
+
+    Source: Kubernetes, quantity.go, CanonicalizeBytes.
+    """
+    nano = quantity.nano
+    if nano == 0:
+        return "0"
+    binary = quantity.format is Format.BINARY and abs(nano) >= 1024 * _NANO and nano % _NANO == 0
+    if binary:
+        number, steps = _strip(nano // _NANO, 1024)
+        return f"{number}{_BINARY_SUFFIX[steps]}" if steps else str(number)
+    number, steps = _strip(nano, 1000)
+    power = 3 * steps - 9
+    if quantity.format is Format.EXPONENT:
+        return f"{number}e{power}" if power else str(number)
+    while power > 18:  # beyond E there is no suffix
+        number, power = number * 1000, power - 3
+    return f"{number}{_DECIMAL_SUFFIX[power]}"
+
+
+def format_milli(milli: int) -> str:
+    """An amount in thousandths as a quantity: 1500 → `1500m`, 2000 → `2`."""
+    return format_quantity(Quantity(milli * 10**6))
+
+
+def format_bytes(number: int) -> str:
+    """Bytes as a quantity, with a binary suffix where one fits exactly: 3221225472 → `3Gi`."""
+    return format_quantity(Quantity(number * _NANO, Format.BINARY))
+
+
+def _scale(mantissa: int, base: int, power: int, decimals: int) -> int:
+    """Billionths of `mantissa / 10^decimals * base^power`, rounded up."""
+    if base == 2:
+        return _divide_up(mantissa * 2**power * _NANO, 10**decimals)
+    shift = power - decimals + 9
+    return mantissa * 10**shift if shift >= 0 else _divide_up(mantissa, 10**-shift)
+
+
+def _interpret(suffix: str, exponent: str, text: str) -> tuple[int, int, Format]:
+    """Base, power and format of a suffix.
+
+    Source: Kubernetes, suffix.go, suffixHandler.interpret.
+    """
+    if not exponent:
+        if suffix in _DECIMAL:
+            return 10, _DECIMAL[suffix], Format.DECIMAL
+        if suffix in _BINARY:
+            return 2, _BINARY[suffix], Format.BINARY
+    elif suffix in ("e", "E") and exponent not in ("+", "-"):
+        power = int(exponent)
+        if power > _EXPONENT_MAX:
+            raise ValueError(f"{text!r} does not fit 64 bits; the largest amount is {INT64_MAX}")
+        return 10, max(power, -_EXPONENT_MAX - TEXT_MAX), Format.EXPONENT
+    raise ValueError(_explain(text))
+
+
+def _strip(number: int, factor: int) -> tuple[int, int]:
+    """The number without its factors, and how many there were."""
+    steps = 0
+    while number % factor == 0 and steps < 10:
+        number, steps = number // factor, steps + 1
+    return number, steps
+
+
+def _divide_up(number: int, divisor: int) -> int:
+    """Division that rounds away from zero."""
+    return -(-number // divisor) if number >= 0 else number // divisor
+
+
+_WRONG_SUFFIX = {
+    "k": "k", "b": "", "byte": "", "bytes": "", "kb": "k", "kib": "Ki", "ki": "Ki", "mb": "M", "mib": "Mi",
+    "mi": "Mi", "gb": "G", "gib": "Gi", "gi": "Gi", "g": "G", "tb": "T", "tib": "Ti", "ti": "Ti",
+    "t": "T", "pi": "Pi", "pib": "Pi", "pb": "P", "p": "P", "ei": "Ei", "eib": "Ei", "eb": "E",
+    "gii": "Gi", "mii": "Mi", "kii": "Ki", "cpu": "", "cpus": "", "core": "", "cores": "",
+}  # fmt: skip
+
+
+def _explain(text: str) -> str:
+    """What is wrong with a text that is no quantity, and what would be right."""
+    shown = repr(text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "…")
+    said = f"{shown} is not a quantity"
+    if not text:
+        return "an empty text is not a quantity; write a number such as 500m, 2 or 1Gi"
+    if text != text.strip():
+        return f"{said}; remove the white space around it"
+    match = re.fullmatch(r"([+-]?[0-9]+(?:[.,][0-9]+)?) *([A-Za-z]*)", text, re.ASCII)
+    if match is None:
+        return f"{said}; write a number with an optional suffix, such as 500m, 2 or 1Gi"
+    number, suffix = match[1].replace(",", "."), match[2]
+    if suffix in _DECIMAL or suffix in _BINARY:
+        return f"{said}; write {number}{suffix}"
+    right = _WRONG_SUFFIX.get(suffix.lower())
+    if right is None:
+        return f"{said}; suffixes are n u m k M G T P E and Ki Mi Gi Ti Pi Ei"
+    return f"{said}; write {_alternatives(number, right)}"
+
+
+def _alternatives(number: str, suffix: str) -> str:
+    """`2Gi (2^30) or 2G (10^9)` for a suffix that has a binary and a decimal sister."""
+    letter = suffix[:1]
+    binary = f"{letter.upper()}i"
+    if not letter or binary not in _BINARY:
+        return number + suffix
+    decimal = "k" if letter == "K" else letter
+    both = [
+        f"{number}{binary} (2^{_BINARY[binary]})",
+        f"{number}{decimal} (10^{_DECIMAL[decimal]})",
+    ]
+    return " or ".join(both if suffix.endswith("i") else reversed(both))

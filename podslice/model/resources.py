@@ -1,0 +1,93 @@
+"""Amounts of resources, and the sums and maxima that Kubernetes' rules are made of.
+
+An amount is an integer number of thousandths, whatever the resource: 500m CPU is 500, 1Ki of memory
+is 1024000. A resource that is not stated is absent; 0 is a statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from podslice.model.quantity import format_bytes, format_milli
+
+CPU = "cpu"
+MEMORY = "memory"
+EPHEMERAL_STORAGE = "ephemeral-storage"
+PIDS = "pid"
+HUGEPAGES_PREFIX = "hugepages-"
+
+Amounts = Mapping[str, int]
+"""Name of a resource → thousandths of its base unit (CPUs, bytes, processes)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """Requests and limits, as stated or as computed."""
+
+    requests: Amounts = field(default_factory=dict)
+    limits: Amounts = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Whether anything is stated."""
+        return bool(self.requests or self.limits)
+
+
+def is_hugepages(resource: str) -> bool:
+    """Whether the resource is a size of huge pages (`hugepages-2Mi`)."""
+    return resource.startswith(HUGEPAGES_PREFIX)
+
+
+def cpu_milli(amounts: Amounts) -> int | None:
+    """CPU in thousandths of a CPU."""
+    return amounts.get(CPU)
+
+
+def memory_bytes(amounts: Amounts) -> int | None:
+    """Memory in bytes, rounded up to a whole byte."""
+    return whole(amounts, MEMORY)
+
+
+def whole(amounts: Amounts, resource: str) -> int | None:
+    """A resource in whole base units, rounded up.
+
+    Source: Kubernetes, quantity.go, Value: "rounded up to the nearest integer away from 0".
+    """
+    milli = amounts.get(resource)
+    return None if milli is None else -(-milli // 1000)
+
+
+def total(lists: Iterable[Amounts]) -> dict[str, int]:
+    """The sum per resource; a resource that nobody states stays absent.
+
+    Source: Kubernetes, component-helpers/resource/helpers.go, addResourceList.
+    """
+    result: dict[str, int] = {}
+    for amounts in lists:
+        for resource, milli in amounts.items():
+            result[resource] = result.get(resource, 0) + milli
+    return result
+
+
+def maximum(first: Amounts, second: Amounts) -> dict[str, int]:
+    """The greater per resource; one that only one side states is taken from there.
+
+    Source: Kubernetes, component-helpers/resource/helpers.go, maxResourceList.
+    """
+    result = dict(first)
+    for resource, milli in second.items():
+        if resource not in result or milli > result[resource]:
+            result[resource] = milli
+    return result
+
+
+def format_amount(resource: str, milli: int) -> str:
+    """An amount as people write it: `500m` for CPU, `3Gi` for memory."""
+    if resource in (CPU, PIDS) or milli % 1000:
+        return format_milli(milli)
+    return format_bytes(milli // 1000)
+
+
+def format_amounts(amounts: Amounts) -> str:
+    """`cpu=500m,memory=3Gi`, sorted by name."""
+    return ",".join(f"{name}={format_amount(name, amounts[name])}" for name in sorted(amounts))

@@ -1,0 +1,89 @@
+"""What podslice asks of systemd. `bus` does it over D-Bus, `memory` in memory, for tests.
+
+Both are held to one contract by tests/bus/test_contract.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from podslice.model.unit import Caps, ObservedUnit, TransientUnit, UnitName, Value
+
+
+class Client(Protocol):
+    """One connection to one service manager.
+
+    Every call ends within a bounded time. Beside the errors named below, every call raises
+    `BusUnavailable`, `CallTimeout` and `Refused`. After `BusUnavailable` the next call connects
+    anew. Calls may be made concurrently; the client bounds what is in flight.
+    """
+
+    async def __aenter__(self) -> Self:
+        """Connect."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None:
+        """Close the connection and everything that belongs to it."""
+
+    async def caps(self) -> Caps:
+        """What the service manager can do."""
+
+    async def observe(self, patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
+        """One snapshot of the loaded slices and scopes whose names match a pattern, by name.
+
+        Patterns are systemd's globs (`kubepods-*.slice`). Units that are not there are left out.
+        """
+
+    async def start(self, unit: TransientUnit) -> None:
+        """Start a transient unit and wait until systemd says it is up.
+
+        Raises:
+            UnitExists: such a unit is loaded and not merely implied by a child; nothing changed.
+            BadProperty: systemd refuses the name, a property or a value; nothing changed.
+            JobFailed: the start job ended otherwise than "done".
+        """
+
+    async def start_batch(self, units: Sequence[TransientUnit]) -> None:
+        """Start many units with one call and one job, all of them or none.
+
+        Each has to have its parent up already or to be in the same batch.
+
+        Raises:
+            UnitExists, BadProperty, JobFailed: as `start`; no unit of the batch was started, or
+                (JobFailed) what was started is still there. Which one was at fault is not told.
+        """
+
+    async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
+        """Change properties of a loaded unit until the end of the boot; in force on return.
+
+        Raises:
+            NoSuchUnit: no such unit is loaded (systemd itself would accept the call and leave a
+                drop-in that leaks into a later unit of the name).
+            BadProperty: systemd refuses a property or a value; nothing changed.
+        """
+
+    async def stop(self, name: UnitName) -> None:
+        """Stop a unit with everything below it and wait for the end; no unit is no error.
+
+        Drop-ins that `set_properties` left are gone with it.
+
+        Raises:
+            JobFailed: the stop job ended otherwise than "done".
+        """
+
+    async def stop_batch(self, names: Sequence[UnitName]) -> None:
+        """Stop many units with one job; units that are not loaded are no error.
+
+        Raises:
+            JobFailed: the job ended otherwise than "done"; some units may be stopped.
+        """
+
+    async def reset_failed(self, name: UnitName) -> None:
+        """Make systemd forget that a unit failed; no unit is no error."""

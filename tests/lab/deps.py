@@ -1,0 +1,151 @@
+"""Host packages the lab needs, installed with apt; only what is missing."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.lab.machine import LabError
+from tests.lab.paths import require_host
+
+# a file or a command which tells that the package is there; no dpkg call, so that "all there" is quick
+PACKAGES = {
+    "mmdebstrap": "mmdebstrap",
+    "mke2fs": "e2fsprogs",
+    "xz": "xz-utils",
+    "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
+    "qemu-system-x86_64": "qemu-system-x86",
+    "qemu-img": "qemu-utils",
+}
+# QEMU 7.2 of Debian 12 is slower and spoils flags in cmpxchg16b; taken by name and not with -t,
+# else libelf1 and others move as well and rpm is no longer installable
+BACKPORTED = (
+    "qemu-system-x86", "qemu-system-common", "qemu-system-data", "qemu-utils", "seabios",
+)  # fmt: skip
+BACKPORTS_FOR = ("bookworm",)
+BACKPORTS_LIST = Path("/etc/apt/sources.list.d/podslice-lab-backports.list")
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def ensure_deps() -> list[str]:
+    """Install what the host lacks; the names of what was installed.
+
+    Raises:
+        LabError: not root, not Debian, or apt failed.
+    """
+    wanted = missing()
+    if not wanted:
+        return []
+    require_host()
+    if shutil.which("apt-get") is None:
+        raise LabError(f"missing on this host: {', '.join(wanted)}; only apt is known here")
+    suite = host_suite()
+    if not _known_to_apt(wanted):
+        _update()
+    if suite in BACKPORTS_FOR and any(name.startswith("qemu") for name in wanted):
+        wanted = [*(n for n in wanted if n not in BACKPORTED), *_qemu_from_backports(suite)]
+    _apt("install", "--yes", "--no-install-recommends", *wanted)
+    if still := missing():
+        raise LabError(f"apt installed {', '.join(wanted)}, yet these are missing: {still}")
+    return wanted
+
+
+def missing() -> list[str]:
+    """Packages of which the host shows no trace."""
+    return [package for trace, package in PACKAGES.items() if not _is_there(trace)]
+
+
+def host_suite() -> str:
+    """Codename of the host's release; empty when it does not tell."""
+    try:
+        lines = Path("/etc/os-release").read_text().splitlines()
+    except OSError:
+        return ""
+    fields = dict(line.split("=", 1) for line in lines if "=" in line)
+    return fields.get("VERSION_CODENAME", "").strip('"')
+
+
+def debian_mirror() -> str:
+    """Address of the Debian archive which the host's apt uses; $PODSLICE_MIRROR goes first.
+
+    Raises:
+        LabError: apt knows of none.
+    """
+    if named := os.environ.get("PODSLICE_MIRROR"):
+        return named
+    found = _indexed_mirror()
+    if found is None:
+        _update()
+        found = _indexed_mirror()
+    if found is None:
+        raise LabError("apt has no Debian archive configured; name one in PODSLICE_MIRROR")
+    return found
+
+
+def apt_proxy_options() -> list[str]:
+    """The host's proxy settings for apt, as configuration lines."""
+    dump = _output("apt-config", "dump")
+    return [line for line in dump.splitlines() if line.startswith("Acquire::http") and "roxy" in line]
+
+
+def _is_there(trace: str) -> bool:
+    return Path(trace).exists() if trace.startswith("/") else shutil.which(trace, path=PATH) is not None
+
+
+def _known_to_apt(packages: Iterable[str]) -> bool:
+    names = _output("apt-cache", "--no-all-versions", "show", *packages)
+    return all(f"Package: {name}\n" in names for name in packages)
+
+
+def _qemu_from_backports(suite: str) -> list[str]:
+    """Package names with the backports suite; the suite's own when that cannot be reached."""
+    backports = f"{suite}-backports"
+    if backports not in _output("apt-cache", "policy"):
+        BACKPORTS_LIST.write_text(f"deb {debian_mirror()} {backports} main\n")
+        _update()
+    if backports not in _output("apt-cache", "madison", *BACKPORTED):
+        BACKPORTS_LIST.unlink(missing_ok=True)
+        return ["qemu-system-x86", "qemu-utils"]
+    return [f"{name}/{backports}" for name in BACKPORTED]
+
+
+def _indexed_mirror() -> str | None:
+    targets = _output(
+        "apt-get", "indextargets", "--format", "$(LABEL)|$(REPO_URI)", "Created-By: Packages"
+    )
+    for line in targets.splitlines():
+        label, _, uri = line.partition("|")
+        if label == "Debian":
+            return uri.rstrip("/")
+    return None
+
+
+def _output(*argv: str) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=_environment())
+    return done.stdout
+
+
+def _update() -> None:
+    """Refresh the indices; an archive which fails is passed over, installing will tell."""
+    subprocess.run(
+        ["apt-get", "-q", "update"], capture_output=True, check=False, env=_environment()
+    )
+
+
+def _apt(*args: str) -> None:
+    done = subprocess.run(
+        ["apt-get", "-q", *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env=_environment(),
+    )
+    if done.returncode != 0:
+        words = (done.stderr or done.stdout).strip()[-2000:]
+        raise LabError(f"apt-get {' '.join(args)}: exit status {done.returncode}\n{words}")
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8", "PATH": PATH}

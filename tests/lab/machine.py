@@ -1,0 +1,214 @@
+"""What every kind of machine offers to tests, and the values it speaks in. No effects in here."""
+
+import io
+import tarfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Protocol, Self
+
+DEFAULT_TIMEOUT_SEC = 120.0
+NOT_PUSHED = frozenset(
+    {".git", ".venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", "dist", "build"}
+)
+
+Kind = Literal["namespace", "vm", "local"]
+
+
+class LabError(Exception):
+    """The lab itself failed: no image, no boot, a machine which died."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Outcome of one command; `exit_code` is 128 + N after death by signal N, as in a shell."""
+
+    argv: tuple[str, ...]
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    def checked(self) -> Self:
+        """Return itself.
+
+        Raises:
+            CommandError: the exit code is not 0.
+        """
+        if self.exit_code != 0:
+            raise CommandError(self)
+        return self
+
+
+class CommandError(Exception):
+    """A command ended with another exit code than 0; carries its Result."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(result)
+        self.result = result
+
+    def __str__(self) -> str:
+        return _describe(f"exit code {self.result.exit_code}", self.result)
+
+
+class CommandTimeout(CommandError):
+    """A command was killed because it took too long; carries what it had written."""
+
+    def __str__(self) -> str:
+        return _describe("killed after its time limit", self.result)
+
+
+class Process(Protocol):
+    """A command that runs on while the test does something else."""
+
+    pid: int  # as the machine counts
+
+    def kill(self, signal_number: int = 9) -> None:
+        """Send a signal to the command and all of its process group; nothing when it has ended."""
+        ...
+
+    def write(self, data: str | bytes) -> None:
+        """Send to its standard input, which stays open until `close_stdin`."""
+        ...
+
+    def close_stdin(self) -> None:
+        """Let it read end-of-file."""
+        ...
+
+    def wait(self, timeout_sec: float = DEFAULT_TIMEOUT_SEC) -> Result:
+        """Wait for the end.
+
+        Raises:
+            CommandTimeout: it runs on after `timeout_sec`, and has been killed.
+        """
+        ...
+
+
+OutputSink = Callable[[str, bytes], None]  # gets "stdout" or "stderr" and what came
+
+
+class Machine(Protocol):
+    """A machine with systemd as PID 1, where root can run commands."""
+
+    @property
+    def kind(self) -> Kind:
+        """Which kind of machine this is."""
+        ...
+
+    @property
+    def systemd_version(self) -> int:
+        """The major version: 257."""
+        ...
+
+    @property
+    def cgroup_version(self) -> Literal[1, 2]:
+        """Layout that its systemd uses: 1 also for the hybrid one."""
+        ...
+
+    @property
+    def has_controllers(self) -> bool:
+        """Tell whether limits of memory, cpu and pids are enforced."""
+        ...
+
+    @property
+    def bus_address(self) -> str | None:
+        """Address of its system bus for a process of this host; None = the default one here."""
+        ...
+
+    @property
+    def root(self) -> Path | None:
+        """Its root directory as seen from this host; None when it cannot be seen."""
+        ...
+
+    def run(
+        self,
+        *argv: str,
+        input: str | bytes | None = None,
+        check: bool = True,
+        timeout_sec: float = DEFAULT_TIMEOUT_SEC,
+        env: Mapping[str, str] | None = None,
+    ) -> Result:
+        """Run a command as root in the machine's own cgroup tree, and wait for it.
+
+        Args:
+            input: what it reads; without this its standard input is empty.
+            check: raise when the exit code is not 0.
+            env: added to a small fixed environment.
+
+        Raises:
+            CommandError: the exit code is not 0 and `check` is set.
+            CommandTimeout: it did not end in time, and has been killed with its process group.
+        """
+        ...
+
+    def podslice(
+        self,
+        *args: str,
+        input: str | bytes | None = None,
+        check: bool = True,
+        timeout_sec: float = DEFAULT_TIMEOUT_SEC,
+        env: Mapping[str, str] | None = None,
+    ) -> Result:
+        """Run `python3 -m podslice ARGS` from the source tree at /src; else as `run`."""
+        ...
+
+    def spawn(self, *argv: str, env: Mapping[str, str] | None = None) -> Process:
+        """Start a command and return at once; its standard input stays open."""
+        ...
+
+    def put(self, path: str, data: str | bytes, mode: int = 0o644) -> None:
+        """Write a file, and the directories above it."""
+        ...
+
+    def get(self, path: str) -> bytes:
+        """Read a file.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        ...
+
+    def push(self, local_dir: Path, guest_dir: str) -> None:
+        """Replace `guest_dir` by a copy of `local_dir`, without caches and the git directory."""
+        ...
+
+    def close(self) -> None:
+        """End the machine and everything it left on this host; a second call does nothing."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+def pack_tree(local_dir: Path) -> bytes:
+    """Make a tar archive of a source tree, without what `push` leaves out."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        archive.add(local_dir, arcname=".", filter=_skip_caches)
+    return buffer.getvalue()
+
+
+def to_bytes(data: str | bytes | None) -> bytes:
+    """What a command reads, as bytes."""
+    return data.encode() if isinstance(data, str) else data or b""
+
+
+def _skip_caches(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    if Path(member.name).name in NOT_PUSHED or member.name.endswith(".pyc"):
+        return None
+    member.uid = member.gid = 0
+    member.uname = member.gname = "root"
+    return member
+
+
+def _describe(what: str, result: Result) -> str:
+    return (
+        f"{' '.join(result.argv)}: {what}\n"
+        f"--- stdout\n{result.stdout}\n--- stderr\n{result.stderr}"
+    )

@@ -35,7 +35,7 @@ class Container:
     kind: ContainerKind = ContainerKind.APP
     resources: Resources = field(default_factory=Resources)
     where: str = ""
-    """Its address in the manifest: `spec.containers[1]`."""
+    """Its path in the document: `spec.containers[1]`, `items[3].spec.template.spec.containers[0]`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,12 @@ class Pod:
     overhead: Amounts = field(default_factory=dict)
     priority: int = 0
     where: str = ""
-    """Where the manifest stands: file, and document or item when there are several."""
+    """Where the manifest stands: the file, with the number of the document when there are several.
+
+    The full address of anything in the pod is `f"{pod.where}: {path}"`.
+    """
+    spec_where: str = "spec"
+    """The path of its spec in the document: `spec`, `items[3].spec.template.spec`."""
     problems: tuple[Problem, ...] = ()
     """What reading the manifest found; a pod with an error here is never applied."""
 

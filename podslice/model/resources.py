@@ -38,6 +38,14 @@ def is_hugepages(resource: str) -> bool:
     return resource.startswith(HUGEPAGES_PREFIX)
 
 
+def is_pod_level_resource(resource: str) -> bool:
+    """Whether the pod level may state it: cpu, memory and huge pages.
+
+    Source: Kubernetes, component-helpers/resource/helpers.go, IsSupportedPodLevelResource.
+    """
+    return resource in (CPU, MEMORY) or is_hugepages(resource)
+
+
 def cpu_milli(amounts: Amounts) -> int | None:
     """CPU in thousandths of a CPU."""
     return amounts.get(CPU)

@@ -74,6 +74,10 @@ class ObservedUnit:
     properties: Mapping[str, Value] = field(default_factory=dict)
     """The properties of `PROPERTIES` that systemd told, by their names on the bus."""
     control_group: str = ""
+    transient: bool = True
+    """Started over the bus; otherwise from a unit file, or only because something lies in it."""
+    fragment_path: str = ""
+    """Its unit file, if it has one."""
     tasks: int = 0
     """Processes and threads in the unit's control group and below, as systemd counts them."""
 

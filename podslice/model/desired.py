@@ -1,0 +1,70 @@
+"""What policy decides: the units that should be, and why, pod by pod."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from podslice.errors import Problem, Severity
+from podslice.model.node import Allocation
+from podslice.model.pod import ContainerKind, Pod, Qos
+from podslice.model.resources import Amounts
+from podslice.model.unit import DesiredUnit, Setting, UnitName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerDecision:
+    """What one container of a pod gets."""
+
+    name: str
+    kind: ContainerKind
+    scope: UnitName
+    oom_score_adj: int
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodDecision:
+    """What one pod gets. A pod with an error has one too, as far as it could be read."""
+
+    pod: Pod
+    qos: Qos
+    requests: Amounts
+    limits: Amounts
+    slice: UnitName
+    control_group: str
+    settings: tuple[Setting, ...]
+    containers: tuple[ContainerDecision, ...]
+    notes: tuple[str, ...] = ()
+    """What is left unset and why: `no MemoryMax: container log has no memory limit`."""
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it may be applied."""
+        return not any(problem.severity is Severity.ERROR for problem in self.problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A pod that is not admitted. What was applied of it before stays as it is."""
+
+    pod: str
+    reason: str
+    """`OutOfcpu`, `OutOfmemory`, …, as the kubelet calls them."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desired:
+    """Everything that should be, and the units of ours that should not."""
+
+    root: UnitName
+    units: tuple[DesiredUnit, ...] = ()
+    """Parents before children."""
+    absent: frozenset[UnitName] = frozenset()
+    """Units that must not be there, if they are."""
+    pods: tuple[PodDecision, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    allocation: Allocation = field(default_factory=lambda: Allocation(capacity={}))
+    requested: Amounts = field(default_factory=dict)
+    """The sum of the effective requests of all pods."""

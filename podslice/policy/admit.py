@@ -1,0 +1,64 @@
+"""Which pods fit on the node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from podslice.model.desired import PodDecision, Refusal
+from podslice.model.resources import Amounts, format_amount, total
+
+
+def admit(
+    candidates: Iterable[PodDecision], admitted: Sequence[PodDecision], allocatable: Amounts
+) -> tuple[tuple[PodDecision, ...], tuple[Refusal, ...]]:
+    """The candidates that fit beside the pods that are there, and refusals for the others.
+
+    By priority, then by name, each on its own: one that does not fit does not hold up the next. A
+    candidate takes the place of an admitted pod of its name. Resources that the node does not
+    count are not checked.
+
+    Source: Kubernetes, pkg/scheduler/framework/plugins/noderesources/fit.go, fitsRequest;
+    pkg/kubelet/lifecycle/predicate.go, InsufficientResourceError ("OutOf" + resource).
+    """
+    in_force = {decision.pod.key: decision for decision in admitted}
+    used = total(decision.requests for decision in admitted)
+    accepted: list[PodDecision] = []
+    refused: list[Refusal] = []
+    for candidate in sorted(candidates, key=_order):
+        before = in_force.get(candidate.pod.key)
+        others = _less(used, before.requests) if before else used
+        lacking = _lacking(candidate.requests, others, allocatable)
+        if lacking is not None:
+            refused.append(_refuse(candidate, lacking, others, allocatable))
+            continue
+        accepted.append(candidate)
+        used = total((others, candidate.requests))
+    return tuple(accepted), tuple(sorted(refused, key=lambda refusal: refusal.pod))
+
+
+def _order(candidate: PodDecision) -> tuple[int, str]:
+    return -candidate.pod.priority, candidate.pod.key
+
+
+def _less(amounts: Amounts, less: Amounts) -> dict[str, int]:
+    return {name: milli - less.get(name, 0) for name, milli in amounts.items()}
+
+
+def _lacking(requests: Amounts, used: Amounts, allocatable: Amounts) -> str | None:
+    """The first resource, by name, that does not suffice."""
+    for name in sorted(requests):
+        free = allocatable.get(name, 0) - used.get(name, 0)
+        if name in allocatable and requests[name] > max(free, 0):
+            return name
+    return None
+
+
+def _refuse(candidate: PodDecision, name: str, used: Amounts, allocatable: Amounts) -> Refusal:
+    asked, taken, there = candidate.requests[name], used.get(name, 0), allocatable[name]
+    return Refusal(
+        pod=candidate.pod.key,
+        reason=f"OutOf{name}",
+        message=f"requests {format_amount(name, asked)} of {name},"
+        f" {format_amount(name, max(there - taken, 0))} is free"
+        f" ({format_amount(name, taken)} of {format_amount(name, there)} is requested)",
+    )

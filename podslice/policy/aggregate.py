@@ -1,0 +1,71 @@
+"""What a pod counts as: the sum over its containers, the pod level, the overhead."""
+
+from __future__ import annotations
+
+from podslice.model.pod import Container, ContainerKind, Pod
+from podslice.model.resources import Amounts, Resources, is_pod_level_resource, maximum, total
+
+
+def aggregate(pod: Pod) -> Resources:
+    """The containers' sums, with what init containers and sidecars need on the way.
+
+    Per resource the greater of: all containers and sidecars together; each init container together
+    with the sidecars that stand before it.
+
+    Source: KEP-753, "Resources calculation for scheduling and pod admission"; Kubernetes,
+    component-helpers/resource/helpers.go, aggregateContainerResourcesByFn.
+    """
+    if len(pod.containers) == 1 and pod.containers[0].kind is ContainerKind.APP:
+        return pod.containers[0].resources
+    return Resources(
+        requests=_aggregate(pod, [c.resources.requests for c in pod.containers]),
+        limits=_aggregate(pod, [c.resources.limits for c in pod.containers]),
+    )
+
+
+def effective(pod: Pod) -> Resources:
+    """Requests and limits that the pod counts with; `pod` has its defaults already.
+
+    Pod-level values replace the sums per resource; the overhead is added to the requests, and to
+    the limits that are set.
+
+    Source: Kubernetes, component-helpers/resource/helpers.go, PodRequests and PodLimits.
+    """
+    sums = aggregate(pod)
+    requests = {**sums.requests, **_pod_level(pod.resources.requests)}
+    limits = {**sums.limits, **_pod_level(pod.resources.limits)}
+    if pod.overhead:
+        requests = total((requests, pod.overhead))
+        limits = {
+            name: limit + pod.overhead.get(name, 0) if limit else 0
+            for name, limit in limits.items()
+        }
+    return Resources(requests=requests, limits=limits)
+
+
+def _pod_level(amounts: Amounts) -> dict[str, int]:
+    return {name: milli for name, milli in amounts.items() if is_pod_level_resource(name)}
+
+
+def _aggregate(pod: Pod, amounts: list[Amounts]) -> dict[str, int]:
+    kinds = [container.kind for container in pod.containers]
+    together = total(
+        a for a, kind in zip(amounts, kinds, strict=True) if kind is not ContainerKind.INIT
+    )
+    if ContainerKind.INIT not in kinds:
+        return together
+    sidecars: dict[str, int] = {}
+    for a, kind in zip(amounts, kinds, strict=True):
+        if kind is ContainerKind.SIDECAR:
+            sidecars = total((sidecars, a))
+        elif kind is ContainerKind.INIT:
+            together = maximum(together, total((sidecars, a)))
+    return together
+
+
+def lacking_limit(pod: Pod, resource: str) -> tuple[Container, ...]:
+    """The containers, of every kind, without a limit above zero for a resource.
+
+    Source: Kubernetes, pkg/kubelet/cm/helpers_linux.go, ResourceConfigForPod.
+    """
+    return tuple(c for c in pod.containers if not c.resources.limits.get(resource))

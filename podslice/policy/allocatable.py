@@ -1,0 +1,79 @@
+"""Node allocatable: what is left of the host for pods."""
+
+from __future__ import annotations
+
+from podslice.errors import Problem
+from podslice.model.config import Config, Threshold
+from podslice.model.node import Allocation, Node
+from podslice.model.resources import EPHEMERAL_STORAGE, MEMORY, Amounts, format_amount, total
+
+_EVICTION_RESOURCE = {"memory.available": MEMORY, "nodefs.available": EPHEMERAL_STORAGE}
+"""The thresholds that take something off Allocatable.
+
+Source: Kubernetes, pkg/kubelet/cm/node_container_manager_linux.go, hardEvictionReservation.
+"""
+
+
+def allocate(node: Node, config: Config) -> Allocation:
+    """How the node's capacity is divided.
+
+    Allocatable is the capacity less what is reserved and less the hard eviction thresholds, never
+    below 0. `enforced`, what `kubepods.slice` is held to, leaves the eviction thresholds in, so
+    that eviction acts before the kernel's OOM killer.
+
+    Source: seed 004, "Allocatable" and "Kubelet Evictions Thresholds"; Kubernetes,
+    pkg/kubelet/cm/node_container_manager_linux.go, GetNodeAllocatableReservation.
+    """
+    capacity = {**node.capacity, **config.capacity}
+    eviction = hard_eviction(capacity, config)
+    reserved = total((config.kube_reserved, config.system_reserved))
+    enforced = _subtract(capacity, reserved)
+    subtract_eviction = {} if config.ignore_eviction_threshold else eviction
+    return Allocation(
+        capacity=capacity,
+        kube_reserved=config.kube_reserved,
+        system_reserved=config.system_reserved,
+        eviction=eviction,
+        allocatable=_subtract(capacity, total((reserved, subtract_eviction))),
+        enforced=enforced,
+    )
+
+
+def hard_eviction(capacity: Amounts, config: Config) -> dict[str, int]:
+    """The hard eviction thresholds in absolute amounts."""
+    return {
+        resource: threshold_amount(config.eviction_hard[signal], capacity[resource])
+        for signal, resource in _EVICTION_RESOURCE.items()
+        if signal in config.eviction_hard and resource in capacity
+    }
+
+
+def threshold_amount(threshold: Threshold, capacity: int) -> int:
+    """A threshold as an amount, in thousandths; a share is rounded down to a whole unit.
+
+    Source: Kubernetes, pkg/kubelet/eviction/api/types.go, GetThresholdQuantity.
+    """
+    if threshold.amount is not None:
+        return threshold.amount
+    return capacity // 1000 * (threshold.percent_milli or 0) // 100_000 * 1000
+
+
+def validate_node(node: Node, config: Config) -> list[Problem]:
+    """Reservations that are more than there is."""
+    capacity = {**node.capacity, **config.capacity}
+    reserved = total((config.kube_reserved, config.system_reserved))
+    reserved = total((reserved, hard_eviction(capacity, config)))
+    return [
+        Problem(
+            where="kube-reserved + system-reserved + eviction-hard",
+            message=f"{format_amount(name, milli)} of {name} is reserved, the node has"
+            f" {format_amount(name, capacity[name])}",
+            hint="lower the reservations",
+        )
+        for name, milli in sorted(reserved.items())
+        if name in capacity and milli > capacity[name]
+    ]
+
+
+def _subtract(amounts: Amounts, less: Amounts) -> dict[str, int]:
+    return {name: max(milli - less.get(name, 0), 0) for name, milli in amounts.items()}

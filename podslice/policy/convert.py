@@ -1,0 +1,84 @@
+"""From CPU and memory amounts to the numbers of the kernel and of systemd."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import assert_never
+
+from podslice.model.config import WeightMapping
+
+MIN_SHARES = 2
+MAX_SHARES = 262_144
+SHARES_PER_CPU = 1024
+MIN_QUOTA_USEC = 1_000
+"""The least quota the kernel takes, per period. Source: Linux, min_cfs_quota_period: 1 ms."""
+QUOTA_STEP_USEC = 10_000
+"""Systemd's drop-ins keep CPUQuota= in whole percents: 10 ms of every second."""
+MIN_WEIGHT = 1
+MAX_WEIGHT = 10_000
+
+
+def shares_from_milli(cpu_milli: int) -> int:
+    """CPU shares for an amount of CPU: 1024 for one CPU, never below 2 or above 262144.
+
+    Source: seed 000, "Conversion of CPU millicores to cgroup configuration"; Kubernetes,
+    pkg/kubelet/cm/helpers_linux.go, MilliCPUToShares.
+    """
+    return min(max(cpu_milli * SHARES_PER_CPU // 1000, MIN_SHARES), MAX_SHARES)
+
+
+def weight_from_shares(shares: int, mapping: WeightMapping = WeightMapping.SYSTEMD) -> int:
+    """CPUWeight for CPU shares, 1 to 10000.
+
+    Source: `systemd`: one CPU is 100, the weight of a unit that asks for nothing
+    (systemd.resource-control(5)). `kubelet`: Kubernetes, pkg/kubelet/cm/util, CPUSharesToCPUWeight,
+    from KEP-2254. `oci`: opencontainers/cgroups, utils.go, ConvertCPUSharesToCgroupV2Value.
+    """
+    match mapping:
+        case WeightMapping.SYSTEMD:
+            weight = shares * 100 // SHARES_PER_CPU
+        case WeightMapping.KUBELET:
+            weight = 1 + (shares - 2) * 9999 // 262_142
+        case WeightMapping.OCI:
+            weight = _oci_weight(shares)
+        case _:
+            assert_never(mapping)
+    return min(max(weight, MIN_WEIGHT), MAX_WEIGHT)
+
+
+def _oci_weight(shares: int) -> int:
+    log = math.log2(shares)
+    # one division, so that the default 1024 gives 100 exactly and not a hair more
+    return math.ceil(10 ** ((log * log + 125 * log - 126) / 612))
+
+
+MAPPING_TEXT = {
+    WeightMapping.SYSTEMD: "×100/1024",
+    WeightMapping.KUBELET: "1+(shares-2)×9999/262142",
+    WeightMapping.OCI: "⌈10^((l²+125l)/612-7/34)⌉, l=log2 shares",
+}
+"""How each mapping is written where a number is explained."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """A CPU quota as systemd keeps it, and what was asked for."""
+
+    per_sec_usec: int
+    asked_usec: int
+
+
+def quota_from_milli(cpu_milli: int, *, period_usec: int) -> Quota:
+    """CPU time per second for an amount of CPU, at least 1 ms per period, in whole percents.
+
+    The quota is rounded up to a multiple of 10 ms per second: systemd's drop-ins keep no more, so
+    that a finer one would change with the next daemon-reload.
+
+    Source: seed 000, "Conversion of CPU millicores to cgroup configuration"; Kubernetes,
+    pkg/kubelet/cm/helpers_linux.go, MilliCPUToQuota.
+    """
+    asked_usec = cpu_milli * 1000
+    least_usec = -(-MIN_QUOTA_USEC * 1_000_000 // period_usec)
+    usec = max(asked_usec, least_usec)
+    return Quota(per_sec_usec=-(-usec // QUOTA_STEP_USEC) * QUOTA_STEP_USEC, asked_usec=asked_usec)

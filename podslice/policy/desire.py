@@ -1,0 +1,285 @@
+"""The whole decision: from pods, node and configuration to the units that should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from podslice.errors import Problem
+from podslice.model.config import Config, Enforce
+from podslice.model.desired import ContainerDecision, Desired, PodDecision
+from podslice.model.node import Allocation, Node
+from podslice.model.pod import Container, Pod, Qos
+from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, memory_bytes, total, whole
+from podslice.model.unit import (
+    DesiredUnit,
+    Setting,
+    UnitKind,
+    UnitName,
+    control_group_of,
+    parent_slice,
+)
+from podslice.policy.admit import admit
+from podslice.policy.aggregate import effective
+from podslice.policy.allocatable import allocate
+from podslice.policy.defaulting import default_pod
+from podslice.policy.oom import oom_score_adj
+from podslice.policy.qos import classify, why_qos
+from podslice.policy.reserve import protection, tier_settings
+from podslice.policy.settings import (
+    container_settings,
+    cpu_weight,
+    memory_limit,
+    pod_settings,
+    why_no_limit,
+)
+from podslice.policy.tree import (
+    TIERS,
+    Tree,
+    describe_pod,
+    describe_scope,
+    scope_name,
+    slice_of_cgroup,
+)
+from podslice.policy.validate import validate
+
+
+def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
+    """What one pod gets, whatever else there is on the node."""
+    defaulted = default_pod(pod)
+    qos = classify(defaulted, config.rules)
+    counted = effective(defaulted)
+    slice_ = Tree(cgroup_root=config.cgroup_root).pod(pod.uid, qos)
+    memory = memory_bytes({**node.capacity, **config.capacity}) or 0
+    problems = validate(defaulted, config.rules, page_size=node.page_size_bytes)
+    return PodDecision(
+        pod=pod,
+        qos=qos,
+        requests=counted.requests,
+        limits=counted.limits,
+        slice=slice_,
+        control_group=control_group_of(slice_),
+        settings=pod_settings(defaulted, qos, counted, config),
+        containers=tuple(
+            _decide_container(defaulted, container, qos, config, memory)
+            for container in defaulted.containers
+        ),
+        notes=tuple(_notes(defaulted, qos, config)),
+        problems=_unique([*pod.problems, *problems]),
+    )
+
+
+def desire(
+    candidates: Iterable[PodDecision],
+    node: Node,
+    config: Config,
+    *,
+    current: Iterable[Pod] = (),
+    gone: Iterable[Pod] = (),
+    used_bytes: Mapping[UnitName, int] | None = None,
+) -> Desired:
+    """Everything that should be once the candidates have joined the current pods.
+
+    A candidate takes the place of the current pod of its name; where it is not admitted, the
+    current one stays. `gone` are pods that have to be away. `used_bytes` is unreclaimable memory
+    per tier, where it is known.
+    """
+    tree = Tree(cgroup_root=config.cgroup_root)
+    allocation = allocate(node, config)
+    gone = tuple(gone)
+    away = {pod.key for pod in gone}
+    in_force = [decide(pod, node, config) for pod in current if pod.key not in away]
+    wanted = [decision for decision in candidates if decision.pod.key not in away]
+    wanted, unchanged = _changed(wanted, in_force)
+    accepted, refused = (
+        admit(wanted, in_force, allocation.allocatable) if config.admission else (wanted, ())
+    )
+    pods = _join(in_force, [*unchanged, *accepted])
+    units = tuple(_units(tree, pods, allocation, node, config, used_bytes or {}))
+    return Desired(
+        root=tree.root,
+        units=units,
+        absent=frozenset(_absent(tree, pods, gone)),
+        pods=pods,
+        refused=tuple(refused),
+        allocation=allocation,
+        requested=total(pod.requests for pod in pods),
+    )
+
+
+def _changed(
+    wanted: list[PodDecision], in_force: list[PodDecision]
+) -> tuple[list[PodDecision], list[PodDecision]]:
+    """Candidates that ask for something new, and those that ask for what they have."""
+    before = {pod.pod.key: pod.requests for pod in in_force}
+    new = [pod for pod in wanted if before.get(pod.pod.key) != pod.requests]
+    return new, [pod for pod in wanted if before.get(pod.pod.key) == pod.requests]
+
+
+def _join(in_force: list[PodDecision], accepted: list[PodDecision]) -> tuple[PodDecision, ...]:
+    by_key = {pod.pod.key: pod for pod in (*in_force, *accepted)}
+    return tuple(by_key[key] for key in sorted(by_key))
+
+
+def _absent(tree: Tree, pods: tuple[PodDecision, ...], gone: tuple[Pod, ...]) -> Iterator[UnitName]:
+    """Slices of pods that are gone or of another class now; without pods the whole tree."""
+    present = {pod.slice for pod in pods}
+    for pod in pods:
+        yield from tree.elsewhere(pod.pod.uid, pod.qos)
+    for departed in gone:
+        yield from {tree.pod(departed.uid, qos) for qos in Qos} - present
+    if not pods:
+        yield from (tree.tier(qos) for qos in Qos)
+
+
+def _units(
+    tree: Tree,
+    pods: tuple[PodDecision, ...],
+    allocation: Allocation,
+    node: Node,
+    config: Config,
+    used_bytes: Mapping[UnitName, int],
+) -> Iterator[DesiredUnit]:
+    """Parents before children."""
+    yield from _reserved_units(allocation, config)
+    if not pods:
+        return
+    yield _slice(
+        tree.root, "Pods on this node", _root_settings(allocation, pods, config), owned=True
+    )
+    allocatable_memory = allocation.allocatable.get(MEMORY, 0)
+    for qos in TIERS:
+        name = tree.tier(qos)
+        settings = tier_settings(
+            qos,
+            pods,
+            allocatable_memory,
+            config,
+            page_size=node.page_size_bytes,
+            used_bytes=used_bytes.get(name),
+        )
+        yield _slice(name, f"{qos} pods", settings, owned=True)
+    for pod in pods:
+        yield from _pod_units(pod)
+
+
+def _pod_units(pod: PodDecision) -> Iterator[DesiredUnit]:
+    yield DesiredUnit(
+        name=pod.slice,
+        kind=UnitKind.SLICE,
+        parent=parent_slice(pod.slice),
+        control_group=pod.control_group,
+        description=describe_pod(pod.pod, pod.qos),
+        settings=pod.settings,
+        pod=pod.pod.key,
+    )
+    for container in pod.containers:
+        yield DesiredUnit(
+            name=container.scope,
+            kind=UnitKind.SCOPE,
+            parent=pod.slice,
+            control_group=f"{pod.control_group}/{container.scope}",
+            description=describe_scope(pod.pod, container.name),
+            settings=container.settings,
+            pod=pod.pod.key,
+        )
+
+
+def _slice(
+    name: UnitName, description: str, settings: tuple[Setting, ...], *, owned: bool
+) -> DesiredUnit:
+    return DesiredUnit(
+        name=name,
+        kind=UnitKind.SLICE,
+        parent=parent_slice(name),
+        control_group=control_group_of(name),
+        description=description,
+        settings=settings,
+        owned=owned,
+    )
+
+
+def _root_settings(
+    allocation: Allocation, pods: tuple[PodDecision, ...], config: Config
+) -> tuple[Setting, ...]:
+    """Node allocatable, where it is to be enforced on pods, and the sum of the protections.
+
+    Source: seed 004, "Kubelet Evictions Thresholds"; Kubernetes,
+    pkg/kubelet/cm/node_container_manager_linux.go, getCgroupConfig. There is no CPU quota.
+    """
+    requests = sum(pod.requests.get(MEMORY, 0) for pod in pods)
+    enforced = Enforce.PODS in config.enforce_node_allocatable
+    limits = allocation.enforced if enforced else allocation.capacity
+    what = "capacity - kube-reserved - system-reserved" if enforced else "capacity"
+    settings = protection(requests, "requests.memory of all pods, so that theirs hold", config)
+    settings += [cpu_weight(limits, f"{what}, cpu", config)] if limits.get(CPU) else []
+    if enforced:
+        settings += memory_limit(limits, f"{what}, memory")
+        reserved = total((allocation.kube_reserved, allocation.system_reserved))
+        settings += _tasks(limits, f"{what}, pid") if reserved.get(PIDS) else []
+    return tuple(sorted(settings, key=lambda setting: setting.name))
+
+
+def _tasks(limits: Amounts, why: str) -> Iterator[Setting]:
+    count = whole(limits, PIDS)
+    if count:
+        yield Setting(name="TasksMax", value=count, why=why)
+
+
+def _reserved_units(allocation: Allocation, config: Config) -> Iterator[DesiredUnit]:
+    """The slices of system daemons, where their reservations are to be enforced.
+
+    Source: seed 004, "Phase 2"; Kubernetes, node_container_manager_linux.go, the
+    `-compressible` kinds enforce CPU only.
+    """
+    enforce = config.enforce_node_allocatable
+    for cgroup, reserved, full, compressible in (
+        (
+            config.kube_reserved_cgroup,
+            allocation.kube_reserved,
+            Enforce.KUBE_RESERVED,
+            Enforce.KUBE_RESERVED_COMPRESSIBLE,
+        ),
+        (
+            config.system_reserved_cgroup,
+            allocation.system_reserved,
+            Enforce.SYSTEM_RESERVED,
+            Enforce.SYSTEM_RESERVED_COMPRESSIBLE,
+        ),
+    ):
+        if not cgroup or not enforce & {full, compressible}:
+            continue
+        settings = [cpu_weight(reserved, f"{full} cpu", config)] if reserved.get(CPU) else []
+        if full in enforce:
+            settings += memory_limit(reserved, f"{full} memory")
+            settings += _tasks(reserved, f"{full} pid")
+        name = slice_of_cgroup(cgroup)
+        ordered = tuple(sorted(settings, key=lambda setting: setting.name))
+        yield _slice(name, f"{full.value} daemons", ordered, owned=False)
+
+
+def _decide_container(
+    pod: Pod, container: Container, qos: Qos, config: Config, node_memory_bytes: int
+) -> ContainerDecision:
+    return ContainerDecision(
+        name=container.name,
+        kind=container.kind,
+        scope=scope_name(pod.uid, container.name),
+        oom_score_adj=oom_score_adj(pod, container, qos, node_memory_bytes),
+        settings=container_settings(pod, container, qos, config),
+    )
+
+
+def _notes(pod: Pod, qos: Qos, config: Config) -> Iterator[str]:
+    """Why the class, and why what one might expect is not set."""
+    yield f"{qos}: {why_qos(pod, qos, config.rules)}"
+    if qos is not Qos.BURSTABLE:
+        return
+    for resource, name in ((CPU, "CPUQuotaPerSecUSec"), (MEMORY, "MemoryMax")):
+        if reason := why_no_limit(pod, resource):
+            yield f"no {name}: {reason}"
+    if not config.cpu_cfs_quota:
+        yield "no CPUQuotaPerSecUSec: cpu-cfs-quota is off"
+
+
+def _unique(problems: list[Problem]) -> tuple[Problem, ...]:
+    return tuple(dict.fromkeys(problems))

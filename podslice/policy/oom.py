@@ -1,0 +1,50 @@
+"""The kernel's preference for whom to kill: oom_score_adj of a container's processes."""
+
+from __future__ import annotations
+
+from podslice.model.pod import Container, ContainerKind, Pod, Qos
+from podslice.model.resources import memory_bytes
+from podslice.policy.aggregate import aggregate
+
+GUARANTEED_ADJ = -997
+BESTEFFORT_ADJ = 1000
+CRITICAL_PRIORITY = 2_000_001_000
+"""From `system-node-critical` on a pod is as safe as a Guaranteed one."""
+
+
+def oom_score_adj(pod: Pod, container: Container, qos: Qos, node_memory_bytes: int) -> int:
+    """The adjustment for the processes of one container, -997 to 1000.
+
+    For a Burstable pod 1000 less its share of the node's memory in thousandths, 3 to 999; what the
+    pod level asks for beyond the containers' sum is divided evenly among them.
+
+    Source: Kubernetes, pkg/kubelet/qos/policy.go, GetContainerOOMScoreAdjust.
+    """
+    if pod.priority >= CRITICAL_PRIORITY or qos is Qos.GUARANTEED:
+        return GUARANTEED_ADJ
+    if qos is Qos.BESTEFFORT:
+        return BESTEFFORT_ADJ
+    request = memory_bytes(container.resources.requests) or 0
+    if container.kind is ContainerKind.SIDECAR:
+        request = max(request, _least_request(pod))
+    request += _surplus_each(pod)
+    adjustment = 1000 - 1000 * request // max(node_memory_bytes, 1)
+    return min(max(adjustment, 1000 + GUARANTEED_ADJ), BESTEFFORT_ADJ - 1)
+
+
+def _least_request(pod: Pod) -> int:
+    """The least memory request among the ordinary containers."""
+    requests = [
+        memory_bytes(container.resources.requests) or 0
+        for container in pod.of_kind(ContainerKind.APP)
+    ]
+    return min(requests, default=0)
+
+
+def _surplus_each(pod: Pod) -> int:
+    """Each container's part of the pod-level request that no container asks for."""
+    at_pod_level = memory_bytes(pod.resources.requests)
+    if not at_pod_level:
+        return 0
+    surplus = at_pod_level - (memory_bytes(aggregate(pod).requests) or 0)
+    return max(surplus, 0) // max(len(pod.containers), 1)

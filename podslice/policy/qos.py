@@ -1,0 +1,73 @@
+"""Which quality of service class a pod has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from podslice.model.config import Rules
+from podslice.model.pod import Pod, Qos
+from podslice.model.resources import CPU, MEMORY, Resources
+
+_COUNTED = (CPU, MEMORY)
+
+
+def classify(pod: Pod, rules: Rules = Rules.PROPOSAL) -> Qos:
+    """The class of a pod that has its defaults already; only cpu and memory above zero count.
+
+    Source: `proposal`: seed 002, "Proposal" (Guaranteed if all containers are, or the pod level
+    is). `kubernetes`: Kubernetes, pkg/apis/core/v1/helper/qos/qos.go, ComputePodQOS (a pod level
+    that states anything decides alone).
+    """
+    containers = [container.resources for container in pod.containers]
+    if rules is Rules.KUBERNETES and pod.resources:
+        return _classify([pod.resources])
+    if rules is Rules.PROPOSAL and pod.resources and _is_guaranteed(pod.resources):
+        return Qos.GUARANTEED
+    if containers and all(map(_is_guaranteed, containers)):
+        return Qos.GUARANTEED
+    return _not_guaranteed([*containers, pod.resources])
+
+
+def _classify(levels: list[Resources]) -> Qos:
+    return Qos.GUARANTEED if all(map(_is_guaranteed, levels)) else _not_guaranteed(levels)
+
+
+def _not_guaranteed(levels: Iterable[Resources]) -> Qos:
+    return Qos.BURSTABLE if any(map(_asks, levels)) else Qos.BESTEFFORT
+
+
+def _asks(stated: Resources) -> bool:
+    return any(stated.requests.get(name) or stated.limits.get(name) for name in _COUNTED)
+
+
+def _is_guaranteed(stated: Resources) -> bool:
+    return all(
+        stated.limits.get(name) and stated.requests.get(name) == stated.limits[name]
+        for name in _COUNTED
+    )
+
+
+def why_qos(pod: Pod, qos: Qos, rules: Rules) -> str:
+    """Why the pod has its class, in one sentence."""
+    if qos is Qos.BESTEFFORT:
+        return "no container and no pod level asks for cpu or memory"
+    decides = "the pod level alone decides" if rules is Rules.KUBERNETES and pod.resources else ""
+    if qos is Qos.GUARANTEED:
+        if decides or _is_guaranteed(pod.resources):
+            return "at the pod level cpu and memory have request = limit"
+        return "in every container cpu and memory have request = limit"
+    if decides:
+        return f"{decides}: {_shortfall(pod.resources)}"
+    for container in pod.containers:
+        if not _is_guaranteed(container.resources):
+            return f"container {container.name}: {_shortfall(container.resources)}"
+    return _shortfall(pod.resources)
+
+
+def _shortfall(stated: Resources) -> str:
+    for name in _COUNTED:
+        if not stated.limits.get(name):
+            return f"no {name} limit"
+        if stated.requests.get(name) != stated.limits[name]:
+            return f"the {name} request differs from its limit"
+    return "request = limit"

@@ -1,0 +1,71 @@
+"""A pod from what its slice tells, for when its record is lost."""
+
+from __future__ import annotations
+
+import re
+
+from podslice.model.config import Config, WeightMapping
+from podslice.model.pod import Container, Pod, Qos
+from podslice.model.resources import CPU, MEMORY, Resources
+from podslice.model.unit import INFINITY, ObservedUnit
+from podslice.policy.convert import weight_from_shares
+from podslice.policy.tree import Tree
+
+# `Pod default/web (Burstable)`, see tree.describe_pod
+_DESCRIPTION = re.compile(r"Pod ([a-z0-9-]+)/([a-z0-9.-]+) \((\w+)\)")
+# `kubepods-burstable-pod12_34.slice`
+_POD_SLICE = re.compile(r".*-pod([A-Za-z0-9.:_]+)\.slice")
+
+
+def recover(unit: ObservedUnit, config: Config) -> Pod | None:
+    """The pod as far as its slice's name, description and settings tell; None for others' slices.
+
+    Its settings come out as they are; containers, overhead and priority are lost.
+    """
+    said, name = _DESCRIPTION.fullmatch(unit.description), _POD_SLICE.fullmatch(unit.name)
+    if not said or not name or said[3] not in tuple(Qos):
+        return None
+    uid, qos = name[1].replace("_", "-"), Qos(said[3])
+    if Tree(cgroup_root=config.cgroup_root).pod(uid, qos) != unit.name:
+        return None
+    limits = _stated(unit, {CPU: "CPUQuotaPerSecUSec", MEMORY: "MemoryMax"})
+    requests = _stated(unit, {MEMORY: "MemoryLow"}) or _stated(unit, {MEMORY: "MemoryMin"})
+    requests[CPU] = _milli_from_weight(unit, config.cpu_weight_mapping)
+    if qos is Qos.GUARANTEED:
+        requests = dict(limits)
+    return Pod(
+        namespace=said[1],
+        name=said[2],
+        uid=uid,
+        containers=(Container(name="unknown", where="spec.containers[0]"),),
+        resources=Resources() if qos is Qos.BESTEFFORT else _level(requests, limits),
+    )
+
+
+def _level(requests: dict[str, int], limits: dict[str, int]) -> Resources:
+    return Resources(requests={k: v for k, v in requests.items() if v}, limits=limits)
+
+
+def _stated(unit: ObservedUnit, properties: dict[str, str]) -> dict[str, int]:
+    """Amounts in thousandths; a quota of 1,000 µs per second is a thousandth of a CPU."""
+    amounts = {}
+    for resource, name in properties.items():
+        value = unit.properties.get(name)
+        if isinstance(value, int) and 0 < value < INFINITY:
+            amounts[resource] = value // 1000 if resource == CPU else value * 1000
+    return amounts
+
+
+def _milli_from_weight(unit: ObservedUnit, mapping: WeightMapping) -> int:
+    """The least CPU request with the slice's weight."""
+    weight = unit.properties.get("CPUWeight")
+    if not isinstance(weight, int) or not 1 < weight <= 10_000:
+        return 0
+    low, high = 2, 262_144
+    while low < high:
+        middle = (low + high) // 2
+        if weight_from_shares(middle, mapping) < weight:
+            low = middle + 1
+        else:
+            high = middle
+    return -(-low * 1000 // 1024)

@@ -1,0 +1,182 @@
+"""The settings of slices and scopes, each with the field and the formula that gave it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from podslice.model.config import Config, MemoryProtection, Rules
+from podslice.model.pod import Container, ContainerKind, Pod, Qos
+from podslice.model.properties import QUOTA_PERIOD_USEC
+from podslice.model.resources import CPU, MEMORY, Amounts, Resources, format_amount
+from podslice.model.unit import Setting
+from podslice.policy.aggregate import lacking_limit
+from podslice.policy.convert import (
+    MAPPING_TEXT,
+    MIN_SHARES,
+    quota_from_milli,
+    shares_from_milli,
+    weight_from_shares,
+)
+
+PROTECTION_PROPERTY = {MemoryProtection.LOW: "MemoryLow", MemoryProtection.MIN: "MemoryMin"}
+
+
+def pod_settings(pod: Pod, qos: Qos, counted: Resources, config: Config) -> tuple[Setting, ...]:
+    """What a pod's slice gets.
+
+    Guaranteed: weight, quota and memory. Burstable: weight; quota and memory each only if the pod
+    level or every container has that limit. BestEffort: shares 2.
+
+    Source: seed 000, "Pod level cgroups"; seed 002, "Proposal" and "Design Details"; Kubernetes,
+    pkg/kubelet/cm/helpers_linux.go, ResourceConfigForPod.
+    """
+    if qos is Qos.BESTEFFORT:
+        return (weight(MIN_SHARES, f"BestEffort → {MIN_SHARES} shares", config),)
+    settings = [cpu_weight(counted.requests, explain_sum(pod, "requests", CPU), config)]
+    settings += memory_request(counted.requests, explain_sum(pod, "requests", MEMORY), config)
+    if qos is Qos.GUARANTEED or not why_no_limit(pod, CPU):
+        settings += cpu_limit(counted.limits, explain_sum(pod, "limits", CPU), config)
+    if qos is Qos.GUARANTEED or not why_no_limit(pod, MEMORY):
+        settings += memory_limit(counted.limits, explain_sum(pod, "limits", MEMORY))
+    return tuple(sorted(settings, key=lambda setting: setting.name))
+
+
+def container_settings(
+    pod: Pod, container: Container, qos: Qos, config: Config
+) -> tuple[Setting, ...]:
+    """What a container's scope gets: its own request and limit.
+
+    Under the rules of Kubernetes a container without a limit gets the pod's; under the proposal it
+    is unlimited below the pod.
+
+    Source: seed 002, "Proposal" (the example's hierarchy); Kubernetes,
+    pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, generateLinuxContainerResources.
+    """
+    if qos is Qos.BESTEFFORT:
+        return (weight(MIN_SHARES, f"BestEffort → {MIN_SHARES} shares", config),)
+    requests, limits = container.resources.requests, container.resources.limits
+    settings = [cpu_weight(requests, _own("requests", CPU, requests), config)]
+    settings += memory_request(requests, _own("requests", MEMORY, requests), config)
+    for resource, setting_of in _limits(config):
+        if limits.get(resource):
+            settings += setting_of(limits, _own("limits", resource, limits))
+        elif config.rules is Rules.KUBERNETES and pod.resources.limits.get(resource):
+            at_pod = pod.resources.limits
+            settings += setting_of(at_pod, f"the pod's {_own('limits', resource, at_pod)}")
+    return tuple(sorted(settings, key=lambda setting: setting.name))
+
+
+def _limits(
+    config: Config,
+) -> tuple[tuple[str, Callable[[Amounts, str], Iterator[Setting]]], ...]:
+    return (CPU, lambda limits, why: cpu_limit(limits, why, config)), (MEMORY, memory_limit)
+
+
+def _own(part: str, resource: str, amounts: Amounts) -> str:
+    stated = amounts.get(resource)
+    return f"{part}.{resource} " + ("none" if stated is None else format_amount(resource, stated))
+
+
+def why_no_limit(pod: Pod, resource: str) -> str:
+    """Why a Burstable pod's slice has no limit for a resource; empty when it has one."""
+    if pod.resources.limits.get(resource):
+        return ""
+    names = [container.name for container in lacking_limit(pod, resource)]
+    if not names:
+        return ""
+    who = f"container {names[0]} has" if len(names) == 1 else f"containers {', '.join(names)} have"
+    return f"{who} no {resource} limit"
+
+
+def weight(shares: int, why: str, config: Config) -> Setting:
+    """CPUWeight for CPU shares."""
+    mapping = config.cpu_weight_mapping
+    value = weight_from_shares(shares, mapping)
+    text = f"{why} → {MAPPING_TEXT[mapping]} = {value}"
+    return Setting(name="CPUWeight", value=value, why=text)
+
+
+def cpu_weight(requests: Amounts, why: str, config: Config) -> Setting:
+    """CPUWeight for a CPU request; none counts as the least."""
+    shares = shares_from_milli(requests.get(CPU, 0))
+    return weight(shares, f"{why} → {shares} shares", config)
+
+
+def memory_request(requests: Amounts, why: str, config: Config) -> Iterator[Setting]:
+    """The memory request as the kernel's protection: the seed's soft limit.
+
+    Source: seed 002, "Design Details", step 6.
+    """
+    name = PROTECTION_PROPERTY.get(config.memory_protection)
+    milli = requests.get(MEMORY)
+    if name and milli:
+        yield Setting(name=name, value=-(-milli // 1000), why=why)
+
+
+def memory_limit(limits: Amounts, why: str) -> Iterator[Setting]:
+    """MemoryMax for a memory limit."""
+    milli = limits.get(MEMORY)
+    if milli:
+        yield Setting(name="MemoryMax", value=-(-milli // 1000), why=why)
+
+
+def cpu_limit(limits: Amounts, why: str, config: Config) -> Iterator[Setting]:
+    """The CPU quota for a CPU limit, and its period where it is not the usual 100 ms."""
+    milli = limits.get(CPU)
+    if not milli or not config.cpu_cfs_quota:
+        return
+    period_usec = config.cpu_cfs_quota_period_usec
+    quota = quota_from_milli(milli, period_usec=period_usec)
+    text = f"{why} → {quota.asked_usec} µs per second"
+    if quota.per_sec_usec != quota.asked_usec:
+        text += f", rounded up to {quota.per_sec_usec}: systemd keeps whole percents"
+    yield Setting(name="CPUQuotaPerSecUSec", value=quota.per_sec_usec, why=text)
+    if period_usec != QUOTA_PERIOD_USEC:
+        yield Setting(name="CPUQuotaPeriodUSec", value=period_usec, why="cpu-cfs-quota-period")
+
+
+def explain_sum(pod: Pod, part: str, resource: str) -> str:
+    """Where a pod's amount comes from: `requests.cpu 250m + 250m = 500m`.
+
+    `part` is `requests` or `limits`.
+    """
+    level = getattr(pod.resources, part).get(resource)
+    if level is not None:
+        text, amount = f"spec.resources.{part}.{resource}", level
+        text += f" {format_amount(resource, level)}"
+    else:
+        text, amount = _explain_containers(pod, part, resource)
+    overhead = pod.overhead.get(resource)
+    if overhead and amount is not None and (amount or part == "requests"):
+        plus = f"overhead {format_amount(resource, overhead)}"
+        text += f" + {plus} = {format_amount(resource, amount + overhead)}"
+    return text
+
+
+def _explain_containers(pod: Pod, part: str, resource: str) -> tuple[str, int]:
+    def amount_of(container: Container) -> int | None:
+        stated: int | None = getattr(container.resources, part).get(resource)
+        return stated
+
+    together = [
+        amount
+        for container in pod.of_kind(ContainerKind.APP, ContainerKind.SIDECAR)
+        if (amount := amount_of(container)) is not None
+    ]
+    best, text = sum(together), _sum_text(resource, together)
+    sidecars: list[int] = []
+    for container in pod.of_kind(ContainerKind.INIT, ContainerKind.SIDECAR):
+        amount = amount_of(container)
+        if container.kind is ContainerKind.SIDECAR:
+            sidecars += [] if amount is None else [amount]
+        elif amount is not None and amount + sum(sidecars) > best:
+            best = amount + sum(sidecars)
+            text = f"{_sum_text(resource, [amount, *sidecars])} (init container {container.name})"
+    return f"{part}.{resource} {text}", best
+
+
+def _sum_text(resource: str, amounts: list[int]) -> str:
+    if not amounts:
+        return "none"
+    parts = " + ".join(format_amount(resource, amount) for amount in amounts)
+    return parts if len(amounts) == 1 else f"{parts} = {format_amount(resource, sum(amounts))}"

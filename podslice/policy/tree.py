@@ -1,0 +1,90 @@
+"""Where everything lies: the names of the root, the tiers, the pods and their containers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from podslice.model.pod import Pod, Qos
+from podslice.model.unit import UnitName, slice_name
+
+ROOT_COMPONENT = "kubepods"
+SCOPE_PREFIX = "podslice"
+TIERS = {Qos.BURSTABLE: "burstable", Qos.BESTEFFORT: "besteffort"}
+"""The tiers with a slice of their own; Guaranteed pods lie below the root itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """The names of the units below one root.
+
+    Source: seed 000, "QoS level cgroups"; seed 004, "Recommended Cgroups Setup"; names of slices as
+    Kubernetes' systemd driver makes them.
+    """
+
+    cgroup_root: str = "/"
+
+    @property
+    def _components(self) -> tuple[str, ...]:
+        return (*cgroup_components(self.cgroup_root), ROOT_COMPONENT)
+
+    @property
+    def root(self) -> UnitName:
+        """`kubepods.slice`, or its like below another slice."""
+        return slice_name(self._components)
+
+    def tier(self, qos: Qos) -> UnitName:
+        """The slice that holds the pods of a class; for Guaranteed the root."""
+        tier = TIERS.get(qos)
+        return slice_name((*self._components, tier)) if tier else self.root
+
+    def pod(self, uid: str, qos: Qos) -> UnitName:
+        """The slice of a pod."""
+        stem = self.tier(qos).removesuffix(".slice")
+        return UnitName(f"{stem}-{_pod_component(uid)}.slice")
+
+    def elsewhere(self, uid: str, qos: Qos) -> tuple[UnitName, ...]:
+        """The slices that the pod would have in the other classes."""
+        return tuple(self.pod(uid, other) for other in Qos if other is not qos)
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Globs for every unit that may be ours."""
+        stem = self.root.removesuffix(".slice")
+        return (self.root, f"{stem}-*.slice", f"{SCOPE_PREFIX}-pod*.scope")
+
+
+def scope_name(uid: str, container: str) -> UnitName:
+    """The scope of one container of a pod."""
+    return UnitName(f"{SCOPE_PREFIX}-{_pod_component(uid)}-{container}.scope")
+
+
+def describe_scope(pod: Pod, container: str) -> str:
+    """The description that `systemctl status` shows for a container's scope."""
+    return f"Container {container} of pod {pod.key}"
+
+
+def describe_pod(pod: Pod, qos: Qos) -> str:
+    """The description that `systemctl status` shows for a pod's slice."""
+    return f"Pod {pod.key} ({qos})"
+
+
+def cgroup_components(path: str) -> tuple[str, ...]:
+    """The components of an absolute control group, as the driver or the file system writes it.
+
+    `/custom/pods`, `/custom.slice/custom-pods.slice` → `("custom", "pods")`.
+
+    Source: Kubernetes, pkg/kubelet/cm/cgroup_manager_linux.go, ParseSystemdToCgroupName.
+    """
+    last = path.rstrip("/").rpartition("/")[2]
+    if last.endswith(".slice"):
+        return tuple(last.removesuffix(".slice").replace("_", "-").split("-"))
+    return tuple(part for part in path.split("/") if part)
+
+
+def slice_of_cgroup(path: str) -> UnitName:
+    """The slice of an absolute control group; see `cgroup_components`."""
+    return slice_name(cgroup_components(path))
+
+
+def _pod_component(uid: str) -> str:
+    return "pod" + uid.replace("-", "_")

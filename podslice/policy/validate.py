@@ -1,0 +1,203 @@
+"""What is wrong with a pod, all of it, each with its address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from podslice.errors import Problem, Severity
+from podslice.model.config import Rules
+from podslice.model.pod import Container, Pod
+from podslice.model.quantity import parse_quantity
+from podslice.model.resources import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    HUGEPAGES_PREFIX,
+    MEMORY,
+    Resources,
+    format_amount,
+    is_hugepages,
+    is_pod_level_resource,
+)
+from podslice.policy.aggregate import aggregate
+from podslice.policy.convert import MIN_QUOTA_USEC, QUOTA_STEP_USEC
+
+POD_LEVEL = "spec.resources"
+_ONLY_KUBERNETES = "Kubernetes would refuse the pod"
+
+
+def validate(pod: Pod, rules: Rules = Rules.PROPOSAL, *, page_size: int = 4096) -> list[Problem]:
+    """Every problem of a pod that has its defaults already, errors and warnings.
+
+    Source: seed 002, "Proposal"; Kubernetes, pkg/apis/core/validation/validation.go,
+    ValidateContainerResourceRequirements and validatePodResources.
+    """
+    found: list[Problem] = []
+    for container in pod.containers:
+        where = f"{container.where}.resources"
+        found += _validate_level(container.resources, where, page_size)
+    found += _validate_level(pod.resources, POD_LEVEL, page_size)
+    found += _validate_pod_level(pod, rules)
+    return [_at(pod, problem) for problem in found]
+
+
+def _at(pod: Pod, problem: Problem) -> Problem:
+    where = f"{pod.where}: {problem.where}" if pod.where else problem.where
+    return Problem(
+        where=where, message=problem.message, hint=problem.hint, severity=problem.severity
+    )
+
+
+def _warning(where: str, message: str, hint: str = "") -> Problem:
+    return Problem(where=where, message=message, hint=hint, severity=Severity.WARNING)
+
+
+def _validate_level(stated: Resources, where: str, page_size: int) -> Iterator[Problem]:
+    """One container's resources, or the pod level's."""
+    for name, request in stated.requests.items():
+        limit = stated.limits.get(name)
+        if limit is not None and request > limit:
+            yield Problem(
+                where=f"{where}.requests.{name}",
+                message=f"{format_amount(name, request)} is more than the limit of"
+                f" {format_amount(name, limit)}",
+                hint="a request is at most its limit",
+            )
+    for part, amounts in (("requests", stated.requests), ("limits", stated.limits)):
+        for name in amounts:
+            yield from _validate_name(f"{where}.{part}.{name}", name)
+    yield from _validate_hugepages(stated, where)
+    yield from _validate_kernel(stated, where, page_size)
+
+
+def _validate_name(where: str, name: str) -> Iterator[Problem]:
+    """Resources that podslice knows, and those that it passes over."""
+    if name in (CPU, MEMORY, EPHEMERAL_STORAGE) or is_hugepages(name) or "/" in name:
+        return
+    yield _warning(where, f"{name!r} is not a resource that podslice knows", "it is passed over")
+
+
+def _validate_hugepages(stated: Resources, where: str) -> Iterator[Problem]:
+    """Request = limit, and whole pages.
+
+    Source: Kubernetes, validation.go, "HugePages require" and isHugePageSizeValid.
+    """
+    for name in sorted({*stated.requests, *stated.limits}):
+        if not is_hugepages(name):
+            continue
+        request, limit = stated.requests.get(name), stated.limits.get(name)
+        if request != limit:
+            yield Problem(
+                where=f"{where}.requests.{name}",
+                message="huge pages need a limit, and a request equal to it",
+                hint="they can't be overcommitted",
+            )
+        yield from _validate_page_multiple(f"{where}.limits.{name}", name, limit or request or 0)
+
+
+def _validate_page_multiple(where: str, name: str, milli: int) -> Iterator[Problem]:
+    size_text = name.removeprefix(HUGEPAGES_PREFIX)
+    try:
+        size_milli = parse_quantity(size_text).milli
+    except ValueError:
+        size_milli = 0
+    if size_milli <= 0:
+        yield Problem(
+            where=where,
+            message=f"{size_text!r} is not a size of a page",
+            hint="write hugepages-2Mi or hugepages-1Gi",
+        )
+    elif milli % size_milli:
+        yield Problem(
+            where=where,
+            message=f"{format_amount(name, milli)} is not a whole number of pages of {size_text}",
+        )
+
+
+def _validate_kernel(stated: Resources, where: str, page_size: int) -> Iterator[Problem]:
+    """What the kernel or systemd will hold differently from what is written."""
+    quota_usec = stated.limits.get(CPU, 0) * 1000
+    if 0 < quota_usec < MIN_QUOTA_USEC * 10:
+        yield _warning(
+            f"{where}.limits.{CPU}",
+            f"{format_amount(CPU, stated.limits[CPU])} is below what the kernel can hold",
+            "it counts as 10m (1 ms of every 100 ms)",
+        )
+    elif quota_usec % QUOTA_STEP_USEC:
+        rounded = -(-quota_usec // QUOTA_STEP_USEC) * QUOTA_STEP_USEC
+        yield _warning(
+            f"{where}.limits.{CPU}",
+            f"{format_amount(CPU, stated.limits[CPU])} is no whole percent of a CPU",
+            f"systemd keeps whole percents, so it counts as {rounded // 1000}m",
+        )
+    memory = stated.limits.get(MEMORY, 0)
+    if memory % (page_size * 1000):
+        yield _warning(
+            f"{where}.limits.{MEMORY}",
+            f"{format_amount(MEMORY, memory)} is no whole number of pages",
+            f"the kernel rounds it down to a multiple of {page_size}",
+        )
+
+
+def _validate_pod_level(pod: Pod, rules: Rules) -> Iterator[Problem]:
+    """The pod level against the containers."""
+    sums = aggregate(pod)
+    for name, limit in pod.resources.limits.items():
+        if not is_pod_level_resource(name):
+            continue
+        where = f"{POD_LEVEL}.limits.{name}"
+        said = f"{format_amount(name, limit)} is less than the containers'"
+        if limit < sums.requests.get(name, 0):
+            yield Problem(
+                where=where,
+                message=f"{said} requests of {format_amount(name, sums.requests[name])}",
+                hint="raise the pod's limit or lower the containers' requests",
+            )
+        elif name == MEMORY and limit < sums.limits.get(name, 0):
+            yield _warning(
+                where,
+                f"{said} limits of {format_amount(name, sums.limits[name])}",
+                "they can't all reach their limits",
+            )
+    yield from _validate_stricter(pod, sums, rules)
+
+
+def _validate_stricter(pod: Pod, sums: Resources, rules: Rules) -> Iterator[Problem]:
+    """What only Kubernetes refuses: errors under its rules, warnings under the proposal's."""
+    for name in sorted({*pod.resources.requests, *pod.resources.limits}):
+        if not is_pod_level_resource(name):
+            yield _stricter(
+                f"{POD_LEVEL}.{name}",
+                "the pod level takes cpu, memory and huge pages only",
+                rules,
+            )
+            continue
+        request, asked = pod.resources.requests.get(name), sums.requests.get(name, 0)
+        if request is not None and request < asked:
+            yield _stricter(
+                f"{POD_LEVEL}.requests.{name}",
+                f"{format_amount(name, request)} is less than the containers' requests of"
+                f" {format_amount(name, asked)}",
+                rules,
+            )
+        limit = pod.resources.limits.get(name)
+        for container in pod.containers if limit is not None else ():
+            yield from _validate_container_limit(container, name, limit or 0, rules)
+
+
+def _validate_container_limit(
+    container: Container, name: str, pod_limit: int, rules: Rules
+) -> Iterator[Problem]:
+    limit = container.resources.limits.get(name, 0)
+    if limit > pod_limit:
+        yield _stricter(
+            f"{container.where}.resources.limits.{name}",
+            f"{format_amount(name, limit)} is more than the pod's limit of"
+            f" {format_amount(name, pod_limit)}",
+            rules,
+        )
+
+
+def _stricter(where: str, message: str, rules: Rules) -> Problem:
+    if rules is Rules.KUBERNETES:
+        return Problem(where=where, message=message)
+    return _warning(where, message, _ONLY_KUBERNETES)

@@ -1,0 +1,316 @@
+"""The difference between what should be and what is, as steps in order.
+
+Policy states intent; what the service manager at hand can't do is left out here, and said so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from podslice.model.desired import Desired, Refusal
+from podslice.model.properties import MANAGED, PROPERTIES
+from podslice.model.unit import (
+    Caps,
+    DesiredUnit,
+    Observed,
+    ObservedUnit,
+    Setting,
+    TransientUnit,
+    UnitKind,
+    UnitName,
+    Value,
+)
+
+_LIMITS = ("CPUQuotaPerSecUSec", "MemoryHigh", "MemoryMax", "TasksMax")
+"""Properties whose lower value takes something away; all of them are unset at infinity."""
+
+
+CLASS_CHANGED = "QOSClassChanged"
+"""Why a pod with processes in it is not moved to the slice of another class."""
+
+
+class Stage(IntEnum):
+    """When a step is taken. What takes away goes from the leaves up, what gives from the root down.
+
+    Tiers tighten before a new pod's slice is created, and relax after one is gone.
+
+    Source: seed 000, "QoS level cgroups" ("Prior to starting a pod …", "after deletion …").
+    """
+
+    STOP = 0
+    TIGHTEN = 1
+    START = 2
+    GROW = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One property: what it is, what it will be, and why."""
+
+    name: str
+    old: Value | None
+    new: int
+    why: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartUnit:
+    """Start a slice that is not there."""
+
+    unit: DesiredUnit
+    changes: tuple[Change, ...]
+
+    @property
+    def name(self) -> UnitName:
+        """The unit's name."""
+        return self.unit.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetProperties:
+    """Change properties of a unit that is there."""
+
+    name: UnitName
+    parent: UnitName
+    changes: tuple[Change, ...]
+    tightens: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopUnit:
+    """Stop a unit, with everything below it."""
+
+    name: UnitName
+    why: str
+    tasks: int = 0
+    """Processes that it holds now."""
+
+
+Step = StartUnit | SetProperties | StopUnit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """Something that is left out of the plan, and why."""
+
+    unit: UnitName
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Steps in the order in which they are taken."""
+
+    steps: tuple[Step, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.steps)
+
+
+def make_plan(desired: Desired, observed: Observed) -> Plan:
+    """What has to be done so that `observed` becomes `desired`."""
+    units, moving = _settle_moves(desired, observed)
+    steps: list[Step] = []
+    skipped: list[Skipped] = []
+    for unit in units:
+        feasible, left_out = _feasible(unit, observed.caps)
+        step = _step(unit, feasible, observed.units.get(unit.name))
+        steps += [step] if step else []
+        skipped += left_out if unit.name in observed.units or unit.kind is UnitKind.SLICE else []
+    stops, kept = _stops(desired, observed, {refusal.pod for refusal in moving})
+    return Plan(
+        steps=tuple(sorted([*stops, *steps], key=_order)),
+        skipped=(*skipped, *kept),
+        refused=tuple(sorted((*desired.refused, *moving), key=lambda refusal: refusal.pod)),
+    )
+
+
+def stage_of(step: Step) -> tuple[Stage, int]:
+    """The stage of a step and, within it, its turn; steps with the same turn may go at once."""
+    depth = depth_of(step.name)
+    match step:
+        case StopUnit():
+            return Stage.STOP, -depth
+        case StartUnit():
+            return Stage.START, depth
+        case SetProperties(tightens=True):
+            return Stage.TIGHTEN, -depth
+        case SetProperties():
+            return Stage.GROW, depth
+
+
+def depth_of(name: UnitName) -> int:
+    """How deep a unit lies; scopes lie deepest."""
+    return name.count("-") if name.endswith(".slice") else 1000
+
+
+def transient_unit(unit: DesiredUnit, values: Mapping[str, int]) -> TransientUnit:
+    """The slice to start, with its structure.
+
+    Source: Kubernetes' and opencontainers' systemd drivers: Wants= the parent, no default
+    dependencies, accounting on.
+    """
+    properties: dict[str, Value] = {
+        "Description": unit.description,
+        "DefaultDependencies": False,
+        "CPUAccounting": True,
+        "IOAccounting": True,
+        "MemoryAccounting": True,
+        "TasksAccounting": True,
+        **values,
+    }
+    if unit.parent != "-.slice":
+        properties["Wants"] = (unit.parent,)
+    return TransientUnit(name=unit.name, properties=properties)
+
+
+def _order(step: Step) -> tuple[tuple[Stage, int], UnitName]:
+    return stage_of(step), step.name
+
+
+def _step(
+    unit: DesiredUnit, settings: Mapping[str, Setting], observed: ObservedUnit | None
+) -> Step | None:
+    there = observed is not None and observed.active_state in ("active", "activating")
+    if unit.kind is UnitKind.SLICE and unit.owned and not (observed and there and _ours(observed)):
+        changes = tuple(_change(setting, None) for setting in settings.values())
+        return StartUnit(unit=unit, changes=changes)
+    if observed is None or not there:
+        return None
+    differing = tuple(_changes(unit, settings, observed))
+    if not differing:
+        return None
+    return SetProperties(
+        name=unit.name,
+        parent=unit.parent,
+        changes=differing,
+        tightens=any(map(_tightens, differing)),
+    )
+
+
+def _ours(observed: ObservedUnit) -> bool:
+    """Whether the slice was started, and is not merely implied by a child."""
+    return observed.transient or bool(observed.fragment_path)
+
+
+def _changes(
+    unit: DesiredUnit, settings: Mapping[str, Setting], observed: ObservedUnit
+) -> Iterator[Change]:
+    """Stated values that differ, and on units of ours values that nobody stated."""
+    for name in MANAGED if unit.owned else sorted(settings):
+        if name not in observed.properties:
+            continue
+        old, setting = observed.properties[name], settings.get(name)
+        if setting is None:
+            unset = PROPERTIES[name].unset
+            if old != unset and isinstance(unset, int):
+                yield Change(name=name, old=old, new=unset, why="nothing asks for it")
+        elif old != setting.value:
+            yield _change(setting, old)
+
+
+def _change(setting: Setting, old: Value | None) -> Change:
+    return Change(name=setting.name, old=old, new=setting.value, why=setting.why)
+
+
+def _tightens(change: Change) -> bool:
+    """Whether a limit becomes lower; no limit is infinity, which is above every other."""
+    return change.name in _LIMITS and isinstance(change.old, int) and change.new < change.old
+
+
+def _feasible(unit: DesiredUnit, caps: Caps) -> tuple[dict[str, Setting], list[Skipped]]:
+    """The settings that this service manager takes, and the others."""
+    takes: dict[str, Setting] = {}
+    skipped: list[Skipped] = []
+    for setting in unit.settings:
+        row = PROPERTIES[setting.name]
+        if row.since > caps.systemd_version:
+            why = f"systemd {caps.systemd_version} does not know it; it came with {row.since}"
+        elif not row.takes(setting.value):
+            why = f"systemd takes {row.minimum} to {row.maximum}, not {setting.value}"
+        else:
+            takes[setting.name] = setting
+            continue
+        skipped.append(Skipped(unit=unit.name, name=setting.name, why=why))
+    return takes, skipped
+
+
+def _settle_moves(
+    desired: Desired, observed: Observed
+) -> tuple[tuple[DesiredUnit, ...], tuple[Refusal, ...]]:
+    """Pods whose class changed while processes run in them can't move: they stay as they are.
+
+    Source: Kubernetes refuses a change of a pod's class likewise ("Pod QOS Class may not change").
+    """
+    refusals = []
+    for pod in desired.pods:
+        held = _held_elsewhere(pod.slice, desired, observed)
+        if held is not None:
+            refusals.append(
+                Refusal(
+                    pod=pod.pod.key,
+                    reason=CLASS_CHANGED,
+                    message=f"the pod is {pod.qos} now, and {held.tasks} processes run in"
+                    f" {held.name}; delete the pod first",
+                )
+            )
+    stay = {refusal.pod for refusal in refusals}
+    units = desired.units if not stay else tuple(u for u in desired.units if u.pod not in stay)
+    return units, tuple(refusals)
+
+
+def _held_elsewhere(slice_: UnitName, desired: Desired, observed: Observed) -> ObservedUnit | None:
+    """The slice with processes that the pod had in another class."""
+    pod_part = slice_.removesuffix(".slice").rpartition("-")[2]
+    for name in desired.absent:
+        unit = observed.units.get(name)
+        if unit and unit.tasks and name.removesuffix(".slice").endswith(f"-{pod_part}"):
+            return unit
+    return None
+
+
+def _stops(
+    desired: Desired, observed: Observed, staying: Iterable[str]
+) -> tuple[list[StopUnit], list[Skipped]]:
+    """Units that have to go. Tiers and root go only when nothing of others is in them."""
+    keep = {
+        _held.name
+        for pod in desired.pods
+        if pod.pod.key in staying and (_held := _held_elsewhere(pod.slice, desired, observed))
+    }
+    going = {name for name in desired.absent if name in observed.units} - keep
+    pods = {name for name in going if "-pod" in name}
+    stops = [_stop(observed.units[name], "the pod is gone, or of another class") for name in pods]
+    skipped = []
+    for name in sorted(going - pods, key=depth_of, reverse=True):
+        foreign = _foreign(name, pods, observed)
+        if foreign:
+            skipped.append(Skipped(unit=name, name="stop", why=foreign))
+        else:
+            stops.append(_stop(observed.units[name], "no pod is left"))
+    return stops, skipped
+
+
+def _stop(unit: ObservedUnit, why: str) -> StopUnit:
+    return StopUnit(name=unit.name, why=why, tasks=unit.tasks)
+
+
+def _foreign(name: UnitName, pods: set[UnitName], observed: Observed) -> str:
+    """What others have in an inner slice; empty when nothing."""
+    stem = name.removesuffix(".slice")
+    inner = [
+        other
+        for other in observed.units
+        if other.startswith(f"{stem}-") and other not in pods and "-pod" in other
+    ]
+    if inner:
+        return f"{inner[0]} is not podslice's to stop"
+    ours = sum(observed.units[pod].tasks for pod in pods if pod.startswith(f"{stem}-"))
+    others = observed.units[name].tasks - ours
+    return f"{others} processes run in it that no pod accounts for" if others > 0 else ""

@@ -1,0 +1,142 @@
+"""Outcomes, their wording and the exit code; nothing else words them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import assert_never
+
+from podslice.model.desired import Refusal
+from podslice.model.properties import PROPERTIES
+from podslice.model.quantity import format_bytes
+from podslice.model.unit import INFINITY, Value
+from podslice.plan import Change, Plan, SetProperties, Skipped, StartUnit, Step, StopUnit
+
+_BYTES = ("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax")
+
+
+class Outcome(StrEnum):
+    """What became of a step."""
+
+    DONE = "done"
+    FAILED = "failed"
+    NOT_TRIED = "not tried"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """What became of one step."""
+
+    step: Step
+    outcome: Outcome
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What an apply or a delete has done."""
+
+    results: tuple[StepResult, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    remaining: Plan = field(default_factory=Plan)
+    """What a new look found still to do, after everything went well; normally nothing."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 when everything is as it should be, 1 when a step failed or a pod was refused."""
+        return int(
+            not all(result.outcome is Outcome.DONE for result in self.results)
+            or bool(self.refused)
+            or bool(self.remaining)
+        )
+
+    def count(self, outcome: Outcome) -> int:
+        """How many steps ended so."""
+        return sum(result.outcome is outcome for result in self.results)
+
+
+def format_value(name: str, value: Value | None) -> str:
+    """The value of a property as people read it: `512Mi`, `11%`, `unset`."""
+    if value is None or value == PROPERTIES[name].unset:
+        return "unset"
+    if value == INFINITY:
+        return "infinity"
+    if name in _BYTES and isinstance(value, int):
+        return format_bytes(value)
+    return PROPERTIES[name].text(value)
+
+
+def format_change(change: Change, *, with_old: bool) -> str:
+    """One change: `MemoryMax=512Mi (was 256Mi)`."""
+    text = f"{PROPERTIES[change.name].key}={format_value(change.name, change.new)}"
+    return f"{text} (was {format_value(change.name, change.old)})" if with_old else text
+
+
+def describe(step: Step) -> str:
+    """What a step does, after "would" or "did not": `start X with A=1`."""
+    match step:
+        case StartUnit():
+            changes = ", ".join(format_change(change, with_old=False) for change in step.changes)
+            return f"start {step.name}" + (f" with {changes}" if changes else "")
+        case SetProperties():
+            changes = ", ".join(format_change(change, with_old=True) for change in step.changes)
+            return f"set {changes} on {step.name}"
+        case StopUnit():
+            inside = f" with {step.tasks} processes" if step.tasks else ""
+            return f"stop {step.name}{inside}: {step.why}"
+        case _:
+            assert_never(step)
+
+
+_PAST = {"start": "started", "set": "set", "stop": "stopped"}
+
+
+def action_of(step: Step) -> str:
+    """`start`, `set` or `stop`."""
+    return describe(step).partition(" ")[0]
+
+
+def told(result: StepResult) -> str:
+    """What became of a step, in the past tense."""
+    verb, _, rest = describe(result.step).partition(" ")
+    match result.outcome:
+        case Outcome.DONE:
+            return f"{_PAST[verb]} {rest}"
+        case Outcome.FAILED:
+            return f"failed to {verb} {rest}: {result.error}"
+        case Outcome.NOT_TRIED:
+            return f"not tried: {verb} {rest}: {result.error}"
+        case _:
+            assert_never(result.outcome)
+
+
+def told_refusal(refusal: Refusal) -> str:
+    """Why a pod was not admitted."""
+    return f"pod {refusal.pod} refused: {refusal.reason}: {refusal.message}"
+
+
+def told_skipped(skipped: Skipped) -> str:
+    """What was left out."""
+    if skipped.name == "stop":
+        return f"left {skipped.unit} running: {skipped.why}"
+    return f"left out {skipped.name} of {skipped.unit}: {skipped.why}"
+
+
+def summary(report: Report) -> str:
+    """The last line: counts of what was done, failed and not tried."""
+    if not report.results and not report.refused:
+        return "nothing to do"
+    counts = [(report.count(outcome), outcome.value) for outcome in Outcome]
+    counts.append((len(report.refused), "refused"))
+    return ", ".join(f"{count} {what}" for count, what in counts if count or what == "done")
+
+
+def in_steps(steps: Iterable[Step]) -> str:
+    """How many of each: `3 to start, 1 to set`."""
+    names = [action_of(step) for step in steps]
+    counts = [
+        f"{names.count(name)} to {name}" for name in ("stop", "start", "set") if name in names
+    ]
+    return ", ".join(counts) or "nothing to do"

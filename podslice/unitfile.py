@@ -1,0 +1,52 @@
+"""Desired units as unit files: the same tree without podslice running."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from podslice.model.desired import Desired
+from podslice.model.properties import PROPERTIES
+from podslice.model.unit import DesiredUnit, UnitKind
+
+_ACCOUNTING = ("CPUAccounting", "IOAccounting", "MemoryAccounting", "TasksAccounting")
+
+
+def unit_files(desired: Desired) -> dict[str, str]:
+    """File name → text. Slices of ours are units; slices of others get a drop-in.
+
+    Scopes hold running processes and can't be files; their numbers are in `explain`.
+    """
+    return {
+        (unit.name if unit.owned else f"{unit.name}.d/50-podslice.conf"): _text(unit)
+        for unit in desired.units
+        if unit.kind is UnitKind.SLICE
+    }
+
+
+def _text(unit: DesiredUnit) -> str:
+    head = ["# Made by podslice render; changes are lost when it is made anew."]
+    sections = [_resource_section(unit)]
+    if unit.owned:
+        sections.insert(0, _unit_section(unit))
+    return "\n\n".join("\n".join(lines) for lines in (head, *sections)) + "\n"
+
+
+def _unit_section(unit: DesiredUnit) -> list[str]:
+    description = unit.description.replace("%", "%%")
+    lines = ["[Unit]", f"Description={description}", "DefaultDependencies=no"]
+    return [*lines, f"Wants={unit.parent}"] if unit.parent != "-.slice" else lines
+
+
+def _resource_section(unit: DesiredUnit) -> list[str]:
+    lines = ["[Slice]"]
+    if unit.owned:
+        lines += [f"{name}=yes" for name in _ACCOUNTING]
+    for setting in unit.settings:
+        row = PROPERTIES[setting.name]
+        lines += _comment(setting.why)
+        lines.append(f"{row.key}={row.text(setting.value)}")
+    return lines
+
+
+def _comment(why: str) -> Iterable[str]:
+    return [f"# {why}"] if why else []

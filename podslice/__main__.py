@@ -1,0 +1,30 @@
+"""The command line's entry: run a verb, word what went wrong, and set the exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run `podslice`."""
+    if sys.argv[1:] == ["--version"]:
+        # before typer and pydantic are imported: scripts ask this often
+        from podslice import __version__
+
+        sys.stdout.write(f"podslice {__version__}\n")
+        return
+    from podslice.cli.app import run
+
+    try:
+        code = run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # the reader has gone (`podslice tree | head`): no complaint, as for any filter
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

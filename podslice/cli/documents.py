@@ -1,0 +1,204 @@
+"""The JSON documents of the command line: version 1, keys with the suffix of their unit.
+
+Pure: values in, plain dicts and lists out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from podslice.errors import Problem
+from podslice.model.desired import Desired, PodDecision, Refusal
+from podslice.model.node import Allocation
+from podslice.model.quantity import parse_quantity
+from podslice.model.resources import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    HUGEPAGES_PREFIX,
+    MEMORY,
+    PIDS,
+    Amounts,
+    format_amount,
+    is_hugepages,
+    whole,
+)
+from podslice.model.unit import INFINITY, Setting, Value
+from podslice.plan import Plan, SetProperties, StartUnit, Step, StopUnit
+from podslice.report import Report, action_of
+
+Document = dict[str, Any]
+VERSION = 1
+
+_KEYS = {
+    MEMORY: "memory_bytes",
+    EPHEMERAL_STORAGE: "ephemeral_storage_bytes",
+    PIDS: "pids",
+}
+
+
+def document(**parts: object) -> Document:
+    """A document with its version."""
+    return {"version": VERSION, **parts}
+
+
+def amounts(stated: Amounts) -> Document:
+    """Amounts by resource; what is not stated is absent."""
+    result: Document = {}
+    if CPU in stated:
+        result["cpu_milli"] = stated[CPU]
+    result |= {key: whole(stated, name) for name, key in _KEYS.items() if name in stated}
+    pages = {
+        str(parse_quantity(name.removeprefix(HUGEPAGES_PREFIX)).milli // 1000): whole(stated, name)
+        for name in sorted(stated)
+        if is_hugepages(name)
+    }
+    return {**result, "hugepages_bytes": pages} if pages else result
+
+
+def number(value: Value | None) -> object:
+    """A value; infinity is a word, since JSON has no such number."""
+    if value == INFINITY and not isinstance(value, bool):
+        return "infinity"
+    return list(value) if isinstance(value, tuple) else value
+
+
+def problem(found: Problem) -> Document:
+    """One problem."""
+    return {
+        "severity": found.severity.value,
+        "where": found.where,
+        "message": found.message,
+        "hint": found.hint,
+    }
+
+
+def _settings(settings: Iterable[Setting]) -> list[Document]:
+    return [{"name": s.name, "value": number(s.value), "why": s.why} for s in settings]
+
+
+def node(allocation: Allocation, requested: Amounts) -> Document:
+    """What the node has, what is reserved, and what is left."""
+    return {
+        "capacity": amounts(allocation.capacity),
+        "reserved": {
+            "kube": amounts(allocation.kube_reserved),
+            "system": amounts(allocation.system_reserved),
+            "eviction": amounts(allocation.eviction),
+        },
+        "allocatable": amounts(allocation.allocatable),
+        "requested": amounts(requested),
+    }
+
+
+def node_status(allocation: Allocation) -> Document:
+    """The node as a Kubernetes Node's status has it."""
+
+    def quantities(stated: Amounts) -> dict[str, str]:
+        return {name: format_amount(name, stated[name]) for name in sorted(stated) if name != PIDS}
+
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "status": {
+            "capacity": quantities(allocation.capacity),
+            "allocatable": quantities(allocation.allocatable),
+        },
+    }
+
+
+def pod(decision: PodDecision) -> Document:
+    """Everything that is decided for one pod."""
+    return {
+        "namespace": decision.pod.namespace,
+        "name": decision.pod.name,
+        "uid": decision.pod.uid,
+        "qos_class": decision.qos.value,
+        "requests": amounts(decision.requests),
+        "limits": amounts(decision.limits),
+        "slice": decision.slice,
+        "control_group": decision.control_group,
+        "settings": _settings(decision.settings),
+        "containers": [
+            {
+                "name": container.name,
+                "kind": container.kind.value,
+                "scope": container.scope,
+                "oom_score_adj": container.oom_score_adj,
+                "settings": _settings(container.settings),
+            }
+            for container in decision.containers
+        ],
+        "notes": list(decision.notes),
+        "problems": [problem(found) for found in decision.problems],
+    }
+
+
+def units(desired: Desired) -> list[Document]:
+    """The desired units with their values."""
+    return [
+        {
+            "name": unit.name,
+            "kind": unit.kind.value,
+            "parent": unit.parent,
+            "control_group": unit.control_group,
+            "settings": {name: number(value) for name, value in unit.values.items()},
+        }
+        for unit in desired.units
+    ]
+
+
+def refusal(refused: Refusal) -> Document:
+    """A pod that was not admitted."""
+    return {"pod": refused.pod, "reason": refused.reason, "message": refused.message}
+
+
+def step(taken: Step) -> Document:
+    """One step of a plan."""
+    settings: list[Document] = []
+    if isinstance(taken, StartUnit | SetProperties):
+        settings = [
+            {
+                "name": change.name,
+                "old": number(change.old),
+                "new": number(change.new),
+                "why": change.why,
+            }
+            for change in taken.changes
+        ]
+    result: Document = {"action": action_of(taken), "unit": taken.name, "settings": settings}
+    if isinstance(taken, StopUnit):
+        result |= {"why": taken.why, "tasks": taken.tasks}
+    return result
+
+
+def plan(made: Plan) -> Document:
+    """A plan: its steps in order, what was left out, and who was refused."""
+    return {
+        "steps": [step(taken) for taken in made.steps],
+        "skipped": [{"unit": s.unit, "name": s.name, "why": s.why} for s in made.skipped],
+        "refused": [refusal(refused) for refused in made.refused],
+    }
+
+
+def report(done: Report) -> Document:
+    """What an apply or a delete has done."""
+    return {
+        "steps": [
+            {**step(result.step), "outcome": result.outcome.value, "error": result.error}
+            for result in done.results
+        ],
+        "skipped": [{"unit": s.unit, "name": s.name, "why": s.why} for s in done.skipped],
+        "refused": [refusal(refused) for refused in done.refused],
+        "remaining": [step(taken) for taken in done.remaining.steps],
+    }
+
+
+def usage(counted: Mapping[str, int | None]) -> Document:
+    """Usage, without what the kernel does not count here."""
+    return {name: value for name, value in counted.items() if value is not None}
+
+
+def listed(items: Iterable[Any], make: Callable[[Any], Document]) -> list[Document]:
+    """Documents of many."""
+    return [make(item) for item in items]

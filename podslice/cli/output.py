@@ -1,0 +1,69 @@
+"""Where output goes: documents and lines to stdout, notes and progress to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+
+from podslice.cli.documents import Document
+
+
+class Format(StrEnum):
+    """What `-o` takes."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+def emit(
+    format_: Format,
+    *,
+    document: Callable[[], Document],
+    lines: Callable[[bool], Iterable[str]],
+    names: Callable[[], Iterable[str]],
+) -> None:
+    """Print a result in the format that was asked for; `lines` takes whether it is `wide`."""
+    match format_:
+        case Format.JSON:
+            sys.stdout.write(json.dumps(document(), indent=2, ensure_ascii=False) + "\n")
+        case Format.YAML:
+            import yaml
+
+            yaml.safe_dump(document(), sys.stdout, sort_keys=False, allow_unicode=True)
+        case Format.NAME:
+            write(names())
+        case Format.TABLE | Format.WIDE:
+            write(lines(format_ is Format.WIDE))
+
+
+def write(lines: Iterable[str]) -> None:
+    """Print lines."""
+    for line in lines:
+        sys.stdout.write(line + "\n")
+
+
+def note(text: str) -> None:
+    """Tell the operator something beside the result."""
+    sys.stderr.write(f"{text}\n")
+
+
+class Progress:
+    """A counter on stderr for long work; silent where nobody watches."""
+
+    def __init__(self, total: int, *, least: int = 30) -> None:
+        self._total = total
+        self._done = 0
+        self._shown = total >= least and sys.stderr.isatty()
+
+    def step(self) -> None:
+        """One more is done."""
+        self._done += 1
+        if self._shown:
+            end = "\r" if self._done < self._total else "\r\033[K"
+            sys.stderr.write(f"{self._done}/{self._total}{end}")
+            sys.stderr.flush()

@@ -1,0 +1,146 @@
+"""From options to a world: configuration, node, records and a connection to systemd."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from podslice.cli.output import note
+from podslice.cli.text import problem
+from podslice.errors import BusUnavailable, HostError, InputError, Problem, Severity
+from podslice.host import read_node
+from podslice.inputs.config import load_config
+from podslice.inputs.manifests import Loaded, load_pods
+from podslice.model.config import Config
+from podslice.model.desired import PodDecision
+from podslice.model.node import Node
+from podslice.model.resources import CPU, MEMORY
+from podslice.policy.desire import decide
+from podslice.reconcile import World
+from podslice.store import Store
+from podslice.systemd.client import Client
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What every verb that plans takes."""
+
+    config_file: Path | None = None
+    flags: dict[str, object] = field(default_factory=dict)
+    user: bool = False
+
+    def load_config(self) -> Config:
+        """The configuration from files and flags."""
+        return load_config(self.flags, file=self.config_file)
+
+
+def load_node(config: Config, *, lenient: bool = False) -> Node:
+    """This host; no host at all where the capacity is stated anyway, or does not matter.
+
+    Raises:
+        HostError: the host's capacity can't be read, and is needed.
+    """
+    try:
+        return read_node()
+    except HostError:
+        if lenient or {CPU, MEMORY} <= config.capacity.keys():
+            return Node(capacity={})
+        raise
+
+
+def load_manifests(sources: Sequence[str], namespace: str | None) -> Loaded:
+    """The pods of all files."""
+    return load_pods(sources, namespace=namespace, stdin=sys.stdin.buffer.read)
+
+
+def runtime_directory(*, user: bool) -> Path:
+    """Where records are kept until the end of the boot, or of the user's session.
+
+    Raises:
+        HostError: there is no session.
+    """
+    if not user:
+        return Path("/run/podslice")
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    if not base:
+        raise HostError(
+            "there is no user session: XDG_RUNTIME_DIR is not set; log in, or enable lingering:"
+            " loginctl enable-linger"
+        )
+    return Path(base) / "podslice"
+
+
+@asynccontextmanager
+async def open_world(options: Options, *, offline: bool = False) -> AsyncIterator[World]:
+    """A world with a connection; with `offline`, one without where there is no systemd.
+
+    Raises:
+        BusUnavailable: there is no systemd to talk to.
+    """
+    from podslice.systemd.bus import Bus
+
+    config = options.load_config()
+    node = load_node(config)
+    store = Store(runtime_directory(user=options.user))
+    async with AsyncExitStack() as stack:
+        client: Client | None = None
+        try:
+            client = await stack.enter_async_context(Bus(user=options.user))
+        except BusUnavailable as error:
+            if not offline:
+                raise
+            note(f"{error}; the plan is for a host with nothing on it")
+        yield World(
+            node=node,
+            config=config,
+            store=store,
+            client=client,
+            user=options.user,
+            on_note=note,
+        )
+
+
+def in_world(
+    options: Options, work: Callable[[World], Awaitable[T]], *, offline: bool = False
+) -> T:
+    """Run something in a world."""
+
+    async def session() -> T:
+        async with open_world(options, offline=offline) as world:
+            return await work(world)
+
+    return asyncio.run(session())
+
+
+def decide_all(loaded: Loaded, node: Node, config: Config) -> tuple[PodDecision, ...]:
+    """What each pod gets on its own, with everything that is wrong with it."""
+    return tuple(decide(pod, node, config) for pod in loaded.pods)
+
+
+def all_problems(loaded: Loaded, decisions: Sequence[PodDecision]) -> list[Problem]:
+    """Every problem, of files and of pods, in order."""
+    return [*loaded.problems, *(found for each in decisions for found in each.problems)]
+
+
+def valid_only(
+    loaded: Loaded, decisions: Sequence[PodDecision]
+) -> tuple[PodDecision, ...]:
+    """The decisions, if nothing is wrong with any; warnings are told.
+
+    Raises:
+        InputError: there is an error, anywhere in the input; it has every problem.
+    """
+    problems = all_problems(loaded, decisions)
+    if any(found.severity is Severity.ERROR for found in problems):
+        raise InputError(problems)
+    for found in problems:
+        note(problem(found))
+    return tuple(decisions)

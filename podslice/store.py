@@ -1,0 +1,130 @@
+"""The pods that have been applied: one record each below /run, and the lock of all writers.
+
+Systemd holds the slices; what it can't hold is the manifest, which the sums of the tiers need.
+Records end with the boot, as transient units do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from podslice.errors import HostError
+from podslice.inputs.manifests import format_manifest, parse_manifest
+from podslice.model.pod import Pod
+
+VERSION = 1
+LOCK_WAIT_SEC = 120.0
+_LOCK_POLL_SEC = 0.05
+
+
+class Store:
+    """Records below one directory, `/run/podslice` for the system's manager."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._pods = root / "pods"
+
+    def load(self) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
+        """The recorded pods by key, and the names of files that hold none."""
+        pods, broken = [], []
+        for path in sorted(self._paths()):
+            try:
+                record = json.loads(path.read_bytes())
+                pods.append(parse_manifest(record["manifest"], where=f"record of {path.stem}"))
+            except FileNotFoundError:
+                continue
+            except PermissionError as error:
+                raise HostError(f"{path}: {error.strerror}; run as root, or use --user") from error
+            except (ValueError, KeyError, TypeError, OSError):
+                broken.append(str(path))
+        return tuple(sorted(pods, key=lambda pod: pod.key)), tuple(broken)
+
+    def save(self, pod: Pod) -> None:
+        """Write the record of a pod, whole or not at all.
+
+        Raises:
+            HostError: the directory can't be written.
+        """
+        text = json.dumps({"version": VERSION, "manifest": format_manifest(pod)}, indent=1)
+        path = self._pods / f"{pod.uid}.json"
+        new = path.with_suffix(".new")
+        with self._writing():
+            self._pods.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                if path.read_text() == text:
+                    return
+            new.write_text(text)
+            new.replace(path)
+
+    def remove(self, uid: str) -> None:
+        """Remove the record of a pod; none is no error."""
+        with self._writing():
+            (self._pods / f"{uid}.json").unlink(missing_ok=True)
+
+    def discard(self, path: str) -> None:
+        """Remove a file that holds no record, as `load` named it."""
+        with self._writing():
+            Path(path).unlink(missing_ok=True)
+
+    def tidy(self) -> None:
+        """Remove what is left when there is no record."""
+        for path in self._pods.glob("*.new") if self._pods.is_dir() else ():
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._pods.rmdir()
+
+    @contextlib.contextmanager
+    def lock(self, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Hold the lock of all writers; it ends with the process, however that ends.
+
+        Raises:
+            HostError: another process holds it for longer than `LOCK_WAIT_SEC`.
+        """
+        with self._writing():
+            self.root.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            _lock(handle, on_wait)
+            yield
+        finally:
+            os.close(handle)
+
+    def _paths(self) -> list[Path]:
+        try:
+            return list(self._pods.glob("*.json"))
+        except PermissionError as error:
+            raise HostError(f"{self._pods}: {error.strerror}") from error
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise HostError(
+                f"{error.filename or self.root}: {error.strerror}; run as root, or use --user"
+            ) from error
+
+
+def _lock(handle: int, on_wait: Callable[[], None]) -> None:
+    deadline, waiting = time.monotonic() + LOCK_WAIT_SEC, False
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not waiting:
+                on_wait()
+                waiting = True
+        else:
+            return
+        if time.monotonic() > deadline:
+            raise HostError(
+                f"another podslice has held the lock for {LOCK_WAIT_SEC:.0f} s; see who runs it:"
+                " fuser -v /run/podslice/lock"
+            )
+        time.sleep(_LOCK_POLL_SEC)

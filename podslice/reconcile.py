@@ -203,7 +203,7 @@ def _current(world: World, observed: Observed) -> tuple[tuple[Pod, ...], tuple[s
     return tuple({pod.key: pod for pod in pods}.values()), broken
 
 
-def _refuse_uid_changes(candidates: Iterable[PodDecision], current: Iterable[Pod]) -> None:
+def _refuse_uid_changes(candidates: Iterable[Pod], current: Iterable[Pod]) -> None:
     """A pod of the same name with another uid is another pod: the old one has to go first."""
     uids = {pod.key: pod.uid for pod in current}
     problems = [

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
+from podslice.errors import HostError, InputError, Problem
 from podslice.model.desired import Desired
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import DesiredUnit, UnitKind
 
+HEAD = "# Made by podslice render; changes are lost when it is made anew."
 _ACCOUNTING = ("CPUAccounting", "IOAccounting", "MemoryAccounting", "TasksAccounting")
 
 
@@ -24,11 +27,10 @@ def unit_files(desired: Desired) -> dict[str, str]:
 
 
 def _text(unit: DesiredUnit) -> str:
-    head = ["# Made by podslice render; changes are lost when it is made anew."]
     sections = [_resource_section(unit)]
     if unit.owned:
         sections.insert(0, _unit_section(unit))
-    return "\n\n".join("\n".join(lines) for lines in (head, *sections)) + "\n"
+    return "\n\n".join("\n".join(lines) for lines in ([HEAD], *sections)) + "\n"
 
 
 def _unit_section(unit: DesiredUnit) -> list[str]:
@@ -50,3 +52,40 @@ def _resource_section(unit: DesiredUnit) -> list[str]:
 
 def _comment(why: str) -> Iterable[str]:
     return [f"# {why}"] if why else []
+
+
+def write_unit_files(files: dict[str, str], directory: Path) -> list[str]:
+    """Write unit files and return their paths.
+
+    Raises:
+        InputError: a file is there that podslice did not write; nothing was written.
+        HostError: the directory can't be written.
+    """
+    foreign = [
+        Problem(
+            where=str(directory / name),
+            message="the file is there already, and not from podslice",
+            hint="remove it, or choose another directory",
+        )
+        for name in files
+        if _is_foreign(directory / name)
+    ]
+    if foreign:
+        raise InputError(foreign)
+    try:
+        for name, text in files.items():
+            path = directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    except OSError as error:
+        raise HostError(f"{error.filename or directory}: {error.strerror}") from error
+    return [str(directory / name) for name in files]
+
+
+def _is_foreign(path: Path) -> bool:
+    try:
+        return not path.read_text().startswith(HEAD)
+    except FileNotFoundError:
+        return False
+    except (OSError, UnicodeDecodeError):
+        return True

@@ -5,7 +5,8 @@ Pure: values in, plain dicts and lists out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from typing import Any
 
 from podslice.errors import Problem
@@ -25,7 +26,9 @@ from podslice.model.resources import (
 )
 from podslice.model.unit import INFINITY, Setting, Value
 from podslice.plan import Plan, SetProperties, StartUnit, Step, StopUnit
+from podslice.reconcile import State
 from podslice.report import Report, action_of
+from podslice.status import UnitStatus
 
 Document = dict[str, Any]
 VERSION = 1
@@ -194,9 +197,36 @@ def report(done: Report) -> Document:
     }
 
 
-def usage(counted: Mapping[str, int | None]) -> Document:
-    """Usage, without what the kernel does not count here."""
-    return {name: value for name, value in counted.items() if value is not None}
+def status(state: State, units: Iterable[UnitStatus]) -> Document:
+    """Units with desired, systemd's and the kernel's values and live usage; and what differs."""
+    return {
+        "in_sync": not state.plan and not state.broken_records,
+        "units": [_unit_status(unit) for unit in units],
+        "orphans": list(state.orphans),
+        "steps": [step(taken) for taken in state.plan.steps],
+    }
+
+
+def _unit_status(unit: UnitStatus) -> Document:
+    return {
+        "name": unit.name,
+        "kind": unit.kind.value,
+        "pod": unit.pod,
+        "qos_class": unit.qos or None,
+        "state": unit.state,
+        "control_group": unit.control_group,
+        "differs": unit.differs,
+        "settings": [
+            {
+                "name": each.name,
+                "desired": number(each.desired),
+                "systemd": number(each.systemd),
+                "kernel": each.kernel,
+            }
+            for each in unit.settings
+        ],
+        "usage": {name: value for name, value in asdict(unit.usage).items() if value is not None},
+    }
 
 
 def listed(items: Iterable[Any], make: Callable[[Any], Document]) -> list[Document]:

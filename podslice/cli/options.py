@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
-from podslice.inputs.config import SETTINGS, load_config
+from podslice.inputs.config import SETTINGS, Row, load_config
 from podslice.model.config import Config
 
 
@@ -32,31 +31,67 @@ class Planning:
         return load_config(self.flags, file=self.config_file)
 
 
-_CONFIG = typer.Option(
-    "--config", metavar="FILE", help="Read this instead of /etc/podslice/podslice.toml."
-)
-_USER = typer.Option("--user", help="Talk to the user's service manager; needs no root.")
-_NO_ADMISSION = typer.Option("--no-admission", help="Take pods even if they do not fit.")
-
-
 def planning_options(verb: Callable[..., int]) -> Callable[..., int]:
     """Give a verb the options of every setting; it gets them as its first argument, `Planning`."""
     signature = inspect.signature(verb, eval_str=True)
-    own = [p for p in signature.parameters.values() if p.name != "planning"]
-    names = {_parameter(row.key): row.key for row in SETTINGS}
+    own = [each for each in signature.parameters.values() if each.name != "planning"]
+    parameters = [*own, *_COMMON, *(_parameter(row.key, _option(row)) for row in SETTINGS)]
 
-    @wraps(verb)
-    def with_options(**given: Any) -> int:  # noqa: ANN401 - typer passes what it parsed
-        stated = {key: given.pop(name) for name, key in names.items()}
+    def with_options(**given: Any) -> int:  # noqa: ANN401 (typer passes what it has parsed)
+        flags = {row.key: given.pop(_name(row.key)) for row in SETTINGS}
+        if given.pop("no_admission"):
+            flags["admission"] = False
         planning = Planning(
             config_file=given.pop("config"),
             user=given.pop("user"),
-            flags={key: value for key, value in stated.items() if value is not None},
+            flags={key: value for key, value in flags.items() if value is not None},
         )
         return verb(planning, **given)
 
-    parameters = [*own, *_common(), *map(_option, SETTINGS)]
+    with_options.__name__ = verb.__name__
+    with_options.__doc__ = verb.__doc__
     with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {p.name: p.annotation for p in parameters}
-    del with_options.__wrapped__  # type: ignore[attr-defined]
+    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
     return with_options
+
+
+def _name(key: str) -> str:
+    return key.replace("-", "_")
+
+
+def _parameter(key: str, option: object, kind: object = str | None) -> inspect.Parameter:
+    return inspect.Parameter(
+        _name(key),
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False if kind is bool else None,
+        annotation=Annotated[kind, option],
+    )
+
+
+def _option(row: Row) -> object:
+    """The option of a setting. A boolean takes a value, as the kubelet's: `--cpu-cfs-quota=false`."""
+    flags = [f"--{name}" for name in (row.key, *row.aliases)]
+    return typer.Option(*flags, metavar=row.metavar or "true|false", help=row.help)
+
+
+_COMMON = (
+    _parameter(
+        "user",
+        typer.Option("--user", help="Talk to the user's service manager; needs no root."),
+        bool,
+    ),
+    _parameter(
+        "no_admission",
+        typer.Option("--no-admission", help="Take pods even if they do not fit."),
+        bool,
+    ),
+    _parameter(
+        "config",
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="Read this instead of the files in /etc/podslice and its like.",
+        ),
+        Path | None,
+    ),
+)

@@ -7,19 +7,19 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.cli.text import problem
 from podslice.errors import BusUnavailable, HostError, InputError, Problem, Severity
 from podslice.host import read_node
-from podslice.inputs.config import load_config
 from podslice.inputs.manifests import Loaded, load_pods
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision
 from podslice.model.node import Node
+from podslice.model.pod import Pod
 from podslice.model.resources import CPU, MEMORY
 from podslice.policy.desire import decide
 from podslice.reconcile import World
@@ -27,19 +27,6 @@ from podslice.store import Store
 from podslice.systemd.client import Client
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What every verb that plans takes."""
-
-    config_file: Path | None = None
-    flags: dict[str, object] = field(default_factory=dict)
-    user: bool = False
-
-    def load_config(self) -> Config:
-        """The configuration from files and flags."""
-        return load_config(self.flags, file=self.config_file)
 
 
 def load_node(config: Config, *, lenient: bool = False) -> Node:
@@ -79,7 +66,7 @@ def runtime_directory(*, user: bool) -> Path:
 
 
 @asynccontextmanager
-async def open_world(options: Options, *, offline: bool = False) -> AsyncIterator[World]:
+async def open_world(planning: Planning, *, offline: bool = False) -> AsyncIterator[World]:
     """A world with a connection; with `offline`, one without where there is no systemd.
 
     Raises:
@@ -87,13 +74,13 @@ async def open_world(options: Options, *, offline: bool = False) -> AsyncIterato
     """
     from podslice.systemd.bus import Bus
 
-    config = options.load_config()
+    config = planning.load_config()
     node = load_node(config)
-    store = Store(runtime_directory(user=options.user))
+    store = Store(runtime_directory(user=planning.user))
     async with AsyncExitStack() as stack:
         client: Client | None = None
         try:
-            client = await stack.enter_async_context(Bus(user=options.user))
+            client = await stack.enter_async_context(Bus(user=planning.user))
         except BusUnavailable as error:
             if not offline:
                 raise
@@ -103,18 +90,18 @@ async def open_world(options: Options, *, offline: bool = False) -> AsyncIterato
             config=config,
             store=store,
             client=client,
-            user=options.user,
+            user=planning.user,
             on_note=note,
         )
 
 
 def in_world(
-    options: Options, work: Callable[[World], Awaitable[T]], *, offline: bool = False
+    planning: Planning, work: Callable[[World], Awaitable[T]], *, offline: bool = False
 ) -> T:
     """Run something in a world."""
 
     async def session() -> T:
-        async with open_world(options, offline=offline) as world:
+        async with open_world(planning, offline=offline) as world:
             return await work(world)
 
     return asyncio.run(session())
@@ -131,16 +118,26 @@ def all_problems(loaded: Loaded, decisions: Sequence[PodDecision]) -> list[Probl
 
 
 def valid_only(
-    loaded: Loaded, decisions: Sequence[PodDecision]
+    loaded: Loaded, decisions: Sequence[PodDecision], others: Sequence[Problem] = ()
 ) -> tuple[PodDecision, ...]:
-    """The decisions, if nothing is wrong with any; warnings are told.
+    """The decisions, if nothing is wrong with any, nor with anything else; warnings are told.
 
     Raises:
         InputError: there is an error, anywhere in the input; it has every problem.
     """
-    problems = all_problems(loaded, decisions)
+    problems = [*others, *all_problems(loaded, decisions)]
     if any(found.severity is Severity.ERROR for found in problems):
         raise InputError(problems)
     for found in problems:
         note(problem(found))
     return tuple(decisions)
+
+
+def recorded_pods(planning: Planning) -> tuple[Pod, ...]:
+    """The pods that were applied, where their records can be read."""
+    try:
+        pods, _ = Store(runtime_directory(user=planning.user)).load()
+    except HostError as error:
+        note(f"{error}; the pods that were applied are not counted")
+        return ()
+    return pods

@@ -21,7 +21,6 @@ from podslice.model.resources import (
 from podslice.policy.aggregate import aggregate
 from podslice.policy.convert import MIN_QUOTA_USEC, QUOTA_STEP_USEC
 
-POD_LEVEL = "spec.resources"
 _ONLY_KUBERNETES = "Kubernetes would refuse the pod"
 
 
@@ -35,9 +34,14 @@ def validate(pod: Pod, rules: Rules = Rules.PROPOSAL, *, page_size: int = 4096) 
     for container in pod.containers:
         where = f"{container.where}.resources"
         found += _validate_level(container.resources, where, page_size)
-    found += _validate_level(pod.resources, POD_LEVEL, page_size)
+    found += _validate_level(pod.resources, _level(pod), page_size)
     found += _validate_pod_level(pod, rules)
     return [_at(pod, problem) for problem in found]
+
+
+def _level(pod: Pod) -> str:
+    """The address of the pod level."""
+    return f"{pod.spec_where}.resources"
 
 
 def _at(pod: Pod, problem: Problem) -> Problem:
@@ -144,7 +148,7 @@ def _validate_pod_level(pod: Pod, rules: Rules) -> Iterator[Problem]:
     for name, limit in pod.resources.limits.items():
         if not is_pod_level_resource(name):
             continue
-        where = f"{POD_LEVEL}.limits.{name}"
+        where = f"{_level(pod)}.limits.{name}"
         said = f"{format_amount(name, limit)} is less than the containers'"
         if limit < sums.requests.get(name, 0):
             yield Problem(
@@ -166,7 +170,7 @@ def _validate_stricter(pod: Pod, sums: Resources, rules: Rules) -> Iterator[Prob
     for name in sorted({*pod.resources.requests, *pod.resources.limits}):
         if not is_pod_level_resource(name):
             yield _stricter(
-                f"{POD_LEVEL}.{name}",
+                f"{_level(pod)}.{name}",
                 "the pod level takes cpu, memory and huge pages only",
                 rules,
             )
@@ -174,7 +178,7 @@ def _validate_stricter(pod: Pod, sums: Resources, rules: Rules) -> Iterator[Prob
         request, asked = pod.resources.requests.get(name), sums.requests.get(name, 0)
         if request is not None and request < asked:
             yield _stricter(
-                f"{POD_LEVEL}.requests.{name}",
+                f"{_level(pod)}.requests.{name}",
                 f"{format_amount(name, request)} is less than the containers' requests of"
                 f" {format_amount(name, asked)}",
                 rules,

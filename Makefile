@@ -1,0 +1,40 @@
+# podslice: each target does its own set-up on a Debian machine with python3 and make.
+#
+#   make check   static checks, unit tests and cases: seconds, no root
+#   make test    everything, with a real systemd in namespaces and in a virtual machine (root)
+#   make demo    a private systemd, the example pods in it, and what systemctl shows of them (root)
+#   make clean   remove the environment and the caches in this folder
+#   make lab-clean   remove the images of the test lab, and what a killed test left behind
+
+PYTHON ?= python3
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+VENV := .venv
+RUN := $(VENV)/bin/python
+
+.PHONY: check test demo clean lab-clean
+
+check: $(VENV)/ready
+	$(RUN) -m pytest -q tests/test_static.py tests/test_layers.py tests/unit tests/cases
+
+test: $(VENV)/ready
+	$(SUDO) $(RUN) -m tests.everything
+
+demo: $(VENV)/ready
+	$(SUDO) $(RUN) -m tests.lab.demo
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+lab-clean: $(VENV)/ready
+	$(SUDO) $(RUN) -m tests.lab clean
+
+# Debian's python3 comes without venv; the rest of what is needed comes by pip
+$(VENV)/ready: pyproject.toml
+	$(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { \
+	  $(SUDO) apt-get update -qq && \
+	  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	    python3-venv >/dev/null && \
+	  $(PYTHON) -m venv --clear $(VENV); }
+	$(VENV)/bin/pip install -q --disable-pip-version-check -e '.[dev]'
+	touch $@

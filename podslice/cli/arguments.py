@@ -1,0 +1,38 @@
+"""Arguments that several verbs take, and exit codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from podslice.cli.output import Format
+from podslice.errors import Problem, Severity
+
+DONE, FAILED, BAD_INPUT, DIFFERENCES = 0, 1, 2, 3
+"""Exit codes."""
+
+Files = Annotated[
+    list[str],
+    typer.Option("--filename", "-f", help="File, directory or - for stdin; may be repeated."),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", metavar="NAME", help="Name space of pods that state none."),
+]
+Output = Annotated[Format, typer.Option("--output", "-o", help="Format of the result.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[POD]...", help="Only these pods: NAME or NAMESPACE/NAME."),
+]
+
+
+def code_of(problems: Iterable[Problem]) -> int:
+    """2 when a problem is an error."""
+    return BAD_INPUT if any(found.severity is Severity.ERROR for found in problems) else DONE
+
+
+def key_of(name: str, namespace: str | None) -> str:
+    """`NAME` or `NAMESPACE/NAME` as the pod's key."""
+    return name if "/" in name else f"{namespace or 'default'}/{name}"

@@ -1,0 +1,192 @@
+"""Verbs that plan and change: plan, apply, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from podslice.cli import documents
+from podslice.cli.arguments import (
+    DIFFERENCES,
+    DONE,
+    FAILED,
+    Files,
+    Names,
+    Namespace,
+    Output,
+    key_of,
+)
+from podslice.cli.options import Planning, planning_options
+from podslice.cli.output import Format, Progress, emit, note
+from podslice.cli.session import decide_all, in_world, load_manifests, load_node, valid_only
+from podslice.errors import InputError, Problem
+from podslice.model.desired import PodDecision
+from podslice.plan import Plan
+from podslice.policy.allocatable import validate_node
+from podslice.reconcile import State, World, look
+from podslice.reconcile import apply as make_it_so
+from podslice.reconcile import delete as remove
+from podslice.report import (
+    Report,
+    StepResult,
+    describe,
+    in_steps,
+    summary,
+    told,
+    told_refusal,
+    told_skipped,
+)
+
+Prune = Annotated[
+    bool, typer.Option("--prune", help="Remove applied pods that the manifests do not have.")
+]
+
+
+@planning_options
+def plan(
+    planning: Planning,
+    filename: Files,
+    namespace: Namespace = None,
+    output: Output = Format.TABLE,
+    prune: Prune = False,  # noqa: FBT002
+) -> int:
+    """Show what apply would do: each unit and property, old and new, and why."""
+    candidates = _load_valid(planning, filename, namespace)
+    state = in_world(planning, lambda world: look(world, candidates, prune=prune), offline=True)
+    made = state.plan
+    emit(
+        output,
+        document=lambda: documents.document(**documents.plan(made)),
+        lines=lambda _: _plan_lines(made),
+        names=lambda: [step.name for step in made.steps],
+    )
+    if made.refused:
+        return FAILED
+    return DIFFERENCES if made else DONE
+
+
+@planning_options
+def apply(
+    planning: Planning,
+    filename: Files,
+    namespace: Namespace = None,
+    output: Output = Format.TABLE,
+    prune: Prune = False,  # noqa: FBT002
+) -> int:
+    """Make it so: create and change slices until systemd holds what the manifests ask for."""
+    candidates = _load_valid(planning, filename, namespace)
+
+    async def work(world: World) -> Report:
+        with world.store.lock(_on_wait):
+            progress = _Watch()
+            return await make_it_so(
+                world,
+                candidates,
+                prune=prune,
+                on_plan=progress.start,
+                on_result=progress.step,
+            )
+
+    return _emit_report(in_world(planning, work), output)
+
+
+@planning_options
+def delete(
+    planning: Planning,
+    pod: Names = None,
+    filename: Annotated[
+        list[str] | None,
+        typer.Option("--filename", "-f", help="The pods of these manifests."),
+    ] = None,
+    namespace: Namespace = None,
+    every: Annotated[bool, typer.Option("--all", help="Every applied pod.")] = False,  # noqa: FBT002
+    output: Output = Format.TABLE,
+) -> int:
+    """Stop what runs in pods, and remove their slices; the tiers relax."""
+    keys = {key_of(name, namespace) for name in pod or ()}
+    if filename:
+        keys |= {each.key for each in load_manifests(filename, namespace).pods}
+    if not keys and not every:
+        raise InputError(
+            Problem(
+                where="", message="no pod is named", hint="name pods, or write -f FILE or --all"
+            )
+        )
+
+    async def work(world: World) -> tuple[Report, State]:
+        with world.store.lock(_on_wait):
+            before = await look(world)
+            progress = _Watch()
+            report = await remove(
+                world,
+                lambda pod: every or pod.key in keys,
+                on_plan=progress.start,
+                on_result=progress.step,
+            )
+            return report, before
+
+    report, before = in_world(planning, work)
+    code = _emit_report(report, output)
+    for key in sorted(keys - {each.key for each in before.current}):
+        note(f"error: pod {key} is not applied; see: podslice status")
+        code = FAILED
+    return code
+
+
+class _Watch:
+    """Counts steps on stderr while they are taken."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(0)
+
+    def start(self, made: Plan) -> None:
+        """The plan is known."""
+        self._progress = Progress(len(made.steps))
+
+    def step(self, _: StepResult) -> None:
+        """A step has ended."""
+        self._progress.step()
+
+
+def _on_wait() -> None:
+    note("another podslice is at work; waiting for it")
+
+
+def _load_valid(
+    planning: Planning, filename: list[str], namespace: str | None
+) -> tuple[PodDecision, ...]:
+    """The candidates, if nothing at all is wrong with the input."""
+    config = planning.load_config()
+    node = load_node(config)
+    loaded = load_manifests(filename, namespace)
+    decisions = decide_all(loaded, node, config)
+    return valid_only(loaded, decisions, validate_node(node, config))
+
+
+def _emit_report(report: Report, output: Format) -> int:
+    emit(
+        output,
+        document=lambda: documents.document(**documents.report(report)),
+        lines=lambda _: _report_lines(report),
+        names=lambda: [result.step.name for result in report.results],
+    )
+    return report.exit_code
+
+
+def _report_lines(report: Report) -> Iterator[str]:
+    yield from map(told, report.results)
+    yield from map(told_skipped, report.skipped)
+    yield from map(told_refusal, report.refused)
+    for step in report.remaining.steps:
+        yield f"still to do, though every step was taken: {describe(step)}"
+    yield summary(report)
+
+
+def _plan_lines(made: Plan) -> Iterator[str]:
+    for step in made.steps:
+        yield f"would {describe(step)}"
+    yield from map(told_skipped, made.skipped)
+    yield from map(told_refusal, made.refused)
+    yield in_steps(made.steps)

@@ -1,0 +1,180 @@
+"""Verbs that need no service manager: check, explain, render, node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from podslice.cli import documents, text
+from podslice.cli.arguments import Files, Names, Namespace, Output, code_of, key_of
+from podslice.cli.options import Planning, planning_options
+from podslice.cli.output import Format, emit, note, write
+from podslice.cli.session import all_problems, decide_all, load_manifests, load_node, recorded_pods
+from podslice.errors import InputError, Problem
+from podslice.model.desired import Desired, PodDecision
+from podslice.policy.allocatable import allocate, validate_node
+from podslice.policy.desire import desire
+from podslice.report import told_refusal
+from podslice.unitfile import unit_files, write_unit_files
+
+
+@planning_options
+def check(
+    planning: Planning,
+    filename: Files,
+    namespace: Namespace = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Read manifests and tell everything that is wrong with them."""
+    config = planning.load_config()
+    loaded = load_manifests(filename, namespace)
+    decisions = decide_all(loaded, load_node(config, lenient=True), config)
+    problems = all_problems(loaded, decisions)
+    emit(
+        output,
+        document=lambda: documents.document(
+            pods=[
+                {"namespace": each.pod.namespace, "name": each.pod.name, "valid": each.is_valid}
+                for each in decisions
+            ],
+            problems=[documents.problem(found) for found in problems],
+        ),
+        lines=lambda _: [
+            *map(text.problem, problems),
+            text.count_problems(problems, len(decisions)),
+        ],
+        names=lambda: [each.pod.key for each in decisions if each.is_valid],
+    )
+    return code_of(problems)
+
+
+@planning_options
+def explain(
+    planning: Planning,
+    filename: Files,
+    pod: Names = None,
+    namespace: Namespace = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Show what each pod counts as, and each setting with the field and formula that gave it."""
+    config = planning.load_config()
+    node = load_node(config)
+    loaded = load_manifests(filename, namespace)
+    decisions = decide_all(loaded, node, config)
+    shown = _named(decisions, pod, namespace)
+    valid = [each for each in decisions if each.is_valid]
+    allocation = allocate(node, config)
+    requested = desire(valid, node, config).requested
+    for found in loaded.problems:
+        note(text.problem(found))
+    emit(
+        output,
+        document=lambda: documents.document(
+            node=documents.node(allocation, requested),
+            pods=documents.listed(shown, documents.pod),
+            problems=documents.listed(loaded.problems, documents.problem),
+        ),
+        lines=lambda _: _separated(map(text.explanation, shown)),
+        names=lambda: [each.pod.key for each in shown],
+    )
+    return code_of(all_problems(loaded, shown))
+
+
+@planning_options
+def render(
+    planning: Planning,
+    filename: Files,
+    namespace: Namespace = None,
+    output: Output = Format.TABLE,
+    output_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write unit files into this directory."),
+    ] = None,
+) -> int:
+    """Show the units that the manifests ask for, or write them as unit files."""
+    config = planning.load_config()
+    node = load_node(config)
+    loaded = load_manifests(filename, namespace)
+    decisions = decide_all(loaded, node, config)
+    problems = [*all_problems(loaded, decisions), *validate_node(node, config)]
+    desired = desire([each for each in decisions if each.is_valid], node, config)
+    for found in problems:
+        note(text.problem(found))
+    for refusal in desired.refused:
+        note(told_refusal(refusal))
+    if output_dir is not None and not code_of(problems):
+        write(write_unit_files(unit_files(desired), output_dir))
+    elif output_dir is None:
+        _emit_units(output, desired)
+    return code_of(problems) or int(bool(desired.refused))
+
+
+def _emit_units(output: Format, desired: Desired) -> None:
+    emit(
+        output,
+        document=lambda: documents.document(units=documents.units(desired)),
+        lines=lambda wide: text.units(desired, wide=wide),
+        names=lambda: [unit.name for unit in desired.units],
+    )
+
+
+@planning_options
+def node(planning: Planning, output: Output = Format.TABLE) -> int:
+    """Show what the node has, what is reserved, what is left, and what pods request of it."""
+    config = planning.load_config()
+    host = load_node(config)
+    allocation = allocate(host, config)
+    requested = desire((), host, config, current=recorded_pods(planning)).requested
+    problems = validate_node(host, config)
+    for found in problems:
+        note(text.problem(found))
+    emit(
+        output,
+        document=lambda: (
+            documents.node_status(allocation)
+            if output is Format.YAML
+            else documents.document(**documents.node(allocation, requested))
+        ),
+        lines=lambda _: text.node(allocation, requested),
+        names=lambda: sorted(allocation.capacity),
+    )
+    return code_of(problems)
+
+
+def _named(
+    decisions: tuple[PodDecision, ...], names: list[str] | None, namespace: str | None
+) -> tuple[PodDecision, ...]:
+    """The decisions for the named pods, or all.
+
+    Raises:
+        InputError: a name is not among them.
+    """
+    if not names:
+        return decisions
+    keys = [key_of(name, namespace) for name in names]
+    known = {each.pod.key: each for each in decisions}
+    unknown = [
+        Problem(where=key, message="no such pod in the manifests", hint=_nearest(key, known))
+        for key in keys
+        if key not in known
+    ]
+    if unknown:
+        raise InputError(unknown)
+    return tuple(known[key] for key in keys)
+
+
+def _nearest(key: str, known: Iterable[str]) -> str:
+    near = get_close_matches(key, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else ""
+
+
+def _separated(blocks: Iterable[Iterable[str]]) -> Iterator[str]:
+    """Blocks of lines with an empty line between them."""
+    for number, block in enumerate(blocks):
+        if number:
+            yield ""
+        yield from block

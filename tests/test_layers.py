@@ -1,0 +1,100 @@
+"""Who may import whom: the design's arrows, read off the imports themselves."""
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1] / "podslice"
+
+CORE = {"errors", "model"}
+MAY_IMPORT = {
+    "errors": set(),
+    "model": {"errors"},
+    "policy": CORE,
+    "plan": CORE,
+    "inputs": CORE,
+    "host": CORE,
+    "cgroupfs": CORE,
+    "systemd": CORE,
+    "unitfile": CORE,
+    "report": CORE | {"plan"},
+    "status": CORE | {"cgroupfs"},
+    "store": CORE | {"inputs"},
+    "act": CORE | {"plan", "report", "systemd"},
+    "reconcile": CORE
+    | {"policy", "plan", "host", "cgroupfs", "systemd", "store", "act", "report", "status"},
+}
+OUTERMOST = {"cli", "__main__", "__init__"}
+ONLY_IN = {
+    "pydantic": {"inputs"},
+    "yaml": {"inputs", "cli"},
+    "tomllib": {"inputs"},
+    "typer": {"cli"},
+    "asyncio": {"systemd", "act", "reconcile", "agent", "cli"},
+}
+DBUS_MODULES = {"systemd/bus.py", "systemd/connection.py", "systemd/wire.py"}
+
+
+def layer_of(path):
+    parts = path.relative_to(PACKAGE).parts
+    return parts[0].removesuffix(".py")
+
+
+def imports_of(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def modules():
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def test_imports_go_one_way():
+    wrong = [
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for path in modules()
+        if (layer := layer_of(path)) not in OUTERMOST
+        for name in imports_of(path)
+        if name.startswith("podslice.")
+        and (target := name.split(".")[1]) != layer
+        and target not in MAY_IMPORT[layer]
+    ]
+    assert not wrong
+
+
+def test_every_layer_is_known():
+    assert {layer_of(path) for path in modules()} <= MAY_IMPORT.keys() | OUTERMOST
+
+
+def test_libraries_stay_where_they_belong():
+    wrong = [
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for path in modules()
+        for name in imports_of(path)
+        if (top := name.split(".")[0]) in ONLY_IN and layer_of(path) not in ONLY_IN[top]
+    ]
+    assert not wrong
+
+
+def test_only_the_bus_knows_dbus_next():
+    importing = {
+        str(path.relative_to(PACKAGE))
+        for path in modules()
+        if any(name.split(".")[0] == "dbus_next" for name in imports_of(path))
+    }
+    assert importing <= DBUS_MODULES
+
+
+def test_the_core_has_no_clock_no_environment_and_no_effects():
+    forbidden = {"os", "time", "datetime", "random", "socket", "subprocess", "asyncio", "pathlib"}
+    wrong = [
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for path in modules()
+        if layer_of(path) in ("model", "policy", "plan", "unitfile", "report")
+        for name in imports_of(path)
+        if name.split(".")[0] in forbidden
+    ]
+    assert not [line for line in wrong if not line.startswith("unitfile.py imports pathlib")]

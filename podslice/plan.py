@@ -286,14 +286,14 @@ def _stops(
     }
     going = {name for name in desired.absent if name in observed.units} - keep
     pods = {name for name in going if "-pod" in name}
-    stops = [_stop(observed.units[name], "the pod is gone, or of another class") for name in pods]
+    stops = [_stop(observed.units[name], desired.absent[name]) for name in pods]
     skipped = []
     for name in sorted(going - pods, key=depth_of, reverse=True):
         foreign = _foreign(name, pods, observed)
         if foreign:
             skipped.append(Skipped(unit=name, name="stop", why=foreign))
         else:
-            stops.append(_stop(observed.units[name], "no pod is left"))
+            stops.append(_stop(observed.units[name], desired.absent[name]))
     return stops, skipped
 
 

@@ -235,7 +235,7 @@ def _used(world: World, observed: Observed) -> Mapping[UnitName, int]:
 def _orphans(world: World, desired: Desired, observed: Observed) -> Iterable[UnitName]:
     """Slices below the root that are neither desired nor on their way out."""
     tree = world.tree
-    known = {unit.name for unit in desired.units} | desired.absent
+    known = {unit.name for unit in desired.units} | desired.absent.keys()
     known |= {tree.root, *(tree.tier(qos) for qos in Qos)}
     return sorted(
         name

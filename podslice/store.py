@@ -20,7 +20,8 @@ from podslice.model.pod import Pod
 
 VERSION = 1
 LOCK_WAIT_SEC = 120.0
-_LOCK_POLL_SEC = 0.05
+_LOCK_POLL_SEC = 0.02
+_LOCK_TRIES = 10
 
 
 class Store:
@@ -73,7 +74,7 @@ class Store:
             Path(path).unlink(missing_ok=True)
 
     def tidy(self) -> None:
-        """Remove what is left when there is no record."""
+        """Remove what writing left behind, and without any record the directory of records."""
         for path in self._pods.glob("*.new") if self._pods.is_dir() else ():
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -86,14 +87,36 @@ class Store:
         Raises:
             HostError: another process holds it for longer than `LOCK_WAIT_SEC`.
         """
-        with self._writing():
-            self.root.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        path = self.root / "lock"
+        handle = self._take_lock(path, on_wait)
         try:
-            _lock(handle, on_wait)
             yield
         finally:
+            if not self._pods.exists():
+                # nothing is applied, so nothing shall stay; who waits for this file tries anew
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                    self.root.rmdir()
             os.close(handle)
+
+    def _take_lock(self, path: Path, on_wait: Callable[[], None]) -> int:
+        deadline = time.monotonic() + LOCK_WAIT_SEC
+        while True:
+            with self._writing():
+                self.root.mkdir(parents=True, exist_ok=True)
+                try:
+                    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                except FileNotFoundError:
+                    continue  # the directory went away with another's lock
+            try:
+                if _flock(handle, deadline) and _is_file(handle, path):
+                    return handle
+            except BaseException:
+                os.close(handle)
+                raise
+            os.close(handle)
+            on_wait()
+            on_wait = _silently
 
     def _paths(self) -> list[Path]:
         try:
@@ -111,20 +134,34 @@ class Store:
             ) from error
 
 
-def _lock(handle: int, on_wait: Callable[[], None]) -> None:
-    deadline, waiting = time.monotonic() + LOCK_WAIT_SEC, False
-    while True:
+def _silently() -> None:
+    """The second time nobody needs to be told."""
+
+
+def _is_file(handle: int, path: Path) -> bool:
+    """Whether the open file is still the one at the path."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _flock(handle: int, deadline: float) -> bool:
+    """Try for a moment to lock a file.
+
+    Raises:
+        HostError: it is past the deadline.
+    """
+    for _ in range(_LOCK_TRIES):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if not waiting:
-                on_wait()
-                waiting = True
+            time.sleep(_LOCK_POLL_SEC)
         else:
-            return
-        if time.monotonic() > deadline:
-            raise HostError(
-                f"another podslice has held the lock for {LOCK_WAIT_SEC:.0f} s; see who runs it:"
-                " fuser -v /run/podslice/lock"
-            )
-        time.sleep(_LOCK_POLL_SEC)
+            return True
+    if time.monotonic() > deadline:
+        raise HostError(
+            f"another podslice has held the lock for {LOCK_WAIT_SEC:.0f} s; see who runs it:"
+            " fuser -v /run/podslice/lock"
+        )
+    return False

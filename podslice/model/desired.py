@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from podslice.errors import Problem, Severity
@@ -61,8 +62,8 @@ class Desired:
     root: UnitName
     units: tuple[DesiredUnit, ...] = ()
     """Parents before children."""
-    absent: frozenset[UnitName] = frozenset()
-    """Units that must not be there, if they are."""
+    absent: Mapping[UnitName, str] = field(default_factory=dict)
+    """Units that must not be there, if they are, and why."""
     pods: tuple[PodDecision, ...] = ()
     refused: tuple[Refusal, ...] = ()
     allocation: Allocation = field(default_factory=lambda: Allocation(capacity={}))

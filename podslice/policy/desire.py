@@ -11,11 +11,13 @@ from podslice.model.node import Allocation, Node
 from podslice.model.pod import Container, Pod, Qos
 from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, memory_bytes, total, whole
 from podslice.model.unit import (
+    UNIT_NAME_MAX,
     DesiredUnit,
     Setting,
     UnitKind,
     UnitName,
     control_group_of,
+    is_unit_name,
     parent_slice,
 )
 from podslice.policy.admit import admit
@@ -51,6 +53,7 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
     slice_ = Tree(cgroup_root=config.cgroup_root).pod(pod.uid, qos)
     memory = memory_bytes({**node.capacity, **config.capacity}) or 0
     problems = validate(defaulted, config.rules, page_size=node.page_size_bytes)
+    problems += _validate_names(pod, slice_)
     return PodDecision(
         pod=pod,
         qos=qos,
@@ -98,7 +101,7 @@ def desire(
     return Desired(
         root=tree.root,
         units=units,
-        absent=frozenset(_absent(tree, pods, gone)),
+        absent=dict(_absent(tree, pods, gone)),
         pods=pods,
         refused=tuple(refused),
         allocation=allocation,
@@ -120,15 +123,20 @@ def _join(in_force: list[PodDecision], accepted: list[PodDecision]) -> tuple[Pod
     return tuple(by_key[key] for key in sorted(by_key))
 
 
-def _absent(tree: Tree, pods: tuple[PodDecision, ...], gone: tuple[Pod, ...]) -> Iterator[UnitName]:
+def _absent(
+    tree: Tree, pods: tuple[PodDecision, ...], gone: tuple[Pod, ...]
+) -> Iterator[tuple[UnitName, str]]:
     """Slices of pods that are gone or of another class now; without pods the whole tree."""
     present = {pod.slice for pod in pods}
     for pod in pods:
-        yield from tree.elsewhere(pod.pod.uid, pod.qos)
+        for name in tree.elsewhere(pod.pod.uid, pod.qos):
+            yield name, f"pod {pod.pod.key} is {pod.qos} now"
     for departed in gone:
-        yield from {tree.pod(departed.uid, qos) for qos in Qos} - present
+        for name in {tree.pod(departed.uid, qos) for qos in Qos} - present:
+            yield name, f"pod {departed.key} is gone"
     if not pods:
-        yield from (tree.tier(qos) for qos in Qos)
+        for qos in Qos:
+            yield tree.tier(qos), "no pod is left"
 
 
 def _units(
@@ -279,6 +287,17 @@ def _notes(pod: Pod, qos: Qos, config: Config) -> Iterator[str]:
             yield f"no {name}: {reason}"
     if not config.cpu_cfs_quota:
         yield "no CPUQuotaPerSecUSec: cpu-cfs-quota is off"
+
+
+def _validate_names(pod: Pod, slice_: UnitName) -> Iterator[Problem]:
+    """Names that systemd would refuse; what they are made of was checked when it was read."""
+    for name in (slice_, *(scope_name(pod.uid, each.name) for each in pod.containers)):
+        if not is_unit_name(name):
+            yield Problem(
+                where=f"{pod.where}: metadata.uid" if pod.where else "metadata.uid",
+                message=f"the unit {name!r} would have {len(name.encode())} bytes",
+                hint=f"a unit's name has at most {UNIT_NAME_MAX}; shorten the uid or cgroup-root",
+            )
 
 
 def _unique(problems: list[Problem]) -> tuple[Problem, ...]:

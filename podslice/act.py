@@ -64,7 +64,7 @@ def _line(step: Step) -> Iterator[UnitName]:
     yield step.name
     if isinstance(step, StopUnit):
         return
-    name = step.parent if isinstance(step, SetProperties) else step.unit.parent
+    name = step.unit.parent
     while name != "-.slice":
         yield name
         name = parent_slice(name)

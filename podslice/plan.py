@@ -72,10 +72,14 @@ class StartUnit:
 class SetProperties:
     """Change properties of a unit that is there."""
 
-    name: UnitName
-    parent: UnitName
+    unit: DesiredUnit
     changes: tuple[Change, ...]
     tightens: bool
+
+    @property
+    def name(self) -> UnitName:
+        """The unit's name."""
+        return self.unit.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +130,7 @@ def make_plan(desired: Desired, observed: Observed) -> Plan:
     stops, kept = _stops(desired, observed, {refusal.pod for refusal in moving})
     return Plan(
         steps=tuple(sorted([*stops, *steps], key=_order)),
-        skipped=(*skipped, *kept),
+        skipped=tuple(sorted((*skipped, *kept), key=lambda each: (each.unit, each.name))),
         refused=tuple(sorted((*desired.refused, *moving), key=lambda refusal: refusal.pod)),
     )
 
@@ -187,8 +191,7 @@ def _step(
     if not differing:
         return None
     return SetProperties(
-        name=unit.name,
-        parent=unit.parent,
+        unit=unit,
         changes=differing,
         tightens=any(map(_tightens, differing)),
     )
@@ -256,7 +259,7 @@ def _settle_moves(
                 Refusal(
                     pod=pod.pod.key,
                     reason=CLASS_CHANGED,
-                    message=f"the pod is {pod.qos} now, and {held.tasks} processes run in"
+                    message=f"the pod is {pod.qos} now, and {count_processes(held.tasks)} in"
                     f" {held.name}; delete the pod first",
                 )
             )
@@ -310,7 +313,12 @@ def _foreign(name: UnitName, pods: set[UnitName], observed: Observed) -> str:
         if other.startswith(f"{stem}-") and other not in pods and "-pod" in other
     ]
     if inner:
-        return f"{inner[0]} is not podslice's to stop"
+        return f"{min(inner)} is not podslice's to stop"
     ours = sum(observed.units[pod].tasks for pod in pods if pod.startswith(f"{stem}-"))
     others = observed.units[name].tasks - ours
-    return f"{others} processes run in it that no pod accounts for" if others > 0 else ""
+    return f"{count_processes(others)} in it that no pod accounts for" if others > 0 else ""
+
+
+def count_processes(number: int) -> str:
+    """`1 process runs`, `5 processes run`."""
+    return "1 process runs" if number == 1 else f"{number} processes run"

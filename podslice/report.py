@@ -10,8 +10,17 @@ from typing import assert_never
 from podslice.model.desired import Refusal
 from podslice.model.properties import PROPERTIES
 from podslice.model.quantity import format_bytes
-from podslice.model.unit import INFINITY, Value
-from podslice.plan import Change, Plan, SetProperties, Skipped, StartUnit, Step, StopUnit
+from podslice.model.unit import INFINITY, DesiredUnit, Value
+from podslice.plan import (
+    Change,
+    Plan,
+    SetProperties,
+    Skipped,
+    StartUnit,
+    Step,
+    StopUnit,
+    count_processes,
+)
 
 _BYTES = ("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax")
 
@@ -79,15 +88,20 @@ def describe(step: Step) -> str:
     match step:
         case StartUnit():
             changes = ", ".join(format_change(change, with_old=False) for change in step.changes)
-            return f"start {step.name}" + (f" with {changes}" if changes else "")
+            return f"start {_named(step.unit)}" + (f" with {changes}" if changes else "")
         case SetProperties():
             changes = ", ".join(format_change(change, with_old=True) for change in step.changes)
-            return f"set {changes} on {step.name}"
+            return f"set {changes} on {_named(step.unit)}"
         case StopUnit():
-            inside = f" with {step.tasks} processes" if step.tasks else ""
+            inside = f", where {count_processes(step.tasks)}" if step.tasks else ""
             return f"stop {step.name}{inside}: {step.why}"
         case _:
             assert_never(step)
+
+
+def _named(unit: DesiredUnit) -> str:
+    """A unit with the pod that it belongs to: `kubepods-pod12.slice (default/web)`."""
+    return f"{unit.name} ({unit.pod})" if unit.pod else unit.name
 
 
 _PAST = {"start": "started", "set": "set", "stop": "stopped"}

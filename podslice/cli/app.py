@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
 from podslice import __version__
 from podslice.cli import changing, live, reading, text
-from podslice.cli.arguments import DONE
+from podslice.cli.arguments import BAD_INPUT, DONE
 from podslice.cli.output import note, write
-from podslice.errors import InputError, PodsliceError
+from podslice.errors import InputError, PodsliceError, Problem
+
+# what typer raises for a wrong command line: it has no public name that every version knows
+_UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 
 app = typer.Typer(
     name="podslice",
     help="Kubernetes' node resource model on any systemd host: a slice for every pod.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -26,14 +28,17 @@ app = typer.Typer(
 def run(arguments: list[str] | None = None) -> int:
     """Run a verb and return the exit code; errors are worded on stderr."""
     try:
-        code = app(arguments, standalone_mode=False)
+        code = app(arguments, prog_name="podslice", standalone_mode=False)
     except InputError as error:
         for problem in error.problems:
             note(text.problem(problem))
         return error.exit_code
     except PodsliceError as error:
-        note(f"error: {error}")
+        note(text.problem(Problem(where="", message=str(error))))
         return error.exit_code
+    except _UsageError as error:
+        note(text.problem(_usage_problem(error)))
+        return BAD_INPUT
     except typer.Exit as done:
         return done.exit_code
     except typer.Abort:
@@ -42,14 +47,24 @@ def run(arguments: list[str] | None = None) -> int:
     return code if isinstance(code, int) else DONE
 
 
+def _usage_problem(error: typer.BadParameter) -> Problem:
+    """A wrong command line, in the words of the others."""
+    said = error.format_message().replace("Value error, ", "").rstrip(".")
+    command = error.ctx.command_path if error.ctx else "podslice"
+    return Problem(where="", message=said[:1].lower() + said[1:], hint=f"see: {command} --help")
+
+
 @app.callback(invoke_without_command=True)
 def root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,  # noqa: FBT002
 ) -> None:
     """Give groups of processes a budget: pods, QoS tiers and reserved slices as systemd slices."""
     if version:
         write([f"podslice {__version__}"])
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        write([context.get_help()])
 
 
 for verb in (

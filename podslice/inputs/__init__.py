@@ -1,0 +1,1 @@
+"""Text → model: manifests and configuration. The only package that knows YAML, TOML and pydantic."""

@@ -103,8 +103,17 @@ def format_milli(milli: int) -> str:
 
 
 def format_bytes(number: int) -> str:
-    """Bytes as a quantity, with a binary suffix where one fits exactly: 3221225472 → `3Gi`."""
+    """Bytes with the binary suffix that fits exactly: 3221225472 → `3Gi`, 128000000 → `125000Ki`.
+
+    For numbers that stand beside systemd's, to which `128M` is 128 × 2^20.
+    """
     return format_quantity(Quantity(number * _NANO, Format.BINARY))
+
+
+def format_shortest(milli: int) -> str:
+    """Thousandths as the shortest exact quantity, binary or decimal: `3Gi`, `128M`, `500m`."""
+    nano = milli * 10**6
+    return min(map(format_quantity, (Quantity(nano, Format.BINARY), Quantity(nano))), key=len)
 
 
 def _scale(mantissa: int, base: int, power: int, decimals: int) -> int:

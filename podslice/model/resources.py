@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from podslice.model.quantity import format_bytes, format_milli
+from podslice.model.quantity import format_milli, format_shortest
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -90,10 +90,8 @@ def maximum(first: Amounts, second: Amounts) -> dict[str, int]:
 
 
 def format_amount(resource: str, milli: int) -> str:
-    """An amount as people write it: `500m` for CPU, `3Gi` for memory."""
-    if resource in (CPU, PIDS) or milli % 1000:
-        return format_milli(milli)
-    return format_bytes(milli // 1000)
+    """An amount as a Kubernetes quantity: `500m` for CPU, `3Gi` or `128M` for memory."""
+    return format_milli(milli) if resource in (CPU, PIDS) else format_shortest(milli)
 
 
 def format_amounts(amounts: Amounts) -> str:

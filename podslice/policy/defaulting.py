@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from podslice.model.pod import Container, Pod
-from podslice.model.resources import Amounts, Resources, is_pod_level_resource
+from podslice.model.resources import Amounts, Resources, is_hugepages, is_pod_level_resource
 from podslice.policy.aggregate import aggregate
 
 
@@ -32,12 +32,18 @@ def _default_container(container: Container) -> Container:
 def _default_pod_level(pod: Pod) -> Resources:
     """Pod-level requests from the containers' sum where there is one, else from the limits.
 
+    Huge pages are never overcommitted: their request is the pod level's own limit.
+
     Source: Kubernetes, pkg/apis/core/v1/defaults.go, defaultPodRequests (KEP-2837).
     """
     stated = pod.resources
     if not stated.limits:
         return stated
-    sums = _supported(aggregate(pod).requests)
+    sums = {
+        name: milli
+        for name, milli in _supported(aggregate(pod).requests).items()
+        if not is_hugepages(name)
+    }
     requests: Amounts = {**_supported(stated.limits), **sums, **stated.requests}
     return Resources(requests=requests, limits=stated.limits)
 

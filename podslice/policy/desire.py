@@ -61,7 +61,7 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
         limits=counted.limits,
         slice=slice_,
         control_group=control_group_of(slice_),
-        settings=pod_settings(defaulted, qos, counted, config),
+        settings=pod_settings(defaulted, pod, qos, counted, config),
         containers=tuple(
             _decide_container(defaulted, container, qos, config, memory)
             for container in defaulted.containers

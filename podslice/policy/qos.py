@@ -58,16 +58,18 @@ def why_qos(pod: Pod, qos: Qos, rules: Rules) -> str:
         return "in every container cpu and memory have request = limit"
     if decides:
         return f"{decides}: {_shortfall(pod.resources)}"
+    reasons = [f"at the pod level {_shortfall(pod.resources)}"] if pod.resources else []
     for container in pod.containers:
         if not _is_guaranteed(container.resources):
-            return f"container {container.name}: {_shortfall(container.resources)}"
-    return _shortfall(pod.resources)
+            reasons.append(f"in container {container.name} {_shortfall(container.resources)}")
+            break
+    return ", and ".join(reasons)
 
 
 def _shortfall(stated: Resources) -> str:
     for name in _COUNTED:
         if not stated.limits.get(name):
-            return f"no {name} limit"
+            return f"{name} has no limit"
         if stated.requests.get(name) != stated.limits[name]:
-            return f"the {name} request differs from its limit"
+            return f"the {name} request is not the limit"
     return "request = limit"

@@ -29,8 +29,9 @@ def recover(unit: ObservedUnit, config: Config) -> Pod | None:
     if Tree(cgroup_root=config.cgroup_root).pod(uid, qos) != unit.name:
         return None
     limits = _stated(unit, {CPU: "CPUQuotaPerSecUSec", MEMORY: "MemoryMax"})
-    requests = _stated(unit, {MEMORY: "MemoryLow"}) or _stated(unit, {MEMORY: "MemoryMin"})
-    requests[CPU] = _milli_from_weight(unit, config.cpu_weight_mapping)
+    # zeros are stated, else limits would count as requests
+    requests = {CPU: _milli_from_weight(unit, config.cpu_weight_mapping), MEMORY: 0}
+    requests |= _stated(unit, {MEMORY: "MemoryMin"}) | _stated(unit, {MEMORY: "MemoryLow"})
     if qos is Qos.GUARANTEED:
         requests = dict(limits)
     return Pod(
@@ -38,12 +39,10 @@ def recover(unit: ObservedUnit, config: Config) -> Pod | None:
         name=said[2],
         uid=uid,
         containers=(Container(name="unknown", where="spec.containers[0]"),),
-        resources=Resources() if qos is Qos.BESTEFFORT else _level(requests, limits),
+        resources=Resources()
+        if qos is Qos.BESTEFFORT
+        else Resources(requests=requests, limits=limits),
     )
-
-
-def _level(requests: dict[str, int], limits: dict[str, int]) -> Resources:
-    return Resources(requests={k: v for k, v in requests.items() if v}, limits=limits)
 
 
 def _stated(unit: ObservedUnit, properties: dict[str, str]) -> dict[str, int]:

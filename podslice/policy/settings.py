@@ -9,7 +9,7 @@ from podslice.model.pod import Container, ContainerKind, Pod, Qos
 from podslice.model.properties import QUOTA_PERIOD_USEC
 from podslice.model.resources import CPU, MEMORY, Amounts, Resources, format_amount
 from podslice.model.unit import Setting
-from podslice.policy.aggregate import lacking_limit
+from podslice.policy.aggregate import aggregate, lacking_limit
 from podslice.policy.convert import (
     MAPPING_TEXT,
     MIN_SHARES,
@@ -21,8 +21,10 @@ from podslice.policy.convert import (
 PROTECTION_PROPERTY = {MemoryProtection.LOW: "MemoryLow", MemoryProtection.MIN: "MemoryMin"}
 
 
-def pod_settings(pod: Pod, qos: Qos, counted: Resources, config: Config) -> tuple[Setting, ...]:
-    """What a pod's slice gets.
+def pod_settings(
+    pod: Pod, stated: Pod, qos: Qos, counted: Resources, config: Config
+) -> tuple[Setting, ...]:
+    """What a pod's slice gets; `stated` is the pod before its defaults, for the reasons.
 
     Guaranteed: weight, quota and memory. Burstable: weight; quota and memory each only if the pod
     level or every container has that limit. BestEffort: shares 2.
@@ -32,12 +34,14 @@ def pod_settings(pod: Pod, qos: Qos, counted: Resources, config: Config) -> tupl
     """
     if qos is Qos.BESTEFFORT:
         return (weight(MIN_SHARES, f"BestEffort → {MIN_SHARES} shares", config),)
-    settings = [cpu_weight(counted.requests, explain_sum(pod, "requests", CPU), config)]
-    settings += memory_request(counted.requests, explain_sum(pod, "requests", MEMORY), config)
+    settings = [cpu_weight(counted.requests, explain_sum(pod, stated, "requests", CPU), config)]
+    settings += memory_request(
+        counted.requests, explain_sum(pod, stated, "requests", MEMORY), config
+    )
     if qos is Qos.GUARANTEED or not why_no_limit(pod, CPU):
-        settings += cpu_limit(counted.limits, explain_sum(pod, "limits", CPU), config)
+        settings += cpu_limit(counted.limits, explain_sum(pod, stated, "limits", CPU), config)
     if qos is Qos.GUARANTEED or not why_no_limit(pod, MEMORY):
-        settings += memory_limit(counted.limits, explain_sum(pod, "limits", MEMORY))
+        settings += memory_limit(counted.limits, explain_sum(pod, stated, "limits", MEMORY))
     return tuple(sorted(settings, key=lambda setting: setting.name))
 
 
@@ -135,48 +139,58 @@ def cpu_limit(limits: Amounts, why: str, config: Config) -> Iterator[Setting]:
         yield Setting(name="CPUQuotaPeriodUSec", value=period_usec, why="cpu-cfs-quota-period")
 
 
-def explain_sum(pod: Pod, part: str, resource: str) -> str:
+def explain_sum(pod: Pod, stated: Pod, part: str, resource: str) -> str:
     """Where a pod's amount comes from: `requests.cpu 250m + 250m = 500m`.
 
-    `part` is `requests` or `limits`.
+    Args:
+        pod: with its defaults.
+        stated: as its manifest has it, so that what was defaulted can be told.
+        part: `requests` or `limits`.
+        resource: its name.
     """
-    level = getattr(pod.resources, part).get(resource)
-    if level is not None:
-        text, amount = f"spec.resources.{part}.{resource}", level
-        text += f" {format_amount(resource, level)}"
+    level = _amount(pod.resources, part, resource)
+    if level is None:
+        text, amount = _explain_containers(pod, stated, part, resource)
     else:
-        text, amount = _explain_containers(pod, part, resource)
+        text, amount = f"spec.resources.{part}.{resource} {format_amount(resource, level)}", level
+        if _amount(stated.resources, part, resource) is None:
+            of_containers = _amount(aggregate(pod), part, resource) is not None
+            text += " (the containers' sum)" if of_containers else " (its limit)"
     overhead = pod.overhead.get(resource)
-    if overhead and amount is not None and (amount or part == "requests"):
+    if overhead and (amount or part == "requests"):
         plus = f"overhead {format_amount(resource, overhead)}"
         text += f" + {plus} = {format_amount(resource, amount + overhead)}"
     return text
 
 
-def _explain_containers(pod: Pod, part: str, resource: str) -> tuple[str, int]:
-    def amount_of(container: Container) -> int | None:
-        stated: int | None = getattr(container.resources, part).get(resource)
-        return stated
+def _amount(level: Resources, part: str, resource: str) -> int | None:
+    return (level.requests if part == "requests" else level.limits).get(resource)
 
-    together = [
-        amount
-        for container in pod.of_kind(ContainerKind.APP, ContainerKind.SIDECAR)
-        if (amount := amount_of(container)) is not None
-    ]
-    best, text = sum(together), _sum_text(resource, together)
-    sidecars: list[int] = []
-    for container in pod.of_kind(ContainerKind.INIT, ContainerKind.SIDECAR):
-        amount = amount_of(container)
-        if container.kind is ContainerKind.SIDECAR:
-            sidecars += [] if amount is None else [amount]
-        elif amount is not None and amount + sum(sidecars) > best:
-            best = amount + sum(sidecars)
-            text = f"{_sum_text(resource, [amount, *sidecars])} (init container {container.name})"
+
+def _explain_containers(pod: Pod, stated: Pod, part: str, resource: str) -> tuple[str, int]:
+    """The terms of the sum, each marked where it is a limit that counts as the request."""
+    terms: list[tuple[Container, int, str]] = []
+    for container, before in zip(pod.containers, stated.containers, strict=True):
+        amount = _amount(container.resources, part, resource)
+        if amount is not None:
+            defaulted = _amount(before.resources, part, resource) is None
+            text = format_amount(resource, amount) + (" (limit)" if defaulted else "")
+            terms.append((container, amount, text))
+    together = [term for term in terms if term[0].kind is not ContainerKind.INIT]
+    best, text = sum(term[1] for term in together), _sum_text(resource, together)
+    sidecars: list[tuple[Container, int, str]] = []
+    for term in terms:
+        if term[0].kind is ContainerKind.SIDECAR:
+            sidecars.append(term)
+        elif term[0].kind is ContainerKind.INIT and term[1] + sum(s[1] for s in sidecars) > best:
+            best = term[1] + sum(sidecar[1] for sidecar in sidecars)
+            text = f"{_sum_text(resource, [term, *sidecars])} (init container {term[0].name})"
     return f"{part}.{resource} {text}", best
 
 
-def _sum_text(resource: str, amounts: list[int]) -> str:
-    if not amounts:
+def _sum_text(resource: str, terms: list[tuple[Container, int, str]]) -> str:
+    if not terms:
         return "none"
-    parts = " + ".join(format_amount(resource, amount) for amount in amounts)
-    return parts if len(amounts) == 1 else f"{parts} = {format_amount(resource, sum(amounts))}"
+    text = " + ".join(term[2] for term in terms)
+    total = format_amount(resource, sum(term[1] for term in terms))
+    return text if len(terms) == 1 else f"{text} = {total}"

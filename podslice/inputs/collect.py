@@ -1,0 +1,207 @@
+"""Documents → pods: takes kinds, lists and templates apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from podslice.errors import Problem, Severity
+from podslice.inputs.build import Document
+from podslice.inputs.fields import OBJECT, find_slips, nearest
+from podslice.inputs.kinds import PASSED_OVER, WORKLOADS, Workload, is_foreign
+from podslice.inputs.limits import LISTS_MAX, PODS_MAX, REPLICAS_MAX
+from podslice.inputs.names import SUBDOMAIN_MAX, check_subdomain, is_uid
+from podslice.inputs.podspec import Notes, Template, read_metadata, read_spec
+from podslice.inputs.readers import Wrong, read_int
+from podslice.inputs.scalars import describe, extend_path, printable, shown
+from podslice.inputs.schema import Metadata
+from podslice.inputs.text import to_problem
+from podslice.model.pod import Pod, default_uid
+
+
+@dataclass(slots=True)
+class Collector:
+    """Takes documents apart into pods, and sees to it that no two are the same."""
+
+    namespace: str | None
+    pods: list[Pod] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    _first: dict[str, str] = field(default_factory=dict)
+    """Name or uid of a pod → where it stands first."""
+    _left_out: int = 0
+    """Pods beyond the limit."""
+
+    def add_document(self, document: Document, where: str, file: str = "") -> None:
+        """Take every pod of a document; what is wrong with its text is wrong with all of them."""
+        if self._left_out > 0:
+            return
+        before = len(self.pods)
+        notes = Notes(where, [to_problem(complaint, file) for complaint in document.complaints])
+        self._add(document.value, notes, "", depth=0)
+        if len(self.pods) == before:
+            self.problems += notes.problems
+        if self._left_out > 0:
+            hint = "apply them in parts"
+            self.complain(where, f"there are more than {PODS_MAX} pods; the rest is left out", hint)
+
+    def complain(self, where: str, message: str, hint: str = "") -> None:
+        """Note an error that belongs to no pod."""
+        self.problems.append(Problem(where=where, message=message, hint=hint))
+
+    def _add(self, value: object, notes: Notes, path: str, *, depth: int) -> None:
+        """Take an object, which may be a list of objects."""
+        if not isinstance(value, dict):
+            message = f"a manifest has to be a mapping, is {describe(value)}"
+            self.complain(notes.at(path), message, "it begins with apiVersion, kind and metadata")
+            return
+        kind = value.get("kind")
+        if isinstance(kind, str) and kind in WORKLOADS:
+            self._add_workload(value, WORKLOADS[kind], notes, path)
+        elif kind == "List" or (str(kind).endswith("List") and "items" in value):
+            self._add_list(value, notes, path, depth=depth + 1)
+        else:
+            self._pass_over(value, kind, notes, path)
+
+    def _add_list(
+        self, value: Mapping[str, object], notes: Notes, path: str, *, depth: int
+    ) -> None:
+        items = value.get("items")
+        where = extend_path(path, "items")
+        if depth > LISTS_MAX:
+            self.complain(notes.at(path), f"there are more than {LISTS_MAX} lists in one another")
+        elif isinstance(items, list):
+            kind = str(value["kind"]).removesuffix("List")
+            for index, item in enumerate(items):
+                if isinstance(item, dict) and kind and item.get("kind") is None:
+                    item = {**item, "kind": kind}  # noqa: PLW2901 (a typed list leaves it out)
+                self._add(item, notes, extend_path(where, index), depth=depth)
+        elif items is not None:
+            self.complain(notes.at(where), f"has to be a list, is {describe(items)}")
+
+    def _pass_over(
+        self, value: Mapping[str, object], kind: object, notes: Notes, path: str
+    ) -> None:
+        """Say that an object has no pod, which is an error where a pod was probably meant."""
+        at = notes.at(extend_path(path, "kind"))
+        if kind is None:
+            hint = "add 'kind: Pod'" if "spec" in value else "it begins with apiVersion and kind"
+            self.complain(at, "a manifest has to say what it is", hint)
+            self.problems += find_slips(OBJECT, value, notes.where, path)
+        elif not isinstance(kind, str):
+            self.complain(at, f"has to be a text, is {describe(kind)}")
+        elif kind in PASSED_OVER or is_foreign(value.get("apiVersion")):
+            message = f"an object of kind {shown(kind)} has no pod in it and was passed over"
+            self.problems.append(Problem(where=at, message=message, severity=Severity.WARNING))
+        else:
+            right = nearest(kind, WORKLOADS)
+            hint = f"write {right}" if right else f"podslice reads {', '.join(WORKLOADS)} and List"
+            self.complain(at, f"{shown(kind)} is no kind that podslice reads", hint)
+
+    def _add_workload(
+        self, value: Mapping[str, Any], workload: Workload, shared: Notes, path: str
+    ) -> None:
+        notes = Notes(shared.where, list(shared.problems))
+        notes.slips(OBJECT, value, path)
+        at = extend_path(path, "metadata")
+        metadata = read_metadata(value.get("metadata"), notes, at)
+        namespace = self._choose_namespace(metadata, notes, at)
+        template = _read_template(value, workload, notes, path)
+        count = _read_count(value, workload, notes, path) if workload.count else None
+        names = _name_pods(metadata, count, notes, at)
+        uid = metadata.uid if not workload.template and is_uid(metadata.uid) else None
+        problems = notes.told()
+        for name in names:
+            if len(self.pods) >= PODS_MAX:
+                self._left_out += 1
+                return
+            pod = Pod(
+                name=name,
+                namespace=namespace,
+                uid=uid or default_uid(namespace, name),
+                containers=template.containers,
+                resources=template.resources,
+                overhead=template.overhead,
+                priority=template.priority,
+                where=notes.where,
+                spec_where=template.where,
+                problems=problems,
+            )
+            self._keep(pod, path)
+        if not names:
+            self.problems += problems
+
+    def _choose_namespace(self, metadata: Metadata, notes: Notes, path: str) -> str:
+        """The manifest's own, or the one that was asked for.
+
+        Source: kubectl, "the namespace from the provided object does not match the namespace".
+        """
+        stated, asked = metadata.namespace, self.namespace
+        if stated and asked and stated != asked:
+            message = f"the namespace {shown(stated)} is not {shown(asked)}, which was asked for"
+            notes.error(f"{path}.namespace", message, "leave out one of the two")
+        return printable(stated or asked or "default")
+
+    def _keep(self, pod: Pod, path: str) -> None:
+        """Take a pod; one that is there already is an error of the later one."""
+        where = f"{pod.where}: {path}" if path else pod.where
+        for what, key in (("name", pod.key), ("uid", pod.uid)):
+            first = self._first.setdefault(key, where) if pod.name else where
+            if first is not where:
+                at = extend_path(path, "metadata", what)
+                problem = Problem(
+                    where=f"{pod.where}: {at}",
+                    message=f"the {what} {shown(key)} is the one of a pod in {first} already",
+                    hint="remove one of the two",
+                )
+                pod = replace(pod, problems=(*pod.problems, problem))
+                break
+        self.pods.append(pod)
+
+
+def _read_template(
+    value: Mapping[str, Any], workload: Workload, notes: Notes, path: str
+) -> Template:
+    """The pod template of a workload, read as far as there is one."""
+    holder: Any = value
+    for step in workload.template:
+        path = extend_path(path, step)
+        holder = holder.get(step)
+        if not isinstance(holder, dict):
+            notes.error(path, f"has to be a mapping, is {describe(holder)}")
+            return Template(where=extend_path(path, "spec"))
+    return read_spec(holder.get("spec"), notes, extend_path(path, "spec"))
+
+
+def _read_count(value: Mapping[str, Any], workload: Workload, notes: Notes, path: str) -> int:
+    """How many pods a workload has; 1 where it does not say, or says nonsense."""
+    spec = value.get("spec")
+    stated = spec.get(workload.count) if isinstance(spec, dict) else None
+    if stated is None:
+        return 1
+    at = extend_path(path, "spec", workload.count)
+    try:
+        count = read_int(stated)
+    except Wrong as error:
+        notes.error(at, error.message, error.hint)
+        return 1
+    if 0 <= count <= REPLICAS_MAX:
+        return count
+    notes.error(at, f"{count} is not possible", f"one node takes 0 to {REPLICAS_MAX}")
+    return 1
+
+
+def _name_pods(metadata: Metadata, count: int | None, notes: Notes, path: str) -> tuple[str, ...]:
+    """The names of an object's pods: its own, or its own with a number each."""
+    name, at = metadata.name, extend_path(path, "name")
+    if name is None:
+        if metadata.generate_name is not None:
+            notes.error(at, "a name is needed; 'generateName' is for an API server", "state a name")
+        elif not any(problem.where in (notes.at(at), notes.at(path)) for problem in notes.problems):
+            notes.error(at, "a name is needed")
+        return ("",)
+    notes.mistake(at, check_subdomain(name, "pod"))
+    names = (name,) if count is None else tuple(f"{name}-{n}" for n in range(count))
+    if len(name) <= SUBDOMAIN_MAX < len(names[-1] if names else ""):
+        notes.error(at, f"{shown(names[-1])} has more than {SUBDOMAIN_MAX} characters")
+    return tuple(map(printable, names))

@@ -1,0 +1,367 @@
+"""Files and flags → `Config`: one table of settings, and where their values come from."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from podslice.errors import InputError, Problem
+from podslice.inputs.fields import nearest
+from podslice.inputs.limits import TOML_BYTES_MAX
+from podslice.inputs.scalars import Number, extend_path, printable, shown
+from podslice.inputs.source import read_bytes
+from podslice.inputs.values import (
+    Reader,
+    WrongValue,
+    choose,
+    read_boolean,
+    read_capacity,
+    read_cgroup,
+    read_driver,
+    read_enforce,
+    read_percents,
+    read_period,
+    read_reservation,
+    read_root,
+    read_thresholds,
+)
+from podslice.model.config import Config, Enforce, MemoryProtection, Rules, WeightMapping
+
+NAME = "podslice.toml"
+DIRECTORIES = ("etc", "run", "usr/lib")
+"""Where configuration is, the first before the others. Source: systemd, "Configuration
+Directories and Precedence" in systemd-system.conf(5)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One setting: a key of the file, a flag of the command line, and a field of `Config`."""
+
+    key: str
+    """As the kubelet's flag of the same meaning."""
+    field: str | None
+    """The field of `Config`; None for one that is only checked."""
+    read: Reader
+    help: str
+    metavar: str = ""
+    """What stands for the value in the help; empty for a boolean."""
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def is_boolean(self) -> bool:
+        """Whether it is true or false."""
+        return self.read is read_boolean
+
+
+SETTINGS = (
+    Row(
+        key="rules",
+        field="rules",
+        read=choose(Rules),
+        metavar="proposal|kubernetes",
+        help="Follow the pod level proposals, or what the kubelet does today.",
+    ),
+    Row(
+        key="capacity",
+        field="capacity",
+        read=read_capacity,
+        metavar="RESOURCE=QUANTITY,…",
+        help="Plan for a node with this capacity; what is not stated is this host's.",
+    ),
+    Row(
+        key="kube-reserved",
+        field="kube_reserved",
+        read=read_reservation,
+        metavar="RESOURCE=QUANTITY,…",
+        help="Keep this for container runtimes and podslice.",
+    ),
+    Row(
+        key="system-reserved",
+        field="system_reserved",
+        read=read_reservation,
+        metavar="RESOURCE=QUANTITY,…",
+        help="Keep this for the system's daemons.",
+    ),
+    Row(
+        key="kube-reserved-cgroup",
+        field="kube_reserved_cgroup",
+        read=read_cgroup,
+        metavar="PATH",
+        help="The slice to hold to kube-reserved, such as /podruntime.slice.",
+    ),
+    Row(
+        key="system-reserved-cgroup",
+        field="system_reserved_cgroup",
+        read=read_cgroup,
+        metavar="PATH",
+        help="The slice to hold to system-reserved, such as /system.slice.",
+    ),
+    Row(
+        key="enforce-node-allocatable",
+        field="enforce_node_allocatable",
+        read=read_enforce,
+        metavar="NAME,…",
+        help="What to enforce: pods, kube-reserved, system-reserved, the latter two also with"
+        " -compressible for CPU only; empty for nothing.",
+    ),
+    Row(
+        key="eviction-hard",
+        field="eviction_hard",
+        read=read_thresholds,
+        metavar="SIGNAL<QUANTITY,…",
+        help="Thresholds that are kept free of pods; empty for none.",
+    ),
+    Row(
+        key="ignore-eviction-threshold",
+        field="ignore_eviction_threshold",
+        read=read_boolean,
+        help="Do not subtract hard eviction thresholds from what pods may request.",
+        aliases=("experimental-node-allocatable-ignore-eviction-threshold",),
+    ),
+    Row(
+        key="qos-reserved",
+        field="qos_reserved",
+        read=read_percents,
+        metavar="memory=PERCENT%",
+        help="Keep this share of what better classes request from the lower ones.",
+        aliases=("experimental-qos-reserved",),
+    ),
+    Row(
+        key="cgroups-per-qos",
+        field="cgroups_per_qos",
+        read=read_boolean,
+        help="Have slices for QoS classes and pods.",
+    ),
+    Row(
+        key="cgroup-root",
+        field="cgroup_root",
+        read=read_root,
+        metavar="PATH",
+        help="Put everything below this slice.",
+    ),
+    Row(
+        key="cgroup-driver",
+        field=None,
+        read=read_driver,
+        metavar="systemd",
+        help="Only systemd.",
+    ),
+    Row(
+        key="cpu-cfs-quota",
+        field="cpu_cfs_quota",
+        read=read_boolean,
+        help="Enforce CPU limits with quotas.",
+    ),
+    Row(
+        key="cpu-cfs-quota-period",
+        field="cpu_cfs_quota_period_usec",
+        read=read_period,
+        metavar="DURATION",
+        help="The period of quotas, 1ms to 1s.",
+    ),
+    Row(
+        key="cpu-weight-mapping",
+        field="cpu_weight_mapping",
+        read=choose(WeightMapping),
+        metavar="systemd|kubelet|oci",
+        help="How CPU requests become CPUWeight.",
+    ),
+    Row(
+        key="memory-protection",
+        field="memory_protection",
+        read=choose(MemoryProtection),
+        metavar="low|min|none",
+        help="Which property carries memory requests.",
+    ),
+    Row(
+        key="admission",
+        field="admission",
+        read=read_boolean,
+        help="Refuse pods that do not fit.",
+    ),
+)
+"""Every setting. To add one, add a row here and a field there."""
+
+_BY_KEY = {name: row for row in SETTINGS for name in (row.key, *row.aliases)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stated:
+    """One value, and how messages call the place where it is stated."""
+
+    row: Row
+    value: object
+    where: str
+
+    def read(self) -> Any:  # noqa: ANN401 (of the field's type)
+        """The value of the field.
+
+        Raises:
+            InputError: it is wrong; with every mistake in it.
+        """
+        try:
+            return self.row.read(self.value)
+        except WrongValue as error:
+            raise InputError(
+                Problem(
+                    where=extend_path(self.where, *([part] if part else [])),
+                    message=mistake.message,
+                    hint=mistake.hint,
+                )
+                for part, mistake in error.mistakes
+            ) from error
+
+
+def load_config(
+    flags: Mapping[str, object] | None = None,
+    *,
+    root: Path = Path("/"),
+    file: Path | None = None,
+) -> Config:
+    """Read the configuration: built-in values, then files, then flags; a later one replaces.
+
+    The files are those of systemd's own programs: `podslice.toml` of /etc, or else of /run or
+    /usr/lib, then the drop-ins `podslice.toml.d/*.toml` of all three by name, where /etc takes the
+    place of a file of the same name in /run, and that of one in /usr/lib.
+
+    Args:
+        flags: by key, in the syntax of the command line or as values.
+        root: below which the directories are.
+        file: read instead of all these files; it has to exist.
+
+    Raises:
+        InputError: with everything that is wrong in files and flags.
+    """
+    problems: list[Problem] = []
+    stated: dict[str, _Stated] = {}
+    for path in _find_files(root) if file is None else [file]:
+        _take(_read_file(path, problems), f"{printable(str(path))}: ", stated, problems)
+    _take(flags or {}, "--", stated, problems)
+    config, failed = _build(stated, problems)
+    for problem in validate_config(config):
+        if not any(key in str(problem) for key in failed):
+            at = stated.get(problem.where)
+            problems.append(replace(problem, where=at.where) if at else problem)
+    if problems:
+        raise InputError(problems)
+    return config
+
+
+def _take(
+    values: Mapping[str, object], prefix: str, stated: dict[str, _Stated], problems: list[Problem]
+) -> None:
+    """Put values in the place of earlier ones."""
+    for key, value in values.items():
+        where = f"{prefix}{extend_path('', key)}"
+        row = _BY_KEY.get(key)
+        if row is None:
+            right = nearest(key.replace("_", "-"), _BY_KEY)
+            hint = f"write {right}" if right else f"settings are {', '.join(sorted(_BY_KEY))}"
+            problems.append(Problem(where=where, message=f"{shown(key)} is no setting", hint=hint))
+        else:
+            stated[row.key] = _Stated(row=row, value=value, where=where)
+
+
+def _build(stated: Mapping[str, _Stated], problems: list[Problem]) -> tuple[Config, frozenset[str]]:
+    """The configuration without the settings that are wrong, and the keys of these."""
+    fields = {}
+    failed = set()
+    for each in stated.values():
+        try:
+            value = each.read()
+        except InputError as error:
+            problems += error.problems
+            failed.add(each.row.key)
+        else:
+            if each.row.field is not None:
+                fields[each.row.field] = value
+    return Config(**fields), frozenset(failed)
+
+
+def _find_files(root: Path) -> list[Path]:
+    """The main file, and the drop-ins by name."""
+    main = next(
+        (path for d in DIRECTORIES if (path := root / d / "podslice" / NAME).exists()), None
+    )
+    drop_ins: dict[str, Path] = {}
+    for directory in reversed(DIRECTORIES):
+        for path in (root / directory / "podslice" / f"{NAME}.d").glob("*.toml"):
+            if not path.name.startswith("."):
+                drop_ins[path.name] = path
+    return [*([main] if main else []), *(drop_ins[name] for name in sorted(drop_ins))]
+
+
+def _read_file(path: Path, problems: list[Problem]) -> dict[str, Any]:
+    """The values of a file; a link to /dev/null is an empty one, which masks others."""
+    where = printable(str(path))
+    if path.is_symlink() and str(path.readlink()) == "/dev/null":
+        return {}
+    try:
+        data = read_bytes(path, limit_bytes=TOML_BYTES_MAX)
+        return tomllib.loads(data.decode(), parse_float=Number)
+    except FileNotFoundError:
+        problems.append(Problem(where=where, message="no such file or directory"))
+    except InputError as error:
+        problems += error.problems
+    except RecursionError:
+        problems.append(Problem(where=where, message="it is nested too deep"))
+    except UnicodeDecodeError:
+        problems.append(Problem(where=where, message="it is not UTF-8", hint="save it as UTF-8"))
+    except ValueError as error:  # also an integer with thousands of digits
+        problems.append(_toml_problem(where, str(error)))
+    return {}
+
+
+def _toml_problem(where: str, message: str) -> Problem:
+    match = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", message, re.DOTALL)
+    text, where = (match[1], f"{where}: line {match[2]}") if match else (message, where)
+    if "int_max_str_digits" in text:
+        text = "a number has thousands of digits"
+    return Problem(where=where, message=printable(text[:1].lower() + text[1:]))
+
+
+def validate_config(config: Config) -> tuple[Problem, ...]:
+    """What is wrong with settings that are right one by one.
+
+    Source: seed 004, "Phase 2", the rules of --enforce-node-allocatable; Kubernetes,
+    pkg/kubelet/apis/config/validation/validation.go, ValidateKubeletConfiguration.
+    """
+    return (*_check_enforced(config), *_check_roots(config))
+
+
+def _check_enforced(config: Config) -> Iterator[Problem]:
+    enforced = config.enforce_node_allocatable
+    where = "enforce-node-allocatable"
+    if enforced and not config.cgroups_per_qos:
+        yield Problem(
+            where=where,
+            message="nothing can be enforced without cgroups-per-qos",
+            hint="set it to an empty text, or leave cgroups-per-qos at true",
+        )
+    for kind, cgroup, key in (
+        (Enforce.KUBE_RESERVED, config.kube_reserved_cgroup, "kube-reserved-cgroup"),
+        (Enforce.SYSTEM_RESERVED, config.system_reserved_cgroup, "system-reserved-cgroup"),
+    ):
+        compressible = Enforce(f"{kind}-compressible")
+        if {kind, compressible} <= enforced:
+            yield Problem(
+                where=where,
+                message=f"{kind} and {compressible} exclude each other",
+                hint="name one",
+            )
+        if enforced & {kind, compressible} and not cgroup:
+            name = kind if kind in enforced else compressible
+            yield Problem(where=where, message=f"{name} needs {key}", hint=f"set {key}")
+
+
+def _check_roots(config: Config) -> Iterator[Problem]:
+    for key, cgroup in (
+        ("kube-reserved-cgroup", config.kube_reserved_cgroup),
+        ("system-reserved-cgroup", config.system_reserved_cgroup),
+    ):
+        if cgroup and not cgroup.strip("/"):
+            yield Problem(where=key, message="the root can't be held to a reservation")

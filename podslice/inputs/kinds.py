@@ -1,0 +1,86 @@
+"""The kinds of manifests: those with a pod in them, and those that are passed over.
+
+Source: Kubernetes v1.36, staging/src/k8s.io/api: core/v1, apps/v1, batch/v1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A kind that holds a pod, or the template of pods."""
+
+    template: tuple[str, ...] = ()
+    """Where the mapping with the pod's `spec` is."""
+    count: str = ""
+    """The field of `spec` that says how many pods there are; empty where a node has one."""
+
+
+_REPLICATED = Workload(template=("spec", "template"), count="replicas")
+
+WORKLOADS = {
+    "Pod": Workload(),
+    "PodTemplate": Workload(template=("template",)),
+    "Deployment": _REPLICATED,
+    "ReplicaSet": _REPLICATED,
+    "ReplicationController": _REPLICATED,
+    "StatefulSet": _REPLICATED,
+    "DaemonSet": Workload(template=("spec", "template")),
+    "Job": Workload(template=("spec", "template"), count="parallelism"),
+    "CronJob": Workload(template=("spec", "jobTemplate", "spec", "template")),
+}
+"""Every kind that gives pods."""
+
+PASSED_OVER = frozenset(
+    {
+        "APIService",
+        "Certificate",
+        "CertificateSigningRequest",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ConfigMap",
+        "CSIDriver",
+        "CustomResourceDefinition",
+        "Endpoints",
+        "EndpointSlice",
+        "Event",
+        "Gateway",
+        "HorizontalPodAutoscaler",
+        "HTTPRoute",
+        "Ingress",
+        "IngressClass",
+        "Lease",
+        "LimitRange",
+        "MutatingWebhookConfiguration",
+        "Namespace",
+        "NetworkPolicy",
+        "Node",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
+        "PodDisruptionBudget",
+        "PriorityClass",
+        "ResourceQuota",
+        "Role",
+        "RoleBinding",
+        "RuntimeClass",
+        "Secret",
+        "Service",
+        "ServiceAccount",
+        "StorageClass",
+        "ValidatingWebhookConfiguration",
+        "VerticalPodAutoscaler",
+        "VolumeAttachment",
+    }
+)
+"""Kinds that often stand beside pods and have nothing in them for a node."""
+
+PRIORITY_CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+"""Source: Kubernetes, pkg/apis/scheduling/types.go, SystemCriticalPriority and 1,000 above it."""
+
+
+def is_foreign(api_version: object) -> bool:
+    """Whether an object belongs to an extension: `cert-manager.io/v1`, not `apps/v1`."""
+    group = str(api_version).partition("/")[0] if "/" in str(api_version) else ""
+    return "." in group and not group.endswith(".k8s.io")

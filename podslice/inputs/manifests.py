@@ -1,0 +1,114 @@
+"""Documents → pods.
+
+A manifest that can be read in part gives a pod with what could be read and with its problems; what
+is no pod at all gives a problem only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from podslice.errors import Problem, Severity
+from podslice.inputs.build import Document
+from podslice.inputs.collect import Collector
+from podslice.inputs.source import read_sources
+from podslice.inputs.text import read_documents
+from podslice.model.pod import Container, ContainerKind, Pod
+from podslice.model.resources import Amounts, Resources, format_amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What the sources hold."""
+
+    pods: tuple[Pod, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    """What is wrong, or passed over, and belongs to no pod."""
+
+    @property
+    def all_problems(self) -> tuple[Problem, ...]:
+        """Every problem once, those of the pods included: replicas share their template's."""
+        of_pods = (problem for pod in self.pods for problem in pod.problems)
+        return tuple(dict.fromkeys((*self.problems, *of_pods)))
+
+
+def load_pods(
+    sources: Sequence[str], *, namespace: str | None = None, stdin: Callable[[], bytes]
+) -> Loaded:
+    """Read the pods of files, directories and standard input.
+
+    Args:
+        sources: as `kubectl -f`: a file, a directory (not what lies below it), or `-`.
+        namespace: the one of manifests that state none; one that states another is an error.
+        stdin: reads standard input to its end; `limits.BYTES_MAX + 1` bytes are enough.
+    """
+    collector = Collector(namespace=namespace)
+    for source in read_sources(tuple(sources), stdin):
+        if source.problem is not None:
+            collector.problems.append(source.problem)
+            continue
+        texts = read_documents(source.data, source.name)
+        several = len(texts.documents) > 1
+        for index, document in enumerate(texts.documents):
+            where = f"{source.name}[{index}]" if several else source.name
+            collector.add_document(document, where, source.name)
+        if texts.problem is not None:
+            collector.problems.append(texts.problem)
+        elif source.named and not texts.documents:
+            collector.complain(source.name, "there is no manifest in it")
+    return Loaded(pods=tuple(collector.pods), problems=tuple(dict.fromkeys(collector.problems)))
+
+
+def parse_manifest(document: object, where: str) -> Pod:
+    """Read one pod back from what `format_manifest` gave, or any document with a single pod.
+
+    Raises:
+        ValueError: it is no valid pod.
+    """
+    collector = Collector(namespace=None)
+    collector.add_document(Document(value=document), where)
+    errors = [p for p in Loaded(pods=tuple(collector.pods)).all_problems if _is_error(p)]
+    if errors or len(collector.pods) != 1:
+        raise ValueError(str((*errors, *collector.problems, f"{where}: there is no pod in it")[0]))
+    return collector.pods[0]
+
+
+def format_manifest(pod: Pod) -> dict[str, object]:
+    """The pod as a manifest, with what `parse_manifest` needs to read the same pod again."""
+    spec: dict[str, object] = {
+        "containers": [_format_container(c) for c in pod.of_kind(ContainerKind.APP)]
+    }
+    before = pod.of_kind(ContainerKind.INIT, ContainerKind.SIDECAR)
+    if before:
+        spec["initContainers"] = [_format_container(c) for c in before]
+    if pod.resources:
+        spec["resources"] = _format_resources(pod.resources)
+    if pod.overhead:
+        spec["overhead"] = _format_amounts(pod.overhead)
+    if pod.priority:
+        spec["priority"] = pod.priority
+    metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _format_container(container: Container) -> dict[str, object]:
+    fields: dict[str, object] = {"name": container.name}
+    if container.kind is ContainerKind.SIDECAR:
+        fields["restartPolicy"] = "Always"
+    if container.resources:
+        fields["resources"] = _format_resources(container.resources)
+    return fields
+
+
+def _format_resources(resources: Resources) -> dict[str, dict[str, str]]:
+    parts = {"requests": resources.requests, "limits": resources.limits}
+    return {name: _format_amounts(amounts) for name, amounts in parts.items() if amounts}
+
+
+def _format_amounts(amounts: Amounts) -> dict[str, str]:
+    return {name: format_amount(name, milli) for name, milli in amounts.items()}
+
+
+def _is_error(problem: Problem) -> bool:
+    return problem.severity is Severity.ERROR

@@ -1,0 +1,218 @@
+"""`metadata` and `spec` of a pod → values of the model, with every problem at its address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from podslice.errors import Problem, Severity
+from podslice.inputs.fields import AMOUNTS, CONTAINER, METADATA, POD, RESOURCES, Level, find_slips
+from podslice.inputs.kinds import PRIORITY_CLASSES
+from podslice.inputs.limits import PROBLEMS_MAX
+from podslice.inputs.names import Mistake, check_label, check_uid, is_resource_name
+from podslice.inputs.scalars import extend_path, printable, shown
+from podslice.inputs.schema import (
+    ContainerFields,
+    Fault,
+    Metadata,
+    PodFields,
+    ResourceFields,
+    read_model,
+)
+from podslice.model.pod import Container, ContainerKind
+from podslice.model.resources import Amounts, Resources
+
+_NO_RESOURCES = Resources()
+
+
+@dataclass(slots=True)
+class Notes:
+    """The problems of one object, as they are found."""
+
+    where: str
+    """Its file, and the document's number when there are several."""
+    problems: list[Problem] = field(default_factory=list)
+
+    def error(self, path: str, message: str, hint: str = "") -> None:
+        """Note what keeps the pod from being used."""
+        self.problems.append(Problem(where=self.at(path), message=message, hint=hint))
+
+    def warn(self, path: str, message: str, hint: str = "") -> None:
+        """Note what is worth knowing."""
+        where, warning = self.at(path), Severity.WARNING
+        self.problems.append(Problem(where=where, message=message, hint=hint, severity=warning))
+
+    def mistake(self, path: str, mistake: Mistake | None) -> None:
+        """Note a mistake, if it is one."""
+        if mistake is not None:
+            self.error(path, *mistake)
+
+    def faults(self, path: str, faults: list[Fault]) -> None:
+        """Note the fields below a path that could not be read."""
+        for fault in faults:
+            self.error(extend_path(path, *fault.path), fault.message, fault.hint)
+
+    def slips(self, level: Level, fields: object, path: str) -> None:
+        """Note the fields of a mapping that were probably meant to be others."""
+        if isinstance(fields, dict) and not level.known.issuperset(fields):
+            self.problems += find_slips(level, fields, self.where, path)
+
+    def at(self, path: str) -> str:
+        """The full address of a path."""
+        return f"{self.where}: {path}" if path else self.where
+
+    def told(self) -> tuple[Problem, ...]:
+        """The problems, or the first of them where they are very many."""
+        rest = len(self.problems) - PROBLEMS_MAX
+        if rest <= 0:
+            return tuple(self.problems)
+        last = Problem(where=self.where, message=f"there are {rest} more problems in it")
+        return (*self.problems[:PROBLEMS_MAX], last)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """What a pod's `spec` says, whoever the pod is."""
+
+    where: str
+    """The path of the spec in the document."""
+    containers: tuple[Container, ...] = ()
+    resources: Resources = _NO_RESOURCES
+    overhead: Amounts = field(default_factory=dict)
+    priority: int = 0
+
+
+def read_metadata(value: object, notes: Notes, path: str) -> Metadata:
+    """Read `metadata`; the name is checked by whoever knows which names come of it."""
+    metadata, faults = read_model(Metadata, value or {})
+    notes.faults(path, faults)
+    notes.slips(METADATA, value, path)
+    if metadata.namespace is not None:
+        mistake = check_label(metadata.namespace, "namespace")
+        notes.mistake(extend_path(path, "namespace"), mistake)
+    if metadata.uid is not None:
+        notes.mistake(extend_path(path, "uid"), check_uid(metadata.uid))
+    return metadata
+
+
+def read_spec(value: object, notes: Notes, path: str) -> Template:
+    """Read the `spec` of a pod."""
+    fields, faults = read_model(PodFields, {} if value is None else value)
+    notes.faults(path, faults)
+    raw: Mapping[str, Any] = value if isinstance(value, dict) else {}
+    notes.slips(POD, raw, path)
+    if not fields.containers and not any(
+        fault.path[:1] in ((), ("containers",)) for fault in faults
+    ):
+        notes.error(extend_path(path, "containers"), "a pod needs at least one container")
+    containers = (
+        *_read_containers(
+            fields.containers, raw.get("containers") or (), notes, f"{path}.containers"
+        ),
+        *_read_containers(
+            fields.init_containers, raw.get("initContainers") or (), notes, f"{path}.initContainers"
+        ),
+    )
+    _check_unique(containers, notes)
+    return Template(
+        where=path,
+        containers=containers,
+        resources=_read_resources(fields.resources, raw.get("resources"), notes, path),
+        overhead=_read_amounts(
+            fields.overhead, raw.get("overhead") or {}, notes, f"{path}.overhead"
+        ),
+        priority=_read_priority(fields, notes, path),
+    )
+
+
+def _read_containers(
+    entries: list[ContainerFields | None] | None, raw: Sequence[Any], notes: Notes, path: str
+) -> Iterator[Container]:
+    for index, entry in enumerate(entries or ()):
+        where = f"{path}[{index}]"
+        if entry is not None:
+            yield _read_container(entry, raw[index], notes, where)
+        elif raw[index] is None:
+            notes.error(where, "has to be a mapping, is empty")
+
+
+def _read_container(
+    entry: ContainerFields, raw: Mapping[str, Any], notes: Notes, path: str
+) -> Container:
+    notes.slips(CONTAINER, raw, path)
+    name = entry.name
+    if name is not None:
+        notes.mistake(f"{path}.name", check_label(name, "container"))
+    elif raw.get("name") is None:
+        notes.error(f"{path}.name", "a container needs a name")
+    return Container(
+        name=printable(name or ""),
+        kind=_kind(entry, path),
+        resources=_read_resources(entry.resources, raw.get("resources"), notes, path),
+        where=path,
+    )
+
+
+def _kind(entry: ContainerFields, path: str) -> ContainerKind:
+    """Source: Kubernetes, "Sidecar Containers": init containers with `restartPolicy: Always`."""
+    if "initContainers[" not in path:
+        return ContainerKind.APP
+    return ContainerKind.SIDECAR if entry.restart_policy == "Always" else ContainerKind.INIT
+
+
+def _check_unique(containers: tuple[Container, ...], notes: Notes) -> None:
+    if len({container.name for container in containers}) == len(containers):
+        return
+    first: dict[str, str] = {}
+    for container in containers:
+        where = first.setdefault(container.name, container.where)
+        if where != container.where and container.name:
+            message = f"the name {shown(container.name)} is the one of {where} already"
+            notes.error(f"{container.where}.name", message, "give it another")
+
+
+def _read_resources(
+    fields: ResourceFields | None, raw: Mapping[str, Any] | None, notes: Notes, owner: str
+) -> Resources:
+    if fields is None or raw is None:
+        return _NO_RESOURCES
+    path = f"{owner}.resources"
+    notes.slips(RESOURCES, raw, path)
+    return Resources(
+        requests=_read_amounts(
+            fields.requests, raw.get("requests") or {}, notes, f"{path}.requests"
+        ),
+        limits=_read_amounts(fields.limits, raw.get("limits") or {}, notes, f"{path}.limits"),
+    )
+
+
+def _read_amounts(
+    fields: dict[str, int | None] | None, raw: Mapping[str, Any], notes: Notes, path: str
+) -> Amounts:
+    if not fields:
+        return {}
+    if AMOUNTS.known.issuperset(fields) and None not in fields.values():
+        return fields  # type: ignore[return-value]  # there is no None in it
+    amounts = {}
+    for name, milli in fields.items():
+        if not is_resource_name(name):
+            notes.error(extend_path(path, name), f"{shown(name)} can't be the name of a resource")
+        elif milli is not None:
+            amounts[name] = milli
+        elif raw[name] is None:
+            notes.warn(extend_path(path, name), "it is empty, and counts as not stated")
+    notes.slips(AMOUNTS, {name: None for name in fields if is_resource_name(name)}, path)
+    return amounts
+
+
+def _read_priority(fields: PodFields, notes: Notes, path: str) -> int:
+    """Source: Kubernetes, plugin/pkg/admission/priority: the class says the number."""
+    if fields.priority is not None:
+        return fields.priority
+    name = fields.priority_class_name
+    if name and name not in PRIORITY_CLASSES:
+        message = f"the class {shown(name)} is not known here, so the priority is 0"
+        hint = f"state the number as {extend_path(path, 'priority')}"
+        notes.warn(extend_path(path, "priorityClassName"), message, hint)
+    return PRIORITY_CLASSES.get(name or "", 0)

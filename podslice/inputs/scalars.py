@@ -1,0 +1,112 @@
+"""Values as they stand in a text, and how messages show them.
+
+A scalar keeps its source text, so that `0.1` is exactly a tenth: a text is a `str`, anything else
+that YAML or JSON may mean is one of the subclasses below, or None for null. Where YAML 1.1 and 1.2
+read a scalar differently (`010`, `1_000`, `0x1F`, `.inf`) it is `Odd`, and whoever wants a number
+says so instead of choosing.
+"""
+
+from __future__ import annotations
+
+import re
+
+from podslice.inputs.limits import SHOWN_MAX
+
+
+class Number(str):
+    """The decimal text of a number: `2`, `0.5`, `1e3`."""
+
+    __slots__ = ()
+
+
+class Boolean(str):
+    """The text of a boolean: `true`, `yes`, `off`."""
+
+    __slots__ = ()
+
+
+class Odd(str):
+    """The text of a number that readers of YAML disagree about."""
+
+    __slots__ = ()
+
+
+Scalar = str | None
+
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+# Source: YAML 1.1, https://yaml.org/type/bool.html, without the single letters, as PyYAML.
+_BOOLEANS = frozenset(
+    form
+    for word in ("yes", "no", "true", "false", "on", "off")
+    for form in (word, word.title(), word.upper())
+)
+# `12`, `-0.5`, `1e3`, `.5`
+_NUMBER = re.compile(
+    r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?", re.ASCII
+)
+# `010`, `0o17`, `0x1F`, `0b11`, `1_000.5`, `-.inf`, `.NaN`
+_ODD = re.compile(
+    r"[-+]?(?:0[xX][0-9a-fA-F_]+|0o[0-7_]+|0b[01_]+|[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?"
+    r"|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)",
+    re.ASCII,
+)
+_NUMERIC_START = frozenset("+-.0123456789")
+
+_SIMPLE_KEY = re.compile(r"[A-Za-z0-9_-]+(?:[./][A-Za-z0-9_-]+)*", re.ASCII)
+
+
+def read_plain(text: str) -> Scalar:
+    """What a scalar without quotes and tag means."""
+    if text in _NULLS:
+        return None
+    if text[0] in _NUMERIC_START:
+        if _NUMBER.fullmatch(text):
+            return Number(text)
+        return Odd(text) if _ODD.fullmatch(text) else text
+    return Boolean(text) if text in _BOOLEANS else text
+
+
+def printable(text: str) -> str:
+    """The text with everything escaped that a terminal might act upon or could not show."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shown(text: str) -> str:
+    """The text for a message: in quotes, escaped, and cut where it is long."""
+    cut = text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "…"
+    return f"'{printable(cut)}'"
+
+
+def describe(value: object) -> str:
+    """What a value is, for "has to be …, is …"."""
+    if value is None:
+        return "empty"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return _describe_scalar(value)
+
+
+def _describe_scalar(value: object) -> str:
+    if isinstance(value, int | float) and not -(2**64) < value < 2**64:
+        return "a very large number"  # str() of it may be refused
+    text = shown(str(value))[1:-1]
+    if isinstance(value, Boolean | bool):
+        return f"the boolean {text.lower()}"
+    kind = "number" if isinstance(value, Number | Odd | int | float) else "text"
+    return f"the {kind} {text}" if kind == "number" else f"the text '{text}'"
+
+
+def extend_path(path: str, *parts: str | int) -> str:
+    """A path with further steps: `spec.containers[1].resources.limits['a b']`."""
+    for part in parts:
+        if isinstance(part, int):
+            path = f"{path}[{part}]"
+        elif _SIMPLE_KEY.fullmatch(part) and len(part) <= SHOWN_MAX:
+            path = f"{path}.{part}" if path else part
+        else:
+            path = f"{path}[{shown(part)}]"
+    return path

@@ -1,0 +1,295 @@
+"""The values of settings: the syntax of the kubelet's flags, or the same as a TOML table.
+
+Every reader takes what a flag or a file states and returns the value of a `Config` field. It raises
+`WrongValue` with everything that is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from podslice.inputs.fields import nearest
+from podslice.inputs.readers import Wrong, read_amount
+from podslice.inputs.scalars import Number, describe, shown
+from podslice.model.config import Enforce, Threshold
+from podslice.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PIDS, Amounts, is_hugepages
+from podslice.model.unit import UnitName, control_group_of, escape_component, is_unit_name
+
+RESERVABLE = (CPU, MEMORY, EPHEMERAL_STORAGE, PIDS)
+"""Source: Kubernetes, cmd/kubelet/app/server.go, parseResourceList."""
+
+SIGNALS = (
+    "memory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "containerfs.available",
+    "containerfs.inodesFree",
+    "pid.available",
+)
+"""Source: Kubernetes, pkg/kubelet/eviction/api/types.go, OpForSignal. `allocatableMemory.available`
+is left out: the kubelet derives it from `memory.available`, and so does podslice."""
+
+Reader = Callable[[object], Any]
+E = TypeVar("E", bound=StrEnum)
+
+# `<100Mi` as it stands behind a signal; kubelet takes no other operator
+_ENTRY = re.compile(r"\s*([^=<>]*?)\s*([=<>]=?)\s*(.*?)\s*", re.DOTALL)
+_PERCENT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)%", re.ASCII)
+_PERIOD = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(us|µs|μs|ms|s)", re.ASCII)
+_USEC = {"us": 1, "µs": 1, "μs": 1, "ms": 1_000, "s": 1_000_000}
+_PERIOD_MIN_USEC, _PERIOD_MAX_USEC = 1_000, 1_000_000
+_TRUE = ("true", "1", "t", "yes", "on")
+_FALSE = ("false", "0", "f", "no", "off")
+
+
+class WrongValue(ValueError):
+    """What is wrong with a value: for each mistake the part it is in, and the mistake."""
+
+    def __init__(self, mistakes: list[tuple[str, Wrong]]) -> None:
+        self.mistakes = mistakes
+        super().__init__("; ".join(mistake.message for _, mistake in mistakes))
+
+
+def read_boolean(value: object) -> bool:
+    """`true` or `false`."""
+    if isinstance(value, bool):
+        return value
+    text = value.lower() if isinstance(value, str) else ""
+    if text in (*_TRUE, *_FALSE):
+        return text in _TRUE
+    raise _wrong(f"has to be true or false, is {describe(value)}")
+
+
+def choose(kinds: type[E]) -> Callable[[object], E]:
+    """A reader of one of the names of an enumeration."""
+    names = ", ".join(kinds)
+
+    def read(value: object) -> E:
+        if isinstance(value, str) and value in list(kinds):
+            return kinds(value)
+        right = nearest(str(value), {str(kind): kind for kind in kinds})
+        raise _wrong(
+            f"has to be one of {names}, is {describe(value)}", f"write {right}" if right else ""
+        )
+
+    return read
+
+
+def read_driver(value: object) -> None:
+    """Only `systemd`."""
+    if value != "systemd":
+        raise _wrong(
+            f"has to be systemd, is {describe(value)}",
+            "podslice asks systemd for everything and never writes a control group itself",
+        )
+
+
+def read_cgroup(value: object) -> str:
+    """An absolute control group that can be a slice: `/system.slice`, `/custom/pods`, or nothing.
+
+    Source: seed 004, "absolute paths are required".
+    """
+    if value == "":
+        return ""
+    if not _is_text(value):
+        raise _wrong(f"has to be a path, is {describe(value)}")
+    path = str(value)
+    if not path.startswith("/"):
+        raise _wrong(f"{shown(path)} is not an absolute path", f"write {shown('/' + path)}")
+    components = [part for part in path.split("/") if part]
+    if components and components[-1].endswith(".slice"):
+        _check_slice(path.rstrip("/"), components[-1])
+    else:
+        for component in components:
+            _check_component(component)
+    return path
+
+
+def read_root(value: object) -> str:
+    """As `read_cgroup`; nothing is the root, `/`."""
+    return read_cgroup(value) or "/"
+
+
+def read_period(value: object) -> int:
+    """A duration such as `100ms`, in microseconds.
+
+    Source: Kubernetes, pkg/kubelet/apis/config/validation/validation.go, cpuCFSQuotaPeriod: 1 ms
+    to 1 s.
+    """
+    match = _PERIOD.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise _wrong(f"has to be a duration, is {describe(value)}", "write 100ms, for example")
+    number, _, decimals = match[1].partition(".")
+    scaled = int(number + decimals) * _USEC[match[2]]
+    usec, rest = divmod(scaled, int(10 ** len(decimals)))
+    if rest or not _PERIOD_MIN_USEC <= usec <= _PERIOD_MAX_USEC:
+        raise _wrong(f"{shown(match[0])} is not possible", "write 1ms to 1s, in whole microseconds")
+    return usec
+
+
+def read_reservation(value: object) -> Amounts:
+    """`cpu=500m,memory=5Mi`."""
+    return _read_amounts(value, lambda name: name in RESERVABLE, RESERVABLE)
+
+
+def read_capacity(value: object) -> Amounts:
+    """`cpu=8,memory=32Gi,hugepages-2Mi=1Gi`."""
+    names = (*RESERVABLE, "hugepages-<size>")
+    return _read_amounts(value, lambda name: name in RESERVABLE or is_hugepages(name), names)
+
+
+def read_enforce(value: object) -> frozenset[Enforce]:
+    """`pods,kube-reserved`; nothing or `none` for nothing.
+
+    Source: Kubernetes, validation.go, EnforceNodeAllocatable.
+    """
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise _wrong(
+            f"has to be a list of names, is {describe(value)}", "write 'pods,kube-reserved'"
+        )
+    stated = [name.strip() for name in names if name.strip()]
+    known = {str(kind): kind for kind in Enforce}
+    mistakes = [
+        (name, Wrong(f"{shown(name)} can't be enforced", f"it takes {', '.join(known)} and none"))
+        for name in stated
+        if name not in known and name != "none"
+    ]
+    if "none" in stated and len(set(stated)) > 1:
+        mistakes.append(("none", Wrong("'none' stands with others", "state 'none' alone")))
+    if mistakes:
+        raise WrongValue(mistakes)
+    return frozenset(known[name] for name in stated if name != "none")
+
+
+def read_percents(value: object) -> dict[str, int]:
+    """`memory=50%`.
+
+    Source: Kubernetes, pkg/kubelet/cm/qos_container_manager_linux.go and ParseQOSReserved: only
+    memory, 0% to 100%, whole numbers.
+    """
+
+    def read(name: str, text: object) -> int:
+        if name != MEMORY:
+            raise Wrong(f"{shown(name)} can't be reserved", "only memory can")
+        match = _PERCENT.fullmatch(text) if isinstance(text, str) else None
+        if match is None or "." in match[1] or int(match[1]) > 100:
+            raise Wrong(f"has to be a percentage, is {describe(text)}", "write 0% to 100%")
+        return int(match[1])
+
+    return _read_map(value, "=", read)
+
+
+def read_thresholds(value: object) -> dict[str, Threshold]:
+    """`memory.available<100Mi,nodefs.available<10%`; 0% and 100% switch a signal off.
+
+    Source: Kubernetes, pkg/kubelet/eviction/helpers.go, parseThresholdStatement.
+    """
+    if isinstance(value, dict):  # TOML reads memory.available = … as a table in a table
+        value = dict(_flatten(value))
+    thresholds: dict[str, Threshold | None] = _read_map(value, "<", _read_threshold)
+    return {name: threshold for name, threshold in thresholds.items() if threshold is not None}
+
+
+def _read_threshold(signal: str, text: object) -> Threshold | None:
+    if signal not in SIGNALS:
+        right = nearest(signal, dict.fromkeys(SIGNALS))
+        hint = f"write {right}" if right else f"signals are {', '.join(SIGNALS)}"
+        raise Wrong(f"{shown(signal)} is no eviction signal", hint)
+    if isinstance(text, str) and text.endswith("%"):
+        match = _PERCENT.fullmatch(text)
+        milli = read_amount(match[1]) if match else -1
+        if not 0 <= milli <= 100_000:
+            raise Wrong(f"{shown(text)} is not a percentage", "write 10%, for example")
+        return Threshold(percent_milli=milli) if 0 < milli < 100_000 else None
+    amount = read_amount(text)
+    if amount == 0:
+        raise Wrong("a threshold has to be above zero", "leave the signal out to switch it off")
+    return Threshold(amount=amount)
+
+
+def _read_amounts(value: object, known: Callable[[str], bool], names: tuple[str, ...]) -> Amounts:
+    def read(name: str, text: object) -> int:
+        if not known(name):
+            raise Wrong(
+                f"{shown(name)} is no resource that it takes", f"it takes {', '.join(names)}"
+            )
+        return read_amount(text)
+
+    return _read_map(value, "=", read)
+
+
+def _read_map(value: object, operator: str, read: Callable[[str, object], Any]) -> dict[str, Any]:
+    """Read every entry of a table or of a text such as `cpu=1,memory=1Gi`."""
+    result: dict[str, Any] = {}
+    mistakes: list[tuple[str, Wrong]] = []
+    for name, text in _entries(value, operator, mistakes):
+        try:
+            value_read = read(name, text)
+        except Wrong as error:
+            mistakes.append((name, error))
+        else:
+            if name in result:
+                mistakes.append((name, Wrong(f"{shown(name)} stands twice", "remove one")))
+            result[name] = value_read
+    if mistakes:
+        raise WrongValue(mistakes)
+    return result
+
+
+def _entries(
+    value: object, operator: str, mistakes: list[tuple[str, Wrong]]
+) -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict):
+        yield from value.items()
+        return
+    if not _is_text(value):
+        raise _wrong(
+            f"has to be a text or a table, is {describe(value)}", f"write 'a{operator}b,…'"
+        )
+    for entry in str(value).split(",") if str(value).strip() else ():
+        match = _ENTRY.fullmatch(entry)
+        if match is None or match[2] != operator or not match[1] or not match[3]:
+            what = f"{shown(entry.strip())} is not of the form name{operator}value"
+            mistakes.append(("", Wrong(what, f"the operator is '{operator}'")))
+        else:
+            yield match[1], match[3]
+
+
+def _flatten(table: dict[str, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict) and depth < 3:
+            yield from _flatten(value, f"{prefix}{key}.", depth + 1)
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _check_component(component: str) -> None:
+    try:
+        escape_component("" if component in (".", "..") else component)
+    except ValueError as error:
+        message = f"{shown(component)} can't be part of a slice's name"
+        raise _wrong(message, str(error).partition("; ")[2]) from error
+
+
+def _check_slice(path: str, name: str) -> None:
+    if not is_unit_name(name):
+        raise _wrong(f"{shown(name)} can't be the name of a slice")
+    right = control_group_of(UnitName(name))
+    if path != right:
+        raise _wrong(
+            f"{shown(path)} is not where systemd puts {shown(name)}", f"write {shown(right)}"
+        )
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and not isinstance(value, Number)
+
+
+def _wrong(message: str, hint: str = "") -> WrongValue:
+    return WrongValue([("", Wrong(message, hint))])

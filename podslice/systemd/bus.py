@@ -1,0 +1,294 @@
+"""systemd over D-Bus: the client that does it for real.
+
+This module keeps the promises of `client` with the calls that `manager` makes; `connection` has
+what goes over the wire, `jobs` the waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from podslice.errors import BusUnavailable, NoSuchUnit, UnitExists
+from podslice.model.unit import INFINITY, Caps, ObservedUnit, TransientUnit, UnitName, Value
+from podslice.systemd.checks import check_name, check_properties, check_unit
+from podslice.systemd.connection import Connection, Interrupted, Peer
+from podslice.systemd.jobs import MATCH, Jobs
+from podslice.systemd.manager import RESOURCES, Listed, Manager, is_as_asked, is_implied, is_there
+from podslice.systemd.wire import Wire
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_SYSTEM_HINT = "is systemd running here, and is /run/dbus in sight?"
+_USER_HINT = "is a user manager running (loginctl enable-linger), and XDG_RUNTIME_DIR set?"
+
+
+class Bus:
+    """The service manager of the system, or with `user` the caller's own, over D-Bus.
+
+    A call that was cut off before its answer (daemon-reexec, a restarted bus) is made once more;
+    every call is written so that this does no harm.
+    """
+
+    def __init__(
+        self,
+        *,
+        user: bool = False,
+        address: str | None = None,
+        timeout_sec: float = 30,
+        in_flight: int = 32,
+    ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            user: talk to the user's manager.
+            address: a D-Bus address instead of the usual one.
+            timeout_sec: for connecting, for every answer, and for every job.
+            in_flight: calls without an answer at any time.
+        """
+        self._user = user
+        self._peer = Peer(
+            address=address or (_user_address() if user else _system_address()),
+            service="org.freedesktop.systemd1",
+            matches=(MATCH,),
+            hint=_USER_HINT if user else _SYSTEM_HINT,
+            timeout_sec=timeout_sec,
+            in_flight=in_flight,
+        )
+        self._jobs = Jobs(timeout_sec=timeout_sec)
+        self._connecting = asyncio.Lock()
+        self._connection: Connection | None = None
+        self._closed = True
+
+    async def __aenter__(self) -> Self:
+        self._closed = False
+        await self._manager()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None:
+        self._closed = True
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def caps(self) -> Caps:
+        version = await self._insist(Manager.version)
+        return Caps(systemd_version=version, user=self._user)
+
+    async def observe(self, patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
+        if not patterns:
+            return ()  # to systemd this would mean every unit
+        return await self._insist(partial(_observe, patterns))
+
+    async def start(self, unit: TransientUnit) -> None:
+        check_unit(unit)
+        await self._insist(partial(_start, unit), again=partial(_start_again, unit))
+
+    async def start_batch(self, units: Sequence[TransientUnit]) -> None:
+        for unit in units:
+            check_unit(unit)
+        if units:
+            await self._insist(partial(_start_all, units), again=partial(_start_all_again, units))
+
+    async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
+        check_name(name)
+        check_properties(name, properties)
+        await self._insist(partial(_set_properties, name, properties))
+
+    async def stop(self, name: UnitName) -> None:
+        check_name(name)
+        await self._insist(partial(_stop, name))
+
+    async def stop_batch(self, names: Sequence[UnitName]) -> None:
+        for name in names:
+            check_name(name)
+        if names:
+            await self._insist(partial(_stop_all, names))
+
+    async def reset_failed(self, name: UnitName) -> None:
+        check_name(name)
+        await self._insist(partial(_reset_failed, name))
+
+    async def _manager(self) -> Manager:
+        async with self._connecting:
+            if self._closed:
+                raise BusUnavailable("the client is closed")  # and stays so for calls in flight
+            if self._connection is None or self._connection.lost:
+                self._connection = await Connection.open(self._peer, self._jobs)
+            return Manager(self._connection, self._jobs)
+
+    async def _insist(
+        self,
+        work: Callable[[Manager], Awaitable[T]],
+        *,
+        again: Callable[[Manager], Awaitable[T]] | None = None,
+    ) -> T:
+        """Do the work; when it was cut off, do it, or what is to be done instead, once more."""
+        try:
+            return await work(await self._manager())
+        except Interrupted as error:
+            log.debug("%s; trying again", error)
+        return await (again or work)(await self._manager())
+
+
+# What follows is each of the calls above, on one connection, once.
+
+
+async def _observe(patterns: Sequence[str], manager: Manager) -> tuple[ObservedUnit, ...]:
+    listed = await manager.list_units(patterns)
+    units = await _all_of(_observe_unit(unit, manager) for unit in listed)
+    return tuple(unit for unit in units if unit is not None)
+
+
+async def _observe_unit(unit: Listed, manager: Manager) -> ObservedUnit | None:
+    """One unit, or None when it is gone since it was listed, or only a name that others refer to.
+
+    The usual unit is transient, and one cheap call more tells so; it has to come second: then what
+    came first was that unit's.
+    """
+    found = await manager.resources(unit.name)
+    transient = bool(await manager.unit_property(unit.name, "Transient"))
+    fragment_path = ""
+    if not transient:
+        found = await manager.properties(unit.name)
+        if not is_there(found):
+            return None
+        fragment_path = found["FragmentPath"]
+    return ObservedUnit(
+        name=unit.name,
+        description=unit.description,
+        load_state=unit.load_state,
+        active_state=unit.active_state,
+        properties={key: value for key, value in found.items() if key in RESOURCES},
+        control_group=found["ControlGroup"],
+        transient=transient,
+        fragment_path=fragment_path,
+        tasks=await _count_tasks(unit.name, found, manager),
+    )
+
+
+async def _count_tasks(name: UnitName, found: Mapping[str, Wire], manager: Manager) -> int:
+    if found["TasksCurrent"] != INFINITY:
+        return int(found["TasksCurrent"])
+    # no accounting: no control group, no pids controller, or switched off
+    with suppress(NoSuchUnit):
+        return await manager.count_processes(name) if found["ControlGroup"] else 0
+    return 0
+
+
+async def _start(unit: TransientUnit, manager: Manager) -> None:
+    try:
+        await manager.start_transient(unit)
+    except UnitExists:
+        if await manager.unit_property(unit.name, "ActiveState") != "failed":
+            raise
+        # a leftover that failed; once reset, systemd forgets it and the name is free
+        await _reset_failed(unit.name, manager)
+        await manager.start_transient(unit)
+
+
+async def _start_again(unit: TransientUnit, manager: Manager) -> None:
+    """Start, after a first try without an answer: a unit that is just as asked for is ours."""
+    try:
+        await _start(unit, manager)
+    except UnitExists:
+        if not is_as_asked(unit, await manager.properties(unit.name)):
+            raise
+        await manager.start_loaded(unit.name)
+
+
+async def _start_all(units: Sequence[TransientUnit], manager: Manager) -> None:
+    names = tuple(unit.name for unit in units)
+    # Requires, not Wants: a unit that does not come up fails the job
+    relations: dict[str, Value] = {"Requires": names, "After": names}
+    await manager.run_waiter(_throw_away(), relations, units, _describe(names))
+
+
+async def _start_all_again(units: Sequence[TransientUnit], manager: Manager) -> None:
+    try:
+        await _start_all(units, manager)
+    except UnitExists:
+        await _all_of(_start_again(unit, manager) for unit in units)
+
+
+async def _set_properties(name: UnitName, values: Mapping[str, Value], manager: Manager) -> None:
+    # systemd takes properties of a unit that isn't there, too, and keeps a drop-in for later
+    await manager.prove_loaded(name)
+    if await manager.unit_property(name, "Transient"):
+        return await manager.set_properties(name, values)
+    found = await manager.properties(name)
+    if not is_there(found):
+        raise NoSuchUnit(f"{name}: nothing but a name that other units refer to")
+    if is_implied(found):
+        # A drop-in for a unit that isn't transient outlives it, and overrides what a later unit of
+        # the name asks for. A transient unit takes its drop-ins with it.
+        return await manager.start_transient(TransientUnit(name=name, properties=values))
+    return await manager.set_properties(name, values)
+
+
+async def _stop(name: UnitName, manager: Manager) -> None:
+    with suppress(NoSuchUnit):
+        await manager.stop(name)
+        if _can_fail(name):
+            await manager.reset_failed(name)
+
+
+async def _stop_all(names: Sequence[UnitName], manager: Manager) -> None:
+    relations: dict[str, Value] = {"Conflicts": tuple(names), "After": tuple(names)}
+    await manager.run_waiter(_throw_away(), relations, (), _describe(names))
+    await _all_of(_reset_failed(name, manager) for name in names if _can_fail(name))
+
+
+async def _reset_failed(name: UnitName, manager: Manager) -> None:
+    with suppress(NoSuchUnit):
+        await manager.reset_failed(name)
+
+
+async def _all_of(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of all, run at the same time; the first error ends the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for work in works]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def _can_fail(name: UnitName) -> bool:
+    """Slices have no failed state."""
+    return name.endswith(".scope")
+
+
+def _throw_away() -> UnitName:
+    """A name that nobody else uses; without dashes, for they would make parents, which stay."""
+    return UnitName(f"podslicebatch{secrets.token_hex(8)}.slice")
+
+
+def _describe(names: Sequence[UnitName]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _system_address() -> str:
+    return os.environ.get("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/run/dbus/system_bus_socket")
+
+
+def _user_address() -> str:
+    """The bus of the user's manager; DBUS_SESSION_BUS_ADDRESS may name one without a systemd."""
+    socket = Path(os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}"), "bus")
+    session = os.environ.get("DBUS_SESSION_BUS_ADDRESS")
+    return session if session and not socket.exists() else f"unix:path={socket}"

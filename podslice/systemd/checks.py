@@ -1,0 +1,68 @@
+"""What is wrong with a call before anybody is asked: names, properties and types of values.
+
+Both clients use it, so that they refuse the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from podslice.errors import BadProperty
+from podslice.model.properties import PROPERTIES
+from podslice.model.unit import TransientUnit, UnitKind, UnitName, Value, is_unit_name
+
+
+def check_name(name: UnitName) -> None:
+    """Check the name of a slice or scope.
+
+    Raises:
+        BadProperty: systemd refuses it, or takes it with a misleading error later.
+    """
+    if not is_unit_name(name):
+        raise BadProperty(f"{name!r}: not the name of a slice or scope")
+
+
+def check_unit(unit: TransientUnit) -> None:
+    """Check a unit that is to be started.
+
+    Raises:
+        BadProperty: the name, a property or a value is not possible on any systemd.
+        TypeError: a value has the wrong type, which is our own mistake.
+    """
+    check_name(unit.name)
+    check_properties(unit.name, unit.properties)
+
+
+def check_properties(name: UnitName, properties: Mapping[str, Value]) -> None:
+    """Check what is to be set on a unit.
+
+    Raises:
+        BadProperty: the unit has no such property, or the value is out of its range.
+        TypeError: a value has the wrong type, which is our own mistake.
+    """
+    for key, value in properties.items():
+        row = PROPERTIES.get(key)
+        if row is None or _kind_of(name) not in row.kinds:
+            raise BadProperty(f"{name}: {key}: unknown property")
+        if not _has_type(value, row.signature):
+            raise TypeError(f"{name}: {key}: {value!r} is not of type {row.signature!r}")
+        if not row.takes(value):
+            raise BadProperty(
+                f"{name}: {key}: {value} is out of range; {row.minimum} to {row.maximum}"
+            )
+
+
+def _kind_of(name: UnitName) -> UnitKind:
+    return UnitKind(name.rpartition(".")[2])
+
+
+def _has_type(value: object, signature: str) -> bool:
+    match signature:
+        case "s":
+            return isinstance(value, str)
+        case "b":
+            return isinstance(value, bool)
+        case "t" | "u":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case _:  # an array
+            return isinstance(value, tuple) and all(_has_type(one, signature[1:]) for one in value)

@@ -1,0 +1,78 @@
+"""From the address of a bus to a socket that is ready for messages."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from urllib.parse import unquote
+
+# what may name a unix socket: `unix:path=/run/dbus/system_bus_socket,guid=…`, `unix:abstract=…`
+_SOCKET_KEYS = {"path": "", "abstract": "\0"}
+
+
+async def open_socket(address: str) -> socket.socket:
+    """Connect to the bus at an address and authenticate; takes as long as the bus does.
+
+    Raises:
+        OSError, EOFError, ValueError: there is no bus, it hung up, or it does not want us.
+    """
+    path = _socket_path(address)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        sock.settimeout(0)
+        await _connect(sock, path)
+        await _authenticate(sock)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _socket_path(address: str) -> str:
+    """The first unix socket in a D-Bus address.
+
+    Raises:
+        ValueError: there is none.
+
+    Source: D-Bus Specification, "Server Addresses".
+    """
+    for part in address.split(";"):
+        transport, _, options = part.partition(":")
+        for option in options.split(","):
+            key, _, value = option.partition("=")
+            if transport == "unix" and key in _SOCKET_KEYS:
+                return _SOCKET_KEYS[key] + unquote(value)
+    raise ValueError("this address has no unix socket; write unix:path=/run/…")
+
+
+async def _connect(sock: socket.socket, path: str) -> None:
+    while True:
+        try:
+            return sock.connect(path)
+        except BlockingIOError:
+            # The bus has its hands full. loop.sock_connect would take this for a connect in
+            # progress, which unix sockets do not know, and go on with a socket that isn't connected.
+            await asyncio.sleep(0.01)
+
+
+async def _authenticate(sock: socket.socket) -> None:
+    """Say who we are.
+
+    Raises:
+        OSError, EOFError, ValueError: there is no bus, it hung up, or it does not want us.
+
+    Source: D-Bus Specification, "Authentication Protocol", EXTERNAL.
+    """
+    loop = asyncio.get_running_loop()
+    user = str(os.geteuid()).encode().hex()
+    await loop.sock_sendall(sock, f"\0AUTH EXTERNAL {user}\r\n".encode())
+    answer = b""
+    while not answer.endswith(b"\r\n"):
+        some = await loop.sock_recv(sock, 512)
+        if not some:
+            raise EOFError("it hung up during authentication")
+        answer += some
+    if not answer.startswith(b"OK "):
+        raise ValueError(f"it refuses authentication: {answer.decode(errors='replace').strip()}")
+    await loop.sock_sendall(sock, b"BEGIN\r\n")

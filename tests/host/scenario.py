@@ -1,0 +1,70 @@
+"""What the scenario tests share: manifests, and questions to a machine."""
+
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SEED = "/src/examples/seeds/pods.yaml"
+GI = 2**30
+
+# plans for a node on which the seeds' pods fit, whatever machine the test runs on
+BIG = ("--capacity", "cpu=8,memory=32Gi,ephemeral-storage=100Gi")
+ALLOCATABLE = 32 * GI - 100 * 2**20
+
+
+def pods(count, *, cpu="10m", memory="8Mi", prefix="many"):
+    """A manifest of ordinary Burstable pods, `prefix-0` and on."""
+    return "---\n".join(
+        f"""apiVersion: v1
+kind: Pod
+metadata: {{name: {prefix}-{number}}}
+spec:
+  containers:
+  - name: main
+    resources:
+      requests: {{cpu: {cpu}, memory: 4Mi}}
+      limits: {{cpu: 100m, memory: {memory}}}
+"""
+        for number in range(count)
+    )
+
+
+def apply(machine, *arguments, **more):
+    return machine.podslice("apply", *arguments, **more)
+
+
+def show(machine, unit, *names):
+    """Properties of a unit as `systemctl show` prints them."""
+    lines = machine.run("systemctl", "show", unit, "-p", ",".join(names)).stdout.splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+def explained(machine, *arguments):
+    """The pods of `explain -o json` by name."""
+    result = machine.podslice("explain", "-o", "json", *arguments)
+    return {pod["name"]: pod for pod in json.loads(result.stdout)["pods"]}
+
+
+def kernel(machine, control_group, file):
+    """A file of cgroup v2."""
+    return machine.get(f"/sys/fs/cgroup{control_group}/{file}").decode().strip()
+
+
+def units(machine):
+    """The loaded units below kubepods."""
+    out = machine.run(
+        "systemctl", "list-units", "--all", "--plain", "--no-legend", "kubepods*", "podslice*"
+    ).stdout
+    return sorted(line.split()[0] for line in out.splitlines())
+
+
+def control_groups(machine):
+    """The control groups of podslice, in every hierarchy."""
+    found = machine.run("find", "/sys/fs/cgroup", "-type", "d", "-name", "kubepods*").stdout
+    return sorted(set(found.split()))
+
+
+def records(machine):
+    """The records of applied pods."""
+    found = machine.run("sh", "-c", "ls /run/podslice/pods 2>/dev/null || true").stdout
+    return sorted(found.split())

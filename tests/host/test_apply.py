@@ -1,0 +1,314 @@
+"""apply and its kin on a real systemd, in namespaces and in the virtual machine."""
+
+import json
+import random
+
+import pytest
+
+from tests.host.scenario import (
+    ALLOCATABLE,
+    BIG,
+    GI,
+    SEED,
+    apply,
+    control_groups,
+    explained,
+    kernel,
+    pods,
+    records,
+    show,
+    units,
+)
+
+WRITES = ("StartTransientUnit", "SetUnitProperties", "StopUnit", "StartUnit", "Reload")
+
+
+def test_apply_makes_the_tree_of_the_design(clean_machine):
+    machine = clean_machine
+    made = explained(machine, "-f", SEED, *BIG)
+    apply(machine, "-f", SEED, *BIG)
+    expected = {
+        "pod1": ("Guaranteed", "/kubepods.slice/kubepods-pod"),
+        "pod2": ("Guaranteed", "/kubepods.slice/kubepods-pod"),
+        "pod3": ("Burstable", "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod"),
+        "pod4": ("Burstable", "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod"),
+        "pod5": ("BestEffort", "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod"),
+    }
+    for name, (qos, prefix) in expected.items():
+        assert made[name]["qos_class"] == qos
+        properties = show(
+            machine,
+            made[name]["slice"],
+            *("ControlGroup", "ActiveState", "Transient", "Description", "DefaultDependencies"),
+            *("Wants", "CPUAccounting", "MemoryAccounting", "TasksAccounting", "IOAccounting"),
+        )
+        assert properties.pop("ControlGroup").startswith(prefix)
+        assert properties.pop("Wants") == properties_parent(made[name]["slice"])
+        assert properties == {
+            "ActiveState": "active",
+            "Transient": "yes",
+            "Description": f"Pod default/{name} ({qos})",
+            "DefaultDependencies": "no",
+            "CPUAccounting": "yes",
+            "MemoryAccounting": "yes",
+            "TasksAccounting": "yes",
+            "IOAccounting": "yes",
+        }
+    status = machine.run("systemctl", "status", "kubepods.slice", "--no-pager").stdout
+    assert "kubepods.slice - Pods on this node" in status
+    assert "Active: active" in status
+    tree = machine.run("systemd-cgls", "--no-pager", "--all").stdout
+    for pod in made.values():
+        assert pod["slice"] in tree
+
+
+def properties_parent(slice_):
+    return slice_.rpartition("-pod")[0] + ".slice"
+
+
+def test_systemd_has_the_numbers_of_seed_000(clean_machine):
+    machine = clean_machine
+    apply(machine, "-f", SEED, *BIG, "--qos-reserved", "memory=100%")
+    made = explained(machine, "-f", SEED, *BIG)
+    expected = {  # seed 000, "Examples"
+        "pod1": ("110ms", 3 * GI),
+        "pod2": ("20ms", 2 * GI),
+        "pod3": ("150ms", 3 * GI),
+        "pod4": ("20ms", 2 * GI),
+        "pod5": ("infinity", "infinity"),
+    }
+    for name, (quota, memory) in expected.items():
+        has = show(machine, made[name]["slice"], "CPUQuotaPerSecUSec", "MemoryMax")
+        assert has == {"CPUQuotaPerSecUSec": quota, "MemoryMax": str(memory)}
+    burstable = show(machine, "kubepods-burstable.slice", "CPUWeight", "MemoryMax")
+    # 130m are 133 shares, 133 × 100 / 1024 = 12
+    assert burstable == {"CPUWeight": "12", "MemoryMax": str(ALLOCATABLE - 5 * GI)}
+    besteffort = show(machine, "kubepods-besteffort.slice", "CPUWeight", "MemoryMax")
+    assert besteffort == {"CPUWeight": "1", "MemoryMax": str(ALLOCATABLE - 8 * GI)}
+
+
+@pytest.mark.cgroup2
+def test_the_kernel_holds_the_numbers_of_seed_000(clean_machine):
+    machine = clean_machine
+    apply(machine, "-f", SEED, *BIG, "--qos-reserved", "memory=100%")
+    made = explained(machine, "-f", SEED, *BIG)
+    expected = {
+        "pod1": ("11000 100000", str(3 * GI)),
+        "pod2": ("2000 100000", str(2 * GI)),
+        "pod3": ("15000 100000", str(3 * GI)),
+        "pod4": ("2000 100000", str(2 * GI)),
+        "pod5": ("max 100000", "max"),
+    }
+    for name, (quota, memory) in expected.items():
+        group = made[name]["control_group"]
+        assert kernel(machine, group, "cpu.max") == quota
+        assert kernel(machine, group, "memory.max") == memory
+    tiers = "/kubepods.slice/kubepods-"
+    assert kernel(machine, f"{tiers}burstable.slice", "cpu.weight") == "12"
+    assert kernel(machine, f"{tiers}burstable.slice", "memory.max") == str(ALLOCATABLE - 5 * GI)
+    assert kernel(machine, f"{tiers}besteffort.slice", "cpu.weight") == "1"
+    assert kernel(machine, f"{tiers}besteffort.slice", "memory.max") == str(ALLOCATABLE - 8 * GI)
+    assert kernel(machine, "/kubepods.slice", "memory.max") == str(32 * GI)
+    assert kernel(machine, "/kubepods.slice", "memory.low") == str(8 * GI)
+    assert kernel(machine, made["pod3"]["control_group"], "memory.low") == str(2 * GI)
+
+
+def test_values_survive_daemon_reload(clean_machine):
+    machine = clean_machine
+    apply(machine, "-f", SEED, *BIG)
+    names = ("CPUWeight", "CPUQuotaPerSecUSec", "MemoryLow", "MemoryMax", "Description")
+    before = {unit: show(machine, unit, *names) for unit in units(machine)}
+    machine.run("systemctl", "daemon-reload")
+    assert {unit: show(machine, unit, *names) for unit in units(machine)} == before
+    assert machine.podslice("plan", "-f", SEED, *BIG).stdout == "nothing to do\n"
+
+
+def test_a_second_apply_makes_no_write(clean_machine):
+    machine = clean_machine
+    first = calls_of(machine, "apply", "-f", SEED, *BIG)
+    assert set(first) & set(WRITES) == {"StartTransientUnit", "StopUnit"}
+    second = calls_of(machine, "apply", "-f", SEED, *BIG)
+    assert second
+    assert not set(second) & set(WRITES)
+    result = machine.podslice("plan", "-f", SEED, *BIG)
+    assert (result.exit_code, result.stdout) == (0, "nothing to do\n")
+
+
+def calls_of(machine, *arguments):
+    """The methods of systemd that a command called, as the bus itself saw them."""
+    match = "type='method_call',destination='org.freedesktop.systemd1'"
+    monitor = machine.spawn(
+        "sh", "-c", f"exec busctl monitor --json=short --match \"{match}\" 2>&1 >/tmp/seen | head -1"
+    )
+    # the first line on stderr says that it is listening
+    machine.run("sh", "-c", "until busctl --list | grep -q busctl; do :; done", check=False)
+    machine.podslice(*arguments)
+    machine.run("pkill", "busctl")
+    monitor.wait()
+    lines = machine.get("/tmp/seen").decode().splitlines()
+    return [json.loads(line).get("member") for line in lines if line.startswith("{")]
+
+
+def test_drift_is_found_and_mended(clean_machine):
+    machine = clean_machine
+    apply(machine, "-f", SEED, *BIG)
+    slice_ = explained(machine, "-f", SEED, *BIG)["pod3"]["slice"]
+    machine.run("systemctl", "set-property", slice_, "MemoryMax=64M", "MemoryHigh=32M")
+    status = machine.podslice("status", *BIG, check=False)
+    assert status.exit_code == 3
+    assert f"{slice_}: MemoryMax is 64Mi, should be 3Gi" in status.stdout
+    assert f"{slice_}: MemoryHigh is 32Mi, should be unset" in status.stdout
+    assert machine.podslice("plan", "-f", SEED, *BIG, check=False).exit_code == 3
+    done = apply(machine, "-f", SEED, *BIG).stdout
+    assert "MemoryMax=3Gi (was 64Mi)" in done
+    assert show(machine, slice_, "MemoryMax", "MemoryHigh") == {
+        "MemoryMax": str(3 * GI),
+        "MemoryHigh": "infinity",
+    }
+    assert machine.podslice("status", *BIG).exit_code == 0
+
+
+def test_a_slice_that_was_stopped_by_hand_comes_back(clean_machine):
+    machine = clean_machine
+    apply(machine, "-f", SEED, *BIG)
+    machine.run("systemctl", "stop", "kubepods-burstable.slice")
+    status = machine.podslice("status", *BIG, check=False)
+    assert status.exit_code == 3
+    assert "kubepods-burstable.slice is missing" in status.stdout
+    apply(machine, "-f", SEED, *BIG)
+    assert machine.podslice("status", *BIG).exit_code == 0
+
+
+def test_a_hundred_pods_come_change_and_go(clean_machine):
+    machine = clean_machine
+    machine.put("/tmp/pods.yaml", pods(100))
+    apply(machine, "-f", "/tmp/pods.yaml", *BIG)
+    assert len(units(machine)) == 103
+    assert len(records(machine)) == 100
+    half = pods(50, memory="16Mi") + "---\n" + "---\n".join(pods(100).split("---\n")[50:])
+    machine.put("/tmp/pods.yaml", half)
+    changed = apply(machine, "-f", "/tmp/pods.yaml", *BIG).stdout.splitlines()
+    assert sum("MemoryMax=16Mi (was 8Mi)" in line for line in changed) == 50
+    assert changed[-1] == "50 done"
+    assert machine.podslice("plan", "-f", "/tmp/pods.yaml", *BIG).exit_code == 0
+    machine.put("/tmp/pods.yaml", pods(3))
+    pruned = apply(machine, "-f", "/tmp/pods.yaml", "--prune", *BIG).stdout
+    assert len(units(machine)) == 6
+    assert "stopped" in pruned
+    machine.podslice("delete", "-f", "/tmp/pods.yaml")
+    nothing_is_left(machine)
+
+
+def nothing_is_left(machine):
+    assert units(machine) == []
+    assert control_groups(machine) == []
+    assert machine.run("ls", "/run/podslice", check=False).exit_code != 0
+    assert machine.run("find", "/run/systemd/transient", "-name", "kube*").stdout == ""
+    assert (
+        machine.run("sh", "-c", "find /run/systemd/system.control 2>/dev/null; true").stdout == ""
+    )
+
+
+def test_a_pod_that_systemd_refuses_does_not_hold_up_the_others(clean_machine):
+    machine = clean_machine
+    made = explained(machine, "-f", SEED, *BIG)
+    refused = made["pod3"]["slice"]
+    machine.run("ln", "-s", "/dev/null", f"/run/systemd/system/{refused}")
+    machine.run("systemctl", "daemon-reload")
+    try:
+        result = apply(machine, "-f", SEED, *BIG, check=False)
+        assert result.exit_code == 1
+        failed = [line for line in result.stdout.splitlines() if line.startswith("failed")]
+        assert len(failed) == 1
+        assert refused in failed[0]
+        for name in ("pod1", "pod2", "pod4", "pod5"):
+            assert show(machine, made[name]["slice"], "ActiveState") == {"ActiveState": "active"}
+        assert machine.podslice("status", *BIG, check=False).exit_code == 3
+    finally:
+        machine.run("rm", f"/run/systemd/system/{refused}")
+        machine.run("systemctl", "daemon-reload")
+    assert apply(machine, "-f", SEED, *BIG).stdout.splitlines()[-1] == "1 done"
+    assert machine.podslice("plan", "-f", SEED, *BIG).exit_code == 0
+
+
+def test_a_failed_tier_is_told_with_what_was_not_tried(clean_machine):
+    machine = clean_machine
+    machine.run("ln", "-s", "/dev/null", "/run/systemd/system/kubepods-burstable.slice")
+    machine.run("systemctl", "daemon-reload")
+    try:
+        result = apply(machine, "-f", SEED, *BIG, check=False)
+    finally:
+        machine.run("rm", "/run/systemd/system/kubepods-burstable.slice")
+        machine.run("systemctl", "daemon-reload")
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert sum(line.startswith("failed to start kubepods-burstable.slice") for line in lines) == 1
+    assert sum(line.startswith("not tried: start kubepods-burstable-pod") for line in lines) == 2
+    assert lines[-1] == "5 done, 1 failed, 2 not tried"
+    apply(machine, "-f", SEED, *BIG)
+    assert machine.podslice("plan", "-f", SEED, *BIG).exit_code == 0
+
+
+def test_what_others_have_below_the_root_is_left_alone(clean_machine):
+    machine = clean_machine
+    apply(machine, "-f", SEED, *BIG)
+    machine.run(
+        *("systemd-run", "--slice=kubepods.slice", "--unit=podlab-foreign", "sleep", "1000")
+    )
+    try:
+        result = machine.podslice("delete", "--all")
+        assert "left kubepods.slice running: 1 process runs in it" in result.stdout
+        assert units(machine) == ["kubepods.slice"]
+        active = machine.run("systemctl", "is-active", "podlab-foreign.service").stdout
+        assert active == "active\n"
+    finally:
+        machine.run("systemctl", "stop", "podlab-foreign.service")
+
+
+def test_apply_converges_after_being_killed_at_any_point(clean_machine):
+    machine = clean_machine
+    rounds = 50 if machine.kind != "vm" else 8
+    machine.put("/tmp/pods.yaml", pods(40))
+    machine.podslice("apply", "-f", "/tmp/pods.yaml", *BIG)
+    seconds = duration_of_apply(machine)
+    chance = random.Random(20261120)  # the same points in every run, as far as a clock allows
+    for number in range(rounds):
+        count = chance.choice((1, 20, 40, 41, 60))
+        machine.put("/tmp/pods.yaml", pods(count, memory=chance.choice(("8Mi", "16Mi"))))
+        process = machine.spawn(
+            *("env", "PYTHONPATH=/src", "PYTHONDONTWRITEBYTECODE=1", "python3", "-m", "podslice"),
+            *("apply", "--prune", "-f", "/tmp/pods.yaml", *BIG),
+        )
+        delay = chance.uniform(0.1, 1.1) * seconds
+        machine.run("sleep", f"{delay:.3f}")
+        process.kill()
+        process.wait()
+        apply(machine, "--prune", "-f", "/tmp/pods.yaml", *BIG)
+        plan = machine.podslice("plan", "--prune", "-f", "/tmp/pods.yaml", *BIG, check=False)
+        assert (plan.exit_code, plan.stdout) == (0, "nothing to do\n"), f"round {number}"
+        assert len(units(machine)) == count + 3
+        assert len(records(machine)) == count
+    machine.podslice("delete", "--all")
+    nothing_is_left(machine)
+
+
+def duration_of_apply(machine):
+    """Seconds that an apply with everything to do takes here."""
+    machine.podslice("delete", "--all")
+    command = "PYTHONPATH=/src python3 -m podslice apply -f /tmp/pods.yaml " + " ".join(BIG)
+    script = f"s=$(date +%s%N); {command} >/dev/null; e=$(date +%s%N); echo $((e - s))"
+    return int(machine.run("bash", "-c", script).stdout) / 1e9
+
+
+def test_lost_records_are_rebuilt_and_said_so(clean_machine):
+    machine = clean_machine
+    apply(machine, "-f", SEED, *BIG)
+    machine.run("rm", "-r", "/run/podslice")
+    status = machine.podslice("status", *BIG, check=False)
+    assert "pod default/pod3 has no record; it is rebuilt" in status.stderr
+    # the pods come out as they are; of their CPU requests only the weights are left to be summed
+    wrong = [line for line in status.stdout.splitlines() if " should be " in line]
+    assert wrong == ["kubepods-burstable.slice: CPUWeight is 12, should be 11"]
+    apply(machine, "-f", SEED, *BIG)
+    assert len(records(machine)) == 5
+    assert machine.podslice("status", *BIG).stderr == ""

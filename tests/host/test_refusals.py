@@ -1,0 +1,74 @@
+"""Input that must not change anything, on a machine where it could."""
+
+from tests.host.scenario import BIG, ROOT, apply, pods, units
+
+HOSTILE = ROOT / "tests/cases/hostile"
+
+
+def test_hostile_files_end_in_exit_2_and_touch_nothing(clean_machine):
+    machine = clean_machine
+    files = sorted(path for path in HOSTILE.iterdir() if path.name != "expect.toml")
+    assert len(files) >= 40
+    if machine.kind == "vm":
+        files = files[::8]  # the same code in a slow machine; the namespace has them all
+    for path in files:
+        result = apply(machine, "-f", f"/src/tests/cases/hostile/{path.name}", *BIG, check=False)
+        assert result.exit_code == 2, path.name
+        assert result.stdout == ""
+        assert f"hostile/{path.name}" in result.stderr
+        assert result.stderr.startswith("error: ")
+        assert "Traceback" not in result.stderr
+        assert all(c.isprintable() or c == "\n" for c in result.stderr)
+    assert units(machine) == []
+
+
+def test_one_bad_pod_stops_all_before_anything_is_done(clean_machine):
+    machine = clean_machine
+    machine.put("/tmp/pods.yaml", pods(2) + "---\n" + pods(1, memory="8MiB", prefix="bad"))
+    result = apply(machine, "-f", "/tmp/pods.yaml", *BIG, check=False)
+    assert result.exit_code == 2
+    assert "/tmp/pods.yaml[2]: spec.containers[0].resources.limits.memory: '8MiB'" in result.stderr
+    assert units(machine) == []
+
+
+def test_a_pod_that_does_not_fit_is_refused_and_the_others_go_on(clean_machine):
+    machine = clean_machine
+    machine.put("/tmp/pods.yaml", pods(2) + "---\n" + pods(1, cpu="90", prefix="big").replace(
+        "cpu: 100m", "cpu: 100"
+    ))
+    result = apply(machine, "-f", "/tmp/pods.yaml", *BIG, check=False)
+    assert result.exit_code == 1
+    assert "pod default/big-0 refused: OutOfcpu: requests 90 of cpu" in result.stdout
+    assert len(units(machine)) == 5
+    again = apply(machine, "-f", "/tmp/pods.yaml", *BIG, "--no-admission")
+    assert again.exit_code == 0
+
+
+def test_a_kubelet_in_charge_is_not_disturbed(clean_machine):
+    machine = clean_machine
+    machine.run("cp", "/bin/sleep", "/tmp/kubelet")
+    machine.run("systemd-run", "--unit=podlab-kubelet", "/tmp/kubelet", "1000")
+    try:
+        result = apply(machine, "-f", "/src/examples/seeds/pods.yaml", *BIG, check=False)
+        assert result.exit_code == 1
+        assert "a kubelet (pid " in result.stderr
+        assert "--cgroup-root /podslice" in result.stderr
+        assert units(machine) == []
+        elsewhere = ("--cgroup-root", "/podslice")
+        apply(machine, "-f", "/src/examples/seeds/pods.yaml", *BIG, *elsewhere)
+        assert "podslice-kubepods-burstable.slice" in units(machine)
+        machine.podslice("delete", "--all", *elsewhere)
+    finally:
+        machine.run("systemctl", "stop", "podlab-kubelet.service")
+
+
+def test_who_is_not_root_is_told_what_to_do(clean_machine):
+    machine = clean_machine
+    result = machine.run(
+        *("runuser", "-u", "lab", "--", "env", "PYTHONPATH=/src", "PYTHONDONTWRITEBYTECODE=1"),
+        *("python3", "-m", "podslice", "apply", "-f", "/src/examples/seeds/pods.yaml", *BIG),
+        check=False,
+    )
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert "run as root, or use --user" in result.stderr

@@ -5,7 +5,7 @@ Policy states intent; what the service manager at hand can't do is left out here
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -119,15 +119,17 @@ class Plan:
 
 def make_plan(desired: Desired, observed: Observed) -> Plan:
     """What has to be done so that `observed` becomes `desired`."""
-    units, moving = _settle_moves(desired, observed)
+    staying, moving = _settle_moves(desired, observed)
     steps: list[Step] = []
     skipped: list[Skipped] = []
-    for unit in units:
+    for unit in desired.units:
+        if unit.pod in staying:
+            continue
         feasible, left_out = _feasible(unit, observed.caps)
         step = _step(unit, feasible, observed.units.get(unit.name))
         steps += [step] if step else []
         skipped += left_out if unit.name in observed.units or unit.kind is UnitKind.SLICE else []
-    stops, kept = _stops(desired, observed, {refusal.pod for refusal in moving})
+    stops, kept = _stops(desired, observed, {unit.name for unit in staying.values()})
     return Plan(
         steps=tuple(sorted([*stops, *steps], key=_order)),
         skipped=tuple(sorted((*skipped, *kept), key=lambda each: (each.unit, each.name))),
@@ -246,53 +248,50 @@ def _feasible(unit: DesiredUnit, caps: Caps) -> tuple[dict[str, Setting], list[S
 
 def _settle_moves(
     desired: Desired, observed: Observed
-) -> tuple[tuple[DesiredUnit, ...], tuple[Refusal, ...]]:
+) -> tuple[dict[str, ObservedUnit], tuple[Refusal, ...]]:
     """Pods whose class changed while processes run in them can't move: they stay as they are.
+
+    Returns the slice that each of them stays in, by pod, and why.
 
     Source: Kubernetes refuses a change of a pod's class likewise ("Pod QOS Class may not change").
     """
+    busy = {
+        _last_component(name): observed.units[name]
+        for name in desired.absent
+        if name in observed.units and observed.units[name].tasks
+    }
+    staying: dict[str, ObservedUnit] = {}
     refusals = []
-    for pod in desired.pods:
-        held = _held_elsewhere(pod.slice, desired, observed)
+    for pod in desired.pods if busy else ():
+        held = busy.get(_last_component(pod.slice))
         if held is not None:
+            staying[pod.pod.key] = held
+            message = f"the pod is {pod.qos} now, and {count_processes(held.tasks)} in {held.name}"
             refusals.append(
                 Refusal(
                     pod=pod.pod.key,
                     reason=CLASS_CHANGED,
-                    message=f"the pod is {pod.qos} now, and {count_processes(held.tasks)} in"
-                    f" {held.name}; delete the pod first",
+                    message=f"{message}; delete the pod first",
                 )
             )
-    stay = {refusal.pod for refusal in refusals}
-    units = desired.units if not stay else tuple(u for u in desired.units if u.pod not in stay)
-    return units, tuple(refusals)
+    return staying, tuple(refusals)
 
 
-def _held_elsewhere(slice_: UnitName, desired: Desired, observed: Observed) -> ObservedUnit | None:
-    """The slice with processes that the pod had in another class."""
-    pod_part = slice_.removesuffix(".slice").rpartition("-")[2]
-    for name in desired.absent:
-        unit = observed.units.get(name)
-        if unit and unit.tasks and name.removesuffix(".slice").endswith(f"-{pod_part}"):
-            return unit
-    return None
+def _last_component(name: UnitName) -> str:
+    """What a slice is called in its parent: `pod12_34` of `kubepods-burstable-pod12_34.slice`."""
+    return name.removesuffix(".slice").rpartition("-")[2]
 
 
 def _stops(
-    desired: Desired, observed: Observed, staying: Iterable[str]
+    desired: Desired, observed: Observed, keep: set[UnitName]
 ) -> tuple[list[StopUnit], list[Skipped]]:
     """Units that have to go. Tiers and root go only when nothing of others is in them."""
-    keep = {
-        _held.name
-        for pod in desired.pods
-        if pod.pod.key in staying and (_held := _held_elsewhere(pod.slice, desired, observed))
-    }
     going = {name for name in desired.absent if name in observed.units} - keep
-    pods = {name for name in going if "-pod" in name}
+    pods = {name for name in going if _last_component(name).startswith("pod")}
     stops = [_stop(observed.units[name], desired.absent[name]) for name in pods]
     skipped = []
     for name in sorted(going - pods, key=depth_of, reverse=True):
-        foreign = _foreign(name, pods, observed)
+        foreign = _foreign(name, going, observed)
         if foreign:
             skipped.append(Skipped(unit=name, name="stop", why=foreign))
         else:
@@ -304,17 +303,17 @@ def _stop(unit: ObservedUnit, why: str) -> StopUnit:
     return StopUnit(name=unit.name, why=why, tasks=unit.tasks)
 
 
-def _foreign(name: UnitName, pods: set[UnitName], observed: Observed) -> str:
+def _foreign(name: UnitName, going: set[UnitName], observed: Observed) -> str:
     """What others have in an inner slice; empty when nothing."""
-    stem = name.removesuffix(".slice")
-    inner = [
-        other
-        for other in observed.units
-        if other.startswith(f"{stem}-") and other not in pods and "-pod" in other
-    ]
-    if inner:
-        return f"{min(inner)} is not podslice's to stop"
-    ours = sum(observed.units[pod].tasks for pod in pods if pod.startswith(f"{stem}-"))
+    inside = f"{name.removesuffix('.slice')}-"
+    theirs = [other for other in observed.units if other.startswith(inside) and other not in going]
+    if theirs:
+        return f"{min(theirs)} is not podslice's to stop"
+    ours = sum(
+        observed.units[pod].tasks
+        for pod in going
+        if pod.startswith(inside) and _last_component(pod).startswith("pod")
+    )
     others = observed.units[name].tasks - ours
     return f"{count_processes(others)} in it that no pod accounts for" if others > 0 else ""
 

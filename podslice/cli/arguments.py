@@ -15,7 +15,12 @@ DONE, FAILED, BAD_INPUT, DIFFERENCES = 0, 1, 2, 3
 
 Files = Annotated[
     list[str],
-    typer.Option("--filename", "-f", help="File, directory or - for stdin; may be repeated."),
+    typer.Option(
+        "--filename",
+        "-f",
+        metavar="FILE",
+        help="File, directory or - for stdin; may be repeated.",
+    ),
 ]
 Namespace = Annotated[
     str | None,

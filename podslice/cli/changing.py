@@ -98,7 +98,7 @@ def delete(
     pod: Names = None,
     filename: Annotated[
         list[str] | None,
-        typer.Option("--filename", "-f", help="The pods of these manifests."),
+        typer.Option("--filename", "-f", metavar="FILE", help="The pods of these manifests."),
     ] = None,
     namespace: Namespace = None,
     every: Annotated[bool, typer.Option("--all", help="Every applied pod.")] = False,  # noqa: FBT002

@@ -15,6 +15,7 @@ from podslice.cli.output import note
 from podslice.cli.text import problem
 from podslice.errors import BusUnavailable, HostError, InputError, Problem, Severity
 from podslice.host import read_node
+from podslice.inputs.limits import BYTES_MAX
 from podslice.inputs.manifests import Loaded, load_pods
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision
@@ -45,7 +46,7 @@ def load_node(config: Config, *, lenient: bool = False) -> Node:
 
 def load_manifests(sources: Sequence[str], namespace: str | None) -> Loaded:
     """The pods of all files."""
-    return load_pods(sources, namespace=namespace, stdin=sys.stdin.buffer.read)
+    return load_pods(sources, namespace=namespace, stdin=lambda: sys.stdin.buffer.read(BYTES_MAX + 1))
 
 
 def runtime_directory(*, user: bool) -> Path:

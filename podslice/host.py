@@ -53,12 +53,11 @@ def process_named(name: str, root: Path = Path("/")) -> int | None:
 def _cpus(root: Path) -> set[int]:
     """The CPUs that are online and that this process tree may use."""
     online = parse_cpu_list((root / "sys/devices/system/cpu/online").read_text())
-    for path in ("sys/fs/cgroup/cpuset.cpus.effective",):
-        try:
-            online &= parse_cpu_list((root / path).read_text()) or online
-        except OSError:
-            continue
-    return online
+    try:
+        allowed = parse_cpu_list((root / "sys/fs/cgroup/cpuset.cpus.effective").read_text())
+    except OSError:
+        return online
+    return online & allowed or online
 
 
 def parse_cpu_list(text: str) -> set[int]:
@@ -78,7 +77,7 @@ def _meminfo(root: Path) -> dict[str, int]:
     """The lines of /proc/meminfo in bytes."""
     lines = (root / "proc/meminfo").read_text().splitlines()
     fields = (line.replace(":", "").split() for line in lines)
-    return {words[0]: int(words[1]) * 1024 for words in fields if words[-1] == "kB"}
+    return {words[0]: int(words[1]) * 1024 for words in fields if words[-1:] == ["kB"]}
 
 
 def _pids(root: Path) -> int:

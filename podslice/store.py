@@ -42,7 +42,7 @@ class Store:
                 continue
             except PermissionError as error:
                 raise HostError(f"{path}: {error.strerror}; run as root, or use --user") from error
-            except (ValueError, KeyError, TypeError, OSError):
+            except (ValueError, KeyError, TypeError, RecursionError, OSError):
                 broken.append(str(path))
         return tuple(sorted(pods, key=lambda pod: pod.key)), tuple(broken)
 
@@ -103,8 +103,10 @@ class Store:
         deadline = time.monotonic() + LOCK_WAIT_SEC
         while True:
             with self._writing():
-                self.root.mkdir(parents=True, exist_ok=True)
+                self.root.parent.mkdir(parents=True, exist_ok=True)
                 try:
+                    with contextlib.suppress(FileExistsError):
+                        self.root.mkdir()
                     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
                 except FileNotFoundError:
                     continue  # the directory went away with another's lock
@@ -129,9 +131,8 @@ class Store:
         try:
             yield
         except OSError as error:
-            raise HostError(
-                f"{error.filename or self.root}: {error.strerror}; run as root, or use --user"
-            ) from error
+            hint = "; run as root, or use --user" if isinstance(error, PermissionError) else ""
+            raise HostError(f"{error.filename or self.root}: {error.strerror}{hint}") from error
 
 
 def _silently() -> None:

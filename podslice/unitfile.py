@@ -85,7 +85,7 @@ def write_unit_files(files: dict[str, str], directory: Path) -> list[str]:
 def _is_foreign(path: Path) -> bool:
     try:
         return not path.read_text().startswith(HEAD)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     except (OSError, UnicodeDecodeError):
         return True

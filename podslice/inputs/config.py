@@ -11,7 +11,7 @@ from typing import Any
 
 from podslice.errors import InputError, Problem
 from podslice.inputs.fields import nearest
-from podslice.inputs.limits import TOML_BYTES_MAX
+from podslice.inputs.limits import TOML_BYTES_MAX, TOML_DOTS_MAX
 from podslice.inputs.scalars import Number, extend_path, printable, shown
 from podslice.inputs.source import read_bytes
 from podslice.inputs.values import (
@@ -301,8 +301,9 @@ def _read_file(path: Path, problems: list[Problem]) -> dict[str, Any]:
     if path.is_symlink() and str(path.readlink()) == "/dev/null":
         return {}
     try:
-        data = read_bytes(path, limit_bytes=TOML_BYTES_MAX)
-        return tomllib.loads(data.decode(), parse_float=Number)
+        text = read_bytes(path, limit_bytes=TOML_BYTES_MAX).decode("utf-8-sig")
+        _check_dots(text)
+        return tomllib.loads(text, parse_float=Number)
     except FileNotFoundError:
         problems.append(Problem(where=where, message="no such file or directory"))
     except InputError as error:
@@ -314,6 +315,12 @@ def _read_file(path: Path, problems: list[Problem]) -> dict[str, Any]:
     except ValueError as error:  # also an integer with thousands of digits
         problems.append(_toml_problem(where, str(error)))
     return {}
+
+
+def _check_dots(text: str) -> None:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.count(".") > TOML_DOTS_MAX and not line.startswith("#"):
+            raise ValueError(f"more than {TOML_DOTS_MAX} dots (at line {number}, column 1)")
 
 
 def _toml_problem(where: str, message: str) -> Problem:

@@ -41,8 +41,12 @@ PROBLEMS_MAX = 50
 SHOWN_MAX = 64
 """Characters of foreign text in a message."""
 
-TOML_BYTES_MAX = 2**20
+TOML_BYTES_MAX = 2**16
 """Bytes of one configuration file."""
+
+TOML_DOTS_MAX = 40
+"""Dots in one line of a configuration file. Python's reader takes memory by their square where they
+are a key's; every eviction signal with a fraction has 16."""
 
 PIPE_WAIT_MSEC = 1_000
 """How long a named pipe may be without a writer before it is refused."""

@@ -66,7 +66,7 @@ def read_bytes(path: Path, *, limit_bytes: int) -> bytes:
         message = getattr(error, "strerror", None) or str(error)
         raise InputError(Problem(where=name, message=_lower(message))) from error
     if len(data) > limit_bytes:
-        message = f"is larger than {limit_bytes // 2**20} MiB, which is the most that is read"
+        message = f"is larger than {limit_bytes // 1024:,} KiB, which is the most that is read"
         raise InputError(Problem(where=name, message=message))
     return data
 

@@ -11,10 +11,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 INT64_MAX = 2**63 - 1
 TEXT_MAX = 64
 """Characters of a quantity. Beyond it nothing is a quantity that somebody meant."""
+
+_REMEMBERED = 4096  # the same few amounts stand in thousands of pods
 
 _NANO = 10**9
 _EXPONENT_MAX = 40  # 1e40 is beyond 64 bits whatever stands before it
@@ -53,6 +56,7 @@ class Quantity:
         return format_quantity(self)
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def parse_quantity(text: str) -> Quantity:
     """Read a quantity.
 
@@ -97,6 +101,7 @@ def format_quantity(quantity: Quantity) -> str:
     return f"{number}{_DECIMAL_SUFFIX[power]}"
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def format_milli(milli: int) -> str:
     """An amount in thousandths as a quantity: 1500 → `1500m`, 2000 → `2`."""
     return format_quantity(Quantity(milli * 10**6))
@@ -110,6 +115,7 @@ def format_bytes(number: int) -> str:
     return format_quantity(Quantity(number * _NANO, Format.BINARY))
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def format_shortest(milli: int) -> str:
     """Thousandths as the shortest exact quantity, binary or decimal: `3Gi`, `128M`, `500m`."""
     nano = milli * 10**6

@@ -17,7 +17,6 @@ from podslice.model.unit import (
     UnitKind,
     UnitName,
     control_group_of,
-    is_unit_name,
     parent_slice,
 )
 from podslice.policy.admit import admit
@@ -292,7 +291,7 @@ def _notes(pod: Pod, qos: Qos, config: Config) -> Iterator[str]:
 def _validate_names(pod: Pod, slice_: UnitName) -> Iterator[Problem]:
     """Names that systemd would refuse; what they are made of was checked when it was read."""
     for name in (slice_, *(scope_name(pod.uid, each.name) for each in pod.containers)):
-        if not is_unit_name(name):
+        if len(name.encode()) > UNIT_NAME_MAX:
             yield Problem(
                 where=f"{pod.where}: metadata.uid" if pod.where else "metadata.uid",
                 message=f"the unit {name!r} would have {len(name.encode())} bytes",

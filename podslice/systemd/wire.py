@@ -66,6 +66,19 @@ def split_types(signature: str) -> tuple[str, ...]:
     return tuple(types)
 
 
+@lru_cache(maxsize=256)
+def _members(type_: str) -> tuple[str, ...]:
+    """The types in a struct or an entry of a dictionary: `(sv)` → `s`, `v`.
+
+    Raises:
+        ValueError: there are none, or this is neither. Reading would never get on.
+    """
+    members = split_types(type_[1:-1])
+    if type_[0] not in "({" or not members:
+        raise ValueError(f"{type_!r} is not a type")
+    return members
+
+
 class Reader:
     """Reads values one after the other from a marshalled block that begins at an 8-byte boundary.
 
@@ -93,7 +106,7 @@ class Reader:
         if head == "g":
             return self._signature()
         self.align(8)
-        return tuple(self.read(member) for member in split_types(type_[1:-1]))
+        return tuple(self.read(member) for member in _members(type_))
 
     def skip(self, type_: str) -> None:
         """Step over the next value."""
@@ -112,7 +125,7 @@ class Reader:
             self._signature()
         else:
             self.align(8)
-            for member in split_types(type_[1:-1]):
+            for member in _members(type_):
                 self.skip(member)
 
     def read_properties(self, wanted: Collection[str]) -> dict[str, Wire]:
@@ -172,7 +185,7 @@ class Reader:
         return tuple(values)
 
     def _entries(self, element: str, end: int) -> Iterator[tuple[Wire, Wire]]:
-        key, value = split_types(element[1:-1])
+        key, value = _members(element)
         while self.position < end:
             self.align(8)
             yield self.read(key), self.read(value)

@@ -14,13 +14,13 @@ RUN := $(VENV)/bin/python
 .PHONY: check test demo clean lab-clean
 
 check: $(VENV)/ready
-	$(RUN) -m pytest -q tests/test_static.py tests/test_layers.py tests/unit tests/cases
+	@$(RUN) -m pytest -q tests/test_static.py tests/test_layers.py tests/unit tests/cases
 
 test: $(VENV)/ready
-	$(SUDO) $(RUN) -m tests.everything
+	@$(SUDO) $(RUN) -m tests.everything
 
 demo: $(VENV)/ready
-	$(SUDO) $(RUN) -m tests.lab.demo
+	@$(SUDO) $(RUN) -m tests.lab.demo
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
@@ -31,10 +31,11 @@ lab-clean: $(VENV)/ready
 
 # Debian's python3 comes without venv; the rest of what is needed comes by pip
 $(VENV)/ready: pyproject.toml
-	$(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { \
+	@echo "setting up $(VENV)"
+	@$(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { \
 	  $(SUDO) apt-get update -qq && \
 	  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	    python3-venv >/dev/null && \
 	  $(PYTHON) -m venv --clear $(VENV); }
-	$(VENV)/bin/pip install -q --disable-pip-version-check -e '.[dev]'
-	touch $@
+	@$(VENV)/bin/pip install -q --disable-pip-version-check -e '.[dev]'
+	@touch $@

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -14,6 +15,8 @@ def main() -> None:
 
         sys.stdout.write(f"podslice {__version__}\n")
         return
+    # a verb is short: looking for cycles among thousands of pods takes longer than they live
+    gc.disable()
     from podslice.cli.app import run
 
     try:

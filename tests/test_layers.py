@@ -31,7 +31,7 @@ ONLY_IN = {
     "typer": {"cli"},
     "asyncio": {"systemd", "act", "reconcile", "agent", "cli"},
 }
-DBUS_MODULES = {"systemd/bus.py", "systemd/connection.py", "systemd/wire.py"}
+DBUS_MODULE = "systemd/connection.py"
 
 
 def layer_of(path):
@@ -79,13 +79,13 @@ def test_libraries_stay_where_they_belong():
     assert not wrong
 
 
-def test_only_the_bus_knows_dbus_next():
+def test_only_one_module_knows_dbus_next():
     importing = {
         str(path.relative_to(PACKAGE))
         for path in modules()
         if any(name.split(".")[0] == "dbus_next" for name in imports_of(path))
     }
-    assert importing <= DBUS_MODULES
+    assert importing == {DBUS_MODULE}
 
 
 def test_the_core_has_no_clock_no_environment_and_no_effects():

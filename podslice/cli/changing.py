@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import documents
+from podslice.cli import documents, text
 from podslice.cli.arguments import (
     DIFFERENCES,
     DONE,
@@ -130,7 +130,10 @@ def delete(
     report, before = in_world(planning, work)
     code = _emit_report(report, output)
     for key in sorted(keys - {each.key for each in before.current}):
-        note(f"error: pod {key} is not applied; see: podslice status")
+        missing = Problem(
+            where="", message=f"pod {key} is not applied", hint="see: podslice status"
+        )
+        note(text.problem(missing))
         code = FAILED
     return code
 

@@ -109,8 +109,9 @@ def in_world(
 
 
 def decide_all(loaded: Loaded, node: Node, config: Config) -> tuple[PodDecision, ...]:
-    """What each pod gets on its own, with everything that is wrong with it."""
-    return tuple(decide(pod, node, config) for pod in loaded.pods)
+    """What each pod gets on its own, with everything that is wrong with it; by name."""
+    pods = sorted(loaded.pods, key=lambda pod: pod.key)
+    return tuple(decide(pod, node, config) for pod in pods)
 
 
 def all_problems(loaded: Loaded, decisions: Sequence[PodDecision]) -> list[Problem]:

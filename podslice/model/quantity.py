@@ -178,7 +178,7 @@ def _explain(text: str) -> str:
     if text != text.strip():
         return f"{said}; remove the white space around it"
     match = re.fullmatch(r"([+-]?[0-9]+(?:[.,][0-9]+)?) *([A-Za-z]*)", text, re.ASCII)
-    if match is None:
+    if match is None or len(text) > TEXT_MAX:
         return f"{said}; write a number with an optional suffix, such as 500m, 2 or 1Gi"
     number, suffix = match[1].replace(",", "."), match[2]
     if suffix in _DECIMAL or suffix in _BINARY:

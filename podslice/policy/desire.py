@@ -66,7 +66,7 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
             for container in defaulted.containers
         ),
         notes=tuple(_notes(defaulted, qos, config)),
-        problems=_unique([*pod.problems, *problems]),
+        problems=_join_problems(pod.problems, problems),
     )
 
 
@@ -299,5 +299,7 @@ def _validate_names(pod: Pod, slice_: UnitName) -> Iterator[Problem]:
             )
 
 
-def _unique(problems: list[Problem]) -> tuple[Problem, ...]:
-    return tuple(dict.fromkeys(problems))
+def _join_problems(read: tuple[Problem, ...], found: list[Problem]) -> tuple[Problem, ...]:
+    """Each problem once; of what reading has complained about already, nothing more is said."""
+    told = {problem.where for problem in read}
+    return tuple(dict.fromkeys([*read, *(each for each in found if each.where not in told)]))

@@ -77,7 +77,8 @@ def cgroup_components(path: str) -> tuple[str, ...]:
     """
     last = path.rstrip("/").rpartition("/")[2]
     if last.endswith(".slice"):
-        return tuple(last.removesuffix(".slice").replace("_", "-").split("-"))
+        parts = last.removesuffix(".slice").split("-")
+        return tuple(part.replace("_", "-") for part in parts)
     return tuple(part for part in path.split("/") if part)
 
 

@@ -66,9 +66,10 @@ def _validate_level(stated: Resources, where: str, page_size: int) -> Iterator[P
                 f" {format_amount(name, limit)}",
                 hint="a request is at most its limit",
             )
-    for part, amounts in (("requests", stated.requests), ("limits", stated.limits)):
-        for name in amounts:
-            yield from _validate_name(f"{where}.{part}.{name}", name)
+    for name in sorted({*stated.requests, *stated.limits}):
+        # a request that its limit implies is not what was written
+        part = "limits" if name in stated.limits else "requests"
+        yield from _validate_name(f"{where}.{part}.{name}", name)
     yield from _validate_hugepages(stated, where)
     yield from _validate_kernel(stated, where, page_size)
 

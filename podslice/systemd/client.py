@@ -38,14 +38,19 @@ class Client(Protocol):
     async def observe(self, patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
         """One snapshot of the loaded slices and scopes whose names match a pattern, by name.
 
-        Patterns are systemd's globs (`kubepods-*.slice`). Units that are not there are left out.
+        Patterns are systemd's globs (`kubepods-*.slice`); without any there is no unit. Left out
+        are units that are not there, and names that other units only refer to. Properties are
+        limits and the like, no dependencies.
         """
 
     async def start(self, unit: TransientUnit) -> None:
         """Start a transient unit and wait until systemd says it is up.
 
+        A slice that is merely implied by something below it becomes this unit; a leftover that
+        failed gives way.
+
         Raises:
-            UnitExists: such a unit is loaded and not merely implied by a child; nothing changed.
+            UnitExists: another such unit is loaded; nothing changed.
             BadProperty: systemd refuses the name, a property or a value; nothing changed.
             JobFailed: the start job ended otherwise than "done".
         """
@@ -56,12 +61,16 @@ class Client(Protocol):
         Each has to have its parent up already or to be in the same batch.
 
         Raises:
-            UnitExists, BadProperty, JobFailed: as `start`; no unit of the batch was started, or
-                (JobFailed) what was started is still there. Which one was at fault is not told.
+            UnitExists, BadProperty, JobFailed: as `start` (but a leftover that failed is in the
+                way); no unit of the batch was started, or (JobFailed) what was started is still
+                there. Slices that were implied may have their new properties. Which one was at
+                fault is not told.
         """
 
     async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
         """Change properties of a loaded unit until the end of the boot; in force on return.
+
+        A slice that was merely implied becomes a transient unit.
 
         Raises:
             NoSuchUnit: no such unit is loaded (systemd itself would accept the call and leave a
@@ -72,7 +81,7 @@ class Client(Protocol):
     async def stop(self, name: UnitName) -> None:
         """Stop a unit with everything below it and wait for the end; no unit is no error.
 
-        Drop-ins that `set_properties` left are gone with it.
+        Drop-ins that `set_properties` left are gone with it, unless the unit has a file.
 
         Raises:
             JobFailed: the stop job ended otherwise than "done".

@@ -29,6 +29,9 @@ from podslice.systemd.checks import check_name, check_properties, check_unit
 
 _ROOT = UnitName("-.slice")
 _BUILT_IN = (_ROOT, UnitName("system.slice"))
+# the first version seen to keep a quota in steps of 0.01 %; 252 keeps whole percents
+_FINE_QUOTA_SINCE = 257
+
 # where a scope lies that does not say
 _DEFAULT_SLICE = UnitName("system.slice")
 
@@ -190,11 +193,12 @@ class Memory:
         self._units[name].tasks = 0
 
     def reload(self) -> None:
-        """As `systemctl daemon-reload`: the quota is what the drop-in file held, whole percents."""
+        """As `systemctl daemon-reload`: of a quota there is left what the drop-in file held."""
+        step_usec = 100 if self._caps.systemd_version >= _FINE_QUOTA_SINCE else 10_000
         for unit in self._units.values():
             quota = unit.properties["CPUQuotaPerSecUSec"]
             if quota != PROPERTIES["CPUQuotaPerSecUSec"].unset:
-                unit.properties["CPUQuotaPerSecUSec"] = int(str(quota)) // 10_000 * 10_000
+                unit.properties["CPUQuotaPerSecUSec"] = int(str(quota)) // step_usec * step_usec
 
     # How it works.
 

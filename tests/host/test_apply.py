@@ -138,7 +138,7 @@ def calls_of(machine, *arguments):
     """The methods of systemd that a command called, as the bus itself saw them."""
     match = "type='method_call',destination='org.freedesktop.systemd1'"
     monitor = machine.spawn(
-        "sh", "-c", f"exec busctl monitor --json=short --match \"{match}\" 2>&1 >/tmp/seen | head -1"
+        "sh", "-c", f'exec busctl monitor --json=short --match "{match}" 2>&1 >/tmp/seen | head -1'
     )
     # the first line on stderr says that it is listening
     machine.run("sh", "-c", "until busctl --list | grep -q busctl; do :; done", check=False)

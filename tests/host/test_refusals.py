@@ -33,9 +33,10 @@ def test_one_bad_pod_stops_all_before_anything_is_done(clean_machine):
 
 def test_a_pod_that_does_not_fit_is_refused_and_the_others_go_on(clean_machine):
     machine = clean_machine
-    machine.put("/tmp/pods.yaml", pods(2) + "---\n" + pods(1, cpu="90", prefix="big").replace(
-        "cpu: 100m", "cpu: 100"
-    ))
+    machine.put(
+        "/tmp/pods.yaml",
+        pods(2) + "---\n" + pods(1, cpu="90", prefix="big").replace("cpu: 100m", "cpu: 100"),
+    )
     result = apply(machine, "-f", "/tmp/pods.yaml", *BIG, check=False)
     assert result.exit_code == 1
     assert "pod default/big-0 refused: OutOfcpu: requests 90 of cpu" in result.stdout

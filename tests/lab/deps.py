@@ -45,7 +45,7 @@ def ensure_deps() -> list[str]:
         _update()
     if suite in BACKPORTS_FOR and any(name.startswith("qemu") for name in wanted):
         wanted = [*(n for n in wanted if n not in BACKPORTED), *_qemu_from_backports(suite)]
-    _apt("install", "--yes", "--no-install-recommends", *wanted)
+    run_tool("apt-get", "-q", "install", "--yes", "--no-install-recommends", *wanted)
     if still := missing():
         raise LabError(f"apt installed {', '.join(wanted)}, yet these are missing: {still}")
     return wanted
@@ -85,34 +85,42 @@ def debian_mirror() -> str:
 
 def apt_proxy_options() -> list[str]:
     """The host's proxy settings for apt, as configuration lines."""
-    dump = _output("apt-config", "dump")
-    return [line for line in dump.splitlines() if line.startswith("Acquire::http") and "roxy" in line]
+    dump = run_tool("apt-config", "dump", check=False)
+    return [
+        line for line in dump.splitlines() if line.startswith("Acquire::http") and "roxy" in line
+    ]
 
 
 def _is_there(trace: str) -> bool:
-    return Path(trace).exists() if trace.startswith("/") else shutil.which(trace, path=PATH) is not None
+    return (
+        Path(trace).exists()
+        if trace.startswith("/")
+        else shutil.which(trace, path=PATH) is not None
+    )
 
 
 def _known_to_apt(packages: Iterable[str]) -> bool:
-    names = _output("apt-cache", "--no-all-versions", "show", *packages)
+    names = run_tool("apt-cache", "--no-all-versions", "show", *packages, check=False)
     return all(f"Package: {name}\n" in names for name in packages)
 
 
 def _qemu_from_backports(suite: str) -> list[str]:
     """Package names with the backports suite; the suite's own when that cannot be reached."""
     backports = f"{suite}-backports"
-    if backports not in _output("apt-cache", "policy"):
+    if backports not in run_tool("apt-cache", "policy", check=False):
         BACKPORTS_LIST.write_text(f"deb {debian_mirror()} {backports} main\n")
         _update()
-    if backports not in _output("apt-cache", "madison", *BACKPORTED):
+    if backports not in run_tool("apt-cache", "madison", *BACKPORTED, check=False):
         BACKPORTS_LIST.unlink(missing_ok=True)
         return ["qemu-system-x86", "qemu-utils"]
     return [f"{name}/{backports}" for name in BACKPORTED]
 
 
 def _indexed_mirror() -> str | None:
-    targets = _output(
-        "apt-get", "indextargets", "--format", "$(LABEL)|$(REPO_URI)", "Created-By: Packages"
+    targets = run_tool(
+        *("apt-get", "indextargets", "--format", "$(LABEL)|$(REPO_URI)"),
+        "Created-By: Packages",
+        check=False,
     )
     for line in targets.splitlines():
         label, _, uri = line.partition("|")
@@ -121,31 +129,26 @@ def _indexed_mirror() -> str | None:
     return None
 
 
-def _output(*argv: str) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=_environment())
+def run_tool(*argv: str, check: bool = True) -> str:
+    """Run a program of this host; what it writes.
+
+    Raises:
+        LabError: its exit status is not 0 and `check` is set.
+    """
+    done = subprocess.run(
+        argv,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8", "PATH": PATH},
+    )
+    if check and done.returncode != 0:
+        words = (done.stderr or done.stdout).strip()[-2000:]
+        raise LabError(f"{' '.join(argv)[:200]}: exit status {done.returncode}\n{words}")
     return done.stdout
 
 
 def _update() -> None:
     """Refresh the indices; an archive which fails is passed over, installing will tell."""
-    subprocess.run(
-        ["apt-get", "-q", "update"], capture_output=True, check=False, env=_environment()
-    )
-
-
-def _apt(*args: str) -> None:
-    done = subprocess.run(
-        ["apt-get", "-q", *args],
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        env=_environment(),
-    )
-    if done.returncode != 0:
-        words = (done.stderr or done.stdout).strip()[-2000:]
-        raise LabError(f"apt-get {' '.join(args)}: exit status {done.returncode}\n{words}")
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8", "PATH": PATH}
+    run_tool("apt-get", "-q", "update", check=False)

@@ -2,7 +2,7 @@
 
 import io
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -84,9 +84,6 @@ class Process(Protocol):
         ...
 
 
-OutputSink = Callable[[str, bytes], None]  # gets "stdout" or "stderr" and what came
-
-
 class Machine(Protocol):
     """A machine with systemd as PID 1, where root can run commands."""
 
@@ -112,7 +109,11 @@ class Machine(Protocol):
 
     @property
     def bus_address(self) -> str | None:
-        """Address of its system bus for a process of this host; None = the default one here."""
+        """Address of its system bus for a process of this host.
+
+        None for the local machine, whose bus is the default one, and for a virtual machine,
+        whose bus is out of reach.
+        """
         ...
 
     @property
@@ -123,7 +124,7 @@ class Machine(Protocol):
     def run(
         self,
         *argv: str,
-        input: str | bytes | None = None,
+        input: str | bytes | None = None,  # noqa: A002 (as subprocess.run calls it)
         check: bool = True,
         timeout_sec: float = DEFAULT_TIMEOUT_SEC,
         env: Mapping[str, str] | None = None,
@@ -141,15 +142,30 @@ class Machine(Protocol):
         """
         ...
 
-    def podslice(
+    def module(
         self,
+        name: str,
         *args: str,
-        input: str | bytes | None = None,
+        input: str | bytes | None = None,  # noqa: A002
         check: bool = True,
         timeout_sec: float = DEFAULT_TIMEOUT_SEC,
         env: Mapping[str, str] | None = None,
     ) -> Result:
-        """Run `python3 -m podslice ARGS` from the source tree at /src; else as `run`."""
+        """Run `python3 -m NAME ARGS` in the source tree at /src; else as `run`.
+
+        Remote machines do it in a fork of an interpreter which has the libraries imported.
+        """
+        ...
+
+    def podslice(
+        self,
+        *args: str,
+        input: str | bytes | None = None,  # noqa: A002
+        check: bool = True,
+        timeout_sec: float = DEFAULT_TIMEOUT_SEC,
+        env: Mapping[str, str] | None = None,
+    ) -> Result:
+        """Run podslice's command line from the source tree at /src, as `module`."""
         ...
 
     def spawn(self, *argv: str, env: Mapping[str, str] | None = None) -> Process:
@@ -209,6 +225,5 @@ def _skip_caches(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 def _describe(what: str, result: Result) -> str:
     return (
-        f"{' '.join(result.argv)}: {what}\n"
-        f"--- stdout\n{result.stdout}\n--- stderr\n{result.stderr}"
+        f"{' '.join(result.argv)}: {what}\n--- stdout\n{result.stdout}\n--- stderr\n{result.stderr}"
     )

@@ -1,0 +1,19 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab import fixtures
+from tests.lab.machine import Machine
+
+
+@pytest.fixture(scope="session")
+def machine() -> Iterator[Machine]:
+    """A booted systemd, shared by all tests: leave it as it was."""
+    with fixtures.boot_namespace() as booted:
+        yield booted
+
+
+@pytest.fixture
+def clean_machine(machine: Machine) -> Iterator[Machine]:
+    """The same, with whatever podslice left in it taken away after the test."""
+    yield from fixtures.keep_clean(machine)

@@ -1,0 +1,840 @@
+"""What goes wrong on a bus: on a scripted one where that can't be provoked otherwise, else for real."""
+
+import asyncio
+import gc
+import io
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from dbus_next._private.marshaller import Marshaller
+from dbus_next._private.unmarshaller import Unmarshaller
+from dbus_next.signature import Variant
+
+from podslice.errors import (
+    BadProperty,
+    BusUnavailable,
+    CallTimeout,
+    JobFailed,
+    NoSuchUnit,
+    Refused,
+    SystemdError,
+    UnitExists,
+)
+from podslice.model.properties import PROPERTIES, Property
+from podslice.model.unit import TransientUnit, UnitName
+from podslice.systemd import connection, wire
+from podslice.systemd.bus import Bus
+from tests.lab.machine import Machine
+from tests.lab.paths import source_dir
+
+BUS = "org.freedesktop.DBus"
+OWNER = ":1.1"
+NAME = UnitName("podslicetest.slice")
+JOB = "/org/freedesktop/systemd1/job/7"
+UNIT = TransientUnit(name=NAME, properties={"CPUWeight": 5})
+
+FIELDS = {"path": (1, "o"), "interface": (2, "s"), "member": (3, "s"), "error_name": (4, "s")}
+FIELDS |= {"reply_serial": (5, "u"), "sender": (7, "s"), "signature": (8, "g")}
+
+
+def encode(kind: int, signature: str = "", body: tuple[Any, ...] = (), **header: Any) -> bytes:
+    """A message as a bus delivers it: with its sender."""
+    content = Marshaller(signature, list(body)).marshall()
+    header["signature"] = signature
+    fields = [[FIELDS[key][0], Variant(FIELDS[key][1], value)] for key, value in header.items()]
+    prefix = Marshaller("yyyyuua(yv)", [ord("l"), kind, 0, 1, len(content), 1, fields])
+    start = prefix.marshall()
+    return bytes(start + bytes(-len(start) % 8) + content)
+
+
+class Caller:
+    """One client of the scripted bus, as a script sees it."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.writer = writer
+
+    def reply(self, call: wire.Received, signature: str = "", *body: Any, **header: Any) -> None:
+        """Answer a call, as the owner of systemd's name unless `sender` says otherwise."""
+        header = {"sender": OWNER, "reply_serial": serial_of(call), **header}
+        self.writer.write(encode(wire.METHOD_RETURN, signature, body, **header))
+
+    def refuse(
+        self, call: wire.Received, error_name: str, text: str = "words", *, sender: str = OWNER
+    ) -> None:
+        header = {"error_name": error_name, "reply_serial": serial_of(call), "sender": sender}
+        self.writer.write(encode(wire.ERROR, "s", (text,), **header))
+
+    def job_removed(self, result: str, *, sender: str = OWNER, job: str = JOB) -> None:
+        header = {"path": "/org/freedesktop/systemd1", "member": "JobRemoved", "sender": sender}
+        header["interface"] = "org.freedesktop.systemd1.Manager"
+        self.writer.write(encode(wire.SIGNAL, "uoss", (7, job, NAME, result), **header))
+
+    def owner_changed(self, before: str, after: str) -> None:
+        header = {"path": "/org/freedesktop/DBus", "member": "NameOwnerChanged", "sender": BUS}
+        body = ("org.freedesktop.systemd1", before, after)
+        self.writer.write(encode(wire.SIGNAL, "sss", body, interface=BUS, **header))
+
+
+Script = Callable[[Caller, wire.Received], Awaitable[None]]
+
+
+def serial_of(call: wire.Received) -> int:
+    return int.from_bytes(call.frame[8:12], "little")
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Let the loop run until something is so."""
+    async with asyncio.timeout(10):
+        while not is_so():  # noqa: ASYNC110 - nobody sets an event
+            await asyncio.sleep(0)
+
+
+async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """The server's part of a handshake that goes well."""
+    await reader.readline()
+    writer.write(b"OK 0123456789abcdef0123456789abcdef\r\n")
+    await reader.readline()
+
+
+class ScriptedBus:
+    """A bus that knows Hello, AddMatch and GetNameOwner; the rest is what a test makes of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.address = f"unix:path={path}"
+        self.calls: list[str] = []
+        self.clients = 0
+        self.handshake = accept
+        self.script: Script = self._answer_nothing
+        self._path = path
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_unix_server(self._serve, self._path)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server
+        self._server.close()
+        await self._server.wait_closed()
+        await until(lambda: len(asyncio.all_tasks()) == 1)  # what serves a client ends with it
+
+    def client(self, **options: Any) -> Bus:
+        return Bus(address=self.address, **{"timeout_sec": 5, **options})
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.clients += 1
+        try:
+            await self.handshake(reader, writer)
+            while frame := await read_frame(reader):
+                await self._take(Caller(writer), wire.parse_frame(frame))
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    async def _take(self, caller: Caller, call: wire.Received) -> None:
+        answers = {"Hello": ":1.5", "GetNameOwner": OWNER}
+        if call.member in answers:
+            caller.reply(call, "s", answers[call.member], sender=BUS)
+        elif call.member == "AddMatch":
+            caller.reply(call, sender=BUS)
+        else:
+            self.calls.append(call.member)
+            await self.script(caller, call)
+
+    async def _answer_nothing(self, caller: Caller, call: wire.Received) -> None:
+        pass
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    try:
+        start = await reader.readexactly(16)
+        return start + await reader.readexactly((wire.frame_bytes(start) or 16) - 16)
+    except asyncio.IncompleteReadError:
+        return b""
+
+
+@pytest.fixture
+async def bus(tmp_path: Path) -> AsyncIterator[ScriptedBus]:
+    async with ScriptedBus(tmp_path / "bus") as bus:
+        yield bus
+
+
+@pytest.fixture(autouse=True)
+async def settled() -> AsyncIterator[None]:
+    """No test leaves a task or a descriptor behind."""
+    before = descriptors()
+    yield
+    gc.collect()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    await until(lambda: descriptors() <= before)
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - shorter
+
+
+# connecting
+
+
+async def test_no_bus_at_all(tmp_path: Path) -> None:
+    client = Bus(address=f"unix:path={tmp_path}/none")
+    with pytest.raises(BusUnavailable, match=r"none.*No such file.*is systemd running"):
+        await client.__aenter__()
+    with pytest.raises(BusUnavailable):
+        await client.observe(["*"])
+
+
+@pytest.mark.parametrize("address", ["tcp:host=localhost,port=1", "unix:tmpdir=/tmp", "nonsense"])
+async def test_address_without_a_unix_socket(address: str) -> None:
+    with pytest.raises(BusUnavailable, match="no unix socket"):
+        await Bus(address=address).__aenter__()
+
+
+async def test_socket_that_nobody_listens_on(tmp_path: Path) -> None:
+    path = tmp_path / "bus"
+    server = await asyncio.start_unix_server(accept, path)
+    server.close()
+    await server.wait_closed()
+    with pytest.raises(BusUnavailable, match="refused"):
+        await Bus(address=f"unix:path={path}").__aenter__()
+
+
+async def test_hang_up_during_authentication_does_not_spin(bus: ScriptedBus) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        raise ConnectionError
+
+    bus.handshake = hang_up
+    cpu = time.process_time()
+    with pytest.raises(BusUnavailable, match="hung up during authentication"):
+        await bus.client().__aenter__()
+    assert time.process_time() - cpu < 0.5
+
+
+async def test_refused_authentication(bus: ScriptedBus) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b"REJECTED EXTERNAL\r\n")
+        await reader.readline()
+
+    bus.handshake = refuse
+    with pytest.raises(BusUnavailable, match="REJECTED"):
+        await bus.client().__aenter__()
+
+
+async def test_silence_during_authentication(bus: ScriptedBus) -> None:
+    async def be_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    bus.handshake = be_silent
+    with pytest.raises(BusUnavailable, match=r"no answer in 0\.1 s"):
+        await bus.client(timeout_sec=0.1).__aenter__()
+
+
+async def test_connecting_can_be_canceled(bus: ScriptedBus) -> None:
+    async def be_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    bus.handshake = be_silent
+    task = asyncio.create_task(bus.client().__aenter__())
+    await until(lambda: bool(bus.clients))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_bus_without_systemd(bus: ScriptedBus, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def take(caller: Caller, call: wire.Received) -> None:
+        if call.member == "GetNameOwner":
+            caller.refuse(call, "org.freedesktop.DBus.Error.NameHasNoOwner", sender=BUS)
+        else:
+            caller.reply(call, "s", ":1.5", sender=BUS)
+
+    monkeypatch.setattr(bus, "_take", take)
+    monkeypatch.setattr(connection, "_ABSENCE_SEC", 0.05)
+    with pytest.raises(BusUnavailable, match="systemd1 is not on this bus; is systemd running"):
+        await bus.client().__aenter__()
+
+
+async def test_fifty_connections_leave_no_descriptors(bus: ScriptedBus) -> None:
+    before = descriptors()
+    for _ in range(50):
+        async with bus.client():
+            pass
+    await until(lambda: descriptors() <= before)
+
+
+# jobs
+
+
+async def test_forged_results_are_ignored(bus: ScriptedBus) -> None:
+    async def script(caller: Caller, call: wire.Received) -> None:
+        caller.job_removed("failed", sender=":1.666")
+        caller.reply(call, "o", JOB, sender=":1.666")
+        caller.reply(call, "o", JOB)
+        caller.job_removed("failed", sender=":1.666")
+        caller.job_removed("done")
+
+    bus.script = script
+    async with bus.client() as client:
+        await client.start(UNIT)
+
+
+async def test_result_before_the_reply(bus: ScriptedBus) -> None:
+    async def script(caller: Caller, call: wire.Received) -> None:
+        caller.job_removed("dependency")
+        caller.reply(call, "o", JOB)
+
+    bus.script = script
+    async with bus.client() as client:
+        with pytest.raises(JobFailed, match=f"{NAME}.*'dependency'") as caught:
+            await client.start(UNIT)
+        assert caught.value.result == "dependency"
+        assert client._jobs._early == {}
+
+
+async def test_results_of_others_are_not_kept(bus: ScriptedBus) -> None:
+    async def script(caller: Caller, call: wire.Received) -> None:
+        caller.reply(call, "o", JOB)
+        for other in range(1000):
+            caller.job_removed("done", job=f"{JOB}{other}")
+        caller.job_removed("done")
+
+    bus.script = script
+    async with bus.client() as client:
+        await client.start(UNIT)
+        assert (client._jobs._early, client._jobs._waiting) == ({}, {})
+
+
+async def test_calls_that_share_a_job(bus: ScriptedBus) -> None:
+    async def script(caller: Caller, call: wire.Received) -> None:
+        caller.reply(call, "o", JOB)
+        if len(bus.calls) == 2:
+            caller.job_removed("done")
+
+    bus.script = script
+    async with bus.client() as client:
+        await asyncio.gather(client.stop(NAME), client.stop(NAME))
+
+
+async def test_job_that_does_not_end(bus: ScriptedBus) -> None:
+    async def script(caller: Caller, call: wire.Received) -> None:
+        caller.reply(call, "o", JOB)
+
+    bus.script = script
+    async with bus.client(timeout_sec=0.1) as client:
+        with pytest.raises(CallTimeout, match=rf"{NAME}: no answer within 0\.1 s"):
+            await client.start(UNIT)
+        assert client._jobs._waiting == {}
+
+
+# answers
+
+
+async def test_call_without_an_answer(bus: ScriptedBus) -> None:
+    async def script(caller: Caller, call: wire.Received) -> None:
+        if len(bus.calls) > 1:
+            caller.reply(call, "v", Variant("s", "252"))
+
+    bus.script = script
+    async with bus.client(timeout_sec=0.1) as client:
+        begin = time.monotonic()
+        with pytest.raises(CallTimeout, match="systemd's version"):
+            await client.caps()
+        assert time.monotonic() - begin < 2
+        assert (await client.caps()).systemd_version == 252
+        assert client._connection
+        assert client._connection._replies == {}
+    assert bus.clients == 1
+
+
+async def test_late_answer_is_ignored(bus: ScriptedBus) -> None:
+    waiting: list[wire.Received] = []
+
+    async def script(caller: Caller, call: wire.Received) -> None:
+        waiting.append(call)
+        if len(waiting) == 2:
+            caller.reply(waiting[0], "v", Variant("s", "1"))
+            caller.reply(waiting[1], "v", Variant("s", "2"))
+
+    bus.script = script
+    async with bus.client(timeout_sec=0.1) as client:
+        with pytest.raises(CallTimeout):
+            await client.caps()
+        assert (await client.caps()).systemd_version == 2
+
+
+async def test_answer_in_single_bytes(bus: ScriptedBus) -> None:
+    async def script(caller: Caller, call: wire.Received) -> None:
+        header = {"sender": OWNER, "reply_serial": serial_of(call)}
+        body = (Variant("s", "257~rc1"),)
+        for byte in encode(wire.METHOD_RETURN, "v", body, **header):
+            caller.writer.write(bytes([byte]))
+            await caller.writer.drain()
+            await asyncio.sleep(0)
+
+    bus.script = script
+    async with bus.client() as client:
+        assert (await client.caps()).systemd_version == 257
+
+
+@pytest.mark.parametrize("garbage", [b"x" * 100, b"l" + b"\xff" * 100, b"l\2\0\1" + bytes(12)])
+async def test_answer_that_is_not_dbus(bus: ScriptedBus, garbage: bytes) -> None:
+    async def script(caller: Caller, call: wire.Received) -> None:
+        caller.writer.write(garbage)
+        await caller.writer.drain()
+        if garbage.endswith(b"\0"):  # an empty header is no error, but nobody's answer
+            caller.writer.close()
+
+    bus.script = script
+    async with bus.client() as client:
+        with pytest.raises(BusUnavailable):
+            await client.caps()
+    assert bus.clients == 2
+
+
+async def test_canceled_calls_leave_nothing(bus: ScriptedBus) -> None:
+    async def script(caller: Caller, call: wire.Received) -> None:
+        if call.member == "StopUnit":
+            caller.reply(call, "o", JOB)
+
+    bus.script = script
+    async with bus.client() as client:
+        works = (client.caps(), client.start(UNIT), client.stop(NAME), client.observe(["*"]))
+        tasks = [asyncio.create_task(work) for work in works]
+        await until(lambda: len(bus.calls) == 4)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert client._connection
+        assert client._connection._replies == {}
+        assert client._jobs._waiting == {}
+
+
+async def test_calls_in_flight_are_bounded(bus: ScriptedBus) -> None:
+    waiting: list[wire.Received] = []
+    most = 0
+
+    async def script(caller: Caller, call: wire.Received) -> None:
+        nonlocal most
+        waiting.append(call)
+        most = max(most, len(waiting))
+        if len(bus.calls) in {32, 64, 96, 100}:
+            for one in waiting:
+                caller.reply(one, "v", Variant("s", "252"))
+            waiting.clear()
+
+    bus.script = script
+    async with bus.client() as client:
+        await asyncio.gather(*(client.caps() for _ in range(100)))
+    assert most == 32
+
+
+@pytest.mark.parametrize(
+    ("error_name", "expected", "message"),
+    [
+        ("org.freedesktop.systemd1.UnitExists", UnitExists, "words"),
+        ("org.freedesktop.systemd1.NoSuchUnit", NoSuchUnit, "words"),
+        ("org.freedesktop.DBus.Error.InvalidArgs", BadProperty, "words"),
+        ("org.freedesktop.DBus.Error.PropertyReadOnly", BadProperty, "words"),
+        ("System.Error.ENXIO", BadProperty, "words"),
+        ("org.freedesktop.DBus.Error.AccessDenied", Refused, r"access denied.*root, or use --user"),
+        (
+            "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired",
+            Refused,
+            r"access denied.*root, or use --user",
+        ),
+        ("org.freedesktop.DBus.Error.LimitsExceeded", BusUnavailable, "words"),
+        ("org.freedesktop.DBus.Error.TimedOut", CallTimeout, "words"),
+        (
+            "org.freedesktop.systemd1.TransactionIsDestructive",
+            SystemdError,
+            r"words \(org\.freedesktop\.systemd1\.TransactionIsDestructive\)",
+        ),
+    ],
+)
+async def test_errors_in_our_words(
+    bus: ScriptedBus, error_name: str, expected: type[SystemdError], message: str
+) -> None:
+    async def script(caller: Caller, call: wire.Received) -> None:
+        if call.member == "StartTransientUnit":
+            caller.refuse(call, error_name, "words.")
+        else:
+            caller.reply(call, "v", Variant("s", "active"))
+
+    bus.script = script
+    async with bus.client() as client:
+        with pytest.raises(expected, match=f"^{NAME}: {message}$") as caught:
+            await client.start(UNIT)
+        assert type(caught.value) is expected
+
+
+# interruptions
+
+
+async def test_dropped_connection_is_made_anew_once(bus: ScriptedBus) -> None:
+    async def script(caller: Caller, call: wire.Received) -> None:
+        if len(bus.calls) == 1:
+            caller.writer.close()
+        else:
+            caller.reply(call, "v", Variant("s", "252"))
+
+    bus.script = script
+    async with bus.client() as client:
+        assert (await client.caps()).systemd_version == 252
+    assert bus.clients == 2
+
+
+async def test_connection_that_always_drops(bus: ScriptedBus) -> None:
+    async def drop(caller: Caller, call: wire.Received) -> None:
+        caller.writer.close()
+
+    async def answer(caller: Caller, call: wire.Received) -> None:
+        caller.reply(call, "v", Variant("s", "252"))
+
+    bus.script = drop
+    async with bus.client() as client:
+        with pytest.raises(BusUnavailable, match=r"connection to the bus .* was lost"):
+            await client.caps()
+        bus.script = answer
+        assert (await client.caps()).systemd_version == 252
+    assert bus.clients == 3
+
+
+async def test_connection_dropped_between_calls(bus: ScriptedBus) -> None:
+    async def script(caller: Caller, call: wire.Received) -> None:
+        caller.reply(call, "v", Variant("s", "252"))
+        caller.writer.close()
+
+    bus.script = script
+    async with bus.client() as client:
+        for _ in range(3):
+            assert (await client.caps()).systemd_version == 252
+
+
+async def test_job_is_asked_for_again_when_systemd_restarts(bus: ScriptedBus) -> None:
+    async def script(caller: Caller, call: wire.Received) -> None:
+        caller.reply(call, "o", JOB)
+        if len(bus.calls) == 1:
+            caller.owner_changed(OWNER, "")
+            caller.owner_changed("", OWNER)
+        else:
+            caller.job_removed("done")
+
+    bus.script = script
+    async with bus.client() as client:
+        await client.stop(NAME)
+    assert bus.calls == ["StopUnit", "StopUnit"]
+
+
+async def test_no_call_is_made_while_systemd_is_away(bus: ScriptedBus) -> None:
+    async def script(caller: Caller, call: wire.Received) -> None:
+        if len(bus.calls) == 1:
+            caller.owner_changed(OWNER, "")
+            caller.refuse(call, "org.freedesktop.DBus.Error.NoReply", sender=BUS)
+            back.append(caller)
+        else:
+            caller.reply(call, "v", Variant("s", "252"))
+
+    back: list[Caller] = []
+    bus.script = script
+    async with bus.client() as client:
+        asking = asyncio.create_task(client.caps())
+        await until(lambda: bool(back))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert bus.calls == ["Get"]
+        back[0].owner_changed("", OWNER)
+        assert (await asking).systemd_version == 252
+
+
+@pytest.mark.parametrize(("weight", "is_ours"), [(5, True), (6, False)])
+async def test_unit_that_exists_after_an_interruption(
+    bus: ScriptedBus, weight: int, *, is_ours: bool
+) -> None:
+    async def script(caller: Caller, call: wire.Received) -> None:
+        match call.member:
+            case "StartTransientUnit" if len(bus.calls) == 1:
+                caller.refuse(call, "org.freedesktop.DBus.Error.NoReply", sender=BUS)
+            case "StartTransientUnit":
+                caller.refuse(call, "org.freedesktop.systemd1.UnitExists")
+            case "Get":
+                caller.reply(call, "v", Variant("s", "active"))
+            case "GetAll":
+                found = {"Transient": ("b", True), "CPUWeight": ("t", weight)}
+                caller.reply(call, "a{sv}", {key: Variant(*pair) for key, pair in found.items()})
+            case "StartUnit":
+                caller.reply(call, "o", JOB)
+                caller.job_removed("done")
+
+    bus.script = script
+    async with bus.client() as client:
+        if is_ours:
+            await client.start(UNIT)
+        else:
+            with pytest.raises(UnitExists):
+                await client.start(UNIT)
+    assert bus.calls.count("StartUnit") == is_ours
+
+
+async def test_calls_in_flight_end_when_the_client_is_closed(bus: ScriptedBus) -> None:
+    async with bus.client() as client:
+        asking = asyncio.create_task(client.caps())
+        await until(lambda: bool(bus.calls))
+    with pytest.raises(BusUnavailable, match="closed"):
+        await asking
+    assert bus.clients == 1
+
+
+# a real systemd
+
+
+def slices(count: int, *, parent: str = "podslicetest") -> list[TransientUnit]:
+    properties = {"DefaultDependencies": False, "MemoryMax": 1 << 30, "CPUWeight": 5}
+    return [
+        TransientUnit(name=UnitName(f"{parent}-p{n}.slice"), properties=properties)
+        for n in range(count)
+    ]
+
+
+@pytest.fixture
+async def client(machine: Machine) -> AsyncIterator[Bus]:
+    async with Bus(address=machine.bus_address) as client:
+        yield client
+        await client.stop(NAME)
+        assert await client.observe(["podslice*"]) == ()
+
+
+async def count(client: Bus) -> int:
+    return len(await client.observe(["podslicetest-*"]))
+
+
+async def test_five_hundred_at_once(client: Bus) -> None:
+    units = slices(500)
+    await asyncio.gather(*(client.start(unit) for unit in units))
+    assert await count(client) == 500
+    await asyncio.gather(*(client.set_properties(unit.name, {"CPUWeight": 6}) for unit in units))
+    found = await client.observe(["podslicetest-*"])
+    assert {unit.properties["CPUWeight"] for unit in found} == {6}
+    await asyncio.gather(*(client.stop(unit.name) for unit in units))
+    assert await count(client) == 0
+
+
+async def test_five_hundred_in_batches_at_once(client: Bus) -> None:
+    units = slices(500)
+    batches = [units[start : start + 64] for start in range(0, 500, 64)]
+    await asyncio.gather(*(client.start_batch(batch) for batch in batches))
+    assert await count(client) == 500
+    await asyncio.gather(*(client.stop_batch([unit.name for unit in batch]) for batch in batches))
+    assert await count(client) == 0
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+async def test_systemd_restarts_in_the_middle(client: Bus, *, in_batches: bool) -> None:
+    units = slices(200)
+    size = 20 if in_batches else 1
+    batches = [units[start : start + size] for start in range(0, 200, size)]
+
+    async def start(batch: list[TransientUnit]) -> None:
+        await (client.start_batch(batch) if in_batches else client.start(batch[0]))
+
+    async def stop(batch: list[TransientUnit]) -> None:
+        names = [unit.name for unit in batch]
+        await (client.stop_batch(names) if in_batches else client.stop(names[0]))
+
+    async def restart() -> None:
+        manager = await client._manager()
+        with pytest.raises(BusUnavailable):  # it can't answer this one
+            await manager._call("Reexecute", "", about="systemd")
+
+    for work, expected in ((start, 200), (stop, 0)):
+        works = [work(batch) for batch in batches]
+        works.insert(len(works) // 2, restart())
+        await asyncio.gather(*works)
+        assert await count(client) == expected
+
+
+async def test_reload_in_the_middle(client: Bus, machine: Machine) -> None:
+    tasks = [asyncio.create_task(client.start(unit)) for unit in slices(100)]
+    await until(lambda: any(task.done() for task in tasks))
+    reload = machine.spawn("systemctl", "daemon-reload")
+    await asyncio.gather(*tasks)
+    reload.wait()
+    assert await count(client) == 100
+
+
+async def test_connection_cut_in_the_middle(client: Bus) -> None:
+    tasks = [asyncio.create_task(client.start(unit)) for unit in slices(100)]
+    await until(lambda: any(task.done() for task in tasks))
+    assert client._connection
+    assert client._connection._transport
+    client._connection._transport.abort()
+    await asyncio.gather(*tasks)
+    assert await count(client) == 100
+
+
+async def test_canceled_starts_leave_a_client_that_works(client: Bus) -> None:
+    tasks = [asyncio.create_task(client.start(unit)) for unit in slices(100)]
+    await until(lambda: any(task.done() for task in tasks))
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await client.stop(NAME)
+    assert await count(client) == 0
+
+
+KILLED = """
+import asyncio, sys
+from podslice.model.unit import TransientUnit
+from podslice.systemd.bus import Bus
+
+async def main():
+    async with Bus(address=sys.argv[1]) as client:
+        print("ready", flush=True)
+        for n in range(1000):
+            names = [f"podslicetest-{n}x{m}.slice" for m in range(20)]
+            units = [TransientUnit(name=name, properties={"CPUWeight": 5}) for name in names]
+            await client.start_batch(units)
+            await client.stop_batch(names)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("delay_msec", [3, 10, 20, 33])
+async def test_killed_client_leaves_no_throw_away_units(
+    client: Bus, machine: Machine, delay_msec: int
+) -> None:
+    assert machine.bus_address
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", KILLED, machine.bus_address),
+        cwd=source_dir(),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout
+    await process.stdout.readline()
+    await asyncio.sleep(delay_msec / 1000)  # some place in the middle, the more the better
+    process.kill()
+    await process.wait()
+    async with asyncio.timeout(10):
+        while await client.observe(["podslicebatch*"]):
+            pass
+
+
+async def test_descriptors_over_fifty_real_connections(machine: Machine) -> None:
+    before = descriptors()
+    for _ in range(50):
+        async with Bus(address=machine.bus_address) as client:
+            await client.caps()
+    assert descriptors() == before
+
+
+UNPRIVILEGED = """
+import asyncio, sys
+from podslice.errors import Refused
+from podslice.model.unit import TransientUnit
+from podslice.systemd.bus import Bus
+
+async def main():
+    unit = TransientUnit(name="podslicetest.slice", properties={"CPUWeight": 5})
+    async with Bus() as client:
+        assert await client.observe(["system.slice"])
+        for call in (client.start(unit), client.stop("podslicetest.slice"),
+                     client.set_properties("system.slice", {"CPUWeight": 5})):
+            try:
+                await call
+            except Refused as error:
+                print(error)
+
+asyncio.run(main())
+"""
+
+USER = """
+import asyncio, sys
+from podslice.model.unit import TransientUnit
+from podslice.systemd.bus import Bus
+
+async def main():
+    unit = TransientUnit(name="podslicetest.slice", properties={"CPUWeight": 5})
+    async with Bus(user=True) as client:
+        await client.start(unit)
+        print((await client.caps()).user, *(u.name for u in await client.observe(["pods*"])))
+        await client.stop("podslicetest.slice")
+        print(*await client.observe(["pods*"]))
+
+asyncio.run(main())
+"""
+
+
+def run_as_user(machine: Machine, script: str) -> str:
+    environment = {"PYTHONPATH": "/src", "XDG_RUNTIME_DIR": "/run/user/1000"}
+    command = ("runuser", "-u", "lab", "--", "python3", "-c", script)
+    return machine.run(*command, env=environment).stdout
+
+
+def test_writes_without_rights_are_refused_with_a_hint(machine: Machine) -> None:
+    lines = run_as_user(machine, UNPRIVILEGED).splitlines()
+    assert len(lines) == 3
+    assert all("access denied" in line and "run as root, or use --user" in line for line in lines)
+    assert [line.partition(":")[0] for line in lines] == [NAME, NAME, "system.slice"]
+
+
+def test_user_manager(machine: Machine) -> None:
+    machine.run("loginctl", "enable-linger", "lab")
+    try:
+        machine.run("systemctl", "start", "user@1000.service")
+        assert run_as_user(machine, USER) == "True podslicetest.slice\n\n"
+    finally:
+        machine.run("loginctl", "disable-linger", "lab")
+
+
+RANGES = [row for row in PROPERTIES.values() if row.unset is not None and row.minimum]
+
+
+@pytest.mark.parametrize("row", RANGES, ids=lambda row: row.name)
+async def test_ranges_are_those_of_systemd(client: Bus, row: Property) -> None:
+    """Values that the checks in front refuse are refused by systemd itself; but see the period."""
+    manager = await client._manager()
+    unit = TransientUnit(name=NAME, properties={row.name: row.minimum - 1})
+    if row.name == "CPUQuotaPeriodUSec":
+        await manager.start_transient(unit)  # taken, and clamped when it is written to the kernel
+    else:
+        with pytest.raises(BadProperty):
+            await manager.start_transient(unit)
+
+
+async def test_decoder_agrees_with_dbus_next_on_every_unit(client: Bus) -> None:
+    manager = await client._manager()
+    reply = await manager._call("ListUnits", "", about="units")
+    (rows,) = reply.body()
+    assert reply.body() == decode_with_dbus_next(reply)
+    assert len(rows) > 50
+    for row in rows:
+        reply = await manager._read("GetAll", "s", row[0], "")
+        (expected,) = decode_with_dbus_next(reply)
+        assert reply.body() == (expected,)
+        assert reply.properties(expected) == expected
+        some = set(list(expected)[::7])
+        assert reply.properties(some) == {key: expected[key] for key in some}
+
+
+def decode_with_dbus_next(message: wire.Received) -> tuple[Any, ...]:
+    return plain(Unmarshaller(io.BytesIO(message.frame)).unmarshall().body)
+
+
+def plain(value: Any) -> Any:
+    """A value of dbus-next as ours: tuples, and no Variants."""
+    match value:
+        case Variant():
+            return plain(value.value)
+        case list() | bytes():
+            return tuple(map(plain, value))
+        case dict():
+            return {key: plain(one) for key, one in value.items()}
+    return value

@@ -1,0 +1,111 @@
+"""Rows of TOML as values of the model, in a short notation.
+
+`requests = "cpu=500m,memory=1Gi"` is a list of amounts; `{ kind = "init", limits = "cpu=1" }` is a
+container. A row has a name, which is the test's id, a source, and what is expected.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from podslice.model.config import Config, Rules, Threshold
+from podslice.model.node import Node
+from podslice.model.pod import Container, ContainerKind, Pod
+from podslice.model.quantity import parse_quantity
+from podslice.model.resources import Resources, format_amount
+
+HERE = Path(__file__).parent
+
+
+def load_rows(kind):
+    """The rows of `<kind>.toml` as parameters of a test."""
+    cases = tomllib.loads((HERE / f"{kind}.toml").read_text())["case"]
+    for case in cases:
+        assert case["source"], case["name"]
+    names = [case["name"] for case in cases]
+    assert len(names) == len(set(names)), sorted({n for n in names if names.count(n) > 1})
+    return [pytest.param(kind, case, id=f"{kind}: {case['name']}") for case in cases]
+
+
+def to_amounts(text):
+    """`cpu=500m,memory=1Gi` as amounts."""
+    pairs = (part.split("=") for part in text.split(",") if part)
+    return {name.strip(): parse_quantity(amount.strip()).milli for name, amount in pairs}
+
+
+def of_amounts(amounts):
+    """Amounts as `cpu=500m,memory=1Gi`, sorted; what is 0 is written as 0."""
+    return ",".join(f"{name}={format_amount(name, amounts[name])}" for name in sorted(amounts))
+
+
+def normal(text):
+    """The same amounts in canonical writing."""
+    return of_amounts(to_amounts(text))
+
+
+def to_resources(fields):
+    """A mapping with requests and limits, each optional."""
+    return Resources(
+        requests=to_amounts(fields.get("requests", "")), limits=to_amounts(fields.get("limits", ""))
+    )
+
+
+def to_container(fields, index, path="spec"):
+    """One container; `kind` is container, init or sidecar."""
+    kind = ContainerKind(fields.get("kind", "container"))
+    group = "containers" if kind is ContainerKind.APP else "initContainers"
+    return Container(
+        name=fields.get("name", f"c{index}"),
+        kind=kind,
+        resources=to_resources(fields),
+        where=f"{path}.{group}[{index}]",
+    )
+
+
+def to_pod(row):
+    """The pod of a row: `containers`, `pod` (the pod level), `overhead`, `priority`."""
+    containers = row.get("containers", [{}])
+    indices = {"container": 0, "init": 0}
+    made = []
+    for fields in containers:
+        group = "container" if fields.get("kind", "container") == "container" else "init"
+        made.append(to_container(fields, indices[group]))
+        indices[group] += 1
+    name = row.get("pod_name", "pod")
+    return Pod(
+        name=name,
+        uid=row.get("uid", name),
+        containers=tuple(made),
+        resources=to_resources(row.get("pod", {})),
+        overhead=to_amounts(row.get("overhead", "")),
+        priority=row.get("priority", 0),
+    )
+
+
+def to_node(row):
+    """A node with the capacity of a row."""
+    return Node(capacity=to_amounts(row.get("capacity", "cpu=8,memory=32Gi")))
+
+
+def to_config(row):
+    """The configuration of a row; eviction thresholds only where it states them."""
+    fields = dict(row.get("config", {}))
+    known = {"eviction_hard": {}}
+    for name in ("kube_reserved", "system_reserved"):
+        if name in fields:
+            known[name] = to_amounts(fields.pop(name))
+    for name, value in fields.pop("eviction_hard", {}).items():
+        known["eviction_hard"][name] = to_threshold(value)
+    if "rules" in fields:
+        known["rules"] = Rules(fields.pop("rules"))
+    return Config(**known, **fields)
+
+
+def to_threshold(text):
+    """`100Mi` or `10%`."""
+    if text.endswith("%"):
+        return Threshold(percent_milli=parse_quantity(text[:-1]).milli)
+    return Threshold(amount=parse_quantity(text).milli)

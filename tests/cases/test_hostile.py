@@ -1,0 +1,270 @@
+"""Broken and hostile manifests: refused with an address and a reason, quickly, in little memory."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+from random import Random
+
+import pytest
+import yaml
+
+from podslice.errors import Severity
+from podslice.inputs import text
+from podslice.inputs.manifests import format_manifest, load_pods, parse_manifest
+
+FOLDER = Path(__file__).parent / "hostile"
+ROWS = tomllib.loads((FOLDER / "expect.toml").read_text())["error"]
+FILES = sorted({row["file"] for row in ROWS})
+MIB = 2**20
+SECONDS_MAX = 2.0
+
+POD = b"kind: Pod\nmetadata: {name: web}\nspec:\n  containers: [{name: app}]\n"
+
+
+def load(*sources):
+    return load_pods([str(source) for source in sources], stdin=lambda: b"")
+
+
+def errors(loaded):
+    return [p for p in loaded.all_problems if p.severity is Severity.ERROR]
+
+
+def matches(problem, row):
+    path = str(FOLDER / row["file"])
+    at = row.get("at", "")
+    where = path + (at if at.startswith("[") else f": {at}" if at else "")
+    said = row["message"] in problem.message and row.get("hint", "") in problem.hint
+    return problem.where == where and said
+
+
+def test_every_file_has_a_row_and_every_row_a_file():
+    there = {path.name for path in FOLDER.iterdir() if path.name != "expect.toml"}
+    assert there == set(FILES)
+
+
+@pytest.mark.parametrize("parser", ["c", "python"])
+@pytest.mark.parametrize("name", FILES)
+def test_file_is_refused_with_address_and_reason(name, parser, monkeypatch):
+    monkeypatch.setattr(text, "_YAML", yaml.SafeLoader if parser == "python" else text._YAML)
+    started = time.perf_counter()
+    found = errors(load(FOLDER / name))
+    assert time.perf_counter() - started < SECONDS_MAX
+    for row in (row for row in ROWS if row["file"] == name):
+        assert any(matches(problem, row) for problem in found), (row, found)
+    for problem in found:
+        assert problem.where.startswith(str(FOLDER / name))
+        assert problem.message
+        assert str(problem).isprintable()
+        assert len(problem.message) < 500
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_pods_of_refused_files_are_invalid_or_whole(name):
+    loaded = load(FOLDER / name)
+    bad = [pod for pod in loaded.pods if not pod.is_valid]
+    assert bad or errors(loaded)
+    for pod in loaded.pods:
+        assert pod.key.isprintable()
+        assert pod.where.startswith(str(FOLDER / name))
+
+
+PIECES = [
+    b"[",
+    b"{",
+    b"&a ",
+    b"*a",
+    b"<<: *a\n",
+    b"!!x ",
+    b"\n",
+    b"  ",
+    b"- ",
+    b": ",
+    b"? ",
+    b"'",
+    b'"',
+]
+PIECES += [
+    b"\0",
+    b"~",
+    b"---\n",
+    b"|\n",
+    b"kind: List\n",
+    b"items:\n",
+    b"\xff",
+    b"\t",
+    b"]",
+    b"}",
+    b",",
+]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_mutation_of_a_manifest_is_more_than_a_problem(seed):
+    """Whatever is wrong, there is an answer; and what is taken survives being recorded."""
+    random = Random(seed)  # noqa: S311 (not for secrets)
+    for _ in range(20):
+        text = bytearray((FOLDER / random.choice(FILES)).read_bytes()[:2000] + POD)
+        for _ in range(random.randint(1, 8)):
+            start = random.randrange(len(text))
+            text[start : start + random.choice((0, 0, 1, 9))] = random.choice(PIECES)
+        loaded = load_pods(["-"], stdin=lambda text=text: bytes(text))
+        assert all(str(problem).isprintable() for problem in loaded.all_problems)
+        for pod in loaded.pods:
+            if pod.is_valid:
+                assert parse_manifest(format_manifest(pod), "record").key == pod.key
+
+
+# Generated, because they are large or no files at all.
+
+LARGE = {
+    "brackets": b"[" * (10 * MIB),
+    "brackets-in-a-mapping": b"a: " + b"[" * (10 * MIB),
+    "braces": b"a: " + b"{" * (10 * MIB),
+    "dashes-in-one-line": b"- " * (5 * MIB),
+    "complex-keys": b"? " * (5 * MIB),
+    "numbers": b"a: [" + b"1," * (7 * MIB) + b"]",
+    "numbers-in-containers": POD.replace(b"{name: app}", b"1," * 900_000),
+    "keys": b"".join(b"k%d: 1\n" % n for n in range(1_400_000)),
+    "one-key-again-and-again": b"a: 1\n" * (3 * MIB),
+    "anchors": b"".join(b"- &a%d x\n" % n for n in range(1_200_000)),
+    "documents": b"---\n" * (4 * MIB),
+    "scalar-documents": b"---\na\n" * (2 * MIB),
+    "lines-of-one-scalar": b"a\n" * (8 * MIB),
+    "open-quote": b'a: "' + b"x" * (15 * MIB),
+    "long-key": b"x" * (15 * MIB) + b": 1",
+    "comment": b"#" * (15 * MIB),
+    "tags": b"- !!x y\n" * (2 * MIB - 1),
+    "exclamation-marks": b"!" * (10 * MIB),
+    "workloads-of-a-thousand": b"".join(
+        b"---\nkind: Deployment\nmetadata: {name: d%d}\n"
+        b"spec: {replicas: 1000, template: {spec: {containers: [{name: a}]}}}\n" % n
+        for n in range(5000)
+    ),
+    "lists-by-aliases": b"a: &a {kind: Pod, metadata: {name: x}}\nb: &b {kind: List, items: ["
+    + b"*a," * 100
+    + b"]}\nkind: List\nitems: ["
+    + b"*b," * 1000
+    + b"]",
+    "mistakes": POD.replace(
+        b"{name: app}",
+        b"{resources: {limits: {" + b",".join(b"k%d: x" % n for n in range(60)) + b"}}}," * 200,
+    ),
+    "50-megabytes": b"# 50 MB\n" + b"a: b\n" * (10 * MIB),
+}
+LARGE_JSON = {
+    "brackets": b"[" * (10 * MIB),
+    "objects": b'{"a":' * (2 * MIB),
+    "numbers": b'{"a": [' + b"1," * (7 * MIB) + b"1]}",
+    "a-long-number": b'{"a": ' + b"9" * (15 * MIB) + b"}",
+    "a-long-text": b'{"a": "' + b"\\u0041" * (2 * MIB) + b"}",
+}
+
+# In a process of its own, so that its memory can be limited and measured.
+CHILD = """
+import json, resource, sys, time
+from podslice.inputs.manifests import load_pods
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+resource.setrlimit(resource.RLIMIT_DATA, (400 * 2**20, 400 * 2**20))
+started = time.process_time()
+loaded = load_pods(sys.argv[1:], stdin=lambda: b"")
+seconds = time.process_time() - started
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+errors = [[p.where, p.message] for p in loaded.all_problems if p.severity == "error"]
+print(json.dumps([seconds, (peak - before) // 1024, len(errors), errors[:100]]))
+"""
+
+
+def load_apart(path):
+    run = subprocess.run(
+        [sys.executable, "-c", CHILD, str(path)],
+        capture_output=True,
+        timeout=30,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(FOLDER.parents[2])},
+    )
+    assert run.returncode == 0, run.stderr.decode()[-2000:]
+    return json.loads(run.stdout)
+
+
+def assert_refused_apart(path):
+    seconds, mebibytes, count, found = load_apart(path)
+    assert count > 0
+    assert all(where.startswith(str(path)) and message for where, message in found)
+    assert seconds < SECONDS_MAX * 2, "nominal is 1 s; twice the limit for a busy machine"
+    assert mebibytes < 200
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_yaml_is_refused_in_time_and_memory(name, tmp_path):
+    path = tmp_path / f"{name}.yaml"
+    path.write_bytes(LARGE[name])
+    assert_refused_apart(path)
+
+
+@pytest.mark.parametrize("name", LARGE_JSON)
+def test_large_json_is_refused_in_time_and_memory(name, tmp_path):
+    path = tmp_path / f"{name}.json"
+    path.write_bytes(LARGE_JSON[name])
+    assert_refused_apart(path)
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null", "/dev/full"])
+def test_devices_are_refused(device):
+    (problem,) = errors(load(device))
+    assert (problem.where, problem.message) == (device, "is a device or a socket, not a file")
+
+
+def test_sockets_are_refused(tmp_path):
+    path = tmp_path / "s.yaml"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        (problem,) = errors(load(path))
+    assert problem.where == str(path)
+
+
+def test_pipe_without_writer_is_refused_in_time(tmp_path):
+    path = tmp_path / "pipe.yaml"
+    os.mkfifo(path)
+    started = time.perf_counter()
+    (problem,) = errors(load(path))
+    assert problem.message == "is a pipe that nobody writes to"
+    assert time.perf_counter() - started < SECONDS_MAX
+
+
+def test_link_to_itself_is_refused(tmp_path):
+    path = tmp_path / "loop.yaml"
+    path.symlink_to(path)
+    (problem,) = errors(load(path))
+    assert "symbolic links" in problem.message
+    (problem,) = errors(load(tmp_path))
+    assert problem.where == str(path)
+
+
+def test_directory_that_links_to_itself_ends(tmp_path):
+    (tmp_path / "again.yaml").symlink_to(tmp_path, target_is_directory=True)
+    (problem,) = errors(load(tmp_path))
+    assert "has no *.json" in problem.message
+
+
+def test_what_is_not_there_or_not_allowed_is_refused(tmp_path):
+    (problem,) = errors(load(tmp_path / "none.yaml"))
+    assert problem.message == "no such file or directory"
+    (problem,) = errors(load("\0"))
+    assert problem.where == "\\x00"
+    (problem,) = errors(load("https://example.com/pod.yaml"))
+    assert problem.hint == "save it, or pipe it into '-f -'"
+    (problem,) = errors(load("x" * 5000))
+    assert "name too long" in problem.message
+
+
+def test_name_of_a_file_can_not_act_on_the_terminal(tmp_path):
+    path = tmp_path / "\x1b[2J\n.yaml"
+    path.write_bytes(b"kind: Pod\n")
+    for problem in load(path).all_problems:
+        assert str(problem).isprintable()
+        assert "\\x1b[2J\\n.yaml" in problem.where

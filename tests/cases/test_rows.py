@@ -1,0 +1,211 @@
+"""Every row of every TOML file here: one function for each kind, one test for each row.
+
+To add a case, add a row. To add a kind, add a file and a function to KINDS.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from podslice.model.config import Rules, WeightMapping
+from podslice.model.pod import Qos, default_uid
+from podslice.model.quantity import parse_quantity
+from podslice.model.unit import control_group_of, parent_slice, slice_name
+from podslice.policy.admit import admit
+from podslice.policy.aggregate import aggregate, effective
+from podslice.policy.allocatable import allocate, validate_node
+from podslice.policy.convert import quota_from_milli, shares_from_milli, weight_from_shares
+from podslice.policy.defaulting import default_pod
+from podslice.policy.desire import decide
+from podslice.policy.oom import oom_score_adj
+from podslice.policy.qos import classify
+from podslice.policy.reserve import tier_settings
+from podslice.policy.tree import Tree, scope_name, slice_of_cgroup
+from podslice.policy.validate import validate
+from tests.cases.rows import (
+    load_rows,
+    normal,
+    of_amounts,
+    to_amounts,
+    to_config,
+    to_node,
+    to_pod,
+)
+
+
+def run_quantity(row):
+    quantity = parse_quantity(row["input"])
+    return {"expect": str(quantity), "milli": quantity.milli}
+
+
+def run_shares(row):
+    return {"expect": shares_from_milli(row["milli"])}
+
+
+def run_weight(row):
+    return {each.value: weight_from_shares(row["shares"], each) for each in WeightMapping}
+
+
+def run_quota(row):
+    period_usec = row["period_usec"]
+    quota = quota_from_milli(row["milli"], period_usec=period_usec)
+    return {"expect": quota.per_sec_usec}
+
+
+def run_qos(row):
+    return {
+        rules.value: classify(default_pod(to_pod(row)), rules).value for rules in Rules
+    }
+
+
+def run_aggregate(row):
+    return _both(aggregate(to_pod(row)))
+
+
+def run_effective(row):
+    return _both(effective(to_pod(row)))
+
+
+def run_defaulting(row):
+    pod = default_pod(to_pod(row))
+    return {
+        "requests_of": [of_amounts(container.resources.requests) for container in pod.containers],
+        "requests": of_amounts(pod.resources.requests),
+        "limits": of_amounts(pod.resources.limits),
+    }
+
+
+def run_oom(row):
+    rules = Rules(row.get("rules", "proposal"))
+    pod = default_pod(to_pod(row))
+    qos = classify(pod, rules)
+    return {"expect": [oom_score_adj(pod, c, qos, row["memory_bytes"]) for c in pod.containers]}
+
+
+def run_allocatable(row):
+    node, config = to_node(row), to_config(row)
+    allocation = allocate(node, config)
+    return {
+        "allocatable": of_amounts(allocation.allocatable),
+        "enforced": of_amounts(allocation.enforced),
+        "eviction": of_amounts(allocation.eviction),
+        "valid": not validate_node(node, config),
+    }
+
+
+def run_settings(row):
+    config, node = to_config(row), to_node(row)
+    decision = decide(to_pod(row), node, config)
+    found = {"expect": {s.name: s.value for s in decision.settings}}
+    for container in decision.containers:
+        found[container.name] = {s.name: s.value for s in container.settings}
+    return found
+
+
+def run_tiers(row):
+    config, node = to_config(row), to_node(row)
+    pods = tuple(decide(to_pod(each), node, config) for each in row["pods"])
+    used = row.get("used_bytes", {})
+    memory = allocate(node, config).allocatable.get("memory", 0)
+    return {
+        qos.value.lower(): {
+            setting.name: setting.value
+            for setting in tier_settings(
+                qos,
+                pods,
+                memory,
+                config,
+                page_size=4096,
+                used_bytes=used.get(qos.value.lower()),
+            )
+        }
+        for qos in (Qos.BURSTABLE, Qos.BESTEFFORT)
+    }
+
+
+def run_admit(row):
+    config, node = to_config(row), to_node(row)
+    there = [decide(to_pod(each), node, config) for each in row.get("there", [])]
+    candidates = [decide(to_pod(each), node, config) for each in row["candidates"]]
+    accepted, refused = admit(candidates, there, to_amounts(row["allocatable"]))
+    return {
+        "accepted": [each.pod.name for each in accepted],
+        "refused": [f"{each.pod.removeprefix('default/')}: {each.reason}" for each in refused],
+        "messages": [each.message for each in refused],
+    }
+
+
+def run_validate(row):
+    found, messages = {}, []
+    for rules in Rules:
+        pod = default_pod(to_pod(row))
+        problems = validate(pod, rules)
+        found[rules.value] = sorted(f"{each.severity.value} {each.where}" for each in problems)
+        messages += map(str, problems)
+    return {**found, "messages": messages}
+
+
+def run_names(row):
+    if "components" in row:
+        name = slice_name(tuple(row["components"]))
+    elif "cgroup" in row:
+        name = slice_of_cgroup(row["cgroup"])
+    elif "container" in row:
+        return {"expect": scope_name(row["uid"], row["container"])}
+    elif "uid_of" in row:
+        return {"expect": default_uid(*row["uid_of"].split("/"))}
+    else:
+        tree = Tree(cgroup_root=row.get("cgroup_root", "/"))
+        name = tree.pod(row["uid"], Qos(row["qos"])) if "uid" in row else tree.tier(Qos(row["qos"]))
+    return {"expect": name, "control_group": control_group_of(name), "parent": parent_slice(name)}
+
+
+def _both(resources):
+    return {"requests": of_amounts(resources.requests), "limits": of_amounts(resources.limits)}
+
+
+KINDS = {
+    "quantity": run_quantity,
+    "shares": run_shares,
+    "weight": run_weight,
+    "quota": run_quota,
+    "qos": run_qos,
+    "aggregate": run_aggregate,
+    "effective": run_effective,
+    "defaulting": run_defaulting,
+    "settings": run_settings,
+    "oom": run_oom,
+    "allocatable": run_allocatable,
+    "tiers": run_tiers,
+    "admit": run_admit,
+    "validate": run_validate,
+    "names": run_names,
+}
+"""A function gives everything that rows of its kind may expect, by the name of the field."""
+
+# amounts may be written in any way that means the same
+AMOUNTS = {"requests", "limits", "allocatable", "enforced", "eviction"}
+
+
+@pytest.mark.parametrize(("kind", "row"), [row for kind in KINDS for row in load_rows(kind)])
+def test_row(kind, row):
+    if "error" in row:
+        with pytest.raises(ValueError, match=row["error"]):
+            KINDS[kind](row)
+        return
+    found = KINDS[kind](row)
+    messages = found.pop("messages", [])
+    expected = {name: canonical(name, row[name]) for name in found if name in row}
+    assert expected, "the row expects nothing"
+    assert {name: found[name] for name in expected} == expected
+    for pattern in row.get("messages", []):
+        assert any(re.search(pattern, message) for message in messages), messages
+
+
+def canonical(name, value):
+    """An expectation in the form in which the functions above give it."""
+    if name == "requests_of":
+        return [normal(text) for text in value]
+    return normal(value) if name in AMOUNTS else value

@@ -1,0 +1,55 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab import fixtures
+from tests.lab.machine import Machine
+from tests.lab.paths import source_dir
+from tests.lab.vm import Vm
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "cgroup2: looks at cgroup v2, so only in the vm")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests which take a machine in each kind; those about cgroup v2 in the vm only."""
+    if "machine" in metafunc.fixturenames:
+        is_vm_only = metafunc.definition.get_closest_marker("cgroup2") is not None
+        kinds = ["vm"] if is_vm_only else ["namespace", "vm"]
+        metafunc.parametrize("machine", kinds, indirect=True)
+
+
+@pytest.fixture(scope="session")
+def vm() -> Iterator[Vm]:
+    """A restored virtual machine with the source tree at /src: leave it as it was."""
+    fixtures.need_lab()
+    with Vm() as restored:
+        restored.push(source_dir(), "/src")
+        yield restored
+
+
+@pytest.fixture(scope="session")
+def namespace() -> Iterator[Machine]:
+    """A booted namespace with the source tree at /src: leave it as it was."""
+    with fixtures.boot_namespace() as booted:
+        yield booted
+
+
+@pytest.fixture
+def machine(request: pytest.FixtureRequest) -> Machine:
+    """A namespace and a virtual machine in turn; only the latter for tests marked cgroup2."""
+    booted: Machine = request.getfixturevalue(request.param)
+    return booted
+
+
+@pytest.fixture
+def clean_machine(machine: Machine) -> Iterator[Machine]:
+    """The same, with whatever podslice left in it taken away after the test."""
+    yield from fixtures.keep_clean(machine)
+
+
+@pytest.fixture
+def clean_vm(vm: Vm) -> Iterator[Machine]:
+    """The virtual machine, with whatever podslice left in it taken away after the test."""
+    yield from fixtures.keep_clean(vm)

@@ -1,0 +1,112 @@
+"""First, slow stage of an image: packages and kernel of a suite, as a plain directory."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.lab.deps import apt_proxy_options, debian_mirror, run_tool
+from tests.lab.machine import LabError
+from tests.lab.recipe import KERNEL_PACKAGE, PACKAGES, USER_ID, USER_NAME
+
+ROOM_IN_MEMORY_BYTES = 2 << 30
+
+# Runs as a hook of mmdebstrap with the root as $1. The kernel is fetched here and unpacked later,
+# never installed: no initramfs-tools, no scripts of packages. $1/.debs is taken out afterwards.
+KERNEL_HOOK = f"""\
+set -eu
+export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
+name=$(apt-cache depends {KERNEL_PACKAGE} | sed -n 's/.*Depends: \\(linux-image-[0-9].*\\)/\\1/p')
+cd "$1/var/cache/apt/archives"
+ls "$name"_*.deb >/dev/null 2>&1 || apt-get -q -o APT::Sandbox::User=root download "$name"
+mkdir "$1/.debs" "$1/.kernel"
+mv ./*.deb "$1/.debs/"
+dpkg-deb -x "$1/.debs/$name"_*.deb "$1/.kernel"
+chroot "$1" useradd --create-home --uid {USER_ID} --shell /bin/bash {USER_NAME}
+chroot "$1" passwd --quiet --delete root
+rm "$1/etc/dpkg/dpkg.cfg.d/99mmdebstrap"
+"""
+KERNEL_HOOK_KEEP_DEBS = "essential/unlink,download/empty,cleanup/apt/cache"
+
+
+def build_base(suite: str, target: Path, debs: Path) -> None:
+    """Fill `target` with `root/` and `vmlinuz`; packages are kept in `debs` for the next time.
+
+    Raises:
+        LabError: mmdebstrap failed.
+    """
+    work = _work_dir(target)
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    try:
+        root = work / "root"
+        _mmdebstrap(suite, root, debs, log=work / "log")
+        _replace_dir(root / ".debs", debs)
+        _take_kernel(root, target)
+        run_tool("cp", "-a", str(root), str(target / "root"))
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _work_dir(target: Path) -> Path:
+    """A place in memory when there is room: dpkg syncs so often that a disk takes three times."""
+    memory = Path("/dev/shm")
+    state = os.statvfs(memory) if memory.is_dir() else None
+    if state and state.f_bavail * state.f_frsize >= ROOM_IN_MEMORY_BYTES:
+        return memory / f"podslice-lab{str(target.parent).replace('/', '-')}-{target.name}"
+    return target / "work"
+
+
+def _mmdebstrap(suite: str, root: Path, debs: Path, *, log: Path) -> None:
+    debs.mkdir(parents=True, exist_ok=True)
+    argv = [
+        # with us end all of mmdebstrap's processes and mounts, however we end
+        *("setpriv", "--pdeathsig", "KILL"),
+        *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
+        *("mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", "--format=directory"),
+        '--aptopt=Acquire::Languages "none"',
+        '--aptopt=Acquire::Check-Valid-Until "false"',
+        '--aptopt=APT::Install-Recommends "false"',
+        *(f"--aptopt={line.rstrip(';')}" for line in apt_proxy_options()),
+        "--dpkgopt=force-unsafe-io",
+        "--dpkgopt=path-exclude=/usr/share/locale/*",
+        "--dpkgopt=path-exclude=/usr/share/doc/*",
+        f"--include={','.join(PACKAGES)}",
+        f"--skip={KERNEL_HOOK_KEEP_DEBS}",
+        '--setup-hook=mkdir -p "$1/var/cache/apt/archives"',
+        '--setup-hook=cp "$LAB_DEBS"/*.deb "$1/var/cache/apt/archives/" 2>/dev/null || true',
+        f"--customize-hook={KERNEL_HOOK}",
+        suite,
+        str(root),
+        debian_mirror(),
+    ]
+    env = {**os.environ, "LAB_DEBS": str(debs), "LC_ALL": "C.UTF-8"}
+    with log.open("wb") as out:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False, env=env
+        )
+    if done.returncode != 0:
+        raise LabError(f"mmdebstrap {suite} failed\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def _take_kernel(root: Path, target: Path) -> None:
+    """Move the unpacked kernel and its modules to where they belong; modules without compression."""
+    unpacked = root / ".kernel"
+    (vmlinuz,) = unpacked.glob("boot/vmlinuz-*")
+    shutil.copyfile(vmlinuz, target / "vmlinuz")
+    (modules,) = [*unpacked.glob("lib/modules/*"), *unpacked.glob("usr/lib/modules/*")]
+    home = root / "usr/lib/modules" / modules.name
+    shutil.rmtree(home, ignore_errors=True)
+    home.parent.mkdir(exist_ok=True)
+    modules.rename(home)
+    shutil.rmtree(unpacked)
+    # seconds of a boot go into xz otherwise
+    packed = [str(path) for path in home.rglob("*.ko.xz")]
+    if packed:
+        run_tool("xz", "-d", "-T0", *packed)
+    run_tool("chroot", str(root), "depmod", modules.name)
+
+
+def _replace_dir(source: Path, target: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.move(source, target)

@@ -1,0 +1,48 @@
+"""What the conftest files of bus/ and host/ share. The only module here that knows pytest."""
+
+import os
+from collections.abc import Iterator
+from typing import NoReturn
+
+import pytest
+
+from tests.lab import state
+from tests.lab.local import Local
+from tests.lab.machine import Machine
+from tests.lab.namespace import Namespace
+from tests.lab.paths import source_dir, why_unavailable
+
+IS_LOCAL = os.environ.get("PODSLICE_TEST_LOCAL") == "1"
+IS_REQUIRED = os.environ.get("PODSLICE_REQUIRE_LAB") == "1"
+
+
+def skip(reason: str) -> NoReturn:
+    """Skip; but fail where the lab is required, for a skipped test proves nothing."""
+    if IS_REQUIRED:
+        pytest.fail(f"{reason} (and PODSLICE_REQUIRE_LAB=1)", pytrace=False)
+    pytest.skip(reason)
+
+
+def need_lab() -> None:
+    """Skip where no machine can be made, with the reason."""
+    if reason := why_unavailable():
+        skip(reason)
+
+
+def boot_namespace() -> Machine:
+    """A namespace with the source tree at /src; the present machine when tests run inside one."""
+    if IS_LOCAL:
+        return Local()
+    need_lab()
+    return Namespace(bind={"/src": source_dir()})
+
+
+def keep_clean(machine: Machine) -> Iterator[Machine]:
+    """Lend a machine to one test, without anything of podslice before and after it."""
+    if state.find_leftovers(machine):
+        state.clean(machine)
+    yield machine
+    if state.find_leftovers(machine):
+        state.clean(machine)
+    if stuck := state.find_leftovers(machine):
+        pytest.fail(f"cannot be taken away: {', '.join(stuck)}", pytrace=False)

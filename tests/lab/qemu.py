@@ -1,0 +1,141 @@
+"""QEMU: how a virtual machine is started, and its control channel (QMP)."""
+
+import json
+import shlex
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.lab.deps import run_tool
+from tests.lab.image import Image
+from tests.lab.machine import LabError
+
+PROGRAM = "qemu-system-x86_64"
+AGENT_SOCKET, CONTROL_SOCKET = "agent.sock", "qmp.sock"
+AGENT_PORT = "podlab.0"
+# without cx16: QEMU 7.2 spoils flags in cmpxchg16b, and Linux 6.12 panics at random for that;
+# drop when no Debian 12 host without backports is to be served
+CPU = "qemu64,-cx16"
+KERNEL_COMMAND_LINE = (
+    "console=ttyS0 root=/dev/vda rw quiet loglevel=3 panic=-1 psi=1 mitigations=off nokaslr"
+    " random.trust_cpu=on tsc=reliable no_timer_check rcupdate.rcu_expedited=1"
+    " cryptomgr.notests net.ifnames=0 systemd.show_status=0 systemd.unified_cgroup_hierarchy=1"
+)
+POLL_SEC = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """Size of a virtual machine; part of a template's key."""
+
+    memory_mib: int = 1024
+    cpu_count: int = 2
+
+
+def version() -> str:
+    """First line of what QEMU says about itself: a template fits one version only."""
+    return run_tool(PROGRAM, "--version").splitlines()[0]
+
+
+def make_overlay(backing: Path, disk: Path) -> None:
+    """Make a disk which reads from another one and keeps its own changes."""
+    backing_format = "qcow2" if backing.suffix == ".qcow2" else "raw"
+    disk.unlink(missing_ok=True)
+    run_tool(
+        *("qemu-img", "create", "-q", "-f", "qcow2"),
+        *("-b", str(backing), "-F", backing_format, str(disk)),
+    )
+
+
+def command_line(
+    image: Image, hardware: Hardware, *, disk: Path, memory: Path, is_restored: bool
+) -> tuple[str, ...]:
+    """Arguments for QEMU, to be started in the directory where its sockets go.
+
+    Args:
+        memory: file of the guest's memory. A cold machine writes it; a restored one maps it
+            privately and waits for `Control.restore`.
+    """
+    share = "off" if is_restored else "on"
+    return (
+        *(PROGRAM, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+        *("-machine", "pc,memory-backend=memory", "-accel", "tcg,thread=multi,tb-size=256"),
+        *("-cpu", CPU, "-m", f"{hardware.memory_mib}", "-smp", f"{hardware.cpu_count}"),
+        *(
+            "-object",
+            f"memory-backend-file,id=memory,size={hardware.memory_mib}M,share={share},mem-path="
+            + _escape(memory),
+        ),
+        *("-kernel", str(image.kernel), "-initrd", str(image.initrd)),
+        *("-append", KERNEL_COMMAND_LINE),
+        *("-drive", f"file={_escape(disk)},format=qcow2,if=none,id=disk,cache=unsafe"),
+        *("-device", "virtio-blk-pci,drive=disk"),
+        *("-device", "virtio-serial-pci"),
+        *("-chardev", f"socket,id=agent,path={AGENT_SOCKET},server=on,wait=off"),
+        *("-device", f"virtserialport,chardev=agent,name={AGENT_PORT}"),
+        *("-device", "virtio-rng-pci", "-serial", "file:console"),
+        *("-qmp", f"unix:{CONTROL_SOCKET},server=on,wait=off"),
+        *(("-incoming", "defer") if is_restored else ()),
+    )
+
+
+class Control:
+    """A QMP connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._file = connection.makefile("rwb")
+        self._file.readline()  # the greeting
+        self._ask("qmp_capabilities")
+
+    def close(self) -> None:
+        """Leave it; the machine runs on."""
+        self._file.close()
+        self._connection.close()
+
+    def save(self, state: Path) -> None:
+        """Stop the machine and write the state of its devices; the memory is in its file."""
+        self._ask("stop")
+        self._leave_memory_alone()
+        self._ask("migrate", uri=f"exec:cat > {shlex.quote(str(state))}")
+        while (status := self._ask("query-migrate").get("status")) != "completed":
+            if status in ("failed", "cancelled"):
+                raise LabError(f"saving the machine: {status}")
+            time.sleep(POLL_SEC)
+        self._ask("quit")
+
+    def restore(self, state: Path) -> None:
+        """Have a machine that was started for it go on where it was saved."""
+        self._leave_memory_alone()
+        self._ask("migrate-incoming", uri=f"exec:cat {shlex.quote(str(state))}")
+        while (status := self._ask("query-status")["status"]) == "inmigrate":
+            time.sleep(POLL_SEC)
+        if status != "running":
+            self._ask("cont")
+
+    def _leave_memory_alone(self) -> None:
+        capability = {"capability": "x-ignore-shared", "state": True}
+        self._ask("migrate-set-capabilities", capabilities=[capability])
+
+    def _ask(self, command: str, **arguments: object) -> Mapping[str, Any]:
+        line = json.dumps({"execute": command, "arguments": arguments})
+        try:
+            self._file.write(line.encode() + b"\n")
+            self._file.flush()
+            while answer := self._file.readline():
+                reply = json.loads(answer)
+                if "return" in reply:
+                    return reply["return"]  # type: ignore[no-any-return]
+                if "error" in reply:
+                    raise LabError(f"QEMU: {command}: {reply['error']['desc']}")
+        except OSError as error:
+            raise LabError(f"QEMU: {command}: {error}") from error
+        raise LabError(f"QEMU ended during {command}")
+
+
+def _escape(path: Path) -> str:
+    """A path as a value in a list of options."""
+    return str(path).replace(",", ",,")

@@ -1,0 +1,281 @@
+"""What namespaces and virtual machines share: a machine reached through the agent inside it."""
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from tests.lab import keeper, recipe
+from tests.lab.channel import Channel, OutputSink, RemoteProcess
+from tests.lab.machine import DEFAULT_TIMEOUT_SEC, LabError, Result, pack_tree, to_bytes
+from tests.lab.paths import run_dir
+
+SOURCE_ENVIRONMENT = {"PYTHONPATH": recipe.SOURCE_DIR}
+POLL_SEC = 0.003
+LOG_TAIL_BYTES = 4000
+
+
+class Held:
+    """A machine's host side: its run directory, and the keeper which holds its process."""
+
+    def __init__(self, label: str) -> None:
+        self.name = f"podlab-{label}-{os.getpid()}-{secrets.token_hex(3)}"
+        self.dir = run_dir() / self.name
+        self.dir.mkdir(parents=True, mode=0o755)
+        self._lock: int | None = keeper.lock_run_dir(self.dir)
+        keeper.sweep(run_dir().iterdir())
+        self.pid = 0
+        self._pidfd: int | None = None
+        self._keeper: subprocess.Popen[str] | None = None
+
+    def start(self, orders: keeper.Orders, *, prefix: tuple[str, ...] = ()) -> None:
+        """Have the machine started; `prefix` is a command which executes the rest of its arguments.
+
+        Raises:
+            LabError: it did not start.
+        """
+        self._end_keeper()
+        with (self.dir / "log").open("ab") as log:
+            self._keeper = subprocess.Popen(
+                [*prefix, sys.executable, "-I", "-S", keeper.__file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        assert self._keeper.stdin
+        assert self._keeper.stdout
+        with contextlib.suppress(BrokenPipeError):  # the log tells more
+            self._keeper.stdin.write(keeper.dump(orders))
+            self._keeper.stdin.flush()
+        answer = self._keeper.stdout.readline()
+        if not answer:
+            raise LabError(f"{self.name} did not start\n{self.last_words()}")
+        self.pid = int(answer)
+        self._pidfd = os.pidfd_open(self.pid)
+
+    @property
+    def is_alive(self) -> bool:
+        """Tell whether the machine's process runs."""
+        return self._pidfd is not None and not select.select([self._pidfd], [], [], 0)[0]
+
+    def connect(self, path: Path, timeout_sec: float = 30.0) -> socket.socket:
+        """Connect to a socket which the machine is about to listen on."""
+        deadline = time.monotonic() + timeout_sec
+        while True:
+            connection = socket.socket(socket.AF_UNIX)
+            try:
+                _connect(connection, path)
+            except OSError:
+                connection.close()
+            else:
+                return connection
+            if not self.is_alive or time.monotonic() > deadline:
+                raise LabError(f"{self.name}: nobody listens on {path}\n{self.last_words()}")
+            time.sleep(POLL_SEC)
+
+    def wait_ended(self, timeout_sec: float) -> None:
+        """Wait until the machine has ended by itself.
+
+        Raises:
+            LabError: it has not.
+        """
+        assert self._pidfd is not None
+        if not select.select([self._pidfd], [], [], timeout_sec)[0]:
+            raise LabError(f"{self.name} does not end\n{self.last_words()}")
+
+    def last_words(self) -> str:
+        """The end of what the machine and its keeper have written."""
+        parts = []
+        for name in ("log", "console"):
+            with contextlib.suppress(OSError):
+                data = (self.dir / name).read_bytes()[-LOG_TAIL_BYTES:]
+                parts.append(f"--- {name}\n{data.decode(errors='replace')}")
+        return "\n".join(parts)
+
+    def close(self) -> None:
+        """Have it taken down, and wait for that."""
+        self._end_keeper()
+        shutil.rmtree(self.dir, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _end_keeper(self) -> None:
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+        if self._keeper is not None:
+            self._keeper.communicate("end\n")
+            self._keeper = None
+
+
+class RemoteMachine:
+    """Machine, as far as the agent can give it."""
+
+    bus_address: str | None = None
+    root: Path | None = None
+
+    def __init__(self) -> None:
+        self._channel: Channel | None = None
+        self._is_preloaded = self._is_source_preloaded = False
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        return json.loads(self.run("/usr/bin/python3", "-SE", "-c", FACTS).stdout)  # type: ignore[no-any-return]
+
+    @property
+    def systemd_version(self) -> int:
+        return int(self._facts["systemd"])
+
+    @property
+    def cgroup_version(self) -> Literal[1, 2]:
+        return 2 if self._facts["is_unified"] else 1
+
+    @property
+    def has_controllers(self) -> bool:
+        return {"cpu", "memory", "pids"} <= set(self._facts["controllers"])
+
+    def run(
+        self,
+        *argv: str,
+        input: str | bytes | None = None,  # noqa: A002 (as subprocess.run calls it)
+        check: bool = True,
+        timeout_sec: float = DEFAULT_TIMEOUT_SEC,
+        env: Mapping[str, str] | None = None,
+    ) -> Result:
+        request = {"do": "run", "argv": argv, "env": dict(env or {})}
+        call = self._agent().start(argv, request, to_bytes(input))
+        result = self._agent().wait(call, timeout_sec)
+        return result.checked() if check else result
+
+    def module(
+        self,
+        name: str,
+        *args: str,
+        input: str | bytes | None = None,  # noqa: A002
+        check: bool = True,
+        timeout_sec: float = DEFAULT_TIMEOUT_SEC,
+        env: Mapping[str, str] | None = None,
+    ) -> Result:
+        self.preload()
+        request = {
+            "do": "module",
+            "name": name,
+            "argv": args,
+            "cwd": recipe.SOURCE_DIR,
+            "env": {**SOURCE_ENVIRONMENT, **(env or {})},
+        }
+        call = self._agent().start(("python3", "-m", name, *args), request, to_bytes(input))
+        result = self._agent().wait(call, timeout_sec)
+        return result.checked() if check else result
+
+    def podslice(
+        self,
+        *args: str,
+        input: str | bytes | None = None,  # noqa: A002
+        check: bool = True,
+        timeout_sec: float = DEFAULT_TIMEOUT_SEC,
+        env: Mapping[str, str] | None = None,
+    ) -> Result:
+        if not self._is_source_preloaded:
+            self.preload()
+            self._import(recipe.SOURCE_MODULES, recipe.SOURCE_DIR)
+            self._is_source_preloaded = True
+        return self.module(
+            "podslice", *args, input=input, check=check, timeout_sec=timeout_sec, env=env
+        )
+
+    def preload(self) -> None:
+        """Have the agent import the libraries, once."""
+        if not self._is_preloaded:
+            self._import(recipe.PRELOADED_MODULES, "/usr/lib/python3/dist-packages")
+            self._is_preloaded = True
+
+    def spawn(
+        self, *argv: str, env: Mapping[str, str] | None = None, sink: OutputSink | None = None
+    ) -> RemoteProcess:
+        request = {"do": "run", "argv": argv, "env": dict(env or {}), "eof": False}
+        return RemoteProcess(self._agent(), self._agent().start(argv, request, sink=sink))
+
+    def put(self, path: str, data: str | bytes, mode: int = 0o644) -> None:
+        self._agent().ask({"do": "put", "path": path, "mode": mode}, to_bytes(data))
+
+    def get(self, path: str) -> bytes:
+        return bytes(self._agent().ask({"do": "get", "path": path}).stdout)
+
+    def push(self, local_dir: Path, guest_dir: str) -> None:
+        script = 'rm -rf "$1" && mkdir -p "$1" && tar -C "$1" -xf - --no-same-owner'
+        self.run("sh", "-c", script, "push", guest_dir, input=pack_tree(local_dir))
+        self._is_source_preloaded = False
+
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _import(self, names: tuple[str, ...], directory: str) -> None:
+        self._agent().ask({"do": "preload", "names": names, "directory": directory})
+
+    def _agent(self) -> Channel:
+        if self._channel is None:
+            raise LabError("the machine is closed")
+        return self._channel
+
+    def _wait_booted(self, timeout_sec: float) -> None:
+        """Wait until systemd has nothing more to start.
+
+        Raises:
+            LabError: it says that something failed.
+        """
+        state = self.run(
+            "systemctl", "is-system-running", "--wait", check=False, timeout_sec=timeout_sec
+        )
+        if state.stdout.strip() != "running":
+            failed = self.run("systemctl", "list-units", "--failed", "--plain", check=False)
+            raise LabError(f"booted to {state.stdout.strip()!r}\n{failed.stdout}")
+
+
+def _connect(connection: socket.socket, path: Path) -> None:
+    """Connect by way of the directory, for an address has no more than 107 bytes."""
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        connection.connect(f"/proc/self/fd/{directory}/{path.name}")
+    finally:
+        os.close(directory)
+
+
+FACTS = """
+import json, os, subprocess
+shown = subprocess.run(["systemctl", "--version"], capture_output=True, text=True).stdout
+is_unified = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
+if is_unified:
+    controllers = open("/sys/fs/cgroup/cgroup.controllers").read().split()
+else:
+    controllers = [n for n in os.listdir("/sys/fs/cgroup") if os.path.ismount("/sys/fs/cgroup/" + n)]
+    controllers = [n for name in controllers for n in name.split(",")]
+print(json.dumps({"systemd": shown.split()[1], "is_unified": is_unified, "controllers": controllers}))
+"""

@@ -1,0 +1,41 @@
+"""What podslice may leave in a machine, and how to take it away between tests."""
+
+from tests.lab.machine import Machine
+
+# Of units: what is running or loaded under our names. Of files: what those calls write.
+LEFTOVERS_SCRIPT = r"""
+systemctl list-units --all --plain --no-legend 'kubepods*' 'podslice*' 'podruntime*' |
+  while read -r unit load active _; do
+    [ "$active" = inactive ] && [ "$load" = not-found ] || echo "unit $unit ($load, $active)"
+  done
+for dir in /run/systemd/system.control /etc/systemd/system.control; do
+  [ -d $dir ] && find $dir -mindepth 1 -maxdepth 1 -printf 'file %p\n'
+done
+for name in kubepods podslice podruntime; do
+  find /run/systemd/transient -name "$name*" -printf 'file %p\n' 2>/dev/null
+done
+[ -e /run/podslice ] && echo 'file /run/podslice'
+true
+"""
+# Units first, for systemd removes the files of transient ones itself. Slices stop what is in them.
+# A unit of any name which failed in a slice keeps the slice loaded: all failures are forgotten.
+CLEAN_SCRIPT = r"""
+units=$(systemctl list-units --all --plain --no-legend 'kubepods*' 'podslice*' 'podruntime*' |
+  while read -r unit _; do echo "$unit"; done)
+[ -z "$units" ] || { systemctl kill --signal=KILL $units; systemctl stop $units; } 2>/dev/null
+systemctl reset-failed
+cd /run/systemd && rm -rf /run/podslice
+files=$(ls -d system.control/* /etc/systemd/system.control/* \
+  transient/kubepods* transient/podslice* transient/podruntime* 2>/dev/null)
+[ -z "$files" ] || { rm -rf $files; systemctl daemon-reload; }
+"""
+
+
+def find_leftovers(machine: Machine) -> list[str]:
+    """Units and files of podslice which are there now, in words."""
+    return sorted(machine.run("sh", "-c", LEFTOVERS_SCRIPT).stdout.splitlines())
+
+
+def clean(machine: Machine) -> None:
+    """Take away whatever `find_leftovers` would find."""
+    machine.run("sh", "-c", CLEAN_SCRIPT)

@@ -1,0 +1,153 @@
+"""An image's systemd in a virtual machine: everything is real, and it is restored in a second."""
+
+import contextlib
+import shutil
+import time
+from dataclasses import astuple
+from pathlib import Path
+
+from tests.lab import keeper, qemu
+from tests.lab.channel import Channel
+from tests.lab.deps import ensure_deps
+from tests.lab.image import Image, ensure_dir, ensure_image, make_key
+from tests.lab.machine import CommandTimeout, Kind, LabError
+from tests.lab.qemu import Hardware
+from tests.lab.recipe import DEFAULT_SUITE
+from tests.lab.remote import Held, RemoteMachine
+
+BOOT_TIMEOUT_SEC = 120.0
+# multi-threaded emulation loses a race with the kernel's patching of its own text now and then
+BOOT_TRIES = 3
+SHUTDOWN_TIMEOUT_SEC = 90.0
+
+
+class Vm(RemoteMachine):
+    """A virtual machine with cgroup v2 and a disk of its own; satisfies Machine.
+
+    Restored from a template unless `is_cold`. Emulated, so ten to twenty times slower than this
+    host: no measurements of speed in it.
+    """
+
+    kind: Kind = "vm"
+
+    def __init__(
+        self,
+        suite: str = DEFAULT_SUITE,
+        *,
+        hardware: Hardware | None = None,
+        is_cold: bool = False,
+    ) -> None:
+        """Restore or boot.
+
+        Raises:
+            LabError: no image, or it does not boot.
+        """
+        super().__init__()
+        ensure_deps()
+        self._image = ensure_image(suite)
+        self._hardware = hardware or Hardware()
+        self._held = Held("vm")
+        self._disk = self._held.dir / "disk.qcow2"
+        try:
+            if is_cold:
+                qemu.make_overlay(self._image.disk, self._disk)
+                self._boot_again()
+            else:
+                self._restore(ensure_template(self._image, self._hardware))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Process id of QEMU on this host."""
+        return self._held.pid
+
+    @property
+    def name(self) -> str:
+        """Name of its run directory."""
+        return self._held.name
+
+    def close(self) -> None:
+        super().close()
+        self._held.close()
+
+    def reboot(self) -> None:
+        """Shut systemd down and boot again, with the same disk: what was in /run is gone.
+
+        Raises:
+            LabError: it does not end, or does not come up again.
+        """
+        self.run("systemctl", "reboot", "--no-block")
+        self._held.wait_ended(SHUTDOWN_TIMEOUT_SEC)
+        self._boot_again()
+
+    def _restore(self, template: Path) -> None:
+        qemu.make_overlay(template / "disk.qcow2", self._disk)
+        self._start(template / "memory", is_restored=True)
+        control = qemu.Control(self._held.connect(self._held.dir / qemu.CONTROL_SOCKET))
+        control.restore(template / "state")
+        control.close()
+        # it woke up in the past
+        self._agent().ask({"do": "clock", "time_sec": time.time()})
+        self._is_preloaded = True
+
+    def _boot_again(self) -> None:
+        """Boot from the disk as it is, more than once if need be."""
+        for _ in range(BOOT_TRIES - 1):
+            with contextlib.suppress(LabError):
+                self._boot()
+                return
+        self._boot()
+
+    def _boot(self) -> None:
+        self._is_preloaded = self._is_source_preloaded = False
+        self._start(self._held.dir / "memory", is_restored=False)
+        try:
+            self._agent().ask({"do": "ping"}, timeout_sec=BOOT_TIMEOUT_SEC)
+        except CommandTimeout as error:
+            raise LabError(f"{self.name} does not boot\n{self._held.last_words()}") from error
+        self._wait_booted(BOOT_TIMEOUT_SEC)
+
+    def _start(self, memory: Path, *, is_restored: bool) -> None:
+        super().close()
+        argv = qemu.command_line(
+            self._image, self._hardware, disk=self._disk, memory=memory, is_restored=is_restored
+        )
+        self._held.start(keeper.Orders(argv=argv, run_dir=str(self._held.dir)))
+        connection = self._held.connect(self._held.dir / qemu.AGENT_SOCKET)
+        self._channel = Channel(connection, self._held.last_words)
+
+    def freeze(self, target: Path) -> None:
+        """Save the state of a machine which was booted cold, for `ensure_template`, and end it."""
+        self.run("sync")
+        control = qemu.Control(self._held.connect(self._held.dir / qemu.CONTROL_SOCKET))
+        control.save(target / "state")
+        control.close()
+        self._held.wait_ended(SHUTDOWN_TIMEOUT_SEC)
+        for name in ("memory", "disk.qcow2"):
+            shutil.move(self._held.dir / name, target / name)
+        self.close()
+
+
+def ensure_template(image: Image, hardware: Hardware | None = None) -> Path:
+    """Boot a machine once and keep it frozen: memory, disk and state of the devices.
+
+    Raises:
+        LabError: it does not boot.
+    """
+    hardware = hardware or Hardware()
+    parts = (image.dir.name, qemu.version(), qemu.KERNEL_COMMAND_LINE, qemu.CPU, hardware)
+    sources = (Path(__file__), Path(qemu.__file__))
+    key = make_key(repr(parts), *sources)
+    name = "-".join([image.suite, *(f"{number}" for number in astuple(hardware))])
+    return ensure_dir("template", name, key, lambda new: _make_template(image, hardware, new))
+
+
+def _make_template(image: Image, hardware: Hardware, target: Path) -> None:
+    with Vm(image.suite, hardware=hardware, is_cold=True) as vm:
+        vm.preload()
+        vm.run("systemctl", "--version")  # what every test starts is in the page cache then
+        vm.freeze(target)
+    for path in target.iterdir():
+        path.chmod(0o444)

@@ -1,0 +1,179 @@
+"""Short ways to the values that the tests are about: pods, nodes, desired and observed units."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from podslice.cgroupfs import CgroupFs
+from podslice.model.config import Config
+from podslice.model.desired import Desired
+from podslice.model.node import Node
+from podslice.model.pod import Container, ContainerKind, Pod
+from podslice.model.properties import PROPERTIES
+from podslice.model.quantity import parse_quantity
+from podslice.model.resources import Resources
+from podslice.model.unit import (
+    Caps,
+    DesiredUnit,
+    Observed,
+    ObservedUnit,
+    Setting,
+    UnitKind,
+    UnitName,
+    control_group_of,
+    parent_slice,
+)
+from podslice.policy.desire import decide, desire
+from podslice.reconcile import World
+from podslice.store import Store
+
+UNSET = {row.name: row.unset for row in PROPERTIES.values() if row.managed}
+"""What the managed properties read when nobody has set them."""
+
+
+def amounts(text):
+    """`cpu=500m,memory=1Gi` as thousandths."""
+    pairs = (part.split("=") for part in text.split(",") if part)
+    return {name: parse_quantity(quantity).milli for name, quantity in pairs}
+
+
+def resources(requests="", limits=""):
+    return Resources(requests=amounts(requests), limits=amounts(limits))
+
+
+def container(name="main", requests="", limits="", kind=ContainerKind.APP):
+    return Container(
+        name=name,
+        kind=kind,
+        resources=resources(requests, limits),
+        where=f"spec.containers[{name}]",
+    )
+
+
+def pod(name, requests="", limits="", **fields):
+    """A pod whose uid is its name, with one container unless `containers` says otherwise."""
+    fields.setdefault("containers", (container("main", requests, limits),))
+    return Pod(name=name, uid=fields.pop("uid", name), where=f"{name}.yaml", **fields)
+
+
+def guaranteed(name, cpu="1", memory="1Gi", **fields):
+    return pod(name, limits=f"cpu={cpu},memory={memory}", **fields)
+
+
+def burstable(name, requests="cpu=500m,memory=256Mi", limits="", **fields):
+    return pod(name, requests, limits, **fields)
+
+
+def besteffort(name, **fields):
+    return pod(name, **fields)
+
+
+def node(capacity="cpu=8,memory=32Gi"):
+    return Node(capacity=amounts(capacity))
+
+
+def config(**fields):
+    """A configuration without eviction thresholds, so that sums are round."""
+    return Config(**{"eviction_hard": {}, **fields})
+
+
+def decisions(*pods, on=None, by=None):
+    return tuple(decide(each, on or node(), by or config()) for each in pods)
+
+
+def desired_for(*pods, current=(), gone=(), on=None, by=None, **more):
+    on, by = on or node(), by or config()
+    return desire(decisions(*pods, on=on, by=by), on, by, current=current, gone=gone, **more)
+
+
+def setting(name, value, why=""):
+    return Setting(name=name, value=value, why=why)
+
+
+def slice_unit(name, *, owned=True, pod=None, description="", **values):
+    return DesiredUnit(
+        name=UnitName(name),
+        kind=UnitKind.SLICE,
+        parent=parent_slice(UnitName(name)),
+        control_group=control_group_of(UnitName(name)),
+        description=description or f"Slice {name}",
+        settings=tuple(setting(key, value, f"why {key}") for key, value in sorted(values.items())),
+        pod=pod,
+        owned=owned,
+    )
+
+
+def scope_unit(name, parent, *, pod=None, **values):
+    unit = slice_unit("x.slice", pod=pod, description=f"Container {name} of pod {pod}", **values)
+    group = f"{control_group_of(UnitName(parent))}/{name}"
+    return replace(
+        unit, name=UnitName(name), kind=UnitKind.SCOPE, parent=UnitName(parent), control_group=group
+    )
+
+
+def desired(*units, absent=(), **fields):
+    return Desired(
+        root=UnitName("kubepods.slice"),
+        units=units,
+        absent=dict.fromkeys(map(UnitName, absent), "no reason"),
+        **fields,
+    )
+
+
+def seen(name, *, tasks=0, values=(), **fields):
+    """A loaded unit: what is not in `values` is unset."""
+    return ObservedUnit(
+        name=UnitName(name),
+        properties={**UNSET, **dict(values)},
+        control_group=control_group_of(UnitName(name)),
+        tasks=tasks,
+        **fields,
+    )
+
+
+def observed(*units, version=257):
+    return Observed(caps=Caps(systemd_version=version), units={unit.name: unit for unit in units})
+
+
+def as_observed(desired_, *, scopes=True, version=257):
+    """A host where everything is as it should be."""
+    return observed(
+        *(
+            seen(unit.name, values=unit.values, description=unit.description)
+            for unit in desired_.units
+            if scopes or unit.kind is UnitKind.SLICE
+        ),
+        version=version,
+    )
+
+
+def world(tmp_path, client, *, on=None, by=None, notes=None, **fields):
+    """A world below a directory; `notes` is a list that gets what the operator is told."""
+    return World(
+        node=on or node(),
+        config=by or config(),
+        store=Store(tmp_path / "run"),
+        client=client,
+        cgroups=CgroupFs(mount=tmp_path / "cgroup"),
+        on_note=(lambda _: None) if notes is None else notes.append,
+        **fields,
+    )
+
+
+def manifest(name, requests=None, limits=None, **more):
+    """A manifest as text (JSON is YAML)."""
+    stated = {"requests": requests, "limits": limits}
+    resources_ = {key: value for key, value in stated.items() if value}
+    container_ = {"name": "main", **({"resources": resources_} if resources_ else {})}
+    spec = {"containers": [container_], **more}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+
+
+def make_files(root, files):
+    """Files below a directory: path → text."""
+    for path, text in files.items():
+        target = root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    return root

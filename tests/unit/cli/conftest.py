@@ -1,0 +1,86 @@
+"""The command line on a machine that is not there: node, configuration, /run and systemd."""
+
+from functools import partial
+from typing import NamedTuple
+
+import pytest
+
+from podslice import reconcile
+from podslice.cgroupfs import CgroupFs
+from podslice.cli import options, session
+from podslice.cli.app import run
+from podslice.errors import BusUnavailable
+from podslice.inputs.config import load_config
+from podslice.systemd import bus
+from podslice.systemd.memory import Memory
+from tests.unit.builders import make_files, node
+
+
+class Ended(NamedTuple):
+    """How a run ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The directory that stands for the machine; the current directory is beside it."""
+    root = tmp_path / "machine"
+    host = node("cpu=8,memory=32Gi,ephemeral-storage=100Gi,pid=32768")
+    monkeypatch.setattr(session, "read_node", lambda: host)
+    monkeypatch.setattr(session, "runtime_directory", lambda *, user: root / f"run-{user}")
+    monkeypatch.setattr(options, "load_config", partial(load_config, root=root))
+    monkeypatch.setattr(reconcile, "process_named", lambda _: None)
+    monkeypatch.setitem(CgroupFs.__init__.__kwdefaults__, "mount", root / "cgroup")
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    return root
+
+
+@pytest.fixture
+def memory(here, monkeypatch):
+    """A machine with systemd."""
+    client = Memory()
+    monkeypatch.setattr(bus, "Bus", lambda *, user: client)
+    return client
+
+
+@pytest.fixture
+def no_systemd(here, monkeypatch):
+    """A machine without systemd."""
+
+    def refuse(*, user):
+        return Absent()
+
+    monkeypatch.setattr(bus, "Bus", refuse)
+
+
+class Absent:
+    """A connection that never comes about."""
+
+    async def __aenter__(self):
+        raise BusUnavailable("unix:path=/run/dbus: no such file or directory")
+
+    async def __aexit__(self, *_):
+        pass
+
+
+@pytest.fixture
+def podslice(here, capsys):
+    """Run a verb: `podslice("plan", "-f", "web.yaml")`."""
+
+    def call(*arguments):
+        capsys.readouterr()
+        code = run(list(arguments))
+        return Ended(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def files(here, tmp_path):
+    """Write files into the current directory."""
+    return partial(make_files, tmp_path / "work")

@@ -1,0 +1,564 @@
+"""The verbs that need no service manager, and their machine interface in full."""
+
+import json
+
+import pytest
+
+from tests.unit.builders import manifest
+
+WEB = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop, uid: 0a1b-2c}
+spec:
+  containers:
+  - name: app
+    resources:
+      requests: {cpu: 500m, memory: 256Mi}
+      limits: {cpu: "1", memory: 512Mi}
+  - name: log
+    resources:
+      limits: {cpu: 250m}
+"""
+
+EXPLAIN_JSON = """\
+{
+  "version": 1,
+  "node": {
+    "capacity": {
+      "cpu_milli": 8000,
+      "memory_bytes": 34359738368,
+      "ephemeral_storage_bytes": 107374182400,
+      "pids": 32768
+    },
+    "reserved": {
+      "kube": {},
+      "system": {},
+      "eviction": {
+        "memory_bytes": 104857600,
+        "ephemeral_storage_bytes": 10737418240
+      }
+    },
+    "allocatable": {
+      "cpu_milli": 8000,
+      "memory_bytes": 34254880768,
+      "ephemeral_storage_bytes": 96636764160,
+      "pids": 32768
+    },
+    "requested": {
+      "cpu_milli": 750,
+      "memory_bytes": 268435456
+    }
+  },
+  "pods": [
+    {
+      "namespace": "shop",
+      "name": "web",
+      "uid": "0a1b-2c",
+      "qos_class": "Burstable",
+      "requests": {
+        "cpu_milli": 750,
+        "memory_bytes": 268435456
+      },
+      "limits": {
+        "cpu_milli": 1250,
+        "memory_bytes": 536870912
+      },
+      "slice": "kubepods-burstable-pod0a1b_2c.slice",
+      "control_group": "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b_2c.slice",
+      "settings": [
+        {
+          "name": "CPUQuotaPerSecUSec",
+          "value": 1250000,
+          "why": "limits.cpu 1 + 250m = 1250m → 1250000 µs per second"
+        },
+        {
+          "name": "CPUWeight",
+          "value": 75,
+          "why": "requests.cpu 500m + 250m (limit) = 750m → 768 shares → ×100/1024 = 75"
+        },
+        {
+          "name": "MemoryLow",
+          "value": 268435456,
+          "why": "requests.memory 256Mi"
+        }
+      ],
+      "containers": [
+        {
+          "name": "app",
+          "kind": "container",
+          "scope": "podslice-pod0a1b_2c-app.scope",
+          "oom_score_adj": 993,
+          "settings": [
+            {
+              "name": "CPUQuotaPerSecUSec",
+              "value": 1000000,
+              "why": "limits.cpu 1 → 1000000 µs per second"
+            },
+            {
+              "name": "CPUWeight",
+              "value": 50,
+              "why": "requests.cpu 500m → 512 shares → ×100/1024 = 50"
+            },
+            {
+              "name": "MemoryLow",
+              "value": 268435456,
+              "why": "requests.memory 256Mi"
+            },
+            {
+              "name": "MemoryMax",
+              "value": 536870912,
+              "why": "limits.memory 512Mi"
+            }
+          ]
+        },
+        {
+          "name": "log",
+          "kind": "container",
+          "scope": "podslice-pod0a1b_2c-log.scope",
+          "oom_score_adj": 999,
+          "settings": [
+            {
+              "name": "CPUQuotaPerSecUSec",
+              "value": 250000,
+              "why": "limits.cpu 250m → 250000 µs per second"
+            },
+            {
+              "name": "CPUWeight",
+              "value": 25,
+              "why": "requests.cpu 250m → 256 shares → ×100/1024 = 25"
+            }
+          ]
+        }
+      ],
+      "notes": [
+        "Burstable: in container app the cpu request is not the limit",
+        "no MemoryMax: container log has no memory limit"
+      ],
+      "problems": []
+    }
+  ],
+  "problems": []
+}
+"""
+
+EXPLAIN = """\
+pod shop/web  Burstable
+  slice     kubepods-burstable-pod0a1b_2c.slice
+  requests  cpu=750m,memory=256Mi
+  limits    cpu=1250m,memory=512Mi
+  Burstable: in container app the cpu request is not the limit
+  no MemoryMax: container log has no memory limit
+  CPUQuota=125%    limits.cpu 1 + 250m = 1250m → 1250000 µs per second
+  CPUWeight=75     requests.cpu 500m + 250m (limit) = 750m → 768 shares → ×100/1024 = 75
+  MemoryLow=256Mi  requests.memory 256Mi
+  container app
+    podslice-pod0a1b_2c-app.scope  oom_score_adj 993
+    CPUQuota=100%    limits.cpu 1 → 1000000 µs per second
+    CPUWeight=50     requests.cpu 500m → 512 shares → ×100/1024 = 50
+    MemoryLow=256Mi  requests.memory 256Mi
+    MemoryMax=512Mi  limits.memory 512Mi
+  container log
+    podslice-pod0a1b_2c-log.scope  oom_score_adj 999
+    CPUQuota=25%  limits.cpu 250m → 250000 µs per second
+    CPUWeight=25  requests.cpu 250m → 256 shares → ×100/1024 = 25
+"""
+
+RENDER_JSON = """\
+{
+  "version": 1,
+  "units": [
+    {
+      "name": "kubepods.slice",
+      "kind": "slice",
+      "parent": "-.slice",
+      "control_group": "/kubepods.slice",
+      "settings": {
+        "CPUWeight": 800,
+        "MemoryLow": 268435456,
+        "MemoryMax": 34359738368
+      }
+    },
+    {
+      "name": "kubepods-burstable.slice",
+      "kind": "slice",
+      "parent": "kubepods.slice",
+      "control_group": "/kubepods.slice/kubepods-burstable.slice",
+      "settings": {
+        "CPUWeight": 75,
+        "MemoryLow": 268435456
+      }
+    },
+    {
+      "name": "kubepods-besteffort.slice",
+      "kind": "slice",
+      "parent": "kubepods.slice",
+      "control_group": "/kubepods.slice/kubepods-besteffort.slice",
+      "settings": {
+        "CPUWeight": 1
+      }
+    },
+    {
+      "name": "kubepods-burstable-pod0a1b_2c.slice",
+      "kind": "slice",
+      "parent": "kubepods-burstable.slice",
+      "control_group": "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b_2c.slice",
+      "settings": {
+        "CPUQuotaPerSecUSec": 1250000,
+        "CPUWeight": 75,
+        "MemoryLow": 268435456
+      }
+    },
+    {
+      "name": "podslice-pod0a1b_2c-app.scope",
+      "kind": "scope",
+      "parent": "kubepods-burstable-pod0a1b_2c.slice",
+      "control_group": "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b_2c.slice/podslice-pod0a1b_2c-app.scope",
+      "settings": {
+        "CPUQuotaPerSecUSec": 1000000,
+        "CPUWeight": 50,
+        "MemoryLow": 268435456,
+        "MemoryMax": 536870912
+      }
+    },
+    {
+      "name": "podslice-pod0a1b_2c-log.scope",
+      "kind": "scope",
+      "parent": "kubepods-burstable-pod0a1b_2c.slice",
+      "control_group": "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b_2c.slice/podslice-pod0a1b_2c-log.scope",
+      "settings": {
+        "CPUQuotaPerSecUSec": 250000,
+        "CPUWeight": 25
+      }
+    }
+  ]
+}
+"""
+
+RENDER_WIDE = """\
+UNIT                                 SETTINGS
+kubepods.slice                       CPUWeight=800 MemoryLow=256Mi MemoryMax=32Gi
+kubepods-burstable.slice             CPUWeight=75 MemoryLow=256Mi
+kubepods-besteffort.slice            CPUWeight=1
+kubepods-burstable-pod0a1b_2c.slice  CPUQuota=125% CPUWeight=75 MemoryLow=256Mi
+podslice-pod0a1b_2c-app.scope        CPUQuota=100% CPUWeight=50 MemoryLow=256Mi MemoryMax=512Mi
+podslice-pod0a1b_2c-log.scope        CPUQuota=25% CPUWeight=25
+"""
+
+NODE_JSON = """\
+{
+  "version": 1,
+  "capacity": {
+    "cpu_milli": 8000,
+    "memory_bytes": 34359738368,
+    "ephemeral_storage_bytes": 107374182400,
+    "pids": 32768
+  },
+  "reserved": {
+    "kube": {},
+    "system": {},
+    "eviction": {
+      "memory_bytes": 104857600,
+      "ephemeral_storage_bytes": 10737418240
+    }
+  },
+  "allocatable": {
+    "cpu_milli": 8000,
+    "memory_bytes": 34254880768,
+    "ephemeral_storage_bytes": 96636764160,
+    "pids": 32768
+  },
+  "requested": {}
+}
+"""
+
+NODE = """\
+RESOURCE           CAPACITY  KUBE  SYSTEM  EVICTION  ALLOCATABLE  REQUESTED
+cpu                8         -     -       -         8            -
+ephemeral-storage  100Gi     -     -       10Gi      90Gi         -
+memory             32Gi      -     -       100Mi     32668Mi      -
+pid                32768     -     -       -         32768        -
+"""
+
+NODE_YAML = """\
+apiVersion: v1
+kind: Node
+status:
+  capacity:
+    cpu: '8'
+    ephemeral-storage: 100Gi
+    memory: 32Gi
+  allocatable:
+    cpu: '8'
+    ephemeral-storage: 90Gi
+    memory: 32668Mi
+"""
+
+
+@pytest.fixture
+def web(files):
+    """The manifest of one pod with two containers."""
+    files({"web.yaml": WEB})
+    return "web.yaml"
+
+
+# check
+
+
+def test_check_of_a_good_manifest(podslice, web):
+    assert podslice("check", "-f", web) == (0, "1 pod, 0 errors, 0 warnings\n", "")
+
+
+def test_check_tells_every_mistake_of_every_file(podslice, files):
+    files(
+        {
+            "a.yaml": manifest("a", {"cpu": "1core"}, {"memory": "512MiB"}),
+            "b.yaml": manifest("b", {"cpu": 2}, {"cpu": 1}),
+            "c.yaml": "just text",
+        }
+    )
+    ended = podslice("check", "-f", ".", "-f", "d.yaml")
+    assert ended.code == 2
+    lines = ended.out.splitlines()
+    at = "spec.containers[0].resources"
+    assert [line.partition(" ")[0] for line in lines[:-1]] == ["error:"] * (len(lines) - 1)
+    assert any(f"a.yaml: {at}.requests.cpu: '1core' is not a quantity; write 1" in x for x in lines)
+    assert any(f"a.yaml: {at}.limits.memory: '512MiB'" in line for line in lines)
+    assert any(f"b.yaml: {at}.requests.cpu: 2 is more than the limit of 1" in x for x in lines)
+    assert "error: d.yaml: no such file or directory" in lines
+    assert lines[-1] == "2 pods, 5 errors, 0 warnings"
+
+
+def test_check_of_warnings_is_good(podslice, files):
+    files({"a.yaml": manifest("a", {"cpu": "100m"}, {"cpu": "333m"})})
+    ended = podslice("check", "-f", "a.yaml")
+    assert ended == (
+        0,
+        "warning: a.yaml: spec.containers[0].resources.limits.cpu: 333m is no whole percent of a"
+        " CPU; systemd keeps whole percents, so it counts as 340m\n"
+        "1 pod, 0 errors, 1 warning\n",
+        "",
+    )
+
+
+def test_check_as_json(podslice, files):
+    files({"a.yaml": manifest("a", {"cpu": 2}, {"cpu": 1}), "b.yaml": manifest("b")})
+    ended = podslice("check", "-f", "a.yaml", "-f", "b.yaml", "-o", "json")
+    assert ended.code == 2
+    assert json.loads(ended.out) == {
+        "version": 1,
+        "pods": [
+            {"namespace": "default", "name": "a", "valid": False},
+            {"namespace": "default", "name": "b", "valid": True},
+        ],
+        "problems": [
+            {
+                "severity": "error",
+                "where": "a.yaml: spec.containers[0].resources.requests.cpu",
+                "message": "2 is more than the limit of 1",
+                "hint": "a request is at most its limit",
+            }
+        ],
+    }
+    assert podslice("check", "-f", ".", "-o", "name").out == "default/b\n"
+
+
+# explain
+
+
+def test_explain_as_json(podslice, web):
+    assert podslice("explain", "-f", web, "-o", "json") == (0, EXPLAIN_JSON, "")
+
+
+def test_explain(podslice, web):
+    assert podslice("explain", "-f", web) == (0, EXPLAIN, "")
+
+
+def test_explain_of_one_of_several(podslice, files, web):
+    files({"b.yaml": manifest("b")})
+    files_ = ("-f", web, "-f", "b.yaml")
+    assert podslice("explain", *files_, "shop/web").out == EXPLAIN
+    assert podslice("explain", *files_, "web", "-n", "shop", "-o", "name").code == 2
+    assert podslice("explain", *files_, "b", "-o", "name").out == "default/b\n"
+    both = podslice("explain", *files_).out
+    assert both.startswith(EXPLAIN + "\npod default/b  BestEffort\n")
+
+
+def test_explain_of_a_pod_that_is_not_there(podslice, web):
+    assert podslice("explain", "-f", web, "shop/wep") == (
+        2,
+        "",
+        "error: shop/wep: no such pod in the manifests; did you mean shop/web?\n",
+    )
+    assert podslice("explain", "-f", web, "database") == (
+        2,
+        "",
+        "error: default/database: no such pod in the manifests\n",
+    )
+
+
+def test_explain_prints_what_it_can_of_a_pod_with_mistakes(podslice, files):
+    files({"a.yaml": manifest("a", {"cpu": "1", "memory": "1Gii"}), "b.yaml": "kind: Pod"})
+    ended = podslice("explain", "-f", "a.yaml", "-f", "b.yaml")
+    assert ended.code == 2
+    assert "  CPUWeight=100  requests.cpu 1 → 1024 shares → ×100/1024 = 100\n" in ended.out
+    assert ended.out.endswith(
+        "  error: a.yaml: spec.containers[0].resources.requests.memory: '1Gii' is not a quantity;"
+        " write 1Gi (2^30) or 1G (10^9)\n"
+    )
+    assert ended.err.startswith("error: b.yaml")
+    document = json.loads(podslice("explain", "-f", "a.yaml", "-f", "b.yaml", "-o", "json").out)
+    assert [len(each["problems"]) for each in (document, *document["pods"])] == [1, 1]
+
+
+def test_explain_of_other_rules(podslice, web):
+    ended = podslice("explain", "-f", web, "--cpu-weight-mapping=kubelet", "-o", "json")
+    weights = [
+        setting["value"]
+        for setting in json.loads(ended.out)["pods"][0]["settings"]
+        if setting["name"] == "CPUWeight"
+    ]
+    assert weights == [1 + 766 * 9999 // 262142]
+
+
+# render
+
+
+def test_render_as_json(podslice, web):
+    assert podslice("render", "-f", web, "-o", "json") == (0, RENDER_JSON, "")
+
+
+def test_render_as_table(podslice, web):
+    assert podslice("render", "-f", web, "-o", "wide") == (0, RENDER_WIDE, "")
+    slices = [line for line in RENDER_WIDE.splitlines() if ".scope" not in line]
+    assert podslice("render", "-f", web).out.splitlines() == slices
+
+
+def test_render_into_a_directory(podslice, web, tmp_path):
+    ended = podslice("render", "-f", web, "--output-dir", "units")
+    assert ended == (
+        0,
+        "units/kubepods.slice\n"
+        "units/kubepods-burstable.slice\n"
+        "units/kubepods-besteffort.slice\n"
+        "units/kubepods-burstable-pod0a1b_2c.slice\n",
+        "",
+    )
+    pod = tmp_path / "work/units/kubepods-burstable-pod0a1b_2c.slice"
+    assert "Description=Pod shop/web (Burstable)\n" in pod.read_text()
+    assert podslice("render", "-f", web, "--output-dir", "units").code == 0
+
+
+def test_render_leaves_foreign_files_alone(podslice, web, files):
+    files({"units/kubepods.slice": "[Slice]\n"})
+    ended = podslice("render", "-f", web, "--output-dir", "units")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("error: units/kubepods.slice: the file is there already")
+
+
+def test_render_into_a_file_is_an_error(podslice, web):
+    ended = podslice("render", "-f", web, "--output-dir", web)
+    assert ended == (1, "", f"error: {web}: File exists\n")
+
+
+def test_render_of_mistakes_writes_no_files(podslice, files, tmp_path):
+    files({"a.yaml": manifest("a", {"cpu": 2}, {"cpu": 1})})
+    ended = podslice("render", "-f", "a.yaml", "--output-dir", "units")
+    assert (ended.code, ended.out) == (2, "")
+    assert not (tmp_path / "work/units").exists()
+
+
+def test_render_tells_who_does_not_fit(podslice, files):
+    files({"a.yaml": manifest("a", {"cpu": 9}), "b.yaml": manifest("b")})
+    ended = podslice("render", "-f", ".", "-o", "name")
+    assert ended.code == 1
+    assert ended.err == (
+        "pod default/a refused: OutOfcpu: requests 9 of cpu, 8 is free (0 of 8 is requested)\n"
+    )
+    assert "besteffort-pod" in ended.out
+
+
+# node
+
+
+def test_node_as_json(podslice):
+    assert podslice("node", "-o", "json") == (0, NODE_JSON, "")
+
+
+def test_node(podslice):
+    assert podslice("node") == (0, NODE, "")
+
+
+def test_node_as_the_status_of_a_node(podslice):
+    assert podslice("node", "-o", "yaml") == (0, NODE_YAML, "")
+
+
+def test_node_names_its_resources(podslice):
+    assert podslice("node", "-o", "name").out == "cpu\nephemeral-storage\nmemory\npid\n"
+
+
+def test_node_with_the_flags_of_the_kubelet(podslice):
+    """Seed 004: Allocatable = capacity - kube-reserved - system-reserved - hard eviction."""
+    ended = podslice(
+        "node",
+        "--capacity=cpu=16,memory=32Gi",
+        "--kube-reserved=cpu=1,memory=2Gi",
+        "--system-reserved=cpu=500m,memory=1Gi",
+        "--eviction-hard=memory.available<500Mi",
+        "-o",
+        "json",
+    )
+    document = json.loads(ended.out)
+    assert document["reserved"] == {
+        "kube": {"cpu_milli": 1000, "memory_bytes": 2 * 2**30},
+        "system": {"cpu_milli": 500, "memory_bytes": 2**30},
+        "eviction": {"memory_bytes": 500 * 2**20},
+    }
+    assert document["allocatable"]["cpu_milli"] == 14_500
+    assert document["allocatable"]["memory_bytes"] == 29 * 2**30 - 500 * 2**20
+
+
+def test_node_without_eviction(podslice):
+    document = json.loads(podslice("node", "--eviction-hard=", "-o", "json").out)
+    assert document["reserved"]["eviction"] == {}
+    assert document["allocatable"] == document["capacity"]
+
+
+def test_node_counts_the_pods_that_were_applied(podslice, web, memory):
+    podslice("apply", "-f", web)
+    document = json.loads(podslice("node", "-o", "json").out)
+    assert document["requested"] == {"cpu_milli": 750, "memory_bytes": 2**28}
+
+
+def test_node_with_more_reserved_than_there_is(podslice):
+    ended = podslice("node", "--kube-reserved=cpu=9")
+    assert ended.code == 2
+    assert ended.err == (
+        "error: kube-reserved + system-reserved + eviction-hard: 9 of cpu is reserved, the node"
+        " has 8; lower the reservations\n"
+    )
+    assert ended.out.startswith("RESOURCE")
+
+
+# All of them
+
+
+@pytest.mark.parametrize("format_", ["table", "wide", "json", "yaml", "name"])
+@pytest.mark.parametrize("verb", ["check", "explain", "render", "plan"])
+def test_every_format_of_every_verb_is_stable(podslice, files, no_systemd, verb, format_):
+    """The same bytes for the files in any order, and again."""
+    files({f"{name}.yaml": manifest(name, {"cpu": "100m"}) for name in "abc"})
+    first = podslice(verb, "-f", "a.yaml", "-f", "b.yaml", "-f", "c.yaml", "-o", format_)
+    other = podslice(verb, "-f", "c.yaml", "-f", "a.yaml", "-f", "b.yaml", "-o", format_)
+    assert first.code in (0, 3)
+    assert first.out
+    assert podslice(verb, "-f", ".", "-o", format_) == first
+    assert other == first
+
+
+def test_the_list_of_files_may_come_from_stdin(podslice, monkeypatch):
+    import io
+    import sys
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(WEB.encode())))
+    assert podslice("check", "-f", "-").out == "1 pod, 0 errors, 0 warnings\n"

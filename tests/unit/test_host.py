@@ -1,0 +1,101 @@
+import os
+
+import pytest
+
+from podslice.errors import HostError
+from podslice.host import parse_cpu_list, process_named, read_node
+from tests.unit.builders import amounts, make_files
+
+HOST = {
+    "sys/devices/system/cpu/online": "0-3,6\n",
+    "proc/meminfo": "MemTotal:       16384 kB\nSwapTotal:       1024 kB\nHugePages_Total:     5\n",
+    "proc/sys/kernel/pid_max": "4194304\n",
+    "proc/sys/kernel/threads-max": "1000\n",
+    "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "8\n",
+    "sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages": "0\n",
+}
+
+
+@pytest.fixture
+def host(tmp_path):
+    return make_files(tmp_path, HOST)
+
+
+def test_the_capacity_is_what_the_host_has(host):
+    (host / "var/lib").mkdir(parents=True)
+    found = read_node(host)
+    stat = os.statvfs(host)
+    assert found.capacity == {
+        **amounts("cpu=5,memory=16Mi,pid=1000,hugepages-2Mi=16Mi"),
+        "ephemeral-storage": stat.f_blocks * stat.f_frsize * 1000,
+    }
+    assert found.swap_bytes == 2**20
+    assert found.page_size_bytes == os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_host_without_swap_and_huge_pages(host):
+    make_files(host, {"proc/meminfo": "MemTotal: 16384 kB\n"})
+    for path in host.glob("sys/kernel/mm/hugepages/*/nr_hugepages"):
+        path.write_text("0\n")
+    found = read_node(host)
+    assert found.swap_bytes == 0
+    assert not any(name.startswith("hugepages") for name in found.capacity)
+
+
+@pytest.mark.parametrize(("effective", "cpus"), [("0-1\n", 2), ("2-6\n", 3), ("\n", 5), ("9\n", 5)])
+def test_only_cpus_that_may_be_used_count(host, effective, cpus):
+    """An empty intersection is a host that says nothing useful, not one without CPUs."""
+    make_files(host, {"sys/fs/cgroup/cpuset.cpus.effective": effective})
+    assert read_node(host).capacity["cpu"] == cpus * 1000
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("sys/devices/system/cpu/online", "many"),
+        ("proc/meminfo", "MemFree: 5 kB\n"),
+        ("proc/meminfo", "MemTotal: much kB\n"),
+        ("proc/meminfo", "\n"),
+        ("proc/sys/kernel/pid_max", ""),
+    ],
+)
+def test_a_host_that_is_not_understood_is_an_error_that_says_what_to_do(host, path, text):
+    make_files(host, {path: text})
+    with pytest.raises(HostError, match=r"can't be read: .*state it: --capacity cpu=8,memory=32Gi"):
+        read_node(host)
+
+
+def test_a_host_without_proc_is_an_error(tmp_path):
+    with pytest.raises(HostError, match="this host's capacity can't be read"):
+        read_node(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [
+        ("0", {0}),
+        ("0-3", {0, 1, 2, 3}),
+        ("0-1,4,6-7\n", {0, 1, 4, 6, 7}),
+        ("", set()),
+        ("\n", set()),
+    ],
+)
+def test_lists_of_cpus(text, cpus):
+    assert parse_cpu_list(text) == cpus
+
+
+def test_a_process_is_found_by_its_name(tmp_path):
+    make_files(tmp_path, {"proc/1/comm": "systemd\n", "proc/42/comm": "kubelet\n"})
+    assert process_named("kubelet", tmp_path) == 42
+    assert process_named("kube", tmp_path) is None
+
+
+def test_a_process_that_ends_meanwhile_is_passed_over(tmp_path):
+    make_files(tmp_path, {"proc/42/comm": "kubelet\n"})
+    (tmp_path / "proc/41/comm").mkdir(parents=True)  # can't be read, as one that is gone
+    assert process_named("kubelet", tmp_path) == 42
+    assert process_named("sshd", tmp_path) is None
+
+
+def test_without_proc_no_process_is_found(tmp_path):
+    assert process_named("kubelet", tmp_path) is None

@@ -1,0 +1,637 @@
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from podslice import reconcile
+from podslice.errors import HostError, InputError, JobFailed, Refused, SystemdError
+from podslice.model.unit import TransientUnit
+from podslice.plan import CLASS_CHANGED, Skipped, StopUnit
+from podslice.reconcile import apply, delete, look
+from podslice.report import Outcome
+from podslice.store import Store
+from podslice.systemd.memory import Memory
+from tests.unit.builders import (
+    besteffort,
+    burstable,
+    config,
+    decisions,
+    guaranteed,
+    make_files,
+    world,
+)
+
+WEB = "kubepods-burstable-podweb.slice"
+BATCH = "kubepods-besteffort-podbatch.slice"
+THREE = (besteffort("batch"), burstable("web"), guaranteed("database"))
+WRITES = {"start", "start_batch", "set_properties", "stop", "stop_batch", "reset_failed"}
+
+
+@pytest.fixture(autouse=True)
+def kubelet(monkeypatch):
+    """No kubelet runs, whatever the machine of the test has; a test may append one's id."""
+    pids = []
+    monkeypatch.setattr(reconcile, "process_named", lambda _: pids[0] if pids else None)
+    return pids
+
+
+@pytest.fixture
+def memory():
+    return Memory()
+
+
+@pytest.fixture
+def here(tmp_path, memory):
+    return world(tmp_path, memory)
+
+
+async def put(here, *pods, **how):
+    return await apply(here, decisions(*pods, on=here.node, by=here.config), **how)
+
+
+async def remove(here, *names):
+    return await delete(here, lambda pod: not names or pod.name in names)
+
+
+async def slices(memory):
+    """Every loaded slice and scope that may be ours, with its properties."""
+    units = await memory.observe(["kubepods*", "podslice-*"])
+    return {unit.name: unit.properties for unit in units}
+
+
+def recorded(here):
+    pods, broken = here.store.load()
+    assert not broken
+    return {pod.name: pod for pod in pods}
+
+
+def written(memory):
+    return {name: count for name, count in memory.calls.items() if name in WRITES}
+
+
+async def assert_settled(here, *pods):
+    """A new look finds nothing to do, and the records are those of the pods."""
+    state = await look(here, decisions(*pods, on=here.node, by=here.config))
+    assert state.plan.steps == ()
+    assert recorded(here).keys() == {pod.name for pod in pods}
+    assert [pod.name for pod in state.current] == sorted(pod.name for pod in pods)
+    assert not state.orphans
+
+
+# Apply.
+
+
+async def test_apply_makes_it_so(here, memory):
+    report = await put(here, *THREE)
+    assert report.exit_code == 0
+    assert (await slices(memory)).keys() == {
+        "kubepods.slice",
+        "kubepods-burstable.slice",
+        "kubepods-besteffort.slice",
+        "kubepods-poddatabase.slice",
+        WEB,
+        BATCH,
+    }
+    assert (await slices(memory))[WEB]["MemoryLow"] == 2**28
+    await assert_settled(here, *THREE)
+
+
+async def test_a_second_apply_writes_nothing(here, memory):
+    await put(here, *THREE)
+    memory.calls.clear()
+    report = await put(here, *THREE)
+    assert report.results == ()
+    assert report.exit_code == 0
+    assert memory.calls == {"observe": 1, "caps": 1}
+
+
+async def test_the_plan_and_the_results_are_told(here):
+    plans, results = [], []
+    report = await put(here, *THREE, on_plan=plans.append, on_result=results.append)
+    assert results == list(report.results)
+    assert [result.step for result in results] == list(plans[0].steps)
+
+
+async def test_pods_that_were_applied_stay(here, memory):
+    await put(here, burstable("web"))
+    await put(here, besteffort("batch"))
+    assert {WEB, BATCH} <= (await slices(memory)).keys()
+    await assert_settled(here, burstable("web"), besteffort("batch"))
+
+
+async def test_prune_removes_what_is_not_asked_for(here, memory):
+    await put(here, *THREE)
+    report = await put(here, burstable("web"), prune=True)
+    assert report.exit_code == 0
+    stopped = {r.step.name for r in report.results if isinstance(r.step, StopUnit)}
+    assert stopped == {BATCH, "kubepods-poddatabase.slice"}
+    assert not stopped & (await slices(memory)).keys()
+    await assert_settled(here, burstable("web"))
+
+
+async def test_prune_of_everything_leaves_nothing(here, memory):
+    await put(here, *THREE)
+    await put(here, prune=True)
+    assert await slices(memory) == {}
+    await assert_settled(here)
+
+
+async def test_a_change_of_a_pod_is_made_in_place(here, memory):
+    await put(here, burstable("web", "cpu=500m"))
+    memory.calls.clear()
+    await put(here, burstable("web", "cpu=2"))
+    assert (await slices(memory))[WEB]["CPUWeight"] == 200
+    assert (await slices(memory))["kubepods-burstable.slice"]["CPUWeight"] == 200
+    assert written(memory) == {"set_properties": 2}
+    await assert_settled(here, burstable("web", "cpu=2"))
+
+
+async def test_drift_is_put_back(here, memory):
+    await put(here, *THREE)
+    await memory.set_properties(WEB, {"CPUWeight": 1, "TasksMax": 5})
+    await memory.stop(BATCH)
+    report = await put(here)
+    assert {result.step.name for result in report.results} == {WEB, BATCH}
+    await assert_settled(here, *THREE)
+
+
+async def test_an_idle_pod_moves_to_its_new_class(here, memory):
+    await put(here, besteffort("web"))
+    report = await put(here, burstable("web"))
+    assert report.exit_code == 0
+    names = (await slices(memory)).keys()
+    assert WEB in names
+    assert "kubepods-besteffort-podweb.slice" not in names
+    await assert_settled(here, burstable("web"))
+
+
+async def test_scopes_that_run_are_held_to_their_container(here, memory):
+    await put(here, burstable("web", "cpu=1,memory=1Gi"))
+    scope = "podslice-podweb-main.scope"
+    await memory.start(TransientUnit(name=scope, properties={"Slice": WEB, "PIDs": (1,)}))
+    await put(here)
+    found = (await slices(memory))[scope]
+    assert (found["CPUWeight"], found["MemoryLow"]) == (100, 2**30)
+    await put(here, besteffort("batch"))
+    await assert_settled(here, burstable("web", "cpu=1,memory=1Gi"), besteffort("batch"))
+
+
+async def test_what_this_systemd_does_not_know_is_said_each_time(tmp_path):
+    by = config(memory_protection="min")
+    here = world(tmp_path, Memory(systemd_version=239), by=by)
+    for _ in range(2):
+        report = await put(here, burstable("web"))
+        assert report.exit_code == 0
+        assert Skipped(
+            unit=WEB,
+            name="MemoryMin",
+            why="systemd 239 does not know it; it came with 240",
+        ) in [*report.skipped]
+
+
+async def test_another_root_is_another_tree(tmp_path, memory):
+    here = world(tmp_path, memory, by=config(cgroup_root="/custom"))
+    await put(here, burstable("web"))
+    names = {unit.name for unit in await memory.observe(["custom*"])}
+    assert names == {
+        "custom.slice",
+        "custom-kubepods.slice",
+        "custom-kubepods-burstable.slice",
+        "custom-kubepods-besteffort.slice",
+        "custom-kubepods-burstable-podweb.slice",
+    }
+    await assert_settled(here, burstable("web"))
+
+
+# Reserved slices.
+
+
+RESERVED = {
+    "system_reserved": {"cpu": 500, "memory": 2**30 * 1000},
+    "system_reserved_cgroup": "/system.slice",
+    "enforce_node_allocatable": frozenset({"pods", "system-reserved"}),
+}
+
+
+async def test_a_reserved_slice_is_held_to_its_reservation_and_nothing_else(tmp_path, memory):
+    here = world(tmp_path, memory, by=config(**RESERVED))
+    await memory.set_properties("system.slice", {"TasksMax": 5})
+    await put(here, besteffort("batch"))
+    (system,) = await memory.observe(["system.slice"])
+    assert system.properties["CPUWeight"] == 50
+    assert system.properties["MemoryMax"] == 2**30
+    assert system.properties["TasksMax"] == 5
+    await remove(here)
+    assert await memory.observe(["system.slice"])
+
+
+# Refusals.
+
+
+async def test_a_pod_that_does_not_fit_is_refused_and_the_others_go_on(here, memory):
+    report = await put(here, guaranteed("huge", cpu="100"), burstable("web"))
+    assert [(each.pod, each.reason) for each in report.refused] == [("default/huge", "OutOfcpu")]
+    assert report.exit_code == 1
+    assert WEB in await slices(memory)
+    assert recorded(here).keys() == {"web"}
+
+
+async def test_a_refused_change_keeps_what_was_there(here, memory):
+    await put(here, burstable("web", "cpu=500m"))
+    before = await slices(memory)
+    report = await put(here, burstable("web", "cpu=100"))
+    assert [each.reason for each in report.refused] == ["OutOfcpu"]
+    assert await slices(memory) == before
+    assert recorded(here)["web"].containers[0].resources.requests == {"cpu": 500}
+    await assert_settled(here, burstable("web", "cpu=500m"))
+
+
+async def test_without_admission_everything_fits(tmp_path, memory):
+    here = world(tmp_path, memory, by=config(admission=False))
+    report = await put(here, guaranteed("huge", cpu="100"))
+    assert report.exit_code == 0
+    assert "kubepods-podhuge.slice" in await slices(memory)
+
+
+async def test_a_pod_with_processes_keeps_its_class_its_record_and_its_part_of_the_sums(
+    here, memory
+):
+    old, new = burstable("web", "cpu=2"), guaranteed("web", cpu="1")
+    await put(here, old)
+    memory.set_tasks(WEB, 3)
+    before = await slices(memory)
+    report = await put(here, new, besteffort("batch"))
+    assert [(each.pod, each.reason) for each in report.refused] == [("default/web", CLASS_CHANGED)]
+    assert report.exit_code == 1
+    after = await slices(memory)
+    assert BATCH in after
+    assert {name: after[name] for name in before} == before
+    assert recorded(here)["web"].containers[0].resources.requests == {"cpu": 2000}
+    await assert_settled(here, old, besteffort("batch"))
+    memory.set_tasks(WEB, 0)
+    assert (await put(here, new)).exit_code == 0
+    await assert_settled(here, new, besteffort("batch"))
+
+
+async def test_another_uid_is_another_pod(here, memory):
+    await put(here, burstable("web"))
+    before = await slices(memory)
+    with pytest.raises(InputError) as caught:
+        await put(here, burstable("web", uid="other"), besteffort("batch"))
+    assert str(caught.value) == (
+        "web.yaml: pod default/web is there with uid web, not other;"
+        " delete it first: podslice delete -n default web"
+    )
+    assert await slices(memory) == before
+    await assert_settled(here, burstable("web"))
+
+
+async def test_a_kubelet_is_in_charge(here, memory, kubelet):
+    kubelet.append(42)
+    with pytest.raises(HostError, match=r"a kubelet \(pid 42\) owns kubepods.slice on this host"):
+        await put(here, *THREE)
+    with pytest.raises(HostError, match="--cgroup-root /podslice"):
+        await remove(here)
+    assert not memory.calls
+    assert not here.store.root.exists()
+
+
+async def test_looking_is_allowed_beside_a_kubelet(here, kubelet):
+    kubelet.append(42)
+    assert (await look(here, decisions(*THREE))).plan
+
+
+async def test_a_kubelet_does_not_mind_another_tree(tmp_path, memory, kubelet):
+    kubelet.append(42)
+    for name, fields in (
+        ("root", {"by": config(cgroup_root="/podslice")}),
+        ("user", {"user": True}),
+    ):
+        here = world(tmp_path / name, Memory(user=name == "user"), **fields)
+        assert (await put(here, *THREE)).exit_code == 0
+
+
+async def test_without_a_service_manager_there_is_only_a_plan(tmp_path):
+    here = world(tmp_path, None)
+    state = await look(here, decisions(*THREE))
+    assert len(state.plan.steps) == 6
+    with pytest.raises(HostError, match="there is no service manager"):
+        await put(here, *THREE)
+
+
+# Delete.
+
+
+async def test_delete_stops_the_pod_and_relaxes_the_tiers(here, memory):
+    await put(here, burstable("web", "cpu=2"), burstable("api", "cpu=1"))
+    assert (await slices(memory))["kubepods-burstable.slice"]["CPUWeight"] == 300
+    report = await remove(here, "web")
+    assert report.exit_code == 0
+    assert (await slices(memory))["kubepods-burstable.slice"]["CPUWeight"] == 100
+    await assert_settled(here, burstable("api", "cpu=1"))
+
+
+async def test_delete_of_the_last_pod_leaves_nothing(here, memory):
+    await put(here, *THREE)
+    assert (await remove(here)).exit_code == 0
+    assert await slices(memory) == {}
+    await assert_settled(here)
+    assert not (here.store.root / "pods").exists()
+
+
+async def test_delete_of_a_pod_that_is_not_there_does_nothing(here, memory):
+    await put(here, burstable("web"))
+    memory.calls.clear()
+    assert (await remove(here, "other")).results == ()
+    assert not written(memory)
+
+
+async def test_a_pod_that_can_not_be_stopped_keeps_its_record(here, memory):
+    await put(here, *THREE)
+    memory.refuse(WEB, JobFailed("it hangs", result="timeout"))
+    report = await remove(here, "web")
+    assert report.exit_code == 1
+    assert "web" in recorded(here)
+    memory.refuse(WEB, None)
+    assert (await remove(here, "web")).exit_code == 0
+    await assert_settled(here, besteffort("batch"), guaranteed("database"))
+
+
+async def test_what_others_have_in_the_tree_stays(here, memory):
+    await put(here, burstable("web"))
+    memory.provide("kubepods-burstable-podforeign.slice", MemoryMax=5)
+    report = await remove(here)
+    assert report.exit_code == 0
+    assert {each.unit for each in report.skipped} == {"kubepods.slice", "kubepods-burstable.slice"}
+    assert (await slices(memory))["kubepods-burstable-podforeign.slice"]["MemoryMax"] == 5
+
+
+# Failures.
+
+
+async def test_what_failed_is_done_by_the_next_apply(here, memory):
+    memory.refuse(WEB, Refused("access denied"))
+    report = await put(here, *THREE)
+    assert report.exit_code == 1
+    assert report.count(Outcome.FAILED) == 1
+    assert report.remaining.steps == ()
+    memory.refuse(WEB, None)
+    report = await put(here)
+    assert [result.step.name for result in report.results] == [WEB]
+    await assert_settled(here, *THREE)
+
+
+class Forgetful(Memory):
+    """Takes every change and keeps none."""
+
+    async def set_properties(self, name, properties):
+        pass
+
+
+async def test_what_does_not_hold_is_told(tmp_path):
+    here = world(tmp_path, Forgetful())
+    await put(here, burstable("web", "cpu=1"))
+    report = await put(here, burstable("web", "cpu=2"))
+    assert report.count(Outcome.DONE) == 2
+    assert [step.name for step in report.remaining.steps] == ["kubepods-burstable.slice", WEB]
+    assert report.exit_code == 1
+
+
+# Records.
+
+
+class Watched(Memory):
+    """Notes which records there are whenever a unit is started or stopped."""
+
+    def __init__(self, store):
+        super().__init__()
+        self.store = store
+        self.seen = []
+
+    async def _begin(self, call, *writes):
+        if call in WRITES:
+            names = {pod.name for pod in self.store.load()[0]}
+            self.seen.append((call.removesuffix("_batch"), names))
+        await super()._begin(call, *writes)
+
+
+async def test_records_are_there_before_the_slices_and_go_after_them(tmp_path):
+    memory = Watched(Store(tmp_path / "run"))
+    here = world(tmp_path, memory)
+    await put(here, *THREE)
+    await remove(here)
+    everyone = {"batch", "web", "database"}
+    assert {call for call, _ in memory.seen} == {"start", "stop"}
+    assert all(names == everyone for _, names in memory.seen)
+    assert recorded(here) == {}
+
+
+async def test_a_lost_record_is_rebuilt_and_said(tmp_path, memory):
+    notes = []
+    here = world(tmp_path, memory, notes=notes)
+    web = burstable("web", "cpu=500m,memory=256Mi", "cpu=1,memory=512Mi")
+    await put(here, web, besteffort("batch"))
+    before = await slices(memory)
+    here.store.remove("web")
+    state = await look(here)
+    assert state.plan.steps == ()
+    assert [pod.key for pod in state.current] == ["default/batch", "default/web"]
+    said = f"pod default/web has no record; it is rebuilt from the settings of {WEB}"
+    assert notes == [f"{said}, without its containers"]
+    await put(here, guaranteed("database"))
+    after = await slices(memory)
+    assert {name: after[name] for name in (WEB, BATCH)} == {
+        name: before[name] for name in (WEB, BATCH)
+    }
+    assert recorded(here).keys() == {"batch", "database", "web"}
+    await put(here, web)
+    await assert_settled(here, web, besteffort("batch"), guaranteed("database"))
+    assert len(notes) == 2
+
+
+async def test_all_records_lost_and_one_pod_deleted(here, memory):
+    await put(here, *THREE)
+    for name in recorded(here):
+        here.store.remove(name)
+    assert (await remove(here, "web")).exit_code == 0
+    assert WEB not in await slices(memory)
+    await assert_settled(here, besteffort("batch"), guaranteed("database"))
+
+
+async def test_a_broken_record_is_told_and_removed(tmp_path, memory):
+    notes = []
+    here = world(tmp_path, memory, notes=notes)
+    await put(here, *THREE)
+    path = here.store.root / "pods" / "web.json"
+    path.write_text("{")
+    state = await look(here)
+    assert state.broken_records == (str(path),)
+    assert notes[0] == f"{path} is no record of a pod; the next apply removes it"
+    assert path.exists()
+    await put(here)
+    await assert_settled(here, *THREE)
+
+
+async def test_a_record_without_a_slice_is_a_pod_that_has_to_be_started(here, memory):
+    here.store.save(burstable("web"))
+    report = await put(here)
+    assert report.exit_code == 0
+    assert WEB in await slices(memory)
+
+
+async def test_slices_that_no_pod_accounts_for_are_named_and_left(here, memory):
+    await put(here, burstable("web"))
+    memory.provide("kubepods-podforeign.slice")
+    state = await look(here)
+    assert state.orphans == ("kubepods-podforeign.slice",)
+    assert not state.plan
+
+
+# Memory that is reserved for better classes.
+
+
+async def test_a_tier_is_held_at_its_usage_where_that_is_above_the_target(tmp_path, memory):
+    by = config(qos_reserved={"memory": 100})
+    here = world(tmp_path, memory, by=by)
+    large = guaranteed("large", memory="30Gi")
+    await put(here, besteffort("batch"))
+    group = "cgroup/kubepods.slice/kubepods-besteffort.slice"
+    make_files(
+        tmp_path,
+        {"cgroup/cgroup.controllers": "", f"{group}/memory.stat": f"anon {3 * 2**30}\n"},
+    )
+    await put(here, large)
+    assert (await slices(memory))["kubepods-besteffort.slice"]["MemoryMax"] == 3 * 2**30
+    assert (await slices(memory))["kubepods-burstable.slice"]["MemoryMax"] == 2 * 2**30
+    make_files(tmp_path, {f"{group}/memory.stat": "anon 4096\n"})
+    await put(here)
+    assert (await slices(memory))["kubepods-besteffort.slice"]["MemoryMax"] == 2 * 2**30
+
+
+# Crashes: the twin of the test that kills the real thing.
+
+
+class Killed(Exception):
+    """The process ends here."""
+
+
+class Mortal(Memory):
+    """Dies before the effect of a write, and stays dead until revived."""
+
+    def __init__(self):
+        super().__init__()
+        self.writes_left = None
+
+    async def _begin(self, call, *writes):
+        if call in WRITES and self.writes_left is not None:
+            if self.writes_left == 0:
+                raise Killed
+            self.writes_left -= 1
+        await super()._begin(call, *writes)
+
+
+class MortalStore(Store):
+    """Dies before a record is written or removed."""
+
+    def __init__(self, root, writes_left):
+        super().__init__(root)
+        self.writes_left = writes_left
+
+    def save(self, pod):
+        self._one_less()
+        super().save(pod)
+
+    def remove(self, uid):
+        self._one_less()
+        super().remove(uid)
+
+    def _one_less(self):
+        if self.writes_left == 0:
+            raise Killed
+        self.writes_left -= 1
+
+
+MANY = tuple(besteffort(f"many{number}") for number in range(6))
+BEFORE = (*MANY[:3], besteffort("moves"), burstable("web"), guaranteed("away"))
+AFTER = (*MANY, burstable("moves"), burstable("web", "cpu=2", "memory=1Gi"), guaranteed("new"))
+CHANGES = [
+    pytest.param((), AFTER, id="first"),
+    pytest.param(BEFORE, AFTER, id="change"),
+    pytest.param(AFTER, BEFORE, id="back"),
+    pytest.param(AFTER, (), id="end"),
+]
+
+
+async def outcome_of(tmp_path, then):
+    memory = Mortal()
+    await put(world(tmp_path, memory), *then)
+    return await slices(memory)
+
+
+async def die_and_come_back(tmp_path, was, then, *, calls=None, records=None):
+    """Die on the way from one state to another, then apply anew; whether it died at all."""
+    memory = Mortal()
+    here = world(tmp_path, memory)
+    await put(here, *was)
+    memory.writes_left = calls
+    dying = here
+    if records is not None:
+        dying = replace(here, store=MortalStore(here.store.root, records))
+    died = True
+    with suppress(Killed):
+        await put(dying, *then, prune=True)
+        died = False
+    memory.writes_left = None
+    report = await put(here, *then, prune=True)
+    assert report.exit_code == 0
+    await assert_settled(here, *then)
+    memory.calls.clear()
+    await put(here, *then, prune=True)
+    assert not written(memory)
+    return died, await slices(memory)
+
+
+@pytest.mark.parametrize(("was", "then"), CHANGES)
+async def test_after_a_crash_at_any_call_the_next_apply_converges(tmp_path, was, then):
+    expected = await outcome_of(tmp_path / "expected", then)
+    for calls in range(100):
+        died, found = await die_and_come_back(tmp_path / str(calls), was, then, calls=calls)
+        assert found == expected
+        if not died:
+            assert calls > 2
+            return
+    pytest.fail("it never came to an end")
+
+
+@pytest.mark.parametrize(("was", "then"), CHANGES)
+async def test_after_a_crash_at_any_record_the_next_apply_converges(tmp_path, was, then):
+    expected = await outcome_of(tmp_path / "expected", then)
+    for records in range(100):
+        died, found = await die_and_come_back(tmp_path / str(records), was, then, records=records)
+        assert found == expected
+        if not died:
+            assert records > 2
+            return
+    pytest.fail("it never came to an end")
+
+
+@pytest.mark.parametrize(("was", "then"), CHANGES)
+async def test_after_a_lost_connection_at_any_call_the_next_apply_converges(tmp_path, was, then):
+    """The connection breaks once; whatever that hits, the others go on and the next one repairs."""
+    expected = await outcome_of(tmp_path / "expected", then)
+    for calls in range(40):
+        memory = Memory()
+        here = world(tmp_path / str(calls), memory)
+        await put(here, *was)
+        memory.calls.clear()
+        memory.break_after(calls)
+        with suppress(SystemdError):
+            await put(here, *then, prune=True)
+        broke = sum(memory.calls.values()) > calls
+        memory.break_after(10_000)
+        assert (await put(here, *then, prune=True)).exit_code == 0
+        await assert_settled(here, *then)
+        assert await slices(memory) == expected
+        if not broke:
+            return
+    pytest.fail("it never came to an end")

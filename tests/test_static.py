@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from podslice import __version__
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -45,8 +47,6 @@ def test_no_module_is_a_pile():
 
 
 def test_the_changelog_begins_with_the_version():
-    from podslice import __version__
-
     headings = [
         line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## ")
     ]

@@ -46,7 +46,9 @@ def load_node(config: Config, *, lenient: bool = False) -> Node:
 
 def load_manifests(sources: Sequence[str], namespace: str | None) -> Loaded:
     """The pods of all files."""
-    return load_pods(sources, namespace=namespace, stdin=lambda: sys.stdin.buffer.read(BYTES_MAX + 1))
+    return load_pods(
+        sources, namespace=namespace, stdin=lambda: sys.stdin.buffer.read(BYTES_MAX + 1)
+    )
 
 
 def runtime_directory(*, user: bool) -> Path:

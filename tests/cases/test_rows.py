@@ -55,9 +55,7 @@ def run_quota(row):
 
 
 def run_qos(row):
-    return {
-        rules.value: classify(default_pod(to_pod(row)), rules).value for rules in Rules
-    }
+    return {rules.value: classify(default_pod(to_pod(row)), rules).value for rules in Rules}
 
 
 def run_aggregate(row):

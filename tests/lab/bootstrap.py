@@ -1,8 +1,12 @@
 """First, slow stage of an image: packages and kernel of a suite, as a plain directory."""
 
+import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.lab.deps import apt_proxy_options, debian_mirror, run_tool
@@ -10,6 +14,7 @@ from tests.lab.machine import LabError
 from tests.lab.recipe import KERNEL_PACKAGE, PACKAGES, USER_ID, USER_NAME
 
 ROOM_IN_MEMORY_BYTES = 2 << 30
+WORK_PREFIX = "podslice-lab."
 
 # Runs as a hook of mmdebstrap with the root as $1. The kernel is fetched here and unpacked later,
 # never installed: no initramfs-tools, no scripts of packages. $1/.debs is taken out afterwards.
@@ -26,7 +31,8 @@ chroot "$1" useradd --create-home --uid {USER_ID} --shell /bin/bash {USER_NAME}
 chroot "$1" passwd --quiet --delete root
 rm "$1/etc/dpkg/dpkg.cfg.d/99mmdebstrap"
 """
-KERNEL_HOOK_KEEP_DEBS = "essential/unlink,download/empty,cleanup/apt/cache"
+# keep what has been downloaded, for the hook to take out
+SKIPPED_STEPS = "essential/unlink,download/empty,cleanup/apt/cache"
 
 
 def build_base(suite: str, target: Path, debs: Path) -> None:
@@ -35,26 +41,42 @@ def build_base(suite: str, target: Path, debs: Path) -> None:
     Raises:
         LabError: mmdebstrap failed.
     """
-    work = _work_dir(target)
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    try:
+    with _work_dir(target) as work:
         root = work / "root"
         _mmdebstrap(suite, root, debs, log=work / "log")
         _replace_dir(root / ".debs", debs)
         _take_kernel(root, target)
         run_tool("cp", "-a", str(root), str(target / "root"))
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
-def _work_dir(target: Path) -> Path:
+@contextlib.contextmanager
+def _work_dir(target: Path) -> Iterator[Path]:
     """A place in memory when there is room: dpkg syncs so often that a disk takes three times."""
     memory = Path("/dev/shm")
     state = os.statvfs(memory) if memory.is_dir() else None
-    if state and state.f_bavail * state.f_frsize >= ROOM_IN_MEMORY_BYTES:
-        return memory / f"podslice-lab{str(target.parent).replace('/', '-')}-{target.name}"
-    return target / "work"
+    has_room = state is not None and state.f_bavail * state.f_frsize >= ROOM_IN_MEMORY_BYTES
+    parent = memory if has_room else target
+    _remove_abandoned(parent)
+    with tempfile.TemporaryDirectory(prefix=WORK_PREFIX, dir=parent) as name:
+        Path(name).chmod(0o755)
+        lock = os.open(name, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        try:
+            yield Path(name)
+        finally:
+            os.close(lock)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove what builders left which were killed; others may be at work on the same files."""
+    for path in parent.glob(f"{WORK_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path)
+            finally:
+                os.close(lock)
 
 
 def _mmdebstrap(suite: str, root: Path, debs: Path, *, log: Path) -> None:
@@ -72,7 +94,7 @@ def _mmdebstrap(suite: str, root: Path, debs: Path, *, log: Path) -> None:
         "--dpkgopt=path-exclude=/usr/share/locale/*",
         "--dpkgopt=path-exclude=/usr/share/doc/*",
         f"--include={','.join(PACKAGES)}",
-        f"--skip={KERNEL_HOOK_KEEP_DEBS}",
+        f"--skip={SKIPPED_STEPS}",
         '--setup-hook=mkdir -p "$1/var/cache/apt/archives"',
         '--setup-hook=cp "$LAB_DEBS"/*.deb "$1/var/cache/apt/archives/" 2>/dev/null || true',
         f"--customize-hook={KERNEL_HOOK}",

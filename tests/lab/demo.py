@@ -47,7 +47,7 @@ def main() -> int:
     with Namespace(bind={"/src": source_dir()}) as machine:
         machine.put("/etc/podslice/podslice.toml", CAPACITY)
         say(f"systemd {machine.systemd_version}, private to this demo\n")
-        return int(not all([show(machine, step) for step in STEPS]))
+        return int(not all(show(machine, step) for step in STEPS))
 
 
 def image_is_there() -> bool:

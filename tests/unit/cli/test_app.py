@@ -1,0 +1,176 @@
+"""Usage: what is wrong with a command line is worded on stderr, and ends with 2."""
+
+import pytest
+import typer
+
+from podslice import __version__
+from podslice.cli import app as app_module
+from podslice.cli import reading
+from podslice.cli.app import app
+from podslice.inputs.config import SETTINGS
+from tests.unit.builders import manifest
+
+VERBS = sorted(command.callback.__name__ for command in app.registered_commands)
+FILE_VERBS = ["apply", "check", "explain", "plan", "render"]
+
+
+def test_every_verb_is_known():
+    assert VERBS == [
+        "apply",
+        "check",
+        "delete",
+        "explain",
+        "node",
+        "plan",
+        "render",
+        "status",
+        "tree",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--bogus"], "error: no such option: --bogus; see: podslice --help"),
+        (["bogus"], "error: no such command 'bogus'; see: podslice --help"),
+        (["node", "--bogus"], "error: no such option: --bogus; see: podslice node --help"),
+        (["check", "-f"], "error: option '-f' requires an argument; see: podslice --help"),
+        (["node", "\x1b[31m"], "error: got unexpected extra argument"),
+        (["--\x1b[31m"], "error: no such option: --\\x1b[31m; see: podslice --help"),
+        (["\x1b[31m"], "error: no such command '\\x1b[31m'; see: podslice --help"),
+        (
+            ["node", "-o", "xml"],
+            "error: invalid value for '--output' / '-o': 'xml' is not one of 'table', 'wide',"
+            " 'json', 'yaml', 'name'; see: podslice node --help",
+        ),
+        (["node", "--cgroup-driver=cgroupfs"], "error: --cgroup-driver: "),
+        (["node", "--rules=seeds"], "error: --rules: has to be one of proposal, kubernetes"),
+        (["node", "--kube-reserved=cpu=1core"], "error: --kube-reserved.cpu: '1core' is not a"),
+        (["node", "--config=nowhere.toml"], "error: nowhere.toml: no such file or directory"),
+        (["node", "--output", "js"], "error: invalid value for '--output' / '-o': 'js' is not"),
+    ],
+)
+def test_a_wrong_command_line_is_worded_and_ends_with_2(podslice, arguments, said):
+    ended = podslice(*arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(said)
+    assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", FILE_VERBS)
+def test_verbs_of_files_need_files(podslice, verb):
+    assert podslice(verb) == (
+        2,
+        "",
+        f"error: missing option '--filename' / '-f'; see: podslice {verb} --help\n",
+    )
+
+
+@pytest.mark.parametrize("verb", FILE_VERBS)
+def test_files_have_to_be_there(podslice, memory, verb):
+    ended = podslice(verb, "-f", "nowhere.yaml")
+    assert ended.code == 2
+    assert "error: nowhere.yaml: no such file or directory\n" in (ended.err or ended.out)
+
+
+def test_options_are_not_abbreviated(podslice):
+    assert podslice("node", "--rule=proposal").code == 2
+
+
+def test_every_mistake_in_the_flags_is_told(podslice):
+    ended = podslice("node", "--rules=x", "--cpu-weight-mapping=y")
+    assert ended.code == 2
+    assert [line.partition(" ")[2].partition(":")[0] for line in ended.err.splitlines()] == [
+        "--rules",
+        "--cpu-weight-mapping",
+    ]
+
+
+def test_the_version(podslice):
+    assert podslice("--version") == (0, f"podslice {__version__}\n", "")
+
+
+def test_without_a_verb_there_is_help(podslice):
+    ended = podslice()
+    assert (ended.code, ended.err) == (0, "")
+    assert ended == podslice("--help") == podslice("-h")
+    assert all(f"  {verb} " in ended.out for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_a_verb_has_its_options(podslice, verb):
+    """Every setting is an option of every verb that plans."""
+    ended = podslice(verb, "--help")
+    assert (ended.code, ended.err) == (0, "")
+    assert f"Usage: podslice {verb} [OPTIONS]" in ended.out
+    names = [name for row in SETTINGS for name in (row.key, *row.aliases)]
+    assert [name for name in (*names, "user", "config") if f"--{name}" not in ended.out] == []
+
+
+def test_the_configuration_file_is_read_and_flags_win(podslice, files, here):
+    files({"own.toml": 'capacity = {cpu = "4"}\n'})
+    make = here / "etc/podslice"
+    make.mkdir(parents=True)
+    (make / "podslice.toml").write_text('capacity = {cpu = "2"}\n')
+
+    def cpus(*arguments):
+        return podslice("node", *arguments).out.splitlines()[1].split()[1]
+
+    assert cpus() == "2"
+    assert cpus("--config", "own.toml") == "4"
+    assert cpus("--config", "own.toml", "--capacity=cpu=6") == "6"
+
+
+def test_an_interruption_is_said_without_a_traceback(podslice, monkeypatch):
+    def interrupt(*_):
+        raise typer.Abort
+
+    monkeypatch.setattr(reading, "load_node", interrupt)
+    assert podslice("node") == (130, "", "interrupted\n")
+
+
+def test_an_interruption_by_hand(podslice, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reading, "load_node", interrupt)
+    assert podslice("node").code == 130
+
+
+def test_what_came_from_a_hostile_file_does_not_reach_the_terminal(podslice, memory, files):
+    """Escape sequences, C1 controls and marks that turn the direction of the text."""
+    evil = "\x1b[31m\x9b31m\u202e\x07"
+    texts = {
+        "name.yaml": manifest(f"a{evil}"),
+        "uid.yaml": manifest("a").replace('"name": "a"', f'"name": "a", "uid": "{evil!a}"'),
+        "cpu.yaml": manifest("b", {"cpu": evil}),
+        "resource.yaml": manifest("c", {evil: 1}),
+        "container.yaml": manifest("d").replace('"main"', '"\\u001b[31m"'),
+        f"{evil}.yaml": "kind: [",
+    }
+    files(texts)
+    for verb in ("check", "explain", "render", "plan", "apply", "delete"):
+        for format_ in ("table", "wide", "json", "yaml", "name"):
+            for name in texts:
+                ended = podslice(verb, "-f", name, "-o", format_)
+                bad = [c for c in ended.out + ended.err if not (c.isprintable() or c == "\n")]
+                assert not bad, (verb, format_, name)
+
+
+def test_a_name_that_is_no_utf8_is_told(podslice):
+    ended = podslice("check", "-f", "\udcff.yaml", "-o", "json")
+    assert ended.code == 2
+    assert ended.out.isascii()
+
+
+def test_codes_that_are_no_numbers_are_done(monkeypatch):
+    monkeypatch.setattr(app_module, "app", lambda *_, **__: None)
+    assert app_module.run([]) == 0
+
+
+def test_exits_that_are_raised_are_taken(monkeypatch):
+    def leave(*_, **__):
+        raise typer.Exit(5)
+
+    monkeypatch.setattr(app_module, "app", leave)
+    assert app_module.run([]) == 5

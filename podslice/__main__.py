@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import sys
 
@@ -19,6 +20,9 @@ def main() -> None:
     gc.disable()
     from podslice.cli.app import run
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # as stderr does: → and × have no place in some locales, and are not worth a traceback
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = run()
         sys.stdout.flush()

@@ -117,8 +117,9 @@ def decide_all(loaded: Loaded, node: Node, config: Config) -> tuple[PodDecision,
 
 
 def all_problems(loaded: Loaded, decisions: Sequence[PodDecision]) -> list[Problem]:
-    """Every problem, of files and of pods, in order."""
-    return [*loaded.problems, *(found for each in decisions for found in each.problems)]
+    """Every problem once, of files and of pods, in order; replicas share their template's."""
+    of_pods = (found for each in decisions for found in each.problems)
+    return list(dict.fromkeys((*loaded.problems, *of_pods)))
 
 
 def valid_only(

@@ -130,6 +130,20 @@ def test_clean_takes_everything_away(clean_machine: Machine) -> None:
     assert machine.run("pgrep", "-f", "sleep 1000", check=False).stdout == ""
 
 
+def test_clean_makes_stopped_transient_slices_loadable_again(clean_machine: Machine) -> None:
+    machine = clean_machine
+    machine.run("systemd-run", "--slice=kubepods.slice", "--unit=podslice-a", "sleep", "1000")
+    start = ("busctl", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1")
+    manager = "org.freedesktop.systemd1.Manager"
+    slice_ = ("kubepods-burstable.slice", "fail", "0", "0")
+    machine.run(*start, manager, "StartTransientUnit", "ssa(sv)a(sa(sv))", *slice_)
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "stop", "podslice-a.service", "kubepods.slice")
+    state.clean(machine)
+    assert state.find_leftovers(machine) == []
+    machine.run("systemctl", "start", "kubepods-burstable.slice")
+
+
 def test_user_lab_can_have_its_own_manager(machine: Machine) -> None:
     if fixtures.IS_LOCAL:
         pytest.skip("lingering would outlast the test")

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.lab.recipe import KERNEL_PACKAGE, PACKAGES, USER_ID, USER_NAME
 
 ROOM_IN_MEMORY_BYTES = 2 << 30
 WORK_PREFIX = "podslice-lab."
+JUST_MADE_SEC = 60
 
 # Runs as a hook of mmdebstrap with the root as $1. The kernel is fetched here and unpacked later,
 # never installed: no initramfs-tools, no scripts of packages. $1/.debs is taken out afterwards.
@@ -71,6 +73,8 @@ def _remove_abandoned(parent: Path) -> None:
     """Remove what builders left which were killed; others may be at work on the same files."""
     for path in parent.glob(f"{WORK_PREFIX}*"):
         with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime < JUST_MADE_SEC:
+                continue  # perhaps not locked yet
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -163,7 +163,7 @@ def test_scopes_lie_deepest():
 
 
 def shuffled(desired_, observed_, seed):
-    order = random.Random(seed)  # noqa: S311 (nobody guesses it)
+    order = random.Random(seed)
     units, pods = list(desired_.units), list(desired_.pods)
     absent, there = list(desired_.absent.items()), list(observed_.units.items())
     for each in (units, pods, absent, there):

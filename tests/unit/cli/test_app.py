@@ -33,15 +33,17 @@ def test_every_verb_is_known():
     [
         (["--bogus"], "error: no such option: --bogus; see: podslice --help"),
         (["bogus"], "error: no such command 'bogus'; see: podslice --help"),
-        (["node", "--bogus"], "error: no such option: --bogus; see: podslice node --help"),
+        (["node", "--xyzzy"], "error: no such option: --xyzzy; see: podslice node --help"),
         (["check", "-f"], "error: option '-f' requires an argument; see: podslice --help"),
         (["node", "\x1b[31m"], "error: got unexpected extra argument"),
         (["--\x1b[31m"], "error: no such option: --\\x1b[31m; see: podslice --help"),
         (["\x1b[31m"], "error: no such command '\\x1b[31m'; see: podslice --help"),
         (
             ["node", "-o", "xml"],
-            "error: invalid value for '--output' / '-o': 'xml' is not one of 'table', 'wide',"
-            " 'json', 'yaml', 'name'; see: podslice node --help",
+            (
+                "error: invalid value for '--output' / '-o': 'xml' is not one of 'table', 'wide',"
+                " 'json', 'yaml', 'name'; see: podslice node --help"
+            ),
         ),
         (["node", "--cgroup-driver=cgroupfs"], "error: --cgroup-driver: "),
         (["node", "--rules=seeds"], "error: --rules: has to be one of proposal, kubernetes"),
@@ -151,10 +153,9 @@ def test_what_came_from_a_hostile_file_does_not_reach_the_terminal(podslice, mem
     files(texts)
     for verb in ("check", "explain", "render", "plan", "apply", "delete"):
         for format_ in ("table", "wide", "json", "yaml", "name"):
-            for name in texts:
-                ended = podslice(verb, "-f", name, "-o", format_)
-                bad = [c for c in ended.out + ended.err if not (c.isprintable() or c == "\n")]
-                assert not bad, (verb, format_, name)
+            ended = podslice(verb, "-f", ".", "-o", format_)
+            bad = [c for c in ended.out + ended.err if not (c.isprintable() or c == "\n")]
+            assert not bad, (verb, format_)
 
 
 def test_a_name_that_is_no_utf8_is_told(podslice):

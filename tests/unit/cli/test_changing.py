@@ -8,6 +8,8 @@ from podslice import store
 from podslice.cli import changing
 from podslice.errors import Refused
 from podslice.store import Store
+from podslice.systemd import bus
+from podslice.systemd.memory import Memory
 from tests.unit.builders import manifest
 
 WEB = """\
@@ -118,7 +120,7 @@ start kubepods.slice with CPUWeight=800, MemoryLow=256Mi, MemoryMax=32Gi
 start kubepods-besteffort.slice with CPUWeight=1
 start kubepods-burstable.slice with CPUWeight=75, MemoryLow=256Mi
 start kubepods-burstable-pod0a1b_2c.slice (shop/web) with CPUQuota=125%, CPUWeight=75, MemoryLow=256Mi
-""".splitlines()  # noqa: E501 (what a terminal shows)
+""".splitlines()
 
 POD = "kubepods-burstable-pod0a1b_2c.slice"
 
@@ -229,10 +231,14 @@ def test_plan_of_mistakes_is_none(podslice, web, memory, files):
     ended = podslice("plan", "-f", web, "-f", "a.yaml", "--kube-reserved=cpu=9")
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.splitlines() == [
-        "error: kube-reserved + system-reserved + eviction-hard: 9 of cpu is reserved, the node has"
-        " 8; lower the reservations",
-        "error: a.yaml: spec.containers[0].resources.requests.cpu: 2 is more than the limit of 1;"
-        " a request is at most its limit",
+        (
+            "error: kube-reserved + system-reserved + eviction-hard: 9 of cpu is reserved,"
+            " the node has 8; lower the reservations"
+        ),
+        (
+            "error: a.yaml: spec.containers[0].resources.requests.cpu: 2 is more than the limit"
+            " of 1; a request is at most its limit"
+        ),
     ]
     assert not memory.calls
 
@@ -284,10 +290,35 @@ def test_apply_tells_failures_refusals_and_the_rest(podslice, web, memory, files
     assert ended.code == 1
     assert ended.out.splitlines()[-3:] == [
         f"failed to {STARTS[3]}: access denied",
-        "pod default/a refused: OutOfcpu: requests 9 of cpu, 7250m is free"
-        " (750m of 8 is requested)",
+        "pod default/a refused: OutOfcpu: requests 9 of cpu, 8 is free (0 of 8 is requested)",
         "3 done, 1 failed, 1 refused",
     ]
+
+
+class Forgetful(Memory):
+    """Takes every change and keeps none; too old for MemoryMin."""
+
+    def __init__(self):
+        super().__init__(systemd_version=239)
+
+    async def set_properties(self, name, properties):
+        pass
+
+
+def test_what_does_not_hold_and_what_was_left_out_is_told(podslice, web, files, here, monkeypatch):
+    client = Forgetful()
+    monkeypatch.setattr(bus, "Bus", lambda *, user: client)
+    podslice("apply", "-f", web)
+    files({"web.yaml": WEB.replace("500m", "250m")})
+    ended = podslice("apply", "-f", web, "--memory-protection=min", "--qos-reserved=memory=100%")
+    assert ended.code == 1
+    out = ended.out.splitlines()
+    assert f"left out MemoryMin of {POD}: systemd 239 does not know it; it came with 240" in out
+    again = [line for line in out if line.startswith("still to do, though every step was taken: ")]
+    assert again[-1].endswith(
+        f"set CPUWeight=50 (was 75), MemoryLow=unset (was 256Mi) on {POD} (shop/web)"
+    )
+    assert out[-1] == f"{len(again)} done"
 
 
 def test_apply_names_what_it_did(podslice, web, memory):
@@ -355,8 +386,10 @@ def test_delete_of_what_is_not_applied(podslice, web, memory):
     assert podslice("delete", "nope", "shop/web", "\x1b[31m") == (
         1,
         stopped_everything(),
-        "error: pod default/\\x1b[31m is not applied; see: podslice status\n"
-        "error: pod default/nope is not applied; see: podslice status\n",
+        (
+            "error: pod default/\\x1b[31m is not applied; see: podslice status\n"
+            "error: pod default/nope is not applied; see: podslice status\n"
+        ),
     )
 
 

@@ -1,5 +1,6 @@
 """The verbs that look at what is there: status, tree."""
 
+import asyncio
 import json
 
 import pytest
@@ -57,8 +58,8 @@ def test_tree_joins_its_branches(podslice, files, memory):
     files({"a.yaml": manifest("a", limits=limits), "b.yaml": manifest("b", limits=limits)})
     files({"c.yaml": manifest("c"), "d.yaml": manifest("d")})
     podslice("apply", "-f", ".")
-    assert [line.partition("  ")[0] for line in podslice("tree").out.splitlines()] == [
-        "NAME",
+    rows = podslice("tree").out.splitlines()[1:]
+    assert [row.partition("  -  ")[0].rstrip() for row in rows] == [
         "kubepods.slice",
         "├─ default/a Guaranteed",
         "├─ default/b Guaranteed",
@@ -77,8 +78,6 @@ async def drift(memory):
 @pytest.fixture
 def drifted(web, memory):
     """Somebody has changed things by hand."""
-    import asyncio
-
     asyncio.run(drift(memory))
 
 

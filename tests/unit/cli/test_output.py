@@ -1,0 +1,165 @@
+"""How lines, numbers and progress look."""
+
+import gc
+import io
+import os
+import sys
+
+import pytest
+
+from podslice import __main__, __version__
+from podslice.cgroupfs import Usage
+from podslice.cli import documents, text
+from podslice.cli.output import Format, Progress, emit
+from podslice.errors import Problem, Severity
+from podslice.model.unit import INFINITY
+from tests.unit.builders import amounts, manifest
+
+
+def test_columns_are_as_wide_as_their_widest_cell():
+    rows = [("A", "BBB", "C"), ("AAAA", "B", ""), ("", "", "C")]
+    assert list(text.columns(rows)) == ["A     BBB  C", "AAAA  B", "           C"]
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (0, "0"),
+        (1023, "1023"),
+        (1024, "1.0Ki"),
+        (10 * 1024, "10Ki"),
+        (1363149, "1.3Mi"),
+        (2**30 * 1023, "1023Gi"),
+        (2**40 * 3, "3.0Ti"),
+        (2**60, "1048576.0Ti"),
+    ],
+)
+def test_usage_is_for_people(number, shown):
+    assert text.human_bytes(number) == shown
+
+
+def test_usage_that_nobody_counts_is_a_dash():
+    assert text._usage(Usage()) == ("-", "-", "-")
+
+
+def test_problems_are_escaped():
+    problem = Problem(where="a\x1b", message="b\n", hint="c\u202e", severity=Severity.WARNING)
+    assert text.problem(problem) == "warning: a\\x1b: b\\n; c\\u202e"
+
+
+def test_counts_agree_with_their_nouns():
+    error, warning = (
+        Problem(where="", message=""),
+        Problem(where="", message="", severity=Severity.WARNING),
+    )
+    assert text.count_problems([error], 1) == "1 pod, 1 error, 0 warnings"
+    assert text.count_problems([error, error, warning], 2) == "2 pods, 2 errors, 1 warning"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(INFINITY, "infinity"), (5, 5), (None, None), (("a", "b"), ["a", "b"]), (True, True)],
+)
+def test_numbers_in_documents(value, shown):
+    assert documents.number(value) == shown
+
+
+def test_amounts_in_documents():
+    assert documents.amounts(
+        amounts("cpu=500m,memory=1Ki,ephemeral-storage=1k,pid=7,hugepages-2Mi=4Mi,x.io/gpu=1")
+    ) == {
+        "cpu_milli": 500,
+        "memory_bytes": 1024,
+        "ephemeral_storage_bytes": 1000,
+        "pids": 7,
+        "hugepages_bytes": {"2097152": 4194304},
+    }
+
+
+def test_amounts_that_are_not_stated_are_absent():
+    assert documents.amounts({}) == {}
+    assert documents.amounts({"cpu": 0}) == {"cpu_milli": 0}
+
+
+def test_yaml_keeps_the_order_and_the_letters(capsys):
+    emit(
+        Format.YAML,
+        document=lambda: {"version": 1, "b": "×", "a": [1]},
+        lines=lambda _: [],
+        names=list,
+    )
+    assert capsys.readouterr().out == "version: 1\nb: ×\na:\n- 1\n"
+
+
+class Terminal(io.StringIO):
+    """What somebody watches."""
+
+    def isatty(self):
+        return True
+
+
+def test_progress_is_shown_to_who_watches(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    progress = Progress(2, least=2)
+    progress.step()
+    progress.step()
+    assert sys.stderr.getvalue() == "1/2\r2/2\r\033[K"
+
+
+@pytest.mark.parametrize(("stream", "total"), [(io.StringIO, 100), (Terminal, 29)])
+def test_progress_is_silent_where_nobody_watches_or_it_is_short(monkeypatch, stream, total):
+    monkeypatch.setattr(sys, "stderr", stream())
+    progress = Progress(total)
+    for _ in range(total):
+        progress.step()
+    assert sys.stderr.getvalue() == ""
+
+
+# The entry
+
+
+@pytest.fixture
+def main(here, monkeypatch):
+    """Run the whole program; it leaves the collector of garbage as it was."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["podslice", *arguments])
+        __main__.main()
+
+    yield call
+    gc.enable()
+
+
+def test_the_version_is_told_without_much_ado(main, capsys):
+    main("--version")
+    assert capsys.readouterr().out == f"podslice {__version__}\n"
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["node"], 0), (["bogus"], 2)])
+def test_the_exit_code_is_that_of_the_verb(main, arguments, code):
+    with pytest.raises(SystemExit) as ended:
+        main(*arguments)
+    assert ended.value.code == code
+
+
+def test_a_reader_that_has_gone_is_no_complaint(main, monkeypatch, tmp_path, capsys):
+    """As `podslice node | head -0`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        with pytest.raises(SystemExit) as ended:
+            main("node")
+        monkeypatch.undo()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_letters_that_a_locale_does_not_have_are_escaped(main, monkeypatch, files):
+    files({"web.yaml": manifest("web", {"cpu": 1})})
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1"))
+    with pytest.raises(SystemExit) as ended:
+        main("explain", "-f", "web.yaml")
+    assert ended.value.code == 0
+    assert b"requests.cpu 1 \\u2192 1024 shares \\u2192 \xd7100/1024 = 100\n" in written.getvalue()

@@ -1,0 +1,78 @@
+"""Where a verb gets its world from."""
+
+from pathlib import Path
+
+import pytest
+
+from podslice.cli import session
+from podslice.cli.output import note
+from podslice.errors import HostError
+from tests.unit.builders import manifest
+
+
+@pytest.fixture
+def no_proc(here, monkeypatch):
+    """A host that does not tell its capacity, as some sandboxes are."""
+
+    def refuse():
+        raise HostError("this host's capacity can't be read: no /proc")
+
+    monkeypatch.setattr(session, "read_node", refuse)
+
+
+def test_a_host_that_does_not_tell_its_capacity(podslice, no_proc, files):
+    files({"web.yaml": manifest("web")})
+    said = "error: this host's capacity can't be read: no /proc\n"
+    assert podslice("node") == (1, "", said)
+    assert podslice("explain", "-f", "web.yaml") == (1, "", said)
+    assert podslice("node", "--capacity=cpu=4") == (1, "", said)
+
+
+def test_a_stated_capacity_needs_no_host(podslice, no_proc):
+    ended = podslice("node", "--capacity=cpu=4,memory=8Gi", "-o", "name")
+    assert ended == (0, "cpu\nmemory\n", "")
+
+
+def test_check_needs_no_host(podslice, no_proc, files):
+    files({"web.yaml": manifest("web")})
+    assert podslice("check", "-f", "web.yaml").code == 0
+
+
+@pytest.fixture
+def runtime_directory():
+    """The real one; `here` puts another in its place."""
+    return session.runtime_directory
+
+
+def test_records_of_the_system_are_in_run(runtime_directory):
+    assert runtime_directory(user=False) == Path("/run/podslice")
+
+
+def test_records_of_a_user_are_in_the_session(runtime_directory, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert runtime_directory(user=True) == tmp_path / "podslice"
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_without_a_session_there_are_no_records(runtime_directory, monkeypatch, value):
+    if value is None:
+        monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    else:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", value)
+    with pytest.raises(HostError, match="there is no user session: XDG_RUNTIME_DIR is not set"):
+        runtime_directory(user=True)
+
+
+def test_records_that_can_not_be_read_are_not_counted(podslice, here, monkeypatch):
+    def refuse(_):
+        raise HostError("pods: Permission denied")
+
+    monkeypatch.setattr(session.Store, "load", refuse)
+    ended = podslice("node", "-o", "name")
+    assert ended.code == 0
+    assert ended.err == "pods: Permission denied; the pods that were applied are not counted\n"
+
+
+def test_notes_go_to_stderr(capsys):
+    note("something")
+    assert capsys.readouterr() == ("", "something\n")

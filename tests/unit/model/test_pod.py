@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from podslice.errors import HostError, InputError, JobFailed, Problem, Severity
+from podslice.model.pod import Container, ContainerKind, Pod, default_uid
+
+ERROR = Problem(where="a", message="b")
+WARNING = Problem(where="a", message="b", severity=Severity.WARNING)
+
+
+def test_the_key_is_name_space_and_name():
+    assert Pod(name="web", uid="1", namespace="shop").key == "shop/web"
+    assert Pod(name="web", uid="1").key == "default/web"
+
+
+def test_containers_of_a_kind_keep_their_order():
+    kinds = (ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP)
+    pod = Pod(
+        name="a",
+        uid="a",
+        containers=tuple(Container(name=str(n), kind=kind) for n, kind in enumerate(kinds)),
+    )
+    assert [c.name for c in pod.of_kind(ContainerKind.APP)] == ["0", "3"]
+    assert [c.name for c in pod.of_kind(ContainerKind.INIT, ContainerKind.SIDECAR)] == ["1", "2"]
+    assert pod.of_kind() == ()
+
+
+@pytest.mark.parametrize(
+    ("problems", "valid"),
+    [((), True), ((WARNING,), True), ((ERROR,), False), ((WARNING, ERROR), False)],
+)
+def test_only_errors_make_a_pod_invalid(problems, valid):
+    assert Pod(name="a", uid="a", problems=problems).is_valid is valid
+
+
+def test_a_name_always_gives_the_same_uid_and_another_another():
+    names = [("default", "web"), ("default", "db"), ("shop", "web")]
+    uids = [default_uid(*each) for each in names]
+    assert uids == [default_uid(*each) for each in names]
+    assert len(set(uids)) == 3
+    assert all(uuid.UUID(uid).version == 5 for uid in uids)
+
+
+@pytest.mark.parametrize(
+    ("problem", "expected"),
+    [
+        (Problem(where="a.yaml: spec", message="is wrong"), "a.yaml: spec: is wrong"),
+        (Problem(where="", message="is wrong"), "is wrong"),
+        (Problem(where="a", message="is wrong", hint="do this"), "a: is wrong; do this"),
+        (Problem(where="", message="is wrong", hint="do this"), "is wrong; do this"),
+    ],
+)
+def test_a_problem_says_where_what_and_what_would_be_right(problem, expected):
+    assert str(problem) == expected
+
+
+def test_an_input_error_tells_every_problem_on_a_line_of_its_own():
+    error = InputError([ERROR, Problem(where="c", message="d")])
+    assert str(error) == "a: b\nc: d"
+    assert InputError(ERROR).problems == (ERROR,)
+    assert (error.exit_code, HostError().exit_code) == (2, 1)
+
+
+def test_a_failed_job_keeps_its_result():
+    assert JobFailed("x", result="timeout").result == "timeout"

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+
+from podslice.model.properties import BOTH, MANAGED, PROPERTIES
+from podslice.model.unit import INFINITY, UnitKind
+
+BOOLEANS = [row for row in PROPERTIES.values() if row.signature == "b"]
+
+
+def test_a_row_is_found_by_its_name():
+    assert all(row.name == name for name, row in PROPERTIES.items())
+
+
+def test_managed_properties_are_numbers_that_can_be_unset():
+    assert list(MANAGED) == sorted(MANAGED)
+    for name in MANAGED:
+        row = PROPERTIES[name]
+        assert row.managed
+        assert row.signature == "t"
+        assert row.takes(row.unset)
+        assert row.kinds == BOTH
+
+
+def test_structure_is_not_managed():
+    for name in ("Description", "Wants", "Slice", "PIDs", "DefaultDependencies", "CPUAccounting"):
+        assert not PROPERTIES[name].managed
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "taken"),
+    [
+        ("CPUWeight", 1, True),
+        ("CPUWeight", 10_000, True),
+        ("CPUWeight", 10_001, False),
+        ("CPUWeight", INFINITY, True),
+        ("CPUQuotaPerSecUSec", 0, False),
+        ("CPUQuotaPerSecUSec", 10_000, True),
+        ("CPUQuotaPeriodUSec", 999, False),
+        ("CPUQuotaPeriodUSec", 1_000, True),
+        ("CPUQuotaPeriodUSec", 1_000_000, True),
+        ("CPUQuotaPeriodUSec", 1_000_001, False),
+        ("MemoryMax", 0, False),
+        ("MemoryMax", 4096, True),
+        ("MemoryMax", INFINITY, True),
+        ("MemoryLow", 0, True),
+        ("TasksMax", 0, False),
+        ("TasksMax", 1, True),
+        ("Description", "anything", True),
+        ("Wants", ("a.slice",), True),
+    ],
+)
+def test_ranges_are_systemd_s(name, value, taken):
+    assert PROPERTIES[name].takes(value) is taken
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("CPUWeight", 100, "100"),
+        ("CPUWeight", INFINITY, "infinity"),
+        ("MemoryMax", 4096, "4096"),
+        ("MemoryMax", INFINITY, "infinity"),
+        ("CPUQuotaPerSecUSec", 110_000, "11%"),
+        ("CPUQuotaPerSecUSec", 4_000_000, "400%"),
+        ("CPUQuotaPerSecUSec", 15_500, "1.55%"),
+        ("CPUQuotaPerSecUSec", INFINITY, ""),
+        ("CPUQuotaPeriodUSec", 10_000, "10000us"),
+        ("CPUQuotaPeriodUSec", INFINITY, ""),
+        ("Wants", ("a.slice", "b.slice"), "a.slice b.slice"),
+        ("Wants", "a.slice", "a.slice"),
+        ("Description", "Pod a/b", "Pod a/b"),
+        ("Delegate", True, "yes"),
+        ("Delegate", False, "no"),
+    ],
+)
+def test_unit_files_say_it_so(name, value, expected):
+    assert PROPERTIES[name].text(value) == expected
+
+
+def test_booleans_are_words_in_unit_files():
+    assert {row.text(True) for row in BOOLEANS} == {"yes"}
+    assert {row.text(False) for row in BOOLEANS} == {"no"}
+
+
+def test_only_scopes_hold_processes():
+    assert PROPERTIES["PIDs"].kinds == {UnitKind.SCOPE}
+    assert PROPERTIES["Slice"].kinds == {UnitKind.SCOPE}

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import string
+from fractions import Fraction
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from podslice.model.quantity import (
+    INT64_MAX,
+    TEXT_MAX,
+    Format,
+    Quantity,
+    format_bytes,
+    format_milli,
+    format_quantity,
+    parse_quantity,
+)
+
+NANO = 10**9
+LARGEST = INT64_MAX * NANO
+
+nanos = st.one_of(
+    st.integers(-LARGEST, LARGEST),
+    st.integers(-(2**62), 2**62).map(lambda n: n * NANO).filter(lambda n: abs(n) <= LARGEST),
+    st.builds(lambda n, e: n * 10**e, st.integers(-999, 999), st.integers(0, 25)),
+    st.builds(lambda n, e: n * NANO * 1024**e, st.integers(-999, 999), st.integers(0, 5)),
+)
+
+
+def value_of(text):
+    """What a text means, by its suffix, with fractions: independent of the code under test."""
+    suffixes = {
+        **{s: Fraction(10) ** (3 * n) for n, s in enumerate(["n", "u", "m", "", "k"], -3)},
+        **{s: Fraction(10) ** (3 * n) for n, s in enumerate("MGTPE", 2)},
+        **{f"{s}i": Fraction(1024) ** n for n, s in enumerate("KMGTPE", 1)},
+    }
+    digits = text.lstrip("+-")
+    number = digits.rstrip(string.ascii_letters)
+    if "e" in digits[1:] and digits[-1].isdigit():
+        number, _, exponent = digits.partition("e")
+        scale = Fraction(10) ** int(exponent)
+    else:
+        scale = suffixes[digits.removeprefix(number)]
+    value = Fraction(number) * scale
+    return -value if text.startswith("-") else value
+
+
+@given(nanos, st.sampled_from(Format))
+def test_what_is_printed_reads_as_the_same_amount(nano, format_):
+    quantity = Quantity(nano, format_)
+    assert parse_quantity(str(quantity)).nano == nano
+
+
+@given(nanos, st.sampled_from(Format))
+def test_what_is_printed_means_the_amount(nano, format_):
+    assert value_of(str(Quantity(nano, format_))) * NANO == nano
+
+
+@given(nanos, st.sampled_from(Format))
+def test_printing_is_canonical(nano, format_):
+    text = str(Quantity(nano, format_))
+    assert str(parse_quantity(text)) == text
+    assert "." not in text
+    assert not text.startswith(("+", "-0"))
+
+
+@given(st.integers(-INT64_MAX // 1000, INT64_MAX // 1000))
+def test_thousandths_read_back(milli):
+    assert parse_quantity(format_milli(milli)).milli == milli
+
+
+@given(st.integers(-INT64_MAX, INT64_MAX))
+def test_bytes_read_back(number):
+    assert parse_quantity(format_bytes(number)).nano == number * NANO
+
+
+@given(
+    st.sampled_from(["", "+", "-"]),
+    st.from_regex(r"[0-9]{1,9}(\.[0-9]{0,9})?|\.[0-9]{1,9}", fullmatch=True),
+    st.sampled_from("n u m k M G T P E Ki Mi Gi Ti Pi Ei e3 E3 e-3 e0 e+6".split() + [""]),
+)
+@example("", "0.000000000001", "Ki")
+def test_an_amount_is_rounded_up_to_a_billionth_and_never_otherwise(sign, number, suffix):
+    text = f"{sign}{number}{suffix}"
+    exact = value_of(f"{sign}{number}{suffix.lower() if suffix[:2] in ('E3',) else suffix}") * NANO
+    if abs(exact) > LARGEST:
+        with pytest.raises(ValueError, match="does not fit 64 bits"):
+            parse_quantity(text)
+        return
+    nano = parse_quantity(text).nano
+    assert abs(nano) >= abs(exact)
+    assert abs(nano - exact) < 1
+    assert nano * exact >= 0
+
+
+@given(st.text(max_size=80))
+@example("9" * TEXT_MAX)
+@example("1e-" + "9" * 60)
+@example("0." + "0" * 60)
+def test_any_text_is_a_quantity_or_an_error_in_one_line(text):
+    try:
+        quantity = parse_quantity(text)
+    except ValueError as error:
+        message = str(error)
+        assert "\n" not in message
+        assert len(message) < 400
+    else:
+        assert abs(quantity.nano) <= LARGEST
+        assert text.isascii()
+
+
+@given(st.text(string.ascii_letters + string.digits + ".,+- ", max_size=8))
+def test_what_a_hint_proposes_is_a_quantity(text):
+    try:
+        parse_quantity(text)
+    except ValueError as error:
+        _, _, hint = str(error).partition("; write ")
+        for proposal in hint.split(" or ") if hint and "such as" not in hint else ():
+            word = proposal.split(" ")[0]
+            try:
+                parse_quantity(word)
+            except ValueError as worse:
+                assert "64 bits" in str(worse), (text, word)
+
+
+@given(nanos, nanos)
+def test_thousandths_keep_the_order(first, second):
+    low, high = sorted((first, second))
+    assert Quantity(low).milli <= Quantity(high).milli
+
+
+def test_a_huge_amount_that_does_not_fit_is_still_printed():
+    assert format_quantity(Quantity(10**21 * NANO)) == "1000E"
+    assert format_milli(3 * 10**24) == "3000E"
+
+
+def test_an_amount_in_the_middle_of_nowhere_keeps_its_exponent():
+    assert format_quantity(Quantity(10**21 * NANO, Format.EXPONENT)) == "1e21"

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podslice.model.unit import (
+    UNIT_NAME_MAX,
+    DesiredUnit,
+    Setting,
+    UnitKind,
+    UnitName,
+    control_group_of,
+    escape_component,
+    is_unit_name,
+    parent_slice,
+    slice_name,
+)
+
+components = st.lists(st.from_regex(r"[A-Za-z0-9.:-]{1,12}", fullmatch=True), max_size=6)
+
+
+@given(components)
+def test_every_abstract_name_is_a_slice_that_systemd_takes(parts):
+    name = slice_name(tuple(parts))
+    assert is_unit_name(name)
+    assert len(name.encode()) <= UNIT_NAME_MAX
+
+
+@given(components.filter(bool))
+def test_a_slice_lies_in_the_slice_of_its_abstract_parent(parts):
+    assert parent_slice(slice_name(tuple(parts))) == slice_name(tuple(parts[:-1]))
+
+
+@given(components)
+def test_the_control_group_is_the_line_of_slices(parts):
+    line = [slice_name(tuple(parts[:n])) for n in range(1, len(parts) + 1)]
+    assert control_group_of(slice_name(tuple(parts))) == "/" + "/".join(line)
+
+
+@given(components, components)
+def test_different_names_are_different_slices(one, other):
+    def unescaped(parts):
+        return [part.replace("-", "_") for part in parts]
+
+    same = slice_name(tuple(one)) == slice_name(tuple(other))
+    assert same == (unescaped(one) == unescaped(other))
+
+
+@given(st.text(max_size=20))
+def test_what_can_not_be_a_component_is_refused(text):
+    try:
+        escaped = escape_component(text)
+    except ValueError:
+        return
+    assert is_unit_name(f"{escaped}.slice") or not escaped.strip("_.")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kubepods.slice",
+        "-.slice",
+        "a-b-c.slice",
+        "podslice-pod1-web.scope",
+        "session-2.scope",
+        "a--b.scope",
+        "user@1000.slice",
+        "a.b.slice",
+        "x" * 249 + ".slice",
+    ],
+)
+def test_names_that_systemd_takes(name):
+    assert is_unit_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "kubepods",
+        ".slice",
+        ".scope",
+        "a.service",
+        "a b.slice",
+        "a/b.slice",
+        "é.slice",
+        "a\n.slice",
+        "-a.slice",
+        "a-.slice",
+        "a--b.slice",
+        "--.slice",
+        "-.scope.",
+        "x" * 250 + ".slice",
+    ],
+)
+def test_names_that_systemd_refuses(name):
+    assert not is_unit_name(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "parent"),
+    [
+        ("a.slice", "-.slice"),
+        ("a-b.slice", "a.slice"),
+        ("a-b_c-d.slice", "a-b_c.slice"),
+        ("-.slice", "-.slice"),
+    ],
+)
+def test_parents(name, parent):
+    assert parent_slice(UnitName(name)) == parent
+
+
+def test_why_a_setting_is_so_is_left_out_of_comparison():
+    assert Setting(name="CPUWeight", value=1, why="a") == Setting(name="CPUWeight", value=1)
+    assert Setting(name="CPUWeight", value=1) != Setting(name="CPUWeight", value=2)
+
+
+def test_values_of_a_unit_by_name():
+    unit = DesiredUnit(
+        name=UnitName("a.slice"),
+        kind=UnitKind.SLICE,
+        parent=UnitName("-.slice"),
+        control_group="/a.slice",
+        description="",
+        settings=(Setting(name="CPUWeight", value=1), Setting(name="MemoryMax", value=2)),
+    )
+    assert unit.values == {"CPUWeight": 1, "MemoryMax": 2}

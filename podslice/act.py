@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import groupby
 from typing import TypeVar, assert_never
 
@@ -21,6 +20,7 @@ from podslice.plan import (
 )
 from podslice.report import Outcome, StepResult
 from podslice.systemd.client import Client
+from podslice.systemd.together import together
 
 BATCH_MIN = 4
 """Below it one call for each unit is as quick as a batch."""
@@ -49,7 +49,7 @@ async def act(plan: Plan, client: Client, on_result: OnResult = lambda _: None) 
     for _, group in groupby(plan.steps, key=stage_of):
         ready: list[Step] = []
         for step in group:
-            culprit = next((name for name in _line(step) if name in failed), None)
+            culprit = _culprit(step, failed)
             if culprit is None:
                 ready.append(step)
             else:
@@ -59,15 +59,17 @@ async def act(plan: Plan, client: Client, on_result: OnResult = lambda _: None) 
     return results
 
 
-def _line(step: Step) -> Iterator[UnitName]:
-    """The unit of a step and the slices above it."""
-    yield step.name
+def _culprit(step: Step, failed: set[UnitName]) -> UnitName | None:
+    """The unit whose failure holds a step up; a slice does not go before what lies in it."""
     if isinstance(step, StopUnit):
-        return
-    name = step.unit.parent
+        inside = f"{step.name.removesuffix('.slice')}-"
+        return min((name for name in failed if name.startswith(inside)), default=None)
+    name = step.name
     while name != "-.slice":
-        yield name
-        name = parent_slice(name)
+        if name in failed:
+            return name
+        name = step.unit.parent if name == step.name else parent_slice(name)
+    return None
 
 
 async def _take(steps: list[Step], client: Client, note: OnResult) -> None:
@@ -105,7 +107,7 @@ async def _in_batches(
 
 
 async def _singly(steps: Sequence[Step], client: Client, note: OnResult) -> None:
-    await asyncio.gather(*(_one(step, client, note) for step in steps))
+    await together(_one(step, client, note) for step in steps)
 
 
 async def _one(step: Step, client: Client, note: OnResult) -> None:

@@ -208,7 +208,7 @@ def _changes(
     unit: DesiredUnit, settings: Mapping[str, Setting], observed: ObservedUnit
 ) -> Iterator[Change]:
     """Stated values that differ, and on units of ours values that nobody stated."""
-    for name in MANAGED if unit.owned else sorted(settings):
+    for name in MANAGED[unit.kind] if unit.owned else sorted(settings):
         if name not in observed.properties:
             continue
         old, setting = observed.properties[name], settings.get(name)

@@ -188,19 +188,19 @@ def _current(world: World, observed: Observed) -> tuple[tuple[Pod, ...], tuple[s
     recorded, broken = world.store.load()
     for path in broken:
         world.on_note(f"{path} is no record of a pod; the next apply removes it")
-    uids = {pod.uid for pod in recorded}
+    # where a record and a slice tell of two pods of one name, the record is right
+    known = {pod.uid for pod in recorded} | {pod.key for pod in recorded}
     rebuilt = []
     for unit in observed.units.values():
         pod = recover(unit, world.config)
-        if pod is not None and pod.uid not in uids:
+        if pod is not None and not known & {pod.uid, pod.key}:
             world.on_note(
                 f"pod {pod.key} has no record; it is rebuilt from the settings of {unit.name},"
                 " without its containers"
             )
-            uids.add(pod.uid)
+            known |= {pod.uid, pod.key}
             rebuilt.append(pod)
-    pods = sorted(chain(recorded, rebuilt), key=lambda pod: pod.key)
-    return tuple({pod.key: pod for pod in pods}.values()), broken
+    return tuple(sorted(chain(recorded, rebuilt), key=lambda pod: pod.key)), broken
 
 
 def _refuse_uid_changes(candidates: Iterable[Pod], current: Iterable[Pod]) -> None:

@@ -19,7 +19,6 @@ from podslice.plan import (
     StartUnit,
     Step,
     StopUnit,
-    count_processes,
 )
 
 _BYTES = ("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax")
@@ -93,7 +92,7 @@ def describe(step: Step) -> str:
             changes = ", ".join(format_change(change, with_old=True) for change in step.changes)
             return f"set {changes} on {_named(step.unit)}"
         case StopUnit():
-            inside = f", where {count_processes(step.tasks)}" if step.tasks else ""
+            inside = f" with what runs in it ({step.tasks} tasks)" if step.tasks else ""
             return f"stop {step.name}{inside}: {step.why}"
         case _:
             assert_never(step)

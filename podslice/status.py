@@ -100,7 +100,9 @@ def _status(
     kernel = cgroups.limits(group) if there else {}
     has = observed.properties if observed and there else {}
     wants = unit.values
-    stated = [name for name in MANAGED if name in wants or (unit.owned and _is_set(name, has))]
+    stated = [
+        name for name in MANAGED[unit.kind] if name in wants or (unit.owned and _is_set(name, has))
+    ]
     return UnitStatus(
         name=unit.name,
         kind=unit.kind,

@@ -25,25 +25,42 @@ _LOCK_TRIES = 10
 
 
 class Store:
-    """Records below one directory, `/run/podslice` for the system's manager."""
+    """Records below one directory, `/run/podslice` for the system's manager.
 
-    def __init__(self, root: Path) -> None:
+    All pods of a host lie below one control group; each record says which, so that nobody loses
+    sight of pods by stating another one.
+    """
+
+    def __init__(self, root: Path, *, cgroup_root: str = "/") -> None:
         self.root = root
+        self._cgroup_root = cgroup_root
         self._pods = root / "pods"
 
     def load(self) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
-        """The recorded pods by key, and the names of files that hold none."""
+        """The recorded pods by key, and the names of files that hold none.
+
+        Raises:
+            HostError: the records can't be read, or are of pods below another `cgroup_root`.
+        """
         pods, broken = [], []
         for path in sorted(self._paths()):
             try:
                 record = json.loads(path.read_bytes())
-                pods.append(parse_manifest(record["manifest"], where=f"record of {path.stem}"))
+                pod = parse_manifest(record["manifest"], where=f"record of {path.stem}")
+                below = record.get("cgroup_root", "/")
             except FileNotFoundError:
                 continue
-            except PermissionError as error:
-                raise HostError(f"{path}: {error.strerror}; run as root, or use --user") from error
-            except (ValueError, KeyError, TypeError, RecursionError, OSError):
+            except OSError as error:
+                raise _failed(error, path) from error
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 broken.append(str(path))
+                continue
+            if below != self._cgroup_root:
+                raise HostError(
+                    f"pod {pod.key} was applied below {below!r}, not {self._cgroup_root!r}; keep"
+                    f" to --cgroup-root {below}, or delete all pods with it first"
+                )
+            pods.append(pod)
         return tuple(sorted(pods, key=lambda pod: pod.key)), tuple(broken)
 
     def save(self, pod: Pod) -> None:
@@ -52,7 +69,12 @@ class Store:
         Raises:
             HostError: the directory can't be written.
         """
-        text = json.dumps({"version": VERSION, "manifest": format_manifest(pod)}, indent=1)
+        record = {
+            "version": VERSION,
+            "cgroup_root": self._cgroup_root,
+            "manifest": format_manifest(pod),
+        }
+        text = json.dumps(record, indent=1)
         path = self._pods / f"{pod.uid}.json"
         new = path.with_suffix(".new")
         with self._writing():
@@ -124,15 +146,19 @@ class Store:
         try:
             return list(self._pods.glob("*.json"))
         except PermissionError as error:
-            raise HostError(f"{self._pods}: {error.strerror}") from error
+            raise _failed(error, self._pods) from error
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            hint = "; run as root, or use --user" if isinstance(error, PermissionError) else ""
-            raise HostError(f"{error.filename or self.root}: {error.strerror}{hint}") from error
+            raise _failed(error, self.root) from error
+
+
+def _failed(error: OSError, path: Path) -> HostError:
+    hint = "; run as root, or use --user" if isinstance(error, PermissionError) else ""
+    return HostError(f"{error.filename or path}: {error.strerror}{hint}")
 
 
 def _silently() -> None:

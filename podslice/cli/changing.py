@@ -77,6 +77,14 @@ def apply(
 ) -> int:
     """Make it so: create and change slices until systemd holds what the manifests ask for."""
     candidates = _load_valid(planning, filename, namespace)
+    if prune and not candidates:
+        raise InputError(
+            Problem(
+                where=", ".join(filename),
+                message="there is no pod in it, and --prune would remove every pod",
+                hint="if that is what you want: podslice delete --all",
+            )
+        )
 
     async def work(world: World) -> Report:
         with world.store.lock(_on_wait):

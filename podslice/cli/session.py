@@ -79,7 +79,7 @@ async def open_world(planning: Planning, *, offline: bool = False) -> AsyncItera
 
     config = planning.load_config()
     node = load_node(config)
-    store = Store(runtime_directory(user=planning.user))
+    store = Store(runtime_directory(user=planning.user), cgroup_root=config.cgroup_root)
     async with AsyncExitStack() as stack:
         client: Client | None = None
         try:
@@ -141,7 +141,8 @@ def valid_only(
 def recorded_pods(planning: Planning) -> tuple[Pod, ...]:
     """The pods that were applied, where their records can be read."""
     try:
-        pods, _ = Store(runtime_directory(user=planning.user)).load()
+        directory = runtime_directory(user=planning.user)
+        pods, _ = Store(directory, cgroup_root=planning.load_config().cgroup_root).load()
     except HostError as error:
         note(f"{error}; the pods that were applied are not counted")
         return ()

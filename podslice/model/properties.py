@@ -63,15 +63,13 @@ class Property:
     """The first version of systemd that knows it."""
     unset: Value | None = None
     """What it reads when nobody has set it; None where there is nothing to compare with."""
+    managed: frozenset[UnitKind] = frozenset()
+    """The kinds of units of ours on which it is kept as desired, and unset where it is not stated;
+    it can change while the unit lives."""
     minimum: int = 0
     maximum: int = INFINITY - 1
     """The range of values beside `unset` that systemd takes."""
     text: Callable[[Value], str] = _plain
-
-    @property
-    def managed(self) -> bool:
-        """Whether podslice keeps it at the desired value: it can change while the unit lives."""
-        return self.unset is not None
 
     def takes(self, value: Value) -> bool:
         """Whether systemd takes the value."""
@@ -107,6 +105,7 @@ _ROWS = (
         signature="t",
         since=232,
         unset=INFINITY,
+        managed=BOTH,
         minimum=0,
         maximum=10_000,
     ),
@@ -115,6 +114,7 @@ _ROWS = (
         key="CPUQuota",
         signature="t",
         unset=INFINITY,
+        managed=BOTH,
         minimum=1,
         text=_percent,
     ),
@@ -124,23 +124,41 @@ _ROWS = (
         signature="t",
         since=242,
         unset=INFINITY,
+        managed=BOTH,
         minimum=1_000,
         maximum=1_000_000,
         text=_usec,
     ),
-    Property(name="MemoryMin", key="MemoryMin", signature="t", since=240, unset=0),
-    Property(name="MemoryLow", key="MemoryLow", signature="t", since=231, unset=0),
+    Property(name="MemoryMin", key="MemoryMin", signature="t", since=240, unset=0, managed=BOTH),
+    Property(name="MemoryLow", key="MemoryLow", signature="t", since=231, unset=0, managed=BOTH),
     Property(
-        name="MemoryHigh", key="MemoryHigh", signature="t", since=231, unset=INFINITY, minimum=1
+        name="MemoryHigh",
+        key="MemoryHigh",
+        signature="t",
+        since=231,
+        unset=INFINITY,
+        managed=BOTH,
+        minimum=1,
     ),
     Property(
-        name="MemoryMax", key="MemoryMax", signature="t", since=231, unset=INFINITY, minimum=1
+        name="MemoryMax",
+        key="MemoryMax",
+        signature="t",
+        since=231,
+        unset=INFINITY,
+        managed=BOTH,
+        minimum=1,
     ),
-    Property(name="TasksMax", key="TasksMax", signature="t", unset=INFINITY, minimum=1),
+    # a scope that states none has the manager's DefaultTasksMax=, which is not ours to lift
+    Property(
+        name="TasksMax", key="TasksMax", signature="t", unset=INFINITY, managed=SLICE, minimum=1
+    ),
 )
 
 PROPERTIES = {row.name: row for row in _ROWS}
 """Every property that podslice writes or compares, by its name on the bus."""
 
-MANAGED = tuple(sorted(row.name for row in _ROWS if row.managed))
-"""The properties that an owned unit has at the desired value, or unset."""
+MANAGED = {
+    kind: tuple(sorted(row.name for row in _ROWS if kind in row.managed)) for kind in UnitKind
+}
+"""The properties that an owned unit has at the desired value, or unset, by its kind."""

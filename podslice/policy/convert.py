@@ -29,7 +29,12 @@ def shares_from_milli(cpu_milli: int) -> int:
 
 
 def weight_from_shares(shares: int, mapping: WeightMapping = WeightMapping.SYSTEMD) -> int:
-    """CPUWeight for CPU shares, 1 to 10000.
+    """CPUWeight for CPU shares, 1 to 10000."""
+    return min(max(unbounded_weight(shares, mapping), MIN_WEIGHT), MAX_WEIGHT)
+
+
+def unbounded_weight(shares: int, mapping: WeightMapping) -> int:
+    """What a mapping gives before it is brought into the range that systemd takes.
 
     Source: `systemd`: one CPU is 100, the weight of a unit that asks for nothing
     (systemd.resource-control(5)). `kubelet`: Kubernetes, pkg/kubelet/cm/util, CPUSharesToCPUWeight,
@@ -37,14 +42,13 @@ def weight_from_shares(shares: int, mapping: WeightMapping = WeightMapping.SYSTE
     """
     match mapping:
         case WeightMapping.SYSTEMD:
-            weight = shares * 100 // SHARES_PER_CPU
+            return shares * 100 // SHARES_PER_CPU
         case WeightMapping.KUBELET:
-            weight = 1 + (shares - 2) * 9999 // 262_142
+            return 1 + (shares - 2) * 9999 // 262_142
         case WeightMapping.OCI:
-            weight = _oci_weight(shares)
+            return _oci_weight(shares)
         case _:
             assert_never(mapping)
-    return min(max(weight, MIN_WEIGHT), MAX_WEIGHT)
 
 
 def _oci_weight(shares: int) -> int:

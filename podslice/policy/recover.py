@@ -34,6 +34,8 @@ def recover(unit: ObservedUnit, config: Config) -> Pod | None:
     requests |= _stated(unit, {MEMORY: "MemoryMin"}) | _stated(unit, {MEMORY: "MemoryLow"})
     if qos is Qos.GUARANTEED:
         requests = dict(limits)
+    elif not any((*requests.values(), *limits.values())):
+        requests[CPU] = 1  # the least there is: it keeps the class, and has the same weight as none
     return Pod(
         namespace=said[1],
         name=said[2],

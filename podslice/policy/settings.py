@@ -12,9 +12,12 @@ from podslice.model.unit import Setting
 from podslice.policy.aggregate import aggregate, lacking_limit
 from podslice.policy.convert import (
     MAPPING_TEXT,
+    MAX_WEIGHT,
     MIN_SHARES,
+    MIN_WEIGHT,
     quota_from_milli,
     shares_from_milli,
+    unbounded_weight,
     weight_from_shares,
 )
 
@@ -95,8 +98,10 @@ def why_no_limit(pod: Pod, resource: str) -> str:
 def weight(shares: int, why: str, config: Config) -> Setting:
     """CPUWeight for CPU shares."""
     mapping = config.cpu_weight_mapping
-    value = weight_from_shares(shares, mapping)
-    text = f"{why} → {MAPPING_TEXT[mapping]} = {value}"
+    value, before = weight_from_shares(shares, mapping), unbounded_weight(shares, mapping)
+    text = f"{why} → {MAPPING_TEXT[mapping]}"
+    if value != before:
+        text += f" = {before}, brought to {value}: systemd takes {MIN_WEIGHT} to {MAX_WEIGHT}"
     return Setting(name="CPUWeight", value=value, why=text)
 
 

@@ -10,12 +10,12 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from podslice.errors import BusUnavailable, NoSuchUnit, UnitExists
 from podslice.model.unit import INFINITY, Caps, ObservedUnit, TransientUnit, UnitName, Value
@@ -23,6 +23,7 @@ from podslice.systemd.checks import check_name, check_properties, check_unit
 from podslice.systemd.connection import Connection, Interrupted, Peer
 from podslice.systemd.jobs import MATCH, Jobs
 from podslice.systemd.manager import RESOURCES, Listed, Manager, is_as_asked, is_implied, is_there
+from podslice.systemd.together import together
 from podslice.systemd.wire import Wire
 
 log = logging.getLogger(__name__)
@@ -151,7 +152,7 @@ class Bus:
 
 async def _observe(patterns: Sequence[str], manager: Manager) -> tuple[ObservedUnit, ...]:
     listed = await manager.list_units(patterns)
-    units = await _all_of(_observe_unit(unit, manager) for unit in listed)
+    units = await together(_observe_unit(unit, manager) for unit in listed)
     return tuple(unit for unit in units if unit is not None)
 
 
@@ -223,7 +224,7 @@ async def _start_all_again(units: Sequence[TransientUnit], manager: Manager) -> 
     try:
         await _start_all(units, manager)
     except UnitExists:
-        await _all_of(_start_again(unit, manager) for unit in units)
+        await together(_start_again(unit, manager) for unit in units)
 
 
 async def _set_properties(name: UnitName, values: Mapping[str, Value], manager: Manager) -> None:
@@ -251,22 +252,12 @@ async def _stop(name: UnitName, manager: Manager) -> None:
 async def _stop_all(names: Sequence[UnitName], manager: Manager) -> None:
     relations: dict[str, Value] = {"Conflicts": tuple(names), "After": tuple(names)}
     await manager.run_waiter(_throw_away(), relations, (), _describe(names))
-    await _all_of(_reset_failed(name, manager) for name in names if _can_fail(name))
+    await together(_reset_failed(name, manager) for name in names if _can_fail(name))
 
 
 async def _reset_failed(name: UnitName, manager: Manager) -> None:
     with suppress(NoSuchUnit):
         await manager.reset_failed(name)
-
-
-async def _all_of(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results of all, run at the same time; the first error ends the others."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(work) for work in works]
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]
 
 
 def _can_fail(name: UnitName) -> bool:

@@ -106,7 +106,7 @@ PIECES += [
 @pytest.mark.parametrize("seed", range(20))
 def test_no_mutation_of_a_manifest_is_more_than_a_problem(seed):
     """Whatever is wrong, there is an answer; and what is taken survives being recorded."""
-    random = Random(seed)  # noqa: S311 (not for secrets)
+    random = Random(seed)
     for _ in range(20):
         text = bytearray((FOLDER / random.choice(FILES)).read_bytes()[:2000] + POD)
         for _ in range(random.randint(1, 8)):

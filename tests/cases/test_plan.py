@@ -130,7 +130,9 @@ async def change(client, unit):
     if unit.get("absent"):
         await client.stop(name)
     if "set" in unit:
-        values = {key: INFINITY if value == "unset" else value for key, value in unit["set"].items()}
+        values = {
+            key: INFINITY if value == "unset" else value for key, value in unit["set"].items()
+        }
         await client.set_properties(name, values)
     if "tasks" in unit:
         client.set_tasks(name, unit["tasks"])

@@ -3,8 +3,8 @@
 from tests.lab.machine import Machine
 
 # Of units: what is running or loaded under our names. Of files: what those calls write.
-# Forgotten: a transient unit which lived through a daemon-reload and was stopped later. systemd (seen
-# in 257) then looks for the file it has removed, and "not found" is all that can be had, even
+# Forgotten: a transient unit which lived through a daemon-reload and was stopped later. systemd
+# (252 and 257) then looks for the file it has removed, and "not found" is all that can be had, even
 # where any slice could be started, until the next daemon-reload.
 LEFTOVERS_SCRIPT = r"""
 systemctl list-units --all --plain --no-legend 'kubepods*' 'podslice*' 'podruntime*' |

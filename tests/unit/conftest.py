@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import sys
 
 import pytest
+
+# the same examples in every run, however slow the machine; without hypothesis its tests are skipped
+with contextlib.suppress(ImportError):
+    from hypothesis import settings
+
+    settings.register_profile("podslice", derandomize=True, deadline=None, database=None)
+    settings.load_profile("podslice")
 
 FORBIDDEN = {
     "socket.connect",

@@ -130,7 +130,7 @@ async def test_a_scope_is_not_tried_when_its_slice_failed():
     assert [result.outcome for result in results] == [Outcome.FAILED, Outcome.NOT_TRIED]
 
 
-async def test_the_stop_of_a_tier_is_tried_though_a_pod_could_not_be_stopped():
+async def test_a_slice_is_not_stopped_before_what_lies_in_it():
     memory = Memory()
     pods = (burstable("web"), besteffort("batch"))
     plan = make_plan(desired_for(*pods), observed())
@@ -138,8 +138,12 @@ async def test_the_stop_of_a_tier_is_tried_though_a_pod_could_not_be_stopped():
     memory.refuse("kubepods-burstable-podweb.slice", JobFailed("it hangs", result="timeout"))
     there = observed(*await memory.observe(["kubepods*"]))
     results = await act(make_plan(desired_for(current=pods, gone=pods), there), memory)
-    failed = [result.step.name for result in results if result.outcome is not Outcome.DONE]
-    assert failed == ["kubepods-burstable-podweb.slice"]
+    left = {each.step.name: each.outcome for each in results if each.outcome is not Outcome.DONE}
+    assert left == {
+        "kubepods-burstable-podweb.slice": Outcome.FAILED,
+        "kubepods-burstable.slice": Outcome.NOT_TRIED,
+        "kubepods.slice": Outcome.NOT_TRIED,
+    }
 
 
 async def test_many_starts_go_in_batches():

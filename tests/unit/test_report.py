@@ -2,7 +2,7 @@ import pytest
 
 from podslice.model.desired import Refusal
 from podslice.model.properties import MANAGED, PROPERTIES
-from podslice.model.unit import INFINITY
+from podslice.model.unit import INFINITY, UnitKind
 from podslice.plan import Change, Plan, SetProperties, Skipped, StartUnit, StopUnit
 from podslice.report import (
     Outcome,
@@ -62,7 +62,7 @@ def test_values_read_as_people_write_them(name, value, text):
     assert format_value(name, value) == text
 
 
-@pytest.mark.parametrize("name", MANAGED)
+@pytest.mark.parametrize("name", MANAGED[UnitKind.SLICE])
 def test_what_nobody_has_set_is_unset(name):
     assert format_value(name, PROPERTIES[name].unset) == "unset"
 
@@ -79,8 +79,8 @@ def test_a_change_tells_the_old_value_where_there_is_one():
         (START, f"start {WEB} (default/web) with CPUWeight=24, MemoryMax=512Mi"),
         (StartUnit(unit=slice_unit(WEB), changes=()), f"start {WEB}"),
         (SET, f"set MemoryMax=512Mi (was 256Mi) on {WEB} (default/web)"),
-        (STOP, f"stop {WEB}, where 3 processes run: pod default/web is gone"),
-        (StopUnit(name=WEB, why="x", tasks=1), f"stop {WEB}, where 1 process runs: x"),
+        (STOP, f"stop {WEB} with what runs in it (3 tasks): pod default/web is gone"),
+        (StopUnit(name=WEB, why="x", tasks=1), f"stop {WEB} with what runs in it (1 tasks): x"),
         (StopUnit(name=WEB, why="x"), f"stop {WEB}: x"),
     ],
 )
@@ -106,7 +106,7 @@ def test_actions_are_the_first_word():
     [
         (done(START), f"started {WEB} (default/web) with CPUWeight=24, MemoryMax=512Mi"),
         (done(SET), f"set MemoryMax=512Mi (was 256Mi) on {WEB} (default/web)"),
-        (done(STOP), f"stopped {WEB}, where 3 processes run: pod default/web is gone"),
+        (done(STOP), f"stopped {WEB} with what runs in it (3 tasks): pod default/web is gone"),
         (
             done(SET, Outcome.FAILED, "access denied"),
             f"failed to set MemoryMax=512Mi (was 256Mi) on {WEB} (default/web): access denied",

@@ -151,9 +151,16 @@ def test_a_broken_file_is_named_and_the_others_are_loaded(store, content):
     assert store.load()[1] == ()
 
 
-def test_a_directory_in_the_place_of_a_record_is_broken(store):
-    record(store, "broken").mkdir(parents=True)
-    assert store.load() == ((), (str(record(store, "broken")),))
+def test_what_cannot_be_read_is_not_taken_for_broken(store):
+    record(store, "odd").mkdir(parents=True)
+    with pytest.raises(HostError, match=r"odd\.json: Is a directory"):
+        store.load()
+
+
+def test_records_below_another_root_are_not_overlooked(store):
+    Store(store.root, cgroup_root="/other").save(besteffort("web"))
+    with pytest.raises(HostError, match="default/web was applied below '/other', not '/'"):
+        store.load()
 
 
 def test_removing_is_done_once_and_again(store):

@@ -25,7 +25,7 @@ def test_a_pods_slice_as_a_file():
         "TasksAccounting=yes\n"
         "# limits.cpu 1100m → 1100000 µs per second\n"
         "CPUQuota=110%\n"
-        "# requests.cpu 500m → 512 shares → ×100/1024 = 50\n"
+        "# requests.cpu 500m → 512 shares → ×100/1024\n"
         "CPUWeight=50\n"
         "# requests.memory 256Mi\n"
         "MemoryLow=268435456\n"

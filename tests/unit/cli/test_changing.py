@@ -39,7 +39,7 @@ PLAN_JSON = """\
           "name": "CPUWeight",
           "old": null,
           "new": 800,
-          "why": "capacity - kube-reserved - system-reserved, cpu → 8192 shares → ×100/1024 = 800"
+          "why": "capacity - kube-reserved - system-reserved, cpu → 8192 shares → ×100/1024"
         },
         {
           "name": "MemoryLow",
@@ -63,7 +63,7 @@ PLAN_JSON = """\
           "name": "CPUWeight",
           "old": null,
           "new": 1,
-          "why": "the BestEffort tier → 2 shares → ×100/1024 = 1"
+          "why": "the BestEffort tier → 2 shares → ×100/1024 = 0, brought to 1: systemd takes 1 to 10000"
         }
       ]
     },
@@ -75,7 +75,7 @@ PLAN_JSON = """\
           "name": "CPUWeight",
           "old": null,
           "new": 75,
-          "why": "requests.cpu of Burstable pods 750m → 768 shares → ×100/1024 = 75"
+          "why": "requests.cpu of Burstable pods 750m → 768 shares → ×100/1024"
         },
         {
           "name": "MemoryLow",
@@ -99,7 +99,7 @@ PLAN_JSON = """\
           "name": "CPUWeight",
           "old": null,
           "new": 75,
-          "why": "requests.cpu 500m + 250m (limit) = 750m → 768 shares → ×100/1024 = 75"
+          "why": "requests.cpu 500m + 250m (limit) = 750m → 768 shares → ×100/1024"
         },
         {
           "name": "MemoryLow",
@@ -191,7 +191,7 @@ def test_plan_tells_old_and_new(podslice, web, memory, files):
                 "name": "CPUWeight",
                 "old": 75,
                 "new": 50,
-                "why": "requests.cpu of Burstable pods 500m → 512 shares → ×100/1024 = 50",
+                "why": "requests.cpu of Burstable pods 500m → 512 shares → ×100/1024",
             }
         ],
     }
@@ -415,7 +415,7 @@ def test_delete_all_of_nothing(podslice, memory):
 def test_delete_tells_what_runs_in_it(podslice, web, memory):
     podslice("apply", "-f", web)
     memory.set_tasks(POD, 2)
-    assert f"stopped {POD}, where 2 processes" in podslice("delete", "--all").out
+    assert f"stopped {POD} with what runs in it (2 tasks)" in podslice("delete", "--all").out
 
 
 # While another is at work

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.model.properties import BOTH, MANAGED, PROPERTIES
+from podslice.model.properties import MANAGED, PROPERTIES
 from podslice.model.unit import INFINITY, UnitKind
 
 BOOLEANS = [row for row in PROPERTIES.values() if row.signature == "b"]
@@ -13,18 +13,24 @@ def test_a_row_is_found_by_its_name():
 
 
 def test_managed_properties_are_numbers_that_can_be_unset():
-    assert list(MANAGED) == sorted(MANAGED)
-    for name in MANAGED:
-        row = PROPERTIES[name]
-        assert row.managed
-        assert row.signature == "t"
-        assert row.takes(row.unset)
-        assert row.kinds == BOTH
+    assert MANAGED.keys() == set(UnitKind)
+    for kind, names in MANAGED.items():
+        assert list(names) == sorted(names)
+        for name in names:
+            row = PROPERTIES[name]
+            assert kind in row.managed <= row.kinds
+            assert row.signature == "t"
+            assert row.takes(row.unset)
 
 
 def test_structure_is_not_managed():
     for name in ("Description", "Wants", "Slice", "PIDs", "DefaultDependencies", "CPUAccounting"):
         assert not PROPERTIES[name].managed
+
+
+def test_the_process_limit_of_a_scope_is_the_manager_s_default():
+    assert "TasksMax" in MANAGED[UnitKind.SLICE]
+    assert "TasksMax" not in MANAGED[UnitKind.SCOPE]
 
 
 @pytest.mark.parametrize(

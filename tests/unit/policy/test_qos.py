@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 
 import pytest
 
@@ -18,40 +19,31 @@ CPU_ONLY = tuple(levels(with_memory=False))
 MEASURES = ("cpu", "memory")
 
 
-def compute_pod_qos(pod):
-    """Kubernetes v1.36, pkg/apis/core/v1/helper/qos/qos.go, ComputePodQOS, line by line."""
-    requests, limits = {}, {}
-    is_guaranteed = True
-    if pod.resources:
-        for name, milli in pod.resources.requests.items():
-            if name in MEASURES and milli > 0:
-                requests[name] = milli
-        found = set()
-        for name, milli in pod.resources.limits.items():
-            if name in MEASURES and milli > 0:
-                found.add(name)
-                limits[name] = milli
-        if found != set(MEASURES):
+def collect(levels):
+    """qos.go, collectPodLevelResources and collectContainerLevelResources."""
+    requests, limits, is_guaranteed = Counter(), Counter(), True
+    for level in levels:
+        requests.update(above_zero(level.requests))
+        found = above_zero(level.limits)
+        limits.update(found)
+        if found.keys() != set(MEASURES):
             is_guaranteed = False
-    else:
-        for each in pod.containers:
-            for name, milli in each.resources.requests.items():
-                if name in MEASURES and milli > 0:
-                    requests[name] = requests.get(name, 0) + milli
-            found = set()
-            for name, milli in each.resources.limits.items():
-                if name in MEASURES and milli > 0:
-                    found.add(name)
-                    limits[name] = limits.get(name, 0) + milli
-            if found != set(MEASURES):
-                is_guaranteed = False
+    return requests, limits, is_guaranteed
+
+
+def above_zero(amounts):
+    """qos.go, processResourceList."""
+    return {name: milli for name, milli in amounts.items() if name in MEASURES and milli > 0}
+
+
+def compute_pod_qos(pod):
+    """Kubernetes v1.36, pkg/apis/core/v1/helper/qos/qos.go, ComputePodQOS."""
+    levels = [pod.resources] if pod.resources else [each.resources for each in pod.containers]
+    requests, limits, is_guaranteed = collect(levels)
     if not requests and not limits:
         return Qos.BESTEFFORT
     if is_guaranteed:
-        for name, request in requests.items():
-            if limits.get(name) != request:
-                is_guaranteed = False
-                break
+        is_guaranteed = all(limits.get(name) == milli for name, milli in requests.items())
     if is_guaranteed and len(requests) == len(limits):
         return Qos.GUARANTEED
     return Qos.BURSTABLE

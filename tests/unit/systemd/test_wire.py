@@ -67,7 +67,7 @@ def random_array(source: random.Random, element: str) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("seed", range(300))
 def test_reads_and_skips_what_dbus_next_writes(seed: int) -> None:
-    source = random.Random(seed)  # noqa: S311 - nothing secret
+    source = random.Random(seed)
     types = [random_type(source) for _ in range(4)]
     values = [random_value(source, type_) for type_ in types]
     data = Marshaller("".join(types), [given for given, _ in values]).marshall()
@@ -83,7 +83,7 @@ def test_reads_and_skips_what_dbus_next_writes(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(100))
 def test_reads_wanted_properties_only(seed: int) -> None:
-    source = random.Random(seed)  # noqa: S311 - nothing secret
+    source = random.Random(seed)
     types = {f"Name{'x' * number}": random_type(source) for number in range(12)}
     values = {name: random_value(source, type_) for name, type_ in types.items()}
     variants = {name: Variant(types[name], given) for name, (given, _) in values.items()}
@@ -140,7 +140,7 @@ def test_refuses_incomplete_signatures(signature: str) -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_broken_frames_end_in_the_errors_that_are_expected(seed: int) -> None:
-    source = random.Random(seed)  # noqa: S311 - nothing secret
+    source = random.Random(seed)
     message = Message(path="/a", member="M", signature="a{sv}as", serial=1)
     message.body = [{"MemoryMax": Variant("t", 7), "Wants": Variant("as", ["a"])}, ["x", "y"]]
     frame = bytearray(message._marshall())

@@ -1,0 +1,95 @@
+"""A pod from its slice: what the slice tells is enough to get the same slice again."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from podslice.model.config import Config, MemoryProtection, Rules, WeightMapping
+from podslice.model.node import Node
+from podslice.model.pod import Qos
+from podslice.model.properties import PROPERTIES
+from podslice.model.resources import Resources
+from podslice.model.unit import ObservedUnit
+from podslice.policy.desire import decide, desire
+from podslice.policy.recover import recover
+from tests.unit.policy.worlds import container, levels, pod
+
+NODE = Node(capacity={"cpu": 8000, "memory": 32 * 2**30 * 1000})
+UNSET = {row.name: row.unset for row in PROPERTIES.values() if row.managed}
+SCALE = {"cpu": 370, "memory": 2**20 * 1000}
+FEW = tuple(levels())[::7]
+CONFIGS = [
+    Config(eviction_hard={}, cpu_weight_mapping=mapping, memory_protection=protection)
+    for mapping, protection in itertools.product(WeightMapping, MemoryProtection)
+    if protection is not MemoryProtection.NONE
+]
+CONFIGS.append(Config(eviction_hard={}, rules=Rules.KUBERNETES, cgroup_root="/custom"))
+
+
+def scaled(resources):
+    return Resources(
+        requests={name: milli * SCALE[name] for name, milli in resources.requests.items()},
+        limits={name: milli * SCALE[name] for name, milli in resources.limits.items()},
+    )
+
+
+def observe(each, config, **more):
+    """The slice of a pod as systemd shows it once it has been started."""
+    desired = desire([decide(each, NODE, config)], NODE, config)
+    unit = next(unit for unit in desired.units if unit.pod and unit.name.endswith(".slice"))
+    fields = {
+        "name": unit.name,
+        "description": unit.description,
+        "properties": {**UNSET, **unit.values},
+    }
+    return ObservedUnit(**{**fields, **more})
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_recovered_pod_gets_the_same_slice(config):
+    for first, second in itertools.product(map(scaled, FEW), repeat=2):
+        each = pod(container(first), container(second, 1), name="web", uid="12-34")
+        before = decide(each, NODE, config)
+        recovered = recover(observe(each, config), config)
+        assert recovered is not None
+        assert (recovered.key, recovered.uid) == (each.key, each.uid)
+        after = decide(recovered, NODE, config)
+        assert after.slice == before.slice
+        assert after.qos is before.qos
+        assert after.settings == before.settings
+
+
+def test_the_description_has_to_be_ours():
+    each = pod(container(Resources()), name="web")
+    for description in ("", "kubepods-besteffort-podweb.slice", "Pod web (BestEffort)"):
+        assert recover(observe(each, Config(), description=description), Config()) is None
+
+
+def test_a_class_that_is_none_is_not_believed():
+    each = pod(container(Resources()), name="web")
+    unit = observe(each, Config(), description="Pod default/web (Golden)")
+    assert recover(unit, Config()) is None
+
+
+def test_a_slice_that_is_not_where_its_class_belongs_is_not_believed():
+    each = pod(container(Resources()), name="web")
+    unit = observe(each, Config(), description=f"Pod default/web ({Qos.GUARANTEED})")
+    assert recover(unit, Config()) is None
+    assert recover(observe(each, Config()), Config(cgroup_root="/custom")) is None
+
+
+def test_a_slice_without_a_uid_is_not_believed():
+    each = pod(container(Resources()), name="web")
+    assert recover(observe(each, Config(), name="kubepods-besteffort.slice"), Config()) is None
+
+
+@pytest.mark.parametrize("weight", [0, 1, 10_001, PROPERTIES["CPUWeight"].unset, "odd"])
+def test_a_weight_that_says_nothing_is_the_least_request(weight):
+    each = pod(container(Resources(requests={"cpu": 1000})), name="web")
+    unit = observe(each, Config(), properties={"CPUWeight": weight})
+    recovered = recover(unit, Config())
+    assert recovered is not None
+    assert recovered.resources.requests["cpu"] == 1
+    assert decide(recovered, NODE, Config()).qos is Qos.BURSTABLE

@@ -1,0 +1,220 @@
+"""Admission, node allocatable, the tiers and the tree: what holds whatever the numbers are."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from podslice.model.config import DEFAULT_EVICTION_HARD, Config, MemoryProtection, Threshold
+from podslice.model.node import Node
+from podslice.model.pod import Qos
+from podslice.model.resources import Resources, total
+from podslice.policy.admit import admit
+from podslice.policy.allocatable import allocate, threshold_amount, validate_node
+from podslice.policy.desire import decide
+from podslice.policy.reserve import protection, requested, tier_settings
+from podslice.policy.tree import Tree, cgroup_components, slice_of_cgroup
+from tests.unit.policy.worlds import container, pod
+
+NODE = Node(capacity={"cpu": 4000, "memory": 4_000_000})
+PLAIN = Config(eviction_hard={})
+
+
+def decisions(amounts):
+    return [
+        decide(
+            pod(
+                container(Resources(requests={"cpu": cpu * 1000, "memory": memory * 1_000_000})),
+                name=f"p{index}",
+                priority=priority,
+            ),
+            NODE,
+            PLAIN,
+        )
+        for index, (cpu, memory, priority) in enumerate(amounts)
+    ]
+
+
+def worlds():
+    return itertools.product(itertools.product((0, 1, 3), (0, 2), (0, 1)), repeat=3)
+
+
+def test_what_is_admitted_fits_and_nobody_is_lost():
+    for amounts in worlds():
+        candidates = decisions(amounts)
+        accepted, refused = admit(candidates, (), NODE.capacity)
+        sums = total(each.requests for each in accepted)
+        assert all(sums.get(name, 0) <= NODE.capacity[name] for name in NODE.capacity)
+        names = [each.pod.key for each in accepted] + [each.pod for each in refused]
+        assert sorted(names) == sorted(each.pod.key for each in candidates)
+
+
+def test_who_is_refused_would_not_have_fitted():
+    for amounts in worlds():
+        candidates = decisions(amounts)
+        accepted, refused = admit(candidates, (), NODE.capacity)
+        used = total(each.requests for each in accepted)
+        by_key = {each.pod.key: each for each in candidates}
+        for each in refused:
+            asked = by_key[each.pod].requests
+            resource = each.reason.removeprefix("OutOf")
+            assert asked[resource] + used.get(resource, 0) > NODE.capacity[resource]
+
+
+def test_admission_does_not_depend_on_the_order():
+    for amounts in itertools.islice(worlds(), 0, None, 11):
+        candidates = decisions(amounts)
+        expected = admit(candidates, (), NODE.capacity)
+        for order in itertools.permutations(candidates):
+            assert admit(order, (), NODE.capacity) == expected
+
+
+def test_a_higher_priority_is_never_refused_for_a_lower_one():
+    for amounts in worlds():
+        candidates = decisions(amounts)
+        _, refused = admit(candidates, (), NODE.capacity)
+        keys = {each.pod for each in refused}
+        above = [each for each in candidates if each.pod.priority]
+        alone, alone_refused = admit(above, (), NODE.capacity)
+        assert {each.pod for each in alone_refused} == keys & {each.pod.key for each in above}
+        assert all(each.pod.key not in keys for each in alone)
+
+
+def test_allocatable_is_never_negative_and_never_above_what_is_enforced():
+    amounts = ({}, {"cpu": 1000}, {"memory": 3_000_000}, {"cpu": 5000, "memory": 9_000_000})
+    thresholds = (
+        {},
+        {"memory.available": Threshold(amount=500_000)},
+        {"memory.available": Threshold(percent_milli=25_000)},
+        DEFAULT_EVICTION_HARD,
+    )
+    for kube, system, hard, ignore in itertools.product(amounts, amounts, thresholds, (0, 1)):
+        config = Config(
+            kube_reserved=kube,
+            system_reserved=system,
+            eviction_hard=hard,
+            ignore_eviction_threshold=bool(ignore),
+        )
+        allocation = allocate(NODE, config)
+        assert allocation.allocatable.keys() == allocation.enforced.keys() == NODE.capacity.keys()
+        for name, milli in NODE.capacity.items():
+            assert 0 <= allocation.allocatable[name] <= allocation.enforced[name] <= milli
+        if ignore:
+            assert allocation.allocatable == allocation.enforced
+        if not validate_node(NODE, config):
+            reserved = total((kube, system, allocation.eviction))
+            for name, milli in NODE.capacity.items():
+                taken = reserved.get(name, 0)
+                if ignore:
+                    taken -= allocation.eviction.get(name, 0)
+                assert allocation.allocatable[name] == milli - taken
+
+
+def test_what_is_wrong_with_a_node_is_told_per_resource():
+    config = Config(kube_reserved={"cpu": 5000, "memory": 9_000_000}, eviction_hard={})
+    problems = validate_node(NODE, config)
+    assert [problem.message.split(" is ")[0] for problem in problems] == [
+        "5 of cpu",
+        "9k of memory",
+    ]
+    assert all(problem.hint for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "capacity", "expected"),
+    [
+        (Threshold(amount=5), 1_000_000, 5),
+        (Threshold(percent_milli=10_000), 1_000_000, 100_000),
+        (Threshold(percent_milli=10_000), 999_000, 99_000),
+        (Threshold(percent_milli=500), 1_000_000, 5_000),
+        (Threshold(percent_milli=100_000), 1_000_000, 1_000_000),
+        (Threshold(), 1_000_000, 0),
+    ],
+)
+def test_a_threshold_is_an_amount_or_a_share_in_whole_units(threshold, capacity, expected):
+    assert threshold_amount(threshold, capacity) == expected
+
+
+def test_more_reserved_never_means_a_higher_limit_of_a_tier():
+    made = decisions([(1, 1, 0), (2, 1, 0)])
+    made.append(
+        decide(pod(container(Resources(limits={"cpu": 1, "memory": 1_000_000}))), NODE, PLAIN)
+    )
+    limits = []
+    for percent in range(0, 101, 5):
+        config = Config(eviction_hard={}, qos_reserved={"memory": percent})
+        limits.append(
+            [
+                next(
+                    setting.value
+                    for setting in tier_settings(qos, tuple(made), 10**10, config, page_size=4096)
+                    if setting.name == "MemoryMax"
+                )
+                for qos in (Qos.BURSTABLE, Qos.BESTEFFORT)
+            ]
+        )
+    assert limits == sorted(limits, reverse=True)
+    assert all(burstable >= besteffort >= 4096 for burstable, besteffort in limits)
+
+
+def test_requests_are_summed_by_class():
+    made = decisions([(1, 1, 0), (2, 0, 0), (0, 0, 0)])
+    assert requested(made, "cpu", Qos.BURSTABLE) == 3000
+    assert requested(made, "cpu", Qos.BESTEFFORT, Qos.GUARANTEED) == 0
+    assert requested(made, "cpu", *Qos) == 3000
+
+
+def test_nothing_is_protected_where_nothing_is_requested_or_protection_is_off():
+    assert protection(0, "", PLAIN) == []
+    assert protection(1, "", Config(memory_protection=MemoryProtection.NONE)) == []
+    assert [s.value for s in protection(1, "why", PLAIN)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("path", "components"),
+    [
+        ("/", ()),
+        ("", ()),
+        ("/a", ("a",)),
+        ("/a/b", ("a", "b")),
+        ("/a/b/", ("a", "b")),
+        ("/a.slice", ("a",)),
+        ("/a.slice/a-b.slice", ("a", "b")),
+        ("/a.slice/a-b_c.slice/", ("a", "b-c")),
+    ],
+)
+def test_control_groups_in_both_writings(path, components):
+    assert cgroup_components(path) == components
+
+
+def test_both_writings_of_a_control_group_are_the_same_slice():
+    names = ["a", "b-c", "d.e", "f"]
+    for count in range(1, 5):
+        for parts in itertools.permutations(names, count):
+            plain = slice_of_cgroup("/" + "/".join(parts))
+            assert slice_of_cgroup(f"/x/{plain}") == plain
+
+
+@pytest.mark.parametrize("root", ["/", "/custom", "/a/b", "/a.slice/a-b.slice"])
+def test_the_tree_is_one_whatever_its_root(root):
+    tree = Tree(cgroup_root=root)
+    stem = tree.root.removesuffix(".slice")
+    assert stem.endswith("kubepods")
+    assert tree.tier(Qos.GUARANTEED) == tree.root
+    for qos in Qos:
+        name = tree.pod("12-34", qos)
+        assert name.startswith(f"{stem}-")
+        assert name.endswith("-pod12_34.slice")
+        assert len(tree.elsewhere("12-34", qos)) == 2
+        assert name not in tree.elsewhere("12-34", qos)
+    assert tree.patterns[0] == tree.root
+
+
+def test_a_shuffled_tier_is_the_same_tier():
+    made = decisions([(1, 1, 0), (2, 1, 0), (0, 0, 0)])
+    config = Config(eviction_hard={}, qos_reserved={"memory": 50})
+    expected = tier_settings(Qos.BURSTABLE, tuple(made), 10**10, config, page_size=4096)
+    random.Random(1).shuffle(made)
+    assert tier_settings(Qos.BURSTABLE, tuple(made), 10**10, config, page_size=4096) == expected

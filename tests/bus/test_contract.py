@@ -10,7 +10,7 @@ import pytest
 
 from podslice.errors import BadProperty, BusUnavailable, JobFailed, NoSuchUnit, Refused, UnitExists
 from podslice.model.properties import MANAGED, PROPERTIES
-from podslice.model.unit import INFINITY, ObservedUnit, TransientUnit, UnitName, Value
+from podslice.model.unit import INFINITY, ObservedUnit, TransientUnit, UnitKind, UnitName, Value
 from podslice.systemd.bus import Bus
 from podslice.systemd.client import Client
 from podslice.systemd.memory import Memory
@@ -258,8 +258,8 @@ async def test_observe_shows_what_was_asked_for(client: Client, root: UnitName) 
 async def test_observe_shows_what_is_not_set_as_unset(client: Client, root: UnitName) -> None:
     await client.start(slice_(root))
     found = await look(client, root)
-    assert {key: found.properties[key] for key in MANAGED} == {
-        key: PROPERTIES[key].unset for key in MANAGED
+    assert {key: found.properties[key] for key in MANAGED[UnitKind.SLICE]} == {
+        key: PROPERTIES[key].unset for key in MANAGED[UnitKind.SLICE]
     }
 
 
@@ -398,7 +398,7 @@ async def test_start_refuses_values(client: Client, root: UnitName, key: str, va
     assert await names(client, root) == []
 
 
-@pytest.mark.parametrize("key", [key for key in MANAGED if PROPERTIES[key].unset])
+@pytest.mark.parametrize("key", [key for key in MANAGED[UnitKind.SLICE] if PROPERTIES[key].unset])
 async def test_start_takes_infinity_where_it_means_unset(
     client: Client, root: UnitName, key: str
 ) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 import pytest
 
 from podslice.cgroupfs import CgroupFs
+from podslice.cli.changing import _plan_lines
 from podslice.inputs.config import load_config
 from podslice.inputs.manifests import load_pods
 from podslice.model.node import Node
@@ -139,8 +140,6 @@ async def change(client, unit):
 
 
 async def test_plan_prints_this(case, update_cases):
-    from podslice.cli.changing import _plan_lines
-
     state = await case.look()
     text = "".join(f"{line}\n" for line in _plan_lines(state.plan))
     expected = case.path / "expect.txt"

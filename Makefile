@@ -14,7 +14,7 @@ RUN := $(VENV)/bin/python
 .PHONY: check test demo clean lab-clean
 
 check: $(VENV)/ready
-	@$(RUN) -m pytest -q tests/test_static.py tests/test_layers.py tests/unit tests/cases
+	@$(RUN) -m pytest -q -n auto tests/test_static.py tests/test_layers.py tests/unit tests/cases
 
 test: $(VENV)/ready
 	@$(SUDO) $(RUN) -m tests.everything

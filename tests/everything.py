@@ -12,10 +12,11 @@ import subprocess
 import sys
 import time
 
+PARALLEL = ("-n", "auto")
 PARTS = {
-    "static": ["tests/test_static.py", "tests/test_layers.py"],
-    "unit": ["tests/unit"],
-    "cases": ["tests/cases"],
+    "static": ["tests/test_static.py", "tests/test_layers.py", *PARALLEL],
+    "unit": ["tests/unit", *PARALLEL],
+    "cases": ["tests/cases", *PARALLEL],
     "bus": ["tests/bus"],
     "host": ["tests/host", "-m", "host or not host"],
 }

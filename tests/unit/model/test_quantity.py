@@ -79,7 +79,8 @@ def test_bytes_read_back(number):
     assert parse_quantity(format_bytes(number)).nano == number * NANO
 
 
-SUFFIXES = ("", *"n u m k M G T P E Ki Mi Gi Ti Pi Ei e3 E3 e-3 e0 e+6".split())
+SUFFIXES = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
+SUFFIXES += ["e3", "E3", "e-3", "e0", "e+6"]
 
 
 @given(

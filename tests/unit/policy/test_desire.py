@@ -251,6 +251,15 @@ def test_a_pod_s_own_problems_come_first_and_none_twice():
     assert len(problems) == len(set(problems)) == 2
 
 
+def test_names_that_would_be_too_long_are_an_error_that_names_their_cause():
+    long = pod(container(BURSTABLE), uid="u" * 128)
+    assert decide(long, NODE, PLAIN).is_valid
+    decision = decide(long, NODE, Config(cgroup_root="/" + "r" * 120))
+    assert not decision.is_valid
+    assert [problem.where for problem in decision.problems] == ["metadata.uid"]
+    assert "255" in decision.problems[0].hint
+
+
 def test_a_pod_with_an_error_still_has_its_decision():
     wrong = Problem(where="a.yaml", message="wrong")
     decision = decide(pod(container(BURSTABLE), problems=(wrong,)), NODE, PLAIN)

@@ -133,6 +133,12 @@ def test_a_pod_without_containers_asks_for_nothing():
     assert classify(Pod(name="a", uid="a")) is Qos.BESTEFFORT
 
 
+def test_a_pod_without_containers_has_the_class_of_its_level():
+    each = Pod(name="a", uid="a", resources=Resources(requests={"cpu": 1}))
+    assert classify(each) is Qos.BURSTABLE
+    assert "cpu" in why_qos(each, Qos.BURSTABLE, Rules.PROPOSAL)
+
+
 @pytest.mark.parametrize("rules", Rules)
 def test_every_class_has_its_reason(rules):
     for each in map(default_pod, itertools.islice(with_a_pod_level(), 0, None, 7)):

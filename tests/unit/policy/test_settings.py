@@ -30,8 +30,9 @@ def scaled(resources):
     )
 
 
+KUBERNETES = Config(rules=Rules.KUBERNETES)
 ALL = tuple(map(scaled, levels()))
-FEW = ALL[::11]
+FEW = ALL[::13]
 
 
 def small_pods():
@@ -85,14 +86,15 @@ def test_a_container_has_its_own_limits_and_under_kubernetes_else_the_pod_s(rule
             assert found.get("MemoryMax", 0) == (limit or 0) // 1000
 
 
-def test_no_container_is_allowed_more_than_kubernetes_gives_it():
+def test_the_rules_of_kubernetes_only_add_the_pod_s_limits_to_containers():
     for each in small_pods():
-        ours = decide(each, NODE, Config()).containers
-        theirs = decide(each, NODE, Config(rules=Rules.KUBERNETES)).containers
-        for one, other in zip(ours, theirs, strict=True):
-            assert values(one.settings).items() <= values(other.settings).items() or (
-                "CPUWeight" in values(one.settings)
-            )
+        ours, theirs = decide(each, NODE, Config()), decide(each, NODE, KUBERNETES)
+        if ours.qos is not theirs.qos:
+            continue
+        for one, other in zip(ours.containers, theirs.containers, strict=True):
+            assert values(one.settings).items() <= values(other.settings).items()
+            more = values(other.settings).items() - values(one.settings).items()
+            assert more <= values(theirs.settings).items()
 
 
 def amounts_in(text):

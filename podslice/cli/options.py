@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from podslice.inputs.config import SETTINGS, Row, load_config
+from podslice.inputs.config import load_config
+from podslice.inputs.settings import SETTINGS, Row
 from podslice.model.config import Config
 
 

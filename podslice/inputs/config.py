@@ -1,10 +1,10 @@
-"""Files and flags → `Config`: one table of settings, and where their values come from."""
+"""Files and flags → `Config`: where the values of `settings` come from, and what is made of them."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,179 +12,18 @@ from typing import Any
 from podslice.errors import InputError, Problem
 from podslice.inputs.fields import nearest
 from podslice.inputs.limits import TOML_BYTES_MAX, TOML_DOTS_MAX
+from podslice.inputs.rules import validate_config
 from podslice.inputs.scalars import Number, extend_path, printable, shown
+from podslice.inputs.settings import SETTINGS, Row
 from podslice.inputs.source import read_bytes
-from podslice.inputs.values import (
-    Reader,
-    WrongValue,
-    choose,
-    read_boolean,
-    read_capacity,
-    read_cgroup,
-    read_driver,
-    read_enforce,
-    read_percents,
-    read_period,
-    read_reservation,
-    read_root,
-    read_thresholds,
-)
-from podslice.model.config import Config, Enforce, MemoryProtection, Rules, WeightMapping
+from podslice.inputs.values import WrongValue
+from podslice.model.config import Config
 
 NAME = "podslice.toml"
 DIRECTORIES = ("etc", "run", "usr/lib")
 """Where configuration is, the first before the others. Source: systemd, "Configuration
 Directories and Precedence" in systemd-system.conf(5)."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One setting: a key of the file, a flag of the command line, and a field of `Config`."""
-
-    key: str
-    """As the kubelet's flag of the same meaning."""
-    field: str | None
-    """The field of `Config`; None for one that is only checked."""
-    read: Reader
-    help: str
-    metavar: str = ""
-    """What stands for the value in the help; empty for a boolean."""
-    aliases: tuple[str, ...] = ()
-
-    @property
-    def is_boolean(self) -> bool:
-        """Whether it is true or false."""
-        return self.read is read_boolean
-
-
-SETTINGS = (
-    Row(
-        key="rules",
-        field="rules",
-        read=choose(Rules),
-        metavar="proposal|kubernetes",
-        help="Follow the pod level proposals, or what the kubelet does today.",
-    ),
-    Row(
-        key="capacity",
-        field="capacity",
-        read=read_capacity,
-        metavar="RESOURCE=QUANTITY,…",
-        help="Plan for a node with this capacity; what is not stated is this host's.",
-    ),
-    Row(
-        key="kube-reserved",
-        field="kube_reserved",
-        read=read_reservation,
-        metavar="RESOURCE=QUANTITY,…",
-        help="Keep this for container runtimes and podslice.",
-    ),
-    Row(
-        key="system-reserved",
-        field="system_reserved",
-        read=read_reservation,
-        metavar="RESOURCE=QUANTITY,…",
-        help="Keep this for the system's daemons.",
-    ),
-    Row(
-        key="kube-reserved-cgroup",
-        field="kube_reserved_cgroup",
-        read=read_cgroup,
-        metavar="PATH",
-        help="The slice to hold to kube-reserved, such as /podruntime.slice.",
-    ),
-    Row(
-        key="system-reserved-cgroup",
-        field="system_reserved_cgroup",
-        read=read_cgroup,
-        metavar="PATH",
-        help="The slice to hold to system-reserved, such as /system.slice.",
-    ),
-    Row(
-        key="enforce-node-allocatable",
-        field="enforce_node_allocatable",
-        read=read_enforce,
-        metavar="NAME,…",
-        help="What to enforce: pods, kube-reserved, system-reserved, the latter two also with"
-        " -compressible for CPU only; empty for nothing.",
-    ),
-    Row(
-        key="eviction-hard",
-        field="eviction_hard",
-        read=read_thresholds,
-        metavar="SIGNAL<QUANTITY,…",
-        help="Thresholds that are kept free of pods; empty for none.",
-    ),
-    Row(
-        key="ignore-eviction-threshold",
-        field="ignore_eviction_threshold",
-        read=read_boolean,
-        help="Do not subtract hard eviction thresholds from what pods may request.",
-        aliases=("experimental-node-allocatable-ignore-eviction-threshold",),
-    ),
-    Row(
-        key="qos-reserved",
-        field="qos_reserved",
-        read=read_percents,
-        metavar="memory=PERCENT%",
-        help="Keep this share of what better classes request from the lower ones.",
-        aliases=("experimental-qos-reserved",),
-    ),
-    Row(
-        key="cgroups-per-qos",
-        field="cgroups_per_qos",
-        read=read_boolean,
-        help="Have slices for QoS classes and pods.",
-    ),
-    Row(
-        key="cgroup-root",
-        field="cgroup_root",
-        read=read_root,
-        metavar="PATH",
-        help="Put everything below this slice.",
-    ),
-    Row(
-        key="cgroup-driver",
-        field=None,
-        read=read_driver,
-        metavar="systemd",
-        help="Only systemd.",
-    ),
-    Row(
-        key="cpu-cfs-quota",
-        field="cpu_cfs_quota",
-        read=read_boolean,
-        help="Enforce CPU limits with quotas.",
-    ),
-    Row(
-        key="cpu-cfs-quota-period",
-        field="cpu_cfs_quota_period_usec",
-        read=read_period,
-        metavar="DURATION",
-        help="The period of quotas, 1ms to 1s.",
-    ),
-    Row(
-        key="cpu-weight-mapping",
-        field="cpu_weight_mapping",
-        read=choose(WeightMapping),
-        metavar="systemd|kubelet|oci",
-        help="How CPU requests become CPUWeight.",
-    ),
-    Row(
-        key="memory-protection",
-        field="memory_protection",
-        read=choose(MemoryProtection),
-        metavar="low|min|none",
-        help="Which property carries memory requests.",
-    ),
-    Row(
-        key="admission",
-        field="admission",
-        read=read_boolean,
-        help="Refuse pods that do not fit.",
-    ),
-)
-"""Every setting. To add one, add a row here and a field there."""
 
 _BY_KEY = {name: row for row in SETTINGS for name in (row.key, *row.aliases)}
 
@@ -329,46 +168,3 @@ def _toml_problem(where: str, message: str) -> Problem:
     if "int_max_str_digits" in text:
         text = "a number has thousands of digits"
     return Problem(where=where, message=printable(text[:1].lower() + text[1:]))
-
-
-def validate_config(config: Config) -> tuple[Problem, ...]:
-    """What is wrong with settings that are right one by one.
-
-    Source: seed 004, "Phase 2", the rules of --enforce-node-allocatable; Kubernetes,
-    pkg/kubelet/apis/config/validation/validation.go, ValidateKubeletConfiguration.
-    """
-    return (*_check_enforced(config), *_check_roots(config))
-
-
-def _check_enforced(config: Config) -> Iterator[Problem]:
-    enforced = config.enforce_node_allocatable
-    where = "enforce-node-allocatable"
-    if enforced and not config.cgroups_per_qos:
-        yield Problem(
-            where=where,
-            message="nothing can be enforced without cgroups-per-qos",
-            hint="set it to an empty text, or leave cgroups-per-qos at true",
-        )
-    for kind, cgroup, key in (
-        (Enforce.KUBE_RESERVED, config.kube_reserved_cgroup, "kube-reserved-cgroup"),
-        (Enforce.SYSTEM_RESERVED, config.system_reserved_cgroup, "system-reserved-cgroup"),
-    ):
-        compressible = Enforce(f"{kind}-compressible")
-        if {kind, compressible} <= enforced:
-            yield Problem(
-                where=where,
-                message=f"{kind} and {compressible} exclude each other",
-                hint="name one",
-            )
-        if enforced & {kind, compressible} and not cgroup:
-            name = kind if kind in enforced else compressible
-            yield Problem(where=where, message=f"{name} needs {key}", hint=f"set {key}")
-
-
-def _check_roots(config: Config) -> Iterator[Problem]:
-    for key, cgroup in (
-        ("kube-reserved-cgroup", config.kube_reserved_cgroup),
-        ("system-reserved-cgroup", config.system_reserved_cgroup),
-    ):
-        if cgroup and not cgroup.strip("/"):
-            yield Problem(where=key, message="the root can't be held to a reservation")

@@ -41,7 +41,18 @@ E = TypeVar("E", bound=StrEnum)
 _ENTRY = re.compile(r"\s*([^=<>]*?)\s*([=<>]=?)\s*(.*?)\s*", re.DOTALL)
 _PERCENT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)%", re.ASCII)
 _PERIOD = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(us|µs|μs|ms|s)", re.ASCII)
-_USEC = {"us": 1, "µs": 1, "μs": 1, "ms": 1_000, "s": 1_000_000}
+_USEC = {
+    "us": 1,
+    "µs": 1,
+    "μs": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+}
+# `1m30s`, `1.5h`, and one part of it
+_DURATION_PART = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,6}))?(us|µs|μs|ms|s|m|h)", re.ASCII)
+_DURATION = re.compile(f"(?:{_DURATION_PART.pattern}){{1,8}}", re.ASCII)
 _PERIOD_MIN_USEC, _PERIOD_MAX_USEC = 1_000, 1_000_000
 _TRUE = ("true", "1", "t", "yes", "on")
 _FALSE = ("false", "0", "f", "no", "off")
@@ -190,22 +201,93 @@ def read_thresholds(value: object) -> dict[str, Threshold]:
 
     Source: Kubernetes, pkg/kubelet/eviction/helpers.go, parseThresholdStatement.
     """
-    if isinstance(value, dict):  # TOML reads memory.available = … as a table in a table
-        value = dict(_flatten(value))
-    thresholds: dict[str, Threshold | None] = _read_map(value, "<", _read_threshold)
+    thresholds: dict[str, Threshold | None] = _read_map(_flat(value), "<", _read_threshold)
     return {name: threshold for name, threshold in thresholds.items() if threshold is not None}
 
 
-def _read_threshold(signal: str, text: object) -> Threshold | None:
+def read_reclaims(value: object) -> dict[str, Threshold]:
+    """`memory.available=100Mi,nodefs.available=5%`; 0 asks for nothing.
+
+    Source: Kubernetes, pkg/kubelet/eviction/helpers.go, parseMinimumReclaims.
+    """
+
+    def read(signal: str, text: object) -> Threshold:
+        _check_signal(signal)
+        if isinstance(text, str) and text.endswith("%"):
+            return Threshold(percent_milli=_read_percent(text))
+        return Threshold(amount=read_amount(text))
+
+    return _read_map(_flat(value), "=", read)
+
+
+def read_grace_periods(value: object) -> dict[str, int]:
+    """`memory.available=1m30s`, in microseconds.
+
+    Source: Kubernetes, pkg/kubelet/eviction/helpers.go, parseGracePeriods.
+    """
+
+    def read(signal: str, text: object) -> int:
+        _check_signal(signal)
+        return _read_usec(text)
+
+    return _read_map(_flat(value), "=", read)
+
+
+def read_duration(value: object) -> int:
+    """A duration such as `5m`, in microseconds."""
+    try:
+        return _read_usec(value)
+    except Wrong as error:
+        raise WrongValue([("", error)]) from error
+
+
+def read_seconds(value: object) -> int:
+    """A whole number of seconds, as the kubelet's flag takes it."""
+    text = str(value)
+    if isinstance(value, bool) or not re.fullmatch("[0-9]{1,9}", text, re.ASCII):
+        raise _wrong(f"has to be a whole number of seconds, is {describe(value)}")
+    return int(text)
+
+
+def _read_usec(text: object) -> int:
+    """A duration in Go's notation, as `1h`, `1m30s` or `1.5s`.
+
+    Source: Go, time.ParseDuration.
+    """
+    stated = text if isinstance(text, str) else ""
+    if not _DURATION.fullmatch(stated):
+        raise Wrong(f"has to be a duration, is {describe(text)}", "write 30s or 1m30s, for example")
+    usec = 0
+    for number, decimals, unit in _DURATION_PART.findall(stated):
+        usec += int(number + decimals) * _USEC[unit] // int(10 ** len(decimals))
+    return usec
+
+
+def _flat(value: object) -> object:
+    """TOML reads `memory.available = …` as a table in a table."""
+    return dict(_flatten(value)) if isinstance(value, dict) else value
+
+
+def _check_signal(signal: str) -> None:
     if signal not in SIGNALS:
         right = nearest(signal, dict.fromkeys(SIGNALS))
         hint = f"write {right}" if right else f"signals are {', '.join(SIGNALS)}"
         raise Wrong(f"{shown(signal)} is no eviction signal", hint)
+
+
+def _read_percent(text: str) -> int:
+    """Thousandths of a percent."""
+    match = _PERCENT.fullmatch(text)
+    milli = read_amount(match[1]) if match else -1
+    if not 0 <= milli <= 100_000:
+        raise Wrong(f"{shown(text)} is not a percentage", "write 10%, for example")
+    return milli
+
+
+def _read_threshold(signal: str, text: object) -> Threshold | None:
+    _check_signal(signal)
     if isinstance(text, str) and text.endswith("%"):
-        match = _PERCENT.fullmatch(text)
-        milli = read_amount(match[1]) if match else -1
-        if not 0 <= milli <= 100_000:
-            raise Wrong(f"{shown(text)} is not a percentage", "write 10%, for example")
+        milli = _read_percent(text)
         return Threshold(percent_milli=milli) if 0 < milli < 100_000 else None
     amount = read_amount(text)
     if amount == 0:

@@ -89,4 +89,13 @@ class Config:
     qos_reserved: Mapping[str, int] = field(default_factory=dict)
     """Resource → percent, 0 to 100; only memory."""
     eviction_hard: Mapping[str, Threshold] = field(default_factory=lambda: DEFAULT_EVICTION_HARD)
+    eviction_soft: Mapping[str, Threshold] = field(default_factory=dict)
+    eviction_soft_grace_period_usec: Mapping[str, int] = field(default_factory=dict)
+    """How long a soft threshold has to be met; every one of them needs it."""
+    eviction_minimum_reclaim: Mapping[str, Threshold] = field(default_factory=dict)
+    """What has to be free beyond a threshold before the shortage counts as over."""
+    eviction_max_pod_grace_period_sec: int = 0
+    """The most that a pod gets to end by itself when a soft threshold evicts it."""
+    eviction_pressure_transition_period_usec: int = 300_000_000
+    """How long a shortage counts as one after the last time it was seen: 5 minutes."""
     ignore_eviction_threshold: bool = False

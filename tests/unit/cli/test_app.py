@@ -7,7 +7,7 @@ from podslice import __version__
 from podslice.cli import app as app_module
 from podslice.cli import reading
 from podslice.cli.app import app
-from podslice.inputs.config import SETTINGS
+from podslice.inputs.settings import SETTINGS
 from tests.unit.builders import manifest
 
 VERBS = sorted(command.callback.__name__ for command in app.registered_commands)

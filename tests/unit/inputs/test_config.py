@@ -4,7 +4,9 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import InputError
-from podslice.inputs.config import SETTINGS, load_config, validate_config
+from podslice.inputs.config import load_config
+from podslice.inputs.rules import validate_config
+from podslice.inputs.settings import SETTINGS
 from podslice.model.config import (
     DEFAULT_EVICTION_HARD,
     Config,

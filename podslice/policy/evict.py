@@ -1,0 +1,211 @@
+"""When the node is short of something, and which pod goes first. Values in, decisions out.
+
+Whoever calls this brings the observations and the clock; nothing here knows how pods are stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from podslice.model.config import Config, Threshold
+from podslice.model.desired import PodDecision
+from podslice.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PIDS, format_amount
+from podslice.policy.allocatable import threshold_amount
+
+CRITICAL_PRIORITY = 2_000_000_000
+"""Pods from `system-cluster-critical` on are never evicted.
+
+Source: Kubernetes, pkg/kubelet/types/pod_update.go, IsCriticalPod.
+"""
+
+RESOURCE_OF_SIGNAL = {
+    "memory.available": MEMORY,
+    "allocatableMemory.available": MEMORY,
+    "nodefs.available": EPHEMERAL_STORAGE,
+    "nodefs.inodesFree": "inodes",
+    "imagefs.available": EPHEMERAL_STORAGE,
+    "imagefs.inodesFree": "inodes",
+    "containerfs.available": EPHEMERAL_STORAGE,
+    "containerfs.inodesFree": "inodes",
+    "pid.available": PIDS,
+}
+"""What a signal is about. Source: Kubernetes, pkg/kubelet/eviction/helpers.go, signalToResource."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionThreshold:
+    """One threshold with everything that the configuration says of its signal."""
+
+    signal: str
+    value: Threshold
+    minimum_reclaim: Threshold | None = None
+    grace_usec: int = 0
+    """How long it has to be met; 0 for a hard threshold."""
+    is_hard: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What is left of something, and of how much, in thousandths of its unit."""
+
+    available: int
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodUsage:
+    """What a pod uses, in thousandths of the unit."""
+
+    memory: int = 0
+    """The working set: usage without inactive file pages."""
+    storage: int = 0
+    inodes: int = 0
+    pids: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A pod that may be evicted, and why it stands where it stands in the order."""
+
+    decision: PodDecision
+    reason: str
+
+
+def eviction_thresholds(config: Config) -> tuple[EvictionThreshold, ...]:
+    """The configured thresholds, hard ones first; the one for memory also holds for the pods' sum.
+
+    Source: Kubernetes, pkg/kubelet/eviction/helpers.go, ParseThresholdConfig and
+    addAllocatableThresholds.
+    """
+    hard = [
+        EvictionThreshold(
+            signal=signal, value=value, minimum_reclaim=config.eviction_minimum_reclaim.get(signal)
+        )
+        for signal, value in sorted(config.eviction_hard.items())
+    ]
+    soft = [
+        EvictionThreshold(
+            signal=signal,
+            value=value,
+            minimum_reclaim=config.eviction_minimum_reclaim.get(signal),
+            grace_usec=config.eviction_soft_grace_period_usec.get(signal, 0),
+            is_hard=False,
+        )
+        for signal, value in sorted(config.eviction_soft.items())
+    ]
+    of_pods = [
+        EvictionThreshold(
+            signal="allocatableMemory.available",
+            value=each.value,
+            minimum_reclaim=each.minimum_reclaim,
+        )
+        for each in hard
+        if each.signal == "memory.available"
+    ]
+    return (*hard, *of_pods, *soft)
+
+
+def thresholds_met(
+    thresholds: Iterable[EvictionThreshold],
+    observations: Mapping[str, Observation],
+    *,
+    before: Iterable[EvictionThreshold] = (),
+) -> tuple[EvictionThreshold, ...]:
+    """The thresholds that are met now, or were met `before` and have not recovered enough.
+
+    A threshold that was met stays so until its minimum reclaim is free beside it. A signal that
+    nobody observes meets nothing.
+
+    Source: Kubernetes, pkg/kubelet/eviction/helpers.go, thresholdsMet, and eviction_manager.go,
+    synchronize.
+    """
+    met_before = set(before)
+    return tuple(
+        each
+        for each in thresholds
+        if each.signal in observations
+        and _is_met(each, observations[each.signal], recovering=each in met_before)
+    )
+
+
+def _is_met(threshold: EvictionThreshold, observation: Observation, *, recovering: bool) -> bool:
+    wanted = threshold_amount(threshold.value, observation.capacity)
+    if recovering and threshold.minimum_reclaim is not None:
+        wanted += threshold_amount(threshold.minimum_reclaim, observation.capacity)
+    return observation.available < wanted
+
+
+def past_grace(
+    met: Iterable[EvictionThreshold],
+    first_met_usec: Mapping[EvictionThreshold, int],
+    now_usec: int,
+) -> tuple[EvictionThreshold, ...]:
+    """The met thresholds whose grace period is over.
+
+    Source: Kubernetes, pkg/kubelet/eviction/helpers.go, thresholdsMetGracePeriod.
+    """
+    return tuple(
+        each for each in met if now_usec - first_met_usec.get(each, now_usec) >= each.grace_usec
+    )
+
+
+def most_urgent(met: Iterable[EvictionThreshold]) -> EvictionThreshold | None:
+    """The threshold to act on: memory before all others, hard before soft, then by name.
+
+    Source: Kubernetes, pkg/kubelet/eviction/helpers.go, byEvictionPriority.
+    """
+
+    def urgency(each: EvictionThreshold) -> tuple[bool, bool, str]:
+        return RESOURCE_OF_SIGNAL[each.signal] != MEMORY, not each.is_hard, each.signal
+
+    return min(met, key=urgency, default=None)
+
+
+def rank(
+    signal: str, pods: Iterable[PodDecision], usage: Mapping[str, PodUsage]
+) -> tuple[Candidate, ...]:
+    """The pods in the order in which they are evicted for a signal; critical pods are left out.
+
+    Memory and storage: pods above their request first, then the lower priority, then the larger
+    excess over the request. Processes and inodes: the lower priority, then the larger use.
+
+    `usage` is by the pods' keys; a pod without usage counts as using nothing.
+
+    Source: Kubernetes, pkg/kubelet/eviction/helpers.go, rankMemoryPressure,
+    rankDiskPressureFunc, rankPIDPressure.
+    """
+    resource = RESOURCE_OF_SIGNAL[signal]
+    used_of = _USED[resource]
+    has_request = resource in (MEMORY, EPHEMERAL_STORAGE)
+    ranked = []
+    for pod in pods:
+        if pod.pod.priority >= CRITICAL_PRIORITY:
+            continue
+        used = used_of(usage.get(pod.pod.key, PodUsage()))
+        request = pod.requests.get(resource, 0) if has_request else 0
+        above = has_request and used > request
+        place = (not above, pod.pod.priority, request - used, pod.pod.key)
+        ranked.append((place, Candidate(decision=pod, reason=_reason(resource, pod, used))))
+    return tuple(candidate for _, candidate in sorted(ranked, key=lambda each: each[0]))
+
+
+_USED: Mapping[str, Callable[[PodUsage], int]] = {
+    MEMORY: lambda usage: usage.memory,
+    EPHEMERAL_STORAGE: lambda usage: usage.storage,
+    "inodes": lambda usage: usage.inodes,
+    PIDS: lambda usage: usage.pids,
+}
+
+
+def _reason(resource: str, pod: PodDecision, used: int) -> str:
+    """Numbers for whoever has to understand it later."""
+    text = f"priority {pod.pod.priority}, uses {format_amount(_shown_as(resource), used)}"
+    if resource in (MEMORY, EPHEMERAL_STORAGE):
+        text += f" of {resource}, requests {format_amount(resource, pod.requests.get(resource, 0))}"
+    return text if resource in (MEMORY, EPHEMERAL_STORAGE) else f"{text} {resource}"
+
+
+def _shown_as(resource: str) -> str:
+    """Counts are printed as plain numbers, as CPU is."""
+    return resource if resource in (MEMORY, EPHEMERAL_STORAGE) else CPU

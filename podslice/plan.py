@@ -11,6 +11,7 @@ from enum import IntEnum
 
 from podslice.model.desired import Desired, Refusal
 from podslice.model.properties import MANAGED, PROPERTIES
+from podslice.model.quantity import format_bytes
 from podslice.model.unit import (
     Caps,
     DesiredUnit,
@@ -102,6 +103,8 @@ class Skipped:
     unit: UnitName
     name: str
     why: str
+    blocks: bool = False
+    """Whether what should be is not reached without it, and the operator has to decide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,20 +119,36 @@ class Plan:
         """Whether there is anything to do."""
         return bool(self.steps)
 
+    @property
+    def is_blocked(self) -> bool:
+        """Whether something is left out that the operator has to decide on."""
+        return any(skipped.blocks for skipped in self.skipped)
 
-def make_plan(desired: Desired, observed: Observed) -> Plan:
-    """What has to be done so that `observed` becomes `desired`."""
+
+def make_plan(desired: Desired, observed: Observed, *, force: bool = False) -> Plan:
+    """What has to be done so that `observed` becomes `desired`.
+
+    A slice that is not ours is not limited to less memory than it uses, unless with `force`.
+    """
     staying, moving = _settle_moves(desired, observed)
     steps: list[Step] = []
     skipped: list[Skipped] = []
+    stops, kept = _stops(desired, observed, {unit.name for unit in staying.values()})
+    going = {stop.name for stop in stops}
     for unit in desired.units:
-        if unit.pod in staying:
+        is_unwanted = unit.name in desired.absent and unit.name not in observed.units
+        if unit.pod in staying or unit.name in going or is_unwanted:
+            continue
+        there = observed.units.get(unit.name)
+        if there is None and not unit.owned:
+            skipped.append(_not_there(unit))
             continue
         feasible, left_out = _feasible(unit, observed.caps)
-        step = _step(unit, feasible, observed.units.get(unit.name))
+        if there is not None and not force:
+            left_out += _spare(unit, feasible, there)
+        step = _step(unit, feasible, there)
         steps += [step] if step else []
         skipped += left_out if unit.name in observed.units or unit.kind is UnitKind.SLICE else []
-    stops, kept = _stops(desired, observed, {unit.name for unit in staying.values()})
     return Plan(
         steps=tuple(sorted([*stops, *steps], key=_order)),
         skipped=tuple(sorted((*skipped, *kept), key=lambda each: (each.unit, each.name))),
@@ -244,6 +263,35 @@ def _feasible(unit: DesiredUnit, caps: Caps) -> tuple[dict[str, Setting], list[S
             continue
         skipped.append(Skipped(unit=unit.name, name=setting.name, why=why))
     return takes, skipped
+
+
+def _not_there(unit: DesiredUnit) -> Skipped:
+    """A reservation can be enforced only on a slice that is there; podslice does not make it.
+
+    Source: Kubernetes, pkg/kubelet/cm/node_container_manager_linux.go, enforceExistingCgroup.
+    """
+    why = f"it is not there; start it: systemctl start {unit.name}"
+    return Skipped(unit=unit.name, name="start", why=why, blocks=True)
+
+
+def _spare(
+    unit: DesiredUnit, settings: dict[str, Setting], observed: ObservedUnit
+) -> list[Skipped]:
+    """Take a memory limit below the current use off what is set on a slice of others.
+
+    Source: seed 004, "General guidelines" ("can lead to critical services being … OOM killed").
+    """
+    limit, used = settings.get("MemoryMax"), observed.memory_bytes
+    if unit.owned or limit is None or used is None or used <= limit.value:
+        return []
+    if observed.properties.get("MemoryMax") == limit.value:
+        return []
+    del settings["MemoryMax"]
+    why = (
+        f"{format_bytes(used)} are in use, more than {format_bytes(limit.value)}; the kernel would"
+        " kill what runs there; raise the reservation, or use --force"
+    )
+    return [Skipped(unit=unit.name, name="MemoryMax", why=why, blocks=True)]
 
 
 def _settle_moves(

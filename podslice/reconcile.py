@@ -71,11 +71,13 @@ async def look(
     candidates: Iterable[PodDecision] = (),
     *,
     prune: bool = False,
+    force: bool = False,
     gone: Callable[[Pod], bool] = lambda _: False,
 ) -> State:
     """Observe, and plan for the candidates to join the pods that were applied.
 
-    With `prune` the applied pods that are no candidates are to go, as are those that `gone` names.
+    With `prune` the applied pods that are no candidates are to go, as are those that `gone` names;
+    with `force` reserved slices may be limited to less than they use.
     """
     candidates = tuple(candidates)
     observed = await _observe(world)
@@ -94,7 +96,7 @@ async def look(
             gone=leaving,
             used_bytes=used_bytes,
         )
-        return desired, make_plan(desired, observed)
+        return desired, make_plan(desired, observed, force=force)
 
     desired, plan = plan_for(candidates)
     stuck = {refusal.pod: refusal for refusal in plan.refused if refusal.reason == CLASS_CHANGED}
@@ -117,6 +119,7 @@ async def apply(
     candidates: Iterable[PodDecision],
     *,
     prune: bool = False,
+    force: bool = False,
     on_plan: Callable[[Plan], None] = lambda _: None,
     on_result: OnResult = lambda _: None,
 ) -> Report:
@@ -128,7 +131,7 @@ async def apply(
     candidates = tuple(candidates)
     return await _converge(
         world,
-        lambda: look(world, candidates, prune=prune),
+        lambda: look(world, candidates, prune=prune, force=force),
         on_plan=on_plan,
         on_result=on_result,
     )

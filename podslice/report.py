@@ -53,12 +53,10 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 when everything is as it should be, 1 when a step failed or a pod was refused."""
-        return int(
-            not all(result.outcome is Outcome.DONE for result in self.results)
-            or bool(self.refused)
-            or bool(self.remaining)
-        )
+        """0 when everything is as it should be, 1 when a step failed or something was refused."""
+        is_done = all(result.outcome is Outcome.DONE for result in self.results)
+        blocked = any(skipped.blocks for skipped in self.skipped)
+        return int(not is_done or blocked or bool(self.refused) or bool(self.remaining))
 
     def count(self, outcome: Outcome) -> int:
         """How many steps ended so."""
@@ -134,6 +132,8 @@ def told_skipped(skipped: Skipped) -> str:
     """What was left out."""
     if skipped.name == "stop":
         return f"left {skipped.unit} running: {skipped.why}"
+    if skipped.name == "start":
+        return f"could not hold {skipped.unit} to its reservation: {skipped.why}"
     return f"left out {skipped.name} of {skipped.unit}: {skipped.why}"
 
 

@@ -72,7 +72,8 @@ def unit_statuses(
     return tuple(
         _status(unit, observed.units.get(unit.name), classes.get(unit.name, ""), depth, cgroups)
         for depth, unit in in_tree_order(desired)
-        if unit.kind is UnitKind.SLICE or unit.name in observed.units
+        if unit.name in observed.units
+        or (unit.kind is UnitKind.SLICE and unit.name not in desired.absent)
     )
 
 

@@ -21,7 +21,7 @@ def unit_files(desired: Desired) -> dict[str, str]:
     """
     return {
         (unit.name if unit.owned else f"{unit.name}.d/50-podslice.conf"): _text(unit)
-        for unit in desired.units
+        for unit in desired.lasting
         if unit.kind is UnitKind.SLICE
     }
 

@@ -44,6 +44,12 @@ Prune = Annotated[
 ]
 
 
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Limit reserved slices even to less memory than they use."),
+]
+
+
 @planning_options
 def plan(
     planning: Planning,
@@ -51,10 +57,13 @@ def plan(
     namespace: Namespace = None,
     output: Output = Format.TABLE,
     prune: Prune = False,  # noqa: FBT002
+    force: Force = False,  # noqa: FBT002
 ) -> int:
     """Show what apply would do: each unit and property, old and new, and why."""
     candidates = _load_valid(planning, filename, namespace)
-    state = in_world(planning, lambda world: look(world, candidates, prune=prune), offline=True)
+    state = in_world(
+        planning, lambda world: look(world, candidates, prune=prune, force=force), offline=True
+    )
     made = state.plan
     emit(
         output,
@@ -62,7 +71,7 @@ def plan(
         lines=lambda _: _plan_lines(made),
         names=lambda: [step.name for step in made.steps],
     )
-    if made.refused:
+    if made.refused or made.is_blocked:
         return FAILED
     return DIFFERENCES if made else DONE
 
@@ -74,6 +83,7 @@ def apply(
     namespace: Namespace = None,
     output: Output = Format.TABLE,
     prune: Prune = False,  # noqa: FBT002
+    force: Force = False,  # noqa: FBT002
 ) -> int:
     """Make it so: create and change slices until systemd holds what the manifests ask for."""
     candidates = _load_valid(planning, filename, namespace)
@@ -93,6 +103,7 @@ def apply(
                 world,
                 candidates,
                 prune=prune,
+                force=force,
                 on_plan=progress.start,
                 on_result=progress.step,
             )
@@ -173,7 +184,16 @@ def _load_valid(
     node = load_node(config)
     loaded = load_manifests(filename, namespace)
     decisions = decide_all(loaded, node, config)
-    return valid_only(loaded, decisions, validate_node(node, config))
+    problems = validate_node(node, config)
+    if decisions and not config.cgroups_per_qos:
+        problems.append(
+            Problem(
+                where="cgroups-per-qos",
+                message="without it there are no slices to put pods in",
+                hint="leave it at true",
+            )
+        )
+    return valid_only(loaded, decisions, problems)
 
 
 def _emit_report(report: Report, output: Format) -> int:

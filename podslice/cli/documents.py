@@ -5,7 +5,7 @@ Pure: values in, plain dicts and lists out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -25,7 +25,8 @@ from podslice.model.resources import (
     whole,
 )
 from podslice.model.unit import INFINITY, Setting, Value
-from podslice.plan import Plan, SetProperties, StartUnit, Step, StopUnit
+from podslice.plan import Plan, SetProperties, Skipped, StartUnit, Step, StopUnit
+from podslice.policy.compare import Difference
 from podslice.reconcile import State
 from podslice.report import Report, action_of
 from podslice.status import UnitStatus
@@ -80,6 +81,21 @@ def _settings(settings: Iterable[Setting]) -> list[Document]:
     return [{"name": s.name, "value": number(s.value), "why": s.why} for s in settings]
 
 
+def _hugetlb(hugepages: Mapping[int, int]) -> Document:
+    """Limits by the size of the page in bytes, where there are any."""
+    sizes = {str(size): limit for size, limit in hugepages.items()}
+    return {"hugetlb_bytes": sizes} if sizes else {}
+
+
+def differences(decision: PodDecision, found: Iterable[Difference]) -> Document:
+    """Where the rule sets differ for a pod."""
+    return {
+        "namespace": decision.pod.namespace,
+        "name": decision.pod.name,
+        "differences": [asdict(difference) for difference in found],
+    }
+
+
 def node(allocation: Allocation, requested: Amounts) -> Document:
     """What the node has, what is reserved, and what is left."""
     return {
@@ -122,6 +138,7 @@ def pod(decision: PodDecision) -> Document:
         "slice": decision.slice,
         "control_group": decision.control_group,
         "settings": _settings(decision.settings),
+        **_hugetlb(decision.hugepages),
         "containers": [
             {
                 "name": container.name,
@@ -129,6 +146,7 @@ def pod(decision: PodDecision) -> Document:
                 "scope": container.scope,
                 "oom_score_adj": container.oom_score_adj,
                 "settings": _settings(container.settings),
+                **_hugetlb(container.hugepages),
             }
             for container in decision.containers
         ],
@@ -147,7 +165,7 @@ def units(desired: Desired) -> list[Document]:
             "control_group": unit.control_group,
             "settings": {name: number(value) for name, value in unit.values.items()},
         }
-        for unit in desired.units
+        for unit in desired.lasting
     ]
 
 
@@ -175,11 +193,15 @@ def step(taken: Step) -> Document:
     return result
 
 
+def _skipped(left_out: Iterable[Skipped]) -> list[Document]:
+    return [{"unit": each.unit, "name": each.name, "why": each.why} for each in left_out]
+
+
 def plan(made: Plan) -> Document:
     """A plan: its steps in order, what was left out, and who was refused."""
     return {
         "steps": [step(taken) for taken in made.steps],
-        "skipped": [{"unit": s.unit, "name": s.name, "why": s.why} for s in made.skipped],
+        "skipped": _skipped(made.skipped),
         "refused": [refusal(refused) for refused in made.refused],
     }
 
@@ -191,7 +213,7 @@ def report(done: Report) -> Document:
             {**step(result.step), "outcome": result.outcome.value, "error": result.error}
             for result in done.results
         ],
-        "skipped": [{"unit": s.unit, "name": s.name, "why": s.why} for s in done.skipped],
+        "skipped": _skipped(done.skipped),
         "refused": [refusal(refused) for refused in done.refused],
         "remaining": [step(taken) for taken in done.remaining.steps],
     }

@@ -10,13 +10,16 @@ from typing import Annotated
 import typer
 
 from podslice.cli import documents, text
-from podslice.cli.arguments import Files, Names, Namespace, Output, code_of, key_of
+from podslice.cli.arguments import DONE, Files, Names, Namespace, Output, code_of, key_of
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import Format, emit, note, write
 from podslice.cli.session import all_problems, decide_all, load_manifests, load_node, recorded_pods
 from podslice.errors import InputError, Problem
+from podslice.model.config import Config
 from podslice.model.desired import Desired, PodDecision
+from podslice.model.node import Node
 from podslice.policy.allocatable import allocate, validate_node
+from podslice.policy.compare import compare_rules
 from podslice.policy.desire import desire
 from podslice.report import told_refusal
 from podslice.unitfile import unit_files, write_unit_files
@@ -52,6 +55,11 @@ def check(
     return code_of(problems)
 
 
+DiffRules = Annotated[
+    bool, typer.Option("--diff-rules", help="Show where the two rule sets differ.")
+]
+
+
 @planning_options
 def explain(
     planning: Planning,
@@ -59,6 +67,7 @@ def explain(
     pod: Names = None,
     namespace: Namespace = None,
     output: Output = Format.TABLE,
+    diff_rules: DiffRules = False,  # noqa: FBT002
 ) -> int:
     """Show what each pod counts as, and each setting with the field and formula that gave it."""
     config = planning.load_config()
@@ -66,6 +75,8 @@ def explain(
     loaded = load_manifests(filename, namespace)
     decisions = decide_all(loaded, node, config)
     shown = _named(decisions, pod, namespace)
+    if diff_rules:
+        return _emit_differences(shown, node, config, output)
     valid = [each for each in decisions if each.is_valid]
     allocation = allocate(node, config)
     requested = desire(valid, node, config).requested
@@ -82,6 +93,23 @@ def explain(
         names=lambda: [each.pod.key for each in shown],
     )
     return code_of(all_problems(loaded, shown))
+
+
+def _emit_differences(
+    shown: tuple[PodDecision, ...], node: Node, config: Config, output: Format
+) -> int:
+    found = [(each, compare_rules(each.pod, node, config)) for each in shown]
+    emit(
+        output,
+        document=lambda: documents.document(
+            pods=[documents.differences(each, differences) for each, differences in found]
+        ),
+        lines=lambda _: _separated(
+            text.differences_of_rules(each, differences) for each, differences in found
+        ),
+        names=lambda: [each.pod.key for each, differences in found if differences],
+    )
+    return DONE
 
 
 @planning_options
@@ -118,7 +146,7 @@ def _emit_units(output: Format, desired: Desired) -> None:
         output,
         document=lambda: documents.document(units=documents.units(desired)),
         lines=lambda wide: text.units(desired, wide=wide),
-        names=lambda: [unit.name for unit in desired.units],
+        names=lambda: [unit.name for unit in desired.lasting],
     )
 
 

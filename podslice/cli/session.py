@@ -22,7 +22,7 @@ from podslice.model.desired import PodDecision
 from podslice.model.node import Node
 from podslice.model.pod import Pod
 from podslice.model.resources import CPU, MEMORY
-from podslice.policy.desire import decide
+from podslice.policy.decide import decide
 from podslice.reconcile import World
 from podslice.store import Store
 from podslice.systemd.client import Client

@@ -12,6 +12,7 @@ from podslice.model.pod import Pod
 from podslice.model.properties import PROPERTIES
 from podslice.model.resources import Amounts, format_amount, format_amounts
 from podslice.model.unit import Setting, UnitKind
+from podslice.policy.compare import Difference
 from podslice.report import format_value
 from podslice.status import MISSING, SettingStatus, UnitStatus
 
@@ -71,11 +72,21 @@ def explanation(decision: PodDecision) -> Iterator[str]:
         yield f"  {problem(found)}"
 
 
+def differences_of_rules(decision: PodDecision, found: Sequence[Difference]) -> Iterator[str]:
+    """Where the rule sets differ for a pod, as a table."""
+    yield f"pod {decision.pod.key}"
+    if not found:
+        yield "  the rules agree"
+        return
+    rows = [("", "PROPOSAL", "KUBERNETES"), *((d.what, d.proposal, d.kubernetes) for d in found)]
+    yield from columns(rows, indent="  ")
+
+
 def units(desired: Desired, *, wide: bool) -> Iterator[str]:
     """The desired units, one a line."""
     rows = [
         (unit.name, " ".join(map(setting, unit.settings)))
-        for unit in desired.units
+        for unit in desired.lasting
         if unit.kind is UnitKind.SLICE or wide
     ]
     return columns([("UNIT", "SETTINGS"), *rows])

@@ -100,10 +100,18 @@ def _describe_scalar(value: object) -> str:
     return f"the {kind} {text}" if kind == "number" else f"the text '{text}'"
 
 
+_MAPS = ("requests", "limits", "overhead")
+
+
 def extend_path(path: str, *parts: str | int) -> str:
-    """A path with further steps: `spec.containers[1].resources.limits['a b']`."""
+    """A path with further steps: `spec.containers[1].resources.limits[memory]`.
+
+    Names of resources are in brackets, as Kubernetes writes keys that the user chooses.
+    """
     for part in parts:
-        if isinstance(part, int):
+        if isinstance(part, int) or (
+            path.rpartition(".")[2] in _MAPS and _SIMPLE_KEY.fullmatch(part)
+        ):
             path = f"{path}[{part}]"
         elif _SIMPLE_KEY.fullmatch(part) and len(part) <= SHOWN_MAX:
             path = f"{path}.{part}" if path else part

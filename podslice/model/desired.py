@@ -21,6 +21,8 @@ class ContainerDecision:
     scope: UnitName
     oom_score_adj: int
     settings: tuple[Setting, ...]
+    hugepages: Mapping[int, int] = field(default_factory=dict)
+    """Size of a page in bytes → limit in bytes; planned only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,8 @@ class PodDecision:
     control_group: str
     settings: tuple[Setting, ...]
     containers: tuple[ContainerDecision, ...]
+    hugepages: Mapping[int, int] = field(default_factory=dict)
+    """Size of a page in bytes → limit in bytes; planned only."""
     notes: tuple[str, ...] = ()
     """What is left unset and why: `no MemoryMax: container log has no memory limit`."""
     problems: tuple[Problem, ...] = ()
@@ -63,9 +67,17 @@ class Desired:
     units: tuple[DesiredUnit, ...] = ()
     """Parents before children."""
     absent: Mapping[UnitName, str] = field(default_factory=dict)
-    """Units that must not be there, if they are, and why."""
+    """Units that must not be there, if they are, and why.
+
+    One that is among `units`, too, has these settings for as long as it can't go.
+    """
     pods: tuple[PodDecision, ...] = ()
     refused: tuple[Refusal, ...] = ()
     allocation: Allocation = field(default_factory=lambda: Allocation(capacity={}))
     requested: Amounts = field(default_factory=dict)
     """The sum of the effective requests of all pods."""
+
+    @property
+    def lasting(self) -> tuple[DesiredUnit, ...]:
+        """The units that are to stay."""
+        return tuple(unit for unit in self.units if unit.name not in self.absent)

@@ -80,6 +80,8 @@ class ObservedUnit:
     """Its unit file, if it has one."""
     tasks: int = 0
     """Processes and threads in the unit's control group and below, as systemd counts them."""
+    memory_bytes: int | None = None
+    """What the unit uses now; None where nobody counts it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,43 @@
+"""From pods, a node and a configuration to decisions. Pure: no I/O, no clock, no environment.
+
+This is the face of the core for programs; everything else in here is its inside.
+"""
+
+from podslice.policy.allocatable import allocate, validate_node
+from podslice.policy.compare import Difference, compare_rules
+from podslice.policy.decide import decide
+from podslice.policy.desire import desire
+from podslice.policy.evict import (
+    Candidate,
+    EvictionThreshold,
+    Observation,
+    PodUsage,
+    eviction_thresholds,
+    most_urgent,
+    past_grace,
+    rank,
+    thresholds_met,
+)
+from podslice.policy.qos import classify
+from podslice.policy.tree import Tree, scope_name
+
+__all__ = [
+    "Candidate",
+    "Difference",
+    "EvictionThreshold",
+    "Observation",
+    "PodUsage",
+    "Tree",
+    "allocate",
+    "classify",
+    "compare_rules",
+    "decide",
+    "desire",
+    "eviction_thresholds",
+    "most_urgent",
+    "past_grace",
+    "rank",
+    "scope_name",
+    "thresholds_met",
+    "validate_node",
+]

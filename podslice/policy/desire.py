@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from podslice.errors import Problem
-from podslice.model.config import Config, Enforce
-from podslice.model.desired import ContainerDecision, Desired, PodDecision
+from podslice.model.config import Config, Enforce, Rules
+from podslice.model.desired import Desired, PodDecision
 from podslice.model.node import Allocation, Node
-from podslice.model.pod import Container, Pod, Qos
-from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, memory_bytes, total, whole
+from podslice.model.pod import Pod, Qos
+from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, total, whole
 from podslice.model.unit import (
-    UNIT_NAME_MAX,
     DesiredUnit,
     Setting,
     UnitKind,
@@ -20,54 +18,20 @@ from podslice.model.unit import (
     parent_slice,
 )
 from podslice.policy.admit import admit
-from podslice.policy.aggregate import effective
 from podslice.policy.allocatable import allocate
-from podslice.policy.defaulting import default_pod
-from podslice.policy.oom import oom_score_adj
-from podslice.policy.qos import classify, why_qos
+from podslice.policy.decide import decide
 from podslice.policy.reserve import protection, tier_settings
 from podslice.policy.settings import (
-    container_settings,
     cpu_weight,
     memory_limit,
-    pod_settings,
-    why_no_limit,
 )
 from podslice.policy.tree import (
     TIERS,
     Tree,
     describe_pod,
     describe_scope,
-    scope_name,
     slice_of_cgroup,
 )
-from podslice.policy.validate import validate
-
-
-def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
-    """What one pod gets, whatever else there is on the node."""
-    defaulted = default_pod(pod)
-    qos = classify(defaulted, config.rules)
-    counted = effective(defaulted)
-    slice_ = Tree(cgroup_root=config.cgroup_root).pod(pod.uid, qos)
-    memory = memory_bytes({**node.capacity, **config.capacity}) or 0
-    problems = validate(defaulted, config.rules, page_size=node.page_size_bytes)
-    problems += _validate_names(pod, slice_)
-    return PodDecision(
-        pod=pod,
-        qos=qos,
-        requests=counted.requests,
-        limits=counted.limits,
-        slice=slice_,
-        control_group=control_group_of(slice_),
-        settings=pod_settings(defaulted, pod, qos, counted, config),
-        containers=tuple(
-            _decide_container(defaulted, container, qos, config, memory)
-            for container in defaulted.containers
-        ),
-        notes=tuple(_notes(defaulted, qos, config)),
-        problems=_join_problems(pod.problems, problems),
-    )
 
 
 def desire(
@@ -148,8 +112,6 @@ def _units(
 ) -> Iterator[DesiredUnit]:
     """Parents before children."""
     yield from _reserved_units(allocation, config)
-    if not pods:
-        return
     yield _slice(
         tree.root, "Pods on this node", _root_settings(allocation, pods, config), owned=True
     )
@@ -211,7 +173,8 @@ def _root_settings(
     """Node allocatable, where it is to be enforced on pods, and the sum of the protections.
 
     Source: seed 004, "Kubelet Evictions Thresholds"; Kubernetes,
-    pkg/kubelet/cm/node_container_manager_linux.go, getCgroupConfig. There is no CPU quota.
+    pkg/kubelet/cm/node_container_manager_linux.go, getCgroupConfig and, where nothing is enforced,
+    createNodeAllocatableCgroups. There is no CPU quota.
     """
     requests = sum(pod.requests.get(MEMORY, 0) for pod in pods)
     enforced = Enforce.PODS in config.enforce_node_allocatable
@@ -219,8 +182,9 @@ def _root_settings(
     what = "capacity - kube-reserved - system-reserved" if enforced else "capacity"
     settings = protection(requests, "requests.memory of all pods, so that theirs hold", config)
     settings += [cpu_weight(limits, f"{what}, cpu", config)] if limits.get(CPU) else []
-    if enforced:
+    if enforced or config.rules is Rules.KUBERNETES:
         settings += memory_limit(limits, f"{what}, memory")
+    if enforced:
         reserved = total((allocation.kube_reserved, allocation.system_reserved))
         settings += _tasks(limits, f"{what}, pid") if reserved.get(PIDS) else []
     return tuple(sorted(settings, key=lambda setting: setting.name))
@@ -262,44 +226,3 @@ def _reserved_units(allocation: Allocation, config: Config) -> Iterator[DesiredU
         name = slice_of_cgroup(cgroup)
         ordered = tuple(sorted(settings, key=lambda setting: setting.name))
         yield _slice(name, f"{full.value} daemons", ordered, owned=False)
-
-
-def _decide_container(
-    pod: Pod, container: Container, qos: Qos, config: Config, node_memory_bytes: int
-) -> ContainerDecision:
-    return ContainerDecision(
-        name=container.name,
-        kind=container.kind,
-        scope=scope_name(pod.uid, container.name),
-        oom_score_adj=oom_score_adj(pod, container, qos, node_memory_bytes),
-        settings=container_settings(pod, container, qos, config),
-    )
-
-
-def _notes(pod: Pod, qos: Qos, config: Config) -> Iterator[str]:
-    """Why the class, and why what one might expect is not set."""
-    yield f"{qos}: {why_qos(pod, qos, config.rules)}"
-    if qos is not Qos.BURSTABLE:
-        return
-    for resource, name in ((CPU, "CPUQuotaPerSecUSec"), (MEMORY, "MemoryMax")):
-        if reason := why_no_limit(pod, resource):
-            yield f"no {name}: {reason}"
-    if not config.cpu_cfs_quota:
-        yield "no CPUQuotaPerSecUSec: cpu-cfs-quota is off"
-
-
-def _validate_names(pod: Pod, slice_: UnitName) -> Iterator[Problem]:
-    """Names that systemd would refuse; what they are made of was checked when it was read."""
-    for name in (slice_, *(scope_name(pod.uid, each.name) for each in pod.containers)):
-        if len(name.encode()) > UNIT_NAME_MAX:
-            yield Problem(
-                where=f"{pod.where}: metadata.uid" if pod.where else "metadata.uid",
-                message=f"the unit {name!r} would have {len(name.encode())} bytes",
-                hint=f"a unit's name has at most {UNIT_NAME_MAX}; shorten the uid or cgroup-root",
-            )
-
-
-def _join_problems(read: tuple[Problem, ...], found: list[Problem]) -> tuple[Problem, ...]:
-    """Each problem once; of what reading has complained about already, nothing more is said."""
-    told = {problem.where for problem in read}
-    return tuple(dict.fromkeys([*read, *(each for each in found if each.where not in told)]))

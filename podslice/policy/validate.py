@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podslice.errors import Problem, Severity
-from podslice.model.config import Rules
+from podslice.model.config import Config, Rules
 from podslice.model.pod import Container, Pod
-from podslice.model.quantity import parse_quantity
+from podslice.model.quantity import format_bytes
 from podslice.model.resources import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -19,12 +19,13 @@ from podslice.model.resources import (
     is_pod_level_resource,
 )
 from podslice.policy.aggregate import aggregate
-from podslice.policy.convert import MIN_QUOTA_USEC, QUOTA_STEP_USEC
+from podslice.policy.convert import MIN_QUOTA_USEC, quota_from_milli
+from podslice.policy.hugepages import page_size_bytes
 
 _ONLY_KUBERNETES = "Kubernetes would refuse the pod"
 
 
-def validate(pod: Pod, rules: Rules = Rules.PROPOSAL, *, page_size: int = 4096) -> list[Problem]:
+def validate(pod: Pod, config: Config, *, page_size: int = 4096) -> list[Problem]:
     """Every problem of a pod that has its defaults already, errors and warnings.
 
     Source: seed 002, "Proposal"; Kubernetes, pkg/apis/core/validation/validation.go,
@@ -33,9 +34,11 @@ def validate(pod: Pod, rules: Rules = Rules.PROPOSAL, *, page_size: int = 4096) 
     found: list[Problem] = []
     for container in pod.containers:
         where = f"{container.where}.resources"
-        found += _validate_level(container.resources, where, page_size)
-    found += _validate_level(pod.resources, _level(pod), page_size)
-    found += _validate_pod_level(pod, rules)
+        found += _validate_level(container.resources, where)
+        found += _validate_kernel(container.resources, where, config, page_size)
+    found += _validate_level(pod.resources, _level(pod))
+    found += _validate_kernel(pod.resources, _level(pod), config, page_size)
+    found += _validate_pod_level(pod, config.rules)
     return [_at(pod, problem) for problem in found]
 
 
@@ -55,23 +58,25 @@ def _warning(where: str, message: str, hint: str = "") -> Problem:
     return Problem(where=where, message=message, hint=hint, severity=Severity.WARNING)
 
 
-def _validate_level(stated: Resources, where: str, page_size: int) -> Iterator[Problem]:
+def _validate_level(stated: Resources, where: str) -> Iterator[Problem]:
     """One container's resources, or the pod level's."""
     for name, request in stated.requests.items():
         limit = stated.limits.get(name)
         if limit is not None and request > limit:
             yield Problem(
-                where=f"{where}.requests.{name}",
+                where=f"{where}.requests[{name}]",
                 message=f"{format_amount(name, request)} is more than the limit of"
                 f" {format_amount(name, limit)}",
                 hint="a request is at most its limit",
             )
     for name in sorted({*stated.requests, *stated.limits}):
         # a request that its limit implies is not what was written
-        part = "limits" if name in stated.limits else "requests"
-        yield from _validate_name(f"{where}.{part}.{name}", name)
+        yield from _validate_name(f"{where}.{_stated_in(name, stated)}[{name}]", name)
     yield from _validate_hugepages(stated, where)
-    yield from _validate_kernel(stated, where, page_size)
+
+
+def _stated_in(name: str, stated: Resources) -> str:
+    return "limits" if name in stated.limits else "requests"
 
 
 def _validate_name(where: str, name: str) -> Iterator[Problem]:
@@ -92,52 +97,56 @@ def _validate_hugepages(stated: Resources, where: str) -> Iterator[Problem]:
         request, limit = stated.requests.get(name), stated.limits.get(name)
         if request != limit:
             yield Problem(
-                where=f"{where}.requests.{name}",
+                where=f"{where}.requests[{name}]",
                 message="huge pages need a limit, and a request equal to it",
                 hint="they can't be overcommitted",
             )
-        yield from _validate_page_multiple(f"{where}.limits.{name}", name, limit or request or 0)
+        yield from _validate_page_multiple(f"{where}.limits[{name}]", name, limit or request or 0)
 
 
 def _validate_page_multiple(where: str, name: str, milli: int) -> Iterator[Problem]:
-    size_text = name.removeprefix(HUGEPAGES_PREFIX)
-    try:
-        size_milli = parse_quantity(size_text).milli
-    except ValueError:
-        size_milli = 0
-    if size_milli <= 0:
+    size = page_size_bytes(name)
+    if size is None:
         yield Problem(
             where=where,
-            message=f"{size_text!r} is not a size of a page",
+            message=f"{name.removeprefix(HUGEPAGES_PREFIX)!r} is not a size of a page",
             hint="write hugepages-2Mi or hugepages-1Gi",
         )
-    elif milli % size_milli:
+    elif milli % (size * 1000):
         yield Problem(
             where=where,
-            message=f"{format_amount(name, milli)} is not a whole number of pages of {size_text}",
+            message=f"{format_amount(name, milli)} is not a whole number of pages of"
+            f" {format_bytes(size)}",
         )
 
 
-def _validate_kernel(stated: Resources, where: str, page_size: int) -> Iterator[Problem]:
+def _validate_kernel(
+    stated: Resources, where: str, config: Config, page_size: int
+) -> Iterator[Problem]:
     """What the kernel or systemd will hold differently from what is written."""
-    quota_usec = stated.limits.get(CPU, 0) * 1000
-    if 0 < quota_usec < MIN_QUOTA_USEC * 10:
-        yield _warning(
-            f"{where}.limits.{CPU}",
-            f"{format_amount(CPU, stated.limits[CPU])} is below what the kernel can hold",
-            "it counts as 10m (1 ms of every 100 ms)",
-        )
-    elif quota_usec % QUOTA_STEP_USEC:
-        rounded = -(-quota_usec // QUOTA_STEP_USEC) * QUOTA_STEP_USEC
-        yield _warning(
-            f"{where}.limits.{CPU}",
-            f"{format_amount(CPU, stated.limits[CPU])} is no whole percent of a CPU",
-            f"systemd keeps whole percents, so it counts as {rounded // 1000}m",
-        )
+    cpu_milli = stated.limits.get(CPU, 0)
+    if cpu_milli and config.cpu_cfs_quota:
+        period_usec = config.cpu_cfs_quota_period_usec
+        quota = quota_from_milli(cpu_milli, period_usec=period_usec)
+        shown = format_amount(CPU, cpu_milli)
+        counts = f"it counts as {quota.per_sec_usec // 1000}m"
+        if quota.asked_usec * period_usec < MIN_QUOTA_USEC * 1_000_000:
+            yield _warning(
+                f"{where}.limits[{CPU}]",
+                f"{shown} is below the least that the kernel can hold, 1 ms of every"
+                f" {period_usec / 1000:g} ms",
+                counts,
+            )
+        elif quota.per_sec_usec != quota.asked_usec:
+            yield _warning(
+                f"{where}.limits[{CPU}]",
+                f"{shown} is no whole percent of a CPU, and systemd keeps no less",
+                counts,
+            )
     memory = stated.limits.get(MEMORY, 0)
     if memory % (page_size * 1000):
         yield _warning(
-            f"{where}.limits.{MEMORY}",
+            f"{where}.limits[{MEMORY}]",
             f"{format_amount(MEMORY, memory)} is no whole number of pages",
             f"the kernel rounds it down to a multiple of {page_size}",
         )
@@ -149,7 +158,7 @@ def _validate_pod_level(pod: Pod, rules: Rules) -> Iterator[Problem]:
     for name, limit in pod.resources.limits.items():
         if not is_pod_level_resource(name):
             continue
-        where = f"{_level(pod)}.limits.{name}"
+        where = f"{_level(pod)}.limits[{name}]"
         said = f"{format_amount(name, limit)} is less than the containers'"
         if limit < sums.requests.get(name, 0):
             yield Problem(
@@ -168,10 +177,17 @@ def _validate_pod_level(pod: Pod, rules: Rules) -> Iterator[Problem]:
 
 def _validate_stricter(pod: Pod, sums: Resources, rules: Rules) -> Iterator[Problem]:
     """What only Kubernetes refuses: errors under its rules, warnings under the proposal's."""
+    for level, where in (
+        *((each.resources, f"{each.where}.resources") for each in pod.containers),
+        (pod.resources, _level(pod)),
+    ):
+        names = {*level.requests, *level.limits}
+        if any(map(is_hugepages, names)) and not names & {CPU, MEMORY}:
+            yield _stricter(where, "huge pages need cpu or memory beside them", rules)
     for name in sorted({*pod.resources.requests, *pod.resources.limits}):
         if not is_pod_level_resource(name):
             yield _stricter(
-                f"{_level(pod)}.{name}",
+                f"{_level(pod)}.{_stated_in(name, pod.resources)}[{name}]",
                 "the pod level takes cpu, memory and huge pages only",
                 rules,
             )
@@ -179,7 +195,7 @@ def _validate_stricter(pod: Pod, sums: Resources, rules: Rules) -> Iterator[Prob
         request, asked = pod.resources.requests.get(name), sums.requests.get(name, 0)
         if request is not None and request < asked:
             yield _stricter(
-                f"{_level(pod)}.requests.{name}",
+                f"{_level(pod)}.requests[{name}]",
                 f"{format_amount(name, request)} is less than the containers' requests of"
                 f" {format_amount(name, asked)}",
                 rules,
@@ -195,7 +211,7 @@ def _validate_container_limit(
     limit = container.resources.limits.get(name, 0)
     if limit > pod_limit:
         yield _stricter(
-            f"{container.where}.resources.limits.{name}",
+            f"{container.where}.resources.limits[{name}]",
             f"{format_amount(name, limit)} is more than the pod's limit of"
             f" {format_amount(name, pod_limit)}",
             rules,

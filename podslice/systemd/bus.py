@@ -180,6 +180,7 @@ async def _observe_unit(unit: Listed, manager: Manager) -> ObservedUnit | None:
         transient=transient,
         fragment_path=fragment_path,
         tasks=await _count_tasks(unit.name, found, manager),
+        memory_bytes=None if found["MemoryCurrent"] == INFINITY else int(found["MemoryCurrent"]),
     )
 
 

@@ -28,7 +28,7 @@ _MODE = "replace"
 RESOURCES = frozenset(row.name for row in PROPERTIES.values() if row.section != "Unit")
 """The properties that are told of every unit: limits and the like, not dependencies."""
 
-_USAGE = RESOURCES | {"ControlGroup", "TasksCurrent"}
+_USAGE = RESOURCES | {"ControlGroup", "MemoryCurrent", "TasksCurrent"}
 _STATE = (
     frozenset(PROPERTIES)
     | _USAGE

@@ -60,6 +60,7 @@ class _Unit:
     built_in: bool = False
     failed: bool = False
     tasks: int = 0
+    memory_bytes: int | None = None
 
     @property
     def implied(self) -> bool:
@@ -181,6 +182,10 @@ class Memory:
         self._units[name] = _fresh(name, properties)
         self._units[name].fragment_path = f"/usr/lib/systemd/system/{name}"
 
+    def set_memory(self, name: UnitName, memory_bytes: int | None) -> None:
+        """Have a unit use so much memory."""
+        self._units[name].memory_bytes = memory_bytes
+
     def set_tasks(self, name: UnitName, tasks: int) -> None:
         """Have so many tasks in a unit itself; a scope ends with its last."""
         self._units[name].tasks = tasks
@@ -267,6 +272,7 @@ class Memory:
             tasks=sum(
                 below.tasks for other, below in self._units.items() if name in self._line(other)
             ),
+            memory_bytes=unit.memory_bytes,
         )
 
 

@@ -11,7 +11,7 @@ from podslice.inputs.config import load_config
 from podslice.inputs.manifests import load_pods
 from podslice.model.config import Config, Rules
 from podslice.policy.allocatable import allocate
-from podslice.policy.desire import decide
+from podslice.policy.decide import decide
 from tests.cases.rows import load_rows, normal, of_amounts, to_amounts, to_node
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

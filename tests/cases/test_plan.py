@@ -39,7 +39,7 @@ from podslice.model.unit import (
     parent_slice,
 )
 from podslice.plan import SetProperties, StartUnit, StopUnit
-from podslice.policy.desire import decide
+from podslice.policy.decide import decide
 from podslice.policy.tree import TIERS, slice_of_cgroup
 from podslice.reconcile import World, apply, look
 from podslice.store import Store

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from podslice.model.config import Rules, WeightMapping
+from podslice.model.config import Config, Rules, WeightMapping
 from podslice.model.pod import Qos, default_uid
 from podslice.model.quantity import parse_quantity
 from podslice.model.unit import control_group_of, parent_slice, slice_name
@@ -18,7 +18,7 @@ from podslice.policy.aggregate import aggregate, effective
 from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.convert import quota_from_milli, shares_from_milli, weight_from_shares
 from podslice.policy.defaulting import default_pod
-from podslice.policy.desire import decide
+from podslice.policy.decide import decide
 from podslice.policy.oom import oom_score_adj
 from podslice.policy.qos import classify
 from podslice.policy.reserve import tier_settings
@@ -139,7 +139,7 @@ def run_validate(row):
     found, messages = {}, []
     for rules in Rules:
         pod = default_pod(to_pod(row))
-        problems = validate(pod, rules)
+        problems = validate(pod, Config(rules=rules))
         found[rules.value] = sorted(f"{each.severity.value} {each.where}" for each in problems)
         messages += map(str, problems)
     return {**found, "messages": messages}

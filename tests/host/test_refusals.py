@@ -27,7 +27,7 @@ def test_one_bad_pod_stops_all_before_anything_is_done(clean_machine):
     machine.put("/tmp/pods.yaml", pods(2) + "---\n" + pods(1, memory="8MiB", prefix="bad"))
     result = apply(machine, "-f", "/tmp/pods.yaml", *BIG, check=False)
     assert result.exit_code == 2
-    assert "/tmp/pods.yaml[2]: spec.containers[0].resources.limits.memory: '8MiB'" in result.stderr
+    assert "/tmp/pods.yaml[2]: spec.containers[0].resources.limits[memory]: '8MiB'" in result.stderr
     assert units(machine) == []
 
 

@@ -24,7 +24,8 @@ from podslice.model.unit import (
     control_group_of,
     parent_slice,
 )
-from podslice.policy.desire import decide, desire
+from podslice.policy.decide import decide
+from podslice.policy.desire import desire
 from podslice.reconcile import World
 from podslice.store import Store
 
@@ -141,7 +142,7 @@ def as_observed(desired_, *, scopes=True, version=257):
     return observed(
         *(
             seen(unit.name, values=unit.values, description=unit.description)
-            for unit in desired_.units
+            for unit in desired_.lasting
             if scopes or unit.kind is UnitKind.SLICE
         ),
         version=version,

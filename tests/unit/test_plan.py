@@ -514,8 +514,8 @@ def check_move(was, then):
     assert all(name.startswith("kubepods") for name in (*started, *stopped))
     assert [stage_of(step) for step in plan.steps] == sorted(map(stage_of, plan.steps))
     assert bool(plan) == (was != then)
-    there = {unit.name for unit in desired_for(*was).units} - {*stopped} | {*started}
-    slices = {unit.name for unit in wanted.units if unit.kind is UnitKind.SLICE}
+    there = {unit.name for unit in desired_for(*was).lasting} - {*stopped} | {*started}
+    slices = {unit.name for unit in wanted.lasting if unit.kind is UnitKind.SLICE}
     assert {name for name in there if name.endswith(".slice")} == slices
 
 

@@ -236,7 +236,7 @@ def test_plan_of_mistakes_is_none(podslice, web, memory, files):
             " the node has 8; lower the reservations"
         ),
         (
-            "error: a.yaml: spec.containers[0].resources.requests.cpu: 2 is more than the limit"
+            "error: a.yaml: spec.containers[0].resources.requests[cpu]: 2 is more than the limit"
             " of 1; a request is at most its limit"
         ),
     ]

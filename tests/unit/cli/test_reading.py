@@ -324,9 +324,9 @@ def test_check_tells_every_mistake_of_every_file(podslice, files):
     lines = ended.out.splitlines()
     at = "spec.containers[0].resources"
     assert [line.partition(" ")[0] for line in lines[:-1]] == ["error:"] * (len(lines) - 1)
-    assert any(f"a.yaml: {at}.requests.cpu: '1core' is not a quantity; write 1" in x for x in lines)
-    assert any(f"a.yaml: {at}.limits.memory: '512MiB'" in line for line in lines)
-    assert any(f"b.yaml: {at}.requests.cpu: 2 is more than the limit of 1" in x for x in lines)
+    assert any(f"a.yaml: {at}.requests[cpu]: '1core' is not a quantity; write 1" in x for x in lines)
+    assert any(f"a.yaml: {at}.limits[memory]: '512MiB'" in line for line in lines)
+    assert any(f"b.yaml: {at}.requests[cpu]: 2 is more than the limit of 1" in x for x in lines)
     assert "error: d.yaml: no such file or directory" in lines
     assert lines[-1] == "2 pods, 5 errors, 0 warnings"
 
@@ -337,8 +337,8 @@ def test_check_of_warnings_is_good(podslice, files):
     assert ended == (
         0,
         (
-            "warning: a.yaml: spec.containers[0].resources.limits.cpu: 333m is no whole percent"
-            " of a CPU; systemd keeps whole percents, so it counts as 340m\n"
+            "warning: a.yaml: spec.containers[0].resources.limits[cpu]: 333m is no whole percent"
+            " of a CPU, and systemd keeps no less; it counts as 340m\n"
             "1 pod, 0 errors, 1 warning\n"
         ),
         "",
@@ -368,7 +368,7 @@ def test_check_as_json(podslice, files):
         "problems": [
             {
                 "severity": "error",
-                "where": "a.yaml: spec.containers[0].resources.requests.cpu",
+                "where": "a.yaml: spec.containers[0].resources.requests[cpu]",
                 "message": "2 is more than the limit of 1",
                 "hint": "a request is at most its limit",
             }
@@ -418,7 +418,7 @@ def test_explain_prints_what_it_can_of_a_pod_with_mistakes(podslice, files):
     assert ended.code == 2
     assert "  CPUWeight=100  requests.cpu 1 → 1024 shares → ×100/1024\n" in ended.out
     assert ended.out.endswith(
-        "  error: a.yaml: spec.containers[0].resources.requests.memory: '1Gii' is not a quantity;"
+        "  error: a.yaml: spec.containers[0].resources.requests[memory]: '1Gii' is not a quantity;"
         " write 1Gi (2^30) or 1G (10^9)\n"
     )
     assert ended.err.startswith("error: b.yaml")

@@ -153,7 +153,7 @@ def test_null_amount_is_not_stated_and_warned_of():
     assert set(pod.containers[0].resources.limits) == {"memory"}
     (problem,) = pod.problems
     assert problem.severity is Severity.WARNING
-    assert problem.where == "stdin: spec.containers[0].resources.limits.cpu"
+    assert problem.where == "stdin: spec.containers[0].resources.limits[cpu]"
 
 
 def test_pod_with_errors_has_what_could_be_read():
@@ -178,7 +178,7 @@ priority: 3
     assert pod.priority == 3
     assert [problem.where for problem in pod.problems] == [
         "stdin: spec.containers[0].resources.requests",
-        "stdin: spec.containers[0].resources.limits.cpu",
+        "stdin: spec.containers[0].resources.limits[cpu]",
         "stdin: spec.containers[1]",
     ]
     assert not pod.is_valid
@@ -188,7 +188,7 @@ def test_message_is_the_one_of_the_design():
     pod = load_one("  containers: [{name: a}, {name: b, resources: {limits: {memory: 2Gii}}}]\n")
     (problem,) = pod.problems
     assert str(problem) == (
-        "stdin: spec.containers[1].resources.limits.memory: '2Gii' is not a quantity;"
+        "stdin: spec.containers[1].resources.limits[memory]: '2Gii' is not a quantity;"
         " write 2Gi (2^30) or 2G (10^9)"
     )
 
@@ -210,12 +210,12 @@ def test_message_is_the_one_of_the_design():
         ),
         (
             "containers: [{name: a, resources: {limits: {memroy: 1Gi}}}]",
-            "containers[0].resources.limits.memroy",
+            "containers[0].resources.limits[memroy]",
             "write memory",
         ),
         (
             "containers: [{name: a, resources: {limits: {mem: 1Gi}}}]",
-            "containers[0].resources.limits.mem",
+            "containers[0].resources.limits[mem]",
             "write memory",
         ),
         (

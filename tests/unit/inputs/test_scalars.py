@@ -76,8 +76,8 @@ def test_describe(value, expect):
     ("parts", "expect"),
     [
         (["spec", "containers", 1, "resources"], "spec.containers[1].resources"),
-        (["limits", "ephemeral-storage"], "limits.ephemeral-storage"),
-        (["limits", "example.com/gpu"], "limits.example.com/gpu"),
+        (["limits", "ephemeral-storage"], "limits[ephemeral-storage]"),
+        (["limits", "example.com/gpu"], "limits[example.com/gpu]"),
         (["limits", "a b"], "limits['a b']"),
         (["limits", "a\nb"], r"limits['a\nb']"),
         (["limits", ""], "limits['']"),

@@ -20,7 +20,8 @@ from podslice.model.pod import ContainerKind, Qos
 from podslice.model.properties import PROPERTIES
 from podslice.model.resources import Resources
 from podslice.model.unit import UnitKind, control_group_of, is_unit_name, parent_slice
-from podslice.policy.desire import decide, desire
+from podslice.policy.decide import decide
+from podslice.policy.desire import desire
 from podslice.policy.tree import TIERS, Tree
 from tests.unit.policy.worlds import container, pod
 
@@ -174,7 +175,7 @@ def test_every_admitted_pod_has_a_slice_of_its_class(config):
 
 def test_pods_that_are_not_there_leave_no_tree():
     desired = desire((), NODE, PLAIN)
-    assert desired.units == ()
+    assert desired.lasting == ()
     assert set(desired.absent) == {
         "kubepods.slice",
         "kubepods-burstable.slice",

@@ -12,7 +12,8 @@ from podslice.model.pod import Qos
 from podslice.model.properties import PROPERTIES
 from podslice.model.resources import Resources
 from podslice.model.unit import ObservedUnit
-from podslice.policy.desire import decide, desire
+from podslice.policy.decide import decide
+from podslice.policy.desire import desire
 from podslice.policy.recover import recover
 from tests.unit.policy.worlds import container, levels, pod
 

@@ -14,7 +14,7 @@ from podslice.model.quantity import parse_quantity
 from podslice.model.resources import Resources
 from podslice.policy.aggregate import effective
 from podslice.policy.defaulting import default_pod
-from podslice.policy.desire import decide
+from podslice.policy.decide import decide
 from podslice.policy.settings import explain_sum
 from tests.unit.policy.worlds import container, levels, pod
 

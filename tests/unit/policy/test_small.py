@@ -13,7 +13,7 @@ from podslice.model.pod import Qos
 from podslice.model.resources import Resources, total
 from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate, threshold_amount, validate_node
-from podslice.policy.desire import decide
+from podslice.policy.decide import decide
 from podslice.policy.reserve import protection, requested, tier_settings
 from podslice.policy.tree import Tree, cgroup_components, slice_of_cgroup
 from tests.unit.policy.worlds import container, pod

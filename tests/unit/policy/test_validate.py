@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from podslice.errors import Severity
-from podslice.model.config import Rules
+from podslice.model.config import Config, Rules
 from podslice.model.resources import Resources
 from podslice.policy.defaulting import default_pod
 from podslice.policy.validate import validate
@@ -32,14 +32,14 @@ def errors(problems):
 
 def test_a_request_above_its_limit_is_an_error_at_its_address():
     for each in small_pods():
-        found = errors(validate(each))
+        found = errors(validate(each, Config()))
         for level, where in [
             *((one.resources, f"{one.where}.resources") for one in each.containers),
             (each.resources, "spec.resources"),
         ]:
             limit = level.limits.get("cpu")
             wrong = limit is not None and level.requests.get("cpu", 0) > limit
-            assert (f"{where}.requests.cpu" in found) == wrong, each
+            assert (f"{where}.requests[cpu]" in found) == wrong, each
 
 
 def test_a_pod_s_limit_below_its_containers_requests_is_an_error():
@@ -47,18 +47,20 @@ def test_a_pod_s_limit_below_its_containers_requests_is_an_error():
         asked = sum(one.resources.requests.get("cpu", 0) for one in each.containers)
         limit = each.resources.limits.get("cpu")
         wrong = limit is not None and limit < asked
-        assert ("spec.resources.limits.cpu" in errors(validate(each))) == wrong
+        assert ("spec.resources.limits[cpu]" in errors(validate(each, Config()))) == wrong
 
 
 def test_what_the_proposal_refuses_kubernetes_refuses_too():
     for each in small_pods():
-        assert errors(validate(each)) <= errors(validate(each, Rules.KUBERNETES))
+        assert errors(validate(each, Config())) <= errors(
+            validate(each, Config(rules=Rules.KUBERNETES))
+        )
 
 
 def test_what_only_kubernetes_refuses_is_a_warning_that_says_so():
     for each in small_pods():
-        ours = validate(each)
-        more = errors(validate(each, Rules.KUBERNETES)) - errors(ours)
+        ours = validate(each, Config())
+        more = errors(validate(each, Config(rules=Rules.KUBERNETES))) - errors(ours)
         warned = {
             problem.where
             for problem in ours
@@ -69,7 +71,7 @@ def test_what_only_kubernetes_refuses_is_a_warning_that_says_so():
 
 def test_everything_has_an_address_and_says_something():
     for each in itertools.islice(small_pods(), 0, None, 5):
-        for problem in validate(replace(each, where="a.yaml[3]")):
+        for problem in validate(replace(each, where="a.yaml[3]"), Config()):
             assert problem.where.startswith("a.yaml[3]: spec.")
             assert problem.message
 
@@ -82,11 +84,11 @@ def test_the_address_of_the_pod_level_is_where_the_spec_is():
             spec_where="items[3].spec.template.spec",
         )
     )
-    assert "items[3].spec.template.spec.resources.requests.cpu" in errors(validate(each))
+    assert "items[3].spec.template.spec.resources.requests[cpu]" in errors(validate(each, Config()))
 
 
 @pytest.mark.parametrize("page_size", [4096, 16384, 65536])
 def test_the_page_is_the_node_s(page_size):
     limit = default_pod(pod(container(Resources(limits={"memory": page_size * 1000}))))
-    assert validate(limit, page_size=page_size) == []
-    assert len(validate(limit, page_size=page_size * 2)) == 1
+    assert validate(limit, Config(), page_size=page_size) == []
+    assert len(validate(limit, Config(), page_size=page_size * 2)) == 1

@@ -1,0 +1,79 @@
+"""Where the two rule sets decide differently for a pod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from podslice.model.config import Config, Rules
+from podslice.model.desired import PodDecision
+from podslice.model.node import Node
+from podslice.model.pod import Pod
+from podslice.model.quantity import format_bytes
+from podslice.model.resources import format_amounts
+from podslice.model.unit import INFINITY, Setting
+from podslice.policy.decide import decide
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One thing that the rule sets decide differently."""
+
+    what: str
+    """`qos_class`, `CPUQuotaPerSecUSec of container main`, `spec.resources.limits[cpu]`, …"""
+    proposal: str
+    kubernetes: str
+
+
+def compare_rules(pod: Pod, node: Node, config: Config) -> tuple[Difference, ...]:
+    """Every difference, in the order of `explain`; empty where the rules agree."""
+    ours = decide(pod, node, replace(config, rules=Rules.PROPOSAL))
+    theirs = decide(pod, node, replace(config, rules=Rules.KUBERNETES))
+    return tuple(
+        Difference(what=what, proposal=left, kubernetes=right)
+        for what, left, right in _pairs(ours, theirs)
+        if left != right
+    )
+
+
+def _pairs(ours: PodDecision, theirs: PodDecision) -> Iterator[tuple[str, str, str]]:
+    yield "qos_class", ours.qos, theirs.qos
+    yield "slice", ours.slice, theirs.slice
+    yield "requests", format_amounts(ours.requests), format_amounts(theirs.requests)
+    yield "limits", format_amounts(ours.limits), format_amounts(theirs.limits)
+    yield from _settings("", ours.settings, theirs.settings)
+    for left, right in zip(ours.containers, theirs.containers, strict=True):
+        of = f" of container {left.name}"
+        yield f"oom_score_adj{of}", str(left.oom_score_adj), str(right.oom_score_adj)
+        yield from _settings(of, left.settings, right.settings)
+        yield f"huge pages{of}", _sizes(left.hugepages), _sizes(right.hugepages)
+    yield from _problems(ours, theirs)
+
+
+def _settings(
+    of: str, left: tuple[Setting, ...], right: tuple[Setting, ...]
+) -> Iterator[tuple[str, str, str]]:
+    one = {setting.name: setting.value for setting in left}
+    other = {setting.name: setting.value for setting in right}
+    for name in sorted(one.keys() | other.keys()):
+        yield f"{name}{of}", _text(one.get(name)), _text(other.get(name))
+
+
+def _text(value: int | None) -> str:
+    if value is None:
+        return "unset"
+    return "infinity" if value == INFINITY else str(value)
+
+
+def _sizes(hugepages: Mapping[int, int]) -> str:
+    sizes = (f"{format_bytes(size)}={format_bytes(limit)}" for size, limit in hugepages.items())
+    return ",".join(sizes) or "unlimited"
+
+
+def _problems(ours: PodDecision, theirs: PodDecision) -> Iterator[tuple[str, str, str]]:
+    """Problems by their place; the rule sets differ in how grave they are."""
+    one = {(found.where, found.message): found.severity for found in ours.problems}
+    other = {(found.where, found.message): found.severity for found in theirs.problems}
+    for where, message in sorted(one.keys() | other.keys()):
+        left, right = one.get((where, message), "fine"), other.get((where, message), "fine")
+        yield f"{where}: {message}", left, right

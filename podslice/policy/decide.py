@@ -1,0 +1,96 @@
+"""What one pod gets, whatever else there is on the node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from podslice.errors import Problem
+from podslice.model.config import Config
+from podslice.model.desired import ContainerDecision, PodDecision
+from podslice.model.node import Node
+from podslice.model.pod import Container, Pod, Qos
+from podslice.model.quantity import format_bytes
+from podslice.model.resources import CPU, MEMORY, memory_bytes
+from podslice.model.unit import UNIT_NAME_MAX, UnitName, control_group_of
+from podslice.policy.aggregate import effective
+from podslice.policy.defaulting import default_pod
+from podslice.policy.hugepages import container_hugepages, pod_hugepages
+from podslice.policy.oom import oom_score_adj
+from podslice.policy.qos import classify, why_qos
+from podslice.policy.settings import container_settings, pod_settings, why_no_limit
+from podslice.policy.tree import Tree, scope_name
+from podslice.policy.validate import validate
+
+
+def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
+    """What one pod gets. One with an error has a decision, too, as far as it could be read."""
+    defaulted = default_pod(pod)
+    qos = classify(defaulted, config.rules)
+    counted = effective(defaulted)
+    slice_ = Tree(cgroup_root=config.cgroup_root).pod(pod.uid, qos)
+    memory = memory_bytes({**node.capacity, **config.capacity}) or 0
+    problems = validate(defaulted, config, page_size=node.page_size_bytes)
+    problems += _validate_names(pod, slice_)
+    return PodDecision(
+        pod=pod,
+        qos=qos,
+        requests=counted.requests,
+        limits=counted.limits,
+        slice=slice_,
+        control_group=control_group_of(slice_),
+        settings=pod_settings(defaulted, pod, qos, counted, config),
+        containers=tuple(
+            _decide_container(defaulted, container, qos, config, memory)
+            for container in defaulted.containers
+        ),
+        hugepages=pod_hugepages(counted),
+        notes=tuple(_notes(defaulted, qos, config)),
+        problems=_join_problems(pod.problems, problems),
+    )
+
+
+def _decide_container(
+    pod: Pod, container: Container, qos: Qos, config: Config, node_memory_bytes: int
+) -> ContainerDecision:
+    return ContainerDecision(
+        name=container.name,
+        kind=container.kind,
+        scope=scope_name(pod.uid, container.name),
+        oom_score_adj=oom_score_adj(pod, container, qos, node_memory_bytes),
+        settings=container_settings(pod, container, qos, config),
+        hugepages=container_hugepages(pod, container, config.rules),
+    )
+
+
+def _notes(pod: Pod, qos: Qos, config: Config) -> Iterator[str]:
+    """Why the class, and why what one might expect is not set."""
+    yield f"{qos}: {why_qos(pod, qos, config.rules)}"
+    for size, limit in pod_hugepages(effective(pod)).items():
+        yield (
+            f"huge pages of {format_bytes(size)}: {format_bytes(limit)}; systemd has no property"
+            " for them, so they are planned and not enforced"
+        )
+    if qos is not Qos.BURSTABLE:
+        return
+    for resource, name in ((CPU, "CPUQuotaPerSecUSec"), (MEMORY, "MemoryMax")):
+        if reason := why_no_limit(pod, resource):
+            yield f"no {name}: {reason}"
+    if not config.cpu_cfs_quota:
+        yield "no CPUQuotaPerSecUSec: cpu-cfs-quota is off"
+
+
+def _validate_names(pod: Pod, slice_: UnitName) -> Iterator[Problem]:
+    """Names that systemd would refuse; what they are made of was checked when it was read."""
+    for name in (slice_, *(scope_name(pod.uid, each.name) for each in pod.containers)):
+        if len(name.encode()) > UNIT_NAME_MAX:
+            yield Problem(
+                where=f"{pod.where}: metadata.uid" if pod.where else "metadata.uid",
+                message=f"the unit {name!r} would have {len(name.encode())} bytes",
+                hint=f"a unit's name has at most {UNIT_NAME_MAX}; shorten the uid or cgroup-root",
+            )
+
+
+def _join_problems(read: tuple[Problem, ...], found: list[Problem]) -> tuple[Problem, ...]:
+    """Each problem once; of what reading has complained about already, nothing more is said."""
+    told = {problem.where for problem in read}
+    return tuple(dict.fromkeys([*read, *(each for each in found if each.where not in told)]))

@@ -73,13 +73,29 @@ def explanation(decision: PodDecision) -> Iterator[str]:
 
 
 def differences_of_rules(decision: PodDecision, found: Sequence[Difference]) -> Iterator[str]:
-    """Where the rule sets differ for a pod, as a table."""
+    """Where the rule sets differ for a pod: a table of values, then what is more or less grave."""
     yield f"pod {decision.pod.key}"
     if not found:
         yield "  the rules agree"
         return
-    rows = [("", "PROPOSAL", "KUBERNETES"), *((d.what, d.proposal, d.kubernetes) for d in found)]
-    yield from columns(rows, indent="  ")
+    values = [each for each in found if each.proposal not in _GRAVITY]
+    rows = [
+        (each.what, _value(each, each.proposal), _value(each, each.kubernetes)) for each in values
+    ]
+    if rows:
+        yield from columns([("", "PROPOSAL", "KUBERNETES"), *rows], indent="  ")
+    for each in found:
+        if each.proposal in _GRAVITY:
+            yield f"  {each.what}: {each.proposal} (proposal), {each.kubernetes} (kubernetes)"
+
+
+_GRAVITY = (*Severity, "fine")
+
+
+def _value(difference: Difference, text: str) -> str:
+    """A value as people read it, where it is one of a property."""
+    name = difference.what.partition(" ")[0]
+    return format_value(name, int(text)) if name in PROPERTIES and text.isdigit() else text
 
 
 def units(desired: Desired, *, wide: bool) -> Iterator[str]:

@@ -74,6 +74,7 @@ def _problems(ours: PodDecision, theirs: PodDecision) -> Iterator[tuple[str, str
     """Problems by their place; the rule sets differ in how grave they are."""
     one = {(found.where, found.message): found.severity for found in ours.problems}
     other = {(found.where, found.message): found.severity for found in theirs.problems}
+    file = f"{ours.pod.where}: "
     for where, message in sorted(one.keys() | other.keys()):
         left, right = one.get((where, message), "fine"), other.get((where, message), "fine")
-        yield f"{where}: {message}", left, right
+        yield f"{where.removeprefix(file)}: {message}", left, right

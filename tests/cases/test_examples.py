@@ -63,7 +63,9 @@ def test_nothing_is_wrong_with_an_example(kind, row, rules):
 
 
 def test_every_example_has_a_row():
-    files = {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.yaml")}
+    # those of rules/ are test_rule_differences.py's
+    names = {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.yaml")}
+    files = {name for name in names if not name.startswith("rules/")}
     assert files == {row.values[1]["name"] for row in ROWS}
 
 

@@ -1,0 +1,35 @@
+"""Every rule on which the two sets differ has a manifest, and the README a row for it."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from podslice.inputs.manifests import load_pods
+from podslice.model.config import Config
+from podslice.model.node import Node
+from podslice.policy import compare_rules
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = ROOT / "examples/rules"
+ROWS = tomllib.loads((Path(__file__).parent / "rule_differences.toml").read_text())["case"]
+NODE = Node(capacity={"cpu": 8_000, "memory": 32 * 2**30 * 1000})
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_the_rules_differ_in_this_and_nothing_else(row):
+    loaded = load_pods([str(RULES / f"{row['name']}.yaml")], stdin=bytes)
+    (pod,) = loaded.pods
+    found = [
+        [each.what, each.proposal, each.kubernetes]
+        for each in compare_rules(pod, NODE, Config())
+        if each.what != "slice"  # it goes with the class
+    ]
+    assert found == row["differences"]
+
+
+def test_every_manifest_has_a_row_here_and_in_the_readme():
+    names = {path.stem for path in RULES.glob("*.yaml")}
+    assert names == {row["name"] for row in ROWS}
+    readme = (ROOT / "README.md").read_text()
+    assert all(f"examples/rules/{name}.yaml" in readme for name in names)

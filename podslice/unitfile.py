@@ -29,7 +29,8 @@ def unit_files(desired: Desired) -> dict[str, str]:
 def _text(unit: DesiredUnit) -> str:
     sections = [_resource_section(unit)]
     if unit.owned:
-        sections.insert(0, _unit_section(unit))
+        # enabled, the slices are up after every boot; else when the first unit is put into them
+        sections = [_unit_section(unit), *sections, ["[Install]", "WantedBy=slices.target"]]
     return "\n\n".join("\n".join(lines) for lines in ([HEAD], *sections)) + "\n"
 
 

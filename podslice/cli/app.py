@@ -7,7 +7,7 @@ from typing import Annotated, cast
 import typer
 
 from podslice import __version__
-from podslice.cli import changing, live, reading, text
+from podslice.cli import changing, live, reading, setup, text
 from podslice.cli.arguments import BAD_INPUT, DONE
 from podslice.cli.output import note, write
 from podslice.errors import InputError, PodsliceError, Problem
@@ -67,15 +67,17 @@ def root(
         write([context.get_help()])
 
 
-for verb in (
-    reading.check,
-    reading.explain,
-    reading.render,
-    reading.node,
-    changing.plan,
-    changing.apply,
-    live.status,
-    live.tree,
-    changing.delete,
-):
+nodes = typer.Typer(
+    help=reading.node.__doc__,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+nodes.callback(invoke_without_command=True)(reading.node)
+nodes.command()(setup.init)
+nodes.command()(setup.reset)
+
+for verb in (reading.check, reading.explain, reading.render):
+    app.command()(verb)
+app.add_typer(nodes, name="node")
+for verb in (changing.plan, changing.apply, live.status, live.tree, changing.delete):
     app.command()(verb)

@@ -151,8 +151,10 @@ def _emit_units(output: Format, desired: Desired) -> None:
 
 
 @planning_options
-def node(planning: Planning, output: Output = Format.TABLE) -> int:
+def node(planning: Planning, context: typer.Context, output: Output = Format.TABLE) -> int:
     """Show what the node has, what is reserved, what is left, and what pods request of it."""
+    if context.invoked_subcommand is not None:
+        return DONE
     config = planning.load_config()
     host = load_node(config)
     allocation = allocate(host, config)

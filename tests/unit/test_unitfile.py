@@ -31,6 +31,9 @@ def test_a_pods_slice_as_a_file():
         "MemoryLow=268435456\n"
         "# limits.memory 512Mi\n"
         "MemoryMax=536870912\n"
+        "\n"
+        "[Install]\n"
+        "WantedBy=slices.target\n"
     )
 
 

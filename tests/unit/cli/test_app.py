@@ -10,7 +10,12 @@ from podslice.cli.app import app
 from podslice.inputs.settings import SETTINGS
 from tests.unit.builders import manifest
 
-VERBS = sorted(command.callback.__name__ for command in app.registered_commands)
+VERBS = sorted(
+    [
+        *(command.callback.__name__ for command in app.registered_commands),
+        *(group.name for group in app.registered_groups),
+    ]
+)
 FILE_VERBS = ["apply", "check", "explain", "plan", "render"]
 
 
@@ -35,7 +40,7 @@ def test_every_verb_is_known():
         (["bogus"], "error: no such command 'bogus'; see: podslice --help"),
         (["node", "--xyzzy"], "error: no such option: --xyzzy; see: podslice node --help"),
         (["check", "-f"], "error: option '-f' requires an argument; see: podslice --help"),
-        (["node", "\x1b[31m"], "error: got unexpected extra argument"),
+        (["status", "\x1b[31m"], "error: got unexpected extra argument"),
         (["--\x1b[31m"], "error: no such option: --\\x1b[31m; see: podslice --help"),
         (["\x1b[31m"], "error: no such command '\\x1b[31m'; see: podslice --help"),
         (

@@ -324,7 +324,9 @@ def test_check_tells_every_mistake_of_every_file(podslice, files):
     lines = ended.out.splitlines()
     at = "spec.containers[0].resources"
     assert [line.partition(" ")[0] for line in lines[:-1]] == ["error:"] * (len(lines) - 1)
-    assert any(f"a.yaml: {at}.requests[cpu]: '1core' is not a quantity; write 1" in x for x in lines)
+    assert any(
+        f"a.yaml: {at}.requests[cpu]: '1core' is not a quantity; write 1" in x for x in lines
+    )
     assert any(f"a.yaml: {at}.limits[memory]: '512MiB'" in line for line in lines)
     assert any(f"b.yaml: {at}.requests[cpu]: 2 is more than the limit of 1" in x for x in lines)
     assert "error: d.yaml: no such file or directory" in lines

@@ -1,0 +1,118 @@
+"""Reservations for a node, as the large providers work them out.
+
+They are a starting point: measure what your daemons use, and change them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from podslice.model.node import Node
+from podslice.model.resources import CPU, memory_bytes
+
+MI = 2**20
+GI = 2**30
+
+_CPU_STEPS = ((1, 60), (1, 10), (2, 5))
+"""Of the first CPU 6 %, of the next 1 %, of the next two 0.5 % each, in thousandths of a CPU.
+
+Source: GKE, "Plan GKE node sizes", CPU reservations; EKS, bootstrap.sh, get_cpu_millicores_to_reserve.
+"""
+_CPU_FURTHER_TENTHS = 25
+"""Of every further CPU 0.25 %, in tenths of a thousandth."""
+
+_MEMORY_STEPS = ((4 * GI, 25), (4 * GI, 20), (8 * GI, 10), (112 * GI, 6))
+"""Of the first 4Gi 25 %, of the next 4Gi 20 %, of the next 8Gi 10 %, of the next 112Gi 6 %; of
+everything above 2 %.
+
+Source: GKE, "Plan GKE node sizes", memory reservations.
+"""
+
+_AKS_CPU = ((1, 60), (2, 100), (4, 140), (8, 180), (16, 260), (32, 420), (64, 740))
+"""CPUs of the node → thousandths reserved. Source: AKS, "Resource reservations", CPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """CPU in thousandths, memory in bytes."""
+
+    cpu_milli: int
+    memory_bytes: int
+
+
+def gke(cpus: int, memory: int, pods: int) -> Reservation:
+    """What GKE keeps for its components.
+
+    Source: GKE, "Plan GKE node sizes"; 255Mi on nodes with less than 1Gi.
+    """
+    del pods
+    return Reservation(cpu_milli=_stepped_cpu(cpus), memory_bytes=_stepped_memory(memory))
+
+
+def eks(cpus: int, memory: int, pods: int) -> Reservation:
+    """What EKS keeps: CPU as GKE, memory by the number of pods.
+
+    Source: EKS, amazon-eks-ami, bootstrap.sh: 255Mi + 11Mi for every pod.
+    """
+    del memory
+    return Reservation(cpu_milli=_stepped_cpu(cpus), memory_bytes=(255 + 11 * pods) * MI)
+
+
+def aks(cpus: int, memory: int, pods: int) -> Reservation:
+    """What AKS keeps: CPU by a table, memory by the number of pods, at most a quarter.
+
+    Source: AKS, "Resource reservations", Kubernetes 1.29 and later: 20 MB for every pod and 50 MB,
+    or 25 % of the memory, whichever is less.
+    """
+    cpu_milli = max((milli for least, milli in _AKS_CPU if cpus >= least), default=60)
+    return Reservation(cpu_milli=cpu_milli, memory_bytes=min((20 * pods + 50) * MI, memory // 4))
+
+
+PROVIDERS: Mapping[str, Callable[[int, int, int], Reservation]] = {
+    "gke": gke,
+    "eks": eks,
+    "aks": aks,
+}
+
+
+def by_provider(node: Node, pods: int) -> dict[str, Reservation]:
+    """What each provider would keep on this node for so many pods, in whole Mi."""
+    cpus, memory = node.capacity[CPU] // 1000, memory_bytes(node.capacity) or 0
+    kept = {name: formula(cpus, memory, pods) for name, formula in PROVIDERS.items()}
+    return {
+        name: Reservation(cpu_milli=each.cpu_milli, memory_bytes=-(-each.memory_bytes // MI) * MI)
+        for name, each in kept.items()
+    }
+
+
+def system_reservation(node: Node, used_bytes: int | None) -> Reservation:
+    """What to keep for the system's daemons: half as much again as they use now.
+
+    Where the use is not known, 5 % of the memory, at least 128Mi and at most 1Gi. In steps of 64Mi;
+    100m of CPU.
+    """
+    memory = memory_bytes(node.capacity) or 0
+    guess = min(max(memory // 20, 128 * MI), GI)
+    wanted = guess if used_bytes is None else used_bytes * 3 // 2
+    step = 64 * MI
+    return Reservation(cpu_milli=100, memory_bytes=max(-(-wanted // step) * step, 2 * step))
+
+
+def _stepped_cpu(cpus: int) -> int:
+    """Thousandths of a CPU, rounded up."""
+    tenths, left = 0, cpus
+    for count, milli in _CPU_STEPS:
+        taken = min(count, left)
+        tenths, left = tenths + taken * milli * 10, left - taken
+    return -(-(tenths + left * _CPU_FURTHER_TENTHS) // 10)
+
+
+def _stepped_memory(memory: int) -> int:
+    if memory < GI:
+        return 255 * MI
+    reserved, left = 0, memory
+    for size, percent in _MEMORY_STEPS:
+        taken = min(size, left)
+        reserved, left = reserved + taken * percent // 100, left - taken
+    return reserved + left * 2 // 100

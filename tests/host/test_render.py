@@ -1,0 +1,61 @@
+"""Unit files give the same tree without podslice running."""
+
+import pytest
+
+from tests.host.scenario import BIG, SEED, apply, show, units
+
+VALUES = ("CPUWeight", "CPUQuotaPerSecUSec", "MemoryLow", "MemoryMax", "TasksMax", "Description")
+DIRECTORY = "/run/systemd/system"
+
+
+@pytest.fixture
+def rendered(clean_machine):
+    """A machine with the unit files of the seeds' pods, and the values that apply gives."""
+    machine = clean_machine
+    apply(machine, "-f", SEED, *BIG, "--qos-reserved", "memory=50%")
+    made = {unit: values_of(machine, unit) for unit in units(machine)}
+    machine.podslice("delete", "--all")
+    render = ("render", "-f", SEED, *BIG, "--qos-reserved", "memory=50%")
+    files = machine.podslice(*render, "--output-dir", DIRECTORY).stdout.split()
+    machine.run("systemctl", "daemon-reload")
+    yield machine, files, made
+    machine.run("systemctl", "stop", *made)
+    machine.run("rm", "-f", *files)
+    machine.run("systemctl", "daemon-reload")
+
+
+def values_of(machine, unit):
+    found = show(machine, unit, *VALUES, "ControlGroup")
+    if machine.cgroup_version == 2:
+        for file in ("cpu.weight", "cpu.max", "memory.low", "memory.max", "pids.max"):
+            found[file] = machine.get(f"/sys/fs/cgroup{found['ControlGroup']}/{file}")
+    return found
+
+
+def test_the_files_give_what_apply_gives(rendered):
+    machine, files, made = rendered
+    assert sorted(file.rpartition("/")[2] for file in files) == sorted(made)
+    machine.run("systemctl", "start", *made)
+    assert {unit: values_of(machine, unit) for unit in made} == made
+
+
+def test_systemd_finds_nothing_wrong_with_them(rendered):
+    machine, files, _ = rendered
+    result = machine.run("systemd-analyze", "verify", *files)
+    assert (result.exit_code, result.stdout + result.stderr) == (0, "")
+
+
+def test_they_can_be_up_after_every_boot(rendered):
+    machine, _, made = rendered
+    machine.run("systemctl", "enable", "--runtime", *made)
+    wanted = show(machine, "slices.target", "Wants")["Wants"].split()
+    assert set(made) <= set(wanted)
+    machine.run("systemctl", "disable", "--runtime", *made)
+
+
+def test_apply_takes_the_slices_over_as_they_are(rendered):
+    machine, _, made = rendered
+    machine.run("systemctl", "start", *made)
+    done = apply(machine, "-f", SEED, *BIG, "--qos-reserved", "memory=50%").stdout
+    assert done == "nothing to do\n"
+    machine.podslice("delete", "--all")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from podslice.cli.options import Planning
 from podslice.cli.output import note
@@ -16,7 +16,6 @@ from podslice.cli.text import problem
 from podslice.errors import BusUnavailable, HostError, InputError, Problem, Severity
 from podslice.host import read_node
 from podslice.inputs.limits import BYTES_MAX
-from podslice.inputs.manifests import Loaded, load_pods
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision
 from podslice.model.node import Node
@@ -26,6 +25,9 @@ from podslice.policy.decide import decide
 from podslice.reconcile import World
 from podslice.store import Store
 from podslice.systemd.client import Client
+
+if TYPE_CHECKING:
+    from podslice.inputs.manifests import Loaded
 
 T = TypeVar("T")
 
@@ -46,6 +48,8 @@ def load_node(config: Config, *, lenient: bool = False) -> Node:
 
 def load_manifests(sources: Sequence[str], namespace: str | None) -> Loaded:
     """The pods of all files."""
+    from podslice.inputs.manifests import load_pods
+
     return load_pods(
         sources, namespace=namespace, stdin=lambda: sys.stdin.buffer.read(BYTES_MAX + 1)
     )

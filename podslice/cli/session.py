@@ -98,8 +98,20 @@ async def open_world(planning: Planning, *, offline: bool = False) -> AsyncItera
             store=store,
             client=client,
             user=planning.user,
-            on_note=note,
+            on_note=_once(note),
         )
+
+
+def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Tell each thing once; a verb may look twice."""
+    told: set[str] = set()
+
+    def tell_once(text: str) -> None:
+        if text not in told:
+            told.add(text)
+            tell(text)
+
+    return tell_once
 
 
 def in_world(

@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_JOB_PATIENCE = 4
+"""A unit may take TimeoutStopSec=, 90 s unless told otherwise, to stop; answers come at once."""
+
 _SYSTEM_HINT = "is systemd running here, and is /run/dbus in sight?"
 _USER_HINT = "is a user manager running (loginctl enable-linger), and XDG_RUNTIME_DIR set?"
 
@@ -54,7 +57,7 @@ class Bus:
         Args:
             user: talk to the user's manager.
             address: a D-Bus address instead of the usual one.
-            timeout_sec: for connecting, for every answer, and for every job.
+            timeout_sec: for connecting and for every answer; a job may take four times as long.
             in_flight: calls without an answer at any time.
         """
         self._user = user
@@ -66,7 +69,7 @@ class Bus:
             timeout_sec=timeout_sec,
             in_flight=in_flight,
         )
-        self._jobs = Jobs(timeout_sec=timeout_sec)
+        self._jobs = Jobs(timeout_sec=timeout_sec * _JOB_PATIENCE)
         self._connecting = asyncio.Lock()
         self._connection: Connection | None = None
         self._closed = True

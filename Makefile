@@ -1,6 +1,8 @@
 # podslice: each target does its own set-up on a Debian machine with python3 and make.
 #
 #   make check   static checks, unit tests and cases: seconds, no root
+#   make coverage    branch coverage of the pure core, which is to be complete
+#   make bench   how long planning takes, against the YAML parser alone
 #   make test    everything, with a real systemd in namespaces and in a virtual machine (root)
 #   make demo    a private systemd, the example pods in it, and what systemctl shows of them (root)
 #   make clean   remove the environment and the caches in this folder
@@ -11,10 +13,19 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: check test demo clean lab-clean
+.PHONY: check coverage bench test demo clean lab-clean
 
 check: $(VENV)/ready
 	@$(RUN) -m pytest -q -n auto tests/test_static.py tests/test_layers.py tests/unit tests/cases
+
+# model, policy and plan are pure, so there is no excuse for an untested branch
+coverage: $(VENV)/ready
+	@$(RUN) -m pytest -q -n auto --ignore=tests/unit/properties --cov=podslice/model \
+	  --cov=podslice/policy --cov=podslice/plan --cov-branch --cov-report=term-missing \
+	  --cov-fail-under=100 tests/unit tests/cases
+
+bench: $(VENV)/ready
+	@$(RUN) -m tests.bench.plan_speed
 
 test: $(VENV)/ready
 	@$(SUDO) $(RUN) -m tests.everything

@@ -159,15 +159,11 @@ def make_plan(desired: Desired, observed: Observed, *, force: bool = False) -> P
 def stage_of(step: Step) -> tuple[Stage, int]:
     """The stage of a step and, within it, its turn; steps with the same turn may go at once."""
     depth = depth_of(step.name)
-    match step:
-        case StopUnit():
-            return Stage.STOP, -depth
-        case StartUnit():
-            return Stage.START, depth
-        case SetProperties(tightens=True):
-            return Stage.TIGHTEN, -depth
-        case SetProperties():
-            return Stage.GROW, depth
+    if isinstance(step, StopUnit):
+        return Stage.STOP, -depth
+    if isinstance(step, StartUnit):
+        return Stage.START, depth
+    return (Stage.TIGHTEN, -depth) if step.tightens else (Stage.GROW, depth)
 
 
 def depth_of(name: UnitName) -> int:

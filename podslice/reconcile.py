@@ -5,7 +5,7 @@ The dry run is the plan: `plan` and `apply` differ in what is done with it, neve
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -82,9 +82,9 @@ async def look(
     candidates = tuple(candidates)
     observed = await _observe(world)
     current, broken = _current(world, observed)
-    _refuse_uid_changes([candidate.pod for candidate in candidates], current)
     wanted = {candidate.pod.key for candidate in candidates}
     leaving = tuple(pod for pod in current if gone(pod) or (prune and pod.key not in wanted))
+    _refuse_uid_changes([candidate.pod for candidate in candidates], current, leaving)
     used_bytes = _used(world, observed)
 
     def plan_for(candidates: Iterable[PodDecision]) -> tuple[Desired, Plan]:
@@ -206,9 +206,15 @@ def _current(world: World, observed: Observed) -> tuple[tuple[Pod, ...], tuple[s
     return tuple(sorted(chain(recorded, rebuilt), key=lambda pod: pod.key)), broken
 
 
-def _refuse_uid_changes(candidates: Iterable[Pod], current: Iterable[Pod]) -> None:
-    """A pod of the same name with another uid is another pod: the old one has to go first."""
+def _refuse_uid_changes(
+    candidates: Iterable[Pod], current: Collection[Pod], leaving: Collection[Pod]
+) -> None:
+    """A pod of the same name with another uid is another pod: the old one has to go first.
+
+    So has one with the same uid and another name, as the two would have one slice.
+    """
     uids = {pod.key: pod.uid for pod in current}
+    staying = {pod.uid: pod for pod in current if pod not in leaving}
     problems = [
         Problem(
             where=pod.where,
@@ -217,6 +223,15 @@ def _refuse_uid_changes(candidates: Iterable[Pod], current: Iterable[Pod]) -> No
         )
         for pod in candidates
         if uids.get(pod.key, pod.uid) != pod.uid
+    ]
+    problems += [
+        Problem(
+            where=pod.where,
+            message=f"the uid {pod.uid} is that of pod {other.key}, which is there",
+            hint=f"delete it first: podslice delete -n {other.namespace} {other.name}",
+        )
+        for pod in candidates
+        if (other := staying.get(pod.uid, pod)).key != pod.key
     ]
     if problems:
         raise InputError(problems)

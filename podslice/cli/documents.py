@@ -81,6 +81,13 @@ def _settings(settings: Iterable[Setting]) -> list[Document]:
     return [{"name": s.name, "value": number(s.value), "why": s.why} for s in settings]
 
 
+def _init_settings(decision: PodDecision) -> Document:
+    """The settings until the init containers have finished, where they are others."""
+    if decision.init_settings is None:
+        return {}
+    return {"init_settings": _settings(decision.init_settings)}
+
+
 def _hugetlb(hugepages: Mapping[int, int]) -> Document:
     """Limits by the size of the page in bytes, where there are any."""
     sizes = {str(size): limit for size, limit in hugepages.items()}
@@ -138,6 +145,7 @@ def pod(decision: PodDecision) -> Document:
         "slice": decision.slice,
         "control_group": decision.control_group,
         "settings": _settings(decision.settings),
+        **_init_settings(decision),
         **_hugetlb(decision.hugepages),
         "containers": [
             {

@@ -63,6 +63,9 @@ def explanation(decision: PodDecision) -> Iterator[str]:
     for note in decision.notes:
         yield f"  {note}"
     yield from columns(((setting(s), s.why) for s in decision.settings), indent="  ")
+    if decision.init_settings is not None:
+        yield "  until the init containers have finished:"
+        yield from columns(((setting(s), s.why) for s in decision.init_settings), indent="    ")
     for container in decision.containers:
         kind = "container" if container.kind == "container" else f"{container.kind} container"
         yield f"  {kind} {container.name}"

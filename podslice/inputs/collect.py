@@ -168,7 +168,8 @@ def _read_template(
         path = extend_path(path, step)
         holder = holder.get(step)
         if not isinstance(holder, dict):
-            notes.error(path, f"has to be a mapping, is {describe(holder)}")
+            hint = f"the pod of this kind stands under {'.'.join(workload.template)}"
+            notes.error(path, f"has to be a mapping, is {describe(holder)}", hint)
             return Template(where=extend_path(path, "spec"))
     return read_spec(holder.get("spec"), notes, extend_path(path, "spec"))
 

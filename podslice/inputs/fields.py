@@ -30,7 +30,7 @@ class Level:
     others: frozenset[str] = frozenset()
     """Its further fields, which are known and mean nothing here."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """Fields that belong to another place, and which."""
+    """Fields that belong under another one, and which."""
 
     @cached_property
     def known(self) -> frozenset[str]:
@@ -44,19 +44,19 @@ def _words(text: str) -> frozenset[str]:
 
 _AMOUNTS = ("cpu", "memory", "ephemeral-storage")
 _UNDER_RESOURCES = {
-    "limits": "resources.limits",
-    "requests": "resources.requests",
-    **{name: f"resources.limits.{name}" for name in _AMOUNTS},
+    "limits": "resources",
+    "requests": "resources",
+    **dict.fromkeys(_AMOUNTS, "resources.limits or resources.requests"),
 }
 
 OBJECT = Level(
     read=_words("kind metadata spec"),
     others=_words("apiVersion status"),
     elsewhere={
-        "containers": "spec.containers",
-        "resources": "spec.resources",
-        "name": "metadata.name",
-        "namespace": "metadata.namespace",
+        "containers": "spec",
+        "resources": "spec",
+        "name": "metadata",
+        "namespace": "metadata",
     },
 )
 METADATA = Level(
@@ -65,7 +65,7 @@ METADATA = Level(
         "annotations creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers"
         " generation labels managedFields ownerReferences resourceVersion selfLink"
     ),
-    elsewhere={"containers": "spec.containers", "spec": "the top level"},
+    elsewhere={"containers": "spec", "spec": "the top level"},
 )
 POD = Level(
     read=_words("containers initContainers resources overhead priority priorityClassName"),
@@ -93,11 +93,11 @@ CONTAINER = Level(
 RESOURCES = Level(
     read=_words("requests limits"),
     others=_words("claims"),
-    elsewhere={name: f"limits.{name} or requests.{name}" for name in _AMOUNTS},
+    elsewhere=dict.fromkeys(_AMOUNTS, "limits or requests"),
 )
 AMOUNTS = Level(
     read=frozenset(_AMOUNTS),
-    elsewhere={"limits": "resources.limits", "requests": "resources.requests"},
+    elsewhere={"limits": "resources", "requests": "resources"},
 )
 
 _SHORT = {"mem": "memory", "storage": "ephemeral-storage", "pids": "pid"}

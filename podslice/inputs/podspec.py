@@ -11,6 +11,7 @@ from podslice.inputs.fields import AMOUNTS, CONTAINER, METADATA, POD, RESOURCES,
 from podslice.inputs.kinds import PRIORITY_CLASSES
 from podslice.inputs.limits import PROBLEMS_MAX
 from podslice.inputs.names import Mistake, check_label, check_uid, is_resource_name
+from podslice.inputs.readers import is_finer
 from podslice.inputs.scalars import extend_path, printable, shown
 from podslice.inputs.schema import (
     ContainerFields,
@@ -21,6 +22,7 @@ from podslice.inputs.schema import (
     read_model,
 )
 from podslice.model.pod import Container, ContainerKind
+from podslice.model.quantity import format_milli
 from podslice.model.resources import Amounts, Resources
 
 _NO_RESOURCES = Resources()
@@ -192,6 +194,10 @@ def _read_amounts(
 ) -> Amounts:
     if not fields:
         return {}
+    for name, milli in fields.items():
+        if milli is not None and is_finer(raw[name]):
+            message = f"{shown(str(raw[name]))} is finer than a thousandth"
+            notes.warn(extend_path(path, name), message, f"it counts as {format_milli(milli)}")
     if AMOUNTS.known.issuperset(fields) and None not in fields.values():
         return fields  # type: ignore[return-value]  # there is no None in it
     amounts = {}

@@ -35,6 +35,12 @@ def read_amount(value: object) -> int:
     raise Wrong(f"has to be a quantity, is {describe(value)}", "write 500m, 2 or 1Gi, for example")
 
 
+@lru_cache(maxsize=4096)
+def is_finer(value: object) -> bool:
+    """Whether a quantity is finer than a thousandth, so that it is rounded up."""
+    return isinstance(value, str) and parse_quantity(str(value)).nano % 10**6 != 0
+
+
 def read_text(value: object) -> str:
     """A text, which a number or a boolean without quotes is not.
 

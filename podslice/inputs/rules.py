@@ -26,9 +26,19 @@ def _check_enforced(config: Config) -> Iterator[Problem]:
             message="nothing can be enforced without cgroups-per-qos",
             hint="set it to an empty text, or leave cgroups-per-qos at true",
         )
-    for kind, cgroup, key in (
-        (Enforce.KUBE_RESERVED, config.kube_reserved_cgroup, "kube-reserved-cgroup"),
-        (Enforce.SYSTEM_RESERVED, config.system_reserved_cgroup, "system-reserved-cgroup"),
+    for kind, cgroup, key, example in (
+        (
+            Enforce.KUBE_RESERVED,
+            config.kube_reserved_cgroup,
+            "kube-reserved-cgroup",
+            "/podruntime.slice",
+        ),
+        (
+            Enforce.SYSTEM_RESERVED,
+            config.system_reserved_cgroup,
+            "system-reserved-cgroup",
+            "/system.slice",
+        ),
     ):
         compressible = Enforce(f"{kind}-compressible")
         if {kind, compressible} <= enforced:
@@ -39,7 +49,11 @@ def _check_enforced(config: Config) -> Iterator[Problem]:
             )
         if enforced & {kind, compressible} and not cgroup:
             name = kind if kind in enforced else compressible
-            yield Problem(where=where, message=f"{name} needs {key}", hint=f"set {key}")
+            yield Problem(
+                where=where,
+                message=f"{name} needs {key}",
+                hint=f"set {key} to {example}, for example",
+            )
 
 
 def _check_roots(config: Config) -> Iterator[Problem]:

@@ -28,7 +28,9 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _HINTS = {
     "tab character": "indent with spaces",
     r"character '\t'": "indent with spaces",
-    "mapping values are not allowed": "check the indentation, or put a value with ': ' in quotes",
+    "mapping values are not allowed": (
+        "check the indentation, and the ':' of the line before; a value with ': ' needs quotes"
+    ),
     "cannot start any token": "check the indentation, or put the value in quotes",
     "<block end>": "check the indentation",
     "expected key": "check the indentation",

@@ -37,6 +37,8 @@ class PodDecision:
     control_group: str
     settings: tuple[Setting, ...]
     containers: tuple[ContainerDecision, ...]
+    init_settings: tuple[Setting, ...] | None = None
+    """The slice's settings until the init containers have finished, where they are others."""
     hugepages: Mapping[int, int] = field(default_factory=dict)
     """Size of a page in bytes → limit in bytes; planned only."""
     notes: tuple[str, ...] = ()

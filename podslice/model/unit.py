@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import NewType
 
 UnitName = NewType("UnitName", str)
@@ -19,6 +20,8 @@ INFINITY = 2**64 - 1
 
 UNIT_NAME_MAX = 255
 """Bytes of a unit's name with its suffix. Source: systemd, src/basic/unit-name.h, UNIT_NAME_MAX."""
+
+_REMEMBERED = 256  # the root and the tiers are asked for with every pod
 
 # `kubepods-burstable-pod0a1b_2c.slice`: what systemd takes as a unit's name
 _UNIT_NAME = re.compile(r"[A-Za-z0-9:_.\\@-]+")
@@ -142,6 +145,7 @@ def escape_component(component: str) -> str:
     return component.replace("-", "_")
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def slice_name(components: tuple[str, ...]) -> UnitName:
     """The slice for an abstract name: `("burstable", "pod1-2")` → `burstable-pod1_2.slice`.
 

@@ -14,8 +14,8 @@ def admit(
     """The candidates that fit beside the pods that are there, and refusals for the others.
 
     By priority, then by name, each on its own: one that does not fit does not hold up the next. A
-    candidate takes the place of an admitted pod of its name. Resources that the node does not
-    count are not checked.
+    candidate takes the place of an admitted pod of its name; what it gives back is there for those
+    before it, too. Resources that the node does not count are not checked.
 
     Source: Kubernetes, pkg/scheduler/framework/plugins/noderesources/fit.go, fitsRequest;
     pkg/kubelet/lifecycle/predicate.go, InsufficientResourceError ("OutOf" + resource).
@@ -24,15 +24,20 @@ def admit(
     used = total(decision.requests for decision in admitted)
     accepted: list[PodDecision] = []
     refused: list[Refusal] = []
-    for candidate in sorted(candidates, key=_order):
-        before = in_force.get(candidate.pod.key)
-        others = _less(used, before.requests) if before else used
-        lacking = _lacking(candidate.requests, others, allocatable)
-        if lacking is not None:
-            refused.append(_refuse(candidate, lacking, others, allocatable))
-            continue
-        accepted.append(candidate)
-        used = total((others, candidate.requests))
+    waiting, has_more = sorted(candidates, key=_order), True
+    while has_more:
+        tried, waiting, refused, has_more = waiting, [], [], False
+        for candidate in tried:
+            before = in_force.get(candidate.pod.key)
+            others = _less(used, before.requests) if before else used
+            lacking = _lacking(candidate.requests, others, allocatable)
+            if lacking is None:
+                accepted.append(candidate)
+                used = total((others, candidate.requests))
+                has_more = has_more or before is not None
+            else:
+                waiting.append(candidate)
+                refused.append(_refuse(candidate, lacking, others, allocatable))
     return tuple(accepted), tuple(sorted(refused, key=lambda refusal: refusal.pod))
 
 

@@ -36,12 +36,17 @@ def compare_rules(pod: Pod, node: Node, config: Config) -> tuple[Difference, ...
     )
 
 
+_MEANWHILE = " until the init containers have finished"
+
+
 def _pairs(ours: PodDecision, theirs: PodDecision) -> Iterator[tuple[str, str, str]]:
     yield "qos_class", ours.qos, theirs.qos
     yield "slice", ours.slice, theirs.slice
     yield "requests", format_amounts(ours.requests), format_amounts(theirs.requests)
     yield "limits", format_amounts(ours.limits), format_amounts(theirs.limits)
     yield from _settings("", ours.settings, theirs.settings)
+    if ours.init_settings is not None:
+        yield from _settings(_MEANWHILE, ours.init_settings, theirs.settings)
     for left, right in zip(ours.containers, theirs.containers, strict=True):
         of = f" of container {left.name}"
         yield f"oom_score_adj{of}", str(left.oom_score_adj), str(right.oom_score_adj)

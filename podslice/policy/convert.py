@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import assert_never
 
 from podslice.model.config import WeightMapping
 
@@ -40,15 +40,7 @@ def unbounded_weight(shares: int, mapping: WeightMapping) -> int:
     (systemd.resource-control(5)). `kubelet`: Kubernetes, pkg/kubelet/cm/util, CPUSharesToCPUWeight,
     from KEP-2254. `oci`: opencontainers/cgroups, utils.go, ConvertCPUSharesToCgroupV2Value.
     """
-    match mapping:
-        case WeightMapping.SYSTEMD:
-            return shares * 100 // SHARES_PER_CPU
-        case WeightMapping.KUBELET:
-            return 1 + (shares - 2) * 9999 // 262_142
-        case WeightMapping.OCI:
-            return _oci_weight(shares)
-        case _:
-            assert_never(mapping)
+    return _MAPPINGS[mapping](shares)
 
 
 def _oci_weight(shares: int) -> int:
@@ -56,6 +48,12 @@ def _oci_weight(shares: int) -> int:
     # one division, so that the default 1024 gives 100 exactly and not a hair more
     return math.ceil(10 ** ((log * log + 125 * log - 126) / 612))
 
+
+_MAPPINGS: Mapping[WeightMapping, Callable[[int], int]] = {
+    WeightMapping.SYSTEMD: lambda shares: shares * 100 // SHARES_PER_CPU,
+    WeightMapping.KUBELET: lambda shares: 1 + (shares - 2) * 9999 // 262_142,
+    WeightMapping.OCI: _oci_weight,
+}
 
 MAPPING_TEXT = {
     WeightMapping.SYSTEMD: "×100/1024",

@@ -14,10 +14,15 @@ from podslice.model.resources import CPU, MEMORY, memory_bytes
 from podslice.model.unit import UNIT_NAME_MAX, UnitName, control_group_of
 from podslice.policy.aggregate import effective
 from podslice.policy.defaulting import default_pod
-from podslice.policy.hugepages import container_hugepages, pod_hugepages
+from podslice.policy.hugepages import HugePages, container_hugepages, pod_hugepages
 from podslice.policy.oom import oom_score_adj
 from podslice.policy.qos import classify, why_qos
-from podslice.policy.settings import container_settings, pod_settings, why_no_limit
+from podslice.policy.settings import (
+    container_settings,
+    init_settings,
+    pod_settings,
+    why_no_limit,
+)
 from podslice.policy.tree import Tree, scope_name
 from podslice.policy.validate import validate
 
@@ -28,9 +33,11 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
     qos = classify(defaulted, config.rules)
     counted = effective(defaulted)
     slice_ = Tree(cgroup_root=config.cgroup_root).pod(pod.uid, qos)
-    memory = memory_bytes({**node.capacity, **config.capacity}) or 0
-    problems = validate(defaulted, config, page_size=node.page_size_bytes)
+    capacity = {**node.capacity, **config.capacity}
+    memory = memory_bytes(capacity) or 0
+    problems = validate(defaulted, config, page_size=node.page_size_bytes, capacity=capacity)
     problems += _validate_names(pod, slice_)
+    hugepages = pod_hugepages(counted)
     return PodDecision(
         pod=pod,
         qos=qos,
@@ -43,8 +50,9 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
             _decide_container(defaulted, container, qos, config, memory)
             for container in defaulted.containers
         ),
-        hugepages=pod_hugepages(counted),
-        notes=tuple(_notes(defaulted, qos, config)),
+        init_settings=init_settings(defaulted, pod, qos, config),
+        hugepages=hugepages,
+        notes=tuple(_notes(defaulted, qos, hugepages, config)),
         problems=_join_problems(pod.problems, problems),
     )
 
@@ -62,10 +70,10 @@ def _decide_container(
     )
 
 
-def _notes(pod: Pod, qos: Qos, config: Config) -> Iterator[str]:
+def _notes(pod: Pod, qos: Qos, hugepages: HugePages, config: Config) -> Iterator[str]:
     """Why the class, and why what one might expect is not set."""
     yield f"{qos}: {why_qos(pod, qos, config.rules)}"
-    for size, limit in pod_hugepages(effective(pod)).items():
+    for size, limit in hugepages.items():
         yield (
             f"huge pages of {format_bytes(size)}: {format_bytes(limit)}; systemd has no property"
             " for them, so they are planned and not enforced"

@@ -15,9 +15,8 @@ def default_pod(pod: Pod) -> Pod:
     Source: seed 002, "Proposal" ("setting a limit without a request causes Kubernetes to use the
     limit as a request"); Kubernetes, pkg/apis/core/v1/defaults.go, SetDefaults_Pod.
     """
-    containers = tuple(map(_default_container, pod.containers))
-    pod = replace(pod, containers=containers)
-    return replace(pod, resources=_default_pod_level(pod))
+    pod = replace(pod, containers=tuple(map(_default_container, pod.containers)))
+    return replace(pod, resources=_default_pod_level(pod)) if pod.resources.limits else pod
 
 
 def _default_container(container: Container) -> Container:
@@ -37,8 +36,6 @@ def _default_pod_level(pod: Pod) -> Resources:
     Source: Kubernetes, pkg/apis/core/v1/defaults.go, defaultPodRequests (KEP-2837).
     """
     stated = pod.resources
-    if not stated.limits:
-        return stated
     sums = {
         name: milli
         for name, milli in _supported(aggregate(pod).requests).items()

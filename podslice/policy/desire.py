@@ -184,9 +184,9 @@ def _root_settings(
     settings += [cpu_weight(limits, f"{what}, cpu", config)] if limits.get(CPU) else []
     if enforced or config.rules is Rules.KUBERNETES:
         settings += memory_limit(limits, f"{what}, memory")
-    if enforced:
-        reserved = total((allocation.kube_reserved, allocation.system_reserved))
-        settings += _tasks(limits, f"{what}, pid") if reserved.get(PIDS) else []
+    reserved = total((allocation.kube_reserved, allocation.system_reserved))
+    if config.rules is Rules.KUBERNETES or (enforced and reserved.get(PIDS)):
+        settings += _tasks(limits, f"{what}, pid")
     return tuple(sorted(settings, key=lambda setting: setting.name))
 
 

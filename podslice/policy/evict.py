@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from podslice.model.config import Config, Threshold
+from podslice.model.config import Config, Enforce, Threshold
 from podslice.model.desired import PodDecision
 from podslice.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PIDS, format_amount
 from podslice.policy.allocatable import threshold_amount
@@ -73,7 +73,9 @@ class Candidate:
 
 
 def eviction_thresholds(config: Config) -> tuple[EvictionThreshold, ...]:
-    """The configured thresholds, hard ones first; the one for memory also holds for the pods' sum.
+    """The configured thresholds, hard ones first.
+
+    The one for memory also holds for the pods' sum, where Allocatable is enforced on pods.
 
     Source: Kubernetes, pkg/kubelet/eviction/helpers.go, ParseThresholdConfig and
     addAllocatableThresholds.
@@ -101,7 +103,7 @@ def eviction_thresholds(config: Config) -> tuple[EvictionThreshold, ...]:
             minimum_reclaim=each.minimum_reclaim,
         )
         for each in hard
-        if each.signal == "memory.available"
+        if each.signal == "memory.available" and Enforce.PODS in config.enforce_node_allocatable
     ]
     return (*hard, *of_pods, *soft)
 
@@ -167,8 +169,9 @@ def rank(
 ) -> tuple[Candidate, ...]:
     """The pods in the order in which they are evicted for a signal; critical pods are left out.
 
-    Memory and storage: pods above their request first, then the lower priority, then the larger
-    excess over the request. Processes and inodes: the lower priority, then the larger use.
+    Memory, storage and inodes: pods above their request first, then the lower priority, then the
+    larger excess over the request; nobody requests inodes. Processes: the lower priority, then the
+    larger use.
 
     `usage` is by the pods' keys; a pod without usage counts as using nothing.
 
@@ -184,7 +187,7 @@ def rank(
             continue
         used = used_of(usage.get(pod.pod.key, PodUsage()))
         request = pod.requests.get(resource, 0) if has_request else 0
-        above = has_request and used > request
+        above = resource != PIDS and used > request
         place = (not above, pod.pod.priority, request - used, pod.pod.key)
         ranked.append((place, Candidate(decision=pod, reason=_reason(resource, pod, used))))
     return tuple(candidate for _, candidate in sorted(ranked, key=lambda each: each[0]))

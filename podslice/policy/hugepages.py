@@ -57,5 +57,5 @@ def page_size_bytes(resource: str) -> int | None:
 
 
 def _by_size(amounts: Amounts) -> HugePages:
-    sizes = {name: page_size_bytes(name) for name in sorted(amounts) if is_hugepages(name)}
+    sizes = {name: page_size_bytes(name) for name in sorted(filter(is_hugepages, amounts))}
     return {size: whole(amounts, name) or 0 for name, size in sizes.items() if size}

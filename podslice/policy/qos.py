@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from podslice.model.config import Rules
 from podslice.model.pod import Pod, Qos
@@ -41,10 +41,7 @@ def _asks(stated: Resources) -> bool:
 
 
 def _is_guaranteed(stated: Resources) -> bool:
-    return all(
-        stated.limits.get(name) and stated.requests.get(name) == stated.limits[name]
-        for name in _COUNTED
-    )
+    return not any(_shortfalls(stated))
 
 
 def why_qos(pod: Pod, qos: Qos, rules: Rules) -> str:
@@ -67,9 +64,13 @@ def why_qos(pod: Pod, qos: Qos, rules: Rules) -> str:
 
 
 def _shortfall(stated: Resources) -> str:
+    """The first thing that keeps a level that is not Guaranteed from being so."""
+    return next(_shortfalls(stated))
+
+
+def _shortfalls(stated: Resources) -> Iterator[str]:
     for name in _COUNTED:
         if not stated.limits.get(name):
-            return f"{name} has no limit"
-        if stated.requests.get(name) != stated.limits[name]:
-            return f"the {name} request is not the limit"
-    return "request = limit"
+            yield f"{name} has no limit"
+        elif stated.requests.get(name) != stated.limits[name]:
+            yield f"the {name} request is not the limit"

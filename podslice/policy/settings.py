@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from podslice.model.config import Config, MemoryProtection, Rules
 from podslice.model.pod import Container, ContainerKind, Pod, Qos
 from podslice.model.properties import QUOTA_PERIOD_USEC
 from podslice.model.resources import CPU, MEMORY, Amounts, Resources, format_amount
 from podslice.model.unit import Setting
-from podslice.policy.aggregate import aggregate, lacking_limit
+from podslice.policy.aggregate import aggregate, effective, lacking_limit
 from podslice.policy.convert import (
     MAPPING_TEXT,
     MAX_WEIGHT,
@@ -29,8 +30,8 @@ def pod_settings(
 ) -> tuple[Setting, ...]:
     """What a pod's slice gets; `stated` is the pod before its defaults, for the reasons.
 
-    Guaranteed: weight, quota and memory. Burstable: weight; quota and memory each only if the pod
-    level or every container has that limit. BestEffort: shares 2.
+    Guaranteed and Burstable: weight; quota and memory each only if the pod level or every container
+    has that limit, which in a Guaranteed pod is so. BestEffort: shares 2.
 
     Source: seed 000, "Pod level cgroups"; seed 002, "Proposal" and "Design Details"; Kubernetes,
     pkg/kubelet/cm/helpers_linux.go, ResourceConfigForPod.
@@ -41,11 +42,27 @@ def pod_settings(
     settings += memory_request(
         counted.requests, explain_sum(pod, stated, "requests", MEMORY), config
     )
-    if qos is Qos.GUARANTEED or not why_no_limit(pod, CPU):
+    if not why_no_limit(pod, CPU):
         settings += cpu_limit(counted.limits, explain_sum(pod, stated, "limits", CPU), config)
-    if qos is Qos.GUARANTEED or not why_no_limit(pod, MEMORY):
+    if not why_no_limit(pod, MEMORY):
         settings += memory_limit(counted.limits, explain_sum(pod, stated, "limits", MEMORY))
     return tuple(sorted(settings, key=lambda setting: setting.name))
+
+
+def init_settings(pod: Pod, stated: Pod, qos: Qos, config: Config) -> tuple[Setting, ...] | None:
+    """What a pod's slice gets until its init containers have finished; None: what it always gets.
+
+    Under the proposal the pod level's limits bind only then; until then the slice has the limits
+    that it would have without them.
+
+    Source: seed 002, "Init Containers" and "Design Details", steps 3 to 5.
+    """
+    if config.rules is Rules.KUBERNETES or qos is Qos.BESTEFFORT:
+        return None
+    if not pod.resources.limits or not pod.of_kind(ContainerKind.INIT):
+        return None
+    unbound = replace(pod, resources=replace(pod.resources, limits={}))
+    return pod_settings(unbound, stated, qos, effective(unbound), config)
 
 
 def container_settings(
@@ -85,7 +102,7 @@ def _own(part: str, resource: str, amounts: Amounts) -> str:
 
 
 def why_no_limit(pod: Pod, resource: str) -> str:
-    """Why a Burstable pod's slice has no limit for a resource; empty when it has one."""
+    """Why a pod's slice has no limit for a resource; empty when it has one."""
     if pod.resources.limits.get(resource):
         return ""
     names = [container.name for container in lacking_limit(pod, resource)]

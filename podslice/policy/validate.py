@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import MappingProxyType
 
 from podslice.errors import Problem, Severity
 from podslice.model.config import Config, Rules
@@ -13,6 +14,7 @@ from podslice.model.resources import (
     EPHEMERAL_STORAGE,
     HUGEPAGES_PREFIX,
     MEMORY,
+    Amounts,
     Resources,
     format_amount,
     is_hugepages,
@@ -25,7 +27,14 @@ from podslice.policy.hugepages import page_size_bytes
 _ONLY_KUBERNETES = "Kubernetes would refuse the pod"
 
 
-def validate(pod: Pod, config: Config, *, page_size: int = 4096) -> list[Problem]:
+_NOTHING: Amounts = MappingProxyType({})
+_MANY_CPUS_MILLI = 100_000
+"""100 CPUs. Beyond it, and beyond what the node has, thousandths were probably meant."""
+
+
+def validate(
+    pod: Pod, config: Config, *, page_size: int = 4096, capacity: Amounts = _NOTHING
+) -> list[Problem]:
     """Every problem of a pod that has its defaults already, errors and warnings.
 
     Source: seed 002, "Proposal"; Kubernetes, pkg/apis/core/validation/validation.go,
@@ -36,8 +45,10 @@ def validate(pod: Pod, config: Config, *, page_size: int = 4096) -> list[Problem
         where = f"{container.where}.resources"
         found += _validate_level(container.resources, where)
         found += _validate_kernel(container.resources, where, config, page_size)
+        found += _validate_slips(container.resources, where, page_size, capacity)
     found += _validate_level(pod.resources, _level(pod))
     found += _validate_kernel(pod.resources, _level(pod), config, page_size)
+    found += _validate_slips(pod.resources, _level(pod), page_size, capacity)
     found += _validate_pod_level(pod, config.rules)
     return [_at(pod, problem) for problem in found]
 
@@ -144,12 +155,41 @@ def _validate_kernel(
                 counts,
             )
     memory = stated.limits.get(MEMORY, 0)
-    if memory % (page_size * 1000):
+    if memory % (page_size * 1000) and memory > page_size * 1000:
         yield _warning(
             f"{where}.limits[{MEMORY}]",
             f"{format_amount(MEMORY, memory)} is no whole number of pages",
             f"the kernel rounds it down to a multiple of {page_size}",
         )
+
+
+def _validate_slips(
+    stated: Resources, where: str, page_size: int, capacity: Amounts
+) -> Iterator[Problem]:
+    """Amounts that are right and nobody means: 512 bytes, 500 CPUs.
+
+    Source: Kubernetes, pkg/api/pod/warnings.go, "fractional byte value", for `memory: 400m`.
+    """
+    for part, amounts in (("limits", stated.limits), ("requests", stated.requests)):
+        memory, cpu = amounts.get(MEMORY, 0), amounts.get(CPU, 0)
+        if part == "requests":  # said once where both are the same
+            memory = 0 if memory == stated.limits.get(MEMORY) else memory
+            cpu = 0 if cpu == stated.limits.get(CPU) else cpu
+        if 0 < memory < page_size * 1000:
+            what = "thousandths of a byte" if memory % 1000 else "bytes"
+            number = memory if memory % 1000 else memory // 1000
+            yield _warning(
+                f"{where}.{part}[{MEMORY}]",
+                f"{format_amount(MEMORY, memory)} is {number} {what}, less than a page of memory",
+                f"write {number}Mi if that is meant",
+            )
+        if cpu >= _MANY_CPUS_MILLI and cpu > capacity.get(CPU, cpu):
+            yield _warning(
+                f"{where}.{part}[{CPU}]",
+                f"{format_amount(CPU, cpu)} is {cpu // 1000} CPUs, and the node has"
+                f" {format_amount(CPU, capacity[CPU])}",
+                "write 500m for half a CPU",
+            )
 
 
 def _validate_pod_level(pod: Pod, rules: Rules) -> Iterator[Problem]:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from podslice.model.config import Config, Rules, Threshold
+from podslice.model.config import Config, Enforce, MemoryProtection, Rules, Threshold
 from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, Pod
 from podslice.model.quantity import parse_quantity
 from podslice.model.resources import Resources, format_amount
+from podslice.policy.evict import EvictionThreshold, Observation, PodUsage
 
 HERE = Path(__file__).parent
 
@@ -99,8 +100,13 @@ def to_config(row):
             known[name] = to_amounts(fields.pop(name))
     for name, value in fields.pop("eviction_hard", {}).items():
         known["eviction_hard"][name] = to_threshold(value)
-    if "rules" in fields:
-        known["rules"] = Rules(fields.pop("rules"))
+    for name, kind in (("rules", Rules), ("memory_protection", MemoryProtection)):
+        if name in fields:
+            known[name] = kind(fields.pop(name))
+    if "enforce_node_allocatable" in fields:
+        known["enforce_node_allocatable"] = frozenset(
+            map(Enforce, fields.pop("enforce_node_allocatable"))
+        )
     return Config(**known, **fields)
 
 
@@ -109,3 +115,46 @@ def to_threshold(text):
     if text.endswith("%"):
         return Threshold(percent_milli=parse_quantity(text[:-1]).milli)
     return Threshold(amount=parse_quantity(text).milli)
+
+
+def of_threshold(threshold):
+    """`100Mi` or `10%`."""
+    if threshold.amount is not None:
+        return format_amount("memory", threshold.amount)
+    return f"{format_amount('cpu', threshold.percent_milli)}%".replace("000m%", "%")
+
+
+def to_eviction_threshold(fields):
+    """`{ signal, value, reclaim, grace_sec }`; one with a grace period is a soft one."""
+    reclaim = fields.get("reclaim")
+    return EvictionThreshold(
+        signal=fields["signal"],
+        value=to_threshold(fields.get("value", "1")),
+        minimum_reclaim=to_threshold(reclaim) if reclaim else None,
+        grace_usec=fields.get("grace_sec", 0) * 10**6,
+        is_hard="grace_sec" not in fields,
+    )
+
+
+def of_eviction_threshold(threshold):
+    """`hard memory.available<150Mi, reclaim 0`, `soft memory.available<300Mi for 30 s`."""
+    kind = "hard" if threshold.is_hard else "soft"
+    text = f"{kind} {threshold.signal}<{of_threshold(threshold.value)}"
+    if not threshold.is_hard:
+        text += f" for {threshold.grace_usec / 10**6:g} s"
+    if threshold.minimum_reclaim is not None:
+        text += f", reclaim {of_threshold(threshold.minimum_reclaim)}"
+    return text
+
+
+def to_observation(text):
+    """`500Mi` or `500Mi of 1000Mi`."""
+    available, _, capacity = text.partition(" of ")
+    return Observation(
+        available=parse_quantity(available).milli, capacity=parse_quantity(capacity or "0").milli
+    )
+
+
+def to_usage(text):
+    """`memory=500Mi`, `storage=1Gi,inodes=1000,pids=5`."""
+    return PodUsage(**to_amounts(text))

@@ -6,19 +6,43 @@ To add a case, add a row. To add a kind, add a file and a function to KINDS.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from podslice.model.config import Config, Rules, WeightMapping
+from podslice.errors import InputError
+from podslice.inputs.config import load_config
+from podslice.model.config import Rules, Threshold, WeightMapping
 from podslice.model.pod import Qos, default_uid
-from podslice.model.quantity import parse_quantity
-from podslice.model.unit import control_group_of, parent_slice, slice_name
+from podslice.model.properties import PROPERTIES
+from podslice.model.quantity import format_bytes, parse_quantity
+from podslice.model.unit import (
+    Caps,
+    Observed,
+    ObservedUnit,
+    UnitName,
+    control_group_of,
+    parent_slice,
+    slice_name,
+)
+from podslice.plan import make_plan
 from podslice.policy.admit import admit
 from podslice.policy.aggregate import aggregate, effective
 from podslice.policy.allocatable import allocate, validate_node
+from podslice.policy.compare import compare_rules
 from podslice.policy.convert import quota_from_milli, shares_from_milli, weight_from_shares
-from podslice.policy.defaulting import default_pod
 from podslice.policy.decide import decide
+from podslice.policy.defaulting import default_pod
+from podslice.policy.desire import desire
+from podslice.policy.evict import (
+    eviction_thresholds,
+    most_urgent,
+    past_grace,
+    rank,
+    thresholds_met,
+)
 from podslice.policy.oom import oom_score_adj
 from podslice.policy.qos import classify
 from podslice.policy.reserve import tier_settings
@@ -28,11 +52,18 @@ from tests.cases.rows import (
     load_rows,
     normal,
     of_amounts,
+    of_eviction_threshold,
+    of_threshold,
     to_amounts,
     to_config,
+    to_eviction_threshold,
     to_node,
+    to_observation,
     to_pod,
+    to_usage,
 )
+
+UNSET = {row.name: row.unset for row in PROPERTIES.values() if row.managed}
 
 
 def run_quantity(row):
@@ -139,7 +170,7 @@ def run_validate(row):
     found, messages = {}, []
     for rules in Rules:
         pod = default_pod(to_pod(row))
-        problems = validate(pod, Config(rules=rules))
+        problems = validate(pod, replace(to_config(row), rules=rules))
         found[rules.value] = sorted(f"{each.severity.value} {each.where}" for each in problems)
         messages += map(str, problems)
     return {**found, "messages": messages}
@@ -158,6 +189,133 @@ def run_names(row):
         tree = Tree(cgroup_root=row.get("cgroup_root", "/"))
         name = tree.pod(row["uid"], Qos(row["qos"])) if "uid" in row else tree.tier(Qos(row["qos"]))
     return {"expect": name, "control_group": control_group_of(name), "parent": parent_slice(name)}
+
+
+def run_config(row):
+    """Flags of the command line: whether they are right, and the fields that come of them."""
+    try:
+        config = load_config(row["flags"], root=Path("/nonexistent"))
+    except InputError as error:
+        return {"valid": False, "messages": [str(problem) for problem in error.problems]}
+    stated = row.get("expect", {})
+    return {"valid": True, "expect": {name: plain(getattr(config, name)) for name in stated}}
+
+
+def run_thresholds(row):
+    config = load_config({"eviction-hard": "", **row["flags"]}, root=Path("/nonexistent"))
+    return {"expect": [of_eviction_threshold(each) for each in eviction_thresholds(config)]}
+
+
+def run_thresholds_met(row):
+    """Thresholds by their place in the row."""
+    thresholds = [to_eviction_threshold(each) for each in row["thresholds"]]
+    met = thresholds_met(
+        thresholds,
+        {signal: to_observation(text) for signal, text in row["observations"].items()},
+        before=[thresholds[place] for place in row.get("before", [])],
+    )
+    return {"expect": [thresholds.index(each) for each in met]}
+
+
+def run_past_grace(row):
+    thresholds = [to_eviction_threshold(each) for each in row["thresholds"]]
+    since = {thresholds[int(key)]: sec * 10**6 for key, sec in row["first_met_sec"].items()}
+    over = past_grace(thresholds, since, row["now_sec"] * 10**6)
+    return {"expect": [thresholds.index(each) for each in over]}
+
+
+def run_most_urgent(row):
+    urgent = most_urgent(map(to_eviction_threshold, row["thresholds"]))
+    return {"expect": of_eviction_threshold(urgent).partition("<")[0] if urgent else "none"}
+
+
+def run_rank(row):
+    config, node = to_config(row), to_node(row)
+    pods = [decide(to_pod(each), node, config) for each in row["pods"]]
+    usage = {f"default/{e['pod_name']}": to_usage(e["used"]) for e in row["pods"] if "used" in e}
+    ranked = rank(row["signal"], pods, usage)
+    return {
+        "expect": [each.decision.pod.name for each in ranked],
+        "messages": [f"{each.decision.pod.name}: {each.reason}" for each in ranked],
+    }
+
+
+def run_hugepages(row):
+    """Limits by the size of the page: of the pod (`expect`), and by the rules of the containers."""
+    found = {}
+    for rules in Rules:
+        decision = decide(to_pod(row), to_node(row), replace(to_config(row), rules=rules))
+        found["expect"] = sizes(decision.hugepages)
+        found[rules.value] = {each.name: sizes(each.hugepages) for each in decision.containers}
+        found["messages"] = list(decision.notes)
+    return found
+
+
+def run_compare(row):
+    """What differs, without the slice, which goes with the class."""
+    differences = compare_rules(to_pod(row), to_node(row), to_config(row))
+    return {
+        "expect": [
+            [each.what, each.proposal, each.kubernetes]
+            for each in differences
+            if each.what != "slice"
+        ]
+    }
+
+
+def run_root(row):
+    """What `kubepods.slice` gets under either rules."""
+    found = {}
+    for rules in Rules:
+        config, node = replace(to_config(row), rules=rules), to_node(row)
+        pods = [decide(to_pod(each), node, config) for each in row.get("pods", [])]
+        units = {unit.name: unit for unit in desire(pods, node, config).units}
+        found[rules.value] = units["kubepods.slice"].values
+    return found
+
+
+def run_reserved(row):
+    """The reserved slices: what they should get, what is done, and what is left out."""
+    config, node = to_config(row), to_node(row)
+    desired = desire((), node, config)
+    there = [
+        ObservedUnit(
+            name=UnitName(name),
+            transient=False,
+            properties={**UNSET, **fields.get("set", {})},
+            memory_bytes=fields.get("used_bytes"),
+        )
+        for name, fields in row.get("there", {}).items()
+    ]
+    caps = Caps(systemd_version=row.get("systemd_version", 257))
+    observed = Observed(caps=caps, units={unit.name: unit for unit in there})
+    plan = make_plan(desired, observed, force=row.get("force", False))
+    return {
+        "expect": {unit.name: unit.values for unit in desired.units if not unit.owned},
+        "changes": {
+            step.name: {change.name: change.new for change in step.changes}
+            for step in plan.steps
+            if not step.unit.owned
+        },
+        "left_out": [f"{each.unit} {each.name}" for each in plan.skipped],
+        "blocked": plan.is_blocked,
+        "messages": [each.why for each in plan.skipped],
+    }
+
+
+def plain(value):
+    """The value of a field as TOML can state it."""
+    if isinstance(value, Threshold):
+        return of_threshold(value)
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    return value
+
+
+def sizes(hugepages):
+    return {format_bytes(size): format_bytes(limit) for size, limit in hugepages.items()}
 
 
 def _both(resources):
@@ -180,6 +338,16 @@ KINDS = {
     "admit": run_admit,
     "validate": run_validate,
     "names": run_names,
+    "config": run_config,
+    "thresholds": run_thresholds,
+    "thresholds_met": run_thresholds_met,
+    "past_grace": run_past_grace,
+    "most_urgent": run_most_urgent,
+    "rank": run_rank,
+    "hugepages": run_hugepages,
+    "compare": run_compare,
+    "root": run_root,
+    "reserved": run_reserved,
 }
 """A function gives everything that rows of its kind may expect, by the name of the field."""
 

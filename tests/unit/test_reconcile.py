@@ -286,6 +286,21 @@ async def test_another_uid_is_another_pod(here, memory):
     await assert_settled(here, burstable("web"))
 
 
+async def test_another_name_for_a_uid_that_is_there_is_refused_until_that_goes(here, memory):
+    await put(here, burstable("web"))
+    before = await slices(memory)
+    with pytest.raises(InputError) as caught:
+        await put(here, burstable("shop", uid="web"))
+    assert str(caught.value) == (
+        "shop.yaml: the uid web is that of pod default/web, which is there;"
+        " delete it first: podslice delete -n default web"
+    )
+    assert await slices(memory) == before
+    await put(here, burstable("shop", uid="web"), prune=True)
+    assert [pod.key for pod in here.store.load()[0]] == ["default/shop"]
+    await assert_settled(here, burstable("shop", uid="web"))
+
+
 async def test_a_kubelet_is_in_charge(here, memory, kubelet):
     kubelet.append(42)
     with pytest.raises(HostError, match=r"a kubelet \(pid 42\) owns kubepods.slice on this host"):

@@ -121,7 +121,26 @@ def test_amounts_are_read_from_their_text(text, milli):
     """
     for value in (text, f"!!float {text}", f"!!str {text}"):
         pod = load_one(f"  containers: [{{name: app, resources: {{limits: {{cpu: {value}}}}}}}]\n")
-        assert (pod.containers[0].resources.limits, pod.problems) == ({"cpu": milli}, ())
+        assert pod.containers[0].resources.limits == {"cpu": milli}
+        assert pod.is_valid
+
+
+@pytest.mark.parametrize(
+    ("text", "milli"), [("125.5m", "126m"), ("0.0001", "1m"), ("2u", "1m"), ("1.2345", "1235m")]
+)
+def test_an_amount_that_is_rounded_up_is_warned_of(text, milli):
+    pod = load_one(f"  containers: [{{name: app, resources: {{requests: {{cpu: {text}}}}}}}]\n")
+    (problem,) = pod.problems
+    assert problem.severity is Severity.WARNING
+    assert problem.where == "stdin: spec.containers[0].resources.requests[cpu]"
+    assert problem.message == f"'{text}' is finer than a thousandth"
+    assert problem.hint == f"it counts as {milli}"
+
+
+@pytest.mark.parametrize("text", ["125m", "0.125", "1e-3", "1Gi", "0.5Gi"])
+def test_an_amount_that_is_kept_is_not_warned_of(text):
+    pod = load_one(f"  containers: [{{name: app, resources: {{requests: {{cpu: {text}}}}}}}]\n")
+    assert pod.problems == ()
 
 
 def test_json_numbers_are_read_from_their_text():
@@ -221,14 +240,14 @@ def test_message_is_the_one_of_the_design():
         (
             "containers: [{name: a, limits: {cpu: 1}}]",
             "containers[0].limits",
-            "it belongs under resources.limits",
+            "it belongs under resources",
         ),
         (
             "containers: [{name: a, resources: {cpu: 1}}]",
             "containers[0].resources.cpu",
-            "it belongs under limits.cpu or requests.cpu",
+            "it belongs under limits or requests",
         ),
-        (f"{APP}, limits: {{}}", "limits", "it belongs under resources.limits"),
+        (f"{APP}, limits: {{}}", "limits", "it belongs under resources"),
         (f"{APP}, initContainer: []", "initContainer", "write initContainers"),
         (f"{APP}, overheads: {{}}", "overheads", "write overhead"),
         (f"{APP}, priorityClass: x", "priorityClass", "write priorityClassName"),

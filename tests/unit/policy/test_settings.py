@@ -13,8 +13,8 @@ from podslice.model.pod import ContainerKind, Qos
 from podslice.model.quantity import parse_quantity
 from podslice.model.resources import Resources
 from podslice.policy.aggregate import effective
-from podslice.policy.defaulting import default_pod
 from podslice.policy.decide import decide
+from podslice.policy.defaulting import default_pod
 from podslice.policy.settings import explain_sum
 from tests.unit.policy.worlds import container, levels, pod
 

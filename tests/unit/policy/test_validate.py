@@ -42,6 +42,42 @@ def test_a_request_above_its_limit_is_an_error_at_its_address():
             assert (f"{where}.requests[cpu]" in found) == wrong, each
 
 
+@pytest.mark.parametrize(
+    ("requests", "limits", "said"),
+    [
+        (
+            {},
+            {"memory": 512_000},
+            "limits[memory]: 512 is 512 bytes, {}; write 512Mi if that is meant",
+        ),
+        (
+            {"memory": 400},
+            {},
+            "requests[memory]: 400m is 400 thousandths of a byte, {}; write 400Mi if that is meant",
+        ),
+        (
+            {},
+            {"cpu": 500_000},
+            "limits[cpu]: 500 is 500 CPUs, and the node has 8; write 500m for half a CPU",
+        ),
+    ],
+)
+def test_amounts_that_nobody_means_are_warned_of(requests, limits, said):
+    each = default_pod(pod(container(Resources(requests=requests, limits=limits))))
+    found = validate(each, Config(), capacity={"cpu": 8000})
+    text = said.format("less than a page of memory")
+    assert [str(one) for one in found] == [f"spec.containers[0].resources.{text}"]
+    assert errors(found) == set()
+
+
+def test_many_cpus_are_fine_where_they_are_or_nobody_knows():
+    few = default_pod(pod(container(Resources(requests={"cpu": 9000, "memory": 4096_000}))))
+    assert validate(few, Config(), capacity={"cpu": 8000}) == []
+    each = default_pod(pod(container(Resources(limits={"cpu": 128_000}))))
+    assert validate(each, Config(), capacity={"cpu": 256_000}) == []
+    assert validate(each, Config()) == []
+
+
 def test_a_pod_s_limit_below_its_containers_requests_is_an_error():
     for each in small_pods():
         asked = sum(one.resources.requests.get("cpu", 0) for one in each.containers)

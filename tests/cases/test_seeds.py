@@ -1,0 +1,145 @@
+"""The examples of the three source documents, and a case for every section that has one.
+
+A folder of `seeds/` begins with the number of the document and its section:
+
+    pods.yaml     the manifests; no such file where there are none
+    config.toml   the configuration
+    node.toml     the capacity
+    expect.toml   worked out by hand from the document: `source` (document and section), `differs` (why
+                  something is not as the document has it), and any of
+                  `units`           unit → property → value; a unit that is named has these and no other
+                  `control_groups`  unit → path
+                  `qos`             pod → class
+                  `allocatable`     resource → amount
+                  `refused`         pod and reason
+                  `errors`          what is wrong, by its end
+                  `used_bytes`      unit → unreclaimable memory, an input
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from podslice.inputs.config import load_config
+from podslice.inputs.manifests import load_pods
+from podslice.model.node import Node
+from podslice.model.quantity import parse_quantity
+from podslice.policy.decide import decide
+from podslice.policy.desire import desire
+from tests.cases.rows import to_amounts
+
+CASES = Path(__file__).parent
+SEEDS = CASES / "seeds"
+FOLDERS = sorted(path.name for path in SEEDS.iterdir() if path.is_dir())
+
+# The sections with an example, a table, a formula or a rule that podslice can hold. The others say why
+# something is wanted, or when it was to come; the tables of seed 002's "Test Results" are measurements of
+# one workload, and tests/bench repeats the experiment instead.
+SECTIONS = (
+    "seed 000, Enabling QoS and Pod level cgroups",
+    "seed 000, Configuring a cgroup driver",
+    "seed 000, Conversion of cgroupfs to systemd naming conventions",
+    "seed 000, Conversion of CPU millicores",
+    "seed 000, Guaranteed QoS",
+    "seed 000, Burstable QoS",
+    "seed 000, BestEffort QoS",
+    "seed 000, QoS level cgroups",
+    "seed 000, QoS level CPU allocation",
+    "seed 000, QoS level memory allocation",
+    "seed 000, Cgroup Hierarchy",
+    "seed 000, Guaranteed Pods",
+    "seed 000, Burstable Pods",
+    "seed 000, Best Effort pods",
+    "seed 002, Proposal",
+    "seed 002, Story 1",
+    "seed 002, Implementation Details",
+    "seed 002, ResourceOverhead",
+    "seed 002, HugeTLB cgroup",
+    "seed 002, PID, and other cgroups",
+    "seed 002, Init Containers",
+    "seed 002, Design Details",
+    "seed 004, Allocatable",
+    "seed 004, Kube-Reserved",
+    "seed 004, System-Reserved",
+    "seed 004, Kubelet Evictions Thresholds",
+    "seed 004, General guidelines",
+    "seed 004, Recommended Cgroups Setup",
+    "seed 004, Phase 1",
+    "seed 004, Phase 2",
+    "seed 004, Rollout details",
+    "seed 004, Phase 3",
+)
+
+
+@pytest.fixture(params=FOLDERS)
+def path(request):
+    return SEEDS / request.param
+
+
+def read(path):
+    return tomllib.loads((path / "expect.toml").read_text())
+
+
+def test_the_document_s_numbers_come_out(path):
+    expected = read(path)
+    found = run(
+        path, {name: in_bytes(text) for name, text in expected.get("used_bytes", {}).items()}
+    )
+    for name, values in expected.get("units", {}).items():
+        assert found["units"][name] == {key: in_bytes(value) for key, value in values.items()}, name
+    for part in ("control_groups", "qos"):
+        for name, value in expected.get(part, {}).items():
+            assert found[part][name] == value, name
+    for name, text in expected.get("allocatable", {}).items():
+        assert found["allocatable"][name] == parse_quantity(text).milli, name
+    assert found["refused"] == expected.get("refused", [])
+    errors = expected.get("errors", [])
+    for error, end in itertools.zip_longest(found["errors"], errors, fillvalue="none"):
+        assert error.endswith(end)
+
+
+def run(path, used_bytes):
+    fields = tomllib.loads((path / "node.toml").read_text())
+    node = Node(capacity=to_amounts(fields["capacity"]))
+    config = load_config({}, file=path / "config.toml")
+    manifests = [str(each) for each in path.glob("pods.yaml")]
+    loaded = load_pods(manifests, stdin=bytes) if manifests else None
+    decisions = [decide(pod, node, config) for pod in (loaded.pods if loaded else ())]
+    desired = desire(decisions, node, config, used_bytes=used_bytes)
+    return {
+        "units": {unit.name: unit.values for unit in desired.units},
+        "control_groups": {unit.name: unit.control_group for unit in desired.units},
+        "qos": {pod.pod.name: pod.qos for pod in desired.pods},
+        "refused": [f"{each.pod}: {each.reason}" for each in desired.refused],
+        "allocatable": desired.allocation.allocatable,
+        "errors": [str(problem) for problem in (loaded.all_problems if loaded else ())],
+    }
+
+
+def test_every_folder_expects_something_and_is_named_after_its_document(path):
+    expected = read(path)
+    assert expected.keys() - {"source", "differs", "used_bytes"}
+    assert expected["source"].startswith(f"seed {path.name[:3]}, ")
+
+
+@functools.cache
+def all_sources():
+    """The names and sources of all cases."""
+    rows = [row for file in CASES.glob("*.toml") for row in tomllib.loads(file.read_text())["case"]]
+    folders = [read(SEEDS / name)["source"] for name in FOLDERS]
+    return (*folders, *(row["name"] for row in rows), *(row["source"] for row in rows))
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_section_with_an_example_has_a_case(section):
+    assert any(source.startswith(section) for source in all_sources())
+
+
+def in_bytes(value):
+    """`3Gi` in bytes; what is a number already stays."""
+    return parse_quantity(value).milli // 1000 if isinstance(value, str) else value

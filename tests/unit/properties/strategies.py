@@ -1,0 +1,232 @@
+"""Worlds to try: pods, nodes and configurations, small enough to be read when one fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from podslice.model.config import (
+    DEFAULT_EVICTION_HARD,
+    Config,
+    Enforce,
+    MemoryProtection,
+    Rules,
+    Threshold,
+    WeightMapping,
+)
+from podslice.model.node import Node
+from podslice.model.pod import Container, ContainerKind, Pod
+from podslice.model.resources import Resources, is_pod_level_resource, maximum
+from podslice.policy.aggregate import aggregate
+from podslice.policy.decide import decide
+from podslice.policy.defaulting import default_pod
+
+MI, GI = 2**20 * 1000, 2**30 * 1000
+
+few = settings(max_examples=12)
+some = settings(max_examples=25)
+
+STEPS = {
+    "cpu": (0, 1, 2, 100, 125, 250, 500, 1000, 2500, 9000),
+    "memory": (0, 1000, 4096_000, 100_000, 64 * MI, 128 * MI, 300 * MI, GI, 3 * GI, 20 * GI),
+    "ephemeral-storage": (0, MI, GI),
+    "hugepages-2Mi": (0, 2 * MI, 64 * MI),
+    "example.com/gpu": (1000, 2000),
+}
+"""Amounts that matter: none, the least, round ones, and more than a node has."""
+
+COMPUTE = ("cpu", "memory")
+ANY = tuple(STEPS)
+
+
+def amount(name):
+    return st.sampled_from(STEPS[name])
+
+
+@st.composite
+def resources(draw, names=ANY):
+    """What may be stated on one level: no request above its limit, huge pages equal."""
+    requests, limits = {}, {}
+    for name in draw(st.lists(st.sampled_from(names), unique=True, max_size=3)):
+        low, high = sorted((draw(amount(name)), draw(amount(name))))
+        if name.startswith("hugepages-") or name == "example.com/gpu":
+            low = high
+        form = draw(st.sampled_from(("request", "limit", "both", "equal")))
+        if form != "limit":
+            requests[name] = high if form == "equal" else low
+        if form != "request" or name.startswith("hugepages-"):
+            limits[name] = low if name.startswith("hugepages-") else high
+        if name.startswith("hugepages-") and name in requests:
+            requests[name] = low
+    return Resources(requests=requests, limits=limits)
+
+
+def _container(kind, index, stated):
+    group = "containers" if kind is ContainerKind.APP else "initContainers"
+    name = f"{'c' if kind is ContainerKind.APP else 'i'}{index}"
+    return Container(name=name, kind=kind, resources=stated, where=f"spec.{group}[{index}]")
+
+
+@st.composite
+def _containers(draw, names, max_containers):
+    apps = draw(st.lists(resources(names), min_size=1, max_size=max_containers))
+    before = draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from((ContainerKind.INIT, ContainerKind.SIDECAR)), resources(names)
+            ),
+            max_size=2,
+        )
+    )
+    return (
+        *(_container(ContainerKind.APP, n, stated) for n, stated in enumerate(apps)),
+        *(_container(kind, n, stated) for n, (kind, stated) in enumerate(before)),
+    )
+
+
+@st.composite
+def _above(draw, containers, names):
+    """A pod level that is at least what its containers ask for, so that Kubernetes takes it, too."""
+    sums = aggregate(default_pod(Pod(name="x", uid="x", containers=containers)))
+    least = maximum(sums.requests, {})
+    largest = {}
+    for each in containers:
+        largest = maximum(largest, each.resources.limits)
+    requests, limits = {}, {}
+    for name in draw(st.lists(st.sampled_from(names), unique=True, max_size=3)):
+        request = least.get(name, 0) + draw(amount(name))
+        limit = max(request, largest.get(name, 0)) + draw(amount(name))
+        form = draw(st.sampled_from(("request", "limit", "both", "equal")))
+        if name.startswith("hugepages-"):
+            form, request = "equal", limit
+        if form in ("both", "equal"):
+            requests[name] = limit if form == "equal" else request
+        if form == "request":
+            requests[name] = request
+        if form != "request":
+            limits[name] = limit
+    return Resources(requests=requests, limits=limits)
+
+
+@st.composite
+def pods(draw, name="pod", *, names=ANY, pod_level=True, max_containers=3):
+    """A pod that both rule sets take."""
+    containers = draw(_containers(names, max_containers))
+    namespace = draw(st.sampled_from(("default", "team")))
+    level = [name for name in names if is_pod_level_resource(name)]
+    return Pod(
+        name=name,
+        uid=f"{namespace}-{name}",
+        namespace=namespace,
+        containers=containers,
+        resources=draw(_above(containers, level)) if pod_level else Resources(),
+        overhead=draw(st.sampled_from(({}, {}, {"cpu": 10, "memory": 5 * MI}))),
+        priority=draw(st.sampled_from((0, 0, 0, 5, -1, 2_000_000_000, 2_000_001_000))),
+        where=f"{name}.yaml",
+    )
+
+
+@st.composite
+def worlds(draw, *, names=ANY, max_pods=4, **fields):
+    """Some pods with names of their own."""
+    count = draw(st.integers(0, max_pods))
+    return tuple(draw(pods(f"p{n}", names=names, **fields)) for n in range(count))
+
+
+nodes = st.builds(
+    lambda cpu, memory, storage, pages: Node(
+        capacity={
+            "cpu": cpu * 1000,
+            "memory": memory * GI,
+            **({"ephemeral-storage": storage * GI} if storage else {}),
+            "pid": 4_194_304_000,
+            **({"hugepages-2Mi": pages * 2 * MI} if pages else {}),
+        }
+    ),
+    cpu=st.integers(1, 16),
+    memory=st.integers(1, 64),
+    storage=st.sampled_from((0, 1, 100)),
+    pages=st.sampled_from((0, 1, 64)),
+)
+
+reservations = st.fixed_dictionaries(
+    {},
+    optional={
+        "cpu": st.sampled_from((0, 100, 500)),
+        "memory": st.sampled_from((0, 5 * MI, 300 * MI)),
+        "ephemeral-storage": st.sampled_from((0, GI)),
+        "pid": st.sampled_from((0, 1_000_000)),
+    },
+)
+
+thresholds = st.one_of(
+    st.sampled_from((MI, 100 * MI, GI)).map(lambda milli: Threshold(amount=milli)),
+    st.sampled_from((1, 5_000, 10_500, 99_999)).map(lambda milli: Threshold(percent_milli=milli)),
+)
+
+ENFORCEABLE = (
+    frozenset(),
+    frozenset({Enforce.PODS}),
+    frozenset({Enforce.PODS, Enforce.KUBE_RESERVED}),
+    frozenset({Enforce.PODS, Enforce.KUBE_RESERVED_COMPRESSIBLE, Enforce.SYSTEM_RESERVED}),
+)
+
+rules = st.sampled_from(Rules)
+
+configs = st.builds(
+    Config,
+    rules=rules,
+    cpu_weight_mapping=st.sampled_from(WeightMapping),
+    memory_protection=st.sampled_from(MemoryProtection),
+    admission=st.booleans(),
+    cgroup_root=st.sampled_from(("/", "/custom/pod-s")),
+    cpu_cfs_quota=st.sampled_from((True, True, False)),
+    cpu_cfs_quota_period_usec=st.sampled_from((100_000, 100_000, 5_000, 1_000_000)),
+    kube_reserved=reservations,
+    system_reserved=reservations,
+    kube_reserved_cgroup=st.just("/podruntime.slice"),
+    system_reserved_cgroup=st.just("/system.slice"),
+    enforce_node_allocatable=st.sampled_from(ENFORCEABLE),
+    qos_reserved=st.sampled_from(({}, {"memory": 0}, {"memory": 50}, {"memory": 100})),
+    eviction_hard=st.sampled_from(({}, DEFAULT_EVICTION_HARD)),
+    ignore_eviction_threshold=st.booleans(),
+)
+
+
+@st.composite
+def amount_orders(draw, pod):
+    """The pod with every mapping in another order."""
+
+    def turned(amounts):
+        return dict(draw(st.permutations(list(amounts.items()))))
+
+    def stated(level):
+        return Resources(requests=turned(level.requests), limits=turned(level.limits))
+
+    return replace(
+        pod,
+        containers=tuple(replace(c, resources=stated(c.resources)) for c in pod.containers),
+        resources=stated(pod.resources),
+        overhead=turned(pod.overhead),
+    )
+
+
+def decisions(world, node, config):
+    return [decide(pod, node, config) for pod in world]
+
+
+def values(settings_):
+    return {setting.name: setting.value for setting in settings_}
+
+
+def phases(pod):
+    """The sets of containers that run at the same time: each init container's, then all others."""
+    sidecars = []
+    for container in pod.of_kind(ContainerKind.INIT, ContainerKind.SIDECAR):
+        if container.kind is ContainerKind.SIDECAR:
+            sidecars.append(container)
+        else:
+            yield [*sidecars, container]
+    yield [*pod.of_kind(ContainerKind.APP), *sidecars]

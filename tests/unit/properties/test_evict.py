@@ -1,0 +1,130 @@
+"""Eviction: thresholds that do not flip, and an order without anybody who is critical."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+pytest.importorskip("hypothesis")
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podslice.model.config import Config
+from podslice.policy.allocatable import threshold_amount
+from podslice.policy.evict import (
+    CRITICAL_PRIORITY,
+    RESOURCE_OF_SIGNAL,
+    Observation,
+    PodUsage,
+    eviction_thresholds,
+    most_urgent,
+    past_grace,
+    rank,
+    thresholds_met,
+)
+from tests.unit.properties.strategies import (
+    GI,
+    configs,
+    decisions,
+    nodes,
+    some,
+    thresholds,
+    worlds,
+)
+
+SIGNALS = ("memory.available", "nodefs.available", "nodefs.inodesFree", "pid.available")
+
+of_signals = st.dictionaries(st.sampled_from(SIGNALS), thresholds)
+eviction_configs = st.builds(
+    Config,
+    eviction_hard=of_signals,
+    eviction_soft=of_signals,
+    eviction_soft_grace_period_usec=st.dictionaries(
+        st.sampled_from(SIGNALS), st.sampled_from((0, 30_000_000))
+    ),
+    eviction_minimum_reclaim=of_signals,
+)
+availables = st.integers(0, 8 * GI)
+usages = st.builds(
+    PodUsage,
+    memory=availables,
+    storage=availables,
+    inodes=st.integers(0, 9).map(lambda number: number * 1000),
+    pids=st.integers(0, 9).map(lambda number: number * 1000),
+)
+
+
+def seen(available):
+    both = (*SIGNALS, "allocatableMemory.available")
+    return dict.fromkeys(both, Observation(available=available, capacity=8 * GI))
+
+
+@some
+@given(eviction_configs, st.lists(availables, min_size=1, max_size=8))
+def test_what_was_met_stays_met_until_enough_is_free_and_no_longer(config, course):
+    configured, met = eviction_thresholds(config), ()
+    for available in course:
+        before, met = met, thresholds_met(configured, seen(available), before=met)
+        for each in configured:
+            bar = threshold_amount(each.value, 8 * GI)
+            if each in before and each.minimum_reclaim is not None:
+                bar += threshold_amount(each.minimum_reclaim, 8 * GI)
+            assert (each in met) == (available < bar)
+
+
+@some
+@given(eviction_configs, availables, availables)
+def test_between_threshold_and_recovery_nothing_changes_whichever_side_it_came_from(
+    config, first, second
+):
+    """No flip-flop: two looks at the same amount give the same answer the second time."""
+    configured = eviction_thresholds(config)
+    met = thresholds_met(configured, seen(first))
+    once = thresholds_met(configured, seen(second), before=met)
+    assert thresholds_met(configured, seen(second), before=once) == once
+
+
+@some
+@given(eviction_configs, availables, st.integers(1, GI))
+def test_more_that_is_free_never_meets_more(config, available, more):
+    configured = eviction_thresholds(config)
+    fewer = thresholds_met(configured, seen(available + more))
+    assert set(fewer) <= set(thresholds_met(configured, seen(available)))
+    assert not thresholds_met(configured, {})
+
+
+@some
+@given(eviction_configs, availables, st.integers(0, 60_000_000))
+def test_what_is_acted_upon_is_met_and_hard_before_soft(config, available, now):
+    met = thresholds_met(eviction_thresholds(config), seen(available))
+    ready = past_grace(met, dict.fromkeys(met, 0), now)
+    assert all(each in ready for each in met if each.is_hard)
+    assert all((now >= each.grace_usec) == (each in ready) for each in met)
+    urgent = most_urgent(ready)
+    assert (urgent is None) == (not ready)
+    if urgent is not None and any(RESOURCE_OF_SIGNAL[each.signal] == "memory" for each in ready):
+        assert RESOURCE_OF_SIGNAL[urgent.signal] == "memory"
+
+
+@some
+@given(st.data(), worlds(max_pods=6), nodes, configs, st.sampled_from(sorted(RESOURCE_OF_SIGNAL)))
+def test_the_order_has_everybody_once_but_the_critical(data, world, node, config, signal):
+    pods = decisions(world, node, config)
+    usage = {pod.pod.key: data.draw(usages) for pod in pods if data.draw(st.booleans())}
+    ranked = rank(signal, pods, usage)
+    names = [each.decision.pod.key for each in ranked]
+    assert sorted(names) == sorted(
+        pod.pod.key for pod in pods if pod.pod.priority < CRITICAL_PRIORITY
+    )
+    assert rank(signal, data.draw(st.permutations(pods)), usage) == ranked
+    if RESOURCE_OF_SIGNAL[signal] == "memory":
+        places = [_place(each.decision, usage.get(each.decision.pod.key)) for each in ranked]
+        assert all(earlier <= later for earlier, later in pairwise(places))
+
+
+def _place(decision, usage):
+    """Above its request, the lower priority, the larger excess."""
+    excess = (usage.memory if usage else 0) - decision.requests.get("memory", 0)
+    return excess <= 0, decision.pod.priority, -excess

@@ -1,0 +1,76 @@
+"""Doing it twice is doing it once, and what is written reads back as the same."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("hypothesis")
+
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podslice.inputs.manifests import format_manifest, load_pods, parse_manifest
+from podslice.model.quantity import Quantity, format_quantity, parse_quantity
+from podslice.policy.decide import decide
+from podslice.policy.defaulting import default_pod
+from tests.unit.properties.strategies import configs, nodes, pods, some
+
+SUFFIXES = ("", "n", "u", "m", "k", "M", "G", "Ki", "Mi", "Gi", "e3", "E-2", "e+6")
+
+
+@some
+@given(pods())
+def test_what_has_its_defaults_gets_no_others(pod):
+    once = default_pod(pod)
+    assert default_pod(once) == once
+    for before, after in ((pod, once), *zip(pod.containers, once.containers, strict=True)):
+        assert after.resources.limits == before.resources.limits
+        assert before.resources.requests.items() <= after.resources.requests.items()
+
+
+@some
+@given(pods(), nodes, configs)
+def test_stating_the_defaults_changes_no_decision(pod, node, config):
+    one, other = decide(pod, node, config), decide(default_pod(pod), node, config)
+    assert replace(other, pod=one.pod) == one
+
+
+@some
+@given(pods(), nodes, configs)
+def test_a_manifest_reads_back_as_the_pod_it_was_written_from(pod, node, config):
+    back = parse_manifest(format_manifest(pod), where=pod.where)
+    assert back == pod
+    assert decide(back, node, config) == decide(pod, node, config)
+
+
+@some
+@given(pods(), st.sampled_from((json.dumps, yaml.safe_dump)))
+def test_a_manifest_survives_as_text(pod, dump):
+    text = dump(format_manifest(pod)).encode()
+    loaded = load_pods(("-",), stdin=lambda: text)
+    assert not loaded.problems
+    assert loaded.pods == (replace(pod, where="stdin", problems=loaded.pods[0].problems),)
+
+
+@some
+@given(st.from_regex(r"\A-?[0-9]{1,9}(\.[0-9]{1,9})?\Z"), st.sampled_from(SUFFIXES))
+def test_the_canonical_form_of_a_quantity_is_a_fixed_point(number, suffix):
+    quantity = parse_quantity(number + suffix)
+    canonical = format_quantity(quantity)
+    assert parse_quantity(canonical).nano == quantity.nano
+    assert format_quantity(parse_quantity(canonical)) == canonical
+
+
+@some
+@given(
+    st.integers(-(10**12), 10**12), st.integers(0, 18), st.sampled_from(("DecimalSI", "BinarySI"))
+)
+def test_a_quantity_reads_back_whatever_it_is_printed_as(number, zeros, format_):
+    quantity = Quantity(number * 10**zeros, format_)
+    printed = str(quantity)
+    if abs(quantity.nano) <= (2**63 - 1) * 10**9:
+        assert parse_quantity(printed).nano == quantity.nano

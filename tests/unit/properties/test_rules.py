@@ -1,0 +1,77 @@
+"""When the two rule sets have to agree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("hypothesis")
+
+from hypothesis import assume, given
+
+from podslice.model.config import Rules
+from podslice.model.pod import Qos
+from podslice.model.resources import CPU, MEMORY, Resources, is_hugepages
+from podslice.policy.compare import compare_rules
+from podslice.policy.decide import decide
+from podslice.policy.defaulting import default_pod
+from podslice.policy.qos import classify
+from tests.unit.properties.strategies import COMPUTE, configs, nodes, pods, some
+
+
+def has_lonely_pages(container):
+    """Whether it asks for huge pages without cpu or memory beside them."""
+    names = {*container.resources.requests, *container.resources.limits}
+    return any(map(is_hugepages, names)) and not names & {CPU, MEMORY}
+
+
+@some
+@given(pods(pod_level=False), nodes, configs)
+def test_without_a_pod_level_only_lonely_huge_pages_are_judged_differently(pod, node, config):
+    lonely = {f"{each.where}.resources" for each in pod.containers if has_lonely_pages(each)}
+    differences = compare_rules(pod, node, config)
+    assert {each.what.split(": ")[-2] for each in differences} == lonely
+    assert all(
+        (each.proposal, each.kubernetes) == ("warning", "error") and "huge pages" in each.what
+        for each in differences
+    )
+
+
+@some
+@given(pods(names=COMPUTE), nodes, configs)
+def test_where_the_classes_are_one_only_containers_without_a_limit_differ(pod, node, config):
+    """They get the pod's limit from Kubernetes, and none of their own from the proposal."""
+    stated = default_pod(pod)
+    assume(classify(stated, Rules.PROPOSAL) is classify(stated, Rules.KUBERNETES))
+    without = {
+        f"{setting} of container {each.name}"
+        for each in pod.containers
+        for name, setting in (
+            (CPU, "CPUQuotaPerSecUSec"),
+            (CPU, "CPUQuotaPeriodUSec"),
+            (MEMORY, "MemoryMax"),
+        )
+        if pod.resources.limits.get(name) and not each.resources.limits.get(name)
+    }
+    differences = compare_rules(pod, node, config)
+    assert {each.what for each in differences} <= without
+    assert all(each.proposal == "unset" for each in differences)
+
+
+@some
+@given(pods(names=COMPUTE), nodes, configs)
+def test_guaranteed_at_the_pod_level_is_so_under_both(pod, node, config):
+    requests = decide(pod, node, config).requests
+    level = {name: requests.get(name, 0) + 1000 for name in COMPUTE}
+    guaranteed = replace(pod, resources=Resources(requests=level, limits=level))
+    for rules in Rules:
+        assert decide(guaranteed, node, replace(config, rules=rules)).qos is Qos.GUARANTEED
+
+
+@some
+@given(pods(), nodes, configs)
+def test_what_the_pod_counts_as_is_the_same_under_both(pod, node, config):
+    ours, theirs = (decide(pod, node, replace(config, rules=rules)) for rules in Rules)
+    assert (ours.requests, ours.limits) == (theirs.requests, theirs.limits)
+    assert ours.is_valid >= theirs.is_valid

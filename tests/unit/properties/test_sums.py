@@ -1,0 +1,99 @@
+"""What lies in a slice fits it."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("hypothesis")
+
+from hypothesis import given
+
+from podslice.model.config import MemoryProtection
+from podslice.model.pod import Qos
+from podslice.model.resources import CPU, MEMORY, total
+from podslice.model.unit import control_group_of, is_unit_name, parent_slice
+from podslice.policy.convert import shares_from_milli, weight_from_shares
+from podslice.policy.desire import desire
+from podslice.policy.settings import PROTECTION_PROPERTY
+from podslice.policy.tree import Tree
+from tests.unit.properties.strategies import configs, decisions, nodes, phases, some, worlds
+
+
+def guarantees(desired, config):
+    """The memory protection of every unit, by its name."""
+    name = PROTECTION_PROPERTY.get(config.memory_protection)
+    return {unit.name: unit.values.get(name, 0) for unit in desired.units}
+
+
+@some
+@given(worlds(), nodes, configs)
+def test_the_memory_that_slices_are_promised_fits_the_slice_they_lie_in(world, node, config):
+    desired = desire(decisions(world, node, config), node, config)
+    promised = guarantees(desired, config)
+    owned = [unit for unit in desired.units if unit.owned and unit.name.endswith(".slice")]
+    for parent in owned:
+        inside = [unit for unit in owned if unit.parent == parent.name]
+        assert sum(promised[unit.name] for unit in inside) <= promised[parent.name] or not inside
+
+
+@some
+@given(worlds(), nodes, configs)
+def test_the_memory_that_containers_are_promised_fits_their_pod(world, node, config):
+    desired = desire(decisions(world, node, config), node, config)
+    promised = guarantees(desired, config)
+    for decision in desired.pods:
+        scopes = {each.name: promised[each.scope] for each in decision.containers}
+        for together in phases(decision.pod):
+            asked = sum(scopes[container.name] for container in together)
+            assert asked <= promised[decision.slice]
+
+
+@some
+@given(worlds(), nodes, configs)
+def test_tiers_weigh_what_their_pods_ask_for(world, node, config):
+    desired = desire(decisions(world, node, config), node, config)
+    tree, settings = Tree(cgroup_root=config.cgroup_root), {}
+    for unit in desired.units:
+        settings[unit.name] = unit.values
+    asked = sum(pod.requests.get(CPU, 0) for pod in desired.pods if pod.qos is Qos.BURSTABLE)
+    mapping = config.cpu_weight_mapping
+    burstable = weight_from_shares(shares_from_milli(asked), mapping)
+    assert settings[tree.tier(Qos.BURSTABLE)]["CPUWeight"] == burstable
+    assert settings[tree.tier(Qos.BESTEFFORT)]["CPUWeight"] == weight_from_shares(2, mapping)
+    assert desired.requested == total(pod.requests for pod in desired.pods)
+
+
+@some
+@given(worlds(), nodes, configs)
+def test_reserved_memory_is_kept_from_the_lower_tiers(world, node, config):
+    desired = desire(decisions(world, node, config), node, config)
+    tree = Tree(cgroup_root=config.cgroup_root)
+    limits = {unit.name: unit.values.get("MemoryMax") for unit in desired.units}
+    burstable, besteffort = (limits[tree.tier(q)] for q in (Qos.BURSTABLE, Qos.BESTEFFORT))
+    if MEMORY not in config.qos_reserved:
+        assert (burstable, besteffort) == (None, None)
+        return
+    allocatable = desired.allocation.allocatable[MEMORY] // 1000
+    assert node.page_size_bytes <= besteffort <= burstable
+    assert burstable <= max(allocatable, node.page_size_bytes)
+
+
+@some
+@given(worlds(), nodes, configs)
+def test_every_unit_lies_below_the_root_and_parents_come_first(world, node, config):
+    desired = desire(decisions(world, node, config), node, config)
+    seen = set()
+    for unit in desired.units:
+        assert is_unit_name(unit.name)
+        if unit.owned:
+            assert unit.name == desired.root or unit.parent in seen
+        if unit.name.endswith(".slice"):
+            assert unit.parent == parent_slice(unit.name)
+            assert unit.control_group == control_group_of(unit.name)
+        assert unit.name not in seen
+        seen.add(unit.name)
+    assert config.memory_protection is not MemoryProtection.NONE or not any(
+        setting.name in ("MemoryLow", "MemoryMin")
+        for unit in desired.units
+        for setting in unit.settings
+    )

@@ -4,6 +4,7 @@
 #   make coverage    branch coverage of the pure core, which is to be complete
 #   make bench   how long planning takes, against the YAML parser alone
 #   make test    everything, with a real systemd in namespaces and in a virtual machine (root)
+#   make man     manual pages and completions, into build/
 #   make demo    a private systemd, the example pods in it, and what systemctl shows of them (root)
 #   make clean   remove the environment and the caches in this folder
 #   make lab-clean   remove the images of the test lab, and what a killed test left behind
@@ -13,7 +14,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: check coverage bench test demo clean lab-clean
+.PHONY: check coverage bench man test demo clean lab-clean
 
 check: $(VENV)/ready
 	@$(RUN) -m pytest -q -n auto tests/test_static.py tests/test_layers.py tests/unit tests/cases
@@ -27,6 +28,9 @@ coverage: $(VENV)/ready
 bench: $(VENV)/ready
 	@$(RUN) -m tests.bench.plan_speed
 
+man: $(VENV)/ready
+	@$(RUN) packaging/generate.py build
+
 test: $(VENV)/ready
 	@$(SUDO) $(RUN) -m tests.everything
 
@@ -34,7 +38,7 @@ demo: $(VENV)/ready
 	@$(SUDO) $(RUN) -m tests.lab.demo
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 lab-clean: $(VENV)/ready

@@ -16,6 +16,12 @@ def main() -> None:
 
         sys.stdout.write(f"podslice {__version__}\n")
         return
+    if sys.argv[1:2] == ["__complete"]:
+        # the shells ask at every press of a key
+        from podslice.cli.complete import main as complete
+
+        complete(sys.argv[2:])
+        return
     # a verb is short: looking for cycles among thousands of pods takes longer than they live
     gc.disable()
     from podslice.cli.app import run

@@ -11,7 +11,7 @@ pytest.importorskip("hypothesis")
 from hypothesis import assume, given
 
 from podslice.model.config import Rules
-from podslice.model.pod import Qos
+from podslice.model.pod import ContainerKind, Qos
 from podslice.model.resources import CPU, MEMORY, Resources, is_hugepages
 from podslice.policy.compare import compare_rules
 from podslice.policy.decide import decide
@@ -54,9 +54,29 @@ def test_where_the_classes_are_one_only_containers_without_a_limit_differ(pod, n
         )
         if pod.resources.limits.get(name) and not each.resources.limits.get(name)
     }
-    differences = compare_rules(pod, node, config)
+    differences = [
+        each
+        for each in compare_rules(pod, node, config)
+        if not each.what.endswith(" until the init containers have finished")
+    ]
     assert {each.what for each in differences} <= without
     assert all(each.proposal == "unset" for each in differences)
+
+
+@some
+@given(pods(names=COMPUTE), nodes, configs)
+def test_only_limits_wait_for_init_containers(pod, node, config):
+    """And what they are meanwhile is never less than the containers' own limits allow."""
+    decision = decide(pod, node, replace(config, rules=Rules.PROPOSAL))
+    waits = pod.of_kind(ContainerKind.INIT) and pod.resources.limits
+    assert decision.init_settings is None or waits
+    assert decide(pod, node, replace(config, rules=Rules.KUBERNETES)).init_settings is None
+    if decision.init_settings is not None:
+        always = {each.name: each.value for each in decision.settings}
+        meanwhile = {each.name: each.value for each in decision.init_settings}
+        bound = {"CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec", "MemoryMax"}
+        assert {name for name in always if always[name] != meanwhile.get(name)} <= bound
+        assert meanwhile.keys() <= always.keys()
 
 
 @some

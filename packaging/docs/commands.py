@@ -1,0 +1,183 @@
+"""The command line as values: verbs, options and arguments, read off the typer application.
+
+Read from what is declared, not from what typer makes of it: that differs between its versions.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import typer
+from typer.models import ArgumentInfo, OptionInfo
+
+from podslice.inputs.settings import SETTINGS
+
+_WORDS = re.compile(r"[a-z0-9_-]+(\|[a-z0-9_-]+)+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option of a verb."""
+
+    flags: tuple[str, ...]
+    """Short ones first."""
+    metavar: str
+    """Empty for one without a value."""
+    help: str
+    choices: tuple[str, ...] = ()
+    is_required: bool = False
+    is_repeatable: bool = False
+    default: str = ""
+
+    @property
+    def name(self) -> str:
+        """The first long flag."""
+        return next(flag for flag in self.flags if flag.startswith("--"))
+
+    @property
+    def is_setting(self) -> bool:
+        """Whether it stands for a key of the configuration file."""
+        return self.name[2:] in {row.key for row in SETTINGS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """What a verb takes beside options."""
+
+    metavar: str
+    help: str
+    is_required: bool
+    is_repeatable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """One command, or the program itself, with the verbs below it."""
+
+    path: tuple[str, ...]
+    help: tuple[str, ...]
+    """Paragraphs; the first is the summary."""
+    options: tuple[Option, ...]
+    arguments: tuple[Argument, ...] = ()
+    verbs: tuple[Verb, ...] = field(default=())
+
+    @property
+    def name(self) -> str:
+        """As it is typed behind `podslice`."""
+        return " ".join(self.path)
+
+    def walk(self) -> Iterator[Verb]:
+        """It and all below it, parents first."""
+        yield self
+        for verb in self.verbs:
+            yield from verb.walk()
+
+
+HELP = Option(flags=("-h", "--help"), metavar="", help="Show the options of a verb and exit.")
+
+
+def read(app: typer.Typer) -> Verb:
+    """The program with all of its verbs, hidden ones left out."""
+    return _group(app, ())
+
+
+def _group(app: typer.Typer, path: tuple[str, ...]) -> Verb:
+    callback = app.registered_callback.callback if app.registered_callback else None
+    verbs = [
+        _verb(command.callback, (*path, command.name or _dashed(command.callback.__name__)))
+        for command in app.registered_commands
+        if command.callback is not None and not command.hidden
+    ]
+    verbs += [
+        _group(group.typer_instance, (*path, group.name))
+        for group in app.registered_groups
+        if group.typer_instance is not None and group.name and not group.hidden
+    ]
+    own = _verb(callback, path) if callback else Verb(path=path, help=(), options=(HELP,))
+    return Verb(
+        path=path,
+        help=own.help,
+        options=own.options,
+        arguments=own.arguments,
+        verbs=tuple(sorted(verbs, key=lambda verb: verb.path)),
+    )
+
+
+def _verb(callback: Callable[..., Any], path: tuple[str, ...]) -> Verb:
+    options, arguments = [], []
+    for parameter in inspect.signature(callback, eval_str=True).parameters.values():
+        if get_origin(parameter.annotation) is not Annotated:
+            continue  # the context
+        kind, info, *_ = get_args(parameter.annotation)
+        if isinstance(info, ArgumentInfo):
+            arguments.append(_argument(parameter, kind, info))
+        elif isinstance(info, OptionInfo) and not info.hidden:
+            options.append(_option(parameter, kind, info))
+    text = inspect.getdoc(callback) or ""
+    # what only the reader of the code wants to know follows under these headings
+    text = re.split(r"^(?:Raises|Args|Returns|Source):", text, flags=re.MULTILINE)[0]
+    paragraphs = tuple(" ".join(part.split()) for part in text.strip().split("\n\n"))
+    return Verb(
+        path=path, help=paragraphs, options=(*options, HELP), arguments=tuple(arguments), verbs=()
+    )
+
+
+def _option(parameter: inspect.Parameter, kind: object, info: OptionInfo) -> Option:
+    bare = _bare(kind)
+    choices: tuple[str, ...] = ()
+    if isinstance(bare, type) and issubclass(bare, Enum):
+        choices = tuple(str(each.value) for each in bare)
+    metavar = info.metavar or ("|".join(choices) if choices else "")
+    if not metavar and bare is not bool:
+        metavar = "DIR" if bare is Path else _dashed(parameter.name).upper()
+    if not choices and _WORDS.fullmatch(metavar):
+        choices = tuple(metavar.split("|"))
+    default = parameter.default
+    return Option(
+        flags=_flags(parameter, info),
+        metavar=metavar,
+        help=info.help or "",
+        choices=choices,
+        is_required=default in (inspect.Parameter.empty, ...),
+        is_repeatable=_is_list(kind),
+        default=str(default.value if isinstance(default, Enum) else default)
+        if metavar and default not in (inspect.Parameter.empty, ..., None)
+        else "",
+    )
+
+
+def _argument(parameter: inspect.Parameter, kind: object, info: ArgumentInfo) -> Argument:
+    shown = info.metavar or _dashed(parameter.name).upper()
+    return Argument(
+        metavar=shown.strip("[].…"),
+        help=info.help or "",
+        is_required=parameter.default in (inspect.Parameter.empty, ...),
+        is_repeatable=_is_list(kind),
+    )
+
+
+def _flags(parameter: inspect.Parameter, info: OptionInfo) -> tuple[str, ...]:
+    # in Annotated[] the first declaration arrives in the place of the default
+    first = (info.default,) if isinstance(info.default, str) else ()
+    stated = (*first, *(info.param_decls or ())) or (f"--{_dashed(parameter.name)}",)
+    return tuple(sorted(stated, key=lambda flag: flag.startswith("--")))
+
+
+def _bare(kind: object) -> object:
+    """`list[str] | None` → `str`."""
+    inner = [each for each in get_args(kind) if each is not type(None)]
+    return _bare(inner[0]) if inner else kind
+
+
+def _is_list(kind: object) -> bool:
+    return get_origin(kind) is list or any(_is_list(each) for each in get_args(kind))
+
+
+def _dashed(name: str) -> str:
+    return name.strip("_").replace("_", "-")

@@ -1,0 +1,254 @@
+"""Manual pages from templates: prose in man/*.md, and what only the code knows in its directives.
+
+    @verbs                   one line for each verb
+    @verb NAME               heading, synopsis and options of a verb; its prose follows
+    @options shared          the options that all planning verbs have
+    @options settings        the settings as options
+    @setting KEY             a key of the file with its values, default and help; prose may follow
+    @source MODULE NAME      the docstring of something, with its source
+    @cite MODULE NAME        only its source
+    @weights                 CPU requests and what the mappings make of them
+
+A template that lacks a verb or a setting, or names one that is not there, is an error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+
+from docs import roff
+from docs.commands import Option, Verb
+from podslice import __version__
+from podslice.inputs.settings import SETTINGS, Row
+from podslice.model.config import Config, Threshold, WeightMapping
+from podslice.model.quantity import format_shortest, parse_quantity
+from podslice.policy.convert import MAPPING_TEXT, shares_from_milli, weight_from_shares
+
+_BY_KEY = {row.key: row for row in SETTINGS}
+_DEFAULTS = Config()
+_HEADINGS = ("Source:", "Raises:", "Args:", "Returns:")
+
+
+class TemplateError(Exception):
+    """A template does not agree with the code."""
+
+
+def pages(root: Verb, templates: Path) -> dict[str, str]:
+    """Every manual page by its name: `podslice.1`."""
+    return {path.stem: _page(path, root) for path in sorted(templates.glob("*.md"))}
+
+
+def _page(path: Path, root: Verb) -> str:
+    title, _, section = path.stem.rpartition(".")
+    used: dict[str, list[str]] = {}
+    lines = []
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        if not line.startswith("@"):
+            lines.append(line)
+            continue
+        name, *arguments = line[1:].split()
+        used.setdefault(name, []).append(" ".join(arguments))
+        try:
+            made = list(_DIRECTIVES[name](root, *arguments))
+        except (KeyError, TypeError, AttributeError, ImportError) as error:
+            raise TemplateError(f"{path.name}:{number}: {line}: {error!r}") from error
+        lines += ["", *made, ""]
+    if "verb" in used:
+        _compare(path, "verb", used["verb"], (each.name for each in root.walk() if each.path))
+    if "setting" in used:
+        _compare(path, "setting", used["setting"], _BY_KEY)
+    return roff.page(title, section, date=_date(), version=__version__, body="\n".join(lines))
+
+
+def _compare(path: Path, what: str, found: Iterable[str], wanted: Iterable[str]) -> None:
+    found, wanted = set(found), set(wanted)
+    wrong = [f"has no @{what} {name}" for name in sorted(wanted - found)]
+    wrong += [f"has @{what} {name}, which is not there" for name in sorted(found - wanted)]
+    if wrong:
+        raise TemplateError(f"{path.name} {', '.join(wrong)}")
+
+
+def _date() -> str:
+    """The day of the source, or today."""
+    seconds = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+    return time.strftime("%Y-%m-%d", time.gmtime(seconds))
+
+
+# verbs and options
+
+
+def _verbs(root: Verb) -> Iterator[str]:
+    for verb in root.walk():
+        if verb.path:
+            yield from (f"`{verb.name}`", f":   {verb.help[0]}", "")
+
+
+def _verb(root: Verb, *path: str) -> Iterator[str]:
+    verb = {each.path: each for each in root.walk()}[path]
+    shared = {option.flags for option in _shared(root)}
+    own = [each for each in verb.options if each.flags not in shared and not each.is_setting]
+    own = [each for each in own if each.name != "--help"]
+    yield from (f"## podslice {verb.name}", "", _synopsis(verb, own), "")
+    for paragraph in verb.help:
+        yield from (paragraph, "")
+    for argument in verb.arguments:
+        yield from (f"*{argument.metavar}*", f":   {argument.help}", "")
+    yield from _option_list(own)
+
+
+def _synopsis(verb: Verb, own: list[Option]) -> str:
+    parts = [f"`podslice {verb.name}`"]
+    parts += [
+        f"`{option.flags[0]}` *{option.metavar}*" + _more(option.is_repeatable)
+        for option in own
+        if option.is_required
+    ]
+    if len(verb.options) > 1:
+        parts.append("[*OPTION*]…")
+    for argument in verb.arguments:
+        shown = f"*{argument.metavar}*" + _more(argument.is_repeatable)
+        parts.append(shown if argument.is_required else f"[{shown}]")
+    return " ".join(parts)
+
+
+def _more(is_repeatable: bool) -> str:  # noqa: FBT001 (private, and its only argument)
+    return "…" if is_repeatable else ""
+
+
+def _options(root: Verb, which: str) -> Iterator[str]:
+    if which == "shared":
+        yield from _option_list(
+            [*_shared(root), *(o for o in root.options if o not in _shared(root))]
+        )
+    elif which == "settings":
+        planning = next(verb for verb in root.walk() if _is_planning(verb))
+        yield from _option_list([each for each in planning.options if each.is_setting])
+    else:
+        raise KeyError(which)
+
+
+def _shared(root: Verb) -> list[Option]:
+    """The options that every planning verb has, without those of the settings."""
+    planning = [verb for verb in root.walk() if _is_planning(verb)]
+    everywhere = set.intersection(*(set(verb.options) for verb in planning))
+    return [each for each in planning[0].options if each in everywhere and not each.is_setting]
+
+
+def _is_planning(verb: Verb) -> bool:
+    return any(option.is_setting for option in verb.options)
+
+
+def _option_list(options: Iterable[Option]) -> Iterator[str]:
+    for option in options:
+        value = f" *{option.metavar}*" if option.metavar else ""
+        shown = [f"`{flag}`{value}" for flag in option.flags]
+        first = 1 + option.flags.index(option.name)
+        yield from (", ".join(shown[:first]), *shown[first:])
+        more = (
+            ["May be repeated."] if option.is_repeatable and "repeated" not in option.help else []
+        )
+        more += [f"The default is `{option.default}`."] if option.default else []
+        yield from (f":   {' '.join([option.help, *more])}", "")
+
+
+# settings
+
+
+def _setting(_: Verb, key: str) -> Iterator[str]:
+    row = _BY_KEY[key]
+    value = f"*{row.metavar}*" if row.metavar else "*true* | *false*"
+    yield from (f"`{key}` = {value}", f":   {row.help}")
+    if row.field is not None:
+        yield f":   The default is {_default(row)}."
+    if row.aliases:
+        yield f":   It may also be written {', '.join(f'`{name}`' for name in row.aliases)}."
+    yield ""
+
+
+def _default(row: Row) -> str:
+    text = default_text(row)
+    return f"`{text}`" if text else "nothing"
+
+
+def default_text(row: Row) -> str:
+    """The default of a setting in the syntax of its value."""
+    value = getattr(_DEFAULTS, row.field) if row.field else ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return _duration(value) if (row.field or "").endswith("_usec") else str(value)
+    if isinstance(value, frozenset):
+        return ",".join(sorted(value))
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}<{_threshold(each)}" for name, each in value.items())
+    return str(value.value if isinstance(value, Enum) else value)
+
+
+def _threshold(threshold: Threshold) -> str:
+    if threshold.percent_milli is not None:
+        return f"{threshold.percent_milli // 1000}%"
+    return format_shortest(threshold.amount or 0)
+
+
+def _duration(usec: int) -> str:
+    for unit, size in (("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000)):
+        if usec and usec % size == 0:
+            return f"{usec // size}{unit}"
+    return f"{usec}us"
+
+
+# formulas
+
+
+def _source(_: Verb, module: str, name: str = "") -> Iterator[str]:
+    """What a docstring says, and its source."""
+    said, source = _docstring(module, name)
+    for paragraph in said:
+        yield from (paragraph, "")
+    yield source
+
+
+def _cite(_: Verb, module: str, name: str = "") -> Iterator[str]:
+    """Only the source, where the template says it better."""
+    yield _docstring(module, name)[1]
+
+
+def _docstring(module: str, name: str) -> tuple[list[str], str]:
+    """The paragraphs of a docstring, and the one that names its source."""
+    found = importlib.import_module(f"podslice.{module}")
+    text = inspect.getdoc(getattr(found, name) if name else found) or ""
+    paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
+    sources = [part for part in paragraphs if part.startswith("Source: ")]
+    if not sources:
+        raise TypeError(f"podslice.{module} {name} has no source")
+    said = [part for part in paragraphs if not part.startswith(_HEADINGS)]
+    return said, f"*Source:* {sources[0].removeprefix('Source: ')}"
+
+
+def _weights(_: Verb) -> Iterator[str]:
+    for mapping in WeightMapping:
+        text = MAPPING_TEXT[mapping]
+        yield from (f"`{mapping}`", f":   {'shares ' if text.startswith('×') else ''}{text}", "")
+    yield f"| request | shares | {' | '.join(WeightMapping)} |"
+    yield f"|{'---|' * (2 + len(WeightMapping))}"
+    for request in ("0", "10m", "100m", "250m", "500m", "1", "2", "8", "64"):
+        shares = shares_from_milli(parse_quantity(request).milli)
+        weights = (str(weight_from_shares(shares, mapping)) for mapping in WeightMapping)
+        yield f"| {request} | {shares} | {' | '.join(weights)} |"
+
+
+_DIRECTIVES: dict[str, Callable[..., Iterator[str]]] = {
+    "verbs": _verbs,
+    "verb": _verb,
+    "options": _options,
+    "setting": _setting,
+    "source": _source,
+    "cite": _cite,
+    "weights": _weights,
+}

@@ -1,0 +1,299 @@
+"""Completions for bash, zsh and fish: verbs, options and their values from the code, as plain text.
+
+What only the host knows, pods and containers, they ask `podslice __complete` for. A metavar says
+what stands for it: FILE, DIR, POD, CONTAINER, or words with `|` between them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from docs.commands import Argument, Option, Verb
+from podslice.cli.complete import COMMAND
+
+_HEAD = "# Made by packaging/generate.py from podslice's command line; not to be edited."
+_ASKED = {"POD": "pods", "CONTAINER": "containers"}
+
+
+def bash(root: Verb) -> str:
+    """For bash-completion's directory of completions, which loads it at the first use."""
+    return _BASH.format(
+        head=_HEAD,
+        ask=COMMAND,
+        verbs=_cases((verb.name, " ".join(v.path[-1] for v in verb.verbs)) for verb in root.walk()),
+        options=_cases(
+            (verb.name, " ".join(flag for option in verb.options for flag in option.flags))
+            for verb in root.walk()
+        ),
+        arguments=_cases(
+            (verb.name, " ".join(argument.metavar for argument in verb.arguments))
+            for verb in root.walk()
+        ),
+        values=_bash_values(root),
+    )
+
+
+def _cases(pairs: Iterator[tuple[str, str]]) -> str:
+    """Lines of a `case`, those with equal results joined."""
+    by_result: dict[str, list[str]] = {}
+    for name, result in pairs:
+        if result:
+            by_result.setdefault(result, []).append(f'"{name}"')
+    return "\n".join(
+        f"        {'|'.join(names)}) echo '{result}' ;;" for result, names in by_result.items()
+    )
+
+
+def _bash_values(root: Verb) -> str:
+    """What an option's value may be; the same for an option of one name in every verb."""
+    options = {o.flags: o for verb in root.walk() for o in verb.options if o.metavar}
+    by_result: dict[str, list[str]] = {}
+    for option in options.values():
+        by_result.setdefault(_value_kind(option), []).extend(option.flags)
+    return "\n".join(
+        f"        {'|'.join(flags)}) echo '{kind}' ;;" for kind, flags in by_result.items()
+    )
+
+
+def _value_kind(option: Option) -> str:
+    """FILE, DIR, the words to choose from, or `-` for what can't be told."""
+    if option.choices:
+        return " ".join(option.choices)
+    return option.metavar if option.metavar in ("FILE", "DIR") else "-"
+
+
+_BASH = """\
+# bash completion for podslice                                        -*- shell-script -*-
+{head}
+
+_podslice_verbs() {{
+    case "$1" in
+{verbs}
+    esac
+}}
+
+_podslice_options() {{
+    case "$1" in
+{options}
+    esac
+}}
+
+_podslice_arguments() {{
+    case "$1" in
+{arguments}
+    esac
+}}
+
+# what the value of an option may be: FILE, DIR, words, - for anything; nothing without a value
+_podslice_value() {{
+    case "$1" in
+{values}
+    esac
+}}
+
+_podslice() {{
+    local cur=${{COMP_WORDS[COMP_CWORD]}} verb="" option="" arguments=0 index word
+    COMPREPLY=()
+    # bash breaks words at =, so --rules=x is three of them
+    for ((index = 1; index < COMP_CWORD; index++)); do
+        word=${{COMP_WORDS[index]}}
+        if [[ -n $option ]]; then
+            [[ $word == "=" ]] || option=""
+        elif [[ $word == -?* ]]; then
+            [[ -n $(_podslice_value "$word") ]] && option=$word
+        elif [[ " $(_podslice_verbs "$verb") " == *" $word "* ]]; then
+            verb=${{verb:+$verb }}$word
+        else
+            arguments=$((arguments + 1))
+        fi
+    done
+    [[ $cur == "=" ]] && cur=""
+
+    local kind
+    if [[ -n $option ]]; then
+        kind=$(_podslice_value "$option")
+        [[ $kind == "-" ]] && return
+    elif [[ $cur == -* ]]; then
+        kind=$(_podslice_options "$verb")
+    else
+        kind=$(_podslice_verbs "$verb")
+        local metavars
+        read -r -a metavars <<< "$(_podslice_arguments "$verb")"
+        if ((${{#metavars[@]}})); then
+            # the last one may be repeated
+            ((arguments < ${{#metavars[@]}})) || arguments=$((${{#metavars[@]}} - 1))
+            kind=${{metavars[arguments]}}
+        fi
+    fi
+
+    case "$kind" in
+        FILE|DIR)
+            compopt -o filenames 2>/dev/null
+            local action=-f
+            [[ $kind == DIR ]] && action=-d
+            while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen $action -- "$cur") ;;
+        POD) _podslice_ask pods ;;
+        CONTAINER) _podslice_ask containers ;;
+        *)
+            while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -W "$kind" -- "$cur") ;;
+    esac
+}}
+
+# names from podslice itself: plain characters, yet nothing that is printed is expanded
+_podslice_ask() {{
+    while IFS= read -r word; do
+        [[ $word == "$cur"* ]] && COMPREPLY+=("$word")
+    done < <("${{COMP_WORDS[0]}}" {ask} "$1" "${{COMP_WORDS[@]:1:COMP_CWORD-1}}" 2>/dev/null)
+}}
+
+complete -F _podslice podslice
+"""
+
+
+def zsh(root: Verb) -> str:
+    """For a directory of $fpath."""
+    functions = "\n".join(_zsh_function(verb) for verb in root.walk())
+    return f"""\
+#compdef podslice
+{_HEAD}
+
+# podslice_words is the whole line: below a verb _arguments leaves only the rest of it in words
+_podslice_ask() {{
+    local -a names
+    names=(${{(f)"$(_call_program names ${{(q)podslice_words[1]}} {COMMAND} $argv[-1] ${{(q)podslice_words[2,-1]}} 2>/dev/null)"}})
+    # _arguments puts its own words before the action's
+    compadd "${{(@)argv[1,-2]}}" -a names
+}}
+
+{functions}
+# loaded by autoload the file is the function itself; sourced, it registers it
+if [ "$funcstack[1]" = "_podslice" ]; then
+    _podslice "$@"
+else
+    compdef _podslice podslice
+fi
+"""
+
+
+def _zsh_function(verb: Verb) -> str:
+    name = "_".join(("_podslice", *(part.replace("-", "_") for part in verb.path)))
+    specs = [_zsh_option(option) for option in verb.options]
+    specs += [_zsh_argument(argument) for argument in verb.arguments]
+    if not verb.verbs:
+        body = " \\\n        ".join(specs)
+        return f"{name}() {{\n    _arguments -s \\\n        {body}\n}}\n"
+    verbs = "\n".join(f"        {_quote(f'{v.path[-1]}:{v.help[0]}')}" for v in verb.verbs)
+    calls = "\n".join(
+        f"            {v.path[-1]}) {name}_{v.path[-1].replace('-', '_')} ;;" for v in verb.verbs
+    )
+    body = " \\\n        ".join([*specs, "'1: :->verb'", "'*:: :->rest'"])
+    whole = "" if verb.path else '    local -a podslice_words=("${(@)words[1,CURRENT-1]}")\n'
+    return f"""\
+{name}() {{
+{whole}    local context state state_descr line
+    typeset -A opt_args
+    local -a verbs=(
+{verbs}
+    )
+    _arguments -s \\
+        {body}
+    case $state in
+        verb) _describe verb verbs ;;
+        rest) case $line[1] in
+{calls}
+        esac ;;
+    esac
+}}
+"""
+
+
+def _zsh_option(option: Option) -> str:
+    note = f"[{_zsh_text(option.help)}]"
+    value = f":{option.metavar.lower()}:{_zsh_action(option)}" if option.metavar else ""
+    value = re.sub(r"^:[^:]*:", f":{_zsh_text(option.name[2:])}:", value)
+    specs = []
+    for flag in option.flags:
+        others = " ".join(option.flags)
+        prefix = "*" if option.is_repeatable else f"({others})" if len(option.flags) > 1 else ""
+        equals = "=" if value and flag.startswith("--") else ""
+        specs.append(_quote(f"{prefix}{flag}{equals}{note}{value}"))
+    return " ".join(specs)
+
+
+def _zsh_action(option: Option) -> str:
+    if option.choices:
+        return f"({' '.join(option.choices)})"
+    return {"FILE": "_files", "DIR": "_files -/"}.get(option.metavar, " ")
+
+
+def _zsh_argument(argument: Argument) -> str:
+    asked = _ASKED.get(argument.metavar)
+    action = f"_podslice_ask {asked}" if asked else "_files"
+    repeated = "*" if argument.is_repeatable else ""
+    return _quote(f"{repeated}:{argument.metavar.lower()}:{action}")
+
+
+def _zsh_text(text: str) -> str:
+    return re.sub(r"([\[\]:\\])", r"\\\1", text)
+
+
+def fish(root: Verb) -> str:
+    """For fish's directory of vendors' completions."""
+    return "\n".join([_HEAD, _FISH, *(line for verb in root.walk() for line in _fish(verb)), ""])
+
+
+_FISH = f"""
+# the words that are verbs, in their order
+function __podslice_path
+    set -l found
+    for word in (commandline -opc)[2..]
+        set -l longer $found $word
+        contains -- "$longer" $__podslice_paths
+        and set found $longer
+    end
+    echo "$found"
+end
+
+function __podslice_at
+    set -l path (__podslice_path)
+    test "$path" = "$argv"
+end
+
+function __podslice_ask
+    set -l words (commandline -opc)
+    $words[1] {COMMAND} $argv $words[2..] 2>/dev/null
+end
+"""
+
+
+def _fish(verb: Verb) -> Iterator[str]:
+    if not verb.path:
+        paths = " ".join(_quote(each.name) for each in verb.walk() if each.path)
+        yield f"set -g __podslice_paths {paths}\n"
+        yield "complete -c podslice -f"
+    here = f"complete -c podslice -n {_quote(f'__podslice_at {verb.name}'.strip())}"
+    for each in verb.verbs:
+        yield f"{here} -a {each.path[-1]} -d {_quote(each.help[0])}"
+    for argument in verb.arguments:
+        asked = _ASKED.get(argument.metavar)
+        yield f"{here} -a '(__podslice_ask {asked})'" if asked else f"{here} -F"
+    for option in verb.options:
+        short = "".join(f" -s {flag[1]}" for flag in option.flags if not flag.startswith("--"))
+        long = "".join(f" -l {flag[2:]}" for flag in option.flags if flag.startswith("--"))
+        yield f"{here}{short}{long}{_fish_value(option)} -d {_quote(option.help)}"
+
+
+def _fish_value(option: Option) -> str:
+    if not option.metavar:
+        return ""
+    if option.choices:
+        return f" -x -a {_quote(' '.join(option.choices))}"
+    return {"FILE": " -r -F", "DIR": " -x -a '(__fish_complete_directories)'"}.get(
+        option.metavar, " -x"
+    )
+
+
+def _quote(text: str) -> str:
+    """As one word, in all three shells."""
+    return "'" + text.replace("'", "'\\''") + "'"

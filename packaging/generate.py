@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Writes what is made from the code: manual pages and shell completions.
+
+    packaging/generate.py PREFIX        for example build, or debian/podslice/usr
+
+PREFIX/share/man/man1/podslice.1 and so on. Nothing of it is kept in the repository: made when a
+package is built, it can't drift. It needs what podslice needs, and SOURCE_DATE_EPOCH for a date
+that is the same every time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from docs import commands, manual, shells  # noqa: E402 - after the path
+
+from podslice.cli.app import app  # noqa: E402 - as above
+
+ZSH_DIRECTORY = "share/zsh/site-functions"
+
+
+def files(zsh_directory: str = ZSH_DIRECTORY) -> dict[str, str]:
+    """Every generated file by its path below the prefix."""
+    root = commands.read(app)
+    pages = manual.pages(root, HERE / "man")
+    return {
+        **{f"share/man/man{name[-1]}/{name}": text for name, text in pages.items()},
+        "share/bash-completion/completions/podslice": shells.bash(root),
+        f"{zsh_directory}/_podslice": shells.zsh(root),
+        "share/fish/vendor_completions.d/podslice.fish": shells.fish(root),
+    }
+
+
+def main() -> int:
+    """Write all files; 1 when a template and the code do not agree."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("prefix", type=Path, metavar="PREFIX")
+    parser.add_argument(
+        "--zsh-directory",
+        default=ZSH_DIRECTORY,
+        metavar="DIR",
+        help="below PREFIX; Debian's is share/zsh/vendor-completions (default: %(default)s)",
+    )
+    arguments = parser.parse_args()
+    try:
+        made = files(arguments.zsh_directory)
+    except manual.TemplateError as error:
+        sys.stderr.write(f"packaging/generate.py: {error}\n")
+        return 1
+    for name, text in made.items():
+        path = arguments.prefix / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o644)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

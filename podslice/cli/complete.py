@@ -1,0 +1,79 @@
+"""Names for the shells' completions: `podslice __complete WHAT WORD…`, one name to a line.
+
+Asked at every press of a key, so it imports next to nothing, and never complains: what can't be
+read gives no names. `WORD…` is the command line so far.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+COMMAND = "__complete"
+
+
+def main(arguments: list[str]) -> int:
+    """Print what may stand next: `pods`, or `containers` of the pod that is named last."""
+    what, words = (arguments[0], arguments[1:]) if arguments else ("", [])
+    pods = dict(_pods(words))
+    if what == "pods":
+        names: Iterable[str] = pods
+    elif what == "containers":
+        pod = next((word for word in reversed(words) if word in pods), "")
+        names = pods.get(pod, ())
+    else:
+        names = ()
+    sys.stdout.write("".join(f"{name}\n" for name in sorted(names)))
+    return 0
+
+
+def _pods(words: list[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Pods as they would be typed, with their containers: of the files that are named, or applied."""
+    files = list(_values(words, "-f", "--filename"))
+    namespace = next(_values(words, "-n", "--namespace"), None)
+    from_files = files and "delete" not in words
+    found = _in_files(files, namespace) if from_files else _applied(user="--user" in words)
+    for of_pod, name, containers in found:
+        is_plain = of_pod == (namespace or "default")
+        yield (name if is_plain else f"{of_pod}/{name}"), containers
+
+
+def _values(words: list[str], short: str, long: str) -> Iterator[str]:
+    """The values of an option; shells break `--option=value` into three words."""
+    for index, word in enumerate(words):
+        rest = [each for each in words[index + 1 : index + 3] if each != "="]
+        if word in (short, long):
+            yield from rest[:1]
+        elif word.startswith(f"{long}="):
+            yield word.removeprefix(f"{long}=")
+
+
+def _applied(*, user: bool) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """The pods of the records."""
+    base = Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent")) if user else Path("/run")
+    for path in (base / "podslice/pods").glob("*.json"):
+        try:
+            manifest = json.loads(path.read_bytes())["manifest"]
+            metadata, spec = manifest["metadata"], manifest["spec"]
+            containers = [*spec.get("initContainers", ()), *spec["containers"]]
+            yield metadata["namespace"], metadata["name"], tuple(c["name"] for c in containers)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+
+
+def _in_files(
+    files: list[str], namespace: str | None
+) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """The pods of manifests."""
+    from podslice.errors import PodsliceError
+    from podslice.inputs.manifests import load_pods
+
+    try:
+        loaded = load_pods([f for f in files if f != "-"], namespace=namespace, stdin=lambda: b"")
+    except PodsliceError:
+        return
+    for pod in loaded.pods:
+        yield pod.namespace, pod.name, tuple(each.name for each in pod.containers)

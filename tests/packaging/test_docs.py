@@ -1,0 +1,398 @@
+"""Manual pages and completions: made from the code, whole, and taken by the programs that read them."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from podslice.cli import complete
+from podslice.cli.app import run
+from podslice.inputs.settings import SETTINGS
+from podslice.model.config import Config
+from tests.lab import fixtures
+from tests.packaging.extras import boot_with
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("man1/podslice.1", "man5/podslice.toml.5", "man7/podslice-policy.7")
+EPOCH = "1700000000"
+COMPLETION = {
+    "bash": "share/bash-completion/completions/podslice",
+    "zsh": "share/zsh/vendor-completions/_podslice",
+    "fish": "share/fish/vendor_completions.d/podslice.fish",
+}
+sys.path.insert(0, str(ROOT / "packaging"))
+from docs import commands, manual  # noqa: E402 - after the path
+
+from podslice.cli.app import app  # noqa: E402 - as above
+
+PROGRAM = commands.read(app)
+VERBS = {verb.name: verb for verb in PROGRAM.walk() if verb.path}
+
+
+def generate(prefix):
+    subprocess.run(
+        [
+            *(sys.executable, str(ROOT / "packaging/generate.py"), str(prefix)),
+            "--zsh-directory=share/zsh/vendor-completions",
+        ],
+        check=True,
+        env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH},
+    )
+    return contents(prefix)
+
+
+def contents(prefix):
+    return {
+        path.relative_to(prefix): path.read_bytes() for path in prefix.rglob("*") if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The prefix with everything generated."""
+    prefix = tmp_path_factory.mktemp("made")
+    generate(prefix)
+    return prefix
+
+
+@pytest.fixture(scope="module")
+def text(made):
+    """A manual page as words, without roff's escapes."""
+
+    def read(name):
+        page = (made / "share/man" / name).read_text()
+        page = re.sub(r"\\f[BIR]|\\&|\\:", "", page).replace("\\-", "-").replace("\\(dq", '"')
+        return re.sub(r"\\\[u([0-9A-F]{4})\]", lambda m: chr(int(m[1], 16)), page)
+
+    return read
+
+
+def section(page, heading):
+    return page.partition(f'"{heading}"\n')[2].partition("\n.S")[0]
+
+
+def flags(text):
+    return set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", text))
+
+
+def told(verb, capsys, monkeypatch):
+    monkeypatch.setenv("TERMINAL_WIDTH", "300")  # nothing is broken over lines
+    monkeypatch.setenv("COLUMNS", "300")
+    assert run([*verb.path, "--help"]) == 0
+    return capsys.readouterr().out
+
+
+# what is in them
+
+
+def test_two_runs_give_the_same_bytes(made, tmp_path):
+    again = generate(tmp_path)
+    assert again == contents(made)
+    wanted = {*(f"share/man/{page}" for page in PAGES), *COMPLETION.values()}
+    assert {str(path) for path in again} == wanted
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_option_is_in_the_manual_and_in_the_help(name, text, capsys, monkeypatch):
+    verb = VERBS[name]
+    page = text(PAGES[0])
+    own = section(page, f"podslice {name}")
+    assert verb.help[0].replace("`", "") in " ".join(own.split())
+    common = section(page, "OPTIONS") + section(page, "CONFIGURATION OPTIONS")
+    listed = re.split(r"^Options:$", told(verb, capsys, monkeypatch), flags=re.MULTILINE)[1]
+    in_help = {
+        flag
+        for line in listed.splitlines()
+        if re.match(r"  -", line)
+        for flag in flags(line.strip().partition("  ")[0])
+    }
+    assert "--help" in in_help
+    assert in_help == {flag for option in verb.options for flag in option.flags}
+    assert in_help <= flags(own + common)
+    # and the manual promises nothing else
+    assert flags("\n".join(re.findall(r"^\.T[PQ]\n(.*)$", own, re.MULTILINE))) <= in_help
+
+
+def test_every_verb_of_the_help_is_in_the_manual(text, capsys, monkeypatch):
+    listed = told(PROGRAM, capsys, monkeypatch).partition("Commands:\n")[2]
+    in_help = {line.split()[0] for line in listed.splitlines() if re.match(r"  [a-z]", line)}
+    assert in_help == {verb.path[0] for verb in VERBS.values()}
+    assert in_help <= set(re.findall(r'^\.SS "podslice ([a-z]+)', text(PAGES[0]), re.MULTILINE))
+
+
+@pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row.key)
+def test_every_setting_is_in_its_manual_with_the_default_that_it_has(row, text):
+    page = " ".join(text(PAGES[1]).split())
+    assert f".TP {row.key} = " in page
+    assert " ".join(row.help.split()) in page
+    if row.field is None:
+        return
+    default = manual.default_text(row)
+    assert f"The default is {default or 'nothing'}." in page
+    assert row.read(default) == getattr(Config(), row.field)
+
+
+def test_every_formula_of_the_policy_is_in_its_manual():
+    template = (ROOT / "packaging/man/podslice-policy.7.md").read_text()
+    named = {
+        tuple(line.split()[1:])
+        for line in template.splitlines()
+        if line.startswith(("@source ", "@cite "))
+    }
+    assert sourced() - named - LEFT_OUT == set()
+    assert len(named) > 30
+
+
+LEFT_OUT = {
+    ("policy.reserve", "_tier_memory"),  # tier_settings names the same source
+    ("policy.tree", "cgroup_components"),  # how a name is read, no formula
+}
+
+
+def sourced():
+    """Whatever in the policy says where it comes from, as the template names it."""
+    found = set()
+    for path in (ROOT / "podslice/policy").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and "Source: " in (
+                ast.get_docstring(node) or ""
+            ):
+                found.add((f"policy.{path.stem}", node.name))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("@verb check", "has no @verb apply"),
+        ("@setting rules", "has no @setting admission"),
+        ("@verb bogus", "@verb bogus: KeyError"),
+        ("@source policy.convert nothing", "AttributeError"),
+        ("@source policy.convert weight_from_shares", "has no source"),
+        ("@nonsense", "KeyError"),
+    ],
+)
+def test_a_template_that_does_not_agree_with_the_code_is_refused(tmp_path, line, said):
+    (tmp_path / "podslice.1.md").write_text(f"# NAME\n\n{line}\n")
+    with pytest.raises(manual.TemplateError, match=re.escape(said)):
+        manual.pages(PROGRAM, tmp_path)
+
+
+# bash, as everybody has it
+
+ASK = """\
+source "$1"
+shift
+COMP_WORDS=("$@")
+COMP_CWORD=$(($# - 1))
+_podslice
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+RECORD = '{"manifest": {"metadata": {"name": "%s", "namespace": "%s"}, "spec": {"containers": []}}}'
+
+
+@pytest.fixture
+def complete(made, tmp_path):
+    """What bash offers for a command line; with two applied pods of the user."""
+    program = tmp_path / "podslice"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m podslice "$@"\n')
+    program.chmod(0o755)
+    records = tmp_path / "podslice.d/podslice/pods"
+    records.mkdir(parents=True)
+    (records / "1.json").write_text(RECORD % ("web", "default"))
+    (records / "2.json").write_text(RECORD % ("db", "shop"))
+    (records / "3.json").write_text("no record")
+
+    def ask(*words):
+        script = ("bash", "--norc", "-c", ASK, "ask", str(made / COMPLETION["bash"]))
+        done = subprocess.run(
+            [*script, str(program), *words],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=ROOT,
+            env={
+                "PATH": "/usr/bin:/bin",
+                "PYTHONPATH": str(ROOT),
+                "XDG_RUNTIME_DIR": str(tmp_path / "podslice.d"),
+            },
+        )
+        assert done.stderr == ""
+        return sorted(done.stdout.split())
+
+    return ask
+
+
+def test_bash_completes_verbs(complete):
+    assert complete("") == sorted({verb.path[0] for verb in VERBS.values()})
+    assert complete("de") == ["delete"]
+    assert complete("node", "") == ["init", "reset"]
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_bash_completes_every_option(complete, name):
+    wanted = sorted(flag for option in VERBS[name].options for flag in option.flags)
+    assert complete(*VERBS[name].path, "-") == wanted
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["apply", "--rules", ""], ["kubernetes", "proposal"]),
+        (["apply", "--rules", "=", "k"], ["kubernetes"]),
+        (["node", "init", "--like", "g"], ["gke"]),
+        (["status", "-o", "j"], ["json"]),
+        (["apply", "-f", "examples/se"], ["examples/seeds"]),
+        (["render", "--output-dir", "examples/co"], ["examples/control-plane"]),
+        (["status", "--kube-reserved", ""], []),
+        (["check", ""], []),
+        # a value is no verb
+        (["-n", "node", "dele"], ["delete"]),
+    ],
+)
+def test_bash_completes_values(complete, words, offered):
+    assert complete(*words) == offered
+
+
+def test_bash_completes_pods(complete):
+    assert complete("delete", "--user", "") == ["shop/db", "web"]
+    assert complete("delete", "--user", "-n", "shop", "") == ["db", "default/web"]
+    assert complete("delete", "--user", "w") == ["web"]
+    assert complete("explain", "-f", "examples/seeds", "my") == ["myide"]
+    assert complete("explain", "--filename", "=", "examples/seeds", "my") == ["myide"]
+    assert complete("explain", "-f", "nowhere.yaml", "") == []
+
+
+def test_containers_of_a_pod_can_be_asked_for(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    complete.main(["containers", "explain", "-f", "examples/seeds", "myide"])
+    assert capsys.readouterr().out.split() == ["ide", "shell", "tool1", "tool2"]
+
+
+# the programs that read them
+
+
+@pytest.fixture(scope="module")
+def reader(made):
+    """A machine with man, mandoc, zsh and fish, and all of it installed."""
+    fixtures.need_lab()
+    with boot_with(
+        "trixie", "man-db", "mandoc", "zsh", "fish", bind={"/made": made.resolve()}
+    ) as machine:
+        machine.run("cp", "-r", "/made/share", "/usr/")
+        machine.put(
+            "/usr/bin/podslice", '#!/bin/sh\nPYTHONPATH=/src exec python3 -m podslice "$@"\n', 0o755
+        )
+        yield machine
+
+
+def test_the_libraries_of_the_distribution_make_the_same(reader):
+    reader.run(
+        *("python3", "/src/packaging/generate.py", "/tmp/made"),
+        "--zsh-directory=share/zsh/vendor-completions",
+        env={"SOURCE_DATE_EPOCH": EPOCH},
+    )
+    compared = reader.run("diff", "-r", "/made", "/tmp/made", check=False)
+    assert (compared.exit_code, compared.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_man_and_mandoc_have_no_complaint(reader, page):
+    path = f"/usr/share/man/{page}"
+    assert reader.run("mandoc", "-T", "lint", "-W", "style", path, check=False).stdout == ""
+    shown = reader.run("man", "--warnings", "-l", path, env={"MANWIDTH": "80", "LC_ALL": "C.UTF-8"})
+    assert shown.stderr == ""
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+
+
+def test_manual_pages_are_found_by_their_names(reader):
+    for page in PAGES:
+        name, _, number = Path(page).name.rpartition(".")
+        assert reader.run("man", "-w", number, name).stdout.strip() == f"/usr/share/man/{page}"
+
+
+def test_what_units_document_is_there(reader):
+    named = {
+        match
+        for path in (*(ROOT / "units").glob("*.service"), *(ROOT / "units").glob("*.slice"))
+        for match in re.findall(r"man:([\w.@-]+)\((\d)\)", path.read_text())
+    }
+    assert named
+    for name, number in named:
+        reader.run("man", "-w", number, name)
+
+
+@pytest.mark.parametrize("shell", COMPLETION)
+def test_the_shells_can_read_their_completions(reader, shell):
+    done = reader.run(shell, "-n", f"/usr/{COMPLETION[shell]}", check=False)
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
+
+
+def fish(machine, line):
+    done = machine.run("fish", "-c", f"complete -C {line!r}", env={"PATH": "/usr/bin:/bin"})
+    assert done.stderr == ""
+    return [offer.partition("\t")[0] for offer in done.stdout.splitlines()]
+
+
+def test_fish_completes(reader):
+    assert fish(reader, "podslice ") == sorted({verb.path[0] for verb in VERBS.values()})
+    assert fish(reader, "podslice node i") == ["init"]
+    assert fish(reader, "podslice apply --rules ") == ["kubernetes", "proposal"]
+    assert set(fish(reader, "podslice delete --")) == {
+        flag for option in VERBS["delete"].options for flag in option.flags if flag[:2] == "--"
+    }
+    assert fish(reader, "podslice explain -f /src/examples/seeds my") == ["myide"]
+
+
+# zsh completes only at a terminal: Ctrl-D lists, and Ctrl-T, handled after it, says that it is done
+ZSH = r"""
+import os, pty, re, sys
+
+SETUP = (
+    "PROMPT='<<prompt>>'; autoload -U compinit; compinit -u -D; LISTMAX=999;"
+    " zstyle ':completion:*' verbose no; mark() { print -n '<<listed>>' }; zle -N mark;"
+    " bindkey '^T' mark; print '<<re''ady>>'\n"
+)
+pid, terminal = pty.fork()
+if pid == 0:
+    os.environ.update(TERM="xterm", COLUMNS="300")
+    os.execvp("zsh", ["zsh", "-f", "-i"])
+
+def read_until(pattern):
+    seen = ""
+    while not (found := re.search(pattern, seen, re.DOTALL)):
+        seen += os.read(terminal, 4096).decode(errors="replace")
+    return seen[:found.start()]
+
+os.write(terminal, SETUP.encode())
+read_until("<<ready>>.*<<prompt>>")
+os.write(terminal, (sys.argv[1] + "\x04\x14").encode())
+shown = re.sub(r"\x1b[\[(][0-9;?]*[A-Za-z]|[\x00-\x1f]", "\n", read_until("<<listed>>"))
+# the line is echoed before the list and redrawn after it
+lines = [line for line in shown.split("\n") if line.strip()]
+print(" ".join(line for line in lines if line.strip() != sys.argv[1].strip() and len(line) > 1))
+os.kill(pid, 9)
+"""
+
+
+def zsh(machine, line):
+    done = machine.run("python3", "-c", ZSH, line, timeout_sec=30)
+    return sorted(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("podslice ", sorted({verb.path[0] for verb in VERBS.values()})),
+        ("podslice node ", ["init", "reset"]),
+        ("podslice delete --us", ["--user"]),
+        ("podslice apply --rules=", ["kubernetes", "proposal"]),
+        ("podslice explain -f /src/examples/seeds pod", [f"pod{n}" for n in range(1, 6)]),
+    ],
+)
+def test_zsh_completes(reader, line, offered):
+    assert zsh(reader, line) == offered

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from podslice.cli import complete
 from podslice.cli.app import run
+from podslice.cli.complete import main as complete_main
 from podslice.inputs.settings import SETTINGS
 from podslice.model.config import Config
 from tests.lab import fixtures
@@ -269,7 +269,7 @@ def test_bash_completes_pods(complete):
 
 def test_containers_of_a_pod_can_be_asked_for(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    complete.main(["containers", "explain", "-f", "examples/seeds", "myide"])
+    complete_main(["containers", "explain", "-f", "examples/seeds", "myide"])
     assert capsys.readouterr().out.split() == ["ide", "shell", "tool1", "tool2"]
 
 

@@ -4,6 +4,7 @@
 #   make coverage    branch coverage of the pure core, which is to be complete
 #   make bench   how long planning takes, against the YAML parser alone
 #   make test    everything, with a real systemd in namespaces and in a virtual machine (root)
+#   make deb, make rpm   the packages, into dist/ (root)
 #   make man     manual pages and completions, into build/
 #   make demo    a private systemd, the example pods in it, and what systemctl shows of them (root)
 #   make clean   remove the environment and the caches in this folder
@@ -14,7 +15,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: check coverage bench man test demo clean lab-clean
+.PHONY: check coverage bench deb rpm man test demo clean lab-clean
 
 check: $(VENV)/ready
 	@$(RUN) -m pytest -q -n auto tests/test_static.py tests/test_layers.py tests/unit tests/cases
@@ -27,6 +28,12 @@ coverage: $(VENV)/ready
 
 bench: $(VENV)/ready
 	@$(RUN) -m tests.bench.plan_speed
+
+deb: $(VENV)/ready
+	@$(SUDO) $(RUN) packaging/build.py deb
+
+rpm: $(VENV)/ready
+	@$(SUDO) $(RUN) packaging/build.py rpm
 
 man: $(VENV)/ready
 	@$(RUN) packaging/generate.py build
@@ -42,7 +49,7 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 lab-clean: $(VENV)/ready
-	$(SUDO) $(RUN) -m tests.lab clean
+	$(SUDO) $(RUN) -m tests.lab clean --all
 
 # Debian's python3 comes without venv; the rest of what is needed comes by pip
 $(VENV)/ready: pyproject.toml

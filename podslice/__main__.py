@@ -24,6 +24,7 @@ def main() -> None:
         return
     # a verb is short: looking for cycles among thousands of pods takes longer than they live
     gc.disable()
+    os.environ.setdefault("TYPER_USE_RICH", "0")  # a third of its import, and nothing here uses it
     from podslice.cli.app import run
 
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -18,6 +18,7 @@ PARTS = {
     "unit": ["tests/unit", *PARALLEL],
     "cases": ["tests/cases", *PARALLEL],
     "bus": ["tests/bus"],
+    "packaging": ["tests/packaging"],
     "host": ["tests/host", "-m", "host or not host"],
 }
 

@@ -27,11 +27,11 @@ def run_tool(module, *arguments):
 
 
 def test_ruff_finds_nothing():
-    run_tool("ruff", "check", "podslice", "tests")
+    run_tool("ruff", "check", "podslice", "tests", "packaging")
 
 
 def test_ruff_would_format_nothing():
-    run_tool("ruff", "format", "--check", "podslice", "tests")
+    run_tool("ruff", "format", "--check", "podslice", "tests", "packaging")
 
 
 def test_mypy_finds_nothing():

@@ -125,7 +125,7 @@ def do_clean(arguments: argparse.Namespace) -> int:
     for name in keeper.sweep(runs.iterdir()) if runs.is_dir() else ():
         say(f"removed {name}")
     if arguments.all:
-        for kind in ("template", "image", "base"):
+        for kind in ("template", "image", "base", "build", "package", "wheels", "extras"):
             for path in image.remove_unused(kind):
                 say(f"removed {path}")
         shutil.rmtree(paths.cache_dir() / "debs", ignore_errors=True)
@@ -137,7 +137,7 @@ def do_info(_: argparse.Namespace) -> int:
     say(f"cache     {paths.cache_dir()}")
     say(f"host      {deps.host_suite() or 'unknown'}, {paths.why_unavailable() or 'usable'}")
     say(f"missing   {' '.join(deps.missing()) or 'nothing'}")
-    for kind in ("base", "image", "template", "run"):
+    for kind in ("base", "image", "template", "build", "package", "wheels", "extras", "run"):
         for path in sorted(p for p in (paths.cache_dir() / kind).glob("*") if p.is_dir()):
             say(f"{kind:9} {path.name}")
     return 0

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Installs units/ and the directories of the configuration, for debian/rules and the rpm's spec.
+
+    packaging/install.py ROOT [--unit-dir DIR] [--doc-dir DIR]
+
+A file that no line here has a place for is an error, so that none is forgotten.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[1]
+DEFAULTS = {
+    "unit_dir": "/usr/lib/systemd/system",
+    "doc_dir": "/usr/share/doc/podslice",
+}
+
+PLACES = (
+    ("units/*.service", "{unit_dir}/{name}"),
+    ("units/*.slice", "{unit_dir}/{name}"),
+    ("units/*.socket", "{unit_dir}/{name}"),
+    ("units/*.timer", "{unit_dir}/{name}"),
+    ("units/system-preset/*.preset", "/usr/lib/systemd/system-preset/{name}"),
+    ("units/sysusers.d/*.conf", "/usr/lib/sysusers.d/{name}"),
+    ("units/tmpfiles.d/*.conf", "/usr/lib/tmpfiles.d/{name}"),
+    ("units/catalog/*.catalog", "/usr/lib/systemd/catalog/{name}"),
+    ("units/dbus/*.conf", "/usr/share/dbus-1/system.d/{name}"),
+    ("units/polkit/*.rules", "/usr/share/polkit-1/rules.d/{name}"),
+    ("units/examples/*/*", "{doc_dir}/examples/systemd/{parent}/{name}"),
+)
+"""What goes where."""
+
+# There is no podslice.toml: without it the defaults hold, `podslice node init` writes one for the
+# machine, and examples/ has one to read. /etc/podslice/manifests is made by systemd-tmpfiles, for it
+# belongs to a group.
+DIRECTORIES = ("/etc/podslice/podslice.toml.d",)
+
+
+def main() -> int:
+    """Install; 1 when a file has no place."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("root", type=Path)
+    for name, default in DEFAULTS.items():
+        option = "--" + name.replace("_", "-")
+        parser.add_argument(option, default=default, metavar="DIR", help="%(default)s")
+    arguments = parser.parse_args()
+    targets = places({name: getattr(arguments, name) for name in DEFAULTS})
+    if forgotten := [path for path in needing_place() if path not in targets]:
+        names = ", ".join(str(path.relative_to(SOURCE)) for path in forgotten)
+        sys.stderr.write(f"packaging/install.py has no place for {names}\n")
+        return 1
+    for source, target in targets.items():
+        write(arguments.root, target, source.read_text())
+    for name in DIRECTORIES:
+        make_dirs(arguments.root, name)
+    return 0
+
+
+def places(dirs: dict[str, str]) -> dict[Path, str]:
+    """Where each file goes."""
+    return {
+        path: place.format(name=path.name, parent=path.parent.name, **dirs)
+        for pattern, place in PLACES
+        for path in sorted(SOURCE.glob(pattern))
+    }
+
+
+def needing_place() -> list[Path]:
+    """The files of units/, but for what explains them."""
+    found = (path for path in (SOURCE / "units").rglob("*") if path.is_file())
+    return sorted(path for path in found if path.suffix != ".md")
+
+
+def write(root: Path, name: str, text: str) -> None:
+    """Write one file that anybody may read."""
+    make_dirs(root, str(Path(name).parent))
+    path = root / name.lstrip("/")
+    path.write_text(text)
+    path.chmod(0o644)
+
+
+def make_dirs(root: Path, name: str) -> None:
+    """Make a directory and those above it, whatever the umask."""
+    root.mkdir(parents=True, exist_ok=True)
+    path = root
+    for part in Path(name.lstrip("/")).parts:
+        path /= part
+        path.mkdir(mode=0o755, exist_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""Packages, built once and kept in the lab's cache by the content of the source."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# fixed, for else each commit would be a new package
+EPOCH = 1_767_225_600
+NEXT_VERSION = "9.0.0"
+
+
+def load(name):
+    """A script of packaging/, which is no package: another one has that name."""
+    spec = importlib.util.spec_from_file_location(f"podslice_{name}", ROOT / f"packaging/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class Packages:
+    """Builds when asked."""
+
+    def __init__(self):
+        self.script = load("build")
+        self.install = load("install")
+
+    def get(self, kind):
+        """The package of the present source: of a suite of Debian, or the rpm."""
+        return self.script.build(kind, label="-test", epoch=EPOCH)
+
+    def again(self, kind):
+        """The same, built once more and elsewhere."""
+        place = "/var/tmp/some/other/place"
+        return self.script.build(kind, label="-again", build_dir=place, epoch=EPOCH)
+
+    def next(self, kind):
+        """What a later release would be."""
+        return self.script.build(kind, label="-next", version=NEXT_VERSION, epoch=EPOCH)

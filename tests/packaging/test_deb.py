@@ -1,0 +1,265 @@
+"""The packages for Debian: what is in them, what they depend on, and what lintian says."""
+
+from __future__ import annotations
+
+import ast
+import email
+import io
+import re
+import subprocess
+import tarfile
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from podslice import __version__
+from tests.packaging.builds import EPOCH, NEXT_VERSION, ROOT
+
+SUITES = ("trixie", "bookworm")
+HOME = {
+    "trixie": "usr/lib/python3/dist-packages",
+    "bookworm": "usr/lib/podslice/python",
+}
+UNIT_DIR = {"trixie": "usr/lib/systemd/system", "bookworm": "lib/systemd/system"}
+DOC = "usr/share/doc/podslice"
+
+
+@pytest.fixture(scope="module", params=SUITES)
+def suite(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def deb(packages, suite):
+    return packages.get(suite)
+
+
+@pytest.fixture(scope="module")
+def members(deb):
+    """What is in the package, by its path without `./`."""
+    data = dpkg_deb("--fsys-tarfile", deb.package)
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        found = {}
+        for member in archive.getmembers():
+            content = archive.extractfile(member).read() if member.isfile() else b""
+            found[member.name.removeprefix("./")] = (member, content)
+        return found
+
+
+@pytest.fixture(scope="module")
+def control(deb, tmp_path_factory):
+    """The files of the control archive."""
+    target = tmp_path_factory.mktemp("control")
+    dpkg_deb("--control", deb.package, target)
+    return {path.name: path.read_text() for path in target.iterdir()}
+
+
+def dpkg_deb(*arguments):
+    return subprocess.run(["/usr/bin/dpkg-deb", *arguments], check=True, capture_output=True).stdout
+
+
+def fields(text):
+    return email.message_from_string(text)
+
+
+def files(members):
+    return {name for name, (member, _) in members.items() if not member.isdir()}
+
+
+def test_there_is_all_of_podslice_and_nothing_else(members, suite):
+    home = f"{HOME[suite]}/podslice/"
+    packed = {name.removeprefix(home) for name in files(members) if name.startswith(home)}
+    packed = {name for name in packed if "__pycache__" not in name}
+    source = {
+        str(path.relative_to(ROOT / "podslice"))
+        for path in (ROOT / "podslice").rglob("*")
+        if path.suffix in (".py", ".typed") and not path.name.startswith(".")
+    }
+    assert packed == source
+
+
+def test_other_files_are_those_that_are_meant_to_be_there(members, suite, packages):
+    units = packages.install.places({"unit_dir": f"/{UNIT_DIR[suite]}", "doc_dir": f"/{DOC}"})
+    manuals = (path.stem for path in (ROOT / "packaging/man").glob("*.md"))
+    examples = (path for path in (ROOT / "examples").rglob("*") if path.is_file())
+    expected = {
+        *(target.lstrip("/") for target in units.values()),
+        "usr/bin/podslice",
+        "usr/share/bash-completion/completions/podslice",
+        "usr/share/fish/vendor_completions.d/podslice.fish",
+        "usr/share/zsh/vendor-completions/_podslice",
+        *(f"usr/share/man/man{name[-1]}/{name}.gz" for name in manuals),
+        *(f"{DOC}/{path.relative_to(ROOT)}" for path in examples),
+        *(f"{DOC}/{name}" for name in ("README.md.gz", "README.Debian", "changelog.gz")),
+        f"{DOC}/copyright",
+    }
+    if suite == "bookworm":
+        expected.add("usr/share/lintian/overrides/podslice")
+    found = {name for name in files(members) if not name.startswith(f"{HOME[suite]}/")}
+    assert found == expected
+
+
+def test_units_are_where_systemd_looks(members, suite):
+    for name in ("podslice-apply.service", "podruntime.slice"):
+        member, content = members[f"{UNIT_DIR[suite]}/{name}"]
+        assert content == (ROOT / "units" / name).read_bytes()
+        assert member.mode == 0o644
+    assert "usr/lib/sysusers.d/podslice.conf" in members
+    assert "usr/lib/tmpfiles.d/podslice.conf" in members
+    assert not [name for name in members if name.endswith((".wants", ".requires"))]
+
+
+def test_everything_is_roots_and_nobody_else_may_write(members):
+    wrong = [
+        name
+        for name, (member, _) in members.items()
+        if (member.uid, member.gid) != (0, 0)
+        or member.mode != (0o755 if member.isdir() or name == "usr/bin/podslice" else 0o644)
+    ]
+    assert not wrong
+
+
+def test_no_file_is_younger_than_the_source(members):
+    assert not [name for name, (member, _) in members.items() if member.mtime > EPOCH]
+
+
+def test_empty_directories_are_on_purpose(members):
+    parents = {str(Path(name).parent) for name in members}
+    empty = {n for n, (member, _) in members.items() if member.isdir() and n not in parents}
+    assert empty - {"", "."} == {"etc/podslice/podslice.toml.d"}
+
+
+def test_there_is_no_configuration_to_be_asked_about(control):
+    assert "conffiles" not in control
+
+
+def test_version_and_architecture(deb, control, suite):
+    about = fields(control["control"])
+    expected = {"trixie": ("", "all"), "bookworm": ("~deb12", "amd64")}[suite]
+    assert (about["Version"], about["Architecture"]) == (__version__ + expected[0], expected[1])
+    assert deb.package.name == f"podslice_{about['Version']}_{about['Architecture']}.deb"
+
+
+def test_dependencies_are_those_of_the_metadata(control, suite):
+    depends = {part.strip() for part in fields(control["control"])["Depends"].split(",")}
+    if suite == "bookworm":
+        assert {"python3 (>= 3.11)", "python3 (<< 3.12)", "systemd (>= 252)"} <= depends
+        assert not [part for part in depends if part.startswith("python3-")]
+        return
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    names = {"PyYAML": "yaml"}
+    for requirement in wanted:
+        name = re.split(r"[<>=;]", requirement)[0]
+        assert any(f"python3-{names.get(name, name)}" in part for part in depends), requirement
+    # where trixie has what is needed and bookworm has not, the version says so
+    assert {"python3-pydantic (>= 2.10)", "python3-typer (>= 0.15)"} <= depends
+    assert {r for r in wanted if r.startswith(("pydantic", "typer"))} == {
+        "pydantic>=2.10",
+        "typer>=0.15",
+    }
+
+
+def test_scripts_neither_enable_nor_stop_anything(control):
+    texts = [control.get(name, "") for name in ("preinst", "postinst", "prerm", "postrm")]
+    lines = [line for text in texts for line in text.splitlines() if line.lstrip()[:1] != "#"]
+    scripts = "\n".join(lines)
+    assert "was-enabled" in scripts
+    for call in ("deb-systemd-invoke", "systemctl start", "systemctl stop", "systemctl enable"):
+        assert call not in scripts
+
+
+def test_copyright_names_every_library_that_comes_along(members, suite):
+    _, content = members[f"{DOC}/copyright"]
+    named = set(re.findall(r"^Files: debian/wheels/(\S+)-\*$", content.decode(), re.MULTILINE))
+    home = f"{HOME[suite]}/"
+    packed = {
+        name.removeprefix(home).split("/")[0].split("-")[0]
+        for name in members
+        if name.startswith(home) and ".dist-info" in name
+    }
+    assert named == packed - {"podslice"}
+
+
+def test_compiled_files_need_no_look_at_their_sources(members, suite):
+    compiled = {name for name in files(members) if name.endswith(".pyc")}
+    if suite == "trixie":
+        assert not compiled  # py3compile makes them on the machine
+        return
+    sources = {name for name in files(members) if name.endswith(".py")}
+    # one file of pydantic is for mypy of Python 3.12 on
+    assert len(compiled) == len(sources)
+    assert {members[name][1][4:8] for name in compiled} == {b"\1\0\0\0"}
+
+
+def test_lintian_finds_nothing(deb, packages):
+    lines = packages.script.lint(deb).splitlines()
+    assert not [line for line in lines if line.strip()]
+
+
+def test_two_builds_give_the_same_bytes(deb, packages, suite):
+    again = packages.again(suite)
+    assert again.dir != deb.dir
+    assert again.package.read_bytes() == deb.package.read_bytes()
+
+
+def test_the_next_version_is_told_in_one_place_only(packages, suite):
+    package = packages.next(suite).package
+    shown = dpkg_deb("--field", package, "Version").decode().strip()
+    assert shown.removesuffix("~deb12") == NEXT_VERSION
+
+
+def test_the_lock_has_what_the_metadata_asks_for(packages):
+    locked = dict(
+        re.match(r"(\S+)==(\S+) --hash=sha256:[0-9a-f]{64}$", line).groups()
+        for line in packages.script.LOCK.read_text().splitlines()
+        if not line.startswith("#")
+    )
+    for requirement in packages.script.dependencies():
+        name, least, marker = re.match(r"([A-Za-z-]+)>=([\d.]+)(.*)", requirement).groups()
+        if "python_version" in marker:
+            continue
+        has = locked[name.lower()]
+        assert [int(n) for n in has.split(".")] >= [int(n) for n in least.split(".")], requirement
+
+
+CHANGELOG = """\
+# Changelog
+
+## 1.1.0 (unreleased)
+
+### Added
+
+- `apply`: see [the manual](podslice.1), and **more** of it.
+
+## 1.0.0 (2026-01-02)
+
+- First.
+"""
+
+
+def test_debian_changelog_is_made_from_ours(packages):
+    made = packages.script.debian_changelog(CHANGELOG, "1.1.0", "~deb12", "bookworm", 0)
+    assert made == (
+        "podslice (1.1.0~deb12) bookworm; urgency=medium\n\n"
+        "  * apply: see the manual, and more of it.\n\n"
+        " -- podslice maintainers <maintainers@example.org>  Thu, 01 Jan 1970 00:00:00 +0000\n\n"
+        "podslice (1.0.0~deb12) bookworm; urgency=medium\n\n"
+        "  * First.\n\n"
+        " -- podslice maintainers <maintainers@example.org>  Fri, 02 Jan 2026 00:00:00 +0000\n"
+    )
+
+
+def test_rpm_changelog_is_made_from_ours(packages):
+    made = packages.script.rpm_changelog(CHANGELOG, "2.0", 0)
+    assert made.splitlines()[:3] == [
+        "* Thu Jan 01 1970 podslice maintainers <maintainers@example.org> - 2.0-1",
+        "- Build of the present state.",
+        "",
+    ]
+
+
+def test_the_launcher_is_python(members, suite):
+    _, content = members["usr/bin/podslice"]
+    ast.parse(content.decode())
+    assert re.match(rb"#! ?/usr/bin/python3 -I\n", content)

@@ -1,0 +1,249 @@
+"""The life of the package on Debian 13 and 12: installed, used at boot, upgraded, removed, purged.
+
+The tests of each release follow each other in one virtual machine, offline, in the order in which
+they stand here: each goes on from what the one before has left.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from podslice import __version__
+from tests.host.scenario import BIG, kernel, show, units
+from tests.lab.namespace import Namespace
+from tests.lab.paths import source_dir
+from tests.lab.vm import Vm
+from tests.packaging.builds import NEXT_VERSION, ROOT
+
+UNITS = ("podslice-apply.service", "podruntime.slice")
+MANIFESTS = "/etc/podslice/manifests"
+EXAMPLES = "/usr/share/doc/podslice/examples"
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - name: main
+    resources:
+      requests: {cpu: 10m, memory: 4Mi}
+      limits: {cpu: 100m, memory: 8Mi}
+"""
+# what belongs to the machine: dpkg's and apt's own books, logs, and what systemd writes by itself
+PASSED_OVER = (
+    *("/proc", "/sys", "/dev", "/run", "/tmp", "/src", "/root/deb", "/var/tmp"),
+    *("/var/lib/dpkg", "/var/lib/apt", "/var/cache", "/var/log", "/var/lib/systemd"),
+)
+
+
+class Machine:
+    """A virtual machine and what the tests remember of it."""
+
+    def __init__(self, vm, suite, packages):
+        self.vm, self.suite, self._packages = vm, suite, packages
+        self.run = vm.run
+        self.before = self.files()
+        self.seen = {}
+
+    def install(self, built):
+        path = f"/root/deb/{built.package.name}"
+        self.vm.put(path, built.package.read_bytes())
+        self.run("apt-get", "install", "--yes", "-q", path, timeout_sec=300)
+
+    def install_present(self):
+        self.install(self._packages.get(self.suite))
+
+    def install_next(self):
+        self.install(self._packages.next(self.suite))
+
+    def podslice(self, *arguments, check=True):
+        return self.run("podslice", *arguments, check=check)
+
+    def states(self):
+        """Of the package's units: whether enabled, and whether active."""
+        shown = {name: show(self.vm, name, "UnitFileState", "ActiveState") for name in UNITS}
+        return {name: tuple(sorted(state.values())) for name, state in shown.items()}
+
+    def files(self):
+        skip = " -o ".join(f"-path {path}" for path in PASSED_OVER)
+        found = self.run("sh", "-c", f"find / -xdev \\( {skip} \\) -prune -o -print").stdout
+        lines = found.splitlines()
+        return {line for line in lines if "__pycache__" not in line or "podslice" in line}
+
+
+@pytest.fixture(scope="module", params=["trixie", "bookworm"])
+def machine(request, packages):
+    packages.get(request.param)  # before the machine is there
+    packages.next(request.param)
+    with Vm(request.param) as vm:
+        yield Machine(vm, request.param, packages)
+
+
+def test_apt_installs_it_without_network(machine):
+    machine.install_present()
+    assert machine.podslice("--version").stdout == f"podslice {__version__}\n"
+    assert machine.run("dpkg", "--verify", "podslice").stdout == ""
+    assert machine.run("dpkg", "--audit").stdout == ""
+
+
+def test_nothing_is_enabled_or_running(machine):
+    expected = ("disabled", "inactive")
+    assert machine.states() == dict.fromkeys(UNITS, expected)
+    assert units(machine.vm) == []
+    assert machine.run("systemctl", "is-system-running").stdout == "running\n"
+
+
+def test_groups_and_the_directory_of_manifests(machine):
+    groups = machine.run("getent", "group", "podslice", "podslice-admin").stdout.splitlines()
+    assert [(line.split(":")[0], line.split(":")[3]) for line in groups] == [
+        ("podslice", ""),
+        ("podslice-admin", ""),
+    ]
+    shown = machine.run("stat", "-c", "%a %U:%G", MANIFESTS).stdout
+    assert shown == "2770 root:podslice-admin\n"
+
+
+def test_units_are_what_systemd_understands(machine):
+    # the machine has no man, whose pages are otherwise looked for
+    result = machine.run("systemd-analyze", "verify", "--man=no", *UNITS, check=False)
+    told = [line for line in result.stderr.splitlines() if "pod" in line]
+    assert (result.exit_code, told) == (0, [])
+
+
+def test_examples_can_be_applied_and_deleted(machine):
+    files = [
+        f"{EXAMPLES}/{name}" for name in ("seeds/pods.yaml", "database.yaml", "ci-runner.yaml")
+    ]
+    arguments = [word for name in files for word in ("-f", name)]
+    machine.podslice("apply", *arguments, *BIG)
+    status = json.loads(machine.podslice("status", "-o", "json", *BIG).stdout)
+    assert status["in_sync"]
+    pods = [unit for unit in status["units"] if unit.get("pod")]
+    assert len(pods) == 8
+    limit = kernel(machine.vm, "/kubepods.slice", "memory.max")
+    assert limit == str(32 * 2**30)
+    machine.podslice("delete", "--all")
+    assert units(machine.vm) == []
+
+
+def test_reservations_are_proposed_written_and_undone(machine):
+    shown = machine.podslice("node", "init", "--dry-run").stdout
+    assert "would write /etc/podslice/podslice.toml\n" in shown
+    before = machine.files()
+    machine.podslice("node", "init")
+    written = machine.files() - before
+    assert "/etc/systemd/system/podman.service.d/50-podslice.conf" in written
+    assert "/etc/systemd/system/podruntime.slice" not in written  # the package has it
+    machine.podslice("node", "reset")
+    assert machine.files() == before
+
+
+def test_after_a_reboot_the_pods_are_there_before_multi_user_target(machine):
+    machine.vm.put(f"{MANIFESTS}/web.yaml", POD)
+    machine.run("sh", "-c", "echo '# mine' >> /etc/podslice/podslice.toml")
+    machine.run("systemctl", "--quiet", "enable", "podslice-apply.service")
+    machine.vm.reboot()
+    name = "ActiveEnterTimestampMonotonic"
+    (pod,) = [unit for unit in units(machine.vm) if "-pod" in unit]
+    target = int(show(machine.vm, "multi-user.target", name)[name])
+    for unit in ("podslice-apply.service", "kubepods.slice", pod):
+        assert 0 < int(show(machine.vm, unit, name)[name]) <= target, unit
+    assert show(machine.vm, pod, "MemoryMax") == {"MemoryMax": str(8 * 2**20)}
+    group = show(machine.vm, pod, "ControlGroup")["ControlGroup"]
+    assert kernel(machine.vm, group, "memory.max") == str(8 * 2**20)
+    machine.seen["pod"] = pod
+
+
+def put_something_in(machine):
+    machine.run(
+        *("systemd-run", "--quiet", "--unit=inside", f"--slice={machine.seen['pod']}"),
+        *("sleep", "infinity"),
+    )
+    machine.seen["alive"] = alive(machine)
+
+
+def alive(machine):
+    """The pod's slice as it was started, and the process in it."""
+    names = ("InvocationID", "ActiveState", "MemoryMax")
+    pid = show(machine.vm, "inside.service", "MainPID")["MainPID"]
+    return show(machine.vm, machine.seen["pod"], *names), pid
+
+
+def test_an_upgrade_keeps_pods_and_configuration(machine):
+    put_something_in(machine)
+    service = show(machine.vm, "podslice-apply.service", "InvocationID")
+    machine.install_next()
+    assert machine.podslice("--version").stdout == f"podslice {NEXT_VERSION}\n"
+    assert alive(machine) == machine.seen["alive"]
+    assert show(machine.vm, "podslice-apply.service", "InvocationID") == service
+    assert machine.states()["podslice-apply.service"] == ("active", "enabled")
+    assert machine.vm.get(f"{MANIFESTS}/web.yaml").decode() == POD
+    assert machine.vm.get("/etc/podslice/podslice.toml").endswith(b"# mine\n")
+    assert machine.run("stat", "-c", "%a %U:%G", MANIFESTS).stdout == "2770 root:podslice-admin\n"
+    plan = machine.podslice("plan", "-f", MANIFESTS)
+    assert plan.stdout == "nothing to do\n"
+
+
+def test_removal_leaves_the_pods_and_the_configuration(machine):
+    machine.run("rm", "/etc/podslice/podslice.toml")
+    machine.podslice("node", "init")
+    machine.run("apt-get", "remove", "--yes", "-q", "podslice", timeout_sec=300)
+    assert machine.run("sh", "-c", "command -v podslice", check=False).exit_code != 0
+    assert alive(machine) == machine.seen["alive"]
+    assert machine.vm.get(f"{MANIFESTS}/web.yaml").decode() == POD
+    assert machine.run("ls", "/run/podslice/pods").stdout != ""
+
+
+def test_purging_leaves_nothing_but_what_runs(machine):
+    machine.run("apt-get", "purge", "--yes", "-q", "podslice", timeout_sec=300)
+    assert alive(machine) == machine.seen["alive"]
+    assert machine.files() - machine.before == set()
+    assert machine.before - machine.files() == set()
+    groups = machine.run("getent", "group", "podslice", "podslice-admin", check=False).stdout
+    assert groups == ""
+    left = machine.run("sh", "-c", "ls -d /run/podslice /etc/podslice 2>/dev/null || true").stdout
+    assert left == ""
+    machine.run("systemctl", "stop", "kubepods.slice")
+    assert show(machine.vm, "inside.service", "ActiveState") == {"ActiveState": "inactive"}
+
+
+@pytest.fixture(scope="module")
+def installed(packages, tmp_path_factory):
+    """Debian 13 in namespaces, with the package, and in /src the checkout without podslice/."""
+    package = packages.get("trixie").package
+    source = tmp_path_factory.mktemp("source")
+    skip = shutil.ignore_patterns(".*", "__pycache__", "podslice", "dist")
+    shutil.copytree(source_dir(), source, ignore=skip, dirs_exist_ok=True)
+    with Namespace("trixie", bind={"/src": source}) as namespace:
+        namespace.put(f"/root/{package.name}", package.read_bytes())
+        namespace.run("dpkg", "--install", f"/root/{package.name}")
+        yield namespace
+
+
+def test_what_is_imported_is_the_installed_package(installed):
+    script = "cd /src && python3 -c 'import podslice; print(podslice.__file__)'"
+    found = installed.run("sh", "-c", script).stdout
+    assert found == "/usr/lib/python3/dist-packages/podslice/__init__.py\n"
+
+
+@pytest.mark.parametrize("part", ["unit", "bus"])
+def test_the_tests_pass_against_the_installed_package(installed, part):
+    result = installed.run(
+        *("sh", "-c", 'cd /src && exec python3 -m pytest -q -p no:cacheprovider "$@"', "sh"),
+        f"tests/{part}",
+        env={"PODSLICE_TEST_LOCAL": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        check=False,
+        timeout_sec=600,
+    )
+    assert result.exit_code == 0, result.stdout[-5000:]
+    assert " passed" in result.stdout
+
+
+def test_the_examples_of_the_package_are_those_of_the_checkout(installed):
+    found = installed.run("sh", "-c", f"cd {EXAMPLES} && find . -type f").stdout.splitlines()
+    examples = ROOT / "examples"
+    expected = {f"./{p.relative_to(examples)}" for p in examples.rglob("*") if p.is_file()}
+    assert expected <= set(found)

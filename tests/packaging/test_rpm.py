@@ -1,0 +1,176 @@
+"""The rpm: what is in it, what rpmlint says, and what becomes of a root that it is installed in."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+
+from podslice import __version__
+from tests.packaging.builds import NEXT_VERSION, ROOT
+
+PRIVATE = "/usr/lib/podslice/python"
+DOC = "/usr/share/doc/podslice"
+
+
+@pytest.fixture(scope="module")
+def rpm(packages):
+    return packages.get("rpm")
+
+
+@pytest.fixture
+def in_root(packages, rpm, tmp_path):
+    """Runs a script in a throw-away root of trixie with rpm and systemd, beside first.rpm.
+
+    Its rpm knows nothing of Debian's packages, which is why dependencies are passed over.
+    """
+    shutil.copyfile(rpm.package, tmp_path / "first.rpm")
+
+    def run(script):
+        chroot = packages.script.ensure_chroot("trixie")
+        return packages.script.run_in(chroot, PRELUDE + script, source=tmp_path, out=rpm.dir)
+
+    return run
+
+
+PRELUDE = """
+export SYSTEMD_OFFLINE=1
+# it is surprised to be on Debian
+rpm() { command rpm "$@" 2>&1 | { grep -v -e Alien -e 'However assuming' || true; }; }
+"""
+INSTALL = "rpm --initdb; rpm -i --nodeps first.rpm\n"
+
+
+def query(in_root, what):
+    return in_root(f"rpm -qp {what} first.rpm").splitlines()
+
+
+def test_files_modes_and_owners(in_root, packages):
+    lines = query(
+        in_root, "--qf '[%{FILENAMES}|%{FILEMODES:perms}|%{FILEUSERNAME}:%{FILEGROUPNAME}\\n]'"
+    )
+    found = {name: (mode, owner) for name, mode, owner in (line.split("|") for line in lines)}
+    assert {owner for _, owner in found.values()} == {"root:root"}
+    is_program = {name: name == "/usr/bin/podslice" for name in found}
+    wrong = {
+        name: mode
+        for name, (mode, _) in found.items()
+        if mode not in ("drwxr-xr-x", "-rwxr-xr-x" if is_program[name] else "-rw-r--r--")
+    }
+    assert not wrong
+    files = {name for name, (mode, _) in found.items() if mode.startswith("-")}
+    places = packages.install.places(
+        {"unit_dir": "/usr/lib/systemd/system", "doc_dir": DOC}
+    ).values()
+    examples = (path for path in (ROOT / "examples").rglob("*") if path.is_file())
+    expected = {
+        *places,
+        "/usr/bin/podslice",
+        "/usr/share/bash-completion/completions/podslice",
+        "/usr/share/fish/vendor_completions.d/podslice.fish",
+        "/usr/share/zsh/site-functions/_podslice",
+        *(
+            f"/usr/share/man/man{path.stem[-1]}/{path.stem}.gz"
+            for path in (ROOT / "packaging/man").glob("*.md")
+        ),
+        *(f"{DOC}/{path.relative_to(ROOT)}" for path in examples),
+        *(f"{DOC}/{name}" for name in ("README.md", "CHANGELOG.md")),
+        "/usr/share/licenses/podslice/LICENSE",
+    }
+    assert {name for name in files if not name.startswith(f"{PRIVATE}/")} == expected
+    packed = {name.removeprefix(f"{PRIVATE}/") for name in files if name.endswith(".py")}
+    assert packed == {str(path.relative_to(ROOT)) for path in (ROOT / "podslice").rglob("*.py")}
+
+
+def test_version_and_dependencies(in_root):
+    assert query(in_root, "--qf '%{VERSION}'") == [__version__]
+    requires = query(in_root, "--requires")
+    assert {"python3 >= 3.11", "python3-pydantic >= 2.10", "systemd >= 252"} <= set(requires)
+    source = query(in_root, "--qf '%{BUILDHOST} %{SOURCERPM}'")
+    assert source == [f"reproducible podslice-{__version__}-1.src.rpm"]
+
+
+def test_rpmlint_finds_nothing(packages, rpm):
+    told = packages.script.lint(rpm)
+    assert re.search(r"\b0 errors, 0 warnings", told), told
+
+
+def test_installing_makes_groups_and_directories_and_enables_nothing(in_root):
+    told = in_root(
+        INSTALL
+        + """
+        rpm -V --nodeps podslice
+        getent group podslice podslice-admin | cut -d: -f1
+        stat -c '%a %U:%G %n' /etc/podslice/manifests
+        systemctl is-enabled podslice-apply.service podruntime.slice || true
+        cd / && podslice --version && podslice check -f /usr/share/doc/podslice/examples/seeds
+        find /usr/lib/podslice -name '*.pyc' -newer /usr/bin/podslice
+        """
+    )
+    assert told.splitlines() == [
+        "podslice",
+        "podslice-admin",
+        "2770 root:podslice-admin /etc/podslice/manifests",
+        "disabled",
+        "disabled",
+        f"podslice {__version__}",
+        "7 pods, 0 errors, 0 warnings",
+    ]
+
+
+def test_erasing_leaves_only_what_others_put_there(in_root):
+    told = in_root(
+        INSTALL
+        + """
+        systemctl --quiet enable podslice-apply.service podruntime.slice 2>/dev/null
+        podslice --version >/dev/null
+        echo '# mine' >> /etc/podslice/podslice.toml
+        touch /etc/podslice/manifests/web.yaml
+        rpm -e --nodeps podslice
+        find / -xdev -path /proc -prune -o -path /dev -prune -o -path /build -prune \\
+            -o \\( -name '*podslice*' -o -name '*podruntime*' -o -path '/etc/podslice/*' \\) -print
+        """
+    )
+    assert sorted(line for line in told.splitlines() if not line.startswith("warning")) == [
+        "/etc/podslice",
+        "/etc/podslice/manifests",
+        "/etc/podslice/manifests/web.yaml",
+        "/etc/podslice/podslice.toml",
+    ]
+
+
+def test_an_upgrade_keeps_what_was_enabled_and_changed(in_root, packages, tmp_path):
+    shutil.copyfile(packages.next("rpm").package, tmp_path / "second.rpm")
+    told = in_root(
+        INSTALL
+        + """
+        systemctl --quiet enable podslice-apply.service 2>/dev/null
+        echo '# mine' >> /etc/podslice/podslice.toml
+        rpm -U --nodeps second.rpm
+        systemctl is-enabled podslice-apply.service
+        tail -1 /etc/podslice/podslice.toml
+        podslice --version
+        """
+    )
+    assert told.splitlines() == ["enabled", "# mine", f"podslice {NEXT_VERSION}"]
+
+
+def test_two_builds_give_the_same_bytes(packages, rpm):
+    again = packages.again("rpm")
+    assert again.dir != rpm.dir
+    for one, other in zip(rpm.packages, again.packages, strict=True):
+        assert one.read_bytes() == other.read_bytes(), one.name
+
+
+STUBS = ("pyproject_buildrequires", "pyproject_wheel", "pyproject_install", "pyproject_files")
+STUBS += ("pyproject_save_files", "pyproject_check_import", "systemd_post")
+
+
+def test_the_spec_can_be_read_with_the_macros_of_fedora(in_root):
+    """Only read: there is no Fedora to build on."""
+    defines = " ".join(f"--define '{name}() :{name}'" for name in STUBS)
+    told = in_root(f"rpmspec -P --define 'fedora 42' {defines} /out/podslice.spec")
+    assert [name for name in STUBS if f":{name}" not in told] == []
+    assert "python3 -m build" not in told
+    assert "BuildRequires:  python3-devel" in told

@@ -23,9 +23,10 @@ from podslice.cli.output import Format, Progress, emit, note
 from podslice.cli.session import decide_all, in_world, load_manifests, load_node, valid_only
 from podslice.errors import InputError, Problem
 from podslice.model.desired import PodDecision
+from podslice.model.pod import Pod
 from podslice.plan import Plan
 from podslice.policy.allocatable import validate_node
-from podslice.reconcile import State, World, look
+from podslice.reconcile import World, look
 from podslice.reconcile import apply as make_it_so
 from podslice.reconcile import delete as remove
 from podslice.report import (
@@ -134,21 +135,21 @@ def delete(
             )
         )
 
-    async def work(world: World) -> tuple[Report, State]:
-        with world.store.lock(_on_wait):
-            before = await look(world)
-            progress = _Watch()
-            report = await remove(
-                world,
-                lambda pod: every or pod.key in keys,
-                on_plan=progress.start,
-                on_result=progress.step,
-            )
-            return report, before
+    found: set[str] = set()
 
-    report, before = in_world(planning, work)
-    code = _emit_report(report, output)
-    for key in sorted(keys - {each.key for each in before.current}):
+    def is_named(pod: Pod) -> bool:
+        if every or pod.key in keys:
+            found.add(pod.key)
+            return True
+        return False
+
+    async def work(world: World) -> Report:
+        with world.store.lock(_on_wait):
+            progress = _Watch()
+            return await remove(world, is_named, on_plan=progress.start, on_result=progress.step)
+
+    code = _emit_report(in_world(planning, work), output)
+    for key in sorted(keys - found):
         missing = Problem(
             where="", message=f"pod {key} is not applied", hint="see: podslice status"
         )
@@ -180,7 +181,7 @@ def _load_valid(
     planning: Planning, filename: list[str], namespace: str | None
 ) -> tuple[PodDecision, ...]:
     """The candidates, if nothing at all is wrong with the input."""
-    config = planning.load_config()
+    config = planning.config
     node = load_node(config)
     loaded = load_manifests(filename, namespace)
     decisions = decide_all(loaded, node, config)

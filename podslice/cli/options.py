@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from podslice.inputs.settings import SETTINGS, Row
 from podslice.model.config import Config
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Planning:
     """What the operator said beside the manifests."""
 
@@ -23,8 +24,9 @@ class Planning:
     flags: dict[str, object] = field(default_factory=dict)
     user: bool = False
 
-    def load_config(self) -> Config:
-        """The configuration from files and flags.
+    @cached_property
+    def config(self) -> Config:
+        """The configuration from files and flags, read once, so that a verb has one and no other.
 
         Raises:
             InputError: a file or a flag is wrong; it has every problem.

@@ -33,7 +33,7 @@ def check(
     output: Output = Format.TABLE,
 ) -> int:
     """Read manifests and tell everything that is wrong with them."""
-    config = planning.load_config()
+    config = planning.config
     loaded = load_manifests(filename, namespace)
     decisions = decide_all(loaded, load_node(config, lenient=True), config)
     problems = all_problems(loaded, decisions)
@@ -70,7 +70,7 @@ def explain(
     diff_rules: DiffRules = False,  # noqa: FBT002
 ) -> int:
     """Show what each pod counts as, and each setting with the field and formula that gave it."""
-    config = planning.load_config()
+    config = planning.config
     node = load_node(config)
     loaded = load_manifests(filename, namespace)
     decisions = decide_all(loaded, node, config)
@@ -124,7 +124,7 @@ def render(
     ] = None,
 ) -> int:
     """Show the units that the manifests ask for, or write them as unit files."""
-    config = planning.load_config()
+    config = planning.config
     node = load_node(config)
     loaded = load_manifests(filename, namespace)
     decisions = decide_all(loaded, node, config)
@@ -155,7 +155,7 @@ def node(planning: Planning, context: typer.Context, output: Output = Format.TAB
     """Show what the node has, what is reserved, what is left, and what pods request of it."""
     if context.invoked_subcommand is not None:
         return DONE
-    config = planning.load_config()
+    config = planning.config
     host = load_node(config)
     allocation = allocate(host, config)
     requested = desire((), host, config, current=recorded_pods(planning)).requested

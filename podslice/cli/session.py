@@ -81,7 +81,7 @@ async def open_world(planning: Planning, *, offline: bool = False) -> AsyncItera
     """
     from podslice.systemd.bus import Bus
 
-    config = planning.load_config()
+    config = planning.config
     node = load_node(config)
     store = Store(runtime_directory(user=planning.user), cgroup_root=config.cgroup_root)
     async with AsyncExitStack() as stack:
@@ -158,7 +158,7 @@ def recorded_pods(planning: Planning) -> tuple[Pod, ...]:
     """The pods that were applied, where their records can be read."""
     try:
         directory = runtime_directory(user=planning.user)
-        pods, _ = Store(directory, cgroup_root=planning.load_config().cgroup_root).load()
+        pods, _ = Store(directory, cgroup_root=planning.config.cgroup_root).load()
     except HostError as error:
         note(f"{error}; the pods that were applied are not counted")
         return ()

@@ -16,6 +16,7 @@ from podslice.cli.arguments import (
     Names,
     Namespace,
     Output,
+    code_of,
     key_of,
 )
 from podslice.cli.options import Planning, planning_options
@@ -127,7 +128,10 @@ def delete(
     """Stop what runs in pods, and remove their slices; the tiers relax."""
     keys = {key_of(name, namespace) for name in pod or ()}
     if filename:
-        keys |= {each.key for each in load_manifests(filename, namespace).pods}
+        loaded = load_manifests(filename, namespace)
+        if code_of(loaded.problems):
+            raise InputError(loaded.problems)
+        keys |= {each.key for each in loaded.pods}
     if not keys and not every:
         raise InputError(
             Problem(

@@ -253,7 +253,9 @@ def test_what_others_have_below_the_root_is_left_alone(clean_machine):
     machine = clean_machine
     apply(machine, "-f", SEED, *BIG)
     machine.run(
-        *("systemd-run", "--slice=kubepods.slice", "--unit=podlab-foreign", "sleep", "1000")
+        # exec: it is back once the process is in its control group
+        *("systemd-run", "--service-type=exec", "--slice=kubepods.slice"),
+        *("--unit=podlab-foreign", "sleep", "1000"),
     )
     try:
         result = machine.podslice("delete", "--all")

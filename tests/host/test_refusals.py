@@ -48,7 +48,9 @@ def test_a_pod_that_does_not_fit_is_refused_and_the_others_go_on(clean_machine):
 def test_a_kubelet_in_charge_is_not_disturbed(clean_machine):
     machine = clean_machine
     machine.run("cp", "/bin/sleep", "/tmp/kubelet")
-    machine.run("systemd-run", "--unit=podlab-kubelet", "/tmp/kubelet", "1000")
+    machine.run(
+        *("systemd-run", "--service-type=exec", "--unit=podlab-kubelet", "/tmp/kubelet", "1000")
+    )
     try:
         result = apply(machine, "-f", "/src/examples/seeds/pods.yaml", *BIG, check=False)
         assert result.exit_code == 1

@@ -1,5 +1,6 @@
 """The verbs that plan and change: plan, apply, delete."""
 
+import asyncio
 import json
 
 import pytest
@@ -445,3 +446,10 @@ def test_who_waits_for_another_is_told(podslice, web, memory, here, monkeypatch)
     monkeypatch.setattr(changing, "note", note)
     assert podslice("apply", "-f", web).code == 0
     assert told == ["another podslice is at work; waiting for it"]
+
+
+def test_delete_of_a_file_that_cannot_be_read_deletes_nothing(podslice, web, memory):
+    podslice("apply", "-f", web)
+    ended = podslice("delete", "-f", web, "-f", "gone.yaml")
+    assert ended == (2, "", "error: gone.yaml: no such file or directory\n")
+    assert POD in [unit.name for unit in asyncio.run(memory.observe(["kubepods*"]))]

@@ -16,6 +16,7 @@ from tests.lab.machine import (
     DEFAULT_TIMEOUT_SEC,
     CommandTimeout,
     LabError,
+    MachineGone,
     Result,
     to_bytes,
 )
@@ -126,7 +127,7 @@ class Channel:
         Raises:
             CommandTimeout: it has not come in time; the command has been killed.
             OSError: the agent could not do it, with the error it got.
-            LabError: the machine is gone.
+            MachineGone: it has ended.
         """
         if not self._wait_done(call, timeout_sec):
             self.send(call, {"do": "kill", "signal": 9})
@@ -188,8 +189,8 @@ class Channel:
             raise self._gone()
         return data
 
-    def _gone(self) -> LabError:
-        return LabError(f"the machine is gone\n{self._last_words()}")
+    def _gone(self) -> MachineGone:
+        return MachineGone(f"the machine is gone\n{self._last_words()}")
 
     def _dispatch(self, data: bytes) -> None:
         self._received += data

@@ -20,6 +20,10 @@ class LabError(Exception):
     """The lab itself failed: no image, no boot, a machine which died."""
 
 
+class MachineGone(LabError):
+    """The machine does not answer any more: it has ended."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """Outcome of one command; `exit_code` is 128 + N after death by signal N, as in a shell."""

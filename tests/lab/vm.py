@@ -10,7 +10,7 @@ from tests.lab import keeper, qemu
 from tests.lab.channel import Channel
 from tests.lab.deps import ensure_deps
 from tests.lab.image import Image, ensure_dir, ensure_image, make_key
-from tests.lab.machine import CommandTimeout, Kind, LabError
+from tests.lab.machine import CommandTimeout, Kind, LabError, MachineGone
 from tests.lab.qemu import Hardware
 from tests.lab.recipe import DEFAULT_SUITE
 from tests.lab.remote import Held, RemoteMachine
@@ -78,7 +78,9 @@ class Vm(RemoteMachine):
         Raises:
             LabError: it does not end, or does not come up again.
         """
-        self.run("systemctl", "reboot", "--no-block")
+        # it may be down before the command's exit code has got out
+        with contextlib.suppress(MachineGone):
+            self.run("systemctl", "reboot", "--no-block")
         self._held.wait_ended(SHUTDOWN_TIMEOUT_SEC)
         self._boot_again()
 

@@ -22,7 +22,20 @@ class ContainerDecision:
     oom_score_adj: int
     settings: tuple[Setting, ...]
     hugepages: Mapping[int, int] = field(default_factory=dict)
-    """Size of a page in bytes → limit in bytes; planned only."""
+    """Size of a page in bytes → limit in bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeDecision:
+    """What one volume in memory gets."""
+
+    name: str
+    unit: UnitName
+    """Its mount unit; its name says where it is."""
+    path: str
+    size_bytes: int | None
+    """None: as large as what it is charged to allows."""
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +50,21 @@ class PodDecision:
     control_group: str
     settings: tuple[Setting, ...]
     containers: tuple[ContainerDecision, ...]
+    overhead: ContainerDecision | None = None
+    """The scope of the pod's helpers, where the pod has an overhead; it is called `overhead`."""
+    volumes: tuple[VolumeDecision, ...] = ()
     init_settings: tuple[Setting, ...] | None = None
     """The slice's settings until the init containers have finished, where they are others."""
     hugepages: Mapping[int, int] = field(default_factory=dict)
-    """Size of a page in bytes → limit in bytes; planned only."""
+    """Size of a page in bytes → limit in bytes."""
     notes: tuple[str, ...] = ()
     """What is left unset and why: `no MemoryMax: container log has no memory limit`."""
     problems: tuple[Problem, ...] = ()
+
+    @property
+    def scopes(self) -> tuple[ContainerDecision, ...]:
+        """Everything that may hold processes: the containers and the helpers."""
+        return (*self.containers, self.overhead) if self.overhead else self.containers
 
     @property
     def is_valid(self) -> bool:
@@ -78,6 +99,8 @@ class Desired:
     allocation: Allocation = field(default_factory=lambda: Allocation(capacity={}))
     requested: Amounts = field(default_factory=dict)
     """The sum of the effective requests of all pods."""
+    initializing: frozenset[str] = frozenset()
+    """The pods (`namespace/name`) in their init phase: their slices have `init_settings`."""
 
     @property
     def lasting(self) -> tuple[DesiredUnit, ...]:

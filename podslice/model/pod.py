@@ -17,6 +17,8 @@ class ContainerKind(StrEnum):
     INIT = "init"
     SIDECAR = "sidecar"
     """An init container with `restartPolicy: Always`."""
+    OVERHEAD = "overhead"
+    """The pod's helpers, which run beside its containers; never one of `Pod.containers`."""
 
 
 class Qos(StrEnum):
@@ -39,6 +41,21 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryVolume:
+    """One volume in memory: `emptyDir: {medium: Memory, sizeLimit: …}`."""
+
+    name: str
+    size_bytes: int | None = None
+    """Its `sizeLimit`; None where none is stated."""
+    where: str = ""
+    """Its path in the document: `spec.volumes[0]`."""
+
+
+DEFAULT_GRACE_SEC = 30
+"""Source: Kubernetes, staging/src/k8s.io/api/core/v1/types.go, DefaultTerminationGracePeriodSeconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
     """One pod, as its manifest states it; nothing is defaulted but name space and uid."""
 
@@ -51,6 +68,10 @@ class Pod:
     """The pod level: `spec.resources`."""
     overhead: Amounts = field(default_factory=dict)
     priority: int = 0
+    grace_period_sec: int = DEFAULT_GRACE_SEC
+    """How long its processes have to end by themselves: `terminationGracePeriodSeconds`."""
+    volumes: tuple[MemoryVolume, ...] = ()
+    """Its volumes in memory; others are nobody's business here."""
     where: str = ""
     """Where the manifest stands: the file, with the number of the document when there are several.
 
@@ -74,6 +95,16 @@ class Pod:
     def is_valid(self) -> bool:
         """Whether reading it found no error."""
         return not any(problem.severity is Severity.ERROR for problem in self.problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitProgress:
+    """How far a pod's init containers have come, since it was applied."""
+
+    done: frozenset[str] = frozenset()
+    """The init containers that have ended with 0."""
+    over: bool = False
+    """Whether the init phase is over: all were done once, or the operator has said so."""
 
 
 def default_uid(namespace: str, name: str) -> str:

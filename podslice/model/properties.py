@@ -11,9 +11,13 @@ from dataclasses import dataclass
 
 from podslice.model.unit import INFINITY, UnitKind, Value
 
-BOTH = frozenset(UnitKind)
+ALL = frozenset(UnitKind)
 SLICE = frozenset({UnitKind.SLICE})
 SCOPE = frozenset({UnitKind.SCOPE})
+SERVICE = frozenset({UnitKind.SERVICE})
+MOUNT = frozenset({UnitKind.MOUNT})
+CONTAINER = SCOPE | SERVICE
+LIMITED = SLICE | CONTAINER
 
 QUOTA_PERIOD_USEC = 100_000
 """The CFS period that systemd and Kubernetes use unless told otherwise: 100 ms.
@@ -34,6 +38,10 @@ def _words(value: Value) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
+def _octal(value: Value) -> str:
+    return f"{value:04o}"
+
+
 def _percent(value: Value) -> str:
     """CPUQuota= in percent of one CPU, with the two decimals that unit files take; empty = none."""
     if value == INFINITY:
@@ -44,6 +52,10 @@ def _percent(value: Value) -> str:
 
 def _usec(value: Value) -> str:
     return "" if value == INFINITY else f"{value}us"
+
+
+def _patience(value: Value) -> str:
+    return "infinity" if value == INFINITY else f"{value}us"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +70,13 @@ class Property:
     """The type of its value on the bus."""
     section: str = "resource"
     """`Unit`, or `resource` for the section of the unit's own kind (`[Slice]`, `[Scope]`)."""
-    kinds: frozenset[UnitKind] = BOTH
+    kinds: frozenset[UnitKind] = LIMITED
+    """The kinds of units that we may state it for."""
     since: int = 230
     """The first version of systemd that knows it."""
+    observed: frozenset[UnitKind] = frozenset()
+    """The kinds of units of which an observation tells it, beside those on which it is managed;
+    the others have it for their start only."""
     unset: Value | None = None
     """What it reads when nobody has set it; None where there is nothing to compare with."""
     managed: frozenset[UnitKind] = frozenset()
@@ -80,32 +96,93 @@ class Property:
 
 # Since-versions: systemd's NEWS file. Ranges and "infinity" for unset: SYSTEMD.md, section 3.
 _ROWS = (
-    Property(name="Description", key="Description", signature="s", section="Unit"),
+    Property(name="Description", key="Description", signature="s", section="Unit", kinds=ALL),
     Property(
         name="DefaultDependencies",
         key="DefaultDependencies",
         signature="b",
         section="Unit",
+        kinds=ALL,
         text=_boolean,
     ),
-    Property(name="Wants", key="Wants", signature="as", section="Unit", text=_words),
-    Property(name="After", key="After", signature="as", section="Unit", text=_words),
-    Property(name="Conflicts", key="Conflicts", signature="as", section="Unit", text=_words),
-    Property(name="CollectMode", key="CollectMode", signature="s", section="Unit", since=236),
-    Property(name="Slice", key="Slice", signature="s", kinds=SCOPE),
+    Property(name="Wants", key="Wants", signature="as", section="Unit", kinds=ALL, text=_words),
+    Property(name="After", key="After", signature="as", section="Unit", kinds=ALL, text=_words),
+    Property(
+        name="Conflicts", key="Conflicts", signature="as", section="Unit", kinds=ALL, text=_words
+    ),
+    Property(
+        name="CollectMode", key="CollectMode", signature="s", section="Unit", kinds=ALL, since=236
+    ),
+    # a slice's own follows from its name
+    Property(name="Slice", key="Slice", signature="s", kinds=CONTAINER | MOUNT, observed=ALL),
+    Property(
+        name="Delegate",
+        key="Delegate",
+        signature="b",
+        kinds=CONTAINER,
+        observed=CONTAINER,
+        text=_boolean,
+    ),
+    # what a scope takes in: the ids of processes, or open descriptors of them
     Property(name="PIDs", key="PIDs", signature="au", kinds=SCOPE),
-    Property(name="Delegate", key="Delegate", signature="b", kinds=SCOPE, text=_boolean),
-    Property(name="CPUAccounting", key="CPUAccounting", signature="b", text=_boolean),
-    Property(name="MemoryAccounting", key="MemoryAccounting", signature="b", text=_boolean),
-    Property(name="IOAccounting", key="IOAccounting", signature="b", text=_boolean),
-    Property(name="TasksAccounting", key="TasksAccounting", signature="b", text=_boolean),
+    Property(name="PIDFDs", key="PIDFDs", signature="ah", kinds=SCOPE, since=255),
+    # what a service runs
+    Property(name="ExecStart", key="ExecStart", signature="a(sasb)", kinds=SERVICE),
+    Property(name="ExecStopPost", key="ExecStopPost", signature="a(sasb)", kinds=SERVICE),
+    Property(name="Environment", key="Environment", signature="as", kinds=SERVICE),
+    Property(name="WorkingDirectory", key="WorkingDirectory", signature="s", kinds=SERVICE),
+    Property(
+        name="OOMScoreAdjust",
+        key="OOMScoreAdjust",
+        signature="i",
+        kinds=SERVICE,
+        minimum=-1000,
+        maximum=1000,
+    ),
+    Property(
+        name="RemainAfterExit", key="RemainAfterExit", signature="b", kinds=SERVICE, text=_boolean
+    ),
+    # how the processes of a container end
+    Property(
+        name="TimeoutStopUSec",
+        key="TimeoutStopSec",
+        signature="t",
+        kinds=CONTAINER,
+        maximum=INFINITY,
+        text=_patience,
+    ),
+    Property(name="KillMode", key="KillMode", signature="s", kinds=CONTAINER),
+    Property(name="SendSIGHUP", key="SendSIGHUP", signature="b", kinds=CONTAINER, text=_boolean),
+    # when a service is up: `exec`, `oneshot`; the file system of a mount: `tmpfs`
+    Property(name="Type", key="Type", signature="s", kinds=SERVICE | MOUNT, observed=MOUNT),
+    Property(name="What", key="What", signature="s", kinds=MOUNT, observed=MOUNT),
+    Property(name="Options", key="Options", signature="s", kinds=MOUNT, observed=MOUNT),
+    Property(
+        name="DirectoryMode",
+        key="DirectoryMode",
+        signature="u",
+        kinds=MOUNT,
+        maximum=0o7777,
+        text=_octal,
+    ),
+    Property(name="LazyUnmount", key="LazyUnmount", signature="b", kinds=MOUNT, text=_boolean),
+    *(
+        Property(
+            name=f"{what}Accounting",
+            key=f"{what}Accounting",
+            signature="b",
+            observed=LIMITED,
+            text=_boolean,
+        )
+        for what in ("CPU", "Memory", "IO", "Tasks")
+    ),
     Property(
         name="CPUWeight",
         key="CPUWeight",
         signature="t",
         since=232,
         unset=INFINITY,
-        managed=BOTH,
+        managed=LIMITED,
         minimum=0,
         maximum=10_000,
     ),
@@ -114,7 +191,7 @@ _ROWS = (
         key="CPUQuota",
         signature="t",
         unset=INFINITY,
-        managed=BOTH,
+        managed=LIMITED,
         minimum=1,
         text=_percent,
     ),
@@ -124,20 +201,20 @@ _ROWS = (
         signature="t",
         since=242,
         unset=INFINITY,
-        managed=BOTH,
+        managed=LIMITED,
         minimum=1_000,
         maximum=1_000_000,
         text=_usec,
     ),
-    Property(name="MemoryMin", key="MemoryMin", signature="t", since=240, unset=0, managed=BOTH),
-    Property(name="MemoryLow", key="MemoryLow", signature="t", since=231, unset=0, managed=BOTH),
+    Property(name="MemoryMin", key="MemoryMin", signature="t", since=240, unset=0, managed=LIMITED),
+    Property(name="MemoryLow", key="MemoryLow", signature="t", since=231, unset=0, managed=LIMITED),
     Property(
         name="MemoryHigh",
         key="MemoryHigh",
         signature="t",
         since=231,
         unset=INFINITY,
-        managed=BOTH,
+        managed=LIMITED,
         minimum=1,
     ),
     Property(
@@ -146,17 +223,29 @@ _ROWS = (
         signature="t",
         since=231,
         unset=INFINITY,
-        managed=BOTH,
+        managed=LIMITED,
         minimum=1,
     ),
-    # a scope that states none has the manager's DefaultTasksMax=, which is not ours to lift
+    # a container that states none has the manager's DefaultTasksMax=, which is not ours to lift
     Property(
-        name="TasksMax", key="TasksMax", signature="t", unset=INFINITY, managed=SLICE, minimum=1
+        name="TasksMax",
+        key="TasksMax",
+        signature="t",
+        unset=INFINITY,
+        observed=LIMITED,
+        managed=SLICE,
+        minimum=1,
     ),
 )
 
 PROPERTIES = {row.name: row for row in _ROWS}
 """Every property that podslice writes or compares, by its name on the bus."""
+
+OBSERVED = {
+    kind: frozenset(row.name for row in _ROWS if kind in row.observed | row.managed)
+    for kind in UnitKind
+}
+"""The properties that an observation tells of a unit, by its kind."""
 
 MANAGED = {
     kind: tuple(sorted(row.name for row in _ROWS if kind in row.managed)) for kind in UnitKind

@@ -18,6 +18,9 @@ TEXT_MAX = 64
 """Characters of a quantity. Beyond it nothing is a quantity that somebody meant."""
 
 _REMEMBERED = 4096  # the same few amounts stand in thousands of pods
+# `size=65536k`, among other options
+_TMPFS_SIZE = re.compile(r"(?:^|,)size=([0-9]+)([kmg]?)(?:,|$)", re.IGNORECASE)
+_TMPFS_SUFFIX = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
 _NANO = 10**9
 _EXPONENT_MAX = 40  # 1e40 is beyond 64 bits whatever stands before it
@@ -113,6 +116,18 @@ def format_bytes(number: int) -> str:
     For numbers that stand beside systemd's, to which `128M` is 128 × 2^20.
     """
     return format_quantity(Quantity(number * _NANO, Format.BINARY))
+
+
+def about_bytes(number: int) -> str:
+    """Bytes that are in use, for people: rounded up to whole Mi, or Ki where they are few."""
+    step = 2**20 if number >= 2**24 else 2**10
+    return format_bytes(-(-number // step) * step)
+
+
+def tmpfs_size_bytes(options: str) -> int | None:
+    """The size among the options of a tmpfs, as one asks for it or as the kernel tells it."""
+    found = _TMPFS_SIZE.search(options)
+    return int(found[1]) * _TMPFS_SUFFIX[found[2].lower()] if found else None
 
 
 @lru_cache(maxsize=_REMEMBERED)

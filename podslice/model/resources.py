@@ -38,6 +38,17 @@ def is_hugepages(resource: str) -> bool:
     return resource.startswith(HUGEPAGES_PREFIX)
 
 
+def hugetlb_file(size_bytes: int) -> str:
+    """The file that limits the huge pages of a size: `hugetlb.2MB.max`.
+
+    Source: Linux, mm/hugetlb_cgroup.c, mem_fmt.
+    """
+    for suffix, unit in (("GB", 2**30), ("MB", 2**20)):
+        if size_bytes >= unit:
+            return f"hugetlb.{size_bytes // unit}{suffix}.max"
+    return f"hugetlb.{size_bytes // 1024}KB.max"
+
+
 def is_pod_level_resource(resource: str) -> bool:
     """Whether the pod level may state it: cpu, memory and huge pages.
 

@@ -6,6 +6,7 @@ Nothing here talks to systemd; values of properties are those of the bus (see `p
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,7 +14,10 @@ from functools import lru_cache
 from typing import NewType
 
 UnitName = NewType("UnitName", str)
-Value = int | str | bool | tuple[str, ...] | tuple[int, ...]
+Command = tuple[str, tuple[str, ...], bool]
+"""A command line as systemd takes it: the file, its arguments from the zeroth on, and whether it
+may fail."""
+Value = int | str | bool | tuple[str, ...] | tuple[int, ...] | tuple[Command, ...]
 
 INFINITY = 2**64 - 1
 """No limit, as systemd writes it on the bus."""
@@ -27,6 +31,8 @@ _REMEMBERED = 256  # the root and the tiers are asked for with every pod
 _UNIT_NAME = re.compile(r"[A-Za-z0-9:_.\\@-]+")
 # what a component of an abstract name may be made of; `-` is turned into `_`
 _COMPONENT = re.compile(r"[A-Za-z0-9.:-]+")
+# what stands for itself in the unit's name of a path, but for a dot at its start
+_PLAIN = frozenset(string.ascii_letters + string.digits + ":_.")
 
 
 class UnitKind(StrEnum):
@@ -34,6 +40,11 @@ class UnitKind(StrEnum):
 
     SLICE = "slice"
     SCOPE = "scope"
+    """Holds processes that somebody else has started."""
+    SERVICE = "service"
+    """Holds a container that systemd itself has started (`run --detach`)."""
+    MOUNT = "mount"
+    """A pod's volume in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +70,10 @@ class DesiredUnit:
     """`namespace/name` of the pod that the unit belongs to; None for tiers and reserved slices."""
     owned: bool = True
     """False for a unit that others own (a reserved slice): only what is stated is compared."""
+    structure: Mapping[str, Value] = field(default_factory=dict)
+    """What it is started with beside its settings, and keeps: a mount's type and options."""
+    hugepages: Mapping[int, int] = field(default_factory=dict)
+    """Size of a page in bytes → limit in bytes; not a property, see `hugetlb`."""
 
     @property
     def values(self) -> dict[str, int]:
@@ -85,6 +100,16 @@ class ObservedUnit:
     """Processes and threads in the unit's control group and below, as systemd counts them."""
     memory_bytes: int | None = None
     """What the unit uses now; None where nobody counts it."""
+    hugepages: Mapping[int, int] | None = None
+    """Size of a page in bytes → the kernel's limit in bytes; None where nobody counts them."""
+    holds: tuple[str, ...] = ()
+    """What is in it, in words, where somebody has looked: `container web: 2 processes (sh, nginx)`."""
+    processes: int = 0
+    """Processes in it and below, where somebody has looked."""
+    inside: tuple[UnitName, ...] = ()
+    """The units that those are in."""
+    is_mixed: bool = False
+    """Whether some of them lie in control groups that are no unit's, where a stop misses them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +119,10 @@ class Caps:
     systemd_version: int
     user: bool = False
     """A user's manager, not the system's."""
+    hugetlb: bool = False
+    """Whether the kernel's controller of huge pages can be had for our slices."""
+    pidfds: bool = False
+    """Whether a scope can be given its processes as descriptors (`PIDFDs`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,20 +142,22 @@ class TransientUnit:
 
 
 def is_unit_name(name: str) -> bool:
-    """Whether systemd takes this as the name of a slice or scope, dashes included.
+    """Whether systemd takes this as the name of a unit of one of our kinds, dashes included.
 
-    `a--b`, `a-` and `-x` are refused by systemd with a misleading error, so they are refused here.
+    Dashes in slices and mounts stand for levels: `a--b`, `a-` and `-x` are refused by systemd with
+    a misleading error, so they are refused here. Templates (`a@.service`) are no units.
 
-    Source: systemd, src/basic/unit-name.c, slice_name_is_valid.
+    Source: systemd, src/basic/unit-name.c, unit_name_is_valid, slice_name_is_valid.
     """
     stem, dot, suffix = name.rpartition(".")
     if not dot or suffix not in tuple(UnitKind) or len(name.encode()) > UNIT_NAME_MAX:
         return False
     if name == "-.slice":
         return True
-    if not _UNIT_NAME.fullmatch(stem):
+    if not _UNIT_NAME.fullmatch(stem) or stem[0] == "@" or stem[-1] == "@":
         return False
-    return suffix != UnitKind.SLICE or not ("--" in stem or stem[0] == "-" or stem[-1] == "-")
+    has_levels = suffix in (UnitKind.SLICE, UnitKind.MOUNT)
+    return not has_levels or not ("--" in stem or stem[0] == "-" or stem[-1] == "-")
 
 
 def escape_component(component: str) -> str:
@@ -172,6 +203,34 @@ def parent_slice(name: UnitName) -> UnitName:
     stem = name.removesuffix(".slice")
     head, dash, _ = stem.rpartition("-")
     return UnitName(f"{head}.slice") if dash and head else UnitName("-.slice")
+
+
+def mount_name(path: str) -> UnitName:
+    r"""The unit that mounts on an absolute path: `/run/a-b/c` → `run-a\x2db-c.mount`.
+
+    Raises:
+        ValueError: the path is not absolute, is the root or has `..`, or the name is too long.
+
+    Source: systemd.unit(5), "String Escaping for Inclusion in Unit Names"; systemd,
+    src/basic/unit-name.c, unit_name_path_escape.
+    """
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if not path.startswith("/") or not parts or ".." in parts:
+        raise ValueError(f"{path!r} can't be mounted on; use an absolute path without '..'")
+    stem = "-".join("".join(map(_escape_byte, part.encode())) for part in parts)
+    if stem[0] == ".":
+        stem = _escape_always(ord(".")) + stem[1:]
+    if not is_unit_name(f"{stem}.mount"):
+        raise ValueError(f"{path!r} is too long: a unit's name has at most {UNIT_NAME_MAX} bytes")
+    return UnitName(f"{stem}.mount")
+
+
+def _escape_byte(byte: int) -> str:
+    return chr(byte) if chr(byte) in _PLAIN else _escape_always(byte)
+
+
+def _escape_always(byte: int) -> str:
+    return f"\\x{byte:02x}"
 
 
 def control_group_of(slice_: UnitName) -> str:

@@ -18,11 +18,21 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from podslice.errors import BusUnavailable, NoSuchUnit, UnitExists
-from podslice.model.unit import INFINITY, Caps, ObservedUnit, TransientUnit, UnitName, Value
-from podslice.systemd.checks import check_name, check_properties, check_unit
+from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES
+from podslice.model.unit import (
+    INFINITY,
+    Caps,
+    ObservedUnit,
+    TransientUnit,
+    UnitKind,
+    UnitName,
+    Value,
+)
+from podslice.systemd.checks import check_name, check_properties, check_unit, kind_of
 from podslice.systemd.connection import Connection, Interrupted, Peer
 from podslice.systemd.jobs import MATCH, Jobs
-from podslice.systemd.manager import RESOURCES, Listed, Manager, is_as_asked, is_implied, is_there
+from podslice.systemd.loaded import CHANGEABLE
+from podslice.systemd.manager import Listed, Manager, is_as_asked, is_implied, is_there
 from podslice.systemd.together import together
 from podslice.systemd.wire import Wire
 
@@ -91,8 +101,7 @@ class Bus:
             await self._connection.close()
 
     async def caps(self) -> Caps:
-        version = await self._insist(Manager.version)
-        return Caps(systemd_version=version, user=self._user)
+        return await self._insist(partial(_caps, self._user))
 
     async def observe(self, patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
         if not patterns:
@@ -114,15 +123,23 @@ class Bus:
         check_properties(name, properties)
         await self._insist(partial(_set_properties, name, properties))
 
-    async def stop(self, name: UnitName) -> None:
+    async def attach(self, name: UnitName, pids: Sequence[int]) -> None:
         check_name(name)
-        await self._insist(partial(_stop, name))
+        await self._insist(partial(_attach, name, pids))
+
+    async def stop(self, name: UnitName, *, patience_sec: float | None = None) -> None:
+        check_name(name)
+        await self._insist(partial(_stop, name, patience_sec))
 
     async def stop_batch(self, names: Sequence[UnitName]) -> None:
         for name in names:
             check_name(name)
         if names:
             await self._insist(partial(_stop_all, names))
+
+    async def kill(self, name: UnitName, signal_number: int) -> None:
+        check_name(name)
+        await self._insist(partial(_kill, name, signal_number))
 
     async def reset_failed(self, name: UnitName) -> None:
         check_name(name)
@@ -153,6 +170,12 @@ class Bus:
 # What follows is each of the calls above, on one connection, once.
 
 
+async def _caps(user: bool, manager: Manager) -> Caps:  # noqa: FBT001 - bound by name above
+    version = await manager.version()
+    pidfds = version >= PROPERTIES["PIDFDs"].since and manager.takes_descriptors
+    return Caps(systemd_version=version, user=user, pidfds=pidfds)
+
+
 async def _observe(patterns: Sequence[str], manager: Manager) -> tuple[ObservedUnit, ...]:
     listed = await manager.list_units(patterns)
     units = await together(_observe_unit(unit, manager) for unit in listed)
@@ -173,12 +196,13 @@ async def _observe_unit(unit: Listed, manager: Manager) -> ObservedUnit | None:
         if not is_there(found):
             return None
         fragment_path = found["FragmentPath"]
+    observed = OBSERVED[kind_of(unit.name)]
     return ObservedUnit(
         name=unit.name,
         description=unit.description,
         load_state=unit.load_state,
         active_state=unit.active_state,
-        properties={key: value for key, value in found.items() if key in RESOURCES},
+        properties={key: value for key, value in found.items() if key in observed},
         control_group=found["ControlGroup"],
         transient=transient,
         fragment_path=fragment_path,
@@ -200,11 +224,35 @@ async def _start(unit: TransientUnit, manager: Manager) -> None:
     try:
         await manager.start_transient(unit)
     except UnitExists:
-        if await manager.unit_property(unit.name, "ActiveState") != "failed":
+        state = await manager.unit_property(unit.name, "ActiveState")
+        if state == "failed":
+            # a leftover; once reset, systemd forgets it and the name is free
+            await _reset_failed(unit.name, manager)
+            await manager.start_transient(unit)
+        elif state == "inactive" and kind_of(unit.name) is UnitKind.MOUNT:
+            # somebody has unmounted it while a container that comes after it keeps it loaded
+            await manager.start_loaded(unit.name)
+        elif state == "inactive" and await manager.unit_property(unit.name, "Transient"):
+            await _start_down(unit, manager)
+        else:
             raise
-        # a leftover that failed; once reset, systemd forgets it and the name is free
-        await _reset_failed(unit.name, manager)
-        await manager.start_transient(unit)
+
+
+async def _start_down(unit: TransientUnit, manager: Manager) -> None:
+    """Start a unit that systemd has not forgotten, as something that failed in it keeps it loaded.
+
+    What it had before, and is not asked for now, it has no more.
+    """
+    found = await manager.properties(unit.name)
+    managed = {name: PROPERTIES[name] for name in MANAGED[kind_of(unit.name)] if name in found}
+    unset = {
+        name: row.unset
+        for name, row in managed.items()
+        if row.unset is not None and found[name] != row.unset
+    }
+    asked = {name: value for name, value in unit.properties.items() if name in CHANGEABLE}
+    await manager.set_properties(unit.name, {**unset, **asked})
+    await manager.start_loaded(unit.name)
 
 
 async def _start_again(unit: TransientUnit, manager: Manager) -> None:
@@ -246,9 +294,18 @@ async def _set_properties(name: UnitName, values: Mapping[str, Value], manager: 
     return await manager.set_properties(name, values)
 
 
-async def _stop(name: UnitName, manager: Manager) -> None:
+async def _attach(name: UnitName, pids: Sequence[int], manager: Manager) -> None:
+    await manager.attach(name, pids)
+
+
+async def _kill(name: UnitName, signal_number: int, manager: Manager) -> None:
     with suppress(NoSuchUnit):
-        await manager.stop(name)
+        await manager.kill(name, signal_number)
+
+
+async def _stop(name: UnitName, patience_sec: float | None, manager: Manager) -> None:
+    with suppress(NoSuchUnit):
+        await manager.stop(name, patience_sec)
         if _can_fail(name):
             await manager.reset_failed(name)
 
@@ -266,7 +323,7 @@ async def _reset_failed(name: UnitName, manager: Manager) -> None:
 
 def _can_fail(name: UnitName) -> bool:
     """Slices have no failed state."""
-    return name.endswith(".scope")
+    return not name.endswith(".slice")
 
 
 def _throw_away() -> UnitName:

@@ -10,16 +10,18 @@ from collections.abc import Mapping
 from podslice.errors import BadProperty
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import TransientUnit, UnitKind, UnitName, Value, is_unit_name
+from podslice.systemd.client import PIDFDS_MAX
+from podslice.systemd.wire import split_types
 
 
 def check_name(name: UnitName) -> None:
-    """Check the name of a slice or scope.
+    """Check the name of a slice, scope, service or mount.
 
     Raises:
         BadProperty: systemd refuses it, or takes it with a misleading error later.
     """
     if not is_unit_name(name):
-        raise BadProperty(f"{name!r}: not the name of a slice or scope")
+        raise BadProperty(f"{name!r}: not the name of a slice, scope, service or mount")
 
 
 def check_unit(unit: TransientUnit) -> None:
@@ -42,7 +44,7 @@ def check_properties(name: UnitName, properties: Mapping[str, Value]) -> None:
     """
     for key, value in properties.items():
         row = PROPERTIES.get(key)
-        if row is None or _kind_of(name) not in row.kinds:
+        if row is None or kind_of(name) not in row.kinds:
             raise BadProperty(f"{name}: {key}: unknown property")
         if not _has_type(value, row.signature):
             raise TypeError(f"{name}: {key}: {value!r} is not of type {row.signature!r}")
@@ -50,19 +52,24 @@ def check_properties(name: UnitName, properties: Mapping[str, Value]) -> None:
             raise BadProperty(
                 f"{name}: {key}: {value} is out of range; {row.minimum} to {row.maximum}"
             )
+        if key == "PIDFDs" and isinstance(value, tuple) and len(value) > PIDFDS_MAX:
+            raise BadProperty(f"{name}: {key}: a call takes {PIDFDS_MAX} of them, not {len(value)}")
 
 
-def _kind_of(name: UnitName) -> UnitKind:
+def kind_of(name: UnitName) -> UnitKind:
+    """The kind of a unit, by its name."""
     return UnitKind(name.rpartition(".")[2])
 
 
+_TYPES = {"s": str, "b": bool, "t": int, "u": int, "i": int, "h": int}
+
+
 def _has_type(value: object, signature: str) -> bool:
-    match signature:
-        case "s":
-            return isinstance(value, str)
-        case "b":
-            return isinstance(value, bool)
-        case "t" | "u":
-            return isinstance(value, int) and not isinstance(value, bool)
-        case _:  # an array
-            return isinstance(value, tuple) and all(_has_type(one, signature[1:]) for one in value)
+    if type_ := _TYPES.get(signature):
+        return type(value) is type_ or (type_ is str and isinstance(value, str))
+    if not isinstance(value, tuple):
+        return False
+    if signature[0] == "a":
+        return all(_has_type(one, signature[1:]) for one in value)
+    members = split_types(signature[1:-1])
+    return len(value) == len(members) and all(map(_has_type, value, members))

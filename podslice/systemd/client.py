@@ -11,6 +11,12 @@ from typing import Protocol, Self
 
 from podslice.model.unit import Caps, ObservedUnit, TransientUnit, UnitName, Value
 
+PIDFDS_MAX = 16
+"""Descriptors that one call may carry: what dbus-daemon passes on the system bus.
+
+Source: dbus, NEWS of 1.8.8 (CVE-2014-3636), max_message_unix_fds.
+"""
+
 
 class Client(Protocol):
     """One connection to one service manager.
@@ -36,7 +42,7 @@ class Client(Protocol):
         """What the service manager can do."""
 
     async def observe(self, patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
-        """One snapshot of the loaded slices and scopes whose names match a pattern, by name.
+        """One snapshot of the loaded units whose names match a pattern, by name.
 
         Patterns are systemd's globs (`kubepods-*.slice`); without any there is no unit. Left out
         are units that are not there, and names that other units only refer to. Properties are
@@ -44,15 +50,29 @@ class Client(Protocol):
         """
 
     async def start(self, unit: TransientUnit) -> None:
-        """Start a transient unit and wait until systemd says it is up.
+        """Start a transient slice, scope, service or mount and wait until systemd says it is up.
+
+        A scope takes the processes of `PIDs`, or, where `Caps.pidfds` says so, of `PIDFDs`: at most
+        `PIDFDS_MAX` open descriptors, which stay the caller's. A service of type `exec` is up when
+        its command runs, one of type `oneshot` when it has ended, and a mount when it is there.
 
         A slice that is merely implied by something below it becomes this unit; a leftover that
-        failed gives way.
+        failed gives way; a mount that is loaded and down is mounted again, as it was.
 
         Raises:
             UnitExists: another such unit is loaded; nothing changed.
-            BadProperty: systemd refuses the name, a property or a value; nothing changed.
+            BadProperty: systemd refuses the name, a property or a value, or one of the processes
+                has ended; nothing changed.
             JobFailed: the start job ended otherwise than "done".
+        """
+
+    async def attach(self, name: UnitName, pids: Sequence[int]) -> None:
+        """Move running processes into a scope or service that is up and has `Delegate`.
+
+        Raises:
+            NoSuchUnit: no such unit is loaded.
+            BadProperty: one of the processes has ended, is a kernel thread, or the unit does not
+                take any; some of them may have been moved.
         """
 
     async def start_batch(self, units: Sequence[TransientUnit]) -> None:
@@ -78,12 +98,14 @@ class Client(Protocol):
             BadProperty: systemd refuses a property or a value; nothing changed.
         """
 
-    async def stop(self, name: UnitName) -> None:
+    async def stop(self, name: UnitName, *, patience_sec: float | None = None) -> None:
         """Stop a unit with everything below it and wait for the end; no unit is no error.
 
-        Drop-ins that `set_properties` left are gone with it, unless the unit has a file.
+        `patience_sec` is how long the job may take, where that is not what is usual. Drop-ins that
+        `set_properties` left are gone with the unit, unless it has a file.
 
         Raises:
+            CallTimeout: it takes longer; the job stays queued.
             JobFailed: the stop job ended otherwise than "done".
         """
 
@@ -92,6 +114,12 @@ class Client(Protocol):
 
         Raises:
             JobFailed: the job ended otherwise than "done"; some units may be stopped.
+        """
+
+    async def kill(self, name: UnitName, signal_number: int) -> None:
+        """Send a signal to every process of a unit, those of the units in it included.
+
+        No unit, and no process in it, are no error.
         """
 
     async def reset_failed(self, name: UnitName) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import socket
 import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -59,13 +60,14 @@ class Interrupted(BusUnavailable):
 _ERRORS: dict[str, type[SystemdError]] = {
     _SYSTEMD_ERROR + "UnitExists": UnitExists,
     _SYSTEMD_ERROR + "NoSuchUnit": NoSuchUnit,
+    _SYSTEMD_ERROR + "BadUnitSetting": BadProperty,  # something that it needs is missing
     _DBUS_ERROR + "InvalidArgs": BadProperty,
     _DBUS_ERROR + "PropertyReadOnly": BadProperty,  # systemd's word for an unknown property, too
     _DBUS_ERROR + "UnknownProperty": BadProperty,
     _DBUS_ERROR + "FileNotFound": BadProperty,  # a scope without processes
-    _DBUS_ERROR + "UnixProcessIdUnknown": BadProperty,
+    _DBUS_ERROR + "UnixProcessIdUnknown": BadProperty,  # a process that has ended
     "System.Error.ENXIO": BadProperty,  # a value of the wrong type
-    "System.Error.ESRCH": BadProperty,
+    "System.Error.ESRCH": BadProperty,  # as UnixProcessIdUnknown, from 255 on
     _DBUS_ERROR + "AccessDenied": Refused,
     _DBUS_ERROR + "AuthFailed": Refused,
     _DBUS_ERROR + "InteractiveAuthorizationRequired": Refused,
@@ -81,10 +83,15 @@ _ERRORS: dict[str, type[SystemdError]] = {
 }
 
 
+_ENDED = {_DBUS_ERROR + "UnixProcessIdUnknown", "System.Error.ESRCH"}
+
+
 def error_of(reply: wire.Received, about: str) -> SystemdError:
     """Our error for an error reply, about a unit or whatever the call was about."""
     values = reply.body()
     words = str(values[0]).rstrip(".") if values else "no reason given"
+    if reply.error_name in _ENDED:
+        words = f"a process has ended ({words})"
     kind = _ERRORS.get(reply.error_name, SystemdError)
     if kind is Refused:
         return Refused(f"{about}: access denied ({words}); {_AS_ROOT}")
@@ -146,6 +153,9 @@ class Connection(asyncio.Protocol):
         self._present = asyncio.Event()
         self._closed = asyncio.Event()
         self._transport: asyncio.Transport | None = None
+        self._socket: socket.socket | None = None
+        self.takes_descriptors = False
+        """Whether messages may carry descriptors."""
 
     @classmethod
     async def open(cls, peer: Peer, listener: Listener) -> Self:
@@ -176,7 +186,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
             await self._closed.wait()
 
-    async def call(
+    async def call(  # noqa: PLR0913 - what a message has
         self,
         member: str,
         signature: str = "",
@@ -185,14 +195,20 @@ class Connection(asyncio.Protocol):
         path: str,
         interface: str,
         about: str,
+        descriptors: Sequence[int] = (),
     ) -> wire.Received:
         """Call a method of the service and return its reply.
 
+        `descriptors` go with it, and stay the caller's; the body has their positions.
+
         Raises:
+            BadProperty: this bus takes no descriptors.
             Interrupted: connection or service were lost before the answer.
             CallTimeout, SystemdError: no answer in time, or an error as answer; `about` says
                 in the message what the call was about.
         """
+        if descriptors and not self.takes_descriptors:
+            raise BadProperty(f"{about}: this bus passes no descriptors")
         message = Message(
             destination=self._peer.service,
             path=path,
@@ -201,13 +217,15 @@ class Connection(asyncio.Protocol):
             flags=MessageFlag.NO_AUTOSTART,
             signature=signature,
             body=list(body),
+            unix_fds=list(descriptors),
         )
         async with self._slots, in_time(self._peer.timeout_sec, about):
             await self._present.wait()
             return await self._exchange(message, about)
 
     async def _connect(self) -> None:
-        sock = await open_socket(self._peer.address)
+        sock, self.takes_descriptors = await open_socket(self._peer.address)
+        self._socket = sock
         try:
             await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=sock)
         except BaseException:
@@ -247,19 +265,45 @@ class Connection(asyncio.Protocol):
         return await self._exchange(message, self._peer.service)
 
     async def _exchange(self, message: Message, about: str) -> wire.Received:
-        if self._transport is None or self._transport.is_closing():
+        transport = self._transport
+        if transport is None or transport.is_closing():
             raise Interrupted(f"{about}: the connection to the bus was lost")
         message.serial = next(self._serials)
         future: asyncio.Future[wire.Received] = asyncio.get_running_loop().create_future()
         self._replies[message.serial] = future
         try:
-            self._transport.write(message._marshall())  # noqa: SLF001 - there is no public way
+            frame = message._marshall(negotiate_unix_fd=True)  # noqa: SLF001 - no public way
+            if message.unix_fds:
+                await self._send_with(message.unix_fds, frame, transport)
+            else:
+                transport.write(frame)
             reply = await future
         finally:
             del self._replies[message.serial]
         if reply.kind == wire.ERROR:
             raise error_of(reply, about)
         return reply
+
+    async def _send_with(
+        self, descriptors: Sequence[int], frame: bytes, transport: asyncio.Transport
+    ) -> None:
+        """Send a message with descriptors, which a transport can't.
+
+        They go with its first byte, so nothing may be queued before it; what does not fit follows
+        in the usual manner. When the connection is lost, the waiting for the reply ends.
+        """
+        while self._socket is not None and not transport.is_closing():
+            if not transport.get_write_buffer_size():
+                try:
+                    sent = socket.send_fds(self._socket, [frame], descriptors)
+                except BlockingIOError:
+                    pass  # the bus has its hands full
+                except ConnectionError:
+                    transport.abort()
+                else:
+                    transport.write(frame[sent:])
+                    break
+            await asyncio.sleep(0.01)
 
     # What asyncio calls.
 

@@ -11,8 +11,10 @@ from urllib.parse import unquote
 _SOCKET_KEYS = {"path": "", "abstract": "\0"}
 
 
-async def open_socket(address: str) -> socket.socket:
+async def open_socket(address: str) -> tuple[socket.socket, bool]:
     """Connect to the bus at an address and authenticate; takes as long as the bus does.
+
+    Returns the socket, and whether messages on it may carry descriptors.
 
     Raises:
         OSError, EOFError, ValueError: there is no bus, it hung up, or it does not want us.
@@ -22,11 +24,11 @@ async def open_socket(address: str) -> socket.socket:
     try:
         sock.settimeout(0)
         await _connect(sock, path)
-        await _authenticate(sock)
+        takes_descriptors = await _authenticate(sock)
     except BaseException:
         sock.close()
         raise
-    return sock
+    return sock, takes_descriptors
 
 
 def _socket_path(address: str) -> str:
@@ -56,23 +58,26 @@ async def _connect(sock: socket.socket, path: str) -> None:
             await asyncio.sleep(0.01)
 
 
-async def _authenticate(sock: socket.socket) -> None:
-    """Say who we are.
+async def _authenticate(sock: socket.socket) -> bool:
+    """Say who we are, and ask whether messages may carry descriptors.
 
     Raises:
         OSError, EOFError, ValueError: there is no bus, it hung up, or it does not want us.
 
-    Source: D-Bus Specification, "Authentication Protocol", EXTERNAL.
+    Source: D-Bus Specification, "Authentication Protocol", EXTERNAL and NEGOTIATE_UNIX_FD.
     """
     loop = asyncio.get_running_loop()
     user = str(os.geteuid()).encode().hex()
-    await loop.sock_sendall(sock, f"\0AUTH EXTERNAL {user}\r\n".encode())
+    # both at once, as libsystemd does: one wait less
+    await loop.sock_sendall(sock, f"\0AUTH EXTERNAL {user}\r\nNEGOTIATE_UNIX_FD\r\n".encode())
     answer = b""
-    while not answer.endswith(b"\r\n"):
+    while answer.count(b"\r\n") < 2:
         some = await loop.sock_recv(sock, 512)
         if not some:
             raise EOFError("it hung up during authentication")
         answer += some
-    if not answer.startswith(b"OK "):
-        raise ValueError(f"it refuses authentication: {answer.decode(errors='replace').strip()}")
+        if b"\r\n" in answer and not answer.startswith(b"OK "):
+            refusal = answer.decode(errors="replace").strip()
+            raise ValueError(f"it refuses authentication: {refusal}")
     await loop.sock_sendall(sock, b"BEGIN\r\n")
+    return b"\r\nAGREE_UNIX_FD\r\n" in answer

@@ -30,8 +30,12 @@ class Jobs:
         self._asking = 0
         self._interruptions = 0
 
-    async def result(self, asking: Awaitable[Received], about: str) -> str:
+    async def result(
+        self, asking: Awaitable[Received], about: str, *, timeout_sec: float | None = None
+    ) -> str:
         """The result of the job that a call, whose reply is the job's path, has queued.
+
+        `timeout_sec` is for this job, where that is not what is usual.
 
         Raises:
             CallTimeout: the job did not end in time; it stays queued.
@@ -53,7 +57,7 @@ class Jobs:
             if not self._asking:
                 self._early.clear()
         try:
-            async with in_time(self._timeout_sec, about):
+            async with in_time(self._timeout_sec if timeout_sec is None else timeout_sec, about):
                 return str(await future)
         finally:
             waiting.remove(future)

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 
 from podslice.errors import JobFailed
-from podslice.model.properties import PROPERTIES
+from podslice.model.properties import OBSERVED, PROPERTIES
 from podslice.model.unit import TransientUnit, UnitKind, UnitName, Value
+from podslice.systemd.checks import kind_of
 from podslice.systemd.connection import Connection, Variant
 from podslice.systemd.jobs import MANAGER, MANAGER_PATH, Jobs
 from podslice.systemd.wire import Received, Wire
@@ -16,6 +17,8 @@ from podslice.systemd.wire import Received, Wire
 _INTERFACES = {
     UnitKind.SLICE: "org.freedesktop.systemd1.Slice",
     UnitKind.SCOPE: "org.freedesktop.systemd1.Scope",
+    UnitKind.SERVICE: "org.freedesktop.systemd1.Service",
+    UnitKind.MOUNT: "org.freedesktop.systemd1.Mount",
 }
 _SUFFIXES = tuple(f".{kind}" for kind in UnitKind)
 _PROPERTIES = "org.freedesktop.DBus.Properties"
@@ -25,10 +28,8 @@ _UNIT = "org.freedesktop.systemd1.Unit"
 # TransactionIsDestructive; "replace" cancels the stop. The latest wish wins, as with systemctl.
 _MODE = "replace"
 
-RESOURCES = frozenset(row.name for row in PROPERTIES.values() if row.section != "Unit")
-"""The properties that are told of every unit: limits and the like, not dependencies."""
-
-_USAGE = RESOURCES | {"ControlGroup", "MemoryCurrent", "TasksCurrent"}
+_USAGE = frozenset({"ControlGroup", "MemoryCurrent", "TasksCurrent"})
+_RESOURCES = {kind: names | _USAGE for kind, names in OBSERVED.items()}
 _STATE = (
     frozenset(PROPERTIES)
     | _USAGE
@@ -57,6 +58,11 @@ class Manager:
         self._connection = connection
         self._jobs = jobs
 
+    @property
+    def takes_descriptors(self) -> bool:
+        """Whether it can be given descriptors."""
+        return self._connection.takes_descriptors
+
     async def version(self) -> int:
         """The number of systemd's version."""
         reply = await self._connection.call(
@@ -72,7 +78,7 @@ class Manager:
         return int(digits[0]) if digits else 0
 
     async def list_units(self, patterns: Sequence[str]) -> list[Listed]:
-        """The loaded slices and scopes that match a pattern, by name; all when there is none."""
+        """The loaded units of our kinds that match a pattern, by name; all when there is none."""
         about = " ".join(patterns)
         reply = await self._call("ListUnitsByPatterns", "asas", [], list(patterns), about=about)
         (rows,) = reply.body()
@@ -94,8 +100,9 @@ class Manager:
 
     async def resources(self, name: UnitName) -> dict[str, Wire]:
         """The limits and the usage of a unit, also of one that isn't there (all unset)."""
-        interface = _INTERFACES[UnitKind(name.rpartition(".")[2])]
-        return (await self._read("GetAll", "s", name, interface)).properties(_USAGE)
+        kind = kind_of(name)
+        reply = await self._read("GetAll", "s", name, _INTERFACES[kind])
+        return reply.properties(_RESOURCES[kind])
 
     async def properties(self, name: UnitName) -> dict[str, Wire]:
         """What podslice can want to know of a unit, also of one that isn't there (see `is_there`).
@@ -119,9 +126,18 @@ class Manager:
         """Start a loaded unit; merged with a start that is under way, nothing when it is up."""
         await self._run(self._call("StartUnit", "ss", name, _MODE, about=name), name)
 
-    async def stop(self, name: UnitName) -> None:
+    async def stop(self, name: UnitName, timeout_sec: float | None = None) -> None:
         """Stop a unit."""
-        await self._run(self._call("StopUnit", "ss", name, _MODE, about=name), name)
+        asking = self._call("StopUnit", "ss", name, _MODE, about=name)
+        await self._run(asking, name, timeout_sec=timeout_sec)
+
+    async def attach(self, name: UnitName, pids: Sequence[int]) -> None:
+        """Move processes into a unit."""
+        await self._call("AttachProcessesToUnit", "ssau", name, "", list(pids), about=name)
+
+    async def kill(self, name: UnitName, signal_number: int) -> None:
+        """Send a signal to every process in a unit's control group and below."""
+        await self._call("KillUnit", "ssi", name, "all", signal_number, about=name)
 
     async def run_waiter(
         self,
@@ -147,20 +163,23 @@ class Manager:
 
     async def set_properties(self, name: UnitName, values: Mapping[str, Value]) -> None:
         """Set properties until the end of the boot, also of a unit that isn't loaded."""
+        encoded = _encode(values, [])
         # true: not in /etc
-        await self._call("SetUnitProperties", "sba(sv)", name, True, _encode(values), about=name)  # noqa: FBT003 - a value of the bus
+        await self._call("SetUnitProperties", "sba(sv)", name, True, encoded, about=name)  # noqa: FBT003 - a value of the bus
 
     async def reset_failed(self, name: UnitName) -> None:
         """Forget that a unit failed."""
         await self._call("ResetFailedUnit", "s", name, about=name)
 
-    async def _run(self, asking: Awaitable[Received], about: str) -> None:
+    async def _run(
+        self, asking: Awaitable[Received], about: str, *, timeout_sec: float | None = None
+    ) -> None:
         """Wait for the job that a call queues.
 
         Raises:
             JobFailed: it ended otherwise than "done".
         """
-        result = await self._jobs.result(asking, about)
+        result = await self._jobs.result(asking, about, timeout_sec=timeout_sec)
         if result != "done":
             raise JobFailed(f"{about}: systemd's job ended as {result!r}", result=result)
 
@@ -171,10 +190,18 @@ class Manager:
         others: Sequence[TransientUnit],
         about: str,
     ) -> Received:
-        auxiliary = [[unit.name, _encode(unit.properties)] for unit in others]
-        signature = "ssa(sv)a(sa(sv))"
-        body = (name, _MODE, _encode(values), auxiliary)
-        return await self._call("StartTransientUnit", signature, *body, about=about)
+        descriptors: list[int] = []
+        encoded = _encode(values, descriptors)
+        auxiliary = [[unit.name, _encode(unit.properties, descriptors)] for unit in others]
+        return await self._connection.call(
+            "StartTransientUnit",
+            "ssa(sv)a(sa(sv))",
+            (name, _MODE, encoded, auxiliary),
+            path=MANAGER_PATH,
+            interface=MANAGER,
+            about=about,
+            descriptors=descriptors,
+        )
 
     async def _call(self, member: str, signature: str, *body: object, about: str) -> Received:
         return await self._connection.call(
@@ -205,22 +232,40 @@ def is_implied(found: Mapping[str, Wire]) -> bool:
 def is_as_asked(unit: TransientUnit, found: Mapping[str, Wire]) -> bool:
     """Whether a unit has every property that we would give it, and so must have been made by us."""
     return bool(found["Transient"]) and all(
-        _agrees(asked, found[key]) for key, asked in unit.properties.items() if key in found
+        _agrees(asked, found[key])
+        for key, asked in unit.properties.items()
+        if key in found and key != "Options"  # what is mounted has the kernel's words for them
     )
 
 
 def _agrees(asked: Value, found: object) -> bool:
-    """Whether a property is as asked for; systemd adds to lists of dependencies."""
+    """Whether a property is as asked for; systemd adds to lists of dependencies and commands."""
     if isinstance(asked, tuple) and isinstance(found, tuple):
-        return set(asked) <= set(found)
+        return all(one in found or one in _commands(found) for one in asked)
     return asked == found
 
 
-def _encode(values: Mapping[str, Value]) -> list[list[object]]:
-    return [
-        [name, Variant(_SIGNATURES[name], list(value) if isinstance(value, tuple) else value)]
-        for name, value in values.items()
-    ]
+def _commands(found: tuple[Wire, ...]) -> list[Wire]:
+    """Commands as they were asked for, without when they ran and how they ended."""
+    return [one[:3] for one in found if isinstance(one, tuple)]
+
+
+def _encode(values: Mapping[str, Value], descriptors: list[int]) -> list[list[object]]:
+    """Values as dbus-next takes them; descriptors are added to those of the message."""
+    encoded: list[list[object]] = []
+    for name, value in values.items():
+        signature = _SIGNATURES[name]
+        if signature == "ah" and isinstance(value, tuple):
+            first = len(descriptors)
+            descriptors += (one for one in value if isinstance(one, int))
+            value = tuple(range(first, len(descriptors)))  # noqa: PLW2901
+        encoded.append([name, Variant(signature, _as_lists(value))])
+    return encoded
+
+
+def _as_lists(value: object) -> object:
+    """Structs are lists to dbus-next, as arrays are."""
+    return [_as_lists(one) for one in value] if isinstance(value, tuple) else value
 
 
 def _path_of(name: UnitName) -> str:

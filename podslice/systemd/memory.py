@@ -1,71 +1,53 @@
 """systemd in memory: a client for tests, with state, held to the contract of the real one.
 
-It knows slices and scopes, what they hold and lie in, and what systemd refuses. It does not know
-time, processes, or other people's units beyond the built-in slices; see `Memory.provide` for those.
+It knows units, what they hold and lie in, and what systemd refuses. It does not know time, what
+processes do, or other people's units beyond the built-in slices; see the calls for tests.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Self
 
-from podslice.errors import BadProperty, BusUnavailable, NoSuchUnit, SystemdError, UnitExists
-from podslice.model.properties import PROPERTIES
+from podslice.errors import (
+    BadProperty,
+    BusUnavailable,
+    CallTimeout,
+    NoSuchUnit,
+    SystemdError,
+    UnitExists,
+)
+from podslice.model.properties import CONTAINER, PROPERTIES
 from podslice.model.unit import (
+    INFINITY,
     Caps,
     ObservedUnit,
     TransientUnit,
     UnitName,
     Value,
-    control_group_of,
     parent_slice,
 )
-from podslice.systemd.checks import check_name, check_properties, check_unit
+from podslice.systemd.checks import check_name, check_properties, check_unit, kind_of
+from podslice.systemd.loaded import (
+    CHANGEABLE,
+    ROOT,
+    fresh,
+    ids_of,
+    missing_of,
+    observed_of,
+)
 
-_ROOT = UnitName("-.slice")
-_BUILT_IN = (_ROOT, UnitName("system.slice"))
+_BUILT_IN = (ROOT, UnitName("system.slice"))
 # the first version seen to keep a quota in steps of 0.01 %; 252 keeps whole percents
 _FINE_QUOTA_SINCE = 257
-
-# where a scope lies that does not say
-_DEFAULT_SLICE = UnitName("system.slice")
-
-_DEFAULTS: dict[str, Value] = {
-    **{row.name: row.unset for row in PROPERTIES.values() if row.unset is not None},
-    "CPUAccounting": False,
-    "IOAccounting": False,
-    "MemoryAccounting": True,
-    "TasksAccounting": True,
-    "Delegate": False,
-}
-
-# what a unit has from its start on and systemd then refuses to change
-_FIXED = {"DefaultDependencies", "Wants", "After", "Conflicts", "Slice", "PIDs", "Delegate"}
-
-
-@dataclass(slots=True, kw_only=True)
-class _Unit:
-    """A unit that is loaded."""
-
-    parent: UnitName
-    description: str
-    properties: dict[str, Value]
-    transient: bool = False
-    fragment_path: str = ""
-    built_in: bool = False
-    failed: bool = False
-    tasks: int = 0
-    memory_bytes: int | None = None
-
-    @property
-    def implied(self) -> bool:
-        """Whether it is there only because something lies below it."""
-        return not (self.transient or self.fragment_path or self.built_in)
+# as long as the real one waits for a job
+_PATIENCE_SEC = 120
 
 
 @dataclass(slots=True)
@@ -82,9 +64,13 @@ class Memory:
     def __init__(self, *, systemd_version: int = 257, user: bool = False) -> None:
         self.calls: Counter[str] = Counter()
         """Calls by the name of the method."""
-        self._caps = Caps(systemd_version=systemd_version, user=user)
+        self.signals: list[tuple[UnitName, int]] = []
+        """What was sent to which unit, in order."""
+        pidfds = systemd_version >= PROPERTIES["PIDFDs"].since
+        self._caps = Caps(systemd_version=systemd_version, user=user, pidfds=pidfds)
         self._faults = _Faults()
-        self._units = {name: _fresh(name, {}) for name in _BUILT_IN}
+        self._ended: set[int] = set()
+        self._units = {name: fresh(name, {}) for name in _BUILT_IN}
         for unit in self._units.values():
             unit.built_in = True
 
@@ -109,7 +95,7 @@ class Memory:
     async def observe(self, patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
         await self._begin("observe")
         return tuple(
-            self._observed(name, unit)
+            unit.observed(name, sum(self._units[below].tasks for below in self._below(name)))
             for name, unit in sorted(self._units.items())
             if any(fnmatchcase(name, pattern) for pattern in patterns)
         )
@@ -138,16 +124,27 @@ class Memory:
         unit = self._units.get(name)
         if unit is None:
             raise NoSuchUnit(f"{name}: Unit {name} not loaded")
-        if fixed := sorted(_FIXED & properties.keys()):
+        if fixed := sorted(properties.keys() - CHANGEABLE):
             raise BadProperty(f"{name}: {fixed[0]} can't be changed")
         self._check_since(name, properties)
         unit.description = str(properties.get("Description", unit.description))
-        unit.properties |= _resources(properties)
+        unit.properties |= observed_of(kind_of(name), properties)
         unit.transient |= unit.implied
 
-    async def stop(self, name: UnitName) -> None:
+    async def attach(self, name: UnitName, pids: Sequence[int]) -> None:
+        check_name(name)
+        await self._begin("attach", name)
+        if name not in self._units:
+            raise NoSuchUnit(f"{name}: Unit {name} not loaded")
+        if not self._units[name].properties.get("Delegate"):
+            raise BadProperty(f"{name}: Process migration not available on non-delegated units")
+        self._check_alive(name, pids)
+        self._take(name, pids)
+
+    async def stop(self, name: UnitName, *, patience_sec: float | None = None) -> None:
         check_name(name)
         await self._begin("stop", name)
+        await self._await_stubborn(name, _PATIENCE_SEC if patience_sec is None else patience_sec)
         self._remove(name)
 
     async def stop_batch(self, names: Sequence[UnitName]) -> None:
@@ -155,7 +152,17 @@ class Memory:
             check_name(name)
         await self._begin("stop_batch", *names)
         for name in names:
+            await self._await_stubborn(name, _PATIENCE_SEC)
             self._remove(name)
+
+    async def kill(self, name: UnitName, signal_number: int) -> None:
+        check_name(name)
+        await self._begin("kill", name)
+        self.signals.append((name, signal_number))
+        for below in self._below(name):
+            unit = self._units[below]
+            if unit.tasks and (signal_number == signal.SIGKILL or not unit.is_stubborn):
+                self.set_tasks(below, 0)
 
     async def reset_failed(self, name: UnitName) -> None:
         check_name(name)
@@ -179,7 +186,7 @@ class Memory:
     def provide(self, name: UnitName, **properties: Value) -> None:
         """Have a unit that somebody has written a file for and started."""
         self._add_parents(parent_slice(name))
-        self._units[name] = _fresh(name, properties)
+        self._units[name] = fresh(name, properties)
         self._units[name].fragment_path = f"/usr/lib/systemd/system/{name}"
 
     def set_memory(self, name: UnitName, memory_bytes: int | None) -> None:
@@ -187,22 +194,35 @@ class Memory:
         self._units[name].memory_bytes = memory_bytes
 
     def set_tasks(self, name: UnitName, tasks: int) -> None:
-        """Have so many tasks in a unit itself; a scope ends with its last."""
-        self._units[name].tasks = tasks
-        if not tasks and name.endswith(".scope"):
-            del self._units[name]
+        """Have so many tasks in a unit itself; a scope and a service end with their last."""
+        unit = self._units[name]
+        unit.pids = unit.pids if tasks else set()
+        unit.more_tasks = tasks - len(unit.pids)
+        if not tasks:
+            unit.emptied.set()
+            if kind_of(name) in CONTAINER:
+                del self._units[name]
+
+    def make_stubborn(self, name: UnitName) -> None:
+        """Let what runs in a unit take no notice of any signal but SIGKILL."""
+        self._units[name].is_stubborn = True
+
+    def end_process(self, pid: int) -> None:
+        """Let a process have ended; nothing takes it any more."""
+        self._ended.add(pid)
+        self._leave(pid)
 
     def fail(self, name: UnitName) -> None:
-        """Let a scope have failed: its processes are gone, the unit stays until it is reset."""
-        self._units[name].failed = True
-        self._units[name].tasks = 0
+        """Let a unit have failed: its processes are gone, the unit stays until it is reset."""
+        unit = self._units[name]
+        unit.failed, unit.pids, unit.more_tasks = True, set(), 0
 
     def reload(self) -> None:
         """As `systemctl daemon-reload`: of a quota there is left what the drop-in file held."""
         step_usec = 100 if self._caps.systemd_version >= _FINE_QUOTA_SINCE else 10_000
         for unit in self._units.values():
-            quota = unit.properties["CPUQuotaPerSecUSec"]
-            if quota != PROPERTIES["CPUQuotaPerSecUSec"].unset:
+            quota = unit.properties.get("CPUQuotaPerSecUSec", INFINITY)
+            if quota != INFINITY:
                 unit.properties["CPUQuotaPerSecUSec"] = int(str(quota)) // step_usec * step_usec
 
     # How it works.
@@ -225,8 +245,13 @@ class Memory:
         if there is not None and not (there.implied or there.failed):
             raise UnitExists(f"{unit.name}: Unit {unit.name} was already loaded")
         self._check_since(unit.name, unit.properties)
-        if unit.name.endswith(".scope") and not unit.properties.get("PIDs"):
-            raise BadProperty(f"{unit.name}: a scope needs processes")
+        if missing := missing_of(unit):
+            raise BadProperty(f"{unit.name}: it needs {missing}")
+        self._check_alive(unit.name, ids_of(unit, "PIDs"))
+
+    def _check_alive(self, name: UnitName, pids: Iterable[int]) -> None:
+        for pid in self._ended.intersection(pids):
+            raise BadProperty(f"{name}: a process has ended ({pid})")
 
     def _check_since(self, name: UnitName, properties: Mapping[str, Value]) -> None:
         for key in properties:
@@ -234,66 +259,57 @@ class Memory:
                 raise BadProperty(f"{name}: {key}: unknown property")
 
     def _add(self, unit: TransientUnit) -> None:
-        fresh = _fresh(unit.name, unit.properties)
-        fresh.transient = True
-        pids = unit.properties.get("PIDs", ())
-        fresh.tasks = len(pids) if isinstance(pids, tuple) else 0
-        self._add_parents(fresh.parent)
-        self._units[unit.name] = fresh
+        added = fresh(unit.name, unit.properties)
+        added.transient = True
+        added.more_tasks = len(ids_of(unit, "PIDFDs")) or int("ExecStart" in unit.properties)
+        self._add_parents(added.parent)
+        if unit.properties.get("Type") != "oneshot":  # has ended with its start
+            self._units[unit.name] = added
+            self._take(unit.name, ids_of(unit, "PIDs"))
+
+    def _take(self, name: UnitName, pids: Iterable[int]) -> None:
+        """Move processes into a unit."""
+        for pid in pids:
+            if pid not in self._units[name].pids:
+                self._leave(pid)
+                self._units[name].pids.add(pid)
+
+    def _leave(self, pid: int) -> None:
+        """Take a process out of where it is."""
+        for name, unit in list(self._units.items()):
+            if pid in unit.pids:
+                unit.pids.remove(pid)
+                self.set_tasks(name, unit.tasks)
 
     def _add_parents(self, name: UnitName) -> None:
         while name not in self._units:
-            self._units[name] = _fresh(name, {})
+            self._units[name] = fresh(name, {})
             name = parent_slice(name)
 
     def _remove(self, name: UnitName) -> None:
         if name in self._units and self._units[name].built_in:
             raise SystemdError(f"{name}: Job type stop is not applicable for unit {name}")
-        for below in [below for below in self._units if name in self._line(below)]:
+        for below in self._below(name):
             del self._units[below]
+
+    async def _await_stubborn(self, name: UnitName, patience_sec: float) -> None:
+        """Wait until whatever takes no notice of a stop has been killed."""
+        stubborn = [self._units[below] for below in self._below(name)]
+        try:
+            async with asyncio.timeout(patience_sec):
+                for unit in stubborn:
+                    if unit.is_stubborn and unit.tasks:
+                        await unit.emptied.wait()
+        except TimeoutError as error:
+            raise CallTimeout(f"{name}: no answer within {patience_sec:g} s") from error
+
+    def _below(self, name: UnitName) -> list[UnitName]:
+        """A unit and all that lies in it."""
+        return [below for below in self._units if name in self._line(below)]
 
     def _line(self, name: UnitName) -> Iterator[UnitName]:
         """A unit and every slice it lies in."""
         yield name
-        while name != _ROOT:
+        while name != ROOT:
             name = self._units[name].parent if name in self._units else parent_slice(name)
             yield name
-
-    def _observed(self, name: UnitName, unit: _Unit) -> ObservedUnit:
-        parent_group = control_group_of(unit.parent).rstrip("/")
-        return ObservedUnit(
-            name=name,
-            description=unit.description,
-            active_state="failed" if unit.failed else "active",
-            properties=dict(unit.properties),
-            control_group="" if unit.failed else _control_group(name, parent_group),
-            transient=unit.transient,
-            fragment_path=unit.fragment_path,
-            tasks=sum(
-                below.tasks for other, below in self._units.items() if name in self._line(other)
-            ),
-            memory_bytes=unit.memory_bytes,
-        )
-
-
-def _control_group(name: UnitName, parent_group: str) -> str:
-    return "/" if name == _ROOT else f"{parent_group}/{name}"
-
-
-def _resources(properties: Mapping[str, Value]) -> dict[str, Value]:
-    """What `observe` shows: limits and the like, neither dependencies nor processes."""
-    return {
-        key: value
-        for key, value in properties.items()
-        if PROPERTIES[key].section != "Unit" and key != "PIDs"
-    }
-
-
-def _fresh(name: UnitName, properties: Mapping[str, Value]) -> _Unit:
-    """A new unit as systemd makes it."""
-    in_slice = parent_slice(name) if name.endswith(".slice") else _DEFAULT_SLICE
-    parent = UnitName(str(properties.get("Slice", in_slice)))
-    shown = {**_DEFAULTS, "Slice": "" if name == _ROOT else parent, **_resources(properties)}
-    return _Unit(
-        parent=parent, description=str(properties.get("Description", name)), properties=shown
-    )

@@ -13,6 +13,13 @@ def machine() -> Iterator[Machine]:
         yield booted
 
 
+@pytest.fixture(scope="session")
+def old_machine() -> Iterator[Machine]:
+    """The same with the oldest systemd that counts, 252."""
+    with fixtures.boot_namespace("bookworm") as booted:
+        yield booted
+
+
 @pytest.fixture
 def clean_machine(machine: Machine) -> Iterator[Machine]:
     """The same, with whatever podslice left in it taken away after the test."""

@@ -1,6 +1,7 @@
 """What goes wrong on a bus: on a scripted one where that can't be provoked otherwise, else for real."""
 
 import asyncio
+import contextlib
 import gc
 import io
 import os
@@ -30,14 +31,20 @@ from podslice.model.properties import PROPERTIES, Property
 from podslice.model.unit import TransientUnit, UnitName
 from podslice.systemd import connection, wire
 from podslice.systemd.bus import Bus
+from podslice.systemd.connection import Connection, Peer
+from podslice.systemd.manager import is_as_asked
 from tests.lab.machine import Machine
 from tests.lab.paths import source_dir
 
 BUS = "org.freedesktop.DBus"
 OWNER = ":1.1"
 NAME = UnitName("podslicetest.slice")
+SCOPE = UnitName("a.scope")
 JOB = "/org/freedesktop/systemd1/job/7"
 UNIT = TransientUnit(name=NAME, properties={"CPUWeight": 5})
+
+# the head of the field that tells how many descriptors a message has
+UNIX_FDS = b"\x09\x01u\0"
 
 FIELDS = {"path": (1, "o"), "interface": (2, "s"), "member": (3, "s"), "error_name": (4, "s")}
 FIELDS |= {"reply_serial": (5, "u"), "sender": (7, "s"), "signature": (8, "g")}
@@ -97,9 +104,11 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """The server's part of a handshake that goes well."""
-    await reader.readline()
+    assert (await reader.readline()).startswith(b"\0AUTH EXTERNAL ")
+    assert await reader.readline() == b"NEGOTIATE_UNIX_FD\r\n"
     writer.write(b"OK 0123456789abcdef0123456789abcdef\r\n")
-    await reader.readline()
+    writer.write(b"AGREE_UNIX_FD\r\n")
+    assert await reader.readline() == b"BEGIN\r\n"
 
 
 class ScriptedBus:
@@ -235,6 +244,35 @@ async def test_silence_during_authentication(bus: ScriptedBus) -> None:
     bus.handshake = be_silent
     with pytest.raises(BusUnavailable, match=r"no answer in 0\.1 s"):
         await bus.client(timeout_sec=0.1).__aenter__()
+
+
+async def test_bus_that_passes_no_descriptors(bus: ScriptedBus) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        await reader.readline()
+        writer.write(b"OK 0123456789abcdef0123456789abcdef\r\nERROR\r\n")
+        await reader.readline()
+
+    async def script(caller: Caller, call: wire.Received) -> None:
+        caller.reply(call, "v", Variant("s", "257"))
+
+    bus.handshake, bus.script = refuse, script
+    async with bus.client() as client:
+        assert (await client.caps()).pidfds is False
+        with pytest.raises(BadProperty, match=r"^a\.scope: this bus passes no descriptors$"):
+            await client.start(TransientUnit(name=SCOPE, properties={"PIDFDs": (0,)}))
+
+
+@pytest.mark.parametrize(("version", "pidfds"), [("254.1", False), ("255~rc1", True)])
+async def test_descriptors_of_processes_are_taken_since_255(
+    bus: ScriptedBus, version: str, *, pidfds: bool
+) -> None:
+    async def script(caller: Caller, call: wire.Received) -> None:
+        caller.reply(call, "v", Variant("s", version))
+
+    bus.script = script
+    async with bus.client() as client:
+        assert (await client.caps()).pidfds is pidfds
 
 
 async def test_connecting_can_be_canceled(bus: ScriptedBus) -> None:
@@ -592,6 +630,124 @@ async def test_calls_in_flight_end_when_the_client_is_closed(bus: ScriptedBus) -
     assert bus.clients == 1
 
 
+# descriptors
+
+
+class Other:
+    """The other end of a connection that is open and has been introduced."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+        self.seen = b""
+        self.files: list[int] = []
+        """The inodes of what came."""
+
+    def read(self) -> None:
+        """Read what is there."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                data, descriptors, _, _ = socket.recv_fds(self.end, 4096, 32)
+                for descriptor in descriptors:
+                    self.files.append(os.fstat(descriptor).st_ino)
+                    os.close(descriptor)
+                self.seen += data
+                if not data:
+                    return
+
+    def frames(self) -> list[wire.Received]:
+        """The whole messages read so far."""
+        found, rest = [], self.seen
+        while (size := wire.frame_bytes(rest)) and size <= len(rest):
+            found.append(wire.parse_frame(rest[:size]))
+            rest = rest[size:]
+        return found
+
+
+class Deaf:
+    """Hears nothing."""
+
+    def on_signal(self, signal: wire.Received) -> None:
+        pass
+
+    def on_interruption(self, error: connection.Interrupted) -> None:
+        pass
+
+
+@pytest.fixture
+async def other(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Connection, Other]]:
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    for end in (ours, theirs):
+        end.setblocking(False)
+
+    async def open_socket(address: str) -> tuple[socket.socket, bool]:
+        return ours, True
+
+    async def introduce(self: Connection) -> None:
+        self._follow(OWNER)
+
+    monkeypatch.setattr(connection, "open_socket", open_socket)
+    monkeypatch.setattr(Connection, "_introduce", introduce)
+    made = await Connection.open(Peer(address="", service=BUS, timeout_sec=5), Deaf())
+    yield made, Other(theirs)
+    await made.close()
+    theirs.close()
+
+
+def call_with(made: Connection, text: str, *descriptors: int) -> asyncio.Task[wire.Received]:
+    call = made.call(
+        "Do", "s", [text], path="/", interface="a.b", about="it", descriptors=descriptors
+    )
+    return asyncio.create_task(call)
+
+
+async def test_descriptors_come_with_their_message(other: tuple[Connection, Other]) -> None:
+    """However full the socket is: before, between and after calls without any."""
+    made, there = other
+    sizes = {"a": 50_000, "b": 3, "c": 60_000, "d": 5, "e": 70_000, "f": 90_000}
+    calls = [
+        call_with(made, letter * size, *([0, 0] if letter in "bdf" else []))
+        for letter, size in sizes.items()
+    ]
+
+    def has_all() -> bool:
+        there.read()
+        return len(there.frames()) == len(calls)
+
+    await until(has_all)
+    texts = [(frame.body()[0], UNIX_FDS in frame.frame[:200]) for frame in there.frames()]
+    assert sorted(texts) == [(letter * size, letter in "bdf") for letter, size in sizes.items()]
+    assert there.files == [os.fstat(0).st_ino] * 6
+    await made.close()
+    for call in calls:
+        with pytest.raises(BusUnavailable):
+            await call
+
+
+async def test_connection_lost_while_a_descriptor_waits(other: tuple[Connection, Other]) -> None:
+    made, there = other
+    calls = [call_with(made, "x" * 200_000), call_with(made, "y", 0)]
+    await asyncio.sleep(0)
+    there.end.close()
+    for call in calls:
+        with pytest.raises(BusUnavailable):
+            await call
+
+
+async def test_descriptors_stay_the_caller_s(other: tuple[Connection, Other]) -> None:
+    made, there = other
+    ours = os.dup(0)
+    call = call_with(made, "x", ours)
+
+    def has_it() -> bool:
+        there.read()
+        return bool(there.files)
+
+    await until(has_it)
+    call.cancel()
+    os.close(ours)
+
+
 # a real systemd
 
 
@@ -613,6 +769,108 @@ async def client(machine: Machine) -> AsyncIterator[Bus]:
 
 async def count(client: Bus) -> int:
     return len(await client.observe(["podslicetest-*"]))
+
+
+@pytest.fixture(scope="session", params=["machine", "old_machine"])
+def either_machine(request: pytest.FixtureRequest) -> Machine:
+    machine: Machine = request.getfixturevalue(request.param)
+    return machine
+
+
+async def test_units_of_ours_are_known_again(either_machine: Machine) -> None:
+    """After an interruption: with every property that a unit of its kind can be started with."""
+    machine = either_machine
+    process = machine.spawn("sleep", "1000")
+    shared: dict[str, Any] = {
+        "Slice": NAME,
+        "Description": "it",
+        "CollectMode": "inactive-or-failed",
+    }
+    container = {
+        "Delegate": True,
+        "TimeoutStopUSec": 10_000_000,
+        "KillMode": "mixed",
+        "SendSIGHUP": True,
+    }
+    command = (("/bin/sh", ("sh", "-c", ": $$A; exec sleep 1000"), False),)
+    kinds: dict[str, dict[str, Any]] = {
+        "podslicetest-a.scope": {**container, "PIDs": (process.pid,), "MemoryMax": 1 << 30},
+        "podslicetest-a.service": {
+            **container,
+            "Type": "exec",
+            "ExecStart": command,
+            "ExecStopPost": (("/bin/true", ("true",), True),),
+            "Environment": ("A=b c", 'D="$x"%'),
+            "WorkingDirectory": "/tmp",
+            "OOMScoreAdjust": 5,
+            "RemainAfterExit": False,
+            "CPUWeight": 7,
+        },
+        "run-podslicetest.mount": {
+            "What": "tmpfs",
+            "Type": "tmpfs",
+            "Options": "mode=0777,size=1048576",
+            "DirectoryMode": 0o700,
+            "LazyUnmount": True,
+        },
+    }
+    units = [
+        TransientUnit(name=UnitName(name), properties={**shared, **more})
+        for name, more in kinds.items()
+    ]
+    async with Bus(address=machine.bus_address) as client:
+        for unit in units:
+            await client.start(unit)
+        manager = await client._manager()
+        for unit in units:
+            assert is_as_asked(unit, await manager.properties(unit.name))
+            other = TransientUnit(name=unit.name, properties={**unit.properties, "Description": ""})
+            assert not is_as_asked(other, await manager.properties(unit.name))
+        mounts = machine.get("/proc/self/mountinfo").decode()
+        assert "/run/podslicetest " in mounts
+        await client.stop(NAME)
+        assert "/run/podslicetest " not in machine.get("/proc/self/mountinfo").decode()
+        assert await client.observe(["podslice*", "run-podslice*"]) == ()
+    machine.run("rmdir", "/run/podslicetest")
+    process.wait()
+
+
+async def test_mount_that_somebody_has_unmounted(either_machine: Machine) -> None:
+    """It stays loaded, and down, while another unit refers to it."""
+    machine = either_machine
+    volume = TransientUnit(
+        name=UnitName("run-podslicetest.mount"),
+        properties={"What": "tmpfs", "Type": "tmpfs", "Slice": NAME},
+    )
+    later = UnitName("podslicetest-later.slice")
+    after = TransientUnit(name=later, properties={"After": (volume.name,)})
+    async with Bus(address=machine.bus_address) as client:
+        for unit in (after, volume):
+            await client.start(unit)
+        machine.run("umount", "/run/podslicetest")
+        async with asyncio.timeout(10):
+            while any(
+                unit.active_state == "active" for unit in await client.observe([volume.name])
+            ):
+                pass
+        await client.start(volume)
+        (found,) = await client.observe([volume.name])
+        assert (found.active_state, found.properties["Slice"]) == ("active", NAME)
+        await client.stop(NAME)
+        assert await client.observe(["podslice*", "run-podslice*"]) == ()
+    machine.run("rmdir", "/run/podslicetest")
+
+
+async def test_descriptor_of_a_process_that_has_ended(client: Bus, machine: Machine) -> None:
+    assert (await client.caps()).pidfds
+    child = await asyncio.create_subprocess_exec("sleep", "1000")
+    descriptor = os.pidfd_open(child.pid)
+    child.kill()
+    await child.wait()
+    unit = TransientUnit(name=SCOPE, properties={"PIDFDs": (descriptor,)})
+    with pytest.raises(BadProperty, match=r"^a\.scope: a process has ended"):
+        await client.start(unit)
+    os.close(descriptor)
 
 
 async def test_five_hundred_at_once(client: Bus) -> None:

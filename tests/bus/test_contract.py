@@ -2,21 +2,41 @@
 
 import asyncio
 import itertools
+import os
 import secrets
+import signal
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Protocol
 
 import pytest
 
-from podslice.errors import BadProperty, BusUnavailable, JobFailed, NoSuchUnit, Refused, UnitExists
-from podslice.model.properties import MANAGED, PROPERTIES
-from podslice.model.unit import INFINITY, ObservedUnit, TransientUnit, UnitKind, UnitName, Value
+from podslice.errors import (
+    BadProperty,
+    BusUnavailable,
+    CallTimeout,
+    JobFailed,
+    NoSuchUnit,
+    Refused,
+    UnitExists,
+)
+from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES
+from podslice.model.unit import (
+    INFINITY,
+    ObservedUnit,
+    TransientUnit,
+    UnitKind,
+    UnitName,
+    Value,
+    mount_name,
+)
 from podslice.systemd.bus import Bus
-from podslice.systemd.client import Client
+from podslice.systemd.client import PIDFDS_MAX, Client
 from podslice.systemd.memory import Memory
 from tests.lab.machine import Machine, Process
 
 UNIT_DIR = "/run/systemd/system"
+RELAY = "/run/podslicetest-relay"
 LEFT_BEHIND = ("/run/systemd/transient", "/run/systemd/system.control", "/etc/systemd/system")
 
 
@@ -25,8 +45,29 @@ class World(Protocol):
 
     def client(self) -> Client: ...
 
+    def insider(self) -> Client:
+        """A client whose own process the manager can see, as it wants for `attach`."""
+
     def new_process(self) -> int:
         """A process that sleeps, as the manager counts."""
+
+    def new_stubborn_process(self) -> int:
+        """One that takes no notice of SIGTERM."""
+
+    def hold_stubborn(self, name: UnitName) -> None:
+        """Say which unit holds it."""
+
+    def end_process(self, pid: int) -> None:
+        """End a process, and all that is left of it."""
+
+    def open_pidfd(self, pid: int) -> int:
+        """A descriptor of a process."""
+
+    def make_broken(self, unit: TransientUnit) -> None:
+        """Say that the command of this service can't be run."""
+
+    def mount_point(self, stem: str) -> str:
+        """A path to mount on."""
 
     def fail_scope(self, name: UnitName) -> None:
         """Leave a scope in the failed state."""
@@ -53,15 +94,36 @@ class World(Protocol):
 class InMemory:
     """The one that is under test as a stand-in for the other."""
 
-    def __init__(self) -> None:
-        self._memory = Memory()
+    def __init__(self, systemd_version: int) -> None:
+        self._memory = Memory(systemd_version=systemd_version)
         self._pids = itertools.count(100)
 
     def client(self) -> Client:
         return self._memory
 
+    def insider(self) -> Client:
+        return self._memory
+
     def new_process(self) -> int:
         return next(self._pids)
+
+    def new_stubborn_process(self) -> int:
+        return next(self._pids)
+
+    def hold_stubborn(self, name: UnitName) -> None:
+        self._memory.make_stubborn(name)
+
+    def end_process(self, pid: int) -> None:
+        self._memory.end_process(pid)
+
+    def open_pidfd(self, pid: int) -> int:
+        return pid
+
+    def make_broken(self, unit: TransientUnit) -> None:
+        self._memory.refuse(unit.name, JobFailed("failed", result="failed"))
+
+    def mount_point(self, stem: str) -> str:
+        return f"/run/{stem}"
 
     def fail_scope(self, name: UnitName) -> None:
         self._memory.provide(name)
@@ -94,12 +156,54 @@ class Real:
         self._machine = machine
         self._processes: list[Process] = []
         self._files: list[str] = []
+        self._directories: list[str] = []
+        self._descriptors: list[int] = []
 
     def client(self) -> Client:
         return Bus(address=self._machine.bus_address, timeout_sec=10)
 
+    def insider(self) -> Client:
+        root = self._machine.root
+        if root is None:
+            return self.client()
+        if not (root / RELAY.removeprefix("/")).exists():
+            proxy = ("/lib/systemd/systemd-socket-proxyd", "/run/dbus/system_bus_socket")
+            listen = (f"--socket-property=ListenStream={RELAY}", "--unit=labrelay")
+            self._machine.run("systemd-run", "--quiet", *listen, *proxy)
+        return Bus(address=f"unix:path={root}{RELAY}", timeout_sec=10)
+
     def new_process(self) -> int:
-        self._processes.append(self._machine.spawn("sleep", "1000"))
+        return self._spawn("sleep", "1000")
+
+    def new_stubborn_process(self) -> int:
+        pid = self._spawn("env", "--ignore-signal=TERM", "sleep", "1000")
+        self._machine.run("sh", "-c", f"until grep -qx sleep /proc/{pid}/comm; do :; done")
+        return pid
+
+    def hold_stubborn(self, name: UnitName) -> None:
+        pass
+
+    def end_process(self, pid: int) -> None:
+        for process in self._processes:
+            if process.pid == pid:
+                process.kill()
+                process.wait()
+
+    def open_pidfd(self, pid: int) -> int:
+        root = self._machine.root
+        is_here = root is None or self._machine.kind == "local"
+        self._descriptors.append(os.pidfd_open(pid if is_here else host_pid(root, pid)))
+        return self._descriptors[-1]
+
+    def make_broken(self, unit: TransientUnit) -> None:
+        pass
+
+    def mount_point(self, stem: str) -> str:
+        self._directories.append(f"/run/{stem}")
+        return self._directories[-1]
+
+    def _spawn(self, *argv: str) -> int:
+        self._processes.append(self._machine.spawn(*argv))
         return self._processes[-1].pid
 
     def fail_scope(self, name: UnitName) -> None:
@@ -121,7 +225,7 @@ class Real:
         self._machine.run("systemctl", "daemon-reload")
 
     def slow_start(self, unit: TransientUnit) -> TransientUnit:
-        slow = f"{unit.name.removesuffix('.slice')}slow.service"
+        slow = f"slow{unit.name.removesuffix('.slice')}.service"
         self._put(slow, "[Service]\nType=oneshot\nExecStart=sleep 1000\n")
         waits = {"Wants": (slow,), "After": (slow,)}
         return TransientUnit(name=unit.name, properties={**unit.properties, **waits})
@@ -138,6 +242,10 @@ class Real:
         for process in self._processes:
             process.kill()
             process.wait()
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        for directory in self._directories:
+            self._machine.run("rmdir", directory)
         for file in self._files:
             self._machine.run("systemctl", "stop", file)
             self._machine.run("rm", f"{UNIT_DIR}/{file}")
@@ -156,10 +264,28 @@ class Real:
         self.reload()
 
 
-@pytest.fixture(params=["memory", "bus"])
+def host_pid(root: Path, pid: int) -> int:
+    """A process of a machine, seen by its root directory, as this host counts."""
+    inside = (root.parent / "ns/pid").readlink()
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            is_inside = (place / "ns/pid").readlink() == inside
+            status = (place / "status").read_text()
+        except OSError:
+            continue
+        (ids,) = (line for line in status.splitlines() if line.startswith("NSpid:"))
+        if is_inside and ids.split()[-1] == str(pid):
+            return int(place.name)
+    raise LookupError(pid)
+
+
+@pytest.fixture(params=["memory257", "memory252", "bus257", "bus252"])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    is_real = request.param == "bus"
-    made: World = Real(request.getfixturevalue("machine")) if is_real else InMemory()
+    kind, version = request.param[:-3], int(request.param[-3:])
+    if kind == "memory":
+        yield InMemory(version)
+        return
+    made = Real(request.getfixturevalue("machine" if version == 257 else "old_machine"))
     yield made
     made.close()
 
@@ -181,7 +307,7 @@ async def client(world: World, stem: str, root: UnitName) -> AsyncIterator[Clien
         yield client
         scopes = [unit.name for unit in await client.observe([f"{stem}*.scope"])]
         await client.stop_batch([root, *scopes])
-        assert await client.observe([f"{stem}*", "podslicebatch*"]) == ()
+        assert await client.observe([f"{stem}*", f"run-{stem}*", "podslicebatch*"]) == ()
     assert world.leftovers(f"{stem}") == []
 
 
@@ -195,6 +321,19 @@ def scope(root: UnitName, part: str, *pids: int, **properties: Value) -> Transie
     return TransientUnit(name=name, properties={"Slice": root, "PIDs": pids, **properties})
 
 
+def service(root: UnitName, part: str, *argv: str, **properties: Value) -> TransientUnit:
+    name = UnitName(f"{root.removesuffix('.slice')}-{part}.service")
+    more: dict[str, Value] = {"Type": "exec", "CollectMode": "inactive-or-failed", **properties}
+    if argv:
+        more["ExecStart"] = ((argv[0], argv, False),)
+    return TransientUnit(name=name, properties={"Slice": root, **more})
+
+
+def mount(root: UnitName, path: str, **properties: Value) -> TransientUnit:
+    tmpfs: dict[str, Value] = {"What": "tmpfs", "Type": "tmpfs", "Options": "nosuid,size=1m"}
+    return TransientUnit(name=mount_name(path), properties={"Slice": root, **tmpfs, **properties})
+
+
 async def names(client: Client, root: UnitName) -> list[str]:
     """What comes behind the root's name, of everything there is below it."""
     stem = root.removesuffix(".slice")
@@ -206,12 +345,20 @@ async def look(client: Client, name: UnitName) -> ObservedUnit:
     return unit
 
 
+async def until_names(client: Client, root: UnitName, expected: list[str]) -> None:
+    """Units whose processes have ended go a moment later."""
+    async with asyncio.timeout(10):
+        while await names(client, root) != expected:
+            pass
+
+
 # caps
 
 
 async def test_caps_tells_the_version(client: Client) -> None:
     caps = await client.caps()
     assert caps.systemd_version >= 252
+    assert caps.pidfds == (caps.systemd_version >= 255)
     assert not caps.user
 
 
@@ -269,9 +416,7 @@ async def test_observe_has_the_same_properties_for_every_slice(
     await client.start(slice_(root, "a", "b"))
     shown = [set(unit.properties) for unit in await client.observe(["-.slice", f"{root[:-6]}*"])]
     assert shown == [shown[0]] * 4
-    assert shown[0] == {
-        row.name for row in PROPERTIES.values() if row.section != "Unit" and row.name != "PIDs"
-    }
+    assert shown[0] == OBSERVED[UnitKind.SLICE]
 
 
 async def test_observe_counts_tasks_of_a_unit_and_below(
@@ -413,7 +558,7 @@ async def test_start_takes_the_ends_of_the_ranges(client: Client, root: UnitName
     assert {key: found.properties[key] for key in settings} == settings
 
 
-@pytest.mark.parametrize("part", ["-b.slice", "b-.slice", "a--b.slice", "ä.slice", "b.service"])
+@pytest.mark.parametrize("part", ["-b.slice", "b-.slice", "a--b.slice", "ä.slice", "b.socket"])
 async def test_start_refuses_names(client: Client, stem: str, part: str) -> None:
     with pytest.raises(BadProperty):
         await client.start(TransientUnit(name=UnitName(f"{stem}-{part}"), properties={}))
@@ -461,6 +606,111 @@ async def test_start_of_a_scope_lies_in_its_slice(
     assert found.control_group == f"/{root}/{unit.name}"
     assert found.properties["Slice"] == root
     assert await names(client, root) == ["-s.scope", ".slice"]
+
+
+async def test_start_of_a_scope_takes_descriptors(
+    client: Client, root: UnitName, world: World
+) -> None:
+    descriptors = tuple(world.open_pidfd(world.new_process()) for _ in range(PIDFDS_MAX))
+    unit = scope(root, "s")
+    unit = TransientUnit(name=unit.name, properties={"Slice": root, "PIDFDs": descriptors})
+    if not (await client.caps()).pidfds:
+        with pytest.raises(BadProperty, match="PIDFDs"):
+            await client.start(unit)
+        return
+    await client.start(unit)
+    assert (await look(client, unit.name)).tasks == PIDFDS_MAX
+    more = TransientUnit(name=unit.name, properties={"PIDFDs": (*descriptors, 0)})
+    with pytest.raises(BadProperty, match=f"PIDFDs: a call takes {PIDFDS_MAX}"):
+        await client.start(more)
+
+
+async def test_start_of_a_scope_with_a_process_that_has_ended(
+    client: Client, root: UnitName, world: World
+) -> None:
+    ended = world.new_process()
+    world.end_process(ended)
+    with pytest.raises(BadProperty, match=rf"{root[:-6]}-s.scope: a process has ended"):
+        await client.start(scope(root, "s", world.new_process(), ended))
+    assert await names(client, root) == []
+
+
+async def test_start_of_a_service_runs_its_command(client: Client, root: UnitName) -> None:
+    properties: dict[str, Value] = {
+        "Delegate": True,
+        "Environment": ("A=b c", 'D="$x"%'),
+        "WorkingDirectory": "/tmp",
+        "OOMScoreAdjust": 5,
+        "TimeoutStopUSec": 1_000_000,
+        "KillMode": "mixed",
+        "SendSIGHUP": True,
+        "ExecStopPost": (("/bin/true", ("true",), True),),
+    }
+    unit = service(root, "s", "/bin/sleep", "1000", Description="web", **properties)
+    await client.start(unit)
+    found = await look(client, unit.name)
+    assert (found.description, found.active_state, found.tasks) == ("web", "active", 1)
+    assert found.control_group == f"/{root}/{unit.name}"
+    assert found.properties.keys() == OBSERVED[UnitKind.SERVICE]
+    assert (found.properties["Slice"], found.properties["Delegate"]) == (root, True)
+    with pytest.raises(UnitExists):
+        await client.start(unit)
+
+
+async def test_start_of_a_service_whose_command_can_not_be_run(
+    client: Client, root: UnitName, world: World
+) -> None:
+    unit = service(root, "s", "/nonexistent")
+    world.make_broken(unit)
+    with pytest.raises(JobFailed) as caught:
+        await client.start(unit)
+    assert caught.value.result == "failed"
+    assert "-s.service" not in await names(client, root)
+
+
+async def test_start_of_a_service_that_ends_with_its_start(client: Client, root: UnitName) -> None:
+    await client.start(service(root, "s", "/bin/true", Type="oneshot"))
+    assert await names(client, root) == [".slice"]
+
+
+async def test_start_without_what_a_unit_is_for(client: Client, root: UnitName) -> None:
+    with pytest.raises(BadProperty, match=f"{root[:-6]}-s.service"):
+        await client.start(service(root, "s"))
+    with pytest.raises(BadProperty, match=f"run-{root[:-6]}.mount"):
+        await client.start(
+            TransientUnit(name=mount_name(f"/run/{root[:-6]}"), properties={"Type": "tmpfs"})
+        )
+    assert await names(client, root) == []
+
+
+async def test_start_of_a_mount(client: Client, root: UnitName, stem: str, world: World) -> None:
+    await client.start(slice_(root))
+    path = world.mount_point(stem)
+    unit = mount(root, path, DirectoryMode=0o700, LazyUnmount=True, Description="Volume a of b/c")
+    await client.start(unit)
+    found = await look(client, unit.name)
+    assert (found.description, found.active_state, found.tasks) == ("Volume a of b/c", "active", 0)
+    assert found.control_group == f"/{root}/{unit.name}"
+    assert found.properties.keys() == OBSERVED[UnitKind.MOUNT]
+    assert [found.properties[key] for key in ("What", "Type", "Slice")] == ["tmpfs", "tmpfs", root]
+    assert "nosuid" in str(found.properties["Options"]).split(",")
+    with pytest.raises(UnitExists):
+        await client.start(unit)
+    await client.stop(root)
+    assert await client.observe([unit.name]) == ()
+
+
+async def test_start_batch_starts_every_kind(
+    client: Client, root: UnitName, stem: str, world: World
+) -> None:
+    volume = mount(root, world.mount_point(stem))
+    units = [scope(root, "s", world.new_process()), service(root, "t", "/bin/sleep", "1000")]
+    await client.start_batch([slice_(root), *units, volume])
+    found = await client.observe([f"{stem}*", volume.name])
+    assert [unit.tasks for unit in found] == [1, 1, 2, 0]
+    await client.stop_batch([unit.name for unit in (*units, volume)])
+    assert await names(client, root) == [".slice"]
+    assert await client.observe([volume.name]) == ()
 
 
 async def test_start_that_is_canceled(client: Client, root: UnitName, world: World) -> None:
@@ -577,6 +827,20 @@ async def test_set_properties_back_to_unset(client: Client, root: UnitName) -> N
     assert (found["MemoryMax"], found["MemoryLow"], found["CPUWeight"]) == (INFINITY, 0, INFINITY)
 
 
+async def test_set_properties_of_what_holds_processes(
+    client: Client, root: UnitName, world: World
+) -> None:
+    await client.start(scope(root, "s", world.new_process()))
+    await client.start(service(root, "s", "/bin/sleep", "1000"))
+    settings = {"MemoryMax": 1 << 30, "CPUWeight": 6, "CPUQuotaPerSecUSec": 480_000}
+    for unit in (f"{root[:-6]}-s.scope", f"{root[:-6]}-s.service"):
+        await client.set_properties(UnitName(unit), settings)
+        found = (await look(client, UnitName(unit))).properties
+        assert {key: found[key] for key in settings} == settings
+        with pytest.raises(BadProperty, match="TimeoutStopUSec"):
+            await client.set_properties(UnitName(unit), {"TimeoutStopUSec": 1})
+
+
 async def test_set_properties_survives_a_reload(
     client: Client, root: UnitName, world: World
 ) -> None:
@@ -639,6 +903,92 @@ async def test_set_properties_of_a_built_in_slice(client: Client) -> None:
     found = await look(client, UnitName("system.slice"))
     assert (found.transient, found.properties["CPUWeight"]) == (False, 101)
     await client.set_properties(UnitName("system.slice"), {"CPUWeight": INFINITY})
+
+
+# attach
+
+
+async def test_attach_moves_processes(client: Client, root: UnitName, world: World) -> None:
+    first, second, third = (world.new_process() for _ in range(3))
+    await client.start(scope(root, "a", first, Delegate=True))
+    await client.start(scope(root, "b", second))
+    await client.start(service(root, "c", "/bin/sleep", "1000", Delegate=True))
+    async with world.insider() as insider:
+        await insider.attach(UnitName(f"{root[:-6]}-a.scope"), [second, third])
+        assert (await look(insider, UnitName(f"{root[:-6]}-a.scope"))).tasks == 3
+        await until_names(insider, root, ["-a.scope", "-c.service", ".slice"])  # b's was its last
+        await insider.attach(UnitName(f"{root[:-6]}-c.service"), [third])
+        assert (await look(insider, UnitName(f"{root[:-6]}-c.service"))).tasks == 2
+        assert (await look(insider, UnitName(f"{root[:-6]}-a.scope"))).tasks == 2
+
+
+async def test_attach_of_a_process_that_has_ended(
+    client: Client, root: UnitName, world: World
+) -> None:
+    unit = scope(root, "s", world.new_process(), Delegate=True)
+    await client.start(unit)
+    ended = world.new_process()
+    world.end_process(ended)
+    async with world.insider() as insider:
+        with pytest.raises(BadProperty, match=f"^{unit.name}: a process has ended"):
+            await insider.attach(unit.name, [ended])
+
+
+async def test_attach_to_what_takes_none(client: Client, root: UnitName, world: World) -> None:
+    unit = scope(root, "s", world.new_process())
+    await client.start(unit)
+    async with world.insider() as insider:
+        for name in (unit.name, root):
+            with pytest.raises(BadProperty, match=f"^{name}: .*non-delegated"):
+                await insider.attach(name, [world.new_process()])
+        missing = UnitName(f"{root[:-6]}-no.scope")
+        with pytest.raises(NoSuchUnit, match=missing):
+            await insider.attach(missing, [world.new_process()])
+    assert await names(client, root) == ["-s.scope", ".slice"]
+
+
+# kill
+
+
+async def test_kill_reaches_everything_below(client: Client, root: UnitName, world: World) -> None:
+    await client.start(slice_(root))
+    inside = slice_(root, "a", "b")
+    await client.start(inside)
+    await client.start(scope(root, "s", world.new_process(), world.new_process()))
+    await client.start(scope(root, "t", world.new_process(), Slice=inside.name))
+    await client.start(service(root, "u", "/bin/sleep", "1000", Slice=inside.name))
+    await client.kill(slice_(root, "a").name, signal.SIGTERM)
+    await until_names(client, root, ["-a-b.slice", "-a.slice", "-s.scope", ".slice"])
+    await client.kill(UnitName(f"{root[:-6]}-s.scope"), signal.SIGKILL)
+    await until_names(client, root, ["-a-b.slice", "-a.slice", ".slice"])
+
+
+async def test_kill_of_nothing(client: Client, root: UnitName, stem: str) -> None:
+    await client.start(slice_(root))
+    await client.kill(root, signal.SIGTERM)
+    for kind in UnitKind:
+        await client.kill(UnitName(f"{stem}no.{kind}"), signal.SIGTERM)
+    assert await names(client, root) == [".slice"]
+
+
+async def test_kill_ends_what_takes_no_notice_of_a_stop(
+    client: Client, root: UnitName, world: World
+) -> None:
+    await client.start(slice_(root))
+    pid = world.new_stubborn_process()
+    unit = scope(root, "s", pid, TimeoutStopUSec=600_000_000)
+    await client.start(unit)
+    world.hold_stubborn(unit.name)
+    await client.kill(unit.name, signal.SIGTERM)
+    with pytest.raises(CallTimeout, match=rf"^{unit.name}: no answer within 0\.1 s"):
+        await client.stop(unit.name, patience_sec=0.1)
+    stopping = asyncio.create_task(client.stop(root))
+    async with asyncio.timeout(10):
+        while (await look(client, unit.name)).tasks != 1:
+            pass
+    await client.kill(root, signal.SIGKILL)
+    await stopping
+    assert await names(client, root) == []
 
 
 # stop
@@ -735,7 +1085,7 @@ async def test_reset_failed_of_no_unit(client: Client, root: UnitName, stem: str
     await client.reset_failed(UnitName(f"{stem}.scope"))
 
 
-@pytest.mark.parametrize("name", ["a--b.slice", "x.service", ""])
+@pytest.mark.parametrize("name", ["a--b.slice", "x.socket", ""])
 async def test_bad_names_are_refused_by_every_call(client: Client, name: str) -> None:
     unit_name = UnitName(name)
     for call in (
@@ -743,6 +1093,8 @@ async def test_bad_names_are_refused_by_every_call(client: Client, name: str) ->
         client.stop(unit_name),
         client.stop_batch([unit_name]),
         client.reset_failed(unit_name),
+        client.attach(unit_name, [1]),
+        client.kill(unit_name, signal.SIGTERM),
     ):
         with pytest.raises(BadProperty):
             await call

@@ -11,6 +11,7 @@ from tests.lab.local import Local
 from tests.lab.machine import Machine
 from tests.lab.namespace import Namespace
 from tests.lab.paths import source_dir, why_unavailable
+from tests.lab.recipe import DEFAULT_SUITE
 
 IS_LOCAL = os.environ.get("PODSLICE_TEST_LOCAL") == "1"
 IS_REQUIRED = os.environ.get("PODSLICE_REQUIRE_LAB") == "1"
@@ -29,12 +30,12 @@ def need_lab() -> None:
         skip(reason)
 
 
-def boot_namespace() -> Machine:
+def boot_namespace(suite: str = DEFAULT_SUITE) -> Machine:
     """A namespace with the source tree at /src; the present machine when tests run inside one."""
     if IS_LOCAL:
         return Local()
     need_lab()
-    return Namespace(bind={"/src": source_dir()})
+    return Namespace(suite, bind={"/src": source_dir()})
 
 
 def keep_clean(machine: Machine) -> Iterator[Machine]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.model.properties import MANAGED, PROPERTIES
+from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES
 from podslice.model.unit import INFINITY, UnitKind
 
 BOOLEANS = [row for row in PROPERTIES.values() if row.signature == "b"]
@@ -28,9 +28,25 @@ def test_structure_is_not_managed():
         assert not PROPERTIES[name].managed
 
 
-def test_the_process_limit_of_a_scope_is_the_manager_s_default():
+def test_the_process_limit_of_a_container_is_the_manager_s_default():
     assert "TasksMax" in MANAGED[UnitKind.SLICE]
     assert "TasksMax" not in MANAGED[UnitKind.SCOPE]
+
+
+def test_a_container_is_managed_in_the_same_way_whoever_started_it():
+    assert MANAGED[UnitKind.SERVICE] == MANAGED[UnitKind.SCOPE]
+    assert OBSERVED[UnitKind.SERVICE] == OBSERVED[UnitKind.SCOPE]
+
+
+def test_nothing_is_managed_on_a_mount():
+    assert MANAGED[UnitKind.MOUNT] == ()
+    assert OBSERVED[UnitKind.MOUNT] == {"What", "Type", "Options", "Slice"}
+
+
+@pytest.mark.parametrize("kind", UnitKind)
+def test_what_is_managed_is_observed_and_what_only_starts_a_unit_is_not(kind):
+    assert set(MANAGED[kind]) <= OBSERVED[kind]
+    assert not OBSERVED[kind] & {"PIDs", "PIDFDs", "ExecStart", "TimeoutStopUSec", "Description"}
 
 
 @pytest.mark.parametrize(
@@ -76,6 +92,9 @@ def test_ranges_are_systemd_s(name, value, taken):
         ("Wants", ("a.slice", "b.slice"), "a.slice b.slice"),
         ("Wants", "a.slice", "a.slice"),
         ("Description", "Pod a/b", "Pod a/b"),
+        ("DirectoryMode", 0o755, "0755"),
+        ("TimeoutStopUSec", 30_000_000, "30000000us"),
+        ("TimeoutStopUSec", INFINITY, "infinity"),
         ("Delegate", True, "yes"),
         ("Delegate", False, "no"),
     ],
@@ -89,6 +108,5 @@ def test_booleans_are_words_in_unit_files():
         assert {row.text(value) for row in BOOLEANS} == {word}
 
 
-def test_only_scopes_hold_processes():
-    assert PROPERTIES["PIDs"].kinds == {UnitKind.SCOPE}
-    assert PROPERTIES["Slice"].kinds == {UnitKind.SCOPE}
+def test_only_scopes_take_processes_in():
+    assert PROPERTIES["PIDs"].kinds == PROPERTIES["PIDFDs"].kinds == {UnitKind.SCOPE}

@@ -19,6 +19,7 @@ from podslice.model.quantity import (
     format_milli,
     format_quantity,
     parse_quantity,
+    tmpfs_size_bytes,
 )
 
 NANO = 10**9
@@ -148,3 +149,23 @@ def test_a_huge_amount_that_does_not_fit_is_still_printed():
 
 def test_an_amount_in_the_middle_of_nowhere_keeps_its_exponent():
     assert format_quantity(Quantity(10**21 * NANO, Format.EXPONENT)) == "1e21"
+
+
+@pytest.mark.parametrize(
+    ("options", "expect"),
+    [
+        ("size=67108864", 2**26),
+        ("mode=1777,nosuid,size=67108864", 2**26),
+        ("rw,nosuid,size=98304k,inode64", 96 * 2**20),
+        ("rw,size=64M", 2**26),
+        ("size=1g,huge=never", 2**30),
+        ("size=0", 0),
+        ("", None),
+        ("rw,relatime", None),
+        ("size=50%", None),
+        ("size=", None),
+        ("oldsize=5", None),
+    ],
+)
+def test_the_size_of_a_tmpfs(options, expect):
+    assert tmpfs_size_bytes(options) == expect

@@ -16,6 +16,7 @@ from podslice.model.unit import (
     control_group_of,
     escape_component,
     is_unit_name,
+    mount_name,
     parent_slice,
     slice_name,
 )
@@ -71,6 +72,10 @@ def test_what_can_not_be_a_component_is_refused(text):
         "user@1000.slice",
         "a.b.slice",
         "x" * 249 + ".slice",
+        "podslice-pod1-web.service",
+        "getty@tty1.service",
+        "a--b.service",
+        r"run-podslice-0a\x2db.mount",
     ],
 )
 def test_names_that_systemd_takes(name):
@@ -84,7 +89,12 @@ def test_names_that_systemd_takes(name):
         "kubepods",
         ".slice",
         ".scope",
-        "a.service",
+        "a.socket",
+        "a@.service",
+        "@a.service",
+        "-a.mount",
+        "a--b.mount",
+        "-.mount",
         "a b.slice",
         "a/b.slice",
         "é.slice",
@@ -112,6 +122,35 @@ def test_names_that_systemd_refuses(name):
 )
 def test_parents(name, parent):
     assert parent_slice(UnitName(name)) == parent
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/run/a", "run-a.mount"),
+        ("//run/./a/", "run-a.mount"),
+        ("/run/podslice/0a-1/x_y", r"run-podslice-0a\x2d1-x_y.mount"),
+        ("/.a/.b", r"\x2ea-.b.mount"),
+        ("/a b/\u00e9\\", r"a\x20b-\xc3\xa9\x5c.mount"),
+    ],
+)
+def test_mounts_are_named_as_systemd_escape_does_it(path, name):
+    assert mount_name(path) == name
+
+
+@pytest.mark.parametrize("path", ["", "run/a", "/", "//.", "/run/../a", "/" + "-" * 63])
+def test_paths_that_are_no_mounts(path):
+    with pytest.raises(ValueError, match=r"can't be mounted on|too long"):
+        mount_name(path)
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="/\0"), min_size=1), min_size=1))
+def test_a_mount_s_name_is_one_that_systemd_takes(parts):
+    try:
+        name = mount_name("/" + "/".join(parts))
+    except (ValueError, UnicodeEncodeError):
+        return
+    assert is_unit_name(name)
 
 
 def test_why_a_setting_is_so_is_left_out_of_comparison():

@@ -2,30 +2,35 @@ import pytest
 
 from podslice.errors import BadProperty
 from podslice.model.properties import PROPERTIES
-from podslice.model.unit import INFINITY, TransientUnit, UnitName, Value
-from podslice.systemd.checks import check_name, check_properties, check_unit
+from podslice.model.unit import INFINITY, TransientUnit, UnitKind, UnitName, Value
+from podslice.systemd.checks import check_name, check_properties, check_unit, kind_of
+from podslice.systemd.client import PIDFDS_MAX
 
 SLICE = UnitName("a-b.slice")
 SCOPE = UnitName("a.scope")
+SERVICE = UnitName("a.service")
+MOUNT = UnitName("a.mount")
 
 
-@pytest.mark.parametrize("name", ["a.slice", "a-b.slice", "-.slice", "x-y--z.scope", "a.b.slice"])
+@pytest.mark.parametrize(
+    "name", ["a.slice", "-.slice", "x-y--z.scope", "a.b.slice", "a--b.service", r"run-a\x2db.mount"]
+)
 def test_good_names(name: str) -> None:
     check_name(UnitName(name))
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a", ".slice", "a--b.slice", "-a.slice", "a.service", "a b.slice"]
+    "name", ["", "a", ".slice", "a--b.slice", "-a.slice", "a.socket", "a b.slice", "a-.mount"]
 )
 def test_bad_names(name: str) -> None:
-    with pytest.raises(BadProperty, match="not the name of a slice or scope"):
+    with pytest.raises(BadProperty, match="not the name of a slice, scope, service or mount"):
         check_name(UnitName(name))
 
 
 @pytest.mark.parametrize("row", PROPERTIES.values(), ids=lambda row: row.name)
 def test_every_property_has_a_type_that_is_checked(row: object) -> None:
     assert isinstance(row, type(PROPERTIES["CPUWeight"]))
-    name = SLICE if SLICE.endswith(tuple(row.kinds)) else SCOPE
+    name = UnitName(f"a.{min(row.kinds)}")
     with pytest.raises(TypeError, match=row.name):
         check_properties(name, {row.name: 0.5})  # type: ignore[dict-item]
 
@@ -38,6 +43,17 @@ GOOD: list[tuple[UnitName, str, Value]] = [
     (SLICE, "Wants", ()),
     (SCOPE, "PIDs", (1, 2)),
     (SCOPE, "Slice", "a.slice"),
+    (SCOPE, "PIDFDs", tuple(range(PIDFDS_MAX))),
+    (SCOPE, "TimeoutStopUSec", INFINITY),
+    (SERVICE, "MemoryMax", 4096),
+    (SERVICE, "ExecStart", (("/bin/sh", ("sh", "-c", "true"), False),)),
+    (SERVICE, "ExecStart", ()),
+    (SERVICE, "OOMScoreAdjust", -1000),
+    (SERVICE, "Environment", ("A=b",)),
+    (SERVICE, "Type", "exec"),
+    (MOUNT, "Type", "tmpfs"),
+    (MOUNT, "DirectoryMode", 0o7777),
+    (MOUNT, "Slice", "a.slice"),
 ]
 
 
@@ -54,6 +70,15 @@ BAD: list[tuple[UnitName, str, Value]] = [
     (SLICE, "PIDs", (1,)),
     (SLICE, "Delegate", True),
     (SLICE, "ExecStart", "sh"),
+    (SLICE, "Slice", "a.slice"),
+    (SLICE, "TimeoutStopUSec", 1),
+    (SCOPE, "ExecStart", ()),
+    (SCOPE, "Type", "exec"),
+    (SCOPE, "PIDFDs", tuple(range(PIDFDS_MAX + 1))),
+    (SERVICE, "PIDs", (1,)),
+    (SERVICE, "OOMScoreAdjust", 1001),
+    (MOUNT, "MemoryMax", 4096),
+    (MOUNT, "DirectoryMode", 0o10000),
 ]
 
 
@@ -63,18 +88,28 @@ def test_bad_values(name: UnitName, key: str, value: Value) -> None:
         check_unit(TransientUnit(name=name, properties={key: value}))
 
 
-WRONG: list[tuple[str, Value]] = [
-    ("MemoryMax", "1"),
-    ("MemoryMax", True),
-    ("CPUAccounting", 1),
-    ("Description", 1),
-    ("Wants", "a.slice"),
-    ("Wants", (1,)),
-    ("Wants", ["a.slice"]),  # type: ignore[list-item]
+WRONG: list[tuple[UnitName, str, object]] = [
+    (SLICE, "MemoryMax", "1"),
+    (SLICE, "MemoryMax", True),
+    (SLICE, "CPUAccounting", 1),
+    (SLICE, "Description", 1),
+    (SLICE, "Wants", "a.slice"),
+    (SLICE, "Wants", (1,)),
+    (SLICE, "Wants", ["a.slice"]),
+    (SCOPE, "PIDs", (True,)),
+    (SERVICE, "ExecStart", ("/bin/sh", ("sh",), False)),
+    (SERVICE, "ExecStart", (("/bin/sh", ("sh",)),)),
+    (SERVICE, "ExecStart", (("/bin/sh", ("sh",), False, 1),)),
+    (SERVICE, "ExecStart", (("/bin/sh", ["sh"], False),)),
+    (SERVICE, "ExecStart", (("/bin/sh", ("sh",), 0),)),
 ]
 
 
-@pytest.mark.parametrize(("key", "value"), WRONG)
-def test_wrong_types(key: str, value: Value) -> None:
+@pytest.mark.parametrize(("name", "key", "value"), WRONG)
+def test_wrong_types(name: UnitName, key: str, value: Value) -> None:
     with pytest.raises(TypeError, match=key):
-        check_properties(SLICE, {key: value})
+        check_properties(name, {key: value})
+
+
+def test_the_kind_of_a_unit_is_its_suffix() -> None:
+    assert [kind_of(name) for name in (SLICE, SCOPE, SERVICE, MOUNT)] == list(UnitKind)

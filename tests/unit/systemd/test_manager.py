@@ -1,7 +1,7 @@
 import pytest
 
 from podslice.model.unit import TransientUnit, UnitName
-from podslice.systemd.manager import _path_of, is_as_asked, is_implied, is_there
+from podslice.systemd.manager import _encode, _path_of, is_as_asked, is_implied, is_there
 
 FRESH = {"LoadState": "loaded", "ActiveState": "active", "FragmentPath": ""}
 FRESH |= {"Transient": True, "Perpetual": False}
@@ -54,3 +54,29 @@ def test_what_is_as_asked(found: dict[str, object], *, expected: bool) -> None:
     properties = {"CPUWeight": 5, "Wants": ("a.slice",), "PIDs": (1,)}
     unit = TransientUnit(name=UnitName("x.scope"), properties=properties)
     assert is_as_asked(unit, FRESH | found) == expected
+
+
+@pytest.mark.parametrize(("words", "expected"), [(("sh", "-c"), True), (("sh",), False)])
+def test_a_service_has_the_command_that_was_asked_for(
+    words: tuple[str, ...], *, expected: bool
+) -> None:
+    ran = ("/bin/sh", words, False, 17, 0, 0, 0, 55, 0, 0)  # and when, and its process id
+    unit = TransientUnit(
+        name=UnitName("x.service"), properties={"ExecStart": (("/bin/sh", ("sh", "-c"), False),)}
+    )
+    assert is_as_asked(unit, FRESH | {"ExecStart": (ran,)}) == expected
+
+
+def test_what_is_mounted_has_the_kernel_s_words_for_its_options() -> None:
+    asked = {"What": "tmpfs", "Options": "mode=0777,size=1048576"}
+    found = {"What": "tmpfs", "Options": "rw,relatime,size=1024k,mode=777"}
+    unit = TransientUnit(name=UnitName("x.mount"), properties=asked)
+    assert is_as_asked(unit, FRESH | found)
+    assert not is_as_asked(unit, FRESH | found | {"What": "none"})
+
+
+def test_descriptors_are_told_by_their_place_in_the_message() -> None:
+    descriptors: list[int] = []
+    first, second = (_encode({"PIDFDs": fds}, descriptors) for fds in ((7, 9), (5,)))
+    assert descriptors == [7, 9, 5]
+    assert [encoded[0][1].value for encoded in (first, second)] == [[0, 1], [2]]  # type: ignore[attr-defined]

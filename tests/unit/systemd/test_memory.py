@@ -1,5 +1,8 @@
 """What the client in memory does beyond the contract (see tests/bus/test_contract.py)."""
 
+import asyncio
+import signal
+
 import pytest
 
 from podslice.errors import BadProperty, BusUnavailable, Refused, SystemdError
@@ -62,6 +65,46 @@ async def test_set_tasks() -> None:
     }
     memory.set_tasks(scope, 0)
     assert await memory.observe(["c*"]) == ()
+
+
+async def test_signals_are_remembered_and_stubborn_units_end_by_one_only() -> None:
+    memory = Memory()
+    await memory.start(unit())
+    scope = UnitName("c.scope")
+    await memory.start(TransientUnit(name=scope, properties={"Slice": NAME, "PIDs": (5,)}))
+    memory.make_stubborn(scope)
+    stopping = asyncio.create_task(memory.stop(NAME))
+    await memory.kill(NAME, signal.SIGTERM)
+    assert not stopping.done()
+    await memory.kill(scope, signal.SIGKILL)
+    await stopping
+    assert memory.signals == [(NAME, signal.SIGTERM), (scope, signal.SIGKILL)]
+    assert [one.name for one in await memory.observe(["*"])] == [
+        "-.slice",
+        "a.slice",
+        "system.slice",
+    ]
+
+
+async def test_processes_that_end_take_their_scope_with_them() -> None:
+    memory = Memory()
+    scope = UnitName("c.scope")
+    await memory.start(TransientUnit(name=scope, properties={"PIDs": (5, 6)}))
+    memory.end_process(5)
+    assert [one.tasks for one in await memory.observe([scope])] == [1]
+    memory.end_process(6)
+    assert await memory.observe([scope]) == ()
+    with pytest.raises(BadProperty, match="ended"):
+        await memory.start(TransientUnit(name=scope, properties={"PIDs": (6,)}))
+
+
+async def test_a_unit_that_failed_is_not_killed() -> None:
+    memory = Memory()
+    scope = UnitName("c.scope")
+    await memory.start(TransientUnit(name=scope, properties={"PIDs": (5,)}))
+    memory.fail(scope)
+    await memory.kill(scope, signal.SIGKILL)
+    assert [one.active_state for one in await memory.observe([scope])] == ["failed"]
 
 
 async def test_fail_and_reset() -> None:

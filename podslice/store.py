@@ -10,17 +10,32 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from podslice.errors import HostError
-from podslice.model.pod import Pod
+from podslice.model.pod import InitProgress, Pod
 
 VERSION = 1
 LOCK_WAIT_SEC = 120.0
 _LOCK_POLL_SEC = 0.02
 _LOCK_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """What the records say."""
+
+    pods: tuple[Pod, ...] = ()
+    """By key."""
+    broken: tuple[str, ...] = ()
+    """Files that hold no record."""
+    progress: Mapping[str, InitProgress] = field(default_factory=dict)
+    """How far the init containers have come, by the pod's uid, where they have come anywhere."""
 
 
 class Store:
@@ -35,24 +50,26 @@ class Store:
         self._cgroup_root = cgroup_root
         self._pods = root / "pods"
 
-    def load(self) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
-        """The recorded pods by key, and the names of files that hold none.
+    def load(self) -> Records:
+        """Everything that is recorded, and the names of files that hold no record.
 
         Raises:
             HostError: the records can't be read, or are of pods below another `cgroup_root`.
         """
         paths = sorted(self._paths())
         if not paths:
-            return (), ()
+            return Records()
         # pydantic takes a third of the start-up time; with nothing applied it is not needed
         from podslice.inputs.manifests import parse_manifest  # noqa: PLC0415
 
         pods, broken = [], []
+        progress: dict[str, InitProgress] = {}
         for path in paths:
             try:
                 record = json.loads(path.read_bytes())
                 pod = parse_manifest(record["manifest"], where=f"record of {path.stem}")
                 below = record.get("cgroup_root", "/")
+                come = _read_progress(record)
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -66,46 +83,109 @@ class Store:
                     f" to --cgroup-root {below}, or delete all pods with it first"
                 )
             pods.append(pod)
-        return tuple(sorted(pods, key=lambda pod: pod.key)), tuple(broken)
+            if come != InitProgress():
+                progress[pod.uid] = come
+        by_key = tuple(sorted(pods, key=lambda pod: pod.key))
+        return Records(pods=by_key, broken=tuple(broken), progress=progress)
 
     def save(self, pod: Pod) -> None:
-        """Write the record of a pod, whole or not at all.
+        """Write the record of a pod, whole or not at all; how far it has come is kept.
 
         Raises:
             HostError: the directory can't be written.
         """
         from podslice.inputs.manifests import format_manifest  # noqa: PLC0415
 
-        record = {
+        record: dict[str, Any] = {
             "version": VERSION,
             "cgroup_root": self._cgroup_root,
             "manifest": format_manifest(pod),
         }
-        text = json.dumps(record, indent=1)
-        path = self._pods / f"{pod.uid}.json"
-        new = path.with_suffix(".new")
         with self._writing():
             self._pods.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileNotFoundError):
-                if path.read_text() == text:
-                    return
-            new.write_text(text)
-            new.replace(path)
+            before = self._read(pod.uid)
+            if "progress" in before:
+                record["progress"] = before["progress"]
+            if record != before:
+                self._write(pod.uid, record)
+
+    def save_progress(self, uid: str, progress: InitProgress) -> None:
+        """Write how far the init containers of a recorded pod have come.
+
+        Raises:
+            HostError: the pod has no record, or it can't be written.
+        """
+        with self._writing():
+            record = self._read(uid)
+            if not record:
+                raise HostError(f"{self._record(uid)}: there is no record of the pod")
+            written = {"done": sorted(progress.done), "over": progress.over}
+            if record.get("progress") != written:
+                self._write(uid, {**record, "progress": written})
+
+    def _record(self, uid: str) -> Path:
+        return self._pods / f"{uid}.json"
+
+    def _read(self, uid: str) -> dict[str, Any]:
+        """A record as it is written; nothing where there is none, or none that can be read."""
+        try:
+            record = json.loads(self._record(uid).read_bytes())
+        except (FileNotFoundError, ValueError, RecursionError):
+            return {}
+        return record if isinstance(record, dict) else {}
+
+    def _write(self, uid: str, record: dict[str, Any]) -> None:
+        path = self._record(uid)
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(record, indent=1))
+        new.replace(path)
 
     def remove(self, uid: str) -> None:
         """Remove the record of a pod; none is no error."""
         with self._writing():
-            (self._pods / f"{uid}.json").unlink(missing_ok=True)
+            self._record(uid).unlink(missing_ok=True)
 
     def discard(self, path: str) -> None:
         """Remove a file that holds no record, as `load` named it."""
         with self._writing():
             Path(path).unlink(missing_ok=True)
 
+    def volume_path(self, uid: str, name: str) -> Path:
+        """Where a pod's volume in memory is."""
+        return self._volumes(uid) / name
+
+    def make_volume(self, uid: str, name: str) -> Path:
+        """Make a plain directory in the place of a volume, for who may not mount.
+
+        Raises:
+            HostError: it can't be made.
+        """
+        path = self.volume_path(uid, name)
+        with self._writing():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, exist_ok=True)
+        return path
+
+    def discard_volumes(self, uid: str) -> tuple[str, ...]:
+        """Remove the directories of a pod's volumes; returns what could not be removed.
+
+        Nothing goes that is a mount, or has one in it.
+        """
+        volumes = self._volumes(uid)
+        left = [str(path) for path in _entries(volumes) if not _remove(path)]
+        _remove_empty(volumes.parent)
+        return tuple(left)
+
+    def _volumes(self, uid: str) -> Path:
+        return self._pods / uid / "volumes"
+
     def tidy(self) -> None:
         """Remove what writing left behind, and without any record the directory of records."""
-        for path in self._pods.glob("*.new") if self._pods.is_dir() else ():
-            path.unlink(missing_ok=True)
+        for path in _entries(self._pods):
+            if path.suffix == ".new":
+                path.unlink(missing_ok=True)
+            elif path.is_dir() and not self._record(path.name).exists():
+                _remove_empty(path)
         with contextlib.suppress(OSError):
             self._pods.rmdir()
 
@@ -150,9 +230,12 @@ class Store:
             on_wait = _silently
 
     def _paths(self) -> list[Path]:
+        # not by glob(): to that a hidden directory is an empty one
         try:
-            return list(self._pods.glob("*.json"))
-        except PermissionError as error:
+            return [path for path in self._pods.iterdir() if path.suffix == ".json"]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
             raise _failed(error, self._pods) from error
 
     @contextlib.contextmanager
@@ -166,6 +249,42 @@ class Store:
 def _failed(error: OSError, path: Path) -> HostError:
     hint = "; run as root, or use --user" if isinstance(error, PermissionError) else ""
     return HostError(f"{error.filename or path}: {error.strerror}{hint}")
+
+
+def _read_progress(record: Mapping[str, Any]) -> InitProgress:
+    stated = record.get("progress") or {}
+    return InitProgress(
+        done=frozenset(map(str, stated.get("done", ()))), over=stated.get("over") is True
+    )
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except OSError:
+        return []
+
+
+def _remove(path: Path) -> bool:
+    """Remove a directory with what is in it, or leave it where there is a mount."""
+    try:
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()
+        elif any(os.path.ismount(directory) for directory, _, _ in os.walk(path)):
+            return False
+        else:
+            shutil.rmtree(path)
+    except (OSError, RecursionError):
+        return False
+    return True
+
+
+def _remove_empty(directory: Path) -> None:
+    """Remove the directories of a pod as far as nothing is in them, nor mounted on them."""
+    volumes = directory / "volumes"
+    for path in (*_entries(volumes), volumes, directory):
+        with contextlib.suppress(OSError):
+            path.rmdir()
 
 
 def _silently() -> None:

@@ -17,7 +17,8 @@ _ACCOUNTING = ("CPUAccounting", "IOAccounting", "MemoryAccounting", "TasksAccoun
 def unit_files(desired: Desired) -> dict[str, str]:
     """File name → text. Slices of ours are units; slices of others get a drop-in.
 
-    Scopes hold running processes and can't be files; their numbers are in `explain`.
+    Scopes hold running processes and can't be files, and mounts of volumes would outlive their pods
+    and be there before them; their numbers are in `explain`.
     """
     return {
         (unit.name if unit.owned else f"{unit.name}.d/50-podslice.conf"): _text(unit)

@@ -12,7 +12,8 @@ from podslice.inputs.fields import OBJECT, find_slips, nearest
 from podslice.inputs.kinds import PASSED_OVER, WORKLOADS, Workload, is_foreign
 from podslice.inputs.limits import LISTS_MAX, PODS_MAX, REPLICAS_MAX
 from podslice.inputs.names import SUBDOMAIN_MAX, check_subdomain, is_uid
-from podslice.inputs.podspec import Notes, Template, read_metadata, read_spec
+from podslice.inputs.notes import Notes
+from podslice.inputs.podspec import Template, read_metadata, read_spec
 from podslice.inputs.readers import Wrong, read_int
 from podslice.inputs.scalars import describe, extend_path, printable, shown
 from podslice.inputs.schema import Metadata
@@ -123,6 +124,8 @@ class Collector:
                 resources=template.resources,
                 overhead=template.overhead,
                 priority=template.priority,
+                grace_period_sec=template.grace_period_sec,
+                volumes=template.volumes,
                 where=notes.where,
                 spec_where=template.where,
                 problems=problems,

@@ -123,15 +123,26 @@ def _build(stated: Mapping[str, _Stated], problems: list[Problem]) -> tuple[Conf
 
 def _find_files(root: Path) -> list[Path]:
     """The main file, and the drop-ins by name."""
-    main = next(
-        (path for d in DIRECTORIES if (path := root / d / "podslice" / NAME).exists()), None
-    )
+    files = ((directory, root / directory / "podslice" / NAME) for directory in DIRECTORIES)
+    main = next((path for directory, path in files if _is_there(directory, path)), None)
     drop_ins: dict[str, Path] = {}
     for directory in reversed(DIRECTORIES):
         for path in (root / directory / "podslice" / f"{NAME}.d").glob("*.toml"):
             if not path.name.startswith("."):
                 drop_ins[path.name] = path
     return [*([main] if main else []), *(drop_ins[name] for name in sorted(drop_ins))]
+
+
+def _is_there(directory: str, path: Path) -> bool:
+    """Whether there is a file; one that is hidden is told when it is read.
+
+    Below /run the directory is that of the records, too, and root's umask may hide it: no reason
+    for others to go without `check`, or their own pods.
+    """
+    try:
+        return path.exists()
+    except PermissionError:
+        return directory != "run"
 
 
 def _read_file(path: Path, problems: list[Problem]) -> dict[str, Any]:

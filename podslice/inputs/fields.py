@@ -4,7 +4,7 @@ A field that nobody knows is passed over, except when it is near one that is rea
 is read stands in the wrong place: then it was probably meant, and silence would cost the limit.
 
 Source: Kubernetes v1.36, staging/src/k8s.io/api/core/v1/types.go, PodSpec, Container,
-ResourceRequirements.
+ResourceRequirements, VolumeSource, EmptyDirVolumeSource.
 """
 
 from __future__ import annotations
@@ -68,17 +68,20 @@ METADATA = Level(
     elsewhere={"containers": "spec", "spec": "the top level"},
 )
 POD = Level(
-    read=_words("containers initContainers resources overhead priority priorityClassName"),
+    read=_words(
+        "containers initContainers resources overhead priority priorityClassName"
+        " terminationGracePeriodSeconds volumes"
+    ),
     others=_words(
         "activeDeadlineSeconds affinity automountServiceAccountToken dnsConfig dnsPolicy"
         " enableServiceLinks ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers"
         " hostname hostnameOverride imagePullSecrets nodeName nodeSelector os preemptionPolicy"
         " readinessGates resourceClaims restartPolicy runtimeClassName schedulerName"
         " schedulingGates schedulingGroup securityContext serviceAccount serviceAccountName"
-        " setHostnameAsFQDN shareProcessNamespace subdomain terminationGracePeriodSeconds"
-        " tolerations topologySpreadConstraints volumes workloadRef"
+        " setHostnameAsFQDN shareProcessNamespace subdomain tolerations"
+        " topologySpreadConstraints workloadRef"
     ),
-    elsewhere=_UNDER_RESOURCES,
+    elsewhere={**_UNDER_RESOURCES, "emptyDir": "volumes", "sizeLimit": "volumes[…].emptyDir"},
 )
 CONTAINER = Level(
     read=_words("name resources restartPolicy"),
@@ -95,6 +98,17 @@ RESOURCES = Level(
     others=_words("claims"),
     elsewhere=dict.fromkeys(_AMOUNTS, "limits or requests"),
 )
+VOLUME = Level(
+    read=_words("name emptyDir"),
+    others=_words(
+        "awsElasticBlockStore azureDisk azureFile cephfs cinder configMap csi downwardAPI ephemeral"
+        " fc flexVolume flocker gcePersistentDisk gitRepo glusterfs hostPath image iscsi nfs"
+        " persistentVolumeClaim photonPersistentDisk portworxVolume projected quobyte rbd scaleIO"
+        " secret storageos vsphereVolume"
+    ),
+    elsewhere={"medium": "emptyDir", "sizeLimit": "emptyDir"},
+)
+EMPTY_DIR = Level(read=_words("medium sizeLimit"), others=_words("stickyBit"))
 AMOUNTS = Level(
     read=frozenset(_AMOUNTS),
     elsewhere={"limits": "resources", "requests": "resources"},

@@ -32,6 +32,9 @@ LISTS_MAX = 8
 CONTAINERS_MAX = 256
 """Containers, and also init containers, of one pod."""
 
+VOLUMES_MAX = 256
+"""Volumes of one pod."""
+
 RESOURCES_MAX = 64
 """Different resources in one list of requests or limits."""
 

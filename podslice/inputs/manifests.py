@@ -14,8 +14,8 @@ from podslice.inputs.build import Document
 from podslice.inputs.collect import Collector
 from podslice.inputs.source import read_sources
 from podslice.inputs.text import read_documents
-from podslice.model.pod import Container, ContainerKind, Pod
-from podslice.model.resources import Amounts, Resources, format_amount
+from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume, Pod
+from podslice.model.resources import MEMORY, Amounts, Resources, format_amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +88,10 @@ def format_manifest(pod: Pod) -> dict[str, object]:
         spec["overhead"] = _format_amounts(pod.overhead)
     if pod.priority:
         spec["priority"] = pod.priority
+    if pod.grace_period_sec != DEFAULT_GRACE_SEC:
+        spec["terminationGracePeriodSeconds"] = pod.grace_period_sec
+    if pod.volumes:
+        spec["volumes"] = [_format_volume(volume) for volume in pod.volumes]
     metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
@@ -99,6 +103,13 @@ def _format_container(container: Container) -> dict[str, object]:
     if container.resources:
         fields["resources"] = _format_resources(container.resources)
     return fields
+
+
+def _format_volume(volume: MemoryVolume) -> dict[str, object]:
+    empty_dir = {"medium": "Memory"}
+    if volume.size_bytes is not None:
+        empty_dir["sizeLimit"] = format_amount(MEMORY, volume.size_bytes * 1000)
+    return {"name": volume.name, "emptyDir": empty_dir}
 
 
 def _format_resources(resources: Resources) -> dict[str, dict[str, str]]:

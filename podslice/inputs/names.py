@@ -17,6 +17,8 @@ _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _LABEL_RE = re.compile(_LABEL)
 _SUBDOMAIN_RE = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _UID_RE = re.compile(r"[A-Za-z0-9.:-]+")
+# a directory is named by the uid, beside the records, `<uid>.json`
+_FILE_RE = re.compile(r"\.+|.*\.(?:json|new)")
 _RESOURCE_RE = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 Mistake = tuple[str, str]
@@ -44,12 +46,16 @@ def check_uid(uid: str) -> Mistake | None:
     if is_uid(uid):
         return None
     rule = f"letters, digits, '-', '.' and ':', at most {UID_MAX} characters"
+    if _FILE_RE.fullmatch(uid):
+        rule = "it would be taken for the name of a file"
     return f"{shown(uid)} can't be the uid of a pod: {rule}", "leave it out, it is then computed"
 
 
 def is_uid(uid: str | None) -> bool:
     """Whether it may be a pod's uid."""
-    return uid is not None and len(uid) <= UID_MAX and bool(_UID_RE.fullmatch(uid))
+    if uid is None or len(uid) > UID_MAX or _FILE_RE.fullmatch(uid):
+        return False
+    return bool(_UID_RE.fullmatch(uid))
 
 
 def is_resource_name(name: str) -> bool:

@@ -6,71 +6,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from podslice.errors import Problem, Severity
-from podslice.inputs.fields import AMOUNTS, CONTAINER, METADATA, POD, RESOURCES, Level, find_slips
+from podslice.inputs.fields import AMOUNTS, CONTAINER, METADATA, POD, RESOURCES
 from podslice.inputs.kinds import PRIORITY_CLASSES
-from podslice.inputs.limits import PROBLEMS_MAX
-from podslice.inputs.names import Mistake, check_label, check_uid, is_resource_name
+from podslice.inputs.names import check_label, check_uid, is_resource_name
+from podslice.inputs.notes import Notes
 from podslice.inputs.readers import is_finer
 from podslice.inputs.scalars import extend_path, printable, shown
 from podslice.inputs.schema import (
     ContainerFields,
-    Fault,
     Metadata,
     PodFields,
     ResourceFields,
     read_model,
 )
-from podslice.model.pod import Container, ContainerKind
+from podslice.inputs.volumes import read_volumes
+from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume
 from podslice.model.quantity import format_milli
 from podslice.model.resources import Amounts, Resources
 
 _NO_RESOURCES = Resources()
-
-
-@dataclass(slots=True)
-class Notes:
-    """The problems of one object, as they are found."""
-
-    where: str
-    """Its file, and the document's number when there are several."""
-    problems: list[Problem] = field(default_factory=list)
-
-    def error(self, path: str, message: str, hint: str = "") -> None:
-        """Note what keeps the pod from being used."""
-        self.problems.append(Problem(where=self.at(path), message=message, hint=hint))
-
-    def warn(self, path: str, message: str, hint: str = "") -> None:
-        """Note what is worth knowing."""
-        where, warning = self.at(path), Severity.WARNING
-        self.problems.append(Problem(where=where, message=message, hint=hint, severity=warning))
-
-    def mistake(self, path: str, mistake: Mistake | None) -> None:
-        """Note a mistake, if it is one."""
-        if mistake is not None:
-            self.error(path, *mistake)
-
-    def faults(self, path: str, faults: list[Fault]) -> None:
-        """Note the fields below a path that could not be read."""
-        for fault in faults:
-            self.error(extend_path(path, *fault.path), fault.message, fault.hint)
-
-    def slips(self, level: Level, fields: object, path: str) -> None:
-        """Note the fields of a mapping that were probably meant to be others."""
-        if isinstance(fields, dict) and not level.known.issuperset(fields):
-            self.problems += find_slips(level, fields, self.where, path)
-
-    def at(self, path: str) -> str:
-        """The full address of a path."""
-        return f"{self.where}: {path}" if path else self.where
-
-    def told(self) -> tuple[Problem, ...]:
-        """The problems, or the first of them where they are very many."""
-        rest = len(self.problems) - PROBLEMS_MAX
-        if rest <= 0:
-            return tuple(self.problems)
-        last = Problem(where=self.where, message=f"there are {rest} more problems in it")
-        return (*self.problems[:PROBLEMS_MAX], last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +37,8 @@ class Template:
     resources: Resources = _NO_RESOURCES
     overhead: Amounts = field(default_factory=dict)
     priority: int = 0
+    grace_period_sec: int = DEFAULT_GRACE_SEC
+    volumes: tuple[MemoryVolume, ...] = ()
 
 
 def read_metadata(value: object, notes: Notes, path: str) -> Metadata:
@@ -117,6 +73,7 @@ def read_spec(value: object, notes: Notes, path: str) -> Template:
         ),
     )
     _check_unique(containers, notes)
+    grace = fields.grace_period_sec
     return Template(
         where=path,
         containers=containers,
@@ -125,6 +82,10 @@ def read_spec(value: object, notes: Notes, path: str) -> Template:
             fields.overhead, raw.get("overhead") or {}, notes, f"{path}.overhead"
         ),
         priority=_read_priority(fields, notes, path),
+        grace_period_sec=DEFAULT_GRACE_SEC if grace is None else grace,
+        volumes=read_volumes(
+            fields.volumes or (), raw.get("volumes") or (), notes, f"{path}.volumes"
+        ),
     )
 
 

@@ -69,6 +69,18 @@ def read_int(value: object) -> int:
     raise Wrong(f"has to be a whole number, is {describe(value)}")
 
 
+def read_seconds(value: object) -> int:
+    """Whole seconds, which a negative number is not.
+
+    Raises:
+        Wrong: the value is something else.
+    """
+    number = read_int(value)
+    if number < 0:
+        raise Wrong(f"{shown(str(value))} is below zero")
+    return number
+
+
 @lru_cache(maxsize=4096)
 def _milli(text: str) -> int:
     if len(text) > TEXT_MAX:  # the hint would be as long

@@ -12,8 +12,8 @@ from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
 
-from podslice.inputs.limits import CONTAINERS_MAX, RESOURCES_MAX
-from podslice.inputs.readers import Wrong, read_amount, read_int, read_text
+from podslice.inputs.limits import CONTAINERS_MAX, RESOURCES_MAX, VOLUMES_MAX
+from podslice.inputs.readers import Wrong, read_amount, read_int, read_seconds, read_text
 from podslice.inputs.scalars import describe
 
 
@@ -39,6 +39,7 @@ def _bound(longest: int) -> BeforeValidator:
 
 Text = Annotated[str, PlainValidator(read_text)]
 Int = Annotated[int, PlainValidator(read_int)]
+Seconds = Annotated[int, PlainValidator(read_seconds)]
 Amount = Annotated[int, PlainValidator(read_amount)]
 AmountMap = Annotated[dict[str, Amount | None], _bound(RESOURCES_MAX)]
 
@@ -74,6 +75,23 @@ class ContainerFields(_Model):
 Containers = Annotated[list[ContainerFields | None], _bound(CONTAINERS_MAX)]
 
 
+class EmptyDirFields(_Model):
+    """`emptyDir` of a volume."""
+
+    medium: Text | None = None
+    size_limit: Amount | None = Field(default=None, alias="sizeLimit")
+
+
+class VolumeFields(_Model):
+    """One volume."""
+
+    name: Text | None = None
+    empty_dir: EmptyDirFields | None = Field(default=None, alias="emptyDir")
+
+
+Volumes = Annotated[list[VolumeFields | None], _bound(VOLUMES_MAX)]
+
+
 class PodFields(_Model):
     """`spec` of a pod."""
 
@@ -83,6 +101,8 @@ class PodFields(_Model):
     overhead: AmountMap | None = None
     priority: Int | None = None
     priority_class_name: Text | None = Field(default=None, alias="priorityClassName")
+    grace_period_sec: Seconds | None = Field(default=None, alias="terminationGracePeriodSeconds")
+    volumes: Volumes | None = None
 
 
 M = TypeVar("M", bound=BaseModel)

@@ -47,7 +47,7 @@ def _pairs(ours: PodDecision, theirs: PodDecision) -> Iterator[tuple[str, str, s
     yield from _settings("", ours.settings, theirs.settings)
     if ours.init_settings is not None:
         yield from _settings(_MEANWHILE, ours.init_settings, theirs.settings)
-    for left, right in zip(ours.containers, theirs.containers, strict=True):
+    for left, right in zip(ours.scopes, theirs.scopes, strict=True):
         of = f" of container {left.name}"
         yield f"oom_score_adj{of}", str(left.oom_score_adj), str(right.oom_score_adj)
         yield from _settings(of, left.settings, right.settings)

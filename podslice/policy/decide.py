@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 
 from podslice.errors import Problem
 from podslice.model.config import Config
-from podslice.model.desired import ContainerDecision, PodDecision
+from podslice.model.desired import ContainerDecision, PodDecision, VolumeDecision
 from podslice.model.node import Node
-from podslice.model.pod import Container, Pod, Qos
+from podslice.model.pod import Container, ContainerKind, Pod, Qos
 from podslice.model.quantity import format_bytes
-from podslice.model.resources import CPU, MEMORY, memory_bytes
-from podslice.model.unit import UNIT_NAME_MAX, UnitName, control_group_of
+from podslice.model.resources import CPU, MEMORY, Resources, memory_bytes
+from podslice.model.unit import UNIT_NAME_MAX, Setting, UnitName, control_group_of, mount_name
 from podslice.policy.aggregate import effective
+from podslice.policy.allocatable import allocate
 from podslice.policy.defaulting import default_pod
 from podslice.policy.hugepages import HugePages, container_hugepages, pod_hugepages
 from podslice.policy.oom import oom_score_adj
@@ -20,11 +23,13 @@ from podslice.policy.qos import classify, why_qos
 from podslice.policy.settings import (
     container_settings,
     init_settings,
+    overhead_settings,
     pod_settings,
     why_no_limit,
 )
-from podslice.policy.tree import Tree, scope_name
+from podslice.policy.tree import OVERHEAD, Tree, scope_name, volume_path
 from podslice.policy.validate import validate
+from podslice.policy.volumes import decide_volume
 
 
 def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
@@ -38,6 +43,7 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
     problems = validate(defaulted, config, page_size=node.page_size_bytes, capacity=capacity)
     problems += _validate_names(pod, slice_)
     hugepages = pod_hugepages(counted)
+    settings = pod_settings(defaulted, pod, qos, counted, config)
     return PodDecision(
         pod=pod,
         qos=qos,
@@ -45,11 +51,13 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
         limits=counted.limits,
         slice=slice_,
         control_group=control_group_of(slice_),
-        settings=pod_settings(defaulted, pod, qos, counted, config),
+        settings=settings,
         containers=tuple(
             _decide_container(defaulted, container, qos, config, memory)
             for container in defaulted.containers
         ),
+        overhead=_decide_overhead(defaulted, qos, config, memory) if pod.overhead else None,
+        volumes=tuple(_decide_volumes(pod, settings, node, config)),
         init_settings=init_settings(defaulted, pod, qos, config),
         hugepages=hugepages,
         notes=tuple(_notes(defaulted, qos, hugepages, config)),
@@ -70,13 +78,41 @@ def _decide_container(
     )
 
 
+def _decide_overhead(
+    pod: Pod, qos: Qos, config: Config, node_memory_bytes: int
+) -> ContainerDecision:
+    """The pod's helpers, which count as a container that asks for the overhead."""
+    helpers = Container(
+        name=OVERHEAD, kind=ContainerKind.OVERHEAD, resources=Resources(requests=pod.overhead)
+    )
+    # what the pod level asks for beyond the containers is theirs
+    alone = replace(pod, resources=Resources())
+    return ContainerDecision(
+        name=helpers.name,
+        kind=helpers.kind,
+        scope=scope_name(pod.uid, helpers.name),
+        oom_score_adj=oom_score_adj(alone, helpers, qos, node_memory_bytes),
+        settings=overhead_settings(pod, qos, config),
+    )
+
+
+def _decide_volumes(
+    pod: Pod, settings: tuple[Setting, ...], node: Node, config: Config
+) -> Iterator[VolumeDecision]:
+    if pod.volumes:
+        allocatable = memory_bytes(allocate(node, config).allocatable)
+        for volume in pod.volumes:
+            with suppress(ValueError):  # see _validate_names
+                yield decide_volume(pod, volume, settings, allocatable)
+
+
 def _notes(pod: Pod, qos: Qos, hugepages: HugePages, config: Config) -> Iterator[str]:
     """Why the class, and why what one might expect is not set."""
     yield f"{qos}: {why_qos(pod, qos, config.rules)}"
     for size, limit in hugepages.items():
         yield (
-            f"huge pages of {format_bytes(size)}: {format_bytes(limit)}; systemd has no property"
-            " for them, so they are planned and not enforced"
+            f"huge pages of {format_bytes(size)}: {format_bytes(limit)}, enforced where the"
+            " kernel's hugetlb controller can be had (podslice doctor tells)"
         )
     if qos is not Qos.BURSTABLE:
         return
@@ -89,13 +125,20 @@ def _notes(pod: Pod, qos: Qos, hugepages: HugePages, config: Config) -> Iterator
 
 def _validate_names(pod: Pod, slice_: UnitName) -> Iterator[Problem]:
     """Names that systemd would refuse; what they are made of was checked when it was read."""
+    where = f"{pod.where}: metadata.uid" if pod.where else "metadata.uid"
     for name in (slice_, *(scope_name(pod.uid, each.name) for each in pod.containers)):
         if len(name.encode()) > UNIT_NAME_MAX:
             yield Problem(
-                where=f"{pod.where}: metadata.uid" if pod.where else "metadata.uid",
+                where=where,
                 message=f"the unit {name!r} would have {len(name.encode())} bytes",
                 hint=f"a unit's name has at most {UNIT_NAME_MAX}; shorten the uid or cgroup-root",
             )
+    for volume in pod.volumes:
+        try:
+            mount_name(volume_path(pod.uid, volume.name))
+        except ValueError as error:
+            hint = "shorten the uid or the volume's name; '-' counts as four"
+            yield Problem(where=where, message=str(error), hint=hint)
 
 
 def _join_problems(read: tuple[Problem, ...], found: list[Problem]) -> tuple[Problem, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from podslice.model.config import Config, Enforce, Rules
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.node import Allocation, Node
-from podslice.model.pod import Pod, Qos
+from podslice.model.pod import InitProgress, Pod, Qos
 from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, total, whole
 from podslice.model.unit import (
     DesiredUnit,
@@ -20,6 +20,7 @@ from podslice.model.unit import (
 from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate
 from podslice.policy.decide import decide
+from podslice.policy.phase import is_initializing
 from podslice.policy.reserve import protection, tier_settings
 from podslice.policy.settings import (
     cpu_weight,
@@ -30,11 +31,13 @@ from podslice.policy.tree import (
     Tree,
     describe_pod,
     describe_scope,
+    describe_volume,
     slice_of_cgroup,
 )
+from podslice.policy.volumes import mount_structure
 
 
-def desire(
+def desire(  # noqa: PLR0913 (everything that is known; what has a default goes by name)
     candidates: Iterable[PodDecision],
     node: Node,
     config: Config,
@@ -42,12 +45,15 @@ def desire(
     current: Iterable[Pod] = (),
     gone: Iterable[Pod] = (),
     used_bytes: Mapping[UnitName, int] | None = None,
+    progress: Mapping[str, InitProgress] | None = None,
+    mounts: bool = True,
 ) -> Desired:
     """Everything that should be once the candidates have joined the current pods.
 
     A candidate takes the place of the current pod of its name; where it is not admitted, the
     current one stays. `gone` are pods that have to be away. `used_bytes` is unreclaimable memory
-    per tier, where it is known.
+    per tier, where it is known; `progress` tells by uid how far init containers have come. Without
+    `mounts` volumes in memory have no units, as a user's manager can't mount.
     """
     tree = Tree(cgroup_root=config.cgroup_root)
     allocation = allocate(node, config)
@@ -60,15 +66,23 @@ def desire(
         admit(wanted, in_force, allocation.allocatable) if config.admission else (wanted, ())
     )
     pods = _join(in_force, [*unchanged, *accepted])
-    units = tuple(_units(tree, pods, allocation, node, config, used_bytes or {}))
+    initializing = frozenset(
+        pod.pod.key
+        for pod in pods
+        if is_initializing(pod.pod, (progress or {}).get(pod.pod.uid, InitProgress()), config.rules)
+    )
+    units = [*_node_units(tree, pods, allocation, node, config, used_bytes or {})]
+    for pod in pods:
+        units += _pod_units(pod, initializing=pod.pod.key in initializing, mounts=mounts)
     return Desired(
         root=tree.root,
-        units=units,
-        absent=dict(_absent(tree, pods, gone)),
+        units=tuple(units),
+        absent={**dict(_absent(tree, pods, gone)), **dict(_absent_volumes(pods, in_force))},
         pods=pods,
         refused=tuple(refused),
         allocation=allocation,
         requested=total(pod.requests for pod in pods),
+        initializing=initializing,
     )
 
 
@@ -102,7 +116,19 @@ def _absent(
             yield tree.tier(qos), "no pod is left"
 
 
-def _units(
+def _absent_volumes(
+    pods: tuple[PodDecision, ...], in_force: list[PodDecision]
+) -> Iterator[tuple[UnitName, str]]:
+    """Mounts of volumes that a pod has no more; those of pods that go end with their slices."""
+    present = {volume.unit for pod in pods for volume in pod.volumes}
+    staying = {pod.pod.key for pod in pods}
+    for before in in_force:
+        for volume in before.volumes if before.pod.key in staying else ():
+            if volume.unit not in present:
+                yield volume.unit, f"pod {before.pod.key} has no volume {volume.name} now"
+
+
+def _node_units(
     tree: Tree,
     pods: tuple[PodDecision, ...],
     allocation: Allocation,
@@ -110,7 +136,7 @@ def _units(
     config: Config,
     used_bytes: Mapping[UnitName, int],
 ) -> Iterator[DesiredUnit]:
-    """Parents before children."""
+    """The units of no pod, parents before children."""
     yield from _reserved_units(allocation, config)
     yield _slice(
         tree.root, "Pods on this node", _root_settings(allocation, pods, config), owned=True
@@ -127,21 +153,33 @@ def _units(
             used_bytes=used_bytes.get(name),
         )
         yield _slice(name, f"{qos} pods", settings, owned=True)
-    for pod in pods:
-        yield from _pod_units(pod)
 
 
-def _pod_units(pod: PodDecision) -> Iterator[DesiredUnit]:
+def _pod_units(pod: PodDecision, *, initializing: bool, mounts: bool) -> Iterator[DesiredUnit]:
+    """The units of one pod, its slice first."""
+    before = pod.init_settings if initializing else None
     yield DesiredUnit(
         name=pod.slice,
         kind=UnitKind.SLICE,
         parent=parent_slice(pod.slice),
         control_group=pod.control_group,
         description=describe_pod(pod.pod, pod.qos),
-        settings=pod.settings,
+        settings=pod.settings if before is None else before,
         pod=pod.pod.key,
+        hugepages=pod.hugepages,
     )
-    for container in pod.containers:
+    for volume in pod.volumes if mounts else ():
+        yield DesiredUnit(
+            name=volume.unit,
+            kind=UnitKind.MOUNT,
+            parent=pod.slice,
+            control_group=f"{pod.control_group}/{volume.unit}",
+            description=describe_volume(pod.pod, volume.name),
+            settings=(),
+            pod=pod.pod.key,
+            structure=mount_structure(volume),
+        )
+    for container in pod.scopes:
         yield DesiredUnit(
             name=container.scope,
             kind=UnitKind.SCOPE,
@@ -150,6 +188,7 @@ def _pod_units(pod: PodDecision) -> Iterator[DesiredUnit]:
             description=describe_scope(pod.pod, container.name),
             settings=container.settings,
             pod=pod.pod.key,
+            hugepages=container.hugepages,
         )
 
 

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 
 from podslice.model.config import Config, WeightMapping
-from podslice.model.pod import Container, Pod, Qos
+from podslice.model.pod import Container, MemoryVolume, Pod, Qos
+from podslice.model.quantity import tmpfs_size_bytes
 from podslice.model.resources import CPU, MEMORY, Resources
-from podslice.model.unit import INFINITY, ObservedUnit
+from podslice.model.unit import INFINITY, ObservedUnit, mount_name
 from podslice.policy.convert import weight_from_shares
-from podslice.policy.tree import Tree
+from podslice.policy.tree import Tree, volume_path
 
 # `Pod default/web (Burstable)`, see tree.describe_pod
 _DESCRIPTION = re.compile(r"Pod ([a-z0-9-]+)/([a-z0-9.-]+) \((\w+)\)")
+# `Volume cache of pod default/web`, see tree.describe_volume
+_VOLUME = re.compile(r"Volume ([a-z0-9-]+) of pod (.*)")
 # `kubepods-burstable-pod12_34.slice`
 _POD_SLICE = re.compile(r".*-pod([A-Za-z0-9.:_]+)\.slice")
 
 
-def recover(unit: ObservedUnit, config: Config) -> Pod | None:
+def recover(unit: ObservedUnit, config: Config, others: Iterable[ObservedUnit] = ()) -> Pod | None:
     """The pod as far as its slice's name, description and settings tell; None for others' slices.
 
-    Its settings come out as they are; containers, overhead and priority are lost.
+    Its settings come out as they are, and so do volumes that are mounted; containers, overhead,
+    priority and grace period are lost.
     """
     said, name = _DESCRIPTION.fullmatch(unit.description), _POD_SLICE.fullmatch(unit.name)
     if not said or not name or said[3] not in tuple(Qos):
@@ -41,10 +46,20 @@ def recover(unit: ObservedUnit, config: Config) -> Pod | None:
         name=said[2],
         uid=uid,
         containers=(Container(name="unknown", where="spec.containers[0]"),),
+        volumes=tuple(_volumes(uid, f"{said[1]}/{said[2]}", others)),
         resources=Resources()
         if qos is Qos.BESTEFFORT
         else Resources(requests=requests, limits=limits),
     )
+
+
+def _volumes(uid: str, key: str, units: Iterable[ObservedUnit]) -> Iterator[MemoryVolume]:
+    """The pod's volumes that are mounted."""
+    for unit in units:
+        said = _VOLUME.fullmatch(unit.description)
+        if said and said[2] == key and unit.name == mount_name(volume_path(uid, said[1])):
+            size = tmpfs_size_bytes(str(unit.properties.get("Options", "")))
+            yield MemoryVolume(name=said[1], size_bytes=size, where="spec.volumes")
 
 
 def _stated(unit: ObservedUnit, properties: dict[str, str]) -> dict[str, int]:

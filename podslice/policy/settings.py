@@ -90,6 +90,20 @@ def container_settings(
     return tuple(sorted(settings, key=lambda setting: setting.name))
 
 
+def overhead_settings(pod: Pod, qos: Qos, config: Config) -> tuple[Setting, ...]:
+    """What the scope of a pod's helpers gets: the overhead as its requests, and no limits.
+
+    Source: KEP-688, "Pod Overhead": the pod's own limits are raised by the overhead.
+    """
+    if qos is Qos.BESTEFFORT:
+        return (weight(MIN_SHARES, f"BestEffort → {MIN_SHARES} shares", config),)
+    overhead = pod.overhead
+    return (
+        cpu_weight(overhead, _own("overhead", CPU, overhead), config),
+        *memory_request(overhead, _own("overhead", MEMORY, overhead), config),
+    )
+
+
 def _limits(
     config: Config,
 ) -> tuple[tuple[str, Callable[[Amounts, str], Iterator[Setting]]], ...]:

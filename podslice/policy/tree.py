@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from podslice.model.pod import Pod, Qos
-from podslice.model.unit import UnitName, slice_name
+from podslice.model.unit import UnitName, mount_name, slice_name
 
 ROOT_COMPONENT = "kubepods"
 SCOPE_PREFIX = "podslice"
+OVERHEAD = "overhead"
+"""What the scope of a pod's helpers is called, as if it were one of its containers."""
+VOLUMES_ROOT = "/run/podslice/pods"
+"""Where volumes in memory are mounted: where the system's manager keeps the records, see `store`."""
 TIERS = {Qos.BURSTABLE: "burstable", Qos.BESTEFFORT: "besteffort"}
 """The tiers with a slice of their own; Guaranteed pods lie below the root itself."""
 
@@ -50,12 +54,28 @@ class Tree:
     def patterns(self) -> tuple[str, ...]:
         """Globs for every unit that may be ours."""
         stem = self.root.removesuffix(".slice")
-        return (self.root, f"{stem}-*.slice", f"{SCOPE_PREFIX}-pod*.scope")
+        return (
+            self.root,
+            f"{stem}-*.slice",
+            f"{SCOPE_PREFIX}-pod*.scope",
+            f"{SCOPE_PREFIX}-pod*.service",
+            f"{mount_name(VOLUMES_ROOT).removesuffix('.mount')}-*.mount",
+        )
 
 
 def scope_name(uid: str, container: str) -> UnitName:
     """The scope of one container of a pod."""
     return UnitName(f"{SCOPE_PREFIX}-{_pod_component(uid)}-{container}.scope")
+
+
+def volume_path(uid: str, volume: str) -> str:
+    """Where a pod's volume in memory is mounted."""
+    return f"{VOLUMES_ROOT}/{uid}/volumes/{volume}"
+
+
+def describe_volume(pod: Pod, volume: str) -> str:
+    """The description that `systemctl status` shows for a volume's mount."""
+    return f"Volume {volume} of pod {pod.key}"
 
 
 def describe_scope(pod: Pod, container: str) -> str:

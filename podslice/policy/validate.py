@@ -23,6 +23,7 @@ from podslice.model.resources import (
 from podslice.policy.aggregate import aggregate
 from podslice.policy.convert import MIN_QUOTA_USEC, quota_from_milli
 from podslice.policy.hugepages import page_size_bytes
+from podslice.policy.tree import OVERHEAD
 
 _ONLY_KUBERNETES = "Kubernetes would refuse the pod"
 
@@ -50,7 +51,30 @@ def validate(
     found += _validate_kernel(pod.resources, _level(pod), config, page_size)
     found += _validate_slips(pod.resources, _level(pod), page_size, capacity)
     found += _validate_pod_level(pod, config.rules)
+    found += _validate_helpers(pod)
+    found += _validate_volumes(pod, page_size)
     return [_at(pod, problem) for problem in found]
+
+
+def _validate_helpers(pod: Pod) -> Iterator[Problem]:
+    """Helpers and a container can't be in one scope."""
+    for container in pod.containers:
+        if pod.overhead and container.name == OVERHEAD:
+            yield Problem(
+                where=f"{container.where}.name",
+                message=f"in a pod with an overhead {OVERHEAD!r} is the scope of the pod's helpers",
+                hint="give the container another name",
+            )
+
+
+def _validate_volumes(pod: Pod, page_size: int) -> Iterator[Problem]:
+    for volume in pod.volumes:
+        if volume.size_bytes and volume.size_bytes < page_size:
+            yield _warning(
+                f"{volume.where}.emptyDir.sizeLimit",
+                f"{volume.size_bytes} bytes are less than a page of memory",
+                f"write {volume.size_bytes}Mi if that is meant",
+            )
 
 
 def _level(pod: Pod) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from podslice.model.config import Config, Enforce, MemoryProtection, Rules, Threshold
 from podslice.model.node import Node
-from podslice.model.pod import Container, ContainerKind, Pod
+from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod
 from podslice.model.quantity import parse_quantity
 from podslice.model.resources import Resources, format_amount
 from podslice.policy.evict import EvictionThreshold, Observation, PodUsage
@@ -67,7 +67,7 @@ def to_container(fields, index, path="spec"):
 
 
 def to_pod(row):
-    """The pod of a row: `containers`, `pod` (the pod level), `overhead`, `priority`."""
+    """The pod of a row: `containers`, `pod` (the pod level), `overhead`, `priority`, `volumes`."""
     containers = row.get("containers", [{}])
     indices = {"container": 0, "init": 0}
     made = []
@@ -83,7 +83,16 @@ def to_pod(row):
         resources=to_resources(row.get("pod", {})),
         overhead=to_amounts(row.get("overhead", "")),
         priority=row.get("priority", 0),
+        volumes=tuple(
+            MemoryVolume(name=name, size_bytes=to_bytes(size), where=f"spec.volumes[{index}]")
+            for index, (name, size) in enumerate(row.get("volumes", {}).items())
+        ),
     )
+
+
+def to_bytes(text):
+    """`64Mi`; none for nothing."""
+    return parse_quantity(text).milli // 1000 if text else None
 
 
 def to_node(row):

@@ -14,8 +14,9 @@ import pytest
 
 from podslice.errors import InputError
 from podslice.inputs.config import load_config
-from podslice.model.config import Rules, Threshold, WeightMapping
-from podslice.model.pod import Qos, default_uid
+from podslice.model.config import Config, Rules, Threshold, WeightMapping
+from podslice.model.node import Node
+from podslice.model.pod import InitProgress, Qos, default_uid
 from podslice.model.properties import PROPERTIES
 from podslice.model.quantity import format_bytes, parse_quantity
 from podslice.model.unit import (
@@ -44,6 +45,7 @@ from podslice.policy.evict import (
     thresholds_met,
 )
 from podslice.policy.oom import oom_score_adj
+from podslice.policy.phase import finish, is_initializing, pending
 from podslice.policy.qos import classify
 from podslice.policy.reserve import tier_settings
 from podslice.policy.tree import Tree, scope_name, slice_of_cgroup
@@ -110,7 +112,12 @@ def run_oom(row):
     rules = Rules(row.get("rules", "proposal"))
     pod = default_pod(to_pod(row))
     qos = classify(pod, rules)
-    return {"expect": [oom_score_adj(pod, c, qos, row["memory_bytes"]) for c in pod.containers]}
+    node = Node(capacity={"memory": row["memory_bytes"] * 1000})
+    helpers = decide(pod, node, Config(rules=rules)).overhead
+    return {
+        "expect": [oom_score_adj(pod, c, qos, row["memory_bytes"]) for c in pod.containers],
+        "helpers": helpers.oom_score_adj if helpers else "none",
+    }
 
 
 def run_allocatable(row):
@@ -130,7 +137,31 @@ def run_settings(row):
     found = {"expect": {s.name: s.value for s in decision.settings}}
     for container in decision.containers:
         found[container.name] = {s.name: s.value for s in container.settings}
+    if decision.overhead:
+        found["helpers"] = {s.name: s.value for s in decision.overhead.settings}
     return found
+
+
+def run_volumes(row):
+    """Each volume's size, or none, by its name."""
+    decision = decide(to_pod(row), to_node(row), to_config(row))
+    sizes = {v.name: v.size_bytes for v in decision.volumes}
+    return {
+        "expect": {name: format_bytes(n) if n is not None else "none" for name, n in sizes.items()},
+        "messages": [volume.why for volume in decision.volumes],
+    }
+
+
+def run_phase(row):
+    """The init phase by the rules; what is pending, and the progress after each container's end."""
+    pod, progress = to_pod(row), InitProgress(done=frozenset(row.get("done", [])))
+    for name in row.get("ends", []):
+        progress = finish(pod, progress, name)
+    return {
+        **{rules.value: is_initializing(pod, progress, rules) for rules in Rules},
+        "pending": list(pending(pod, progress)),
+        "over": progress.over,
+    }
 
 
 def run_tiers(row):
@@ -332,6 +363,8 @@ KINDS = {
     "effective": run_effective,
     "defaulting": run_defaulting,
     "settings": run_settings,
+    "volumes": run_volumes,
+    "phase": run_phase,
     "oom": run_oom,
     "allocatable": run_allocatable,
     "tiers": run_tiers,

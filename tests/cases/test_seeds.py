@@ -14,6 +14,7 @@ A folder of `seeds/` begins with the number of the document and its section:
                   `refused`         pod and reason
                   `errors`          what is wrong, by its end
                   `used_bytes`      unit → unreclaimable memory, an input
+                  `initialized`     uids of pods whose init containers have finished, an input
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import pytest
 from podslice.inputs.config import load_config
 from podslice.inputs.manifests import load_pods
 from podslice.model.node import Node
+from podslice.model.pod import InitProgress
 from podslice.model.quantity import parse_quantity
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
@@ -87,9 +89,9 @@ def read(path):
 
 def test_the_document_s_numbers_come_out(path):
     expected = read(path)
-    found = run(
-        path, {name: in_bytes(text) for name, text in expected.get("used_bytes", {}).items()}
-    )
+    used = {name: in_bytes(text) for name, text in expected.get("used_bytes", {}).items()}
+    over = {uid: InitProgress(over=True) for uid in expected.get("initialized", [])}
+    found = run(path, used, over)
     for name, values in expected.get("units", {}).items():
         assert found["units"][name] == {key: in_bytes(value) for key, value in values.items()}, name
     for part in ("control_groups", "qos"):
@@ -103,14 +105,14 @@ def test_the_document_s_numbers_come_out(path):
         assert error.endswith(end)
 
 
-def run(path, used_bytes):
+def run(path, used_bytes, progress):
     fields = tomllib.loads((path / "node.toml").read_text())
     node = Node(capacity=to_amounts(fields["capacity"]))
     config = load_config({}, file=path / "config.toml")
     manifests = [str(each) for each in path.glob("pods.yaml")]
     loaded = load_pods(manifests, stdin=bytes) if manifests else None
     decisions = [decide(pod, node, config) for pod in (loaded.pods if loaded else ())]
-    desired = desire(decisions, node, config, used_bytes=used_bytes)
+    desired = desire(decisions, node, config, used_bytes=used_bytes, progress=progress)
     return {
         "units": {unit.name: unit.values for unit in desired.units},
         "control_groups": {unit.name: unit.control_group for unit in desired.units},
@@ -123,7 +125,7 @@ def run(path, used_bytes):
 
 def test_every_folder_expects_something_and_is_named_after_its_document(path):
     expected = read(path)
-    assert expected.keys() - {"source", "differs", "used_bytes"}
+    assert expected.keys() - {"source", "differs", "used_bytes", "initialized"}
     assert expected["source"].startswith(f"seed {path.name[:3]}, ")
 
 

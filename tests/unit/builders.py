@@ -141,7 +141,10 @@ def as_observed(desired_, *, scopes=True, version=257):
     """A host where everything is as it should be."""
     return observed(
         *(
-            seen(unit.name, values=unit.values, description=unit.description)
+            replace(
+                seen(unit.name, values=unit.values, description=unit.description),
+                control_group=unit.control_group,
+            )
             for unit in desired_.lasting
             if scopes or unit.kind is UnitKind.SLICE
         ),

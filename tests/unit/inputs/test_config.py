@@ -320,3 +320,23 @@ def test_defaults_are_the_kubelets():
         "imagefs.available<15%,imagefs.inodesFree<5%"
     )
     assert stated.eviction_hard == DEFAULT_EVICTION_HARD
+
+
+def test_a_directory_that_is_hidden_is_told_unless_it_is_that_of_the_records(tmp_path, monkeypatch):
+    """As for somebody who is not root, where root has a umask that takes everything from others."""
+    exists = Path.exists
+
+    def refuse(path, **more):
+        if path.parent == hidden:
+            raise PermissionError(13, "Permission denied")
+        return exists(path, **more)
+
+    def open_nothing(path, _):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    monkeypatch.setattr("podslice.inputs.source._read_path", open_nothing)
+    hidden = tmp_path / "run/podslice"
+    assert load_config(root=tmp_path) == Config()
+    hidden = tmp_path / "etc/podslice"
+    assert problems(root=tmp_path) == [f"{hidden}/podslice.toml: permission denied"]

@@ -6,7 +6,7 @@ import pytest
 from podslice.errors import Severity
 from podslice.inputs.limits import PODS_MAX
 from podslice.inputs.manifests import format_manifest, load_pods, parse_manifest
-from podslice.model.pod import Container, ContainerKind, Pod, default_uid
+from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod, default_uid
 from podslice.model.resources import Resources
 
 APP = "containers: [{name: app}]"
@@ -54,6 +54,14 @@ ephemeralContainers: [{name: debug}]
 resources: {limits: {cpu: 2, memory: 1.5Gi}}
 overhead: {memory: 10M}
 priority: -7
+terminationGracePeriodSeconds: 5
+volumes:
+- {name: config, configMap: {name: web}}
+- {name: cache, emptyDir: {medium: Memory, sizeLimit: 64Mi}}
+- {name: free, emptyDir: {medium: Memory, stickyBit: true}}
+- {name: disk, emptyDir: {sizeLimit: 1Gi}}
+- {name: also-disk, emptyDir: {medium: ""}}
+- {name: nothing, emptyDir: }
 """,
             2,
         ),
@@ -94,6 +102,11 @@ priority: -7
         resources=Resources(limits={"cpu": 2000, "memory": 3 * 2**29 * 1000}),
         overhead={"memory": 10**10},
         priority=-7,
+        grace_period_sec=5,
+        volumes=(
+            MemoryVolume(name="cache", size_bytes=64 * 2**20, where="spec.volumes[1]"),
+            MemoryVolume(name="free", where="spec.volumes[2]"),
+        ),
         where="stdin",
     )
 
@@ -251,6 +264,24 @@ def test_message_is_the_one_of_the_design():
         (f"{APP}, initContainer: []", "initContainer", "write initContainers"),
         (f"{APP}, overheads: {{}}", "overheads", "write overhead"),
         (f"{APP}, priorityClass: x", "priorityClass", "write priorityClassName"),
+        (
+            f"{APP}, terminationGracePeriod: 5",
+            "terminationGracePeriod",
+            "write terminationGracePeriodSeconds",
+        ),
+        (f"{APP}, volume: []", "volume", "write volumes"),
+        (f"{APP}, emptyDir: {{}}", "emptyDir", "it belongs under volumes"),
+        (f"{APP}, volumes: [{{name: a, emptydir: {{}}}}]", "volumes[0].emptydir", "write emptyDir"),
+        (
+            f"{APP}, volumes: [{{name: a, medium: Memory}}]",
+            "volumes[0].medium",
+            "it belongs under emptyDir",
+        ),
+        (
+            f"{APP}, volumes: [{{name: a, emptyDir: {{size: 1Mi, sizelimit: 1Mi}}}}]",
+            "volumes[0].emptyDir.sizelimit",
+            "write sizeLimit",
+        ),
     ],
 )
 def test_slip_in_what_is_read_is_warned_of(spec, where, hint):
@@ -262,7 +293,8 @@ def test_slip_in_what_is_read_is_warned_of(spec, where, hint):
 @pytest.mark.parametrize(
     "spec",
     [
-        f"{APP}, nodeName: a, volumes: 5, somethingNew: {{}}, x: y",
+        f"{APP}, nodeName: a, tolerations: 5, somethingNew: {{}}, x: y",
+        f"{APP}, volumes: [{{name: a, iscsi: 5, newSource: {{}}}}, {{name: b, emptyDir: {{new: x}}}}]",
         "containers: [{name: a, livenessProbe: x, imagePullPolcy: y, newField: z}]",
         "containers: [{name: a, resources: {limits: {example.com/cpus: 1, hugepages-1Gi: 1Gi}}}]",
         "containers: [{name: a, resources: {claims: [], something: 1}}]",
@@ -476,10 +508,48 @@ def test_manifest_survives_formatting(limits):
         resources=Resources(limits=limits),
         overhead=limits,
         priority=-1,
+        grace_period_sec=0,
+        volumes=(
+            MemoryVolume(name="cache", size_bytes=2**20 + 1, where="spec.volumes[0]"),
+            MemoryVolume(name="free", where="spec.volumes[1]"),
+            MemoryVolume(name="zero", size_bytes=0, where="spec.volumes[2]"),
+        ),
     )
     document = format_manifest(pod)
     assert replace(parse_manifest(document, "here"), where="") == pod
     assert replace(parse_manifest(json.loads(json.dumps(document)), "here"), where="") == pod
+
+
+@pytest.mark.parametrize(
+    ("volume", "where", "message"),
+    [
+        (
+            "{name: a, emptyDir: {medium: HugePages}}",
+            "emptyDir.medium",
+            "volumes of huge pages are not made here, so it was passed over; mount a hugetlbfs",
+        ),
+        (
+            "{name: a, emptyDir: {medium: HugePages-2Mi}}",
+            "emptyDir.medium",
+            "volumes of huge pages are not made here",
+        ),
+        (
+            "{name: a, emptyDir: {medium: Memory, sizeLimit: 64m}}",
+            "emptyDir.sizeLimit",
+            "'64m' is no whole number of bytes; write 64Mi if that is meant",
+        ),
+        (
+            "{name: a, emptyDir: {medium: Memory, sizeLimit: 0.5}}",
+            "emptyDir.sizeLimit",
+            "'0.5' is no whole number of bytes",
+        ),
+    ],
+)
+def test_odd_volumes_are_warned_of(volume, where, message):
+    pod = load_one(f"  containers: [{{name: app}}]\n  volumes: [{volume}]\n")
+    (problem,) = pod.problems
+    assert problem.severity is Severity.WARNING
+    assert str(problem).startswith(f"stdin: spec.volumes[0].{where}: {message}")
 
 
 def test_formatted_manifest_reads_well():

@@ -8,9 +8,7 @@ from podslice.model.pod import Container, ContainerKind
 from podslice.model.resources import Resources
 from podslice.policy.aggregate import aggregate, effective, lacking_limit
 from podslice.policy.defaulting import default_pod
-from tests.unit.policy.worlds import AMOUNTS, container, levels, pod, stated
-
-KINDS = tuple(ContainerKind)
+from tests.unit.policy.worlds import AMOUNTS, KINDS, container, levels, pod, stated
 
 
 def aggregate_container_resources(pod, part):

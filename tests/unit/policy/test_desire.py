@@ -16,14 +16,14 @@ from podslice.model.config import (
     WeightMapping,
 )
 from podslice.model.node import Node
-from podslice.model.pod import ContainerKind, Qos
+from podslice.model.pod import ContainerKind, InitProgress, MemoryVolume, Qos
 from podslice.model.properties import PROPERTIES
 from podslice.model.resources import Resources
 from podslice.model.unit import UnitKind, control_group_of, is_unit_name, parent_slice
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
-from podslice.policy.tree import TIERS, Tree
-from tests.unit.policy.worlds import container, pod
+from podslice.policy.tree import TIERS, Tree, scope_name
+from tests.unit.policy.worlds import KINDS, container, pod
 
 GI = 2**30 * 1000
 NODE = Node(capacity={"cpu": 8000, "memory": 32 * GI, "pid": 32_768_000})
@@ -32,14 +32,15 @@ PLAIN = Config(eviction_hard={})
 GUARANTEED = Resources(limits={"cpu": 500, "memory": GI})
 BURSTABLE = Resources(requests={"cpu": 250, "memory": GI // 4}, limits={"memory": GI})
 BESTEFFORT = Resources()
+VOLUMES = (MemoryVolume(name="my-cache", size_bytes=2**26), MemoryVolume(name="free"))
 LEVELS = (GUARANTEED, BURSTABLE, BESTEFFORT)
 
 
 def pods(count=9):
-    """Pods of every class, with init containers, sidecars, overhead and pod levels among them."""
+    """Pods of every class; some with init containers, sidecars, overhead, pod levels, volumes."""
     for index in range(count):
         first, second = LEVELS[index % 3], LEVELS[index // 3 % 3]
-        kind = tuple(ContainerKind)[index % 3]
+        kind = KINDS[index % 3]
         yield pod(
             container(first),
             container(second, 1, kind),
@@ -47,6 +48,7 @@ def pods(count=9):
             overhead={"cpu": 10, "memory": 2**20 * 1000} if index % 4 == 3 else {},
             resources=Resources(limits={"memory": 4 * GI}) if index % 5 == 4 else Resources(),
             priority=index % 2,
+            volumes=VOLUMES if index % 2 else (),
         )
 
 
@@ -105,7 +107,7 @@ def test_no_unit_is_outside_the_root(config):
     inside = root.removesuffix(".slice") + "-"
     for unit in desired.units:
         assert is_unit_name(unit.name)
-        slice_ = unit.parent if unit.kind is UnitKind.SCOPE else unit.name
+        slice_ = unit.name if unit.kind is UnitKind.SLICE else unit.parent
         assert slice_ == root or slice_.startswith(inside) or not unit.owned
     assert all(name.startswith(inside) for name in desired.absent)
 
@@ -116,7 +118,7 @@ def test_parents_come_before_children_and_everything_lies_where_it_says(config):
     for unit in desire_all(config).units:
         assert unit.name not in seen
         seen.add(unit.name)
-        if unit.kind is UnitKind.SCOPE:
+        if unit.kind is not UnitKind.SLICE:
             assert unit.parent in seen
             assert unit.control_group == f"{control_group_of(unit.parent)}/{unit.name}"
         else:
@@ -168,7 +170,8 @@ def test_every_admitted_pod_has_a_slice_of_its_class(config):
     for each in desired.pods:
         assert each.slice == tree.pod(each.pod.uid, each.qos)
         assert each.slice in names
-        assert {one.scope for one in each.containers} <= names
+        assert {one.scope for one in each.scopes} <= names
+        assert {one.unit for one in each.volumes} <= names
         assert {tree.pod(each.pod.uid, qos) for qos in Qos} - {each.slice} <= set(desired.absent)
     assert names.isdisjoint(desired.absent)
 
@@ -310,3 +313,154 @@ def test_a_stated_capacity_counts_instead_of_the_host_s():
     desired = desire_all(config, [big])
     assert [refusal.reason for refusal in desired.refused] == ["OutOfmemory"]
     assert desired.allocation.capacity == {**NODE.capacity, "memory": 4 * GI}
+
+
+# The init phase.
+
+INIT = container(Resources(limits={"cpu": 100, "memory": 2 * GI}), kind=ContainerKind.INIT)
+WAITING = pod(
+    container(BESTEFFORT), INIT, resources=Resources(limits={"cpu": 1000, "memory": GI}), uid="u-1"
+)
+
+
+def slice_values(desired):
+    units = {unit.name: unit.values for unit in desired.units}
+    (decision,) = desired.pods
+    return units[decision.slice]
+
+
+@pytest.mark.parametrize(
+    ("progress", "binds"),
+    [
+        (None, False),
+        ({}, False),
+        ({"another": InitProgress(over=True)}, False),
+        ({"u-1": InitProgress(done=frozenset({"somebody"}))}, False),
+        ({"u-1": InitProgress(done=frozenset({INIT.name}))}, True),
+        ({"u-1": InitProgress(over=True)}, True),
+    ],
+)
+def test_a_pod_s_own_limits_bind_once_its_init_containers_have_finished(progress, binds):
+    desired = desire_all(PLAIN, [WAITING], progress=progress)
+    assert ("MemoryMax" in slice_values(desired)) == binds
+    assert ("CPUQuotaPerSecUSec" in slice_values(desired)) == binds
+    assert desired.initializing == (frozenset() if binds else {"default/pod"})
+
+
+def test_by_the_rules_of_kubernetes_they_bind_from_the_start():
+    desired = desire_all(Config(eviction_hard={}, rules=Rules.KUBERNETES), [WAITING])
+    assert slice_values(desired)["MemoryMax"] == GI // 1000
+    assert desired.initializing == frozenset()
+
+
+def test_a_pod_without_limits_of_its_own_has_a_phase_that_changes_nothing():
+    each = pod(container(GUARANTEED), INIT, uid="u-1")
+    over = {"u-1": InitProgress(over=True)}
+    during, after = desire_all(PLAIN, [each]), desire_all(PLAIN, [each], progress=over)
+    assert during.units == after.units
+    assert during.initializing == {"default/pod"}
+
+
+def test_what_is_refused_has_no_phase():
+    big = pod(container(Resources(requests={"cpu": 9000})), INIT)
+    assert desire_all(PLAIN, [big]).initializing == frozenset()
+
+
+# Volumes in memory.
+
+
+def mounts(desired):
+    return [unit for unit in desired.units if unit.kind is UnitKind.MOUNT]
+
+
+def test_a_volume_is_a_mount_in_its_pod_s_slice():
+    desired = desire_all(PLAIN, [pod(container(BESTEFFORT), volumes=VOLUMES, uid="12-34")])
+    cache, free = mounts(desired)
+    assert cache.name == "run-podslice-pods-12\\x2d34-volumes-my\\x2dcache.mount"
+    assert cache.parent == desired.pods[0].slice
+    assert cache.description == "Volume my-cache of pod default/pod"
+    assert cache.settings == ()
+    assert cache.owned
+    assert cache.structure == {
+        "What": "tmpfs",
+        "Type": "tmpfs",
+        "Options": "mode=1777,nosuid,nodev,size=67108864",
+        "LazyUnmount": True,
+    }
+    assert free.structure["Options"].endswith(f",size={32 * 2**30}")
+
+
+def test_where_nobody_can_mount_there_are_no_mounts():
+    each = pod(container(BESTEFFORT), volumes=VOLUMES)
+    desired = desire_all(PLAIN, [each], mounts=False)
+    assert mounts(desired) == []
+    assert [volume.name for volume in desired.pods[0].volumes] == ["my-cache", "free"]
+
+
+def test_a_volume_that_a_pod_has_no_more_is_absent():
+    before, after = (pod(container(BESTEFFORT), volumes=VOLUMES[:n]) for n in (2, 1))
+    desired = desire_all(PLAIN, [after], current=[before])
+    absent = {name: why for name, why in desired.absent.items() if name.endswith(".mount")}
+    assert absent == {
+        "run-podslice-pods-pod-volumes-free.mount": "pod default/pod has no volume free now"
+    }
+    assert [unit.name for unit in mounts(desired)] == [
+        "run-podslice-pods-pod-volumes-my\\x2dcache.mount"
+    ]
+
+
+def test_the_volumes_of_a_pod_that_goes_end_with_its_slice():
+    leaving = pod(container(BESTEFFORT), volumes=VOLUMES)
+    desired = desire_all(
+        PLAIN, [pod(container(BESTEFFORT), name="b")], current=[leaving], gone=[leaving]
+    )
+    assert not any(name.endswith(".mount") for name in desired.absent)
+    assert mounts(desired) == []
+
+
+def test_a_volume_on_a_node_that_nobody_knows_has_no_size():
+    nowhere = Node(capacity={})
+    each = pod(container(BESTEFFORT), volumes=VOLUMES[1:])
+    desired = desire([decide(each, nowhere, PLAIN)], nowhere, PLAIN)
+    assert mounts(desired)[0].structure["Options"] == "mode=1777,nosuid,nodev"
+
+
+def test_a_volume_whose_unit_would_have_too_long_a_name_is_an_error():
+    volume = MemoryVolume(name="v" * 63)
+    assert decide(
+        pod(container(BESTEFFORT), volumes=(volume,), uid="u" * 128), NODE, PLAIN
+    ).is_valid
+    decision = decide(pod(container(BESTEFFORT), volumes=(volume,), uid="u-" * 64), NODE, PLAIN)
+    assert [problem.where for problem in decision.problems] == ["metadata.uid"]
+    assert "is too long" in decision.problems[0].message
+    assert "shorten the uid or the volume's name" in decision.problems[0].hint
+    assert decision.volumes == ()
+
+
+# The pod's helpers.
+
+
+def test_a_pod_with_an_overhead_has_a_scope_for_its_helpers():
+    each = pod(container(BURSTABLE), overhead={"cpu": 100, "memory": 2**20 * 1000}, uid="12-34")
+    desired = desire_all(PLAIN, [each])
+    helpers = {unit.name: unit for unit in desired.units}[scope_name("12-34", "overhead")]
+    assert helpers.name == "podslice-pod12_34-overhead.scope"
+    assert helpers.values == {"CPUWeight": 9, "MemoryLow": 2**20}
+    assert [one.name for one in desired.pods[0].scopes] == ["container0", "overhead"]
+    assert desired.pods[0].scopes[-1] == desired.pods[0].overhead
+    assert desire_all(PLAIN, [pod(container(BURSTABLE))]).pods[0].overhead is None
+
+
+# Huge pages.
+
+
+def test_slices_and_scopes_say_which_huge_pages_they_may_have():
+    pages = {"hugepages-2Mi": 4 * 2**20 * 1000}
+    each = pod(
+        container(Resources(limits={"cpu": 100, **pages})), container(BESTEFFORT, 1), uid="u"
+    )
+    units = {unit.name: unit.hugepages for unit in desire_all(PLAIN, [each]).units}
+    assert units["kubepods-burstable-podu.slice"] == {2**21: 4 * 2**20}
+    assert units["podslice-podu-container0.scope"] == {2**21: 4 * 2**20}
+    assert units["podslice-podu-container1.scope"] == {2**21: 0}
+    assert units["kubepods.slice"] == {}

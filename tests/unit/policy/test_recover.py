@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -11,10 +12,11 @@ from podslice.model.node import Node
 from podslice.model.pod import Qos
 from podslice.model.properties import PROPERTIES
 from podslice.model.resources import Resources
-from podslice.model.unit import ObservedUnit
+from podslice.model.unit import ObservedUnit, mount_name
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
 from podslice.policy.recover import recover
+from podslice.policy.tree import volume_path
 from tests.unit.policy.worlds import container, levels, pod
 
 NODE = Node(capacity={"cpu": 8000, "memory": 32 * 2**30 * 1000})
@@ -94,3 +96,36 @@ def test_a_weight_that_says_nothing_is_the_least_request(weight):
     assert recovered is not None
     assert recovered.resources.requests["cpu"] == 1
     assert decide(recovered, NODE, Config()).qos is Qos.BURSTABLE
+
+
+def mount(name, uid="12-34", *, of="default/web", options="rw,nosuid,size=98304k,inode64"):
+    return ObservedUnit(
+        name=mount_name(volume_path(uid, name)),
+        description=f"Volume {name} of pod {of}",
+        properties={"Options": options} if options else {},
+    )
+
+
+def test_volumes_that_are_mounted_are_the_pod_s_still():
+    """Else the next apply would take them for leftovers, and unmount them."""
+    each = pod(container(Resources()), name="web", uid="12-34")
+    slice_ = observe(each, Config())
+    recovered = recover(
+        slice_,
+        Config(),
+        [
+            slice_,
+            mount("my-cache"),
+            mount("free", options="rw,nosuid"),
+            mount("odd", options=""),
+            mount("other-s", of="default/shop"),
+            mount("not-here", uid="56"),
+            replace(mount("x"), description="/run/podslice/pods/12-34/volumes/x"),
+        ],
+    )
+    assert [(volume.name, volume.size_bytes) for volume in recovered.volumes] == [
+        ("my-cache", 96 * 2**20),
+        ("free", None),
+        ("odd", None),
+    ]
+    assert recover(slice_, Config()).volumes == ()

@@ -16,7 +16,7 @@ from podslice.policy.aggregate import effective
 from podslice.policy.decide import decide
 from podslice.policy.defaulting import default_pod
 from podslice.policy.settings import explain_sum
-from tests.unit.policy.worlds import container, levels, pod
+from tests.unit.policy.worlds import KINDS, container, levels, pod
 
 NODE = Node(capacity={"cpu": 8000, "memory": 32 * 2**30 * 1000})
 # thousandths of a CPU, and bytes: what is below would be lost in rounding
@@ -104,7 +104,7 @@ def amounts_in(text):
 
 
 def pods_with_every_kind():
-    kinds = itertools.product(ContainerKind, repeat=2)
+    kinds = itertools.product(KINDS, repeat=2)
     for (kind, other), first, second in itertools.product(kinds, FEW, FEW):
         for overhead in ({}, {"cpu": 50, "memory": 2**20 * 1000}):
             yield pod(

@@ -209,7 +209,13 @@ def test_the_tree_is_one_whatever_its_root(root):
         assert name.endswith("-pod12_34.slice")
         assert len(tree.elsewhere("12-34", qos)) == 2
         assert name not in tree.elsewhere("12-34", qos)
-    assert tree.patterns[0] == tree.root
+    assert tree.patterns == (
+        tree.root,
+        f"{stem}-*.slice",
+        "podslice-pod*.scope",
+        "podslice-pod*.service",
+        "run-podslice-pods-*.mount",
+    )
 
 
 def test_a_shuffled_tier_is_the_same_tier():

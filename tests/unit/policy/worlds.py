@@ -8,6 +8,8 @@ from podslice.model.pod import Container, ContainerKind, Pod
 from podslice.model.resources import Resources
 
 AMOUNTS = (None, 0, 1, 2)
+KINDS = (ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR)
+"""The kinds of a pod's containers."""
 
 
 def stated(**amounts):

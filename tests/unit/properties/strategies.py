@@ -17,7 +17,7 @@ from podslice.model.config import (
     WeightMapping,
 )
 from podslice.model.node import Node
-from podslice.model.pod import Container, ContainerKind, Pod
+from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod
 from podslice.model.resources import Resources, is_pod_level_resource, maximum
 from podslice.policy.aggregate import aggregate
 from podslice.policy.decide import decide
@@ -36,6 +36,11 @@ STEPS = {
     "example.com/gpu": (1000, 2000),
 }
 """Amounts that matter: none, the least, round ones, and more than a node has."""
+
+VOLUMES = (
+    MemoryVolume(name="my-cache", size_bytes=2**26, where="spec.volumes[0]"),
+    MemoryVolume(name="free", where="spec.volumes[1]"),
+)
 
 COMPUTE = ("cpu", "memory")
 ANY = tuple(STEPS)
@@ -124,6 +129,8 @@ def pods(draw, name="pod", *, names=ANY, pod_level=True, max_containers=3):
         resources=draw(_above(containers, level)) if pod_level else Resources(),
         overhead=draw(st.sampled_from(({}, {}, {"cpu": 10, "memory": 5 * MI}))),
         priority=draw(st.sampled_from((0, 0, 0, 5, -1, 2_000_000_000, 2_000_001_000))),
+        grace_period_sec=draw(st.sampled_from((30, 30, 0, 5))),
+        volumes=draw(st.sampled_from(((), (), VOLUMES[:1], VOLUMES))),
         where=f"{name}.yaml",
     )
 

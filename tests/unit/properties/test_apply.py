@@ -18,7 +18,7 @@ from podslice.errors import PodsliceError
 from podslice.model.unit import TransientUnit
 from podslice.policy.tree import scope_name
 from podslice.reconcile import World, apply, delete, look
-from podslice.store import Store
+from podslice.store import Records, Store
 from podslice.systemd.memory import Memory
 from tests.unit.properties.strategies import COMPUTE, configs, decisions, few, nodes, worlds
 
@@ -138,6 +138,6 @@ def test_deleting_everything_leaves_nothing(places, change, running):
         report = await delete(world, lambda _: True)
         assert report.exit_code == 0
         assert await client.observe(world.tree.patterns) == ()
-        assert world.store.load() == ((), ())
+        assert world.store.load() == Records()
 
     asyncio.run(story())

@@ -1,0 +1,74 @@
+"""Volumes in memory: how large each may be, where it is, and what its mount is started with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from podslice.model.desired import VolumeDecision
+from podslice.model.pod import MemoryVolume, Pod
+from podslice.model.quantity import format_bytes
+from podslice.model.unit import Setting, Value, mount_name
+from podslice.policy.tree import volume_path
+
+
+def decide_volume(
+    pod: Pod, volume: MemoryVolume, settings: tuple[Setting, ...], allocatable_bytes: int | None
+) -> VolumeDecision:
+    """What one volume gets; `settings` are those of the pod's slice.
+
+    Its size is the least of its own limit, the pod's memory limit and the node's allocatable
+    memory; what is zero counts as not stated.
+
+    Raises:
+        ValueError: the name of its unit would not be possible.
+
+    Source: Kubernetes, pkg/volume/emptydir/empty_dir.go, calculateEmptyDirMemorySize.
+    """
+    path = volume_path(pod.uid, volume.name)
+    limit = next((each.value for each in settings if each.name == "MemoryMax"), None)
+    bounds = {
+        "sizeLimit": volume.size_bytes,
+        "the pod's memory limit": limit,
+        "allocatable memory": allocatable_bytes,
+    }
+    stated = {name: size for name, size in bounds.items() if size}
+    return VolumeDecision(
+        name=volume.name,
+        unit=mount_name(path),
+        path=path,
+        size_bytes=min(stated.values(), default=None),
+        why=_why(stated),
+    )
+
+
+def _why(stated: dict[str, int]) -> str:
+    """`the least of sizeLimit 64Mi and allocatable memory 8Gi`."""
+    *others, last = [f"{name} {format_bytes(size)}" for name, size in stated.items()] or [
+        "what the kernel takes where nothing is stated: half of the memory"
+    ]
+    return f"the least of {', '.join(others)} and {last}" if others else last
+
+
+def unmounted(volume: VolumeDecision) -> VolumeDecision:
+    """The volume where nobody can mount, as a user's service manager can't."""
+    path = f"$XDG_RUNTIME_DIR{volume.path.removeprefix('/run')}"
+    why = "a plain directory without a size of its own: a user's manager can't mount"
+    return replace(volume, path=path, size_bytes=None, why=why)
+
+
+def mount_structure(volume: VolumeDecision) -> dict[str, Value]:
+    """What the mount of a volume is started with.
+
+    Every process of the pod may write to it, whoever's it is, as in Kubernetes; nobody may remove
+    the files of others, since users of the host that are not in the pod can reach it, too.
+
+    Source: Kubernetes, pkg/volume/emptydir/empty_dir.go, setupTmpfs and stickyBitMode.
+    """
+    size = [] if volume.size_bytes is None else [f"size={volume.size_bytes}"]
+    return {
+        "What": "tmpfs",
+        "Type": "tmpfs",
+        "Options": ",".join(["mode=1777", "nosuid", "nodev", *size]),
+        # a process that has a file of it open keeps nobody from deleting the pod
+        "LazyUnmount": True,
+    }

@@ -9,11 +9,12 @@ from typing import assert_never
 
 from podslice.model.desired import Refusal
 from podslice.model.properties import PROPERTIES
-from podslice.model.quantity import format_bytes
+from podslice.model.quantity import about_bytes, format_bytes
 from podslice.model.unit import INFINITY, DesiredUnit, Value
 from podslice.plan import (
     Change,
     Plan,
+    SetHugepages,
     SetProperties,
     Skipped,
     StartUnit,
@@ -42,6 +43,16 @@ class StepResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lingering:
+    """A pod that should be gone and is not; its record stays."""
+
+    pod: str
+    """`namespace/name`."""
+    why: str
+    """What is left of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What an apply or a delete has done."""
 
@@ -50,13 +61,16 @@ class Report:
     refused: tuple[Refusal, ...] = ()
     remaining: Plan = field(default_factory=Plan)
     """What a new look found still to do, after everything went well; normally nothing."""
+    lingering: tuple[Lingering, ...] = ()
+    """Pods that were stopped, and of which something is left nevertheless."""
 
     @property
     def exit_code(self) -> int:
         """0 when everything is as it should be, 1 when a step failed or something was refused."""
         is_done = all(result.outcome is Outcome.DONE for result in self.results)
         blocked = any(skipped.blocks for skipped in self.skipped)
-        return int(not is_done or blocked or bool(self.refused) or bool(self.remaining))
+        left = self.refused or self.remaining or self.lingering
+        return int(not is_done or blocked or bool(left))
 
     def count(self, outcome: Outcome) -> int:
         """How many steps ended so."""
@@ -76,24 +90,57 @@ def format_value(name: str, value: Value | None) -> str:
 
 def format_change(change: Change, *, with_old: bool) -> str:
     """One change: `MemoryMax=512Mi (was 256Mi)`."""
+    if change.name not in PROPERTIES:
+        return _format_file(change, with_old=with_old)
     text = f"{PROPERTIES[change.name].key}={format_value(change.name, change.new)}"
     return f"{text} (was {format_value(change.name, change.old)})" if with_old else text
 
 
+def _format_file(change: Change, *, with_old: bool) -> str:
+    """One change of a file of the kernel: `hugetlb.2MB.max=512Mi (was unset)`."""
+    text = f"{change.name}={format_bytes(change.new)}"
+    if not with_old:
+        return text
+    old = change.old if isinstance(change.old, int) else INFINITY
+    return f"{text} (was {'unset' if old == INFINITY else format_bytes(old)})"
+
+
 def describe(step: Step) -> str:
     """What a step does, after "would" or "did not": `start X with A=1`."""
+    text = _deed(step)
+    if isinstance(step, SetProperties) and step.used_bytes is not None:
+        return f"{text}; {about_bytes(step.used_bytes)} are in use: MemoryHigh reclaims first"
+    return text
+
+
+def _deed(step: Step) -> str:
     match step:
         case StartUnit():
             changes = ", ".join(format_change(change, with_old=False) for change in step.changes)
             return f"start {_named(step.unit)}" + (f" with {changes}" if changes else "")
-        case SetProperties():
+        case SetProperties() | SetHugepages():
             changes = ", ".join(format_change(change, with_old=True) for change in step.changes)
             return f"set {changes} on {_named(step.unit)}"
         case StopUnit():
-            inside = f" with what runs in it ({step.tasks} tasks)" if step.tasks else ""
-            return f"stop {step.name}{inside}: {step.why}"
+            return f"stop {step.name}{_inside(step)}: {step.why}"
         case _:
             assert_never(step)
+
+
+def _inside(step: StopUnit) -> str:
+    """What ends with a unit: by name where somebody has looked."""
+    if step.holds:
+        return f" with {', '.join(step.holds)}"
+    return f" with what runs in it ({step.tasks} tasks)" if step.tasks else ""
+
+
+def waits(step: Step) -> str:
+    """What is waited for while a pod is stopped, beforehand; empty where there is nothing."""
+    if not isinstance(step, StopUnit) or step.pod is None or not step.tasks:
+        return ""
+    count = step.processes or step.tasks
+    text = f"stopping {count} process{'' if count == 1 else 'es'} of pod {step.pod}"
+    return f"{text}, up to {step.grace_sec} s" if step.grace_sec else text
 
 
 def _named(unit: DesiredUnit) -> str:
@@ -106,15 +153,19 @@ _PAST = {"start": "started", "set": "set", "stop": "stopped"}
 
 def action_of(step: Step) -> str:
     """`start`, `set` or `stop`."""
-    return describe(step).partition(" ")[0]
+    return _deed(step).partition(" ")[0]
 
 
 def told(result: StepResult) -> str:
     """What became of a step, in the past tense."""
-    verb, _, rest = describe(result.step).partition(" ")
+    step = result.step
+    verb, _, rest = _deed(step).partition(" ")
     match result.outcome:
         case Outcome.DONE:
-            return f"{_PAST[verb]} {rest}"
+            text = f"{_PAST[verb]} {rest}"
+            if isinstance(step, SetProperties) and step.used_bytes is not None:
+                return f"{text}; {about_bytes(step.used_bytes)} were in use: MemoryHigh reclaimed"
+            return text
         case Outcome.FAILED:
             return f"failed to {verb} {rest}: {result.error}"
         case Outcome.NOT_TRIED:
@@ -137,12 +188,17 @@ def told_skipped(skipped: Skipped) -> str:
     return f"left out {skipped.name} of {skipped.unit}: {skipped.why}"
 
 
+def told_lingering(lingering: Lingering) -> str:
+    """What is left of a pod that should be gone."""
+    return f"pod {lingering.pod} is not gone: {lingering.why}"
+
+
 def summary(report: Report) -> str:
     """The last line: counts of what was done, failed and not tried."""
-    if not report.results and not report.refused:
+    if not report.results and not report.refused and not report.lingering:
         return "nothing to do"
     counts = [(report.count(outcome), outcome.value) for outcome in Outcome]
-    counts.append((len(report.refused), "refused"))
+    counts += [(len(report.refused), "refused"), (len(report.lingering), "not gone")]
     return ", ".join(f"{count} {what}" for count, what in counts if count or what == "done")
 
 

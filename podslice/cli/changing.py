@@ -21,7 +21,14 @@ from podslice.cli.arguments import (
 )
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import Format, Progress, emit, note
-from podslice.cli.session import decide_all, in_world, load_manifests, load_node, valid_only
+from podslice.cli.session import (
+    decide_all,
+    in_world,
+    load_manifests,
+    load_node,
+    on_wait,
+    valid_only,
+)
 from podslice.errors import InputError, Problem
 from podslice.model.desired import PodDecision
 from podslice.model.pod import Pod
@@ -37,18 +44,24 @@ from podslice.report import (
     in_steps,
     summary,
     told,
+    told_lingering,
     told_refusal,
     told_skipped,
+    waits,
 )
+
+GRACE_MAX_SEC = 10**6
+"""More than eleven days; beyond it a number is a mistake."""
 
 Prune = Annotated[
     bool, typer.Option("--prune", help="Remove applied pods that the manifests do not have.")
 ]
-
-
 Force = Annotated[
     bool,
-    typer.Option("--force", help="Limit reserved slices even to less memory than they use."),
+    typer.Option(
+        "--force",
+        help="Limit memory even below what is in use; the kernel kills what has no room then.",
+    ),
 ]
 
 
@@ -99,7 +112,7 @@ def apply(
         )
 
     async def work(world: World) -> Report:
-        with world.store.lock(_on_wait):
+        with world.store.lock(on_wait):
             progress = _Watch()
             return await make_it_so(
                 world,
@@ -110,11 +123,11 @@ def apply(
                 on_result=progress.step,
             )
 
-    return _emit_report(in_world(planning, work), output)
+    return emit_report(in_world(planning, work), output)
 
 
 @planning_options
-def delete(
+def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     pod: Names = None,
     filename: Annotated[
@@ -123,6 +136,16 @@ def delete(
     ] = None,
     namespace: Namespace = None,
     every: Annotated[bool, typer.Option("--all", help="Every applied pod.")] = False,  # noqa: FBT002
+    grace_period: Annotated[
+        int | None,
+        typer.Option(
+            "--grace-period",
+            metavar="SECONDS",
+            min=0,
+            max=GRACE_MAX_SEC,
+            help="How long processes have to end before they are killed, whatever their pods state.",
+        ),
+    ] = None,
     output: Output = Format.TABLE,
 ) -> int:
     """Stop what runs in pods, and remove their slices; the tiers relax."""
@@ -148,11 +171,17 @@ def delete(
         return False
 
     async def work(world: World) -> Report:
-        with world.store.lock(_on_wait):
+        with world.store.lock(on_wait):
             progress = _Watch()
-            return await remove(world, is_named, on_plan=progress.start, on_result=progress.step)
+            return await remove(
+                world,
+                is_named,
+                grace_sec=grace_period,
+                on_plan=progress.start,
+                on_result=progress.step,
+            )
 
-    code = _emit_report(in_world(planning, work), output)
+    code = emit_report(in_world(planning, work), output)
     for key in sorted(keys - found):
         missing = Problem(
             where="", message=f"pod {key} is not applied", hint="see: podslice status"
@@ -163,7 +192,7 @@ def delete(
 
 
 class _Watch:
-    """Counts steps on stderr while they are taken."""
+    """Says what is waited for, and counts steps, on stderr while they are taken."""
 
     def __init__(self) -> None:
         self._progress = Progress(0)
@@ -171,14 +200,12 @@ class _Watch:
     def start(self, made: Plan) -> None:
         """The plan is known."""
         self._progress = Progress(len(made.steps))
+        for waiting in filter(None, map(waits, made.steps)):
+            note(waiting)
 
     def step(self, _: StepResult) -> None:
         """A step has ended."""
         self._progress.step()
-
-
-def _on_wait() -> None:
-    note("another podslice is at work; waiting for it")
 
 
 def _load_valid(
@@ -201,7 +228,8 @@ def _load_valid(
     return valid_only(loaded, decisions, problems)
 
 
-def _emit_report(report: Report, output: Format) -> int:
+def emit_report(report: Report, output: Format) -> int:
+    """Print what was done; the exit code."""
     emit(
         output,
         document=lambda: documents.document(**documents.report(report)),
@@ -215,6 +243,7 @@ def _report_lines(report: Report) -> Iterator[str]:
     yield from map(told, report.results)
     yield from map(told_skipped, report.skipped)
     yield from map(told_refusal, report.refused)
+    yield from map(told_lingering, report.lingering)
     for step in report.remaining.steps:
         yield f"still to do, though every step was taken: {describe(step)}"
     yield summary(report)

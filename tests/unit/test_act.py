@@ -1,12 +1,21 @@
 import asyncio
+import signal
 from dataclasses import replace
 
 import pytest
 
 from podslice.act import BATCH_MAX, BATCH_MIN, act
-from podslice.errors import JobFailed, Refused
-from podslice.model.unit import TransientUnit
-from podslice.plan import Plan, SetProperties, StartUnit, make_plan
+from podslice.errors import JobFailed, Refused, UnitExists
+from podslice.model.unit import INFINITY, TransientUnit, UnitKind, UnitName
+from podslice.plan import (
+    Change,
+    Plan,
+    SetHugepages,
+    SetProperties,
+    StartUnit,
+    StopUnit,
+    make_plan,
+)
 from podslice.report import Outcome
 from podslice.systemd.memory import Memory
 from tests.unit.builders import (
@@ -265,3 +274,262 @@ async def test_changes_of_one_turn_are_under_way_at_once():
 def test_starts_have_everything_that_systemd_needs():
     step = StartUnit(unit=slice_unit(BURSTABLE), changes=())
     assert step.name == BURSTABLE
+
+
+# Stopping what runs in pods.
+
+POD = "kubepods-podweb.slice"
+SCOPE = "podslice-podweb-main.scope"
+TERM_FIRST = [(POD, signal.SIGTERM), (POD, signal.SIGKILL)]
+
+
+async def running(*, stubborn=False):
+    """A pod's slice with a container in it, in which two processes run."""
+    memory = Memory()
+    await memory.start(TransientUnit(name=POD, properties={}))
+    await memory.start(TransientUnit(name=SCOPE, properties={"Slice": POD, "PIDs": (7, 8)}))
+    if stubborn:
+        memory.make_stubborn(SCOPE)
+    memory.calls.clear()
+    return memory
+
+
+def stop(**fields):
+    step = StopUnit(name=POD, why="pod default/web is gone", tasks=2, pod="default/web", **fields)
+    return Plan(steps=(step,))
+
+
+async def is_stopped(memory, plan, patience_sec=5):
+    async with asyncio.timeout(patience_sec):
+        (result,) = await act(plan, memory)
+    left = await memory.observe([POD, SCOPE])
+    return result.outcome is Outcome.DONE and not left
+
+
+async def test_what_ends_in_its_grace_is_not_killed():
+    memory = await running()
+    assert await is_stopped(memory, stop(grace_sec=30))
+    assert memory.signals == []
+
+
+@pytest.mark.parametrize("grace_sec", [0, 0.01])
+async def test_what_does_not_end_in_its_grace_is_killed(grace_sec):
+    memory = await running(stubborn=True)
+    assert await is_stopped(memory, stop(grace_sec=grace_sec))
+    assert memory.signals == [(POD, signal.SIGKILL)]
+
+
+async def test_the_grace_of_one_pod_does_not_hold_up_another():
+    memory = await running(stubborn=True)
+    other = UnitName("kubepods-podother.slice")
+    await memory.start(TransientUnit(name=other, properties={}))
+    idle = StopUnit(name=other, why="x", pod="default/other", grace_sec=30)
+    ends = []
+    plan = Plan(steps=(*stop(grace_sec=0.01).steps, idle))
+    await act(plan, memory, lambda result: ends.append(result.step.name))
+    assert ends == [other, POD]
+
+
+async def test_many_pods_have_their_graces_at_once():
+    memory = Memory()
+    slices = [UnitName(f"kubepods-pod{number}.slice") for number in range(BATCH_MIN + 1)]
+    for number, name in enumerate(slices):
+        scope = TransientUnit(
+            name=UnitName(f"podslice-pod{number}-main.scope"),
+            properties={"Slice": name, "PIDs": (number + 10,)},
+        )
+        await memory.start(TransientUnit(name=name, properties={}))
+        await memory.start(scope)
+        memory.make_stubborn(scope.name)
+    memory.calls.clear()
+    steps = [StopUnit(name=name, why="x", tasks=1, pod=name, grace_sec=0.01) for name in slices]
+    results = await act(Plan(steps=tuple(steps)), memory)
+    assert {result.outcome for result in results} == {Outcome.DONE}
+    assert memory.calls == {"stop": len(slices), "kill": len(slices)}
+
+
+async def test_what_was_killed_in_a_pod_is_forgotten():
+    """A unit that failed would keep its slice in systemd's mind."""
+    memory = await running(stubborn=True)
+    assert await is_stopped(memory, stop(grace_sec=0, inside=(SCOPE, "libpod-1.scope")))
+    assert memory.calls["reset_failed"] == 2
+
+
+async def test_a_slice_that_is_signalled_stands_until_its_processes_are_gone():
+    memory = await running()
+    assert await is_stopped(memory, stop(grace_sec=30, signals=(POD,)))
+    assert memory.signals == TERM_FIRST[:1]
+
+
+async def test_what_is_signalled_and_does_not_end_is_killed():
+    memory = await running(stubborn=True)
+    assert await is_stopped(memory, stop(grace_sec=0, signals=(POD,)))
+    assert memory.signals == TERM_FIRST
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+async def test_with_more_time_than_systemd_gives_containers_are_signalled_and_others_stopped(
+    stubborn,
+):
+    memory = await running()
+    libpod = UnitName("libpod-1.scope")
+    await memory.start(TransientUnit(name=libpod, properties={"Slice": POD, "PIDs": (9,)}))
+    if stubborn:
+        memory.make_stubborn(SCOPE)
+        memory.make_stubborn(libpod)
+    plan = stop(grace_sec=0.01, inside=(libpod, SCOPE), signals=(SCOPE,))
+    assert await is_stopped(memory, plan)
+    late = [(SCOPE, signal.SIGKILL), (libpod, signal.SIGKILL)] if stubborn else []
+    assert memory.signals[0] == (SCOPE, signal.SIGTERM)
+    assert sorted(memory.signals[1:]) == sorted(late)
+    assert memory.calls["stop"] == 2
+
+
+async def test_a_slice_that_is_down_is_started_to_reach_what_is_left_of_it():
+    memory = Memory()
+    assert await is_stopped(memory, stop(grace_sec=0, signals=(POD,)))
+    assert memory.calls["start"] == 1
+    assert memory.signals == TERM_FIRST[:1]
+
+
+async def test_a_stop_that_fails_is_told_and_nobody_is_left_waiting():
+    memory = await running()
+    memory.refuse(POD, NO)
+    for plan in (stop(grace_sec=30), stop(grace_sec=0, signals=(POD,))):
+        (result,) = await act(plan, memory)
+        assert (result.outcome, result.error) == (Outcome.FAILED, "access denied")
+
+
+async def test_a_kill_that_fails_ends_the_waiting():
+    class Immune(Memory):
+        async def kill(self, name, signal_number):
+            raise NO
+
+    memory = Immune()
+    await memory.start(TransientUnit(name=POD, properties={}))
+    await memory.start(TransientUnit(name=SCOPE, properties={"Slice": POD, "PIDs": (7,)}))
+    memory.make_stubborn(SCOPE)
+    (result,) = await act(stop(grace_sec=0), memory)
+    assert (result.outcome, result.error) == (Outcome.FAILED, "access denied")
+
+
+# Less memory than is in use.
+
+
+class Reclaiming(Memory):
+    """Gives back what it can when MemoryHigh is set, bit by bit."""
+
+    def __init__(self, used, least):
+        super().__init__()
+        self.used, self.least = used, least
+        self.written = []
+        self.stuck = asyncio.Event()
+
+    async def set_properties(self, name, properties):
+        await super().set_properties(name, properties)
+        self.written.append(dict(properties))
+
+    async def observe(self, patterns):
+        units = await super().observe(patterns)
+        if any(unit.properties["MemoryHigh"] < self.used for unit in units):
+            self.used = max(self.used - 40, self.least)
+        if self.used == self.least:
+            self.stuck.set()
+        return tuple(replace(unit, memory_bytes=self.used) for unit in units)
+
+
+@pytest.fixture
+def _short(monkeypatch):
+    monkeypatch.setattr("podslice.act._LOOK_AGAIN_SEC", 0)
+    monkeypatch.setattr("podslice.act._STALLED_SEC", 0.02)
+
+
+async def shrink(memory, *, force=False):
+    """From 300 bytes to 100, with another change beside it."""
+    await memory.start(TransientUnit(name=POD, properties={"MemoryMax": 300, "CPUWeight": 1}))
+    memory.written.clear()
+    unit = slice_unit(POD, pod="default/web", MemoryMax=100, CPUWeight=7)
+    there = observed(*await memory.observe([POD]))
+    (result,) = await act(make_plan(desired(unit), there, force=force), memory)
+    return result, await properties(memory, POD)
+
+
+@pytest.mark.usefixtures("_short")
+async def test_a_unit_is_limited_once_it_has_come_down():
+    memory = Reclaiming(used=250, least=60)
+    result, values = await shrink(memory)
+    assert result.outcome is Outcome.DONE
+    assert (values["MemoryMax"], values["MemoryHigh"], values["CPUWeight"]) == (100, INFINITY, 7)
+    assert memory.written == [
+        {"MemoryHigh": 100},
+        {"MemoryHigh": INFINITY, "MemoryMax": 100, "CPUWeight": 7},
+    ]
+
+
+@pytest.mark.usefixtures("_short")
+async def test_what_can_not_be_reclaimed_leaves_everything_as_it_was():
+    memory = Reclaiming(used=250, least=180)
+    result, values = await shrink(memory)
+    assert result.outcome is Outcome.FAILED
+    assert result.error == (
+        "1Ki are in use and can't be reclaimed, 100 would be the limit; make room in the pod, or"
+        " let the kernel kill what runs there: --force"
+    )
+    assert (values["MemoryMax"], values["MemoryHigh"], values["CPUWeight"]) == (300, INFINITY, 1)
+    assert memory.written == [{"MemoryHigh": 100}, {"MemoryHigh": INFINITY}]
+
+
+async def test_with_force_it_is_limited_at_once():
+    memory = Reclaiming(used=250, least=180)
+    _, values = await shrink(memory, force=True)
+    assert values["MemoryMax"] == 100
+    assert memory.written == [{"MemoryMax": 100, "CPUWeight": 7}]
+
+
+@pytest.mark.usefixtures("_short")
+async def test_a_limit_that_holds_back_goes_when_the_wait_is_interrupted(monkeypatch):
+    monkeypatch.setattr("podslice.act._STALLED_SEC", 5)
+    memory = Reclaiming(used=250, least=180)
+    shrinking = asyncio.create_task(shrink(memory))
+    async with asyncio.timeout(1):
+        await memory.stuck.wait()
+    shrinking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await shrinking
+    assert memory.written[-1] == {"MemoryHigh": INFINITY}
+
+
+# Huge pages.
+
+
+def limited(unit, **files):
+    changes = tuple(Change(name=name, old=None, new=value) for name, value in files.items())
+    return Plan(steps=(SetHugepages(unit=unit, changes=changes),))
+
+
+async def test_huge_pages_are_limited_by_the_one_who_may():
+    written = []
+    unit = slice_unit(POD)
+    await act(limited(unit, a=1, b=2), Memory(), limit_hugepages=lambda *what: written.append(what))
+    assert written == [("/kubepods.slice/kubepods-podweb.slice", {"a": 1, "b": 2})]
+
+
+async def test_limits_that_can_not_be_written_fail_the_step():
+    (result,) = await act(limited(slice_unit(POD), a=1), Memory())
+    assert result.outcome is Outcome.FAILED
+    assert result.error.endswith("nobody here may limit huge pages")
+
+
+# Volumes.
+
+
+async def test_a_volume_that_was_mounted_meanwhile_is_left_as_it_is():
+    class Taken(Memory):
+        async def start(self, unit):
+            raise UnitExists("it is loaded")
+
+    memory = Taken()
+    unit = replace(slice_unit("a.slice"), name="run-a.mount", kind=UnitKind.MOUNT)
+    (result,) = await act(Plan(steps=(StartUnit(unit=unit, changes=()),)), memory)
+    assert result.outcome is Outcome.DONE
+    assert not memory.calls["set_properties"]

@@ -1,6 +1,7 @@
 import pytest
 
 from podslice.cgroupfs import CgroupFs, Usage
+from podslice.model.unit import INFINITY
 from tests.unit.builders import make_files
 
 GROUP = "/kubepods.slice/kubepods-poda.slice"
@@ -100,3 +101,76 @@ def test_unreclaimable_memory_leaves_the_page_cache_out(v2):
 
 def test_the_old_layout_does_not_tell_unreclaimable_memory(v1):
     assert v1.unreclaimable_bytes(GROUP) is None
+
+
+# What lies in a group.
+
+DEEP = f"{GROUP}/podslice-poda-main.scope"
+
+
+def test_processes_come_by_the_group_that_they_are_in(tmp_path):
+    make_files(
+        tmp_path,
+        {
+            "cgroup.controllers": "",
+            f"{GROUP[1:]}/cgroup.procs": "",
+            f"{DEEP[1:]}/cgroup.procs": "7\n8\n",
+            f"{DEEP[1:]}/container/cgroup.procs": "9\n",
+            "system.slice/cgroup.procs": "1\n",
+        },
+    )
+    cgroups = CgroupFs(mount=tmp_path)
+    assert cgroups.processes(GROUP) == {DEEP: (7, 8), f"{DEEP}/container": (9,)}
+    assert cgroups.exists(GROUP)
+    assert not cgroups.exists("/kubepods.slice/kubepods-podb.slice")
+    assert cgroups.processes("/kubepods.slice/kubepods-podb.slice") == {}
+
+
+def test_in_the_old_layout_systemds_own_hierarchy_tells_where_processes_are(tmp_path):
+    make_files(
+        tmp_path,
+        {f"systemd{DEEP}/cgroup.procs": "7\n", f"memory{DEEP}/cgroup.procs": "7\n8\n"},
+    )
+    cgroups = CgroupFs(mount=tmp_path)
+    assert cgroups.processes(GROUP) == {DEEP: (7,)}
+    assert cgroups.exists(DEEP)
+
+
+def test_a_group_that_ends_while_it_is_read_is_left_out(tmp_path):
+    make_files(tmp_path, {"cgroup.controllers": "", f"{DEEP[1:]}/cgroup.procs": "7\n"})
+    (tmp_path / GROUP[1:] / "gone").mkdir()
+    assert CgroupFs(mount=tmp_path).processes(GROUP) == {DEEP: (7,)}
+
+
+# Huge pages.
+
+
+def test_limits_of_huge_pages_come_by_size(tmp_path):
+    make_files(
+        tmp_path,
+        {
+            "cgroup.controllers": "",
+            f"{GROUP[1:]}/hugetlb.2MB.max": "8388608\n",
+            f"{GROUP[1:]}/hugetlb.1GB.max": "max\n",
+            f"{GROUP[1:]}/hugetlb.64KB.max": "0\n",
+            f"{GROUP[1:]}/hugetlb.2MB.rsvd.max": "max\n",
+            f"{GROUP[1:]}/hugetlb.2MB.current": "0\n",
+        },
+    )
+    cgroups = CgroupFs(mount=tmp_path)
+    assert cgroups.hugepages(GROUP) == {2**21: 2**23, 2**30: INFINITY, 2**16: 0}
+    assert cgroups.hugepages("/kubepods.slice") is None
+
+
+def test_the_old_layout_tells_nothing_of_huge_pages(tmp_path):
+    make_files(tmp_path, {f"{GROUP[1:]}/hugetlb.2MB.max": "0\n"})
+    assert CgroupFs(mount=tmp_path).hugepages(GROUP) is None
+
+
+def test_controllers_that_are_handed_down(tmp_path):
+    files = {"cgroup.controllers": "cpu hugetlb\n", "cgroup.subtree_control": "cpu memory\n"}
+    cgroups = CgroupFs(mount=make_files(tmp_path, files))
+    assert cgroups.controllers_below("/") == {"cpu", "memory"}
+    assert cgroups.controllers_below(GROUP) == frozenset()
+    (tmp_path / "cgroup.controllers").unlink()
+    assert cgroups.controllers_below("/") == frozenset()

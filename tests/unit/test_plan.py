@@ -5,12 +5,15 @@ from dataclasses import replace
 import pytest
 
 from podslice.model.desired import Refusal
+from podslice.model.pod import MemoryVolume
 from podslice.model.properties import MANAGED, PROPERTIES
-from podslice.model.unit import INFINITY, UnitKind
+from podslice.model.unit import INFINITY, Caps, DesiredUnit, UnitKind, UnitName
 from podslice.plan import (
     CLASS_CHANGED,
     Change,
+    Leaving,
     Plan,
+    SetHugepages,
     SetProperties,
     Skipped,
     Stage,
@@ -299,6 +302,12 @@ def test_a_scope_that_runs_is_changed():
     )
 
 
+def test_a_unit_with_a_containers_name_outside_its_pod_is_left_alone():
+    scope = scope_unit("podslice-podweb-main.scope", WEB, CPUWeight=5)
+    there = seen(scope.name, values={"CPUWeight": 4, "Slice": "system.slice"})
+    assert not make_plan(desired(scope), observed(there))
+
+
 def test_a_reserved_slice_is_only_changed_in_what_is_stated():
     reserved = slice_unit("system.slice", owned=False, CPUWeight=50)
     there = seen(
@@ -483,6 +492,357 @@ def test_nothing_is_said_about_scopes_that_do_not_run():
     assert make_plan(desired(scope), observed(version=239)) == Plan()
     running = replace(seen(scope.name), properties={})
     assert len(make_plan(desired(scope), observed(running, version=239)).skipped) == 1
+
+
+# Less memory than is in use.
+
+
+def lowered(unit, *, used, old=200, force=False):
+    there = seen(unit.name, values={"MemoryMax": old}, memory_bytes=used)
+    return only(make_plan(desired(unit), observed(there), force=force))
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        slice_unit(ROOT, MemoryMax=100),
+        slice_unit(WEB, pod="default/web", MemoryMax=100),
+        scope_unit("podslice-podweb-main.scope", WEB, pod="default/web", MemoryMax=100),
+    ],
+    ids=lambda unit: unit.name,
+)
+def test_a_unit_comes_down_before_it_is_limited_to_less_than_it_uses(unit):
+    step = lowered(unit, used=150)
+    assert (step.reclaim_bytes, step.used_bytes) == (100, 150)
+    assert step.changes == (change("MemoryMax", 200, 100),)
+    assert lowered(unit, used=150, force=True).reclaim_bytes is None
+
+
+def test_what_is_enough_needs_no_reclaim():
+    unit = slice_unit(WEB, pod="default/web", MemoryMax=100)
+    assert lowered(unit, used=100).reclaim_bytes is None
+    assert lowered(unit, used=None).reclaim_bytes is None
+    assert lowered(unit, used=50, old=60).reclaim_bytes is None
+
+
+def test_other_changes_of_a_full_unit_need_no_reclaim():
+    there = seen(WEB, values={"MemoryMax": 100}, memory_bytes=100)
+    unit = slice_unit(WEB, pod="default/web", MemoryMax=100, CPUWeight=7)
+    assert only(make_plan(desired(unit), observed(there))).reclaim_bytes is None
+
+
+def test_the_limit_of_a_tier_regards_what_is_in_use():
+    assert lowered(slice_unit(BURSTABLE, MemoryMax=100), used=150).reclaim_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "order"),
+    [
+        (100, 200, [WEB, "podslice-podweb-main.scope"]),
+        (200, 100, ["podslice-podweb-main.scope", WEB]),
+    ],
+)
+def test_growing_goes_pod_first_and_shrinking_pod_last(old, new, order):
+    units = (
+        slice_unit(WEB, pod="default/web", MemoryMax=new),
+        scope_unit("podslice-podweb-main.scope", WEB, pod="default/web", MemoryMax=new),
+    )
+    there = observed(*(seen(unit.name, values={"MemoryMax": old}) for unit in units))
+    assert [step.name for step in make_plan(desired(*units), there).steps] == order
+
+
+# Containers that systemd has started.
+
+
+def test_a_service_is_held_to_its_container_and_never_started():
+    scope = scope_unit("podslice-podweb-main.scope", WEB, CPUWeight=5)
+    service = replace(scope, name="podslice-podweb-main.service", kind=UnitKind.SERVICE)
+    assert not make_plan(desired(service), observed())
+    there = seen(service.name, values={"CPUWeight": 4})
+    assert only(make_plan(desired(service), observed(there))) == SetProperties(
+        unit=service, changes=(change("CPUWeight", 4, 5),), tightens=False
+    )
+
+
+# Volumes in memory.
+
+CACHE = UnitName("run-podslice-pods-web-volumes-cache.mount")
+MI = 2**20
+
+
+def volume_unit(size="64Mi", parent=WEB):
+    return DesiredUnit(
+        name=CACHE,
+        kind=UnitKind.MOUNT,
+        parent=parent,
+        control_group="",
+        description="Volume cache of pod default/web",
+        settings=(),
+        pod="default/web",
+        structure={"What": "tmpfs", "Type": "tmpfs", "Options": f"mode=1777,size={size}"},
+    )
+
+
+def mounted(options="rw,nosuid,size=65536k,mode=1777,inode64", parent=WEB, **fields):
+    unit = seen(CACHE, **fields)
+    return replace(unit, properties={"Options": options, "Slice": parent})
+
+
+def test_a_volume_is_mounted_once_its_slice_is_there():
+    plan = make_plan(desired(slice_unit(WEB), volume_unit()), observed())
+    assert names(plan, StartUnit) == [WEB, CACHE]
+    assert transient_unit(volume_unit(), {}).properties == {
+        "Description": "Volume cache of pod default/web",
+        "Slice": WEB,
+        "What": "tmpfs",
+        "Type": "tmpfs",
+        "Options": "mode=1777,size=64Mi",
+    }
+
+
+@pytest.mark.parametrize("state", ["inactive", "failed", "deactivating"])
+def test_a_volume_that_is_not_mounted_is_mounted(state):
+    there = observed(seen(WEB), mounted(active_state=state))
+    assert names(make_plan(desired(slice_unit(WEB), volume_unit()), there), StartUnit) == [CACHE]
+
+
+@pytest.mark.parametrize(
+    ("has", "wanted"),
+    [
+        ("size=65536k", 64 * MI),
+        ("rw,size=64M,mode=1777", 64 * MI),
+        ("rw,size=1g", 2**30),
+        ("rw,size=4k", 1),
+        ("rw,size=64k", 1),
+        ("rw,size=50%", 64 * MI),
+        ("rw,nosuid", 64 * MI),
+    ],
+)
+def test_a_volume_of_the_right_size_stays(has, wanted):
+    """The kernel tells whole pages, and what it tells in other ways is not compared."""
+    there = observed(seen(WEB), mounted(has))
+    assert make_plan(desired(slice_unit(WEB), volume_unit(wanted)), there) == Plan()
+
+
+def test_a_volume_without_a_size_is_not_compared():
+    unit = replace(volume_unit(), structure={"Options": "mode=1777"})
+    there = observed(seen(WEB), mounted())
+    assert make_plan(desired(slice_unit(WEB), unit), there) == Plan()
+
+
+@pytest.mark.parametrize(("wanted", "text"), [(128 * MI, "128Mi"), (32 * MI, "32Mi")])
+def test_a_mounted_volume_keeps_its_size_and_that_is_said(wanted, text):
+    there = observed(seen(WEB), mounted())
+    plan = make_plan(desired(slice_unit(WEB), volume_unit(wanted)), there)
+    why = f"it is mounted with 64Mi, not {text}; for another size delete the pod first"
+    assert plan == Plan(skipped=(Skipped(unit=CACHE, name="the new size", why=why),))
+    assert not plan.is_blocked
+
+
+def with_volume(make, name="web", volume="cache", **fields):
+    return make(name, volumes=(MemoryVolume(name=volume, size_bytes=MI),), **fields)
+
+
+def test_a_volume_that_the_pod_has_no_more_is_unmounted():
+    was, then = with_volume(burstable), burstable("web")
+    there = as_observed(desired_for(was))
+    plan = make_plan(desired_for(then, current=[was]), there)
+    assert names(plan, StopUnit) == [CACHE]
+    assert plan.steps[0].why == "pod default/web has no volume cache now"
+    # a record that has been changed already tells nothing of it; its slice does
+    there = replace(there, units={**there.units, CACHE: mounted()})
+    plan = make_plan(desired_for(then), there)
+    assert only(plan) == StopUnit(name=CACHE, why="pod default/web has no such volume")
+
+
+def test_volumes_in_slices_of_others_are_left_alone():
+    there = as_observed(desired_for(burstable("web")))
+    units = {**there.units, CACHE: mounted(parent="kubepods-podforeign.slice")}
+    assert not make_plan(desired_for(burstable("web")), replace(there, units=units))
+
+
+def test_a_volume_goes_with_its_slice():
+    web = with_volume(burstable)
+    there = as_observed(desired_for(web))
+    there = replace(there, units={**there.units, CACHE: mounted()})
+    plan = make_plan(desired_for(current=[web], gone=[web]), there)
+    assert names(plan, StopUnit) == [WEB, "kubepods-besteffort.slice", BURSTABLE, ROOT]
+
+
+def test_a_pod_whose_volumes_are_mounted_does_not_move():
+    """What is in them would be lost."""
+    was, then = with_volume(burstable), with_volume(guaranteed)
+    there = as_observed(desired_for(was))
+    there = replace(there, units={**there.units, CACHE: mounted()})
+    plan = make_plan(desired_for(then, current=[was]), there)
+    assert [refusal.message for refusal in plan.refused] == [
+        f"the pod is Guaranteed now, and volumes are mounted in {WEB}; delete the pod first"
+    ]
+    assert not names(plan, StopUnit)
+
+
+def test_a_volume_in_a_slice_that_goes_is_mounted_anew():
+    other = "kubepods-podold.slice"
+    wanted = desired(slice_unit(WEB), volume_unit(), absent=[other])
+    there = observed(seen(WEB), seen(other), mounted(parent=other))
+    plan = make_plan(wanted, there)
+    assert names(plan, StopUnit) == [other]
+    assert names(plan, StartUnit) == [CACHE]
+
+
+# Huge pages.
+
+HUGE = {2 * MI: 8 * MI}
+FILE = "hugetlb.2MB.max"
+
+
+def with_pages(unit, pages=None):
+    return replace(unit, hugepages=HUGE if pages is None else pages)
+
+
+def able(*units, user=False, hugetlb=True):
+    caps = Caps(systemd_version=257, user=user, hugetlb=hugetlb)
+    return replace(observed(*units), caps=caps)
+
+
+def test_huge_pages_are_limited_last_and_from_the_root_down():
+    web = slice_unit(WEB, pod="default/web", CPUWeight=5)
+    main = scope_unit("podslice-podweb-main.scope", WEB, pod="default/web", CPUWeight=7)
+    there = able(seen(main.name))
+    plan = make_plan(desired(with_pages(web), with_pages(main)), there)
+    assert [(stage_of(step)[0], step.name) for step in plan.steps] == [
+        (Stage.START, WEB),
+        (Stage.GROW, main.name),
+        (Stage.HUGEPAGES, WEB),
+        (Stage.HUGEPAGES, main.name),
+    ]
+    assert plan.steps[2] == SetHugepages(
+        unit=with_pages(web), changes=(change(FILE, None, 8 * MI),)
+    )
+    assert plan.steps[2].changes[0].why == "huge pages of 2Mi"
+
+
+@pytest.mark.parametrize("old", [INFINITY, 0, 4 * MI])
+def test_huge_pages_that_differ_are_put_back(old):
+    unit = with_pages(slice_unit(WEB))
+    there = able(seen(WEB, hugepages={2 * MI: old, 2**30: INFINITY}))
+    assert only(make_plan(desired(unit), there)).changes == (change(FILE, old, 8 * MI),)
+    assert not make_plan(desired(unit), able(seen(WEB, hugepages=HUGE)))
+
+
+def test_whole_pages_are_what_the_kernel_keeps():
+    unit = with_pages(slice_unit(WEB), {2 * MI: 8 * MI + 1})
+    assert not make_plan(desired(unit), able(seen(WEB, hugepages=HUGE)))
+
+
+def test_a_slice_that_starts_anew_has_no_limits_of_huge_pages():
+    unit = with_pages(slice_unit(WEB))
+    there = able(seen(WEB, transient=False, hugepages=HUGE))
+    plan = make_plan(desired(unit), there)
+    assert names(plan, SetHugepages) == [WEB]
+
+
+def test_nothing_is_limited_in_a_container_that_does_not_run():
+    main = with_pages(scope_unit("podslice-podweb-main.scope", WEB))
+    assert make_plan(desired(main), able()) == Plan()
+    assert make_plan(desired(main), able(seen(main.name, active_state="failed"))) == Plan()
+
+
+def test_huge_pages_that_the_kernel_does_not_have_are_said():
+    unit = with_pages(slice_unit(WEB), {2**30: 2**30, 64 * 2**10: 64 * 2**10})
+    plan = make_plan(desired(unit), able(seen(WEB, hugepages=HUGE)))
+    assert [(each.name, each.why) for each in plan.skipped] == [
+        ("hugetlb.1GB.max", "the kernel has no huge pages of 1Gi"),
+        ("hugetlb.64KB.max", "the kernel has no huge pages of 64Ki"),
+    ]
+    assert not plan
+
+
+@pytest.mark.parametrize(
+    ("user", "why"),
+    [
+        (False, "the kernel's controller for them is not enabled for our slices; see"),
+        (True, "a user's manager has no controller for them"),
+    ],
+)
+def test_without_the_controller_it_is_said_once_a_pod(user, why):
+    web = with_pages(slice_unit(WEB, pod="default/web"))
+    main = with_pages(scope_unit("podslice-podweb-main.scope", WEB, pod="default/web"))
+    there = able(seen(WEB), seen(main.name), user=user, hugetlb=False)
+    plan = make_plan(desired(web, main), there)
+    (skipped,) = plan.skipped
+    assert (skipped.unit, skipped.name) == (WEB, "limits of huge pages")
+    assert skipped.why.startswith(why)
+    assert not plan
+    assert not plan.is_blocked
+
+
+# How what runs in a pod is stopped.
+
+
+INNER = (UnitName("libpod-1.scope"), UnitName("podslice-podweb-main.scope"))
+
+
+def leaving(pod_, unit, grace_sec=None):
+    plan = make_plan(
+        desired(absent=[unit.name]),
+        observed(unit, seen(INNER[1])),
+        leaving=Leaving(pods={unit.name: pod_}, grace_sec=grace_sec),
+    )
+    return only(plan)
+
+
+def busy(**fields):
+    holds = ("container main: 2 processes (sh)",)
+    return seen(WEB, tasks=3, holds=holds, processes=2, inside=INNER, **fields)
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "expected", "signals"),
+    [
+        (30, None, 30, ()),
+        (30, 5, 5, ()),
+        (30, 30, 30, ()),
+        (30, 0, 0, ()),
+        (30, 31, 31, INNER[1:]),
+    ],
+)
+def test_a_pod_has_its_own_grace_or_what_is_asked_for(own, asked, expected, signals):
+    """Systemd would end its containers, and no others, after their own."""
+    web = burstable("web", grace_period_sec=own)
+    step = leaving(web, busy(), asked)
+    assert step.grace_sec == expected
+    assert step.signals == signals
+
+
+def test_what_is_stopped_is_told():
+    step = leaving(burstable("web"), busy())
+    assert step.pod == "default/web"
+    assert (step.tasks, step.processes) == (3, 2)
+    assert step.holds == ("container main: 2 processes (sh)",)
+    assert step.inside == INNER
+
+
+def test_an_empty_pod_is_stopped_at_once():
+    step = leaving(burstable("web"), seen(WEB), grace_sec=60)
+    assert step.signals == ()
+
+
+def test_processes_that_no_unit_has_are_signalled():
+    assert leaving(burstable("web"), busy(is_mixed=True)).signals == (WEB,)
+
+
+@pytest.mark.parametrize("tasks", [0, 2])
+def test_a_control_group_that_has_outlived_its_slice_is_emptied(tasks):
+    left = seen(WEB, active_state="inactive", tasks=tasks)
+    assert leaving(burstable("web"), left).signals == (WEB,)
+
+
+def test_a_plan_for_some_units():
+    plan = make_plan(desired_for(*THREE), observed(version=239))
+    part = plan.only({WEB})
+    assert [step.name for step in part.steps] == [WEB]
+    assert {skipped.unit for skipped in part.skipped} <= {WEB}
 
 
 # Small worlds.

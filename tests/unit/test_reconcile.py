@@ -1,23 +1,30 @@
+import shutil
+import signal
 from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
-from podslice import reconcile
+from podslice.cgroupfs import CgroupFs
 from podslice.errors import HostError, InputError, JobFailed, Refused, SystemdError
-from podslice.model.unit import TransientUnit
-from podslice.plan import CLASS_CHANGED, Skipped, StopUnit
-from podslice.reconcile import apply, delete, look
-from podslice.report import Outcome
+from podslice.model.pod import ContainerKind, InitProgress, MemoryVolume
+from podslice.model.unit import INFINITY, TransientUnit, UnitKind
+from podslice.plan import CLASS_CHANGED, SetHugepages, Skipped, StopUnit
+from podslice.reconcile import apply, delete, look, settle
+from podslice.report import Lingering, Outcome
 from podslice.store import Store
 from podslice.systemd.memory import Memory
 from tests.unit.builders import (
     besteffort,
     burstable,
     config,
+    container,
     decisions,
     guaranteed,
     make_files,
+    node,
+    pod,
+    resources,
     world,
 )
 
@@ -31,7 +38,9 @@ WRITES = {"start", "start_batch", "set_properties", "stop", "stop_batch", "reset
 def kubelet(monkeypatch):
     """No kubelet runs, whatever the machine of the test has; a test may append one's id."""
     pids = []
-    monkeypatch.setattr(reconcile, "process_named", lambda _: pids[0] if pids else None)
+    monkeypatch.setattr(
+        "podslice.reconcile.converge.process_named", lambda _: pids[0] if pids else None
+    )
     return pids
 
 
@@ -60,9 +69,9 @@ async def slices(memory):
 
 
 def recorded(here):
-    pods, broken = here.store.load()
-    assert not broken
-    return {pod.name: pod for pod in pods}
+    records = here.store.load()
+    assert not records.broken
+    return {pod.name: pod for pod in records.pods}
 
 
 def written(memory):
@@ -297,7 +306,7 @@ async def test_another_name_for_a_uid_that_is_there_is_refused_until_that_goes(h
     )
     assert await slices(memory) == before
     await put(here, burstable("shop", uid="web"), prune=True)
-    assert [pod.key for pod in here.store.load()[0]] == ["default/shop"]
+    assert [pod.key for pod in here.store.load().pods] == ["default/shop"]
     await assert_settled(here, burstable("shop", uid="web"))
 
 
@@ -425,7 +434,7 @@ class Watched(Memory):
 
     async def _begin(self, call, *writes):
         if call in WRITES:
-            names = {pod.name for pod in self.store.load()[0]}
+            names = {pod.name for pod in self.store.load().pods}
             self.seen.append((call.removesuffix("_batch"), names))
         await super()._begin(call, *writes)
 
@@ -462,6 +471,22 @@ async def test_a_lost_record_is_rebuilt_and_said(tmp_path, memory):
     await put(here, web)
     await assert_settled(here, web, besteffort("batch"), guaranteed("database"))
     assert len(notes) == 2
+
+
+async def test_a_slice_that_is_only_in_systemds_mind_is_no_pod(tmp_path):
+    """What failed in it keeps it loaded."""
+
+    class Remembering(Memory):
+        async def observe(self, patterns):
+            units = await super().observe(patterns)
+            return tuple(replace(unit, active_state="inactive") for unit in units)
+
+    here = world(tmp_path, Remembering())
+    await put(here, burstable("web"))
+    here.store.remove("web")
+    state = await look(here)
+    assert state.current == ()
+    assert not state.plan
 
 
 async def test_all_records_lost_and_one_pod_deleted(here, memory):
@@ -650,3 +675,399 @@ async def test_after_a_lost_connection_at_any_call_the_next_apply_converges(tmp_
         if not broke:
             return
     pytest.fail("it never came to an end")
+
+
+# Containers, as scopes and as services.
+
+SCOPE = "podslice-podweb-main.scope"
+SERVICE = "podslice-podweb-main.service"
+COMMAND = (("/bin/true", ("true",), False),)
+
+
+async def run_service(memory):
+    await memory.start(TransientUnit(name=SERVICE, properties={"Slice": WEB, "ExecStart": COMMAND}))
+
+
+async def test_a_container_is_the_service_that_it_runs_in(here, memory):
+    web = burstable("web", "cpu=1,memory=1Gi")
+    await put(here, web)
+    await run_service(memory)
+    state = await look(here)
+    units = {unit.name: unit for unit in state.desired.units}
+    assert SCOPE not in units
+    assert units[SERVICE].kind is UnitKind.SERVICE
+    assert units[SERVICE].control_group.endswith(f"/{WEB}/{SERVICE}")
+    assert (await put(here)).exit_code == 0
+    assert (await slices(memory))[SERVICE]["MemoryLow"] == 2**30
+    await assert_settled(here, web)
+
+
+async def test_where_both_are_there_the_scope_is_the_container(here, memory):
+    await put(here, burstable("web"))
+    await run_service(memory)
+    await memory.start(TransientUnit(name=SCOPE, properties={"Slice": WEB, "PIDs": (7,)}))
+    names = {unit.name for unit in (await look(here)).desired.units}
+    assert SCOPE in names
+    assert SERVICE not in names
+
+
+# The init phase.
+
+SHOP = "kubepods-burstable-podshop.slice"
+
+
+def shop(init="one", **fields):
+    containers = (
+        container(init, kind=ContainerKind.INIT),
+        container("app", "cpu=1,memory=64Mi"),
+    )
+    limits = fields.pop("limits", "cpu=2,memory=128Mi")
+    return pod("shop", containers=containers, resources=resources("", limits), **fields)
+
+
+async def limit_of(memory):
+    return (await slices(memory))[SHOP]["MemoryMax"]
+
+
+async def test_limits_that_do_not_bind_yet_are_told_with_what_makes_them(tmp_path, memory):
+    notes = []
+    here = world(tmp_path, memory, notes=notes)
+    await put(here, shop())
+    assert await limit_of(memory) == INFINITY
+    (note,) = set(notes)
+    assert note == (
+        "pod default/shop: its own limits bind once its init container one ended with 0"
+        " (podslice run default/shop -c one -- CMD); to bind them now:"
+        " podslice phase default/shop --set running"
+    )
+    notes.clear()
+    await put(here, besteffort("batch"))
+    assert notes == []
+
+
+async def test_nothing_is_told_where_the_phase_changes_nothing(tmp_path, memory):
+    notes = []
+    here = world(tmp_path, memory, notes=notes)
+    await put(here, shop(limits=""))
+    assert notes == []
+
+
+async def test_settle_changes_the_units_of_one_pod_only(here, memory):
+    await put(here, shop(), burstable("web"))
+    here.store.save_progress("shop", InitProgress(over=True))
+    await memory.set_properties(WEB, {"CPUWeight": 1})
+    report = await settle(here, "default/shop")
+    assert report.exit_code == 0
+    assert [result.step.name for result in report.results] == [SHOP]
+    assert await limit_of(memory) == 2**27
+    assert (await slices(memory))[WEB]["CPUWeight"] == 1
+    assert (await settle(here, "default/shop")).results == ()
+
+
+async def test_settle_tells_what_it_could_not_do(here, memory):
+    await put(here, shop())
+    here.store.save_progress("shop", InitProgress(over=True))
+    memory.refuse(SHOP, Refused("access denied"))
+    report = await settle(here, "default/shop")
+    assert report.exit_code == 1
+    assert report.results[0].error == "access denied"
+
+
+# What is in the pods that go.
+
+
+@pytest.fixture
+def names(monkeypatch):
+    """Names of processes by their ids."""
+    known = {7: "nginx", 8: "sh", 9: "\x1b[31mevil", 10: "a", 11: "b", 12: "c"}
+    monkeypatch.setattr("podslice.reconcile.holds.process_name", known.__getitem__)
+    return known
+
+
+def group_files(tmp_path, groups):
+    """Control groups with processes: path below the pod's slice → ids."""
+    top = f"cgroup/kubepods.slice/kubepods-burstable.slice/{WEB}"
+    text = {path: "".join(f"{pid}\n" for pid in pids) for path, pids in groups.items()}
+    files = {f"{top}/{path}/cgroup.procs": procs for path, procs in text.items()}
+    make_files(tmp_path, {"cgroup/cgroup.controllers": "", **files})
+    return tmp_path / top
+
+
+def clear_groups(tmp_path):
+    shutil.rmtree(tmp_path / "cgroup/kubepods.slice")
+
+
+class Kernel(Memory):
+    """With it control groups go when their slices are stopped."""
+
+    def __init__(self, tmp_path):
+        super().__init__()
+        self.tmp_path = tmp_path
+
+    async def stop(self, name, *, patience_sec=None):
+        await super().stop(name, patience_sec=patience_sec)
+        if name == WEB:
+            clear_groups(self.tmp_path)
+
+
+async def stops_of(here, pod_, **how):
+    """The step that stops a pod, as delete would take it."""
+    state = await look(here, gone=lambda each: each.name == pod_, **how)
+    return next(step for step in state.plan.steps if step.name == WEB)
+
+
+@pytest.mark.usefixtures("names")
+async def test_what_runs_in_a_pod_is_told_by_name_when_it_is_stopped(tmp_path):
+    memory = Kernel(tmp_path)
+    here = world(tmp_path, memory)
+    await put(here, burstable("web", grace_period_sec=5))
+    memory.set_tasks(WEB, 9)
+    libpod = f"libpod-{'0123456789' * 6}.scope"
+    group_files(
+        tmp_path,
+        {
+            SCOPE: (7, 8, 8),
+            f"{libpod}/container": (9,),
+            f"{WEB.removesuffix('.slice')}-libpod_pod_1.slice/libpod-2.scope": (10,),
+        },
+    )
+    step = await stops_of(here, "web")
+    assert step.holds == (
+        "libpod-2.scope: 1 process (a)",
+        "libpod-012345678….scope: 1 process (\\x1b[31mevil)",
+        "container main: 3 processes (nginx, sh)",
+    )
+    assert (step.processes, step.tasks, step.grace_sec) == (5, 9, 5)
+    assert set(step.inside) == {"libpod-2.scope", libpod, SCOPE}
+    assert step.signals == ()
+    assert (await remove(here, "web")).exit_code == 0
+    assert memory.signals == []
+
+
+@pytest.mark.usefixtures("names")
+@pytest.mark.parametrize(
+    ("group", "word"),
+    [
+        (".", "the slice itself"),
+        ("by-hand", "control group by-hand"),
+        ("inner.slice", "inner.slice"),
+        ("inner.slice/by-hand/deeper", "control group by-hand"),
+    ],
+)
+async def test_processes_beside_units_are_signalled(tmp_path, group, word):
+    """A stop of the slice would leave them running."""
+    memory = Kernel(tmp_path)
+    here = world(tmp_path, memory)
+    await put(here, burstable("web"))
+    group_files(tmp_path, {group: (7,)})
+    step = await stops_of(here, "web")
+    assert step.holds == (f"{word}: 1 process (nginx)",)
+    assert step.signals == (WEB,)
+    assert (await remove(here, "web")).exit_code == 0
+    assert memory.signals[0] == (WEB, signal.SIGTERM)
+
+
+async def test_long_lists_are_cut(tmp_path, memory, names):
+    here = world(tmp_path, memory)
+    await put(here, burstable("web"))
+    names |= {pid: f"name{pid}" for pid in range(100, 200)}
+    groups = {f"unit{number}.scope": (number,) for number in range(101, 112)}
+    group_files(tmp_path, {"many.scope": range(110, 120), **groups})
+    step = await stops_of(here, "web")
+    assert step.holds[0] == "many.scope: 10 processes (name110, name111, name112, name113, …)"
+    assert len(step.holds) == 9
+    assert step.holds[-1] == "4 more"
+
+
+# What is left of pods that are gone.
+
+
+@pytest.fixture
+def _impatient(monkeypatch):
+    monkeypatch.setattr("podslice.reconcile.converge._GONE_PATIENCE_SEC", 0)
+
+
+@pytest.mark.usefixtures("names", "_impatient")
+async def test_a_pod_whose_processes_do_not_end_keeps_its_record_and_that_is_told(tmp_path):
+    memory = Memory()
+    here = world(tmp_path, memory)
+    await put(here, burstable("web"))
+    top = group_files(tmp_path, {"by-hand": (7, 8)})
+    report = await remove(here)
+    group = f"/kubepods.slice/kubepods-burstable.slice/{WEB}"
+    assert report.exit_code == 1
+    assert report.lingering == (
+        Lingering(
+            pod="default/web",
+            why=f"in {group} there are still nginx (7), sh (8); to try again:"
+            " podslice delete -n default web",
+        ),
+    )
+    assert report.count(Outcome.DONE) == len(report.results)
+    assert recorded(here).keys() == {"web"}
+    # with nothing but that left, the next one takes it up
+    memory.signals.clear()
+    (top / "by-hand" / "cgroup.procs").write_text("")
+    report = await remove(here)
+    assert memory.signals == [(WEB, signal.SIGTERM)]
+    assert report.lingering[0].why.startswith(
+        f"its control group {group} is still there, with nothing in it; to try again:"
+    )
+    clear_groups(tmp_path)
+    assert (await remove(here)).exit_code == 0
+    await assert_settled(here)
+
+
+async def test_a_control_group_may_take_a_moment(tmp_path, memory):
+    looks = []
+
+    class Fading(CgroupFs):
+        def exists(self, control_group):
+            looks.append(control_group)
+            return len(looks) == 1
+
+    here = replace(world(tmp_path, memory), cgroups=Fading(mount=tmp_path))
+    await put(here, burstable("web"))
+    assert (await remove(here)).exit_code == 0
+    assert len(looks) > 1
+    await assert_settled(here)
+
+
+async def test_a_deleted_pod_whose_slice_is_down_is_emptied_through_it(tmp_path):
+    """Only its record and its control group are left."""
+    memory = Kernel(tmp_path)
+    here = world(tmp_path, memory)
+    await put(here, burstable("web"))
+    await memory.stop("kubepods.slice")
+    group_files(tmp_path, {"by-hand": (1,)})
+    report = await remove(here)
+    assert report.exit_code == 0
+    assert memory.signals == [(WEB, signal.SIGTERM)]
+    assert await slices(memory) == {}
+    await assert_settled(here)
+
+
+async def test_volumes_that_are_still_mounted_keep_the_record(tmp_path, memory, monkeypatch):
+    here = world(tmp_path, memory)
+    await put(here, burstable("web", volumes=CACHE))
+    path = here.store.make_volume("web", "cache")
+    monkeypatch.setattr("podslice.store.os.path.ismount", lambda _: True)
+    report = await remove(here)
+    assert [each.why for each in report.lingering] == [
+        (
+            f"something is still mounted at {path}; unmount it; to try again:"
+            " podslice delete -n default web"
+        )
+    ]
+    assert recorded(here).keys() == {"web"}
+    monkeypatch.undo()
+    assert (await remove(here)).exit_code == 0
+    assert not here.store.root.exists() or not list(here.store.root.rglob("cache"))
+
+
+# Volumes in memory.
+
+CACHE = (MemoryVolume(name="cache", size_bytes=2**20),)
+MOUNT = "run-podslice-pods-web-volumes-cache.mount"
+
+
+async def mounts(memory):
+    return [unit.name for unit in await memory.observe(["run-podslice-*.mount"])]
+
+
+async def test_volumes_are_mounted_and_go_with_their_pod(here, memory):
+    web = burstable("web", volumes=CACHE)
+    await put(here, web)
+    assert await mounts(memory) == [MOUNT]
+    await assert_settled(here, web)
+    await remove(here)
+    assert await mounts(memory) == []
+
+
+async def test_a_volume_that_was_lost_is_mounted_again(here, memory):
+    web = burstable("web", volumes=CACHE)
+    await put(here, web)
+    await memory.stop(MOUNT)
+    report = await put(here)
+    assert [result.step.name for result in report.results] == [MOUNT]
+    await assert_settled(here, web)
+
+
+async def test_a_volume_that_is_left_out_is_unmounted(here, memory):
+    await put(here, burstable("web", volumes=CACHE))
+    report = await put(here, burstable("web"))
+    assert report.exit_code == 0
+    assert await mounts(memory) == []
+    await assert_settled(here, burstable("web"))
+
+
+async def test_a_users_volumes_are_directories_and_that_is_said_once(tmp_path):
+    notes = []
+    memory = Memory(user=True)
+    here = world(tmp_path, memory, user=True, notes=notes)
+    web = burstable("web", volumes=CACHE)
+    for _ in range(2):
+        assert (await put(here, web)).exit_code == 0
+    path = here.store.volume_path("web", "cache")
+    assert path.is_dir()
+    assert await mounts(memory) == []
+    assert notes == [
+        (
+            f"pod default/web: volume cache is the directory {path}, without a size of its own:"
+            " a user's manager can't mount"
+        )
+    ]
+    (path / "data").write_text("x")
+    assert (await remove(here)).exit_code == 0
+    assert not path.exists()
+
+
+# Huge pages.
+
+PAGES = "kubepods-podhuge.slice"
+
+
+def huge(**fields):
+    limits = "cpu=1,memory=1Gi,hugepages-2Mi=8Mi"
+    return pod("huge", limits=limits, **fields)
+
+
+def hugetlb_files(tmp_path, control="cpu hugetlb"):
+    group = f"cgroup/kubepods.slice/{PAGES}"
+    make_files(
+        tmp_path,
+        {
+            "cgroup/cgroup.controllers": "cpu hugetlb",
+            "cgroup/cgroup.subtree_control": control,
+            "cgroup/kubepods.slice/cgroup.subtree_control": "",
+            f"{group}/hugetlb.2MB.max": "max",
+        },
+    )
+    return tmp_path / group / "hugetlb.2MB.max"
+
+
+def with_huge_pages():
+    return {"on": node("cpu=8,memory=32Gi,hugepages-2Mi=64Mi")}
+
+
+async def test_huge_pages_are_limited_and_drift_is_put_back(tmp_path, memory):
+    here = world(tmp_path, memory, **with_huge_pages())
+    file = hugetlb_files(tmp_path)
+    await put(here, huge())
+    assert file.read_text() == "8388608"
+    control = tmp_path / "cgroup/kubepods.slice/cgroup.subtree_control"
+    assert control.read_text() == "+hugetlb"
+    assert not (await look(here)).plan
+    file.write_text("max")
+    report = await put(here)
+    assert [type(result.step) for result in report.results] == [SetHugepages]
+    assert file.read_text() == "8388608"
+
+
+async def test_huge_pages_are_left_out_where_they_can_not_be_limited(tmp_path, memory):
+    here = world(tmp_path, memory, **with_huge_pages())
+    file = hugetlb_files(tmp_path, control="cpu")
+    report = await put(here, huge())
+    assert report.exit_code == 0
+    assert [(each.unit, each.name) for each in report.skipped] == [(PAGES, "limits of huge pages")]
+    assert file.read_text() == "max"

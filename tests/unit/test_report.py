@@ -1,10 +1,21 @@
+from dataclasses import replace
+
 import pytest
 
 from podslice.model.desired import Refusal
 from podslice.model.properties import MANAGED, PROPERTIES
 from podslice.model.unit import INFINITY, UnitKind
-from podslice.plan import Change, Plan, SetProperties, Skipped, StartUnit, StopUnit
+from podslice.plan import (
+    Change,
+    Plan,
+    SetHugepages,
+    SetProperties,
+    Skipped,
+    StartUnit,
+    StopUnit,
+)
 from podslice.report import (
+    Lingering,
     Outcome,
     Report,
     StepResult,
@@ -15,8 +26,10 @@ from podslice.report import (
     in_steps,
     summary,
     told,
+    told_lingering,
     told_refusal,
     told_skipped,
+    waits,
 )
 from tests.unit.builders import slice_unit
 
@@ -35,6 +48,34 @@ SET = SetProperties(
     tightens=False,
 )
 STOP = StopUnit(name=WEB, why="pod default/web is gone", tasks=3)
+STOP_POD = StopUnit(
+    name=WEB,
+    why="pod default/web is gone",
+    tasks=5,
+    pod="default/web",
+    grace_sec=30,
+    holds=("container main: 2 processes (nginx, sh)", "libpod-1.scope: 1 process (sleep)"),
+    processes=3,
+)
+SHRINK = SetProperties(
+    unit=UNIT,
+    changes=(Change(name="MemoryMax", old=2**30, new=2**29),),
+    tightens=True,
+    reclaim_bytes=2**29,
+    used_bytes=700 * 2**20 - 5,
+)
+PAGES = SetHugepages(
+    unit=UNIT,
+    changes=(
+        Change(name="hugetlb.1GB.max", old=INFINITY, new=0),
+        Change(name="hugetlb.2MB.max", old=2**22, new=2**23),
+        Change(name="hugetlb.64KB.max", old=None, new=2**16),
+    ),
+)
+SET_PAGES = (
+    "hugetlb.1GB.max=0 (was unset), hugetlb.2MB.max=8Mi (was 4Mi), hugetlb.64KB.max=64Ki"
+    f" (was unset) on {WEB} (default/web)"
+)
 REFUSAL = Refusal(pod="default/web", reason="OutOfcpu", message="requests 9 of cpu, 8 is free")
 
 
@@ -82,6 +123,21 @@ def test_a_change_tells_the_old_value_where_there_is_one():
         (STOP, f"stop {WEB} with what runs in it (3 tasks): pod default/web is gone"),
         (StopUnit(name=WEB, why="x", tasks=1), f"stop {WEB} with what runs in it (1 tasks): x"),
         (StopUnit(name=WEB, why="x"), f"stop {WEB}: x"),
+        (
+            STOP_POD,
+            (
+                f"stop {WEB} with container main: 2 processes (nginx, sh), libpod-1.scope: 1 process"
+                " (sleep): pod default/web is gone"
+            ),
+        ),
+        (
+            SHRINK,
+            (
+                f"set MemoryMax=512Mi (was 1Gi) on {WEB} (default/web); 700Mi are in use:"
+                " MemoryHigh reclaims first"
+            ),
+        ),
+        (PAGES, f"set {SET_PAGES}"),
     ],
 )
 def test_steps_are_described(step, text):
@@ -106,6 +162,21 @@ def test_actions_are_the_first_word():
     [
         (done(START), f"started {WEB} (default/web) with CPUWeight=24, MemoryMax=512Mi"),
         (done(SET), f"set MemoryMax=512Mi (was 256Mi) on {WEB} (default/web)"),
+        (done(PAGES), f"set {SET_PAGES}"),
+        (
+            done(SHRINK),
+            (
+                f"set MemoryMax=512Mi (was 1Gi) on {WEB} (default/web); 700Mi were in use:"
+                " MemoryHigh reclaimed"
+            ),
+        ),
+        (
+            done(SHRINK, Outcome.FAILED, "600Mi can't be reclaimed"),
+            (
+                f"failed to set MemoryMax=512Mi (was 1Gi) on {WEB} (default/web):"
+                " 600Mi can't be reclaimed"
+            ),
+        ),
         (done(STOP), f"stopped {WEB} with what runs in it (3 tasks): pod default/web is gone"),
         (
             done(SET, Outcome.FAILED, "access denied"),
@@ -131,6 +202,25 @@ def test_refusals_and_what_was_left_out_are_told():
     assert told_skipped(Skipped(unit=WEB, name="stop", why="not ours")) == (
         f"left {WEB} running: not ours"
     )
+    assert told_lingering(Lingering(pod="default/web", why="a process is left")) == (
+        "pod default/web is not gone: a process is left"
+    )
+
+
+@pytest.mark.parametrize(
+    ("step", "text"),
+    [
+        (STOP_POD, "stopping 3 processes of pod default/web, up to 30 s"),
+        (replace(STOP_POD, processes=1), "stopping 1 process of pod default/web, up to 30 s"),
+        (replace(STOP_POD, processes=0), "stopping 5 processes of pod default/web, up to 30 s"),
+        (replace(STOP_POD, grace_sec=0), "stopping 3 processes of pod default/web"),
+        (replace(STOP_POD, tasks=0), ""),
+        (STOP, ""),
+        (SET, ""),
+    ],
+)
+def test_what_is_waited_for_is_told_beforehand(step, text):
+    assert waits(step) == text
 
 
 @pytest.mark.parametrize(
@@ -146,6 +236,12 @@ def test_refusals_and_what_was_left_out_are_told():
         (Report(refused=(REFUSAL,)), 1, "0 done, 1 refused"),
         (Report(results=(done(SET),), remaining=Plan(steps=(SET,))), 1, "1 done"),
         (Report(skipped=(Skipped(unit=WEB, name="MemoryMin", why=""),)), 0, "nothing to do"),
+        (
+            Report(results=(done(STOP),), lingering=(Lingering(pod="default/web", why=""),)),
+            1,
+            "1 done, 1 not gone",
+        ),
+        (Report(lingering=(Lingering(pod="default/web", why=""),)), 1, "0 done, 1 not gone"),
     ],
 )
 def test_exit_code_and_last_line(report, code, text):

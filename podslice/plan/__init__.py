@@ -1,0 +1,41 @@
+"""The difference between what should be and what is, as steps in order.
+
+Policy states intent; what the service manager at hand can't do is left out here, and said so.
+"""
+
+from podslice.plan.changes import feasible
+from podslice.plan.make import make_plan
+from podslice.plan.steps import (
+    Change,
+    Plan,
+    SetHugepages,
+    SetProperties,
+    Skipped,
+    Stage,
+    StartUnit,
+    Step,
+    StopUnit,
+    depth_of,
+    stage_of,
+    transient_unit,
+)
+from podslice.plan.stops import CLASS_CHANGED, Leaving
+
+__all__ = [
+    "CLASS_CHANGED",
+    "Change",
+    "Leaving",
+    "Plan",
+    "SetHugepages",
+    "SetProperties",
+    "Skipped",
+    "Stage",
+    "StartUnit",
+    "Step",
+    "StopUnit",
+    "depth_of",
+    "feasible",
+    "make_plan",
+    "stage_of",
+    "transient_unit",
+]

@@ -1,0 +1,200 @@
+"""What has to change of one unit, and what can't."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from podslice.model.properties import MANAGED, PROPERTIES
+from podslice.model.quantity import about_bytes, format_bytes, tmpfs_size_bytes
+from podslice.model.resources import hugetlb_file
+from podslice.model.unit import (
+    Caps,
+    DesiredUnit,
+    ObservedUnit,
+    Setting,
+    UnitKind,
+    UnitName,
+    Value,
+)
+from podslice.plan.steps import Change, SetHugepages, SetProperties, Skipped, StartUnit
+
+_LIMITS = ("CPUQuotaPerSecUSec", "MemoryHigh", "MemoryMax", "TasksMax")
+"""Properties whose lower value takes something away; all of them are unset at infinity."""
+
+_UP = ("active", "activating", "reloading")
+
+_LARGEST_PAGE_BYTES = 2**16
+"""The kernel rounds sizes of file systems up to its pages, which have up to 64 KiB."""
+
+
+def is_up(unit: ObservedUnit | None) -> bool:
+    """Whether a unit is there, or about to be."""
+    return unit is not None and unit.active_state in _UP
+
+
+def step_for(
+    unit: DesiredUnit,
+    settings: Mapping[str, Setting],
+    observed: ObservedUnit | None,
+    *,
+    reclaims: bool,
+) -> StartUnit | SetProperties | None:
+    """What makes a slice or a container what it should be.
+
+    With `reclaims` it comes down to a limit below what it uses before that is set.
+    """
+    if unit.kind is UnitKind.SLICE and unit.owned and not _is_started(observed):
+        changes = tuple(_change(setting, None) for setting in settings.values())
+        return StartUnit(unit=unit, changes=changes)
+    if observed is None or not is_up(observed):
+        return None
+    differing = tuple(_changes(unit, settings, observed))
+    if not differing:
+        return None
+    target = _reclaim(differing, observed) if reclaims and unit.owned else None
+    return SetProperties(
+        unit=unit,
+        changes=differing,
+        tightens=any(map(_tightens, differing)),
+        reclaim_bytes=target,
+        used_bytes=None if target is None else observed.memory_bytes,
+    )
+
+
+def _is_started(observed: ObservedUnit | None) -> bool:
+    """Whether a slice is up, and not merely implied by a child."""
+    if observed is None or not is_up(observed):
+        return False
+    return observed.transient or bool(observed.fragment_path)
+
+
+def _changes(
+    unit: DesiredUnit, settings: Mapping[str, Setting], observed: ObservedUnit
+) -> Iterator[Change]:
+    """Stated values that differ, and on units of ours values that nobody stated."""
+    for name in MANAGED[unit.kind] if unit.owned else sorted(settings):
+        if name not in observed.properties:
+            continue
+        old, setting = observed.properties[name], settings.get(name)
+        if setting is None:
+            unset = PROPERTIES[name].unset
+            if old != unset and isinstance(unset, int):
+                yield Change(name=name, old=old, new=unset, why="nothing asks for it")
+        elif old != setting.value:
+            yield _change(setting, old)
+
+
+def _change(setting: Setting, old: Value | None) -> Change:
+    return Change(name=setting.name, old=old, new=setting.value, why=setting.why)
+
+
+def _tightens(change: Change) -> bool:
+    """Whether a limit becomes lower; no limit is infinity, which is above every other."""
+    return change.name in _LIMITS and isinstance(change.old, int) and change.new < change.old
+
+
+def _reclaim(changes: Iterable[Change], observed: ObservedUnit) -> int | None:
+    """A memory limit that is about to be set below what is used: the kernel would kill for it."""
+    used = observed.memory_bytes or 0
+    limits = (change.new for change in changes if change.name == "MemoryMax")
+    return next((limit for limit in limits if limit < used), None)
+
+
+def feasible(
+    name: UnitName, settings: Iterable[Setting], caps: Caps
+) -> tuple[dict[str, Setting], list[Skipped]]:
+    """The settings that this service manager takes, and the others."""
+    takes: dict[str, Setting] = {}
+    skipped: list[Skipped] = []
+    for setting in settings:
+        row = PROPERTIES[setting.name]
+        if row.since > caps.systemd_version:
+            why = f"systemd {caps.systemd_version} does not know it; it came with {row.since}"
+        elif not row.takes(setting.value):
+            why = f"systemd takes {row.minimum} to {row.maximum}, not {setting.value}"
+        else:
+            takes[setting.name] = setting
+            continue
+        skipped.append(Skipped(unit=name, name=setting.name, why=why))
+    return takes, skipped
+
+
+def not_there(unit: DesiredUnit) -> Skipped:
+    """A reservation can be enforced only on a slice that is there; podslice does not make it.
+
+    Source: Kubernetes, pkg/kubelet/cm/node_container_manager_linux.go, enforceExistingCgroup.
+    """
+    why = f"it is not there; start it: systemctl start {unit.name}"
+    return Skipped(unit=unit.name, name="start", why=why, blocks=True)
+
+
+def spare(unit: DesiredUnit, settings: dict[str, Setting], observed: ObservedUnit) -> list[Skipped]:
+    """Take a memory limit below the current use off what is set on a slice of others.
+
+    Source: seed 004, "General guidelines" ("can lead to critical services being … OOM killed").
+    """
+    limit, used = settings.get("MemoryMax"), observed.memory_bytes
+    if unit.owned or limit is None or used is None or used <= limit.value:
+        return []
+    if observed.properties.get("MemoryMax") == limit.value:
+        return []
+    del settings["MemoryMax"]
+    why = (
+        f"{about_bytes(used)} are in use, more than {format_bytes(limit.value)}; the kernel would"
+        " kill what runs there; raise the reservation, or use --force"
+    )
+    return [Skipped(unit=unit.name, name="MemoryMax", why=why, blocks=True)]
+
+
+def volume_step(
+    unit: DesiredUnit, observed: ObservedUnit | None
+) -> tuple[StartUnit | None, list[Skipped]]:
+    """What makes a volume what it should be; one that is mounted keeps its size."""
+    if observed is None or not is_up(observed):
+        return StartUnit(unit=unit, changes=()), []
+    wanted = _size_bytes(unit.structure.get("Options"))
+    has = _size_bytes(observed.properties.get("Options"))
+    if wanted is None or has is None or 0 <= has - wanted < _LARGEST_PAGE_BYTES:
+        return None, []
+    why = (
+        f"it is mounted with {format_bytes(has)}, not {format_bytes(wanted)}; for another size"
+        " delete the pod first"
+    )
+    return None, [Skipped(unit=unit.name, name="the new size", why=why)]
+
+
+def _size_bytes(options: Value | None) -> int | None:
+    """The size of a tmpfs, of its options; None where they state none in bytes."""
+    return tmpfs_size_bytes(options) if isinstance(options, str) else None
+
+
+def hugepages_step(
+    unit: DesiredUnit, observed: ObservedUnit | None, caps: Caps, *, starts: bool
+) -> tuple[SetHugepages | None, list[Skipped]]:
+    """What limits the huge pages of a unit that is there, or with `starts` will be."""
+    if not unit.hugepages or not (starts or is_up(observed)):
+        return None, []
+    if not caps.hugetlb:
+        # the pod's slice stands for what lies in it
+        return None, [_no_hugetlb(unit, caps)] if unit.kind is UnitKind.SLICE else []
+    there = {} if observed is None or observed.hugepages is None else observed.hugepages
+    changes, skipped = [], []
+    for size, limit in sorted(unit.hugepages.items()):
+        name, old = hugetlb_file(size), there.get(size)
+        new = limit // size * size  # as the kernel keeps it
+        if there and old is None:
+            why = f"the kernel has no huge pages of {format_bytes(size)}"
+            skipped.append(Skipped(unit=unit.name, name=name, why=why))
+        elif old != new or starts:
+            why = f"huge pages of {format_bytes(size)}"
+            changes.append(Change(name=name, old=None if starts else old, new=new, why=why))
+    return (SetHugepages(unit=unit, changes=tuple(changes)) if changes else None), skipped
+
+
+def _no_hugetlb(unit: DesiredUnit, caps: Caps) -> Skipped:
+    why = (
+        "a user's manager has no controller for them"
+        if caps.user
+        else "the kernel's controller for them is not enabled for our slices; see: podslice doctor"
+    )
+    return Skipped(unit=unit.name, name="limits of huge pages", why=why)

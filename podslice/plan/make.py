@@ -1,0 +1,88 @@
+"""The difference between what should be and what is."""
+
+from __future__ import annotations
+
+from podslice.model.desired import Desired
+from podslice.model.unit import DesiredUnit, Observed, ObservedUnit, UnitKind, UnitName
+from podslice.plan.changes import feasible, hugepages_step, not_there, spare, step_for, volume_step
+from podslice.plan.steps import Plan, Skipped, Stage, StartUnit, Step, stage_of
+from podslice.plan.stops import Leaving, find_stops, settle_moves
+
+_NOBODY = Leaving()
+
+
+def make_plan(
+    desired: Desired, observed: Observed, *, force: bool = False, leaving: Leaving = _NOBODY
+) -> Plan:
+    """What has to be done so that `observed` becomes `desired`.
+
+    Nothing is limited to less memory than it uses, unless with `force`: a slice that is not ours
+    stays as it is, a unit of ours has to come down first.
+    """
+    staying, moving = settle_moves(desired, observed)
+    keep = {unit.name for unit in staying.values()}
+    stops, skipped = find_stops(desired, observed, keep, leaving)
+    going = {stop.name for stop in stops}
+    steps: list[Step] = [*stops]
+    for unit in desired.units:
+        is_unwanted = unit.name in desired.absent and unit.name not in observed.units
+        if unit.pod in staying or unit.name in going or is_unwanted:
+            continue
+        there = observed.units.get(unit.name)
+        if there is not None and _is_elsewhere(unit, there):
+            continue
+        if there is None and not unit.owned:
+            skipped.append(not_there(unit))
+            continue
+        taken, left_out = (
+            _volume(unit, there, going)
+            if unit.kind is UnitKind.MOUNT
+            else _unit(unit, there, desired, observed, force=force)
+        )
+        steps += taken
+        skipped += left_out
+    return Plan(
+        steps=tuple(sorted(steps, key=_order)),
+        skipped=tuple(sorted(skipped, key=lambda each: (each.unit, each.name))),
+        refused=tuple(sorted((*desired.refused, *moving), key=lambda refusal: refusal.pod)),
+    )
+
+
+def _order(step: Step) -> tuple[tuple[Stage, int], UnitName]:
+    return stage_of(step), step.name
+
+
+def _is_elsewhere(unit: DesiredUnit, there: ObservedUnit) -> bool:
+    """Whether a unit with a container's name lies outside its pod: then it is somebody else's."""
+    if unit.kind not in (UnitKind.SCOPE, UnitKind.SERVICE):
+        return False
+    return there.properties.get("Slice", unit.parent) != unit.parent
+
+
+def _volume(
+    unit: DesiredUnit, there: ObservedUnit | None, going: set[UnitName]
+) -> tuple[list[Step], list[Skipped]]:
+    if there is not None and there.properties.get("Slice") in going:
+        there = None  # it goes with the slice that it lies in now
+    step, skipped = volume_step(unit, there)
+    return [step] if step else [], skipped
+
+
+def _unit(
+    unit: DesiredUnit,
+    there: ObservedUnit | None,
+    desired: Desired,
+    observed: Observed,
+    *,
+    force: bool,
+) -> tuple[list[Step], list[Skipped]]:
+    settings, skipped = feasible(unit.name, unit.settings, observed.caps)
+    if there is not None and not force:
+        skipped += spare(unit, settings, there)
+    # what a tier uses its limit already regards; see policy.reserve
+    is_tier = unit.owned and unit.pod is None and unit.name != desired.root
+    step = step_for(unit, settings, there, reclaims=not force and not is_tier)
+    pages, no_pages = hugepages_step(unit, there, observed.caps, starts=isinstance(step, StartUnit))
+    if unit.kind is not UnitKind.SLICE and there is None:
+        skipped = []  # a container that does not run misses nothing
+    return [each for each in (step, pages) if each], skipped + no_pages

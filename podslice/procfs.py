@@ -1,0 +1,156 @@
+"""What /proc says of processes; the root directory is a parameter."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_KERNEL_THREAD = 0x00200000
+"""Source: Linux, include/linux/sched.h, PF_KTHREAD."""
+
+# fields of /proc/<pid>/stat behind the name, which is in brackets and may hold anything
+_STATE, _PARENT, _FLAGS, _STARTED = 0, 1, 6, 19
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process, as one look at it shows it."""
+
+    pid: int
+    name: str
+    """As a terminal can show it."""
+    parent: int
+    """The id of its parent; 0 where that is outside of this view."""
+    state: str
+    """One letter: `Z` has ended and waits for its parent."""
+    is_kernel_thread: bool
+    started_ticks: int
+    """When it started, in clock ticks since the boot; with the id it names one process for good."""
+    control_group: str
+    """Where systemd has it; empty where that can't be read."""
+    leader: int
+    """The process that it is a thread of; a process leads itself."""
+    uid: int
+    """The user that it runs as (the real one)."""
+
+
+def read_process(pid: int, root: Path = Path("/")) -> Process | None:
+    """A process, or one of its threads; None when there is none of that id."""
+    place = root / "proc" / str(pid)
+    try:
+        stat = (place / "stat").read_text(errors="replace")
+        groups = (place / "cgroup").read_text(errors="surrogateescape")
+        status = _keyed((place / "status").read_text(errors="replace"))
+    except OSError:
+        return None
+    head, _, tail = stat.rpartition(")")
+    fields = tail.split()
+    return Process(
+        pid=pid,
+        name=printable(head.partition("(")[2]),
+        parent=int(fields[_PARENT]),
+        state=fields[_STATE],
+        is_kernel_thread=bool(int(fields[_FLAGS]) & _KERNEL_THREAD),
+        started_ticks=int(fields[_STARTED]),
+        control_group=parse_control_group(groups),
+        leader=int(status["Tgid"][0]),
+        uid=int(status["Uid"][0]),
+    )
+
+
+def process_name(pid: int, root: Path = Path("/")) -> str:
+    """The name of a process, as a terminal can show it; `?` when it has ended."""
+    try:
+        text = (root / "proc" / str(pid) / "comm").read_text(errors="replace")
+    except OSError:
+        return "?"
+    return printable(text.removesuffix("\n"))
+
+
+def children(pid: int, root: Path = Path("/")) -> tuple[int, ...]:
+    """The ids of the processes that one has started and that still run; none where it has ended.
+
+    Source: proc_pid_task_children(5).
+    """
+    found: list[int] = []
+    threads: list[Path] = []
+    with contextlib.suppress(OSError):
+        threads += (root / "proc" / str(pid) / "task").iterdir()
+    for thread in threads:
+        with contextlib.suppress(OSError):
+            found += map(int, (thread / "children").read_text().split())
+    return tuple(sorted(found))
+
+
+def set_oom_score_adj(pid: int, value: int, root: Path = Path("/")) -> None:
+    """Tell the kernel how readily it may choose a process when memory runs out.
+
+    Raises:
+        OSError: it has ended, or the kernel refuses: lowering takes CAP_SYS_RESOURCE.
+    """
+    (root / "proc" / str(pid) / "oom_score_adj").write_text(str(value))
+
+
+def printable(text: str) -> str:
+    """A text without anything that could act on a terminal: names of processes are anybody's."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+class PidFd:
+    """One process, and none that is given its id later, for as long as this is open.
+
+    Raises:
+        OSError: there is no such process, or no descriptor is left.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.fd = os.pidfd_open(pid)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended; as long as it hasn't, its id is its own."""
+        poll = select.poll()
+        poll.register(self.fd, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self.fd)
+
+
+def ancestors(pid: int, root: Path = Path("/")) -> Iterator[int]:
+    """The ids of a process's parents, the nearest first."""
+    seen = {pid}
+    process = read_process(pid, root)
+    while process is not None and process.parent not in {0, *seen}:
+        yield process.parent
+        seen.add(process.parent)
+        process = read_process(process.parent, root)
+
+
+def parse_control_group(text: str) -> str:
+    """The control group that systemd keeps a process in, of /proc/<pid>/cgroup.
+
+    It is the unified hierarchy's, and on hosts with the old layouts systemd's own.
+
+    Source: cgroups(7), "/proc/pid/cgroup".
+    """
+    found = ""
+    for line in text.splitlines():
+        number, controllers, path = line.split(":", 2)
+        if controllers == "name=systemd":
+            return path
+        if number == "0":
+            found = path
+    return found
+
+
+def _keyed(status: str) -> dict[str, list[str]]:
+    """The words of each line of /proc/<pid>/status, by its key."""
+    lines = (line.partition(":") for line in status.splitlines())
+    return {key: words.split() for key, _, words in lines}

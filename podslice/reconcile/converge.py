@@ -1,0 +1,236 @@
+"""From a plan to what is: act, and keep the records in step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import replace
+from functools import partial
+
+from podslice import hugetlb
+from podslice.act import OnResult, act
+from podslice.errors import HostError
+from podslice.host import process_named
+from podslice.model.desired import PodDecision
+from podslice.model.pod import InitProgress, Pod, Qos
+from podslice.model.unit import control_group_of
+from podslice.plan import Plan, StopUnit
+from podslice.policy.phase import pending
+from podslice.reconcile.holds import name_processes
+from podslice.reconcile.look import look
+from podslice.reconcile.observation import control_group
+from podslice.reconcile.world import State, World
+from podslice.report import Lingering, Outcome, Report, StepResult
+from podslice.systemd.client import Client
+
+_GONE_PATIENCE_SEC = 2.0
+"""How long a control group may take to go after its slice."""
+_LOOK_AGAIN_SEC = 0.02
+
+
+async def apply(
+    world: World,
+    candidates: Iterable[PodDecision],
+    *,
+    prune: bool = False,
+    force: bool = False,
+    on_plan: Callable[[Plan], None] = lambda _: None,
+    on_result: OnResult = lambda _: None,
+) -> Report:
+    """Make it so. The lock is the caller's.
+
+    Raises:
+        HostError: a kubelet is in charge of the root, or /run can't be written.
+    """
+    candidates = tuple(candidates)
+    wanted = {candidate.pod.key for candidate in candidates}
+
+    async def look_again() -> State:
+        state = await look(world, candidates, prune=prune, force=force)
+        _note_phases(world, state, wanted)
+        return state
+
+    return await _converge(world, look_again, on_plan=on_plan, on_result=on_result)
+
+
+async def delete(
+    world: World,
+    gone: Callable[[Pod], bool],
+    *,
+    grace_sec: int | None = None,
+    on_plan: Callable[[Plan], None] = lambda _: None,
+    on_result: OnResult = lambda _: None,
+) -> Report:
+    """Stop the pods that `gone` names and remove them; the tiers relax. The lock is the caller's.
+
+    What runs in them has `grace_sec` to end by itself, or as long as each pod states.
+
+    Raises:
+        HostError: as `apply`.
+    """
+    return await _converge(
+        world,
+        lambda: look(world, gone=gone, grace_sec=grace_sec),
+        on_plan=on_plan,
+        on_result=on_result,
+    )
+
+
+async def settle(world: World, key: str) -> Report:
+    """Make the units of one applied pod what they should be. The lock is the caller's."""
+    state = await look(world)
+    plan = _of_pod(state, key)
+    results = await _act(world, plan)
+    report = Report(results=tuple(results), skipped=plan.skipped)
+    if not results or report.count(Outcome.DONE) < len(results):
+        return report
+    return replace(report, remaining=_of_pod(await look(world), key))
+
+
+def _of_pod(state: State, key: str) -> Plan:
+    return state.plan.only({unit.name for unit in state.desired.units if unit.pod == key})
+
+
+async def _converge(
+    world: World,
+    look_again: Callable[[], Awaitable[State]],
+    *,
+    on_plan: Callable[[Plan], None],
+    on_result: OnResult,
+) -> Report:
+    _refuse_kubelet(world)
+    state = await look_again()
+    on_plan(state.plan)
+    _need(world)
+    # written before the slices are made: a crash then leaves a pod that is known and not yet there,
+    # never a slice that nobody knows
+    _record(world, state)
+    results = await _act(world, state.plan, on_result)
+    lingering = await _forget(world, state, results)
+    report = Report(
+        results=tuple(results),
+        skipped=state.plan.skipped,
+        refused=state.plan.refused,
+        lingering=lingering,
+    )
+    if not results or lingering or report.count(Outcome.DONE) < len(results):
+        return report
+    remaining = (await look_again()).plan
+    return replace(report, remaining=remaining)
+
+
+async def _act(world: World, plan: Plan, on_result: OnResult = lambda _: None) -> list[StepResult]:
+    root = control_group_of(world.tree.root)
+    limit = partial(hugetlb.limit, world.cgroups, root)
+    return await act(plan, _need(world), on_result, limit_hugepages=limit)
+
+
+def _note_phases(world: World, state: State, wanted: Collection[str]) -> None:
+    """Say of which pods the limits do not bind yet, and what makes them."""
+    for decision in state.desired.pods:
+        pod = decision.pod
+        is_new = pod.key in wanted and pod.key in state.desired.initializing
+        if not is_new or decision.init_settings is None:
+            continue
+        waits_for = pending(pod, state.progress.get(pod.uid, InitProgress()))
+        what = "init container" if len(waits_for) == 1 else "init containers"
+        world.on_note(
+            f"pod {pod.key}: its own limits bind once its {what} {', '.join(waits_for)} ended"
+            f" with 0 (podslice run {pod.key} -c {waits_for[0]} -- CMD); to bind them now:"
+            f" podslice phase {pod.key} --set running"
+        )
+
+
+def _refuse_kubelet(world: World) -> None:
+    """Two masters on one tree would undo each other's work for ever.
+
+    Raises:
+        HostError: a kubelet runs, and the root is where it keeps its pods.
+    """
+    if world.config.cgroup_root != "/" or world.user:
+        return
+    pid = process_named("kubelet")
+    if pid is not None:
+        raise HostError(
+            f"a kubelet (pid {pid}) owns {world.tree.root} on this host; put podslice's pods"
+            " elsewhere: --cgroup-root /podslice"
+        )
+
+
+def _need(world: World) -> Client:
+    if world.client is None:
+        raise HostError("there is no service manager to apply to")
+    return world.client
+
+
+def _record(world: World, state: State) -> None:
+    for path in state.broken_records:
+        world.store.discard(path)
+    staying = {refusal.pod for refusal in state.plan.refused}
+    for decision in state.desired.pods:
+        if decision.pod.key not in staying:
+            world.store.save(decision.pod)
+            if world.user:
+                _make_volumes(world, decision.pod)
+
+
+def _make_volumes(world: World, pod: Pod) -> None:
+    """Directories in the place of volumes: a user's manager can't mount."""
+    for volume in pod.volumes:
+        if not world.store.volume_path(pod.uid, volume.name).exists():
+            path = world.store.make_volume(pod.uid, volume.name)
+            world.on_note(
+                f"pod {pod.key}: volume {volume.name} is the directory {path}, without a size of"
+                " its own: a user's manager can't mount"
+            )
+
+
+async def _forget(
+    world: World, state: State, results: Iterable[StepResult]
+) -> tuple[Lingering, ...]:
+    """Remove the records of pods that are gone; returns those of which something is left."""
+    left = {
+        result.step.name
+        for result in results
+        if isinstance(result.step, StopUnit) and result.outcome is not Outcome.DONE
+    }
+    present = {pod.pod.uid for pod in state.desired.pods}
+    lingering = []
+    for pod in state.current:
+        slices = {world.tree.pod(pod.uid, qos) for qos in Qos}
+        if pod.uid in present or slices & left:
+            continue
+        groups = sorted(control_group(name, state.observed) for name in slices)
+        why = await _what_is_left(world, pod, groups)
+        if why:
+            lingering.append(Lingering(pod=pod.key, why=why))
+        else:
+            world.store.remove(pod.uid)
+    world.store.tidy()
+    return tuple(lingering)
+
+
+async def _what_is_left(world: World, pod: Pod, groups: Iterable[str]) -> str:
+    """What keeps a pod's record, with the way out; its volumes go once nothing can use them."""
+    again = f"to try again: podslice delete -n {pod.namespace} {pod.name}"
+    for group in groups:
+        if await _is_gone(world, group):
+            continue
+        held = world.cgroups.processes(group)
+        if held:
+            return f"in {group} there are still {name_processes(held)}; {again}"
+        return f"its control group {group} is still there, with nothing in it; {again}"
+    left = world.store.discard_volumes(pod.uid)
+    if left:
+        return f"something is still mounted at {', '.join(left)}; unmount it; {again}"
+    return ""
+
+
+async def _is_gone(world: World, group: str) -> bool:
+    """Whether a control group is gone; the kernel may take a moment."""
+    deadline = asyncio.get_running_loop().time() + _GONE_PATIENCE_SEC
+    while world.cgroups.exists(group):
+        if asyncio.get_running_loop().time() > deadline:
+            return False
+        await asyncio.sleep(_LOOK_AGAIN_SEC)
+    return True

@@ -1,0 +1,147 @@
+"""One look at everything, and the plan that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from itertools import chain
+
+from podslice.errors import InputError, Problem
+from podslice.model.desired import Desired, PodDecision
+from podslice.model.pod import Pod, Qos
+from podslice.model.unit import Observed, UnitKind, UnitName
+from podslice.plan import CLASS_CHANGED, Leaving, Plan, make_plan
+from podslice.policy.desire import desire
+from podslice.policy.recover import recover
+from podslice.reconcile.observation import meet, observe, used_bytes
+from podslice.reconcile.world import State, World
+from podslice.store import Records
+
+
+async def look(
+    world: World,
+    candidates: Iterable[PodDecision] = (),
+    *,
+    prune: bool = False,
+    force: bool = False,
+    gone: Callable[[Pod], bool] = lambda _: False,
+    grace_sec: int | None = None,
+) -> State:
+    """Observe, and plan for the candidates to join the pods that were applied.
+
+    Args:
+        world: where.
+        candidates: the pods that are asked for.
+        prune: whether the applied pods that are no candidates are to go.
+        force: whether slices may be limited to less memory than they use.
+        gone: names further pods that are to go.
+        grace_sec: how long what runs in those has to end; None: as each pod states.
+    """
+    candidates = tuple(candidates)
+    found = await observe(world)
+    records = _current(world, found)
+    current = records.pods
+    wanted = {candidate.pod.key for candidate in candidates}
+    leaving = tuple(pod for pod in current if gone(pod) or (prune and pod.key not in wanted))
+    _refuse_uid_changes([candidate.pod for candidate in candidates], current, leaving)
+    used = used_bytes(world, found)
+    slices = {world.tree.pod(pod.uid, qos): pod for pod in leaving for qos in Qos}
+
+    def plan_for(candidates: Iterable[PodDecision]) -> tuple[Desired, Observed, Plan]:
+        policy = desire(
+            candidates,
+            world.node,
+            world.config,
+            current=current,
+            gone=leaving,
+            used_bytes=used,
+            progress=records.progress,
+            mounts=not world.user,
+        )
+        desired, observed = meet(world, policy, found, leaving)
+        going = Leaving(pods=slices, grace_sec=grace_sec)
+        return desired, observed, make_plan(desired, observed, force=force, leaving=going)
+
+    desired, observed, plan = plan_for(candidates)
+    stuck = {refusal.pod: refusal for refusal in plan.refused if refusal.reason == CLASS_CHANGED}
+    if not wanted.isdisjoint(stuck):
+        # they stay what they were, and the tiers' sums have to say so
+        rest = (each for each in candidates if each.pod.key not in stuck)
+        desired, observed, plan = plan_for(rest)
+        plan = replace(plan, refused=(*plan.refused, *(stuck[key] for key in sorted(stuck))))
+    return State(
+        current=current,
+        desired=desired,
+        observed=observed,
+        plan=plan,
+        broken_records=records.broken,
+        orphans=tuple(_orphans(world, desired, observed)),
+        progress=records.progress,
+    )
+
+
+def _current(world: World, observed: Observed) -> Records:
+    """The pods that were applied, from their records and, where those are lost, their slices."""
+    records = world.store.load()
+    for path in records.broken:
+        world.on_note(f"{path} is no record of a pod; the next apply removes it")
+    # where a record and a slice tell of two pods of one name, the record is right
+    known = {pod.uid for pod in records.pods} | {pod.key for pod in records.pods}
+    rebuilt = []
+    for unit in observed.units.values():
+        pod = recover(unit, world.config, observed.units.values())
+        if pod is not None and not known & {pod.uid, pod.key}:
+            world.on_note(
+                f"pod {pod.key} has no record; it is rebuilt from the settings of {unit.name},"
+                " without its containers"
+            )
+            known |= {pod.uid, pod.key}
+            rebuilt.append(pod)
+    return replace(
+        records, pods=tuple(sorted(chain(records.pods, rebuilt), key=lambda pod: pod.key))
+    )
+
+
+def _refuse_uid_changes(
+    candidates: Iterable[Pod], current: Collection[Pod], leaving: Collection[Pod]
+) -> None:
+    """A pod of the same name with another uid is another pod: the old one has to go first.
+
+    So has one with the same uid and another name, as the two would have one slice.
+    """
+    uids = {pod.key: pod.uid for pod in current}
+    staying = {pod.uid: pod for pod in current if pod not in leaving}
+    problems = [
+        Problem(
+            where=pod.where,
+            message=f"pod {pod.key} is there with uid {uids[pod.key]}, not {pod.uid}",
+            hint=f"delete it first: podslice delete -n {pod.namespace} {pod.name}",
+        )
+        for pod in candidates
+        if uids.get(pod.key, pod.uid) != pod.uid
+    ]
+    problems += [
+        Problem(
+            where=pod.where,
+            message=f"the uid {pod.uid} is that of pod {other.key}, which is there",
+            hint=f"delete it first: podslice delete -n {other.namespace} {other.name}",
+        )
+        for pod in candidates
+        if (other := staying.get(pod.uid, pod)).key != pod.key
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def _orphans(world: World, desired: Desired, observed: Observed) -> Iterable[UnitName]:
+    """Slices below the root that are neither desired nor on their way out."""
+    tree = world.tree
+    known = {unit.name for unit in desired.units} | desired.absent.keys()
+    known |= {tree.root, *(tree.tier(qos) for qos in Qos)}
+    return sorted(
+        name
+        for name, unit in observed.units.items()
+        if name not in known
+        and name.endswith(f".{UnitKind.SLICE}")
+        and name.startswith(tree.root.removesuffix(".slice"))
+    )

@@ -1,0 +1,54 @@
+"""Where a verb works, and what one look at it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from podslice.cgroupfs import CgroupFs
+from podslice.model.config import Config
+from podslice.model.desired import Desired
+from podslice.model.node import Node
+from podslice.model.pod import InitProgress, Pod
+from podslice.model.unit import Observed, UnitName
+from podslice.plan import Plan
+from podslice.policy.tree import Tree
+from podslice.store import Store
+from podslice.systemd.client import Client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Where a verb works: the node, its configuration, and the edges."""
+
+    node: Node
+    config: Config
+    store: Store
+    client: Client | None
+    """None where there is no service manager; then only the plan can be made."""
+    user: bool = False
+    """Whether the client is a user's service manager."""
+    cgroups: CgroupFs = field(default_factory=CgroupFs)
+    on_note: Callable[[str], None] = lambda _: None
+    """Told what the operator should know, in a sentence."""
+
+    @property
+    def tree(self) -> Tree:
+        """The names below the configured root."""
+        return Tree(cgroup_root=self.config.cgroup_root)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """One look at everything: what was applied, what should be, what is, and the difference."""
+
+    current: tuple[Pod, ...]
+    desired: Desired
+    observed: Observed
+    plan: Plan
+    broken_records: tuple[str, ...] = ()
+    """Files in the place of records that hold none."""
+    orphans: tuple[UnitName, ...] = ()
+    """Slices below the root that no pod accounts for."""
+    progress: Mapping[str, InitProgress] = field(default_factory=dict)
+    """How far init containers have come, by the uids of their pods, where they have anywhere."""

@@ -1,0 +1,76 @@
+"""Limits of huge pages, which podslice itself writes, beside a real systemd on cgroup v2."""
+
+import pytest
+
+from tests.host.scenario import apply, kernel
+
+MI = 2**20
+CAPACITY = ("--capacity", "cpu=8,memory=32Gi,hugepages-2Mi=64Mi")
+SLICE = "kubepods-podhuge.slice"
+GROUP = f"/kubepods.slice/{SLICE}"
+SCOPE = "podslice-podhuge-app.scope"
+FILE = "hugetlb.2MB.max"
+
+HUGE = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: huge, uid: huge}
+spec:
+  containers:
+  - {name: app, resources: {limits: {cpu: 1, memory: 64Mi, hugepages-2Mi: 8Mi}}}
+  - {name: web, resources: {limits: {cpu: 1, memory: 64Mi, hugepages-2Mi: 4Mi}}}
+"""
+
+
+@pytest.fixture
+def huge(clean_vm):
+    """A virtual machine whose operator hands the controller of huge pages down, after a while."""
+    clean_vm.put("/tmp/huge.yaml", HUGE)
+    yield clean_vm
+    hand_down(clean_vm, "-")
+
+
+def hand_down(machine, sign):
+    # a slice that still hands it on has to be gone
+    machine.run("systemctl", "stop", "kubepods.slice", check=False)
+    control = "/sys/fs/cgroup/cgroup.subtree_control"
+    machine.run("sh", "-c", f"echo {sign}hugetlb > {control}")
+
+
+def converge(machine):
+    return apply(machine, "-f", "/tmp/huge.yaml", *CAPACITY).stdout
+
+
+def limits(machine):
+    return kernel(machine, GROUP, FILE), kernel(machine, f"{GROUP}/{SCOPE}", FILE)
+
+
+def test_limits_of_huge_pages_hold_beside_systemd(huge):
+    machine = huge
+    left_out = f"left out limits of huge pages of {SLICE}: the kernel's controller for them is not"
+    assert left_out in converge(machine)
+
+    hand_down(machine, "+")
+    converge(machine)
+    assert kernel(machine, GROUP, FILE) == str(12 * MI)
+
+    # a container that has come since
+    machine.spawn(
+        *("systemd-run", "--quiet", "--scope", f"--unit={SCOPE}", f"--slice={SLICE}"),
+        *("-p", "Delegate=yes", "sleep", "1000"),
+    )
+    until = f"until systemctl -q is-active {SCOPE}; do :; done"
+    machine.run("timeout", "60", "sh", "-c", until)
+    assert f"set {FILE}=8Mi (was unset) on {SCOPE}" in converge(machine)
+    assert limits(machine) == (str(12 * MI), str(8 * MI))
+
+    # systemd leaves the files, and the controller, as they are
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "set-property", "--runtime", SLICE, "CPUWeight=7", "IOWeight=7")
+    machine.run("systemctl", "daemon-reexec")
+    assert limits(machine) == (str(12 * MI), str(8 * MI))
+
+    # what was changed by hand is put back
+    machine.run("sh", "-c", f"echo 0 > /sys/fs/cgroup{GROUP}/{FILE}")
+    assert f"set {FILE}=12Mi (was 0) on {SLICE}" in converge(machine)
+    assert limits(machine) == (str(12 * MI), str(8 * MI))

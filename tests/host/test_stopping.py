@@ -1,0 +1,174 @@
+"""Deleting pods in which processes run, on a real systemd."""
+
+import pytest
+
+from tests.host.scenario import BIG, apply, control_groups, records, show, units
+
+SLICE = "kubepods-burstable-podshop.slice"
+GROUP = f"/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/{SLICE}"
+OURS = "podslice-podshop-app.scope"
+LIBPOD = f"libpod-{'0123456789' * 6}.scope"
+GRACE_SEC = 1
+
+SHOP = f"""\
+apiVersion: v1
+kind: Pod
+metadata: {{name: shop, uid: shop}}
+spec:
+  terminationGracePeriodSeconds: {GRACE_SEC}
+  containers:
+  - {{name: app, resources: {{requests: {{memory: 4Mi}}}}}}
+"""
+
+STUBBORN = "trap '' TERM; : > /tmp/up; exec sleep 1000"
+# has ended well once somebody opens the pipe that it opens when it is asked to end
+POLITE = """\
+mkfifo /tmp/asked
+trap ': > /tmp/asked; : > /tmp/ended; exit 0' TERM
+: > /tmp/up
+while :; do sleep 1000 & wait; done
+"""
+# takes longer to end than its pod has stated; without children, which systemd would ask as well
+SLOW = f"""\
+exec python3 -c '
+import signal, sys, time
+
+def end(*_):
+    time.sleep({GRACE_SEC + 1})
+    open("/tmp/ended", "w").close()
+    sys.exit()
+
+signal.signal(signal.SIGTERM, end)
+open("/tmp/up", "w").close()
+signal.pause()
+'
+"""
+
+
+@pytest.fixture
+def shop(clean_machine):
+    """A machine with the pod `shop`, and a neighbour outside of it."""
+    machine = clean_machine
+    machine.put("/tmp/shop.yaml", SHOP)
+    apply(machine, "-f", "/tmp/shop.yaml", *BIG)
+    machine.run("systemd-run", "--unit=podlab-neighbour", "sleep", "1000")
+    yield machine
+    machine.run("systemctl", "stop", "podlab-neighbour.service")
+    machine.run("sh", "-c", "rm -f /tmp/up /tmp/asked /tmp/ended")
+
+
+def run(machine, unit, script, grace_sec=GRACE_SEC):
+    """Have a script run in a scope of the pod's slice."""
+    machine.run("rm", "-f", "/tmp/up")
+    process = machine.spawn(
+        *("systemd-run", "--quiet", "--scope", f"--unit={unit}", f"--slice={SLICE}"),
+        *("-p", "Delegate=yes", "-p", f"TimeoutStopSec={grace_sec}", "sh", "-c", script),
+    )
+    machine.run("timeout", "60", "sh", "-c", "until [ -e /tmp/up ]; do :; done")
+    return process
+
+
+def neighbour(machine):
+    return machine.run("systemctl", "show", "podlab-neighbour", "-P", "MainPID,ActiveState").stdout
+
+
+def has_ended_well(machine):
+    return machine.run("test", "-e", "/tmp/ended", check=False).exit_code == 0
+
+
+def assert_nothing_is_left(machine):
+    assert units(machine) == []
+    assert control_groups(machine) == []
+    assert records(machine) == []
+
+
+def test_what_ignores_the_request_to_end_is_killed_and_all_is_named(shop):
+    before = neighbour(shop)
+    processes = [run(shop, OURS, STUBBORN, grace_sec=90), run(shop, LIBPOD, STUBBORN)]
+    result = shop.podslice("delete", "shop", "--grace-period", "1", *BIG)
+    assert result.stderr == "stopping 2 processes of pod default/shop, up to 1 s\n"
+    assert result.stdout.splitlines()[0] == (
+        f"stopped {SLICE} with libpod-012345678….scope: 1 process (sleep),"
+        " container app: 1 process (sleep): pod default/shop is gone"
+    )
+    assert [process.wait().exit_code for process in processes] == [137, 137]
+    assert_nothing_is_left(shop)
+    assert neighbour(shop) == before
+
+
+def test_what_ends_by_itself_is_given_its_time(shop):
+    process = run(shop, OURS, POLITE)
+    opener = shop.spawn("sh", "-c", "read -r _ < /tmp/asked")
+    result = shop.podslice("delete", "shop", "--grace-period", "60", *BIG)
+    assert opener.wait().exit_code == 1  # there was nothing to read
+    assert process.wait().exit_code == 0
+    assert has_ended_well(shop)
+    assert "container app: 2 processes (sh, sleep)" in result.stdout
+    assert_nothing_is_left(shop)
+
+
+@pytest.mark.cgroup2
+def test_more_time_than_the_pod_states_is_given(shop):
+    processes = [run(shop, OURS, SLOW), run(shop, LIBPOD, ": > /tmp/up; exec sleep 1000")]
+    shop.podslice("delete", "shop", "--grace-period", "60", *BIG)
+    assert [process.wait().exit_code for process in processes] == [0, 143]
+    assert has_ended_well(shop)
+    assert_nothing_is_left(shop)
+
+
+@pytest.mark.cgroup2
+def test_what_lies_in_no_unit_of_systemds_is_reached_too(shop):
+    run(shop, OURS, SLOW)
+    by_hand(shop)
+    result = shop.podslice("delete", "shop", *BIG)
+    assert "control group by-hand: 1 process (sleep)" in result.stdout
+    assert_nothing_is_left(shop)
+
+
+def by_hand(machine):
+    """Put a process where no unit of systemd's is for it."""
+    put = f"sleep 1000 >&- 2>&- & mkdir {GROUP}/by-hand; echo $! > {GROUP}/by-hand/cgroup.procs"
+    machine.run("sh", "-c", put)
+
+
+@pytest.mark.cgroup2
+def test_a_pod_of_which_only_the_record_and_processes_are_left_can_be_deleted(shop):
+    by_hand(shop)
+    shop.run("systemctl", "stop", "kubepods.slice")
+    assert control_groups(shop)
+    result = shop.podslice("delete", "shop", *BIG)
+    assert f"stopped {SLICE} with control group by-hand: 1 process (sleep)" in result.stdout
+    assert_nothing_is_left(shop)
+
+
+def test_a_unit_that_failed_in_a_pod_is_in_nobodys_way(shop):
+    """It keeps the slice in systemd's mind, with what that had."""
+    shop.run("systemctl", "set-property", "--runtime", SLICE, "TasksMax=77")
+    failing = ("systemd-run", "--wait", "--quiet", "--unit=podlab-fails", f"--slice={SLICE}")
+    shop.run(*failing, "false", check=False)
+    shop.podslice("delete", "shop", *BIG)
+    assert records(shop) == control_groups(shop) == []
+    assert SLICE in units(shop)
+    result = apply(shop, "-f", "/tmp/shop.yaml", *BIG)
+    assert result.stdout.endswith("4 done\n")
+    assert show(shop, SLICE, "ActiveState", "MemoryLow", "TasksMax") == {
+        "ActiveState": "active",
+        "MemoryLow": str(4 * 2**20),
+        "TasksMax": "infinity",
+    }
+    shop.run("systemctl", "reset-failed", "podlab-fails")
+    shop.podslice("delete", "shop", *BIG)
+    assert_nothing_is_left(shop)
+
+
+def test_a_pod_stays_known_while_something_is_mounted_in_its_volumes(shop):
+    volume = "/run/podslice/pods/shop/volumes/cache"
+    shop.run("mkdir", "-p", volume)
+    shop.run("mount", "-t", "tmpfs", "tmpfs", volume)
+    result = shop.podslice("delete", "shop", *BIG, check=False)
+    assert result.exit_code == 1
+    assert f"pod default/shop is not gone: something is still mounted at {volume}" in result.stdout
+    assert "shop.json" in records(shop)
+    shop.run("umount", volume)
+    shop.podslice("delete", "shop", *BIG)
+    assert_nothing_is_left(shop)

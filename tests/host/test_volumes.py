@@ -1,0 +1,183 @@
+"""Volumes in memory: mounted in their pod's slice, charged to it, and gone with it."""
+
+import re
+
+import pytest
+
+from tests.host import users
+from tests.host.scenario import BIG, apply, control_groups, kernel, records
+from tests.lab import fixtures
+
+MI = 2**20
+SLICE = "kubepods-burstable-pod12_34.slice"
+GROUP = f"/kubepods.slice/kubepods-burstable.slice/{SLICE}"
+VOLUMES = "/run/podslice/pods/12-34/volumes"
+CACHE, SPOOL = f"{VOLUMES}/my-cache", f"{VOLUMES}/spool"
+MOUNT = r"run-podslice-pods-12\x2d34-volumes-my\x2dcache.mount"
+FILE = "/tmp/volumes.yaml"
+WEB = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: web, uid: 12-34}
+spec:
+  containers:
+  - name: writer
+    resources: {requests: {memory: 16Mi}, limits: {memory: 256Mi}}
+  - name: reader
+  volumes:
+  - {name: config, configMap: {name: web}}
+  - {name: my-cache, emptyDir: {medium: Memory, sizeLimit: 96Mi}}
+  - {name: spool, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
+"""
+OTHER = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: other}
+spec: {containers: [{name: main}]}
+"""
+# 64 MiB, and then more than there is room for
+WRITE = """
+cd "$PODSLICE_VOLUME_MY_CACHE" && pwd
+dd if=/dev/zero of=file bs=1M count=64 status=none
+dd if=/dev/zero of=more bs=1M count=64 status=none; rm more
+"""
+
+
+@pytest.fixture
+def fast(namespace):
+    """A booted namespace: nothing here depends on control groups of version 2."""
+    yield from fixtures.keep_clean(namespace)
+
+
+def mounted(machine):
+    return machine.run("sh", "-c", "grep -o '/run/podslice[^ ]*' /proc/mounts || true").stdout
+
+
+def in_memory(machine):
+    """Bytes of all files in memory."""
+    lines = machine.get("/proc/meminfo").decode()
+    return int(re.search(r"^Shmem: +(\d+) kB$", lines, re.MULTILINE)[1]) * 1024
+
+
+@pytest.mark.cgroup2
+def test_what_a_container_has_written_stays_the_pod_s_until_that_is_deleted(clean_vm):
+    machine = clean_vm
+    before = in_memory(machine)
+    machine.put(FILE, WEB)
+    apply(machine, "-f", FILE, *BIG)
+    options = machine.run("findmnt", "-rno", "FSTYPE,OPTIONS", CACHE).stdout
+    assert re.match(r"tmpfs rw,nosuid,nodev,(\w+,)*size=98304k\b", options), options
+    assert machine.run("stat", "-c", "%a %U", CACHE).stdout == "1777 root\n"
+
+    written = machine.podslice("run", "web", "-c", "writer", *BIG, "--", "sh", "-c", WRITE)
+    assert written.stdout == f"{CACHE}\n"
+    assert "No space left on device" in written.stderr
+    assert machine.run("ls", f"/sys/fs/cgroup{GROUP}").stdout.find(".scope") == -1
+    assert int(kernel(machine, GROUP, "memory.current")) >= 64 * MI
+    shared = re.search(r"^shmem (\d+)$", kernel(machine, GROUP, "memory.stat"), re.MULTILINE)
+    assert int(shared[1]) >= 64 * MI
+
+    # somebody who is in no pod has the volume open, and keeps nobody from deleting the pod
+    holder = machine.spawn("sh", "-c", f"cd {CACHE} && exec sleep 1000")
+    machine.run(
+        "timeout", "20", "sh", "-c", f"until [ /proc/{holder.pid}/cwd -ef {CACHE} ]; do :; done"
+    )
+    deleted = machine.podslice("delete", "web", *BIG)
+    assert deleted.exit_code == 0
+    assert mounted(machine) == ""
+    assert records(machine) == []
+    assert control_groups(machine) == []
+    assert machine.run("test", "-e", "/run/podslice", check=False).exit_code == 1
+    holder.kill()
+    holder.wait()
+    machine.run("timeout", "20", "sh", "-c", f"while [ -e /proc/{holder.pid} ]; do :; done")
+    assert in_memory(machine) < before + 16 * MI
+
+
+def test_another_manifest_takes_volumes_away_and_keeps_the_size_of_others(fast):
+    fast.put(FILE, WEB)
+    apply(fast, "-f", FILE, *BIG)
+    fast.podslice("run", "web", "-c", "reader", "--detach", *BIG, "--", "sleep", "1000")
+    fast.run("sh", "-c", f"echo kept >{CACHE}/file")
+    lines = WEB.replace("96Mi", "32Mi").splitlines(keepends=True)
+    fast.put(FILE, "".join(line for line in lines if "spool" not in line))
+    changed = apply(fast, "-f", FILE, *BIG)
+    assert "pod default/web has no volume spool now" in changed.stdout
+    assert f"left out the new size of {MOUNT}" in changed.stdout
+    assert "for another size delete the pod first" in changed.stdout
+    assert mounted(fast) == f"{CACHE}\n"
+    assert fast.get(f"{CACHE}/file") == b"kept\n"
+    again = fast.podslice("plan", "-f", FILE, *BIG)
+    assert again.stdout.splitlines()[-1] == "nothing to do"
+    fast.put(FILE, WEB)
+    apply(fast, "-f", FILE, *BIG)
+    assert sorted(mounted(fast).split()) == [CACHE, SPOOL]
+    fast.run("rm", "/run/podslice/pods/12-34.json")
+    lost = fast.podslice("plan", *BIG, "-f", "-", input=OTHER, check=False)
+    assert "pod default/web has no record" in lost.stderr
+    assert ".mount" not in lost.stdout
+
+
+def test_a_volume_that_somebody_has_unmounted_is_mounted_again(fast):
+    fast.put(FILE, WEB)
+    apply(fast, "-f", FILE, *BIG)
+    # a container that comes after its volumes keeps their units loaded
+    fast.podslice("run", "web", "-c", "reader", "--detach", *BIG, "--", "sleep", "1000")
+    fast.run("umount", CACHE)
+    planned = fast.podslice("plan", "-f", FILE, *BIG, check=False)
+    assert planned.exit_code == 3
+    assert MOUNT in planned.stdout
+    apply(fast, "-f", FILE, *BIG)
+    assert sorted(mounted(fast).split()) == [CACHE, SPOOL]
+
+
+def test_a_mount_of_somebody_else_in_the_place_of_a_volume_is_told_and_stays(fast):
+    """Nothing that podslice does not know is removed."""
+    fast.put(FILE, WEB)
+    apply(fast, "-f", FILE, *BIG)
+    foreign = f"{VOLUMES}/foreign"
+    fast.run(
+        "sh", "-c", f"mkdir {foreign} && mount -t tmpfs none {foreign} && touch {foreign}/kept"
+    )
+    deleted = fast.podslice("delete", "web", *BIG, check=False)
+    assert deleted.exit_code == 1
+    assert f"something is still mounted at {foreign}" in deleted.stdout + deleted.stderr
+    assert fast.run("ls", foreign).stdout == "kept\n"
+    fast.run("umount", foreign)
+    assert fast.podslice("delete", "web", *BIG).exit_code == 0
+    assert fast.run("test", "-e", "/run/podslice", check=False).exit_code == 1
+
+
+def test_where_nobody_can_mount_a_volume_is_a_directory(fast):
+    fast.put(FILE, WEB)
+    place = f"{users.RUNTIME_DIR}/podslice/pods/12-34/volumes/my-cache"
+    with users.own_manager(fast) as podslice:
+        told = podslice("apply", "-f", FILE, *BIG).stderr
+        assert f"volume my-cache is the directory {place}, without a size of its own" in told
+        assert fast.run("stat", "-c", "%a %U", place).stdout == f"700 {users.NAME}\n"
+        script = (
+            'mkdir -p "$PODSLICE_VOLUME_MY_CACHE/a" && echo text >"$PODSLICE_VOLUME_MY_CACHE/a/b"'
+        )
+        podslice("run", "web", "-c", "writer", *BIG, "--", "sh", "-c", script)
+        assert fast.get(f"{place}/a/b") == b"text\n"
+        assert mounted(fast) == ""
+        again = podslice("apply", "-f", FILE, *BIG)
+        assert (again.stdout, again.stderr) == ("nothing to do\n", "")
+        assert podslice("delete", "web", *BIG).exit_code == 0
+        left = fast.run("test", "-e", f"{users.RUNTIME_DIR}/podslice", check=False)
+        assert left.exit_code == 1
+
+
+def test_what_ends_has_its_volumes_to_the_last(fast):
+    """A volume goes after the containers, so that these can still write what they have to."""
+    fast.put(FILE, WEB)
+    apply(fast, "-f", FILE, *BIG)
+    last = "for n in $(seq 300); do /bin/true; done; echo bye >$PODSLICE_VOLUME_SPOOL/x; mountpoint -q $PODSLICE_VOLUME_SPOOL && cp $PODSLICE_VOLUME_SPOOL/x"
+    script = (
+        f"trap '{last} /tmp/volumes.end; exit' TERM; touch /tmp/volumes.up; while :; do :; done"
+    )
+    fast.podslice("run", "web", "-c", "reader", "--detach", *BIG, "--", "sh", "-c", script)
+    fast.run("timeout", "20", "sh", "-c", "until [ -e /tmp/volumes.up ]; do :; done")
+    fast.podslice("delete", "web", *BIG)
+    assert fast.get("/tmp/volumes.end") == b"bye\n"
+    assert mounted(fast) == ""

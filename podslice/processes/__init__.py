@@ -1,0 +1,1 @@
+"""Processes in pods: how they get in, and whether they are."""

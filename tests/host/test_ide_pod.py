@@ -1,0 +1,150 @@
+"""The development environment of seed 002, "Story 1", as four real processes in one budget."""
+
+import re
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+
+import pytest
+
+from tests.host.scenario import ROOT, apply, explained, kernel
+
+# A machine with 2 CPUs and 1 GiB is too small for it: an eighth of its memory, a quarter of its CPUs.
+MEMORY = re.compile(r"\b(\d+)M\b")
+CPU = {"4": "1", "2": "500m", "1": "250m", "0.5": "125m"}
+
+MB = 10**6
+POD_LIMIT, IDE_LIMIT = 128 * MB, 32 * MB
+POD_CPUS, IDE_CPUS = 1, 0.25
+WINDOW_SEC = 10
+
+# does what it is told, one line after the other, and says when it is done
+WORKER = 'exec 0<>"/tmp/ide-$0"; while read -r line; do eval "$line"; : >"/tmp/ide-$0.out"; done'
+BURN = "while :; do :; done & burner=$!"
+REST = "kill $burner; wait"
+
+
+def scaled(manifest):
+    """The example, on the scale of the machine."""
+    smaller = MEMORY.sub(lambda found: f"{int(found[1]) // 8}M", manifest)
+    return re.sub(r'cpu: "(.*)"', lambda found: f'cpu: "{CPU[found[1]]}"', smaller)
+
+
+def eat(name, megabytes):
+    """Hold so much memory until somebody reads all that comes out."""
+    return f"exec dd if=/dev/zero bs={megabytes}MB count=1 1<>/tmp/ide-{name}.out"
+
+
+class Pods:
+    """The IDE and its neighbour, and the processes that `podslice run` became."""
+
+    def __init__(self, machine, executor):
+        self.machine = machine
+        self.executor = executor
+        machine.put("/tmp/ide.yaml", scaled((ROOT / "examples/seeds/ide.yaml").read_text()))
+        apply(machine, "-f", "/tmp/ide.yaml")
+        self.made = explained(machine, "-f", "/tmp/ide.yaml")
+        self.groups = {name: pod["control_group"] for name, pod in self.made.items()}
+        self.running = {}
+
+    def run(self, pod, *names):
+        """Have a worker as each of these containers."""
+        for each in self.made[pod]["containers"]:
+            if (name := each["name"]) in names:
+                self.groups[name] = f"{self.groups[pod]}/{each['scope']}"
+                self.machine.run("mkfifo", f"/tmp/ide-{name}", f"/tmp/ide-{name}.out")
+                command = ("run", pod, "-c", name, "--", "sh", "-c", WORKER, name)
+                future = self.executor.submit(self.machine.podslice, *command, check=False)
+                self.running[name] = future
+
+    def tell(self, line, *names):
+        """Give workers a line; waits until they have done it."""
+        script = 'line=$1; shift; for name; do echo "$line" >"$name"; : <"$name.out"; done'
+        self.machine.run("sh", "-c", script, "tell", line, *(f"/tmp/ide-{name}" for name in names))
+
+    def end(self, name, line):
+        """Give a worker the last line that it does."""
+        self.machine.run("sh", "-c", f'echo "$1" >/tmp/ide-{name}', "end", line)
+
+    def await_eaten(self, name):
+        """Wait until a worker holds all that it was told to."""
+        self.machine.run("head", "-c", "1", f"/tmp/ide-{name}.out")
+
+    def spent(self, *groups):
+        """CPUs that these groups used on average, over a while."""
+        files = [f"/sys/fs/cgroup{group}/cpu.stat" for group in groups]
+        look = 'date +%s%6N; for file; do head -n 1 "$file"; done'
+        script = f"{look}; sleep {WINDOW_SEC}; {look}"
+        lines = self.machine.run("sh", "-c", script, "spent", *files).stdout.splitlines()
+        numbers = [int(line.removeprefix("usage_usec ")) for line in lines]
+        half = len(numbers) // 2
+        elapsed, *spent = (
+            after - before for before, after in zip(numbers[:half], numbers[half:], strict=True)
+        )
+        return [usec / elapsed for usec in spent]
+
+    def events(self, group, file="memory.events"):
+        lines = kernel(self.machine, group, file).splitlines()
+        return {name: int(count) for name, count in map(str.split, lines)}
+
+
+@pytest.mark.cgroup2
+def test_four_processes_share_the_budget_of_the_ide(clean_vm):
+    with ThreadPoolExecutor(5) as executor:
+        pods = Pods(clean_vm, executor)
+        try:
+            share_the_budget(pods)
+        finally:
+            clean_vm.run("systemctl", "kill", "--signal=KILL", "kubepods.slice")
+            clean_vm.run("sh", "-c", "rm /tmp/ide*")
+
+
+def share_the_budget(pods):
+    four = ("shell", "tool1", "tool2", "ide")
+    pods.run("myide", *four)
+    pods.run("nginx", "proxy")
+    pod, neighbour = pods.groups["myide"], pods.groups["nginx"]
+    scopes = {name: pods.groups[name] for name in four}
+    pods.tell(":", *four, "proxy")  # they are all there
+    pods.tell(BURN, *four)
+    assert kernel(pods.machine, pod, "cpu.max") == "100000 100000"
+    assert kernel(pods.machine, scopes["ide"], "cpu.max") == "25000 100000"
+    for name, group in scopes.items():
+        assert len(kernel(pods.machine, group, "cgroup.procs").split()) == 2  # it, and what burns
+        if name != "ide":
+            assert kernel(pods.machine, group, "cpu.max").startswith("max")
+            assert kernel(pods.machine, group, "memory.max") == "max"
+
+    whole, *parts = pods.spent(pod, *scopes.values())
+    assert POD_CPUS * 0.5 < whole <= POD_CPUS * 1.03
+    *others, one = parts
+    assert one <= IDE_CPUS * 1.03
+    assert sum(others) > whole / 2
+    assert min(others) > 0.05
+    pods.tell(REST, *four)
+
+    # the one with a limit is held to it, with room left in the pod
+    pods.end("ide", eat("ide", 64))
+    assert pods.running["ide"].result().exit_code == 137
+    assert pods.events(pod)["oom_kill"] == 1
+    assert pods.events(pod, "memory.events.local")["oom"] == 0
+    assert int(kernel(pods.machine, pod, "memory.peak")) < POD_LIMIT
+
+    # the others have more than that, and what the pod's limit leaves
+    pods.end("tool1", eat("tool1", 70))
+    pods.await_eaten("tool1")
+    assert int(kernel(pods.machine, scopes["tool1"], "memory.current")) > 2 * IDE_LIMIT
+    pods.end("tool2", eat("tool2", 100))
+    ended, _ = wait(
+        [pods.running[name] for name in ("tool1", "tool2")], return_when=FIRST_COMPLETED
+    )
+    assert {future.result().exit_code for future in ended} == {137}
+    assert pods.events(pod, "memory.events.local")["oom"] >= 1
+    assert pods.events(pod)["oom_kill"] >= 2
+    assert int(kernel(pods.machine, pod, "memory.peak")) <= POD_LIMIT
+
+    # and nobody else is hurt
+    assert not pods.running["shell"].done()
+    assert not pods.running["proxy"].done()
+    assert pods.events(neighbour)["oom_kill"] == 0
+    assert pods.events("/kubepods.slice", "memory.events.local")["oom"] == 0
+    pods.end("proxy", "exit 7")
+    assert pods.running["proxy"].result().exit_code == 7

@@ -1,0 +1,230 @@
+"""`run` and `phase` on a real systemd: terminals, ends, services, the init phase."""
+
+import json
+
+import pytest
+
+from tests.host import users
+from tests.host.scenario import BIG, apply, explained, kernel, show
+from tests.lab import fixtures
+
+MIB = 2**20
+LIMIT = 24 * MIB
+SHOP = f"""\
+apiVersion: v1
+kind: Pod
+metadata: {{name: shop, uid: shop}}
+spec:
+  resources: {{limits: {{memory: {LIMIT}}}}}
+  initContainers:
+  - {{name: fetch, resources: {{requests: {{memory: 1Mi}}, limits: {{memory: 64Mi}}}}}}
+  - {{name: build, resources: {{requests: {{memory: 1Mi}}}}}}
+  - {{name: proxy, restartPolicy: Always}}
+  containers:
+  - {{name: app, resources: {{requests: {{cpu: 250m, memory: 8Mi}}}}}}
+  - {{name: web, resources: {{limits: {{memory: 16Mi}}}}}}
+"""
+SLICE = "kubepods-burstable-podshop.slice"
+GROUP = f"/kubepods.slice/kubepods-burstable.slice/{SLICE}"
+RUN = "python3 -m podslice run shop"
+OUTSIDE = {"PYTHONPATH": "/src", "PYTHONDONTWRITEBYTECODE": "1"}
+
+# says when it has been continued, and ends with 3 once it has told the new size of the window
+WINDOW = """\
+trap 'echo continued' CONT
+trap 'stty size; kill $!; exit 3' WINCH
+sleep 1000 &
+echo started
+while :; do wait; done
+"""
+
+
+def with_shop(machine):
+    machine.put("/tmp/shop.yaml", SHOP)
+    apply(machine, "-f", "/tmp/shop.yaml", *BIG)
+    return machine
+
+
+@pytest.fixture
+def shop(clean_machine):
+    """A machine with the pod `shop`, whose init containers have not run yet."""
+    return with_shop(clean_machine)
+
+
+@pytest.fixture
+def fast_shop(namespace):
+    """The same, where processes start fast; for what control groups have no part in."""
+    yield from map(with_shop, fixtures.keep_clean(namespace))
+
+
+def at_a_terminal(machine, argv, *acts, **env):
+    """Play these acts at a terminal that runs a command; its end, see terminal.py."""
+    play = {"argv": argv, "env": {**OUTSIDE, **env}, "acts": acts}
+    done = machine.run("python3", "/src/tests/host/terminal.py", input=json.dumps(play))
+    return json.loads(done.stdout)
+
+
+def in_a_shell(machine, *acts, **env):
+    """The same in a shell with job control."""
+    shell = ["bash", "--norc", "--noprofile", "--noediting", "-i"]
+    acts = [["see", "shop> "], *acts, ["type", "exit 0\n"]]
+    return at_a_terminal(machine, shell, *acts, PS1="shop> ", RUN=RUN, **env)
+
+
+def ends_with(code):
+    """The shell has its prompt back, and the exit code is this."""
+    return [["see", "shop> "], ["type", "echo code=$?\n"], ["see", f"code={code}\n"], ["see", "> "]]
+
+
+def phase(machine):
+    return json.loads(machine.podslice("phase", "shop", "-o", "json").stdout)
+
+
+@pytest.mark.parametrize("container", ["app", "fetch"])
+def test_at_a_terminal_run_is_the_command(shop, container):
+    is_init = container == "fetch"
+    if not is_init:
+        shop.podslice("phase", "shop", "--set", "running")
+    run = f"$RUN -c {container} -- sh -c"
+    job_control = [
+        ["type", f'{run} "$WINDOW"\n'],
+        ["see", "started"],
+        ["type", "\x1a"],
+        ["see", "Stopped"],
+        ["see", "shop> "],
+        ["type", "fg\n"],
+        ["see", "continued"],
+        ["resize", 40, 132],
+        ["see", "40 132"],
+        *ends_with(3),
+    ]
+    interrupted = [
+        ["type", f'{run} "echo beg""un; exec sleep 1000"\n'],
+        ["see", "begun"],
+        ["type", "\x03"],
+        *ends_with(130),
+    ]
+    killed = [["type", f"{run} 'kill -KILL $$'\n"], *ends_with(137)]
+    terminated = [["type", f"{run} 'kill -TERM $$'\n"], *ends_with(143)]
+    well = [["type", f"{run} 'exit 0'\n"], *ends_with(0)]
+    acts = [*job_control, *interrupted, *killed, *terminated, *well]
+    if shop.kind == "vm":  # the same code in a slow machine: each of them once
+        acts = [*job_control, *well] if is_init else [*job_control, *interrupted, *killed]
+    in_a_shell(shop, *acts, WINDOW=WINDOW)
+    assert phase(shop)["init_containers"][0] == {"name": "fetch", "done": is_init}
+
+
+@pytest.mark.parametrize("container", ["proxy", "fetch"])
+def test_its_parent_sees_the_signal_that_ended_it(fast_shop, container):
+    run = [*RUN.split(), "-c", container, "--", "sh", "-c", "echo ready; exec sleep 1000"]
+    assert at_a_terminal(fast_shop, run, ["see", "ready"], ["signal", 15])["exit_code"] == -15
+
+
+# what a process has from its parent, but for the control group and the score
+FACTS = """echo $$ $(cut -d' ' -f5-8,19 /proc/$$/stat) $(umask) $(ulimit -n) $PWD
+for file in /proc/$$/fd/*; do readlink $file; done
+grep Sig[BI] /proc/$$/status; env | grep -v ^_= | sort
+"""
+
+
+def test_in_place_all_is_as_it_was_but_the_group_and_the_score(fast_shop):
+    machine = fast_shop
+    script = f"""\
+umask 027; ulimit -n 77; renice -n 5 $$ >/dev/null; cd /usr; exec 7</etc/passwd
+echo -1000 > /proc/$$/oom_score_adj; eval "$FACTS"; echo ----
+exec {RUN} -c proxy -- sh -c '
+eval "$FACTS"; echo ----; cat /proc/self/oom_score_adj /proc/self/cgroup'
+"""
+    done = machine.run("sh", "-c", script, env={**OUTSIDE, "FACTS": FACTS, "LANG": "C"})
+    before, after, where = done.stdout.split("----\n")
+    assert after == before
+    assert "\n/etc/passwd\n" in before
+    score, *groups = where.splitlines()
+    containers = explained(machine, "-f", "/tmp/shop.yaml")["shop"]["containers"]
+    assert score in [str(each["oom_score_adj"]) for each in containers if each["name"] == "proxy"]
+    assert any(each.endswith(f":{GROUP}/podslice-podshop-proxy.scope") for each in groups)
+
+
+# takes 48 MiB for a moment, then tells what its container has had at most
+EAT = f"""\
+head -c {48 * MIB} /dev/zero | tail -c {48 * MIB} | wc -c
+cat /sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)/memory.peak
+"""
+
+
+@pytest.mark.cgroup2
+def test_limits_of_the_pod_bind_once_its_init_containers_have_ended(shop):
+    def eat(container):
+        done = shop.podslice("run", "shop", "-c", container, "--", "sh", "-c", EAT)
+        return [int(line) for line in done.stdout.split()]
+
+    assert eat("fetch")[0] == 48 * MIB
+    assert kernel(shop, GROUP, "memory.max") == "max"
+    eaten, peak = eat("build")
+    assert eaten == 48 * MIB
+    assert peak > 48 * MIB - MIB
+    assert kernel(shop, GROUP, "memory.max") == str(LIMIT)
+    assert phase(shop)["phase"] == "running"
+    eaten, peak = eat("app")
+    assert eaten == 0
+    assert peak < LIMIT + MIB  # the kernel charges in batches, and takes back
+
+
+def test_detached_it_is_a_service_with_its_output_in_the_journal(shop):
+    machine = shop
+    machine.podslice("phase", "shop", "--set", "running")
+    machine.run("mkfifo", "/tmp/told")
+    script = "echo $GREETING from $PWD; cat /proc/self/oom_score_adj; echo > /tmp/told; sleep 1000"
+    run = ("run", "shop", "-c", "web", "--detach", "--env", "GREETING=a $b  c", "-o", "name")
+    unit = machine.podslice(*run, "--", "sh", "-c", script).stdout.strip()
+    try:
+        assert unit == "podslice-podshop-web.service"
+        machine.run("cat", "/tmp/told")
+        machine.run("journalctl", "--sync")
+        said = machine.run("journalctl", "-o", "cat", "-u", unit).stdout.splitlines()
+        score = show(machine, unit, "OOMScoreAdjust")["OOMScoreAdjust"]
+        assert {"a $b c from /src", score} <= set(said)
+    finally:
+        machine.run("rm", "/tmp/told")
+    assert show(machine, unit, "ControlGroup", "MemoryMax", "ActiveState", "Delegate") == {
+        "ControlGroup": f"{GROUP}/{unit}",
+        "MemoryMax": str(16 * MIB),
+        "ActiveState": "active",
+        "Delegate": "yes",
+    }
+    again = machine.podslice("run", "shop", "-c", "web", "--", "true", check=False)
+    assert again.exit_code == 1
+    assert again.stderr.startswith(f"error: container web of pod default/shop is running: {unit}")
+    assert again.stderr.count("\n") == 1
+
+
+def test_a_detached_init_container_counts_when_it_ends_well(shop):
+    machine = shop
+    machine.podslice("run", "shop", "-c", "fetch", "--", "true")
+    assert phase(machine)["phase"] == "init"
+    machine.podslice("run", "shop", "-c", "build", "--detach", "--", "true")
+    machine.run("timeout", "60", "python3", "-c", UNTIL_OVER)
+    # recorded first, and bound under the same lock
+    machine.podslice("phase", "shop", "--set", "running")
+    assert show(machine, SLICE, "MemoryMax") == {"MemoryMax": str(LIMIT)}
+
+
+UNTIL_OVER = """\
+import json
+def progress():
+    with open("/run/podslice/pods/shop.json") as file:
+        return json.load(file)["progress"]
+while not progress()["over"]:
+    pass
+"""
+
+
+def test_so_does_that_of_a_user(namespace):
+    namespace.put("/tmp/shop.yaml", SHOP)
+    with users.own_manager(namespace) as podslice:
+        podslice("apply", "-f", "/tmp/shop.yaml", *BIG)
+        podslice("run", "shop", "-c", "fetch", "--", "true")
+        podslice("run", "shop", "-c", "build", "--detach", "--", "true")
+        until = UNTIL_OVER.replace("/run/", f"{users.RUNTIME_DIR}/")
+        namespace.run("timeout", "60", "python3", "-c", until)
+        assert podslice("phase", "shop", "-o", "name").stdout == "running\n"

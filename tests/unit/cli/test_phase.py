@@ -1,0 +1,116 @@
+"""phase: what binds now, what binds later, and how to have it otherwise."""
+
+import pytest
+
+SHOP = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: shop, uid: u-1}
+spec:
+  resources: {limits: {memory: 64Mi}}
+  initContainers:
+  - {name: fetch, resources: {requests: {memory: 1Mi}}}
+  - {name: build}
+  containers:
+  - {name: app, resources: {requests: {cpu: 250m, memory: 8Mi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: plain}
+spec:
+  containers:
+  - {name: app}
+"""
+SLICE = "kubepods-burstable-podu_1.slice"
+
+
+@pytest.fixture
+def shop(memory, podslice, files):
+    files({"shop.yaml": SHOP})
+    assert podslice("apply", "-f", "shop.yaml").code == 0
+
+
+def test_a_pod_begins_in_its_init_phase(shop, podslice):
+    assert podslice("phase", "shop") == (
+        0,
+        (
+            "pod default/shop  init\n"
+            "  init container fetch  pending\n"
+            "  init container build  pending\n"
+            "  binds now             CPUWeight=25 MemoryLow=8Mi\n"
+            "  binds later           CPUWeight=25 MemoryLow=8Mi MemoryMax=64Mi\n"
+        ),
+        "",
+    )
+
+
+def test_the_phase_is_a_document(shop, podslice):
+    assert podslice("phase", "default/shop", "-o", "json").out == (
+        '{\n  "version": 1,\n  "pod": "default/shop",\n  "phase": "init",\n'
+        '  "init_containers": [\n'
+        '    {\n      "name": "fetch",\n      "done": false\n    },\n'
+        '    {\n      "name": "build",\n      "done": false\n    }\n  ]\n}\n'
+    )
+    assert podslice("phase", "shop", "-o", "name").out == "init\n"
+
+
+def test_it_can_be_ended_and_begun_anew(shop, podslice):
+    assert podslice("phase", "shop", "--set", "running") == (
+        0,
+        f"set MemoryMax=64Mi (was unset) on {SLICE} (default/shop)\n1 done\n",
+        "",
+    )
+    assert podslice("phase", "shop").out == (
+        "pod default/shop  running\n"
+        "  init container fetch  pending\n"
+        "  init container build  pending\n"
+        "  binds now             CPUWeight=25 MemoryLow=8Mi MemoryMax=64Mi\n"
+    )
+    assert podslice("phase", "shop", "--set", "running").out == "nothing to do\n"
+    assert podslice("phase", "shop", "--set", "init").out == (
+        f"set MemoryMax=unset (was 64Mi) on {SLICE} (default/shop)\n1 done\n"
+    )
+    assert podslice("phase", "shop", "-o", "name").out == "init\n"
+
+
+def test_a_pod_without_init_containers_runs_always(shop, podslice):
+    assert podslice("phase", "plain").out == (
+        "pod default/plain  running\n"
+        "  it has no init containers, so its limits always bind\n"
+        "  binds now  CPUWeight=1\n"
+    )
+    ended = podslice("phase", "plain", "--set", "init")
+    assert (ended.code, ended.err) == (
+        2,
+        (
+            "error: pod default/plain: it has no init containers, so its limits always bind;"
+            " there is nothing to set; see: podslice phase default/plain\n"
+        ),
+    )
+
+
+def test_under_the_rules_of_kubernetes_there_is_nothing_to_do(shop, podslice):
+    rules = ("--rules", "kubernetes")
+    shown = podslice("phase", "shop", *rules).out
+    assert shown.startswith(
+        "pod default/shop  running\n"
+        "  under the rules of Kubernetes a pod's limits bind from the start\n"
+        "  init container fetch  pending\n"
+    )
+    for phase in ("init", "running"):
+        ended = podslice("phase", "shop", "--set", phase, *rules)
+        assert (ended.code, ended.out) == (2, "")
+        assert "bind from the start; there is nothing to set" in ended.err
+
+
+def test_who_is_not_there_has_no_phase(shop, podslice):
+    for arguments in (["other"], ["other", "--set", "init"]):
+        ended = podslice("phase", *arguments)
+        assert (ended.code, ended.out) == (1, "")
+        assert ended.err.startswith("error: pod default/other is not applied; apply its manifest")
+
+
+def test_only_two_phases_can_be_set(podslice):
+    ended = podslice("phase", "shop", "--set", "done")
+    assert ended.code == 2
+    assert "'done' is not one of 'init', 'running'" in ended.err

@@ -1,0 +1,40 @@
+"""Whether a process is in its place."""
+
+import pytest
+
+from podslice.processes.place import find_place
+from podslice.processes.run import has_arrived
+from podslice.reconcile import apply, look
+from podslice.systemd.memory import Memory
+from tests.unit.builders import burstable, decisions, world
+
+UNIT = (
+    "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podweb.slice/podslice-podweb-main"
+)
+
+
+@pytest.fixture
+async def place(tmp_path):
+    here = world(tmp_path, Memory())
+    await apply(here, decisions(burstable("web")))
+    return find_place(await look(here), "default/web", None)
+
+
+@pytest.mark.parametrize(
+    ("groups", "is_there"),
+    [
+        (f"0::/{UNIT}.scope\n", True),
+        (f"0::/user.slice/user-1000.slice/user@1000.service/{UNIT}.scope\n", True),
+        (f"9:name=systemd:/{UNIT}.scope\n3:cpu,cpuacct:/\n0::/\n", True),
+        (f"9:name=systemd:/\n0::/{UNIT}.scope\n", False),
+        ("0::/system.slice/podslice-podweb-main.scope\n", False),
+        (f"0::/{UNIT}.scope/below\n", False),
+        ("0::/\n", False),
+    ],
+)
+async def test_a_process_is_in_its_place_when_systemd_has_it_there(
+    place, tmp_path, groups, is_there
+):
+    file = tmp_path / "cgroup"
+    file.write_text(groups)
+    assert has_arrived(place, file) is is_there

@@ -18,6 +18,12 @@ from podslice.model.unit import (
 )
 
 MISSING = "missing"
+"""The state of what should be there and isn't."""
+EMPTY = "empty"
+"""The state of a container that nothing runs in; it has no unit then."""
+ELSEWHERE = "elsewhere"
+"""The state of a container whose unit is not in the slice of its pod."""
+HOLDS_PROCESSES = frozenset({UnitKind.SCOPE, UnitKind.SERVICE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +59,7 @@ class UnitStatus:
     """What people call it: the pod, the container, the tier."""
     depth: int
     state: str
-    """Systemd's active state, or `missing`."""
+    """Systemd's active state, or `missing`, `empty`, `elsewhere`."""
     control_group: str
     settings: tuple[SettingStatus, ...] = ()
     usage: Usage = field(default_factory=Usage)
@@ -61,19 +67,19 @@ class UnitStatus:
     @property
     def differs(self) -> bool:
         """Whether anything is not as it should be."""
-        return self.state == MISSING or any(setting.differs for setting in self.settings)
+        is_wrong = self.state in (MISSING, ELSEWHERE)
+        return is_wrong or any(setting.differs for setting in self.settings)
 
 
 def unit_statuses(
     desired: Desired, observed: Observed, cgroups: CgroupFs
 ) -> tuple[UnitStatus, ...]:
-    """Every slice that should be, and every scope of a container that is, in tree order."""
+    """Every unit that should be, and every container, in tree order; also those that are empty."""
     classes = {pod.slice: pod.qos.value for pod in desired.pods}
     return tuple(
-        _status(unit, observed.units.get(unit.name), classes.get(unit.name, ""), depth, cgroups)
+        _status(unit, observed, classes.get(unit.name, ""), depth, cgroups)
         for depth, unit in in_tree_order(desired)
-        if unit.name in observed.units
-        or (unit.kind is UnitKind.SLICE and unit.name not in desired.absent)
+        if unit.name in observed.units or unit.name not in desired.absent
     )
 
 
@@ -94,12 +100,14 @@ def in_tree_order(desired: Desired) -> Iterator[tuple[int, DesiredUnit]]:
 
 
 def _status(
-    unit: DesiredUnit, observed: ObservedUnit | None, qos: str, depth: int, cgroups: CgroupFs
+    unit: DesiredUnit, observed: Observed, qos: str, depth: int, cgroups: CgroupFs
 ) -> UnitStatus:
-    there = observed is not None and observed.active_state != "inactive"
-    group = (observed.control_group if observed else "") or unit.control_group
-    kernel = cgroups.limits(group) if there else {}
-    has = observed.properties if observed and there else {}
+    found = observed.units.get(unit.name)
+    if found is not None and found.active_state == "inactive":
+        found = None
+    group = (found.control_group if found else "") or unit.control_group
+    kernel = cgroups.limits(group) if found else {}
+    has = found.properties if found else {}
     wants = unit.values
     stated = [
         name for name in MANAGED[unit.kind] if name in wants or (unit.owned and _is_set(name, has))
@@ -111,7 +119,7 @@ def _status(
         qos=qos,
         label=_label(unit),
         depth=depth,
-        state=observed.active_state if observed and there else MISSING,
+        state=_state(unit, found, observed.units.get(unit.parent)),
         control_group=group,
         settings=tuple(
             SettingStatus(
@@ -122,8 +130,18 @@ def _status(
             )
             for name in stated
         ),
-        usage=cgroups.usage(group) if there else Usage(),
+        usage=cgroups.usage(group) if found else Usage(),
     )
+
+
+def _state(unit: DesiredUnit, found: ObservedUnit | None, parent: ObservedUnit | None) -> str:
+    holds = unit.kind in HOLDS_PROCESSES
+    if found is None:
+        return EMPTY if holds else MISSING
+    if holds and parent is not None and found.control_group:
+        inside = found.control_group.startswith(f"{parent.control_group}/")
+        return found.active_state if inside else ELSEWHERE
+    return found.active_state
 
 
 def _is_set(name: str, has: Mapping[str, Value]) -> bool:
@@ -131,6 +149,8 @@ def _is_set(name: str, has: Mapping[str, Value]) -> bool:
 
 
 def _label(unit: DesiredUnit) -> str:
-    if unit.kind is UnitKind.SCOPE:
+    if unit.kind in HOLDS_PROCESSES:
         return unit.description.split()[1]
+    if unit.kind is UnitKind.MOUNT:
+        return f"volume {unit.description.split()[1]}"
     return unit.pod or unit.name

@@ -2,42 +2,120 @@
 
 from __future__ import annotations
 
-from podslice.cli import documents, text
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from podslice.cgroupfs import CgroupFs
+from podslice.cli import documents
 from podslice.cli.arguments import DIFFERENCES, DONE, Output
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import Format, emit, note
 from podslice.cli.session import in_world
 from podslice.reconcile import State, World, look
-from podslice.status import UnitStatus, unit_statuses
+from podslice.status import EMPTY, UnitStatus, unit_statuses
+
+if TYPE_CHECKING:
+    from podslice.processes.placement import Located, Placement
+    from podslice.processes.runtimes import RuntimeContainer
+
+Pids = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--pid",
+        metavar="PID",
+        min=1,
+        help="Tell only where this process is; exit 3 when it is in no pod. May be repeated.",
+    ),
+]
 
 
 @planning_options
-def status(planning: Planning, output: Output = Format.TABLE) -> int:
+def status(planning: Planning, output: Output = Format.TABLE, pid: Pids = None) -> int:
     """Show desired values, systemd's, the kernel's, and live usage; exit 3 when they differ."""
+    if pid:
+        return _show_located(planning, output, pid)
     return _show_status(planning, output, as_tree=False)
 
 
 @planning_options
 def tree(planning: Planning, output: Output = Format.TABLE) -> int:
-    """Show the slices as a tree, with what each may use and what it uses."""
+    """Show the slices as a tree, with what each may use, what it uses, and what runs in it."""
     return _show_status(planning, output, as_tree=True)
 
 
-def _show_status(planning: Planning, output: Format, *, as_tree: bool) -> int:
-    async def work(world: World) -> tuple[State, tuple[UnitStatus, ...]]:
-        state = await look(world)
-        return state, unit_statuses(state.desired, state.observed, world.cgroups)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """All that one look shows."""
 
-    state, units = in_world(planning, work)
-    lines = text.tree if as_tree else text.status
+    state: State
+    units: tuple[UnitStatus, ...]
+    placement: Placement
+    cgroups: CgroupFs
+
+
+async def _see(world: World) -> _Seen:
+    from podslice.processes.placement import look_inside
+
+    state = await look(world)
+    return _Seen(
+        state=state,
+        units=unit_statuses(state.desired, state.observed, world.cgroups),
+        placement=look_inside(state, world.cgroups, await _ask_runtimes(world, state)),
+        cgroups=world.cgroups,
+    )
+
+
+async def _ask_runtimes(world: World, state: State) -> tuple[RuntimeContainer, ...]:
+    """The containers of podman and docker that say that they are of some pod."""
+    if not state.current:
+        return ()
+    from podslice.processes.runtimes import containers
+
+    return await containers(state.current, user=world.user, on_note=world.on_note)
+
+
+def _show_status(planning: Planning, output: Format, *, as_tree: bool) -> int:
+    from podslice.cli import live_text
+
+    seen = in_world(planning, _see)
+    state, units, placement = seen.state, seen.units, seen.placement
+    table = live_text.tree if as_tree else live_text.status
+
+    def lines(wide: bool) -> Iterator[str]:  # noqa: FBT001 - as `emit` calls it
+        rows = live_text.rows(units, placement, seen.cgroups.usage, wide=wide)
+        yield from table(tuple(rows), wide=wide) if units else ["no pods"]
+        yield from live_text.strays(placement.strays)
+
     emit(
         output,
-        document=lambda: documents.document(**documents.status(state, units)),
-        lines=lambda wide: lines(units, wide=wide) if units else ["no pods"],
-        names=lambda: [unit.name for unit in units],
+        document=lambda: documents.document(**documents.status(state, units, placement)),
+        lines=lines,
+        names=lambda: [unit.name for unit in units if unit.state != EMPTY],
     )
+    for pod in sorted(state.desired.initializing):
+        note(f"pod {pod} is in its init phase; see: podslice phase {pod}")
     for name in state.orphans:
         note(f"{name} is no pod's: it was not made by podslice, or its pod is unknown")
     if as_tree:
         return DONE
-    return DIFFERENCES if state.plan or state.broken_records else DONE
+    return DIFFERENCES if state.plan or state.broken_records or placement.strays else DONE
+
+
+def _show_located(planning: Planning, output: Format, pids: list[int]) -> int:
+    from podslice.cli import live_text
+    from podslice.processes.placement import locate
+
+    async def work(world: World) -> tuple[Located, ...]:
+        return locate(await look(world), pids)
+
+    found = in_world(planning, work)
+    emit(
+        output,
+        document=lambda: documents.document(**documents.located(found)),
+        lines=lambda _: live_text.located(found),
+        names=lambda: [each.home.unit for each in found if each.home],
+    )
+    return DONE if all(each.home for each in found) else DIFFERENCES

@@ -1,7 +1,8 @@
 from dataclasses import replace
 
 from podslice.cgroupfs import CgroupFs, Usage
-from podslice.model.unit import INFINITY
+from podslice.model.pod import MemoryVolume
+from podslice.model.unit import INFINITY, UnitKind, UnitName
 from podslice.status import MISSING, SettingStatus, in_tree_order, unit_statuses
 from tests.unit.builders import (
     as_observed,
@@ -64,10 +65,44 @@ def test_where_all_is_well_nothing_differs(tmp_path):
     assert {unit.state for unit in found} == {"active"}
 
 
-def test_scopes_are_shown_only_where_they_are(tmp_path):
+def test_containers_without_processes_are_empty_and_differ_in_nothing(tmp_path):
     wanted = desired_for(*THREE)
     found = statuses(wanted, as_observed(wanted, scopes=False), tmp_path)
-    assert not [unit for unit in found if unit.name.endswith(".scope")]
+    scopes = [unit for unit in found if unit.kind is UnitKind.SCOPE]
+    assert [(unit.label, unit.state, unit.differs) for unit in scopes] == [
+        ("main", "empty", False)
+    ] * 3
+
+
+def test_a_container_outside_of_its_pod_is_elsewhere(tmp_path):
+    wanted = desired_for(burstable("web"))
+    there = as_observed(wanted)
+    scope = UnitName("podslice-podweb-main.scope")
+    group = f"/system.slice/{scope}"
+    units = {**there.units, scope: replace(there.units[scope], control_group=group)}
+    found = statuses(wanted, replace(there, units=units), tmp_path)
+    states = {unit.name: (unit.state, unit.differs, unit.control_group) for unit in found}
+    assert states[scope] == ("elsewhere", True, group)
+    assert states[WEB][:2] == ("active", False)
+
+
+def test_a_container_that_failed_is_not_elsewhere(tmp_path):
+    wanted = desired_for(burstable("web"))
+    there = as_observed(wanted)
+    scope = UnitName("podslice-podweb-main.scope")
+    failed = replace(there.units[scope], active_state="failed", control_group="")
+    found = statuses(wanted, replace(there, units={**there.units, scope: failed}), tmp_path)
+    assert [unit.state for unit in found if unit.name == scope] == ["failed"]
+
+
+def test_a_volume_is_a_unit_of_the_pod_and_missed(tmp_path):
+    wanted = desired_for(burstable("web", volumes=(MemoryVolume(name="cache"),)))
+    (volume,) = (
+        unit
+        for unit in statuses(wanted, as_observed(wanted, scopes=False), tmp_path)
+        if unit.kind is UnitKind.MOUNT
+    )
+    assert (volume.label, volume.pod, volume.state) == ("volume cache", "default/web", "missing")
 
 
 def test_labels_and_classes_are_those_of_people(tmp_path):

@@ -1,0 +1,124 @@
+"""`adopt` on a real systemd: every process is where the report says, or as it says."""
+
+import json
+import random
+
+import pytest
+
+from tests.host import crowd, users
+from tests.host.scenario import BIG, apply, pods, show
+
+POD, OTHER = "default/many-0", "default/many-1"
+LIVING, DYING = 140, 60
+FOREVER = 1000
+
+
+@pytest.fixture
+def many(clean_machine):
+    """A machine with two pods of one container each."""
+    clean_machine.put("/tmp/many.yaml", pods(2))
+    apply(clean_machine, "-f", "/tmp/many.yaml", *BIG)
+    return clean_machine
+
+
+def adopt(machine, pod, *pids):
+    """The report, with the outcomes by id; the exit code is checked against them."""
+    done = machine.podslice("adopt", pod, *map(str, pids), "-o", "json", *BIG, check=False)
+    report = json.loads(done.stdout)
+    outcomes = {each["pid"]: each["outcome"] for each in report["processes"]}
+    assert list(outcomes) == list(dict.fromkeys(pids))
+    assert done.exit_code == int(not set(outcomes.values()) <= {"adopted", "already there"})
+    return report, outcomes, done
+
+
+def test_of_200_processes_every_one_is_where_the_report_says(many):
+    chance = random.Random(200)
+    span_sec = 1.0 if many.kind == "namespace" else 5.0
+    delays = [chance.uniform(0, span_sec) for _ in range(DYING)]
+    kinds = [*(f"{delay:.3f}" for delay in delays), *[FOREVER] * LIVING]
+    chance.shuffle(kinds)
+    pids = crowd.start(many, *kinds)
+    living = {pid for pid, kind in zip(pids, kinds, strict=True) if kind == FOREVER}
+    dying = set(pids) - living
+
+    report, outcomes, done = adopt(many, POD, *pids, *pids[:3])
+
+    crowd.await_end(many, dying)
+    seen = crowd.look(many, pids)
+    assert seen.keys() == living
+    # one that has ended right after it had arrived was adopted nevertheless
+    assert {outcomes[pid] for pid in dying} <= {"adopted", "ended", "refused"}
+    for each in report["processes"]:
+        if each["pid"] in living:
+            assert each["outcome"] == "adopted", each
+            assert seen[each["pid"]][0] == report["control_group"]
+        elif each["outcome"] == "refused":  # before podslice had a hold on it
+            assert each["why"].startswith(("there is no such process", "it has ended already"))
+    scores = {score for _, score in seen.values()}
+    assert len(scores) == 1
+    assert 2 < min(scores) < 1000
+    shown = show(
+        many, report["unit"], "ControlGroup", "Delegate", "CPUQuotaPerSecUSec", "TasksCurrent"
+    )
+    assert shown == {
+        "ControlGroup": report["control_group"],
+        "Delegate": "yes",
+        "CPUQuotaPerSecUSec": "100ms",
+        "TasksCurrent": str(LIVING),
+    }
+    assert "podlab-agent.service starts its processes anew" in done.stderr
+
+    # a second time there is a scope already, and nobody moves twice
+    (late,) = crowd.start(many, FOREVER)
+    again, outcomes, done = adopt(many, POD, late, min(living))
+    assert outcomes == {late: "adopted", min(living): "already there"}
+    assert crowd.look(many, [late])[late][0] == again["control_group"] == report["control_group"]
+
+
+def test_some_processes_stay_where_they_are(many):
+    here, there = crowd.start(many, FOREVER, FOREVER)
+    adopt(many, OTHER, there)
+    before = crowd.look(many, [1, there])
+    agent = int(many.run("sh", "-c", "echo $PPID").stdout)
+    stay = [1, there, agent, 2**22]
+    if many.kind == "vm":  # in a name space of processes there are no kernel threads
+        stay.append(2)
+    report, outcomes, done = adopt(many, POD, *stay, here)
+    why = {each["pid"]: each["why"] for each in report["processes"]}
+    assert outcomes == {**dict.fromkeys(stay, "refused"), here: "adopted"}
+    assert "it is a service manager" in why[1]
+    assert f"it is in container main of pod {OTHER}" in why[there]
+    assert "it is podslice itself, or has started it" in why[agent]
+    assert why[2**22] == "there is no such process"
+    assert "it is a kernel thread" in why.get(2, "it is a kernel thread")
+    assert crowd.look(many, [1, there]) == before
+    assert done.stderr.count("\n") <= 2
+
+
+def test_a_user_moves_the_own_processes(machine):
+    with users.own_manager(machine) as podslice:
+        machine.put("/tmp/many.yaml", pods(1))
+        podslice("apply", "-f", "/tmp/many.yaml", *BIG)
+        users.command(machine, "systemd-run", "--user", "--unit=own1", "sleep", str(FOREVER))
+        users.command(machine, "systemd-run", "--user", "--unit=own2", "sleep", str(FOREVER))
+        one, two = (
+            int(users.command(machine, "systemctl", "--user", "show", unit, "-PMainPID").stdout)
+            for unit in ("own1", "own2")
+        )
+        manager = int(machine.run("systemctl", "show", users.MANAGER, "-PMainPID").stdout)
+        (foreign,) = crowd.start(machine, FOREVER)
+        names = ("-o", "json", *BIG)
+        report = json.loads(podslice("adopt", POD, str(one), *names).stdout)
+        stay = (1, manager, foreign)
+        done = podslice("adopt", POD, *map(str, (two, *stay)), *names, check=False)
+        found = {each["pid"]: each for each in json.loads(done.stdout)["processes"]}
+        outcomes = {pid: each["outcome"] for pid, each in found.items()}
+        assert outcomes == {two: "adopted", **dict.fromkeys(stay, "refused")}
+        assert done.exit_code == 1
+        said = "it runs as user 0; --user moves your own processes only"
+        assert found[foreign]["why"] == said
+        prefix = f"/user.slice/user-{users.UID}.slice/{users.MANAGER}/kubepods.slice/"
+        assert report["control_group"].startswith(prefix)
+        seen = crowd.look(machine, [one, two])
+        assert {group for group, _ in seen.values()} == {report["control_group"]}
+        crowd.end(machine, [foreign])

@@ -1,0 +1,138 @@
+"""The placement check on a real systemd: what is inside, what is empty, what is elsewhere."""
+
+import json
+
+import pytest
+
+from tests.host import crowd
+from tests.host.scenario import BIG, apply
+from tests.lab import fixtures
+
+SITE = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: site, namespace: shop, uid: site}
+spec:
+  containers:
+  - {name: web, resources: {requests: {cpu: 100m}}}
+  - {name: log}
+"""
+SLICE = "kubepods-burstable-podsite.slice"
+GROUP = f"/kubepods.slice/kubepods-burstable.slice/{SLICE}"
+WEB = "podslice-podsite-web.scope"
+# says when it is up
+ELSEWHERE = f"systemd-run --scope --unit={WEB} sh -c 'echo >/tmp/up; exec sleep 1000'"
+
+
+def prepare(machine):
+    machine.put("/tmp/site.yaml", SITE)
+    apply(machine, "-f", "/tmp/site.yaml", *BIG)
+    return machine
+
+
+@pytest.fixture
+def site(clean_machine):
+    """A machine with a pod of two containers."""
+    return prepare(clean_machine)
+
+
+def status(machine, *arguments):
+    """The document, and the exit code."""
+    done = machine.podslice("status", "-o", "json", *arguments, *BIG, check=False)
+    return json.loads(done.stdout), done.exit_code
+
+
+@pytest.fixture
+def site_in_namespace(namespace):
+    """The same, where names and places are all that matters."""
+    for machine in fixtures.keep_clean(namespace):
+        yield prepare(machine)
+
+
+def test_what_is_inside_and_what_is_empty_is_seen(site):
+    inside, deep = crowd.start(site, 1000, 1000)
+    site.podslice("adopt", "shop/site", "-c", "web", f"{inside}", f"{deep}", *BIG)
+    # as crun does with what it starts
+    below = "/sys/fs/cgroup/systemd" if site.cgroup_version == 1 else "/sys/fs/cgroup"
+    below = f"{below}{GROUP}/{WEB}/container"
+    site.run("sh", "-c", f"mkdir {below} && echo {deep} > {below}/cgroup.procs")
+    site.run("systemd-run", f"--slice={SLICE}", "--unit=helper", "sleep", "1000")
+
+    seen, code = status(site)
+    assert code == 0
+    held = {unit["container"]: unit for unit in seen["units"] if "container" in unit}
+    assert held["web"]["processes"] == [
+        {"pid": pid, "name": "sleep"} for pid in sorted((inside, deep))
+    ]
+    assert held["web"]["state"] == "active"
+    assert (held["log"]["processes"], held["log"]["state"]) == ([], "empty")
+    (other,) = seen["others"]
+    assert (other["unit"], other["pod"]) == ("helper.service", "shop/site")
+    assert [process["name"] for process in other["processes"]] == ["sleep"]
+    assert seen["strays"] == []
+
+    head, *lines = site.podslice("tree", *BIG).stdout.splitlines()
+    tree = [line[: head.index("USED")].rstrip() for line in lines]
+    first, last = sorted((inside, deep))
+    assert tree[2:] == [
+        "│  └─ shop/site Burstable",
+        "│     ├─ web",
+        f"│     │  ├─ {first} sleep",
+        f"│     │  └─ {last} sleep",
+        "│     ├─ log",
+        "│     └─ helper.service",
+        f"│        └─ {other['processes'][0]['pid']} sleep",
+        "└─ kubepods-besteffort.slice",
+    ]
+
+    (outside,) = crowd.start(site, 1000)
+    asked = [f"--pid={pid}" for pid in (inside, outside, 2**22)]
+    seen, code = status(site, *asked)
+    assert code == 3
+    assert [each["pod"] for each in seen["processes"]] == ["shop/site", None, None]
+    seen, code = status(site, asked[0])
+    assert code == 0
+    assert seen["processes"] == [
+        {
+            "pid": inside,
+            "name": "sleep",
+            "pod": "shop/site",
+            "container": "web",
+            "unit": WEB,
+            "control_group": f"{GROUP}/{WEB}",
+            "hint": "",
+        }
+    ]
+    crowd.end(site, [outside])
+
+
+def test_what_is_elsewhere_is_seen(site_in_namespace):
+    site = site_in_namespace
+    quietly = f"{ELSEWHERE} </dev/null >/dev/null 2>&1"
+    site.run("sh", "-c", f"mkfifo /tmp/up; {quietly} & read _ </tmp/up; rm /tmp/up")
+    seen, code = status(site)
+    assert code == 3
+    held = {unit["container"]: unit for unit in seen["units"] if "container" in unit}
+    assert (held["web"]["state"], held["web"]["differs"]) == ("elsewhere", True)
+    (stray,) = seen["strays"]
+    pid = stray.pop("pid")
+    assert crowd.look(site, [pid])[pid][0] == f"/system.slice/{WEB}"
+    assert stray == {
+        "pod": "shop/site",
+        "container": "web",
+        "what": WEB,
+        "found_by": "unit name",
+        "name": "sleep",
+        "control_group": f"/system.slice/{WEB}",
+        "hint": f"systemctl stop {WEB}, then start it with: podslice run shop/site -c web -- COMMAND",
+    }
+    line = site.podslice("status", *BIG, check=False).stdout.splitlines()[-1]
+    assert line.startswith(f"pod shop/site, container web: {WEB} (")
+    assert "runs in /system.slice, outside of the pod" in line
+
+    # nothing joins it there, and once it is gone as the line says, all is well
+    said = site.podslice("adopt", "shop/site", "-c", "web", "1", *BIG, check=False)
+    assert (said.exit_code, said.stdout) == (1, "")
+    assert f"stop it first: systemctl stop {WEB}" in said.stderr
+    site.run("systemctl", "stop", WEB)
+    assert status(site)[1] == 0

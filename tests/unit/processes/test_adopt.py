@@ -1,0 +1,446 @@
+"""Adopting, in a world where processes are files and systemd is in memory."""
+
+import errno
+import os
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from podslice.errors import BadProperty, HostError, InputError, JobFailed, Refused, UnitExists
+from podslice.model.pod import ContainerKind
+from podslice.model.unit import UnitName
+from podslice.processes import adopt as adopting
+from podslice.processes.adopt import Outcome
+from podslice.processes.place import find_place, scope_of
+from podslice.reconcile import apply, look
+from podslice.systemd.memory import Memory
+from tests.unit.builders import burstable, container, decisions, make_files, world
+from tests.unit.processes.invented import processes
+
+POD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podweb.slice"
+SCOPE = UnitName("podslice-podweb-main.scope")
+SERVICE = UnitName("podslice-podweb-main.service")
+GROUP = f"{POD}/{SCOPE}"
+SESSION = "/user.slice/session.scope"
+
+
+class Host(Memory):
+    """systemd in memory that really moves processes: those of a root directory."""
+
+    def __init__(self, root, **fields):
+        super().__init__(**fields)
+        self.root = root
+        self.ended = set()
+        self.meanwhile = []
+        """Called one by one, each before the next move."""
+
+    def add(self, *rows):
+        make_files(self.root, processes(*rows))
+
+    def end(self, *pids):
+        """Processes end, and their parent takes notice."""
+        for pid in pids:
+            self.ended.add(pid)
+            self.end_process(pid)
+            for file in ("stat", "cgroup", "status", "comm", "oom_score_adj"):
+                (self.root / f"proc/{pid}/{file}").unlink(missing_ok=True)
+
+    def group_of(self, pid):
+        return (self.root / f"proc/{pid}/cgroup").read_text().strip().removeprefix("0::")
+
+    def handle(self, pid):
+        return Handle(self, pid)
+
+    async def start(self, unit):
+        self._happen()
+        pids = unit.properties.get("PIDs") or tuple(
+            fd - 1000 for fd in unit.properties.get("PIDFDs", ())
+        )
+        if unit.name in (SCOPE, SERVICE) and self.ended.intersection(pids):
+            raise BadProperty(f"{unit.name}: a process has ended")
+        await super().start(unit)
+        await self._moved(unit.name, pids)
+
+    async def attach(self, name, pids):
+        self._happen()
+        await super().attach(name, pids)
+        await self._moved(name, pids)
+
+    def _happen(self):
+        if self.meanwhile:
+            self.meanwhile.pop(0)()
+
+    async def _moved(self, name, pids):
+        (unit,) = await self.observe([name])
+        for pid in pids:
+            make_files(self.root, {f"proc/{pid}/cgroup": f"0::{unit.control_group}\n"})
+
+
+class Handle:
+    """What a descriptor of a process is, for one that is a file."""
+
+    def __init__(self, host, pid):
+        if not (host.root / f"proc/{pid}/stat").exists():
+            raise ProcessLookupError(errno.ESRCH, "No such process")
+        if f"Tgid:\t{pid}\n" not in (host.root / f"proc/{pid}/status").read_text():
+            raise OSError(errno.EINVAL, "Invalid argument")
+        self.host, self.pid, self.fd = host, pid, 1000 + pid
+        self.is_open = True
+        host.handles.append(self)
+
+    @property
+    def has_ended(self):
+        return self.pid in self.host.ended
+
+    def close(self):
+        self.is_open = False
+
+
+@pytest.fixture
+def notes():
+    return []
+
+
+@pytest.fixture
+async def host(tmp_path, monkeypatch, notes):
+    """A host with two pods: web with two containers, and other."""
+    return await make_host(tmp_path, monkeypatch)
+
+
+async def make_host(tmp_path, monkeypatch, **fields):
+    made = Host(tmp_path, **fields)
+    made.handles = []
+    monkeypatch.setattr(adopting, "PidFd", made.handle)
+    made.add({"pid": 1, "parent": 0, "group": "/init.scope"}, {"pid": os.getpid(), "parent": 40})
+    made.add({"pid": 40}, {"pid": 11}, {"pid": 12, "name": "nginx"}, {"pid": 13})
+    web = burstable("web", containers=(container("main", "cpu=1"), container("log")))
+    await apply(world(tmp_path, made), decisions(web, burstable("other")))
+    made.calls.clear()
+    return made
+
+
+async def adopt(host, *pids, key="default/web", name="main", notes=None, **fields):
+    made = world(host.root, host, notes=notes, **fields)
+    return await adopting.adopt(made, key, name, pids, host.root)
+
+
+def outcomes(adopted):
+    return {each.pid: each.outcome for each in adopted.processes}
+
+
+async def why(host, *pids, **more):
+    adopted = await adopt(host, *pids, **more)
+    (refused,) = adopted.processes
+    assert (refused.outcome, adopted.exit_code) == (Outcome.REFUSED, 1)
+    return refused.why
+
+
+async def test_processes_start_the_scope_of_the_container(host, notes):
+    adopted = await adopt(host, 11, 12, notes=notes)
+    assert (adopted.unit, adopted.control_group, adopted.exit_code) == (SCOPE, GROUP, 0)
+    assert [(each.pid, each.name, each.outcome, each.why) for each in adopted.processes] == [
+        (11, "sleep", Outcome.ADOPTED, f"from {SESSION}"),
+        (12, "nginx", Outcome.ADOPTED, f"from {SESSION}"),
+    ]
+    (scope,) = await host.observe([SCOPE])
+    assert scope.properties["Delegate"] is True
+    assert scope.properties["CPUWeight"] == 100
+    assert notes == []
+    assert not any(handle.is_open for handle in host.handles)
+
+
+async def test_what_the_kernel_may_choose_is_told(host):
+    await adopt(host, 11)
+    text = (host.root / "proc/11/oom_score_adj").read_text()
+    assert 2 < int(text) < 1000
+
+
+async def test_a_refusal_of_the_kernel_is_one_line(host, notes, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(adopting, "set_oom_score_adj", refuse)
+    assert (await adopt(host, 11, 12, notes=notes)).exit_code == 0
+    assert len(notes) == 1
+    assert notes[0].startswith("2 processes keep their oom_score_adj, not ")
+    assert notes[0].endswith(": Permission denied")
+    await adopt(host, 13, notes=notes)
+    assert notes[1].startswith("1 process keeps its oom_score_adj")
+
+
+async def test_more_processes_join_the_unit_that_is_there(host):
+    await adopt(host, 11)
+    host.calls.clear()
+    adopted = await adopt(host, 12, 11)
+    assert outcomes(adopted) == {12: Outcome.ADOPTED, 11: Outcome.THERE}
+    assert adopted.exit_code == 0
+    assert (host.calls["start"], host.calls["attach"]) == (0, 1)
+    host.calls.clear()
+    assert outcomes(await adopt(host, 11)) == {11: Outcome.THERE}
+    assert (host.calls["start"], host.calls["attach"]) == (0, 0)
+
+
+async def test_a_detached_container_takes_processes_too(host, tmp_path):
+    place = find_place(await look(world(tmp_path, host)), "default/web", "main")
+    scope = scope_of(place, {"PIDs": (13,)})
+    properties = {key: value for key, value in scope.properties.items() if key != "PIDs"}
+    service = replace(
+        scope,
+        name=SERVICE,
+        properties={**properties, "ExecStart": (("/bin/sh", ("/bin/sh",), False),)},
+    )
+    await host.start(service)
+    adopted = await adopt(host, 11)
+    assert (adopted.unit, adopted.control_group) == (SERVICE, f"{POD}/{SERVICE}")
+    assert outcomes(adopted) == {11: Outcome.ADOPTED}
+
+
+async def test_ids_that_are_named_twice_count_once(host):
+    assert outcomes(await adopt(host, 11, 11)) == {11: Outcome.ADOPTED}
+
+
+async def test_descriptors_go_where_they_are_known_and_as_many_as_a_message_takes(
+    tmp_path, monkeypatch
+):
+    started = []
+
+    async def start(host, unit):
+        started.append({key: len(value) for key, value in unit.properties.items() if "PID" in key})
+        await Host.start(host, unit)
+
+    for version, first in ((257, {"PIDFDs": 16}), (252, {"PIDs": 20})):
+        host = await make_host(tmp_path / str(version), monkeypatch, systemd_version=version)
+        monkeypatch.setattr(host, "start", partial(start, host))
+        pids = range(100, 120)
+        host.add(*({"pid": pid} for pid in pids))
+        adopted = await adopt(host, *pids)
+        assert set(outcomes(adopted).values()) == {Outcome.ADOPTED}
+        assert started.pop() == first
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"flags": 0x200040}, "it is a kernel thread"),
+        ({"group": "/user.slice/user@1000.service/init.scope"}, "it is a service manager"),
+        ({"state": "Z", "parent": 12}, "it has ended already; its parent 12 (nginx) has yet"),
+        ({"leader": 12}, "it is a thread of process 12 (nginx); adopt that one"),
+        ({"group": "/kubepods.slice/kubepods-podold.slice"}, "of no applied pod"),
+        (
+            {"group": f"{POD}/podslice-podweb-log.scope"},
+            "it is in container log of pod default/web; processes do not change pods",
+        ),
+        (
+            {"group": "/system.slice/podslice-podother-main.scope"},
+            "it is in container main of pod default/other",
+        ),
+        (
+            {"group": POD.replace("podweb", "podother")},
+            "it is in pod default/other; processes do not change pods or containers: end it there,",
+        ),
+    ],
+)
+async def test_some_may_not_move(host, row, said):
+    host.add({"pid": 20, **row})
+    assert said in await why(host, 20)
+    assert host.calls["start"] == 0
+
+
+async def test_there_is_a_way_out_for_who_is_in_another_pod(host):
+    host.add({"pid": 20, "group": POD.replace("podweb", "podother")})
+    assert (await why(host, 20)).endswith(
+        "end it there, and start it with podslice run default/web -c main -- COMMAND"
+    )
+
+
+async def test_in_the_init_phase_it_is_told_how_the_limits_come_to_bind(host, notes):
+    init = container("setup", kind=ContainerKind.INIT)
+    pod = burstable("web", containers=(init, container("main", "cpu=1"), container("log")))
+    await apply(world(host.root, host), decisions(pod))
+    assert outcomes(await adopt(host, 11, notes=notes)) == {11: Outcome.ADOPTED}
+    (said,) = notes
+    assert said.startswith("pod default/web is in its init phase; its own limits bind once ")
+    assert said.endswith(": podslice phase default/web --set running")
+    notes.clear()
+    await adopt(host, 12, name="setup", notes=notes)
+    await adopt(host, 12, name="setup", notes=notes)
+    assert notes == []
+
+
+async def test_neither_may_the_first_nor_who_has_started_us(host):
+    assert "it is a service manager" in await why(host, 1)
+    for pid in (os.getpid(), 40):
+        assert "it is podslice itself, or has started it" in await why(host, pid)
+
+
+async def test_there_has_to_be_a_process(host):
+    assert await why(host, 99) == "there is no such process"
+
+
+async def test_a_user_moves_the_own_processes_only(host):
+    host.add({"pid": 20, "uid": os.getuid()}, {"pid": 21, "uid": 4711})
+    assert "runs as user 4711; --user moves your own" in await why(host, 21, user=True)
+    assert outcomes(await adopt(host, 20, user=True)) == {20: Outcome.ADOPTED}
+    assert outcomes(await adopt(host, 21)) == {21: Outcome.ADOPTED}
+
+
+async def test_who_may_not_move_does_not_keep_the_others(host):
+    adopted = await adopt(host, 11, 1, 99, 12)
+    assert [each.outcome for each in adopted.processes] == [
+        *(Outcome.ADOPTED, Outcome.REFUSED, Outcome.REFUSED, Outcome.ADOPTED)
+    ]
+    assert adopted.exit_code == 1
+
+
+async def test_what_runs_in_the_pod_but_in_no_container_may_move(host):
+    host.add({"pid": 20, "group": f"{POD}/run-1.service"})
+    assert outcomes(await adopt(host, 20)) == {20: Outcome.ADOPTED}
+
+
+async def test_who_ends_meanwhile_does_not_keep_the_others(host):
+    host.meanwhile = [lambda: host.end(11), lambda: host.end(12)]
+    adopted = await adopt(host, 11, 12, 13)
+    assert outcomes(adopted) == {11: Outcome.ENDED, 12: Outcome.ENDED, 13: Outcome.ADOPTED}
+    assert [each.name for each in adopted.processes] == ["sleep", "nginx", "sleep"]
+    assert adopted.exit_code == 1
+    assert host.group_of(13) == GROUP
+
+
+async def test_where_all_have_ended_there_is_no_unit(host):
+    host.meanwhile = [lambda: host.end(11)]
+    adopted = await adopt(host, 11)
+    assert (adopted.unit, adopted.control_group) == (SCOPE, GROUP)
+    assert outcomes(adopted) == {11: Outcome.ENDED}
+    assert await host.observe([SCOPE]) == ()
+
+
+async def test_where_one_ends_each_time_they_move_one_by_one(host):
+    pids = range(100, 120)
+    host.add(*({"pid": pid} for pid in pids))
+    host.meanwhile = [partial(host.end, pid) for pid in range(100, 110)]
+    found = outcomes(await adopt(host, *pids))
+    assert {pid for pid, outcome in found.items() if outcome is Outcome.ENDED} == host.ended
+    survivors = set(pids) - host.ended
+    assert {pid for pid in survivors if host.group_of(pid) == GROUP} == survivors
+
+
+async def test_one_that_ends_right_after_it_was_seen(host, monkeypatch):
+    def vanish(pid):
+        handle = Handle(host, pid)
+        host.end(pid)
+        return handle
+
+    monkeypatch.setattr(adopting, "PidFd", vanish)
+    assert outcomes(await adopt(host, 11)) == {11: Outcome.ENDED}
+
+
+async def test_a_unit_that_ends_and_comes_meanwhile_is_looked_for_again(host):
+    await adopt(host, 11)
+    host.meanwhile = [lambda: host.end(11)]  # and with it the scope, before 12 is in
+    assert outcomes(await adopt(host, 12)) == {12: Outcome.ADOPTED}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [BadProperty("no"), UnitExists("no"), JobFailed("no", result="failed")],
+)
+async def test_who_can_not_move_is_told_with_what_systemd_says(host, error):
+    host.refuse(SCOPE, error)
+    adopted = await adopt(host, 11, 12)
+    assert [(each.outcome, each.why) for each in adopted.processes] == [
+        (Outcome.NOT_MOVED, f"it is still in {SESSION}: no")
+    ] * 2
+    assert adopted.exit_code == 1
+    assert host.calls["start"] == adopting._TRIES + 2
+
+
+async def test_who_does_not_arrive_is_told(host, monkeypatch):
+    async def do_nothing(*_):
+        pass
+
+    monkeypatch.setattr(host, "_moved", do_nothing)
+    (found,) = (await adopt(host, 11)).processes
+    assert (found.outcome, found.why) == (Outcome.NOT_MOVED, f"it is still in {SESSION}")
+
+
+async def test_without_rights_nothing_is_tried_again(host):
+    host.refuse(SCOPE, Refused("no rights"))
+    with pytest.raises(Refused):
+        await adopt(host, 11)
+    assert host.calls["start"] == 1
+    assert not any(handle.is_open for handle in host.handles)
+
+
+async def test_a_scope_outside_of_its_pod_has_to_go_first(host, tmp_path):
+    place = find_place(await look(world(tmp_path, host)), "default/web", "main")
+    scope = scope_of(place, {"PIDs": (13,)})
+    misplaced = replace(scope, properties={**scope.properties, "Slice": "system.slice"})
+    await host.start(misplaced)
+    with pytest.raises(HostError, match=f"stop it first: systemctl stop {SCOPE}"):
+        await adopt(host, 11)
+
+
+async def test_a_scope_that_is_being_stopped_takes_nobody(host, monkeypatch):
+    await adopt(host, 11)
+    observe = host.observe
+
+    async def stopping(patterns):
+        units = await observe(patterns)
+        return tuple(replace(unit, active_state="deactivating") for unit in units)
+
+    state = await look(world(host.root, host))
+
+    async def see(_):
+        return state
+
+    monkeypatch.setattr(host, "observe", stopping)
+    monkeypatch.setattr(adopting, "look", see)
+    with pytest.raises(HostError, match="is being stopped; wait until it has ended"):
+        await adopt(host, 12)
+
+
+async def test_the_pod_and_the_container_have_to_be_there(host):
+    with pytest.raises(HostError, match="pod default/none is not applied"):
+        await adopt(host, 11, key="default/none")
+    with pytest.raises(InputError, match="name one with -c: main, log"):
+        await adopt(host, 11, name=None)
+    with pytest.raises(HostError, match="no service manager"):
+        await adopting.adopt(
+            replace(world(host.root, host), client=None), "default/web", "main", [11], host.root
+        )
+
+
+async def test_services_and_descendants_that_stay_are_told(host, notes):
+    host.add(
+        {"pid": 20, "name": "nginx", "group": "/system.slice/nginx.service"},
+        *({"pid": pid, "name": "worker", "parent": 20} for pid in range(21, 34)),
+        {"pid": 34, "name": "helper", "group": "/system.slice/nginx.service"},
+    )
+    listed = " ".join(map(str, range(21, 34)))
+    make_files(
+        host.root, {"proc/20/task/20/children": listed, "proc/21/task/21/children": "34 20 99"}
+    )
+    await adopt(host, 20, 11, notes=notes)
+    service, left = notes
+    assert service == (
+        "nginx.service starts its processes anew where its unit says, not in the pod; to have them"
+        " there for good, see: podslice cgroup-parent default/web -o systemd"
+    )
+    assert left.startswith("what they had started before stays where it is; adopt it, too,")
+    assert left.endswith("and 4 more")
+    assert left.count("worker") == 10
+    notes.clear()
+    await adopt(host, *range(21, 34), notes=notes)
+    assert notes == [
+        "what they had started before stays where it is; adopt it, too, if wanted: 34 helper"
+    ]
+
+
+async def test_many_processes_need_many_descriptors(monkeypatch):
+    set_to = []
+    monkeypatch.setattr(adopting.resource, "getrlimit", lambda _: (1024, 4096))
+    monkeypatch.setattr(adopting.resource, "setrlimit", lambda _, limits: set_to.append(limits))
+    for count in (200, 2000, 9000):
+        adopting._allow_descriptors(count)
+    assert set_to == [(2064, 4096), (4096, 4096)]

@@ -1,0 +1,280 @@
+"""Containers of podman and docker, as their tools tell of them.
+
+A container counts as part of a pod where that is surely meant: by its labels, by the label of the
+podman pod that it is in, or because `podman kube play` would name it so for one applied pod only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from podslice.model.pod import Pod
+from podslice.procfs import printable, read_process
+
+POD_LABEL = "io.podslice.pod"
+"""`namespace/name` of the pod that a container is part of."""
+CONTAINER_LABEL = "io.podslice.container"
+"""Which container of the pod it is."""
+
+KUBERNETES = "io.kubernetes"
+"""Source: Kubernetes, staging/src/k8s.io/kubelet/pkg/types/labels.go."""
+KUBERNETES_SANDBOX = "POD"
+"""The container that only holds a pod's name spaces, as the kubelet's runtimes label it."""
+
+LIMIT_SEC = 5.0
+"""How long a runtime may take to answer."""
+
+_PODMAN = ("podman", "ps", "--filter=status=running", "--filter=status=paused", "--format=json")
+_PODMAN_PODS = ("podman", "pod", "ps", "--format=json")
+
+Ask = Callable[..., Awaitable[str]]
+"""Runs a command and returns what it printed."""
+GroupOf = Callable[[int], str]
+"""The control group of a process; empty when it has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeContainer:
+    """A running container that is part of a pod, as its runtime tells."""
+
+    runtime: str
+    """`podman` or `docker`."""
+    id: str
+    name: str
+    pid: int
+    """Its first process, as the host counts."""
+    pod_key: str | None
+    """`namespace/name` of the pod; None where only the uid is known."""
+    pod_uid: str | None
+    container: str | None
+    """Which container of the pod it is; None where nobody says."""
+    control_group: str
+    """Where its first process lives."""
+
+
+class NoAnswerError(Exception):
+    """A runtime's tool said nothing that is of use; the text says why, in a few words."""
+
+
+async def containers(
+    pods: Collection[Pod],
+    *,
+    user: bool,
+    on_note: Callable[[str], None],
+    ask: Ask | None = None,
+    root: Path = Path("/"),
+) -> tuple[RuntimeContainer, ...]:
+    """The running containers of podman and docker that are part of some pod.
+
+    Only runtimes of the same kind are asked: root's for the system's manager, the user's own for
+    the user's. One that does not run, or does not answer in time, has no containers here.
+
+    Args:
+        pods: the pods that are applied; names alone are taken for a pod only where it is one of them.
+        user: whether the pods are those of a user's service manager.
+        on_note: told which runtime did not answer, and why.
+        ask: how to run a command, for tests.
+        root: where /proc is.
+    """
+    if user != bool(os.geteuid()):
+        return ()
+    ask = ask or run
+    group_of = partial(_group, root)
+    # asked in vain, podman makes its directories, and docker's socket starts the daemon
+    running = _running(root)
+    asked = []
+    if "conmon" in running and shutil.which("podman"):
+        asked.append(_asked("podman", _podman(pods, ask, group_of), on_note))
+    socket = _docker_socket(root, user=user)
+    if "dockerd" in running and socket.exists() and shutil.which("docker"):
+        asked.append(_asked("docker", _docker(socket, ask, group_of), on_note))
+    return tuple(each for answer in await asyncio.gather(*asked) for each in answer)
+
+
+def _running(root: Path) -> frozenset[str]:
+    """The names of this user's processes."""
+    names = set()
+    for directory in (root / "proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if directory.stat().st_uid == os.geteuid():
+                names.add((directory / "comm").read_text(errors="replace").rstrip("\n"))
+    return frozenset(names)
+
+
+def _docker_socket(root: Path, *, user: bool) -> Path:
+    directory = Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent")) if user else root / "run"
+    return directory / "docker.sock"
+
+
+def _group(root: Path, pid: int) -> str:
+    process = read_process(pid, root)
+    return process.control_group if process else ""
+
+
+async def run(*argv: str) -> str:
+    """What a command printed, if it did so in time.
+
+    Raises:
+        NoAnswerError: it did not, or failed.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:
+        raise NoAnswerError(str(error.strerror)) from error
+    try:
+        async with asyncio.timeout(LIMIT_SEC):
+            out, said = await process.communicate()
+    except TimeoutError as error:
+        raise NoAnswerError(f"no answer in {LIMIT_SEC:.0f} s") from error
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if process.returncode:
+        last = said.decode(errors="replace").strip().rpartition("\n")[2]
+        raise NoAnswerError(printable(last) or f"it ended with {process.returncode}")
+    return out.decode(errors="replace")
+
+
+async def _asked(
+    name: str, answer: Awaitable[list[RuntimeContainer]], on_note: Callable[[str], None]
+) -> list[RuntimeContainer]:
+    try:
+        return await answer
+    except NoAnswerError as error:
+        reason = str(error)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        reason = "its answer is none that is known here"
+    on_note(f"{name}: {reason}; its containers are not looked at")
+    return []
+
+
+async def _podman(pods: Collection[Pod], ask: Ask, group_of: GroupOf) -> list[RuntimeContainer]:
+    listed = json.loads(await ask(*_PODMAN))
+    in_pods = any(entry["Pod"] for entry in listed)
+    podman_pods = json.loads(await ask(*_PODMAN_PODS)) if in_pods else []
+    return list(parse_podman(listed, podman_pods, pods, group_of))
+
+
+async def _docker(socket: Path, ask: Ask, group_of: GroupOf) -> list[RuntimeContainer]:
+    docker = partial(ask, "docker", f"--host=unix://{socket}")
+    ids = (await docker("ps", "--quiet", "--no-trunc")).split()
+    return list(parse_docker(json.loads(await docker("inspect", *ids)), group_of)) if ids else []
+
+
+def parse_podman(
+    listed: Iterable[Any], podman_pods: Iterable[Any], pods: Iterable[Pod], group_of: GroupOf
+) -> Iterator[RuntimeContainer]:
+    """The containers of `podman ps` that are part of a pod.
+
+    The infra containers of podman's own pods are none: they only sleep, and podman has no way to
+    put one into another slice.
+
+    Args:
+        listed: what `podman ps` printed.
+        podman_pods: what `podman pod ps` printed, for their names and labels.
+        pods: the pods that are applied.
+        group_of: where a process is.
+    """
+    around = {each["Id"]: each for each in podman_pods}
+    played = dict(_played(pods))
+    for entry in listed:
+        if entry["IsInfra"]:
+            continue
+        name, labels, podman_pod = entry["Names"][0], entry["Labels"] or {}, entry["Pod"]
+        claim = _labelled(labels)
+        if claim is None and podman_pod in around:
+            claim = _labelled_pod(around[podman_pod]["Labels"] or {}, labels)
+            claim = claim or played.get((around[podman_pod]["Name"], name))
+        if claim and (group := group_of(entry["Pid"])):
+            yield _container("podman", entry["Id"], name, entry["Pid"], claim, group)
+
+
+def parse_docker(inspected: Iterable[Any], group_of: GroupOf) -> Iterator[RuntimeContainer]:
+    """The containers of `docker inspect` that are part of a pod."""
+    for entry in inspected:
+        name, pid = entry["Name"].removeprefix("/"), entry["State"]["Pid"]
+        claim = _labelled(entry["Config"]["Labels"] or {})
+        if claim and pid and (group := group_of(pid)):
+            yield _container("docker", entry["Id"], name, pid, claim, group)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claim:
+    """Which container of which pod something says to be."""
+
+    key: str | None
+    uid: str | None = None
+    container: str | None = None
+
+
+def _labelled(labels: Mapping[str, str]) -> _Claim | None:
+    """What labels say: ours first, then those of Kubernetes' runtimes."""
+    if POD_LABEL in labels:
+        return _Claim(key=labels[POD_LABEL], container=labels.get(CONTAINER_LABEL))
+    container = labels.get(f"{KUBERNETES}.container.name")
+    if container == KUBERNETES_SANDBOX:
+        return None
+    uid = labels.get(f"{KUBERNETES}.pod.uid")
+    if uid:
+        # with another uid it is another pod, whatever its name
+        return _Claim(key=None, uid=uid, container=container)
+    name = labels.get(f"{KUBERNETES}.pod.name")
+    namespace = labels.get(f"{KUBERNETES}.pod.namespace")
+    if name and namespace:
+        return _Claim(key=f"{namespace}/{name}", container=container)
+    return None
+
+
+def _labelled_pod(around: Mapping[str, str], labels: Mapping[str, str]) -> _Claim | None:
+    """What the label of a podman pod says of a container in it."""
+    key = around.get(POD_LABEL)
+    return _Claim(key=key, container=labels.get(CONTAINER_LABEL)) if key else None
+
+
+def _played(pods: Iterable[Pod]) -> Iterator[tuple[tuple[str, str], _Claim]]:
+    """The names that `podman kube play` gives to a pod and its containers.
+
+    It knows no name spaces, so a name that two applied pods have tells nothing.
+
+    Source: podman 5.4, pkg/specgen/generate/kube/kube.go, ToSpecGen.
+    """
+    by_name: dict[str, list[Pod]] = {}
+    for pod in pods:
+        by_name.setdefault(pod.name, []).append(pod)
+    for name, found in by_name.items():
+        if len(found) > 1:
+            continue
+        for container in found[0].containers:
+            claim = _Claim(key=found[0].key, container=container.name)
+            yield (name, f"{name}-{container.name}"), claim
+
+
+def _container(
+    runtime: str, id_: str, name: str, pid: int, claim: _Claim, control_group: str
+) -> RuntimeContainer:
+    return RuntimeContainer(
+        runtime=runtime,
+        id=id_,
+        name=printable(name),
+        pid=pid,
+        pod_key=claim.key,
+        pod_uid=claim.uid,
+        container=claim.container and printable(claim.container),
+        control_group=control_group,
+    )

@@ -1,0 +1,257 @@
+"""Real containers of podman and crun, started with the lines that `cgroup-parent` prints."""
+
+import json
+import shlex
+
+import pytest
+
+from podslice.model.pod import default_uid
+from podslice.model.unit import control_group_of
+from tests.host import users
+from tests.host.scenario import kernel, show
+from tests.lab import extras, fixtures
+from tests.lab.paths import source_dir
+from tests.lab.recipe import DEFAULT_SUITE
+from tests.lab.vm import Vm
+
+MI = 2**20
+WEB_SLICE = f"kubepods-burstable-pod{default_uid('default', 'web').replace('-', '_')}.slice"
+WEB_GROUP = control_group_of(WEB_SLICE)
+PACKAGES = ("podman", "catatonit")
+NOT_NEEDED = (
+    *("podman-testing", "rootlessport", "netavark-dhcp-proxy-client", "usr/lib/cni"),
+    *("usr/bin/gpg*", "usr/bin/dirmngr*", "usr/sbin"),
+)
+# a root directory for containers, made of what the image has
+MAKE_ROOTFS = """
+mkdir -p /rootfs/bin
+cp /usr/bin/busybox /rootfs/bin/
+for name in sh sleep dd; do ln -s busybox /rootfs/bin/$name; done
+cp -a /rootfs /home/lab/rootfs
+chown -R lab:lab /home/lab/rootfs
+: > /etc/subuid
+: > /etc/subgid
+"""
+# as the first process of its name space it would not hear SIGTERM without a handler
+WAIT = 'trap "exit 0" TERM; sleep 1000 & wait'
+WEB = """
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - name: main
+    resources:
+      requests: {cpu: 100m, memory: 16Mi}
+      limits: {cpu: 500m, memory: 64Mi}
+  - name: log
+    resources:
+      requests: {cpu: 50m}
+      limits: {cpu: 250m, memory: 32Mi}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db}
+spec:
+  containers:
+  - name: main
+"""
+QUADLET = """
+[Container]
+Rootfs=/rootfs
+Exec=/bin/sh -c '{wait}'
+Network=none
+PodmanArgs=--pidfile=/run/app.pid
+
+{printed}
+"""
+OCI = {
+    "ociVersion": "1.0.2",
+    "process": {"user": {"uid": 0, "gid": 0}, "args": ["/bin/sleep", "1000"], "cwd": "/"},
+    "root": {"path": "/rootfs"},
+    "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
+    "linux": {"namespaces": [{"type": kind} for kind in ("pid", "mount", "network")]},
+}
+
+
+@pytest.fixture(scope="module")
+def box():
+    """A virtual machine of this module's own, with podman in it and two pods applied.
+
+    Containers that are where they belong may stay in it.
+    """
+    fixtures.need_lab()
+    with Vm() as booted:
+        booted.push(source_dir(), "/src")
+        extras.unpack(booted, DEFAULT_SUITE, PACKAGES, left_out=NOT_NEEDED)
+        booted.run("sh", "-c", MAKE_ROOTFS)
+        booted.put("/web.yaml", WEB)
+        booted.podslice("apply", "-f", "/web.yaml")
+        yield booted
+
+
+def printed(box, *arguments):
+    """What `cgroup-parent` prints; nobody has anything to say beside it."""
+    result = box.podslice("cgroup-parent", *arguments)
+    assert result.stderr == ""
+    return result.stdout
+
+
+def line(box, *arguments):
+    """The options that it prints."""
+    return shlex.split(printed(box, *arguments))
+
+
+def start(box, name, *options):
+    """Start a container; returns its first process."""
+    box.run(
+        *("podman", "run", "--detach", f"--name={name}", f"--pidfile=/run/{name}.pid", *options),
+        *("--rootfs", "/rootfs", "/bin/sh", "-c", WAIT),
+    )
+    return box.get(f"/run/{name}.pid").decode()
+
+
+def group_of(box, pid):
+    return box.get(f"/proc/{pid}/cgroup").decode().strip().removeprefix("0::")
+
+
+def strays(box):
+    """The exit code of `status`, and the names of what it finds elsewhere."""
+    result = box.podslice("status", "-o", "json", check=False)
+    assert result.stderr == ""
+    return result.exit_code, {
+        each["what"].split()[-1]: each for each in json.loads(result.stdout)["strays"]
+    }
+
+
+def test_containers_started_with_the_line_are_inside(box):
+    options = line(box, "web", "-c", "main", "-o", "podman")
+    pid = start(box, "one", "--network=none", *options)
+    group = group_of(box, pid)
+    assert group.startswith(f"{WEB_GROUP}/libpod-")
+    scope = group.removesuffix("/container")
+    assert kernel(box, scope, "cpu.max") == "50000 100000"
+    assert kernel(box, scope, "cpu.weight") == "9"
+    assert kernel(box, scope, "memory.max") == str(64 * MI)
+    assert kernel(box, scope, "memory.low") == str(16 * MI)
+    assert kernel(box, scope, "memory.swap.max") == "max"
+    adjustment = box.get(f"/proc/{pid}/oom_score_adj").decode().strip()
+    assert f"--oom-score-adj={adjustment}" in options
+
+    before = int(kernel(box, WEB_GROUP, "memory.current"))
+    write = ("dd", "if=/dev/zero", "of=/dev/shm/file", "bs=1M", "count=16")
+    box.run("podman", "exec", "one", "/bin/busybox", *write)
+    assert int(kernel(box, WEB_GROUP, "memory.current")) - before >= 15 * MI
+
+    # in podman's own pods, with an infra container and without one
+    of_pod, of_member = (line(box, "web", "-o", form) for form in ("podman-pod", "podman"))
+    box.run("podman", "pod", "create", "--name=team", "--network=none", *of_pod)
+    box.run("podman", "pod", "create", "--name=loose", "--infra=false", *of_pod)
+    for member in (("member", "--pod=team"), ("loose-member", "--pod=loose", "--network=none")):
+        pid = start(box, *member, *of_member)
+        assert group_of(box, pid).startswith(f"{WEB_GROUP}/libpod-")
+    assert strays(box) == (0, {})
+
+
+def test_containers_without_the_line_are_told_of(box):
+    labels = ("--label=io.podslice.pod=default/web", "--label=io.podslice.container=log")
+    start(box, "labelled", "--network=none", *labels)
+    of_pod = line(box, "web", "-o", "podman-pod")
+    box.run("podman", "pod", "create", "--name=crew", "--infra=false", *of_pod)
+    pid = start(box, "forgotten", "--pod=crew", "--network=none")
+    code, found = strays(box)
+    assert code == 3
+    assert {name: (each["pod"], each["container"]) for name, each in found.items()} == {
+        "labelled": ("default/web", "log"),
+        "forgotten": ("default/web", None),
+    }
+    assert found["labelled"]["control_group"].startswith("/machine.slice/libpod-")
+    assert found["labelled"]["hint"].endswith("podslice cgroup-parent default/web -o podman")
+    assert found["forgotten"]["pid"] == int(pid)
+    box.run("podman", "rm", "--force", "--time=0", "labelled", "forgotten")
+
+
+def test_deleting_a_pod_stops_the_containers_in_it(box):
+    options = line(box, "db", "-c", "main", "-o", "podman")
+    pid = start(box, "inside", "--network=none", *options)
+    slice_ = options[0].removeprefix("--cgroup-parent=")
+    assert f"/{slice_}/libpod-" in group_of(box, pid)
+    result = box.podslice("delete", "db")
+    assert f"stopped {slice_}" in result.stdout
+    with pytest.raises(FileNotFoundError):
+        box.get(f"/proc/{pid}/cgroup")
+    assert show(box, slice_, "ActiveState") == {"ActiveState": "inactive"}
+
+
+def test_a_quadlet_is_inside(box):
+    text = QUADLET.format(wait=WAIT, printed=printed(box, "web", "-c", "main", "-o", "quadlet"))
+    box.put("/etc/containers/systemd/app.container", text)
+    box.run("systemctl", "daemon-reload")
+    box.run("systemctl", "start", "app.service")
+    service = f"{WEB_GROUP}/app.service"
+    pid = box.get("/run/app.pid").decode()
+    assert group_of(box, pid).startswith(f"{service}/libpod-payload-")
+    assert kernel(box, service, "memory.max") == str(64 * MI)
+    assert kernel(box, service, "cpu.weight") == "9"
+
+
+def test_a_command_of_systemd_is_inside(box):
+    lines = printed(box, "web", "-c", "log", "-o", "systemd").splitlines()
+    (command,) = (each for each in lines if each.startswith("# for a command: "))
+    *argv, last = shlex.split(command.removeprefix("# for a command: "))
+    assert last == "COMMAND"
+    tell = (
+        "cat /proc/self/cgroup /proc/self/oom_score_adj;"
+        " cat /sys/fs/cgroup$(cut -c4- /proc/self/cgroup)/memory.max"
+    )
+    result = box.run(*argv, "--pipe", "--wait", "--quiet", "sh", "-c", tell)
+    group, adjustment, memory_max = result.stdout.splitlines()
+    assert group.startswith(f"0::{WEB_GROUP}/run-")
+    assert f"OOMScoreAdjust={adjustment}" in lines
+    assert memory_max == str(32 * MI)
+
+
+def test_what_an_oci_runtime_starts_is_taken_for_the_container_itself(box):
+    made = json.loads(printed(box, "web", "-c", "main", "-o", "oci"))
+    config = {
+        **OCI,
+        "annotations": made["annotations"],
+        "process": {**OCI["process"], **made["process"]},
+        "linux": {**OCI["linux"], **made["linux"]},
+    }
+    box.put("/bundle/config.json", json.dumps(config))
+    crun = ("crun", "--systemd-cgroup")
+    detached = ("--detach", "--bundle=/bundle", "--pid-file=/bundle/pid")
+    box.run("sh", "-c", f"exec {shlex.join((*crun, 'run', *detached, 'web'))} >/bundle/log 2>&1")
+    scope = f"podslice-pod{default_uid('default', 'web').replace('-', '_')}-main.scope"
+    pid = box.get("/bundle/pid").decode()
+    assert group_of(box, pid) == f"{WEB_GROUP}/{scope}/container"
+    status = box.podslice("status", "-o", "json")
+    units = {unit["name"]: unit for unit in json.loads(status.stdout)["units"]}
+    assert [each["pid"] for each in units[scope]["processes"]] == [int(pid)]
+    box.run(*crun, "delete", "--force", "web")
+
+
+def test_containers_of_a_user_are_inside_the_user_s_own_pods(box):
+    with users.own_manager(box) as podslice:
+        podslice("apply", "-f", "/web.yaml")
+        options = shlex.split(podslice("cgroup-parent", "web", "-o", "podman").stdout)
+        podman = ("env", "--chdir=/home/lab", "HOME=/home/lab", "USER=lab", "podman")
+
+        def start_as_user(name, *options):
+            users.command(
+                box,
+                *(*podman, "run", "--detach", f"--pidfile={users.RUNTIME_DIR}/{name}.pid"),
+                *(f"--name={name}", "--network=none", *options),
+                *("--rootfs", "/home/lab/rootfs", "/bin/sh", "-c", WAIT),
+            )
+            return box.get(f"{users.RUNTIME_DIR}/{name}.pid").decode()
+
+        pid = start_as_user("mine", *options)
+        start_as_user("elsewhere", "--label=io.podslice.pod=default/web")
+        manager = f"/user.slice/user-{users.UID}.slice/{users.MANAGER}"
+        assert group_of(box, pid).startswith(f"{manager}{WEB_GROUP}/libpod-")
+        result = podslice("status", "-o", "json", check=False)
+        assert result.exit_code == 3
+        (stray,) = json.loads(result.stdout)["strays"]
+        assert stray["what"] == "podman container elsewhere"

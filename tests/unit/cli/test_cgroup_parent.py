@@ -1,0 +1,146 @@
+"""The verb cgroup-parent: which pod, what goes where, and what is told beside it."""
+
+import json
+import sys
+
+import pytest
+
+from tests.unit.builders import make_files, manifest
+
+SLICE = "kubepods-burstable-podweb.slice"
+GROUP = f"kubepods.slice/kubepods-burstable.slice/{SLICE}"
+NOT_THERE = (
+    f"{SLICE} is not there yet, and systemd would make it without any limit; apply pod shop/web"
+    " first: podslice apply -f FILE\n"
+)
+
+
+def web(**limits):
+    text = manifest("web", {"cpu": "100m"}, limits or None)
+    return text.replace('"name": "web"', '"name": "web", "namespace": "shop", "uid": "web"')
+
+
+@pytest.fixture
+def applied(podslice, files, memory, here):
+    """A pod that is applied, with its control group."""
+    files({"web.json": web()})
+    assert podslice("apply", "-f", "web.json").code == 0
+    make_files(here, {"cgroup/cgroup.controllers": "cpu\n", f"cgroup/{GROUP}/cgroup.procs": ""})
+
+
+def test_the_slice_of_an_applied_pod(podslice, applied):
+    assert podslice("cgroup-parent", "shop/web") == (0, f"{SLICE}\n", "")
+    assert podslice("cgroup-parent", "web", "-n", "shop") == (0, f"{SLICE}\n", "")
+
+
+def test_the_line_is_all_that_goes_to_stdout(podslice, applied):
+    line = f"--cgroup-parent={SLICE} --label io.podslice.pod=shop/web\n"
+    assert podslice("cgroup-parent", "shop/web", "-o", "podman") == (0, line, "")
+
+
+def test_a_file_needs_neither_systemd_nor_an_applied_pod(podslice, files, no_systemd):
+    files({"web.json": web()})
+    assert podslice("cgroup-parent", "shop/web", "-f", "web.json") == (0, f"{SLICE}\n", NOT_THERE)
+
+
+def test_a_slice_that_nobody_has_applied_is_not_taken_for_the_pods(
+    podslice, files, no_systemd, here
+):
+    files({"web.json": web()})
+    make_files(here, {"cgroup/cgroup.controllers": "cpu\n", f"cgroup/{GROUP}/cgroup.procs": ""})
+    assert podslice("cgroup-parent", "shop/web", "-f", "web.json").err == NOT_THERE
+
+
+def test_an_applied_pod_whose_slice_has_gone_is_told_of(podslice, applied, here):
+    (here / "cgroup" / GROUP / "cgroup.procs").unlink()
+    (here / "cgroup" / GROUP).rmdir()
+    assert podslice("cgroup-parent", "shop/web") == (0, f"{SLICE}\n", NOT_THERE)
+    assert not json.loads(podslice("cgroup-parent", "shop/web", "-o", "json").out)["exists"]
+
+
+def test_a_file_in_another_name_space(podslice, files, no_systemd):
+    files({"web.json": manifest("web")})
+    ended = podslice("cgroup-parent", "web", "-n", "shop", "-f", "web.json", "-o", "podman")
+    assert ended.code == 0
+    assert ended.out.endswith(" --label io.podslice.pod=shop/web\n")
+
+
+def test_the_user_s_own_pods_are_below_the_user_s_manager(podslice, files, memory, here):
+    files({"web.json": web()})
+    assert podslice("apply", "--user", "-f", "web.json").code == 0
+    told = podslice("cgroup-parent", "--user", "shop/web").err
+    assert told == NOT_THERE.replace("podslice apply", "podslice apply --user")
+    uid = here.stat().st_uid
+    group = f"user.slice/user-{uid}.slice/user@{uid}.service/{GROUP}"
+    make_files(here, {"cgroup/cgroup.controllers": "cpu\n", f"cgroup/{group}/cgroup.procs": ""})
+    assert podslice("cgroup-parent", "--user", "shop/web") == (0, f"{SLICE}\n", "")
+
+
+def test_a_pod_that_is_not_applied(podslice, memory):
+    assert podslice("cgroup-parent", "web") == (
+        1,
+        "",
+        (
+            "error: pod default/web is not applied; apply its manifest first, or name the file that"
+            " has it: -f FILE\n"
+        ),
+    )
+
+
+def test_a_pod_that_is_not_in_the_file(podslice, files, no_systemd):
+    files({"web.json": web()})
+    assert podslice("cgroup-parent", "shop/wep", "-f", "web.json") == (
+        2,
+        "",
+        "error: shop/wep: no such pod in the manifests; did you mean shop/web?\n",
+    )
+
+
+def test_a_pod_with_errors_has_no_line(podslice, files, no_systemd):
+    files({"web.json": web(cpu="1GHz")})
+    ended = podslice("cgroup-parent", "shop/web", "-f", "web.json")
+    assert (ended.code, ended.out) == (2, "")
+    assert "'1GHz' is not a quantity" in ended.err
+
+
+def test_another_pods_errors_are_not_this_ones(podslice, files, no_systemd):
+    bad = manifest("bad", {"cpu": 2}, {"cpu": 1})
+    files({"web.json": web(), "bad.json": bad})
+    assert podslice("cgroup-parent", "shop/web", "-f", ".").out == f"{SLICE}\n"
+
+
+def test_a_container_is_named_by_its_name(podslice, applied):
+    ended = podslice("cgroup-parent", "shop/web", "-c", "main", "-o", "docker")
+    assert "--label io.podslice.container=main" in ended.out
+    assert podslice("cgroup-parent", "shop/web", "-c", "other") == (
+        2,
+        "",
+        "error: pod shop/web: it has no container 'other'; name one with -c: main\n",
+    )
+
+
+def test_an_oci_runtime_gets_the_only_container(podslice, applied):
+    ended = podslice("cgroup-parent", "shop/web", "-o", "oci")
+    assert json.loads(ended.out)["linux"]["cgroupsPath"] == f"{SLICE}:podslice:podweb-main"
+
+
+def test_an_oci_runtime_has_to_be_told_which_of_several(podslice, files, no_systemd):
+    two = {"containers": [{"name": "a"}, {"name": "b"}]}
+    files({"two.json": manifest("two", **two)})
+    ended = podslice("cgroup-parent", "two", "-f", "two.json", "-o", "oci")
+    assert (ended.code, ended.out) == (2, "")
+    assert "it has several containers; name one with -c: a, b" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("form", "hint"),
+    [
+        ("podman", "in a podman pod, every member needs this line, and the pod itself takes none"),
+        ("docker", "docker's cgroup driver has to be systemd"),
+        ("name", ""),
+    ],
+)
+def test_people_are_told_more_than_scripts(podslice, applied, monkeypatch, form, hint):
+    assert podslice("cgroup-parent", "shop/web", "-o", form).err == ""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert podslice("cgroup-parent", "shop/web", "-o", form).err.startswith(hint)

@@ -1,0 +1,340 @@
+"""Which containers of podman and docker are part of a pod, by what their tools print."""
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from podslice.processes import runtimes
+from podslice.processes.runtimes import NoAnswerError, containers, parse_docker, parse_podman
+from tests.unit.builders import container, make_files, pod
+
+# as podman 5.4.2 of Debian 13 printed it
+PODMAN = json.loads((Path(__file__).parent / "podman.json").read_text())
+
+# the fields of Docker's API that are looked at; its reference: ContainerInspectResponse
+DOCKER = [
+    {
+        "Id": "3949fff2e8dd",
+        "Name": "/shop-web-1",
+        "State": {"Status": "running", "Running": True, "Pid": 700},
+        "Config": {
+            "Image": "nginx",
+            "Labels": {"io.podslice.pod": "shop/web", "io.podslice.container": "main"},
+        },
+    },
+    {
+        "Id": "ba033ac44011",
+        "Name": "/else",
+        "State": {"Status": "running", "Running": True, "Pid": 701},
+        "Config": {"Image": "ubuntu", "Labels": None},
+    },
+]
+
+
+def group_of(pid):
+    return f"/group-of-{pid}"
+
+
+def podman(*pods, listed=PODMAN["ps"], podman_pods=PODMAN["pods"]):
+    found = parse_podman(listed, podman_pods, pods, group_of)
+    return [(each.name, each.pod_key, each.pod_uid, each.container) for each in found]
+
+
+def docker_with(**labels):
+    entry = {**DOCKER[0], "Config": {"Labels": labels}}
+    return [
+        (each.pod_key, each.pod_uid, each.container) for each in parse_docker([entry], group_of)
+    ]
+
+
+def test_podmans_containers_are_known_by_their_labels_and_by_those_of_their_podman_pod():
+    assert podman() == [
+        ("one", "default/web", None, "main"),
+        ("team-a", "default/web", None, "side"),
+        ("forgotten", "default/web", None, None),
+    ]
+
+
+def test_a_container_tells_its_id_and_where_its_process_is():
+    (first, *_) = parse_podman(PODMAN["ps"], PODMAN["pods"], (), group_of)
+    assert (first.runtime, first.id, first.pid) == (
+        "podman",
+        PODMAN["ps"][0]["Id"],
+        PODMAN["ps"][0]["Pid"],
+    )
+    assert first.control_group == group_of(first.pid)
+
+
+def test_what_kube_play_has_started_is_known_by_the_names_that_it_gives():
+    assert podman(pod("played", namespace="shop"))[-1] == (
+        "played-main",
+        "shop/played",
+        None,
+        "main",
+    )
+
+
+@pytest.mark.parametrize(
+    "pods",
+    [
+        [pod("played", namespace="a"), pod("played", namespace="b", uid="other")],
+        [pod("played", containers=(container("web"),))],
+        [pod("played-main")],
+        [pod("play", containers=(container("ed-main"),))],
+    ],
+    ids=["two pods of that name", "no such container", "another pod", "another cut of the name"],
+)
+def test_a_name_that_may_be_a_coincidence_is_no_claim(pods):
+    assert [name for name, *_ in podman(*pods)] == ["one", "team-a", "forgotten"]
+
+
+def test_a_container_outside_of_any_podman_pod_is_not_known_by_its_name():
+    alone = {**PODMAN["ps"][-1], "Pod": ""}
+    assert podman(pod("played"), listed=[alone]) == []
+
+
+def test_podmans_infra_container_is_none_of_the_pod_s_whatever_its_labels():
+    infra = PODMAN["ps"][2]
+    assert infra["IsInfra"]
+    assert infra["Labels"]["io.podslice.pod"] == "default/web"
+    assert podman(listed=[infra]) == []
+
+
+def test_what_has_ended_meanwhile_is_left_out():
+    assert list(parse_podman(PODMAN["ps"], PODMAN["pods"], (), lambda _: "")) == []
+    assert list(parse_docker(DOCKER, lambda _: "")) == []
+    ended = {**DOCKER[0], "State": {"Pid": 0}}
+    assert list(parse_docker([ended], group_of)) == []
+
+
+def test_dockers_containers_are_known_by_their_labels():
+    (found,) = parse_docker(DOCKER, group_of)
+    assert (found.runtime, found.name, found.pid) == ("docker", "shop-web-1", 700)
+    assert (found.pod_key, found.container) == ("shop/web", "main")
+    assert found.control_group == "/group-of-700"
+
+
+@pytest.mark.parametrize(
+    ("labels", "claim"),
+    [
+        ({"io.podslice.pod": "shop/web"}, ("shop/web", None, None)),
+        (
+            {
+                "io.kubernetes.pod.namespace": "shop",
+                "io.kubernetes.pod.name": "web",
+                "io.kubernetes.container.name": "main",
+            },
+            ("shop/web", None, "main"),
+        ),
+        (
+            {
+                "io.kubernetes.pod.namespace": "shop",
+                "io.kubernetes.pod.name": "web",
+                "io.kubernetes.pod.uid": "1-2",
+                "io.kubernetes.container.name": "main",
+            },
+            (None, "1-2", "main"),
+        ),
+        (
+            {"io.podslice.pod": "shop/web", "io.kubernetes.pod.uid": "1-2"},
+            ("shop/web", None, None),
+        ),
+    ],
+    ids=["ours", "by name", "a uid is more than a name", "ours is more than others'"],
+)
+def test_labels_say_whose_a_container_is(labels, claim):
+    assert docker_with(**labels) == [claim]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {},
+        {"io.podslice.container": "main"},
+        {"io.kubernetes.pod.name": "web"},
+        {"io.kubernetes.pod.uid": "1-2", "io.kubernetes.container.name": "POD"},
+    ],
+)
+def test_labels_that_do_not_say_it_are_no_claim(labels):
+    assert docker_with(**labels) == []
+
+
+def test_names_can_not_act_on_a_terminal():
+    labels = {"io.podslice.pod": "shop/web", "io.podslice.container": "\x1b[2J"}
+    entry = {**DOCKER[0], "Name": "/\x1b[31m", "Config": {"Labels": labels}}
+    (found,) = parse_docker([entry], group_of)
+    assert (found.name, found.container) == ("\\x1b[31m", "\\x1b[2J")
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """A host of this user's, with both tools; its /proc shows what is written there."""
+    monkeypatch.setattr(runtimes.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(runtimes.os, "geteuid", lambda: tmp_path.stat().st_uid)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    (tmp_path / "proc").mkdir()
+    return tmp_path
+
+
+def start(host, pid, name):
+    status = f"Tgid:\t{pid}\nUid:\t0\t0\t0\t0\n"
+    files = {
+        "comm": f"{name}\n",
+        "stat": f"{pid} ({name}) S 1 {pid} {pid} 0 -1 4194560" + " 0" * 43,
+        "status": status,
+        "cgroup": f"0::/machine.slice/{name}.scope\n",
+    }
+    make_files(host / f"proc/{pid}", files)
+
+
+class Tools:
+    """Answers in the place of podman and docker, by the words of the command."""
+
+    def __init__(self, answers):
+        self.answers = answers
+        self.asked = []
+
+    async def __call__(self, *argv):
+        self.asked.append(" ".join(argv))
+        for words, answer in self.answers.items():
+            if words in self.asked[-1]:
+                if isinstance(answer, Exception):
+                    raise answer
+                return answer
+        raise AssertionError(self.asked[-1])
+
+
+BOTH = {
+    "pod ps": json.dumps(PODMAN["pods"]),
+    "podman ps": json.dumps(PODMAN["ps"]),
+    "ps --quiet": "3949fff2e8dd\nba033ac44011\n",
+    "inspect 3949fff2e8dd ba033ac44011": json.dumps(DOCKER),
+}
+
+
+def both_run(host):
+    start(host, 7, "conmon")
+    start(host, 8, "dockerd")
+    start(host, 700, "nginx")
+    for entry in PODMAN["ps"]:
+        start(host, entry["Pid"], "sleep")
+    make_files(host, {"run/docker.sock": ""})
+
+
+async def ask(host, answers, *, pods=(), user=None):
+    notes = []
+    tools = Tools(answers)
+    is_user = bool(host.stat().st_uid) if user is None else user
+    found = await containers(pods, user=is_user, on_note=notes.append, ask=tools, root=host)
+    return found, notes, tools.asked
+
+
+async def test_both_runtimes_are_asked(host):
+    both_run(host)
+    found, notes, asked = await ask(host, BOTH)
+    assert [(each.runtime, each.name) for each in found] == [
+        ("podman", "one"),
+        ("podman", "team-a"),
+        ("podman", "forgotten"),
+        ("docker", "shop-web-1"),
+    ]
+    assert found[0].control_group == "/machine.slice/sleep.scope"
+    assert notes == []
+    assert f"docker --host=unix://{host}/run/docker.sock ps --quiet --no-trunc" in asked
+
+
+async def test_nothing_is_asked_where_no_runtime_runs(host):
+    assert await ask(host, {}) == ((), [], [])
+
+
+async def test_podman_is_asked_for_its_pods_only_where_a_container_is_in_one(host):
+    start(host, 7, "conmon")
+    _, notes, asked = await ask(host, {"podman ps": json.dumps(PODMAN["ps"][:2])})
+    assert len(asked) == 1
+    assert notes == []
+
+
+async def test_docker_without_containers_is_not_asked_to_inspect_them(host):
+    start(host, 8, "dockerd")
+    make_files(host, {"run/docker.sock": ""})
+    assert (await ask(host, {"ps --quiet": "\n"}))[:2] == ((), [])
+
+
+async def test_a_daemon_without_its_socket_is_not_asked(host):
+    start(host, 8, "dockerd")
+    assert await ask(host, {}) == ((), [], [])
+
+
+async def test_runtimes_of_another_user_are_not_asked(host):
+    both_run(host)
+    assert await ask(host, BOTH, user=not host.stat().st_uid) == ((), [], [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "note"),
+    [
+        (NoAnswerError("no answer in 5 s"), "podman: no answer in 5 s; its containers are not"),
+        ("not JSON", "podman: its answer is none that is known here; its"),
+        ('[{"Names": []}]', "podman: its answer is none that is known here; its"),
+        ("null", "podman: its answer is none that is known here; its"),
+        ("[" * 100_000, "podman: its answer is none that is known here; its"),
+    ],
+)
+async def test_a_runtime_that_does_not_answer_is_told_once_and_the_other_one_counts(
+    host, answer, note
+):
+    both_run(host)
+    found, notes, _ = await ask(host, {**BOTH, "podman ps": answer})
+    assert [each.runtime for each in found] == ["docker"]
+    (said,) = notes
+    assert said.startswith(note)
+
+
+async def test_a_tool_is_run_and_its_answer_taken(allow_effects):
+    assert await runtimes.run("printf", "%s", "[1]") == "[1]"
+
+
+@pytest.mark.parametrize(
+    ("argv", "reason"),
+    [
+        (("sh", "-c", "echo first >&2; echo 'no \x1b right' >&2; exit 3"), "no \\x1b right"),
+        (("sh", "-c", "exit 3"), "it ended with 3"),
+        (("/nonexistent/podman", "ps"), "No such file or directory"),
+    ],
+)
+async def test_a_tool_that_fails_says_why(allow_effects, argv, reason):
+    with pytest.raises(NoAnswerError) as caught:
+        await runtimes.run(*argv)
+    assert str(caught.value) == reason
+
+
+async def test_a_tool_that_hangs_is_ended(allow_effects, monkeypatch, tmp_path):
+    monkeypatch.setattr(runtimes, "LIMIT_SEC", 1.0)
+    pid_file = tmp_path / "pid"
+    hang = f"echo $$ > {pid_file}; exec sleep 1000"
+    with pytest.raises(NoAnswerError, match="no answer in 1 s"):
+        await runtimes.run("sh", "-c", hang)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid_file.read_text()), 0)
+
+
+async def test_both_are_asked_at_the_same_time(host):
+    both_run(host)
+    docker_asked = asyncio.Event()
+
+    class Waiting(Tools):
+        async def __call__(self, *argv):
+            if argv[0] == "docker":
+                docker_asked.set()
+            elif argv[:2] == ("podman", "ps"):
+                await docker_asked.wait()
+            return await super().__call__(*argv)
+
+    tools = Waiting(BOTH)
+    found = await containers(
+        (), user=bool(host.stat().st_uid), on_note=lambda _: None, ask=tools, root=host
+    )
+    assert len(found) == 4

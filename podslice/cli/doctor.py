@@ -1,0 +1,91 @@
+"""`podslice doctor`: whether this host is able."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from podslice.cli import documents
+from podslice.cli.arguments import DIFFERENCES, DONE, Output
+from podslice.cli.options import Planning, planning_options
+from podslice.cli.output import Format, emit
+from podslice.cli.text import columns
+from podslice.doctor.facts import Asked, Facts, Manager, read_facts
+from podslice.doctor.finding import Finding, State
+from podslice.doctor.findings import examine
+from podslice.errors import SystemdError
+from podslice.model.unit import control_group_of
+from podslice.policy.tree import Tree
+
+ROOT = Path("/")
+ANSWER_SEC = 10.0
+"""A service manager that takes longer is not able to do anything either."""
+
+
+@planning_options
+def doctor(planning: Planning, output: Output = Format.TABLE) -> int:
+    """Tell whether this host is able: each finding with its effect and what mends it.
+
+    Nothing is changed, and no rights are needed.
+    """
+    found = examine(_facts(planning))
+    grave = [finding for finding in found if finding.state is State.ATTENTION]
+    emit(
+        output,
+        document=lambda: documents.document(
+            able=not grave, findings=[{**asdict(each), "state": each.state.value} for each in found]
+        ),
+        lines=lambda wide: _lines(found, wide=wide),
+        names=lambda: [finding.check for finding in grave],
+    )
+    return DIFFERENCES if grave else DONE
+
+
+def _facts(planning: Planning) -> Facts:
+    config = planning.config
+    return read_facts(
+        asyncio.run(_ask(user=planning.user)),
+        Asked(
+            uid=os.getuid(),
+            user=planning.user,
+            environment=os.environ,
+            cgroup_root=config.cgroup_root,
+            control_group=control_group_of(Tree(cgroup_root=config.cgroup_root).root),
+        ),
+        ROOT,
+    )
+
+
+async def _ask(*, user: bool) -> Manager:
+    """The service manager's version, or why it does not answer."""
+    from podslice.systemd.bus import Bus
+
+    try:
+        async with asyncio.timeout(ANSWER_SEC), Bus(user=user) as client:
+            caps = await client.caps()
+    except SystemdError as error:
+        return Manager(version=None, error=str(error))
+    except TimeoutError:
+        return Manager(version=None, error=f"no answer within {ANSWER_SEC:.0f} s")
+    return Manager(version=caps.systemd_version)
+
+
+def _lines(found: Sequence[Finding], *, wide: bool) -> Iterator[str]:
+    """A line for each finding; below it what follows from it, and what mends it."""
+    heads = columns((each.state, each.check, each.what) for each in found)
+    for head, finding in zip(heads, found, strict=True):
+        yield head
+        if wide or finding.state is not State.OK:
+            yield from _more(finding)
+    grave = [finding.check for finding in found if finding.state is State.ATTENTION]
+    yield ""
+    yield f"need attention: {', '.join(grave)}" if grave else "this host is able"
+
+
+def _more(finding: Finding) -> Iterable[str]:
+    for label, said in (("effect", finding.effect), ("fix", finding.fix)):
+        if said:
+            yield f"    {label}: {said}"

@@ -1,0 +1,283 @@
+"""What a host shows of itself that matters to podslice; the root directory is a parameter.
+
+Everything is read from files, and nothing is written, so that any user may do it on any host.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path, PurePosixPath
+
+from podslice.doctor.runtimes import Runtime, Surroundings, read_runtimes
+from podslice.errors import HostError
+from podslice.host import process_named
+
+_CGROUP = "sys/fs/cgroup"
+# what cgroup v2 calls otherwise than v1
+_RENAMED = {"blkio": "io"}
+
+
+class Layout(StrEnum):
+    """How control groups are mounted. Source: systemd, docs/CGROUP_DELEGATION.md."""
+
+    V2 = "v2"
+    HYBRID = "hybrid"
+    """The controllers of version 1, and version 2 without any beside them."""
+    V1 = "v1"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manager:
+    """The service manager that was asked, the system's or with `--user` the user's own."""
+
+    version: int | None
+    error: str = ""
+    """Why it has not answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Who asks, and about whose pods."""
+
+    uid: int
+    user: bool = False
+    """Whether the user's own manager is meant."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cgroup_root: str = "/"
+    control_group: str = "/kubepods.slice"
+    """The slice that holds all pods, below the manager's own control group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """What a user has to have for `--user`."""
+
+    name: str
+    directory: str
+    """XDG_RUNTIME_DIR, where it is set."""
+    owner: int | None
+    """Whose that directory is; None where that can't be seen."""
+    lingers: bool
+    """Whether the user's manager stays when the last session ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hugetlb:
+    """How far the controller of huge pages reaches."""
+
+    pages: int
+    """How many huge pages are set aside, of whatever size."""
+    known: bool
+    """Whether the kernel has the controller."""
+    stops_at: str | None
+    """The control group above our slices that does not hand it down; None where none stops it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """One look at a host."""
+
+    manager: Manager
+    uid: int
+    session: Session | None
+    """None where the system's manager is meant."""
+    first_process: str
+    """The name of process 1; empty where that can't be read."""
+    kernel: str
+    """Its release: `6.12.1-amd64`."""
+    command_line: frozenset[str]
+    """The words of the kernel's command line."""
+    layout: Layout
+    protects_below: bool
+    """Whether the protection of a control group holds for everything below it."""
+    controllers: frozenset[str]
+    """Those that the manager which was asked may use."""
+    root_slice: str
+    """The name of the slice that holds all pods."""
+    cgroup_root: str
+    slice_controllers: frozenset[str] | None
+    """Those that this slice has; None where it is not there or this can't be told."""
+    hugetlb: Hugetlb
+    has_pressure: bool
+    swap_bytes: int
+    oom_score_adj: int
+    """That of this process."""
+    kubelet: int | None
+    """The id of a kubelet that runs."""
+    has_polkit_rule: bool
+    """Whether podslice's rule for its groups is there, and polkit is."""
+    runtimes: tuple[Runtime, ...]
+
+    @property
+    def user(self) -> bool:
+        """Whether the user's own manager is meant."""
+        return self.session is not None
+
+
+def read_facts(manager: Manager, asked: Asked, root: Path = Path("/")) -> Facts:
+    """Look at the host.
+
+    Raises:
+        HostError: /proc can't be read.
+    """
+    try:
+        swap_bytes = _swap_bytes(root)
+        kernel = _text(root / "proc/sys/kernel/osrelease")
+        oom_score_adj = int(_text(root / "proc/self/oom_score_adj"))
+    except (OSError, ValueError) as error:
+        raise HostError(f"this host can't be read: {error}; is /proc mounted?") from error
+    layout = _layout(root)
+    first_process = _text_or_nothing(root / "proc/1/comm")
+    top = f"/user.slice/user-{asked.uid}.slice/user@{asked.uid}.service" if asked.user else "/"
+    group = PurePosixPath(top, asked.control_group.lstrip("/"))
+    return Facts(
+        manager=manager,
+        uid=asked.uid,
+        session=_session(asked, root) if asked.user else None,
+        first_process=first_process,
+        kernel=kernel,
+        command_line=frozenset(_text_or_nothing(root / "proc/cmdline").split()),
+        layout=layout,
+        protects_below=_protects_below(root),
+        controllers=_controllers(root, layout, top, user=asked.user),
+        root_slice=group.name,
+        cgroup_root=asked.cgroup_root,
+        slice_controllers=_handed_to(root, group) if layout is Layout.V2 else None,
+        hugetlb=_hugetlb(root, layout, group),
+        has_pressure=_is_readable(root / "proc/pressure/memory"),
+        swap_bytes=swap_bytes,
+        oom_score_adj=oom_score_adj,
+        kubelet=process_named("kubelet", root),
+        has_polkit_rule=_has_polkit_rule(root),
+        runtimes=read_runtimes(
+            Surroundings(
+                root=root,
+                uid=asked.uid if asked.user else None,
+                config_home=_config_home(asked.environment),
+                has_systemd=first_process == "systemd",
+                is_v2=layout is Layout.V2,
+            )
+        ),
+    )
+
+
+def _layout(root: Path) -> Layout:
+    mount = root / _CGROUP
+    if (mount / "cgroup.controllers").exists():
+        return Layout.V2
+    if (mount / "unified/cgroup.procs").exists():
+        return Layout.HYBRID
+    return Layout.V1 if any(mount.glob("*/cgroup.procs")) else Layout.NONE
+
+
+def _controllers(root: Path, layout: Layout, top: str, *, user: bool) -> frozenset[str]:
+    """The controllers that a manager may use, by their names in cgroup v2."""
+    if layout is Layout.V2:
+        return _handed_to(root, PurePosixPath(top)) or frozenset()
+    if user:
+        return frozenset()  # systemd hands none of version 1 to users
+    found = (root / _CGROUP).glob("*/cgroup.procs")
+    return frozenset(_RENAMED.get(path.parent.name, path.parent.name) for path in found)
+
+
+def _handed_to(root: Path, group: PurePosixPath) -> frozenset[str] | None:
+    """The controllers that a control group has from above; None where there is no such group."""
+    return _words(root / _CGROUP / group.relative_to("/") / "cgroup.controllers")
+
+
+def _hugetlb(root: Path, layout: Layout, group: PurePosixPath) -> Hugetlb:
+    counts = (root / "sys/kernel/mm/hugepages").glob("*/nr_hugepages")
+    stops_at = None
+    for above in reversed(group.parents):
+        path = root / _CGROUP / above.relative_to("/") / "cgroup.subtree_control"
+        handed_down = _words(path)
+        if handed_down is not None and "hugetlb" not in handed_down:
+            stops_at = str(above)
+            break
+    known = _words(root / _CGROUP / "cgroup.controllers") or frozenset()
+    return Hugetlb(
+        pages=sum(int(_text_or_nothing(path) or 0) for path in counts),
+        known=layout is Layout.V2 and "hugetlb" in known,
+        stops_at=stops_at,
+    )
+
+
+def _protects_below(root: Path) -> bool:
+    """Source: Linux, admin-guide/cgroup-v2.rst, memory_recursiveprot."""
+    for line in _text_or_nothing(root / "proc/self/mounts").splitlines():
+        _, place, kind, options, *_ = line.split()
+        if (place, kind) == ("/sys/fs/cgroup", "cgroup2"):
+            return "memory_recursiveprot" in options.split(",")
+    return False
+
+
+def _swap_bytes(root: Path) -> int:
+    for line in _text(root / "proc/meminfo").splitlines():
+        key, _, value = line.partition(":")
+        if key == "SwapTotal":
+            return int(value.split()[0]) * 1024
+    return 0
+
+
+def _session(asked: Asked, root: Path) -> Session:
+    try:
+        name = pwd.getpwuid(asked.uid).pw_name
+    except KeyError:
+        name = str(asked.uid)
+    directory = asked.environment.get("XDG_RUNTIME_DIR", "")
+    return Session(
+        name=name,
+        directory=directory,
+        owner=_owner(root / directory.lstrip("/")) if directory else None,
+        lingers=(root / "var/lib/systemd/linger" / name).exists(),
+    )
+
+
+def _owner(path: Path) -> int | None:
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return None
+
+
+def _config_home(environment: Mapping[str, str]) -> str:
+    """Where a user's configuration is. Source: XDG Base Directory Specification."""
+    home = environment.get("HOME", "/nonexistent")
+    return environment.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")  # noqa: PTH118
+
+
+def _has_polkit_rule(root: Path) -> bool:
+    daemons = ("usr/lib/polkit-1/polkitd", "usr/libexec/polkitd")
+    rule = root / "usr/share/polkit-1/rules.d/50-podslice.rules"
+    return rule.exists() and any((root / path).exists() for path in daemons)
+
+
+def _is_readable(path: Path) -> bool:
+    """Whether the kernel answers: it may list a file and refuse to read it."""
+    try:
+        return bool(path.read_text())
+    except OSError:
+        return False
+
+
+def _words(path: Path) -> frozenset[str] | None:
+    try:
+        return frozenset(path.read_text().split())
+    except OSError:
+        return None
+
+
+def _text(path: Path) -> str:
+    return path.read_text().strip()
+
+
+def _text_or_nothing(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

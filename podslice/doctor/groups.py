@@ -1,0 +1,196 @@
+"""Findings about control groups: their layout, their controllers, and who has these. Pure."""
+
+from __future__ import annotations
+
+from podslice.doctor.facts import Facts, Layout
+from podslice.doctor.finding import Finding, State
+
+_SYSTEMD_WITHOUT_V1 = 258
+"""Source: systemd's NEWS, 258."""
+_NEEDED = {
+    "cpu": "CPUWeight and CPUQuota have no effect",
+    "memory": "MemoryMax, MemoryHigh and MemoryLow have no effect",
+    "pids": "TasksMax has no effect",
+}
+"""The controllers that podslice's settings need, and what happens without."""
+_ALL_THERE = "cpu, memory and pids are there"
+_USEFUL = ("cpuset", "io")
+"""Those that units inside of pods may want."""
+
+_DROP_IN = "/etc/systemd/system/user@.service.d/podslice.conf"
+_DELEGATION = (
+    f"as root: mkdir -p {_DROP_IN.rpartition('/')[0]} &&"
+    rf" printf '[Service]\nDelegate=cpu cpuset io memory pids\n' > {_DROP_IN} &&"
+    " systemctl daemon-reload; then end all sessions of the user, and log in anew"
+)
+_BOOT_V2 = "boot with systemd.unified_cgroup_hierarchy=1"
+
+
+def layout(facts: Facts) -> Finding:
+    """Version 2 of control groups, or what is missing with another."""
+    if facts.layout is Layout.V2 and facts.protects_below:
+        return Finding(check="cgroup", state=State.OK, what="cgroup v2")
+    if facts.layout is Layout.V2:
+        return Finding(
+            check="cgroup",
+            state=State.INFO,
+            what="cgroup v2, mounted without memory_recursiveprot",
+            effect="MemoryLow of a pod protects only what its containers ask for",
+            fix="mount -o remount,nsdelegate,memory_recursiveprot /sys/fs/cgroup",
+        )
+    if facts.layout is Layout.NONE:
+        return Finding(
+            check="cgroup",
+            state=State.ATTENTION,
+            what="no control groups are mounted at /sys/fs/cgroup",
+            effect="nothing is limited, and usage can't be read",
+            fix="mount -t cgroup2 cgroup2 /sys/fs/cgroup, which systemd does at boot",
+        )
+    how = "the hybrid layout" if facts.layout is Layout.HYBRID else "cgroup v1"
+    is_last = (facts.manager.version or 0) < _SYSTEMD_WITHOUT_V1
+    gone = f"; systemd {_SYSTEMD_WITHOUT_V1} does not start with it any more" if is_last else ""
+    return Finding(
+        check="cgroup",
+        state=State.ATTENTION,
+        what=f"{how}, not cgroup v2",
+        effect="weights, quotas, MemoryMax and TasksMax work; MemoryLow, MemoryMin and MemoryHigh"
+        f" do not, nor does limiting huge pages{gone}",
+        fix=_BOOT_V2,
+    )
+
+
+def controllers(facts: Facts) -> Finding:
+    """Those that the settings of pods need: offered, delegated, and handed down."""
+    missing = [name for name in _NEEDED if name not in facts.controllers]
+    if facts.slice_controllers is not None and not missing:
+        return _in_slice(facts, facts.slice_controllers)
+    if facts.user:
+        return _delegated(facts, missing)
+    if not missing:
+        return Finding(check="controllers", state=State.OK, what=_ALL_THERE)
+    return Finding(
+        check="controllers",
+        state=State.ATTENTION,
+        what=f"{_list(missing)} {_is(missing)} not there",
+        effect="; ".join(_NEEDED[name] for name in missing),
+        fix="; ".join(_enabled(facts, name) for name in missing),
+    )
+
+
+def _in_slice(facts: Facts, controllers: frozenset[str]) -> Finding:
+    """Where pods are there already: what they have, not only what could be had."""
+    missing = [name for name in _NEEDED if name not in controllers]
+    if not missing:
+        if facts.user:
+            return _delegated(facts, [])
+        return Finding(
+            check="controllers",
+            state=State.OK,
+            what=f"{_ALL_THERE}, in {facts.root_slice} as well",
+        )
+    return Finding(
+        check="controllers",
+        state=State.ATTENTION,
+        what=f"{facts.root_slice} has no {_list(missing)}, though the host has",
+        effect="; ".join(_NEEDED[name] for name in missing),
+        fix="systemd hands them down with the next change of a pod; if that does not help,"
+        " its journal says why: journalctl -b _PID=1 -g controller",
+    )
+
+
+def _enabled(facts: Facts, name: str) -> str:
+    """What brings a controller back that the kernel does not offer."""
+    for word in facts.command_line:
+        key, _, names = word.partition("=")
+        if key == "cgroup_disable" and name in names.split(","):
+            return f"take {word} off the kernel's command line"
+    if name == "memory":
+        return "boot with cgroup_enable=memory"
+    return f"boot a kernel with the {name} controller (CONFIG_CGROUP_{_CONFIG[name]})"
+
+
+_CONFIG = {"cpu": "SCHED", "pids": "PIDS"}
+
+
+def _delegated(facts: Facts, missing: list[str]) -> Finding:
+    """What a user's manager may use."""
+    if facts.layout is not Layout.V2:
+        return Finding(
+            check="controllers",
+            state=State.ATTENTION,
+            what="a user's manager has no controllers with cgroup v1",
+            effect="pods are made, and nothing is limited",
+            fix=_BOOT_V2,
+        )
+    if missing:
+        return Finding(
+            check="controllers",
+            state=State.ATTENTION,
+            what=f"{_list(missing)} {_is(missing)} not delegated to the user's manager",
+            effect="; ".join(_NEEDED[name] for name in missing),
+            fix=_DELEGATION,
+        )
+    rest = [name for name in _USEFUL if name not in facts.controllers]
+    if rest:
+        return Finding(
+            check="controllers",
+            state=State.INFO,
+            what=f"cpu, memory and pids are delegated to the user's manager; {_list(rest)}"
+            f" {_is(rest)} not",
+            effect="podslice sets nothing of these; units and containers inside of pods can't",
+            fix=_DELEGATION,
+        )
+    return Finding(
+        check="controllers",
+        state=State.OK,
+        what="cpu, memory, pids, cpuset and io are delegated to the user's manager",
+    )
+
+
+def hugepages(facts: Facts) -> Finding:
+    """Systemd does not know this controller, so nobody hands it down by himself."""
+    hugetlb = facts.hugetlb
+    effect = "pods that ask for huge pages are made, and not limited in them"
+    if facts.user:
+        what, fix = "the limit of huge pages is out of a user's reach", "apply such pods as root"
+    elif facts.layout is not Layout.V2:
+        what, fix = "huge pages can't be limited without cgroup v2", _BOOT_V2
+    elif not hugetlb.known:
+        what = "the kernel has no hugetlb controller"
+        fix = "boot a kernel of 5.6 or later with CONFIG_CGROUP_HUGETLB"
+    elif hugetlb.stops_at is not None:
+        path = f"/sys/fs/cgroup{hugetlb.stops_at.rstrip('/')}/cgroup.subtree_control"
+        what = f"the hugetlb controller is not handed down by {hugetlb.stops_at}"
+        fix = (
+            f"echo +hugetlb > {path}; and for every boot:"
+            f" echo 'w {path} - - - - +hugetlb' > /etc/tmpfiles.d/hugetlb.conf"
+        )
+    else:
+        return Finding(
+            check="hugepages",
+            state=State.OK,
+            what=f"huge pages can be limited; {_pages(hugetlb.pages)}",
+        )
+    return Finding(
+        check="hugepages",
+        state=State.ATTENTION if hugetlb.pages else State.INFO,
+        what=f"{what}; {_pages(hugetlb.pages)}",
+        effect=effect,
+        fix=fix,
+    )
+
+
+def _pages(count: int) -> str:
+    if not count:
+        return "none are set aside on this host"
+    return f"{count} {'is' if count == 1 else 'are'} set aside on this host"
+
+
+def _is(names: list[str]) -> str:
+    return "is" if len(names) == 1 else "are"
+
+
+def _list(names: list[str]) -> str:
+    """`cpu, memory and pids`."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

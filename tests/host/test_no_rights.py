@@ -1,0 +1,188 @@
+"""Every verb by somebody without rights: it works, or ends with one clear line and exit 1."""
+
+import pytest
+
+from podslice.cli.app import app
+from tests.host import users
+from tests.host.scenario import BIG, apply
+from tests.lab import fixtures
+
+WEB = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: web, uid: 0a1b}
+spec:
+  initContainers:
+  - name: setup
+    resources: {limits: {cpu: 100m, memory: 64Mi}}
+  containers:
+  - name: main
+    resources: {limits: {cpu: 100m, memory: 32Mi}}
+"""
+FILE = "/tmp/web.yaml"
+SLICE = "kubepods-pod0a1b.slice"
+DAEMON = "podlab-daemon.service"
+
+# verb → the ways to call it; those that change something, and those that do not
+CHANGING = {
+    "apply": (("-f", FILE, *BIG), ("-f", FILE, *BIG, "--prune")),
+    "delete": (("web",), ("--all",)),
+    "run": (
+        ("web", "-c", "main", "--", "touch", "/tmp/changed"),
+        ("web", "-c", "main", "--detach", "--", "touch", "/tmp/changed"),
+        ("web", "-c", "setup", "--", "touch", "/tmp/changed"),
+    ),
+    "adopt": (("web", "-c", "main", "PID"),),
+    "phase": (("web", "--set", "running"),),
+    "node init": ((),),
+}
+READING = {
+    "check": (("-f", FILE),),
+    "explain": (("-f", FILE, *BIG),),
+    "render": (("-f", FILE, *BIG),),
+    "node": ((),),
+    "node init": (("--dry-run",),),
+    "node reset": ((),),
+    "plan": (("-f", FILE, *BIG),),
+    "status": (BIG,),
+    "tree": (BIG,),
+    "phase": (("web",),),
+    "cgroup-parent": (("web",),),
+    "doctor": ((),),
+}
+WITHOUT_MANAGER = ("check", "explain", "render", "node", "node init", "node reset", "doctor")
+"""Verbs that need no service manager, and no place for records."""
+
+
+def verbs():
+    for command in app.registered_commands:
+        if command.hidden:
+            continue  # for systemd, not for people
+        yield command.name or command.callback.__name__.replace("_", "-")
+    for group in app.registered_groups:
+        yield group.name
+        for command in group.typer_instance.registered_commands:
+            yield f"{group.name} {command.callback.__name__}"
+
+
+def test_every_verb_is_tried():
+    assert CHANGING.keys() | READING.keys() == set(verbs())
+
+
+@pytest.fixture
+def applied(clean_machine):
+    """A machine where a pod is applied, with a process in it."""
+    yield from _applied(clean_machine)
+
+
+@pytest.fixture
+def applied_fast(namespace):
+    """The same, where it is fast; for what no kernel has a part in."""
+    for machine in fixtures.keep_clean(namespace):
+        yield from _applied(machine)
+
+
+def _applied(machine):
+    machine.put(FILE, WEB)
+    apply(machine, "-f", FILE, *BIG)
+    machine.run("systemd-run", f"--unit={DAEMON}", f"--slice={SLICE}", "sleep", "1000")
+    yield machine
+    machine.run("systemctl", "stop", DAEMON)
+    machine.run("rm", FILE)
+
+
+def everything(machine):
+    """What a verb without rights has to leave alone."""
+    script = (
+        "systemctl list-units --all --plain --no-legend 'kubepods*' 'podslice*' podlab-daemon*;"
+        f"systemctl show -p MainPID,InvocationID {DAEMON};"
+        f"systemctl show -p MemoryMax,CPUQuotaPerSecUSec {SLICE};"
+        "find /run/podslice /etc/podslice -type f -exec cat {} + 2>/dev/null;"
+        "ls /tmp/changed /etc/podslice /run/systemd/system.control 2>/dev/null; true"
+    )
+    return machine.run("sh", "-c", script).stdout
+
+
+def called(machine, calls, *more, env=None):
+    """Every way to call the verbs, with how it ended."""
+    pid = machine.run("systemctl", "show", "-P", "MainPID", DAEMON).stdout.strip()
+    for verb, ways in calls.items():
+        for way in ways:
+            arguments = [pid if word == "PID" else word for word in way]
+            line = [*verb.split(), *more, *arguments]
+            yield " ".join(line), users.podslice(machine, *line, env=env, check=False)
+
+
+def is_one_clear_line(ended, *says):
+    return (
+        ended.exit_code == 1
+        and ended.stderr.startswith("error: ")
+        and ended.stderr.count("\n") == 1
+        and any(text in ended.stderr for text in says)
+    )
+
+
+def test_who_is_not_root_may_read_and_change_nothing(applied):
+    before = everything(applied)
+    unclear = {
+        line: ended
+        for line, ended in called(applied, CHANGING)
+        if not is_one_clear_line(ended, "run as root")
+    }
+    assert unclear == {}
+    # what needs no service manager is the same everywhere, and slow in an emulated machine
+    left_out = WITHOUT_MANAGER if applied.kind == "vm" else ()
+    reading = {verb: ways for verb, ways in READING.items() if verb not in left_out}
+    failed = {
+        line: ended
+        for line, ended in called(applied, reading)
+        if ended.exit_code not in (0, 3) or "error" in ended.stderr or not ended.stdout
+    }
+    assert failed == {}
+    assert everything(applied) == before
+
+
+def test_records_that_are_hidden_are_told_in_one_line(applied_fast):
+    """As where root has a umask that takes everything from others."""
+    applied_fast.run("chmod", "700", "/run/podslice")
+    for verb in ("plan", "status", "tree", "phase", "cgroup-parent"):
+        for line, ended in called(applied_fast, {verb: READING[verb]}):
+            assert is_one_clear_line(ended, "run as root, or use --user"), (line, ended)
+
+
+def test_who_has_no_session_is_told_by_every_verb_that_needs_one(applied_fast):
+    before = everything(applied_fast)
+    for calls in (READING, CHANGING):
+        needing = {verb: ways for verb, ways in calls.items() if verb not in WITHOUT_MANAGER}
+        for line, ended in called(applied_fast, needing, "--user"):
+            assert is_one_clear_line(ended, "there is no user session: XDG_RUNTIME_DIR is not"), (
+                line,
+                ended,
+            )
+    assert everything(applied_fast) == before
+
+
+def test_who_has_a_session_without_a_manager_is_told_as_well(applied_fast):
+    applied_fast.run("sh", "-c", f"mkdir -p {users.RUNTIME_DIR} && chown lab {users.RUNTIME_DIR}")
+    try:
+        for verb, ways in {**READING, **CHANGING}.items():
+            if verb in (*WITHOUT_MANAGER, "plan", "cgroup-parent"):
+                continue
+            calls = {verb: ways[:1]}
+            for line, ended in called(applied_fast, calls, "--user", env=users.SESSION):
+                assert is_one_clear_line(ended, "is a user manager running"), (line, ended)
+    finally:
+        applied_fast.run("rm", "-r", users.RUNTIME_DIR)
+
+
+def test_who_has_somebody_elses_session_is_told_as_well(namespace):
+    """As `su` leaves it."""
+    foreign = {"XDG_RUNTIME_DIR": "/run/systemd"}
+    for verb in ("status", "tree"):
+        ended = users.podslice(namespace, verb, "--user", env=foreign, check=False)
+        assert is_one_clear_line(ended, "which is user 0's, and this is user 1000; set XDG_")
+    ended = users.podslice(namespace, "doctor", "--user", env=foreign, check=False)
+    assert ended.exit_code == 3
+    assert (
+        "attention  session      XDG_RUNTIME_DIR is /run/systemd, which is user 0's" in ended.stdout
+    )

@@ -1,0 +1,333 @@
+"""Small hosts, each with one thing about it, and what doctor says."""
+
+import pytest
+
+from podslice.doctor.facts import Manager
+from podslice.doctor.finding import State
+from podslice.errors import HostError
+from tests.unit.doctor.hosts import LEGACY, PLAIN, ROOT, USER, USER_GROUP, facts, findings, host
+
+DOWN = Manager(version=None, error="/run/dbus: no such file")
+POOL = {"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "8\n"}
+CONTROLLERS = "sys/fs/cgroup/cgroup.controllers"
+HANDED_DOWN = "sys/fs/cgroup/cgroup.subtree_control"
+SLICE = "sys/fs/cgroup/kubepods.slice/cgroup.controllers"
+LINGERS = {"var/lib/systemd/linger/4711": ""}
+POLKIT = {"usr/lib/polkit-1/polkitd": "", "usr/share/polkit-1/rules.d/50-podslice.rules": ""}
+
+
+def test_nothing_is_wrong_with_a_plain_host(tmp_path):
+    found = findings(host(tmp_path))
+    assert list(found) == [
+        "systemd",
+        "rights",
+        "cgroup",
+        "controllers",
+        "hugepages",
+        "kernel",
+        "pressure",
+        "swap",
+    ]
+    assert {each.state for each in found.values()} == {State.OK}
+    assert not any(each.effect or each.fix for each in found.values())
+
+
+def test_nothing_is_wrong_with_a_user_who_has_everything(tmp_path):
+    found = findings(host(tmp_path, LINGERS), USER)
+    grave = {name: each.state for name, each in found.items() if each.state is not State.OK}
+    assert grave == dict.fromkeys(("hugepages", "oom-score", "volumes"), State.INFO)
+
+
+CASES = {
+    # systemd
+    "a systemd of before descriptors": (
+        {},
+        {"manager": Manager(version=252)},
+        ("systemd", "info", "is systemd 252", "not by descriptor (PIDFDs)", "nothing has to be"),
+    ),
+    "a systemd too old": (
+        {},
+        {"manager": Manager(version=239)},
+        (
+            *("systemd", "attention", "is systemd 239"),
+            *("CPUQuotaPeriodSec, MemoryMin, which are left out", "systemd 252 or later"),
+        ),
+    ),
+    "a systemd that knows everything, and is still too old": (
+        {},
+        {"manager": Manager(version=249)},
+        ("systemd", "attention", "is systemd 249", "tested with 252 and later", "252 or later"),
+    ),
+    "another process 1": (
+        {"proc/1/comm": "runit\n"},
+        {"manager": DOWN},
+        ("systemd", "attention", "process 1 is runit", "nothing can be applied", "boot with"),
+    ),
+    "no process 1 to be seen": (
+        {"proc/1/comm": None},
+        {"manager": DOWN},
+        ("systemd", "attention", "process 1 is unknown, not systemd", "", ""),
+    ),
+    "no bus": (
+        {},
+        {"manager": DOWN},
+        (
+            *("systemd", "attention", "does not answer: /run/dbus: no such file"),
+            *("nothing can be applied", "systemctl start dbus.socket"),
+        ),
+    ),
+    "no manager of the user's": (
+        {},
+        {"manager": DOWN, "asked": USER},
+        (
+            *("systemd", "attention", "the user's manager does not answer: /run/dbus"),
+            *("nothing can be", "loginctl enable-linger 4711, and set XDG_RUNTIME_DIR=/run/user"),
+        ),
+    ),
+    # who may write
+    "somebody": (
+        {},
+        {"uid": 1000},
+        ("rights", "info", "user 1000 is not root", "are refused", "as root, or use --user"),
+    ),
+    "somebody, with polkit": (
+        POLKIT,
+        {"uid": 1000},
+        ("rights", "info", "", "", "members of podslice-admin have manifests applied: systemctl"),
+    ),
+    "no session": (
+        {},
+        {"asked": USER, "environment": {}},
+        (
+            *("session", "attention", "XDG_RUNTIME_DIR is not set", "have no place"),
+            "XDG_RUNTIME_DIR=/run/user/4711",
+        ),
+    ),
+    "somebody else's session": (
+        {"run/user/4711/bus": ""},
+        {"asked": USER},
+        (
+            *("session", "attention", "is /run/user/4711, which is user ", "refused"),
+            "set XDG_RUNTIME_DIR=/run/user/4711",
+        ),
+    ),
+    "no lingering": (
+        {},
+        {"asked": USER},
+        (
+            *("session", "info", "user 4711 does not linger", "end with the user's last session"),
+            "loginctl enable-linger 4711",
+        ),
+    ),
+    # control groups
+    "no recursive protection": (
+        {"proc/self/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw,nsdelegate 0 0\n"},
+        {},
+        ("cgroup", "info", "without memory_recursiveprot", "MemoryLow", "mount -o remount,"),
+    ),
+    "no cgroup at all": (
+        {"proc/self/mounts": "", CONTROLLERS: None, HANDED_DOWN: None},
+        {},
+        ("cgroup", "attention", "no control groups", "nothing is limited", "mount -t cgroup2"),
+    ),
+    "no memory controller": (
+        {CONTROLLERS: "cpuset cpu io pids\n"},
+        {},
+        ("controllers", "attention", "memory is not there", "MemoryMax", "cgroup_enable=memory"),
+    ),
+    "a memory controller that is switched off": (
+        {
+            CONTROLLERS: "cpuset cpu io pids\n",
+            "proc/cmdline": "quiet cgroup_disable=rdma,memory ro\n",
+        },
+        {},
+        ("controllers", "attention", "memory is not", "", "take cgroup_disable=rdma,memory off"),
+    ),
+    "two controllers less": (
+        {CONTROLLERS: "io memory\n"},
+        {},
+        (
+            *("controllers", "attention", "cpu and pids are not there"),
+            *("CPUWeight and CPUQuota have no effect; TasksMax has no effect", "CONFIG_CGROUP_"),
+        ),
+    ),
+    "pods that are there": (
+        {SLICE: "cpu memory hugetlb pids\n"},
+        {},
+        ("controllers", "ok", "are there, in kubepods.slice as well", "", ""),
+    ),
+    "pods without a controller": (
+        {SLICE: "memory pids\n"},
+        {},
+        ("controllers", "attention", "kubepods.slice has no cpu", "CPUWeight", "journalctl"),
+    ),
+    "nothing delegated": (
+        {f"{USER_GROUP}/cgroup.controllers": "\n"},
+        {"asked": USER},
+        (
+            *("controllers", "attention", "cpu, memory and pids are not delegated"),
+            *("no effect", r"printf '[Service]\nDelegate=cpu cpuset io memory pids\n' > /etc/sys"),
+        ),
+    ),
+    "the manager's group is not there": (
+        {f"{USER_GROUP}/cgroup.controllers": None},
+        {"asked": USER},
+        ("controllers", "attention", "cpu, memory and pids are not delegated", "", "daemon-reload"),
+    ),
+    "delegated as systemd does it by itself": (
+        {f"{USER_GROUP}/cgroup.controllers": "cpu memory pids\n"},
+        {"asked": USER},
+        (
+            *("controllers", "info", "cpuset and io are not", "podslice sets nothing of these"),
+            "/etc/systemd/system/user@.service.d/podslice.conf",
+        ),
+    ),
+    "delegated, and pods are there": (
+        {f"{USER_GROUP}/kubepods.slice/cgroup.controllers": "cpu memory pids\n"},
+        {"asked": USER},
+        ("controllers", "ok", "are delegated to the user's manager", "", ""),
+    ),
+    # huge pages
+    "hugetlb not handed down": (
+        {HANDED_DOWN: "cpu memory pids\n"},
+        {},
+        (
+            *("hugepages", "info", "not handed down by /; none are set aside", "not limited"),
+            "echo +hugetlb > /sys/fs/cgroup/cgroup.subtree_control; and for every boot: echo 'w /",
+        ),
+    ),
+    "hugetlb not handed down, and huge pages set aside": (
+        {HANDED_DOWN: "cpu memory pids\n"} | POOL,
+        {},
+        ("hugepages", "attention", "not handed down by /; 8 are set aside", "not limited", "echo"),
+    ),
+    "hugetlb not handed down further below": (
+        {"sys/fs/cgroup/podslice.slice/cgroup.subtree_control": "memory\n"},
+        {"cgroup_root": "/podslice", "control_group": "/podslice.slice/podslice-kubepods.slice"},
+        (
+            *("hugepages", "info", "handed down by /podslice.slice;", ""),
+            "> /sys/fs/cgroup/podslice.slice/cgroup.subtree_control",
+        ),
+    ),
+    "no hugetlb in the kernel": (
+        {CONTROLLERS: "cpu memory pids\n", HANDED_DOWN: "cpu memory pids\n"} | POOL,
+        {},
+        ("hugepages", "attention", "the kernel has no hugetlb", "", "CONFIG_CGROUP_HUGETLB"),
+    ),
+    "a huge page for users": (
+        {"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "1\n"},
+        {"asked": USER},
+        ("hugepages", "attention", "out of a user's reach; 1 is set aside", "", "as root"),
+    ),
+    # what else there is
+    "a kubelet": (
+        {"proc/77/comm": "kubelet\n"},
+        {},
+        (
+            *("kubelet", "attention", "(process 77), and kubepods.slice is its own"),
+            *("apply and delete are refused", 'cgroup-root = "/podslice" in podslice.toml'),
+        ),
+    ),
+    "a kubelet, and pods elsewhere": (
+        {"proc/77/comm": "kubelet\n"},
+        {"cgroup_root": "/podslice", "control_group": "/podslice.slice/podslice-kubepods.slice"},
+        ("kubelet", "ok", "podslice's pods lie elsewhere", "", ""),
+    ),
+    "a kubelet, and pods of a user": (
+        {"proc/77/comm": "kubelet\n"},
+        {"asked": USER},
+        ("kubelet", "ok", "podslice's pods lie elsewhere", "", ""),
+    ),
+    "an old kernel": (
+        {"proc/sys/kernel/osrelease": "5.4.0-42-generic\n"},
+        {},
+        ("kernel", "info", "Linux 5.4.0-42-generic", "huge pages can't be", "5.14 or later"),
+    ),
+    "a kernel of another kind": (
+        {"proc/sys/kernel/osrelease": "next\n"},
+        {},
+        ("kernel", "info", "Linux next", "pidfd_open", ""),
+    ),
+    "no pressure": (
+        {"proc/pressure/memory": None},
+        {},
+        ("pressure", "info", "does not measure pressure", "limits work", "boot with psi=1"),
+    ),
+    "pressure that is switched off": (
+        {"proc/pressure/memory": None, "proc/cmdline": "psi=0\n"},
+        {},
+        ("pressure", "info", "", "", "boot without psi=0"),
+    ),
+    "swap": (
+        {"proc/meminfo": "MemTotal: 1 kB\nSwapTotal:       2097148 kB\n"},
+        {},
+        ("swap", "info", "there is swap, 2047Mi", "memory limits do not count it", "swapoff -a"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "asked", "expected"), CASES.values(), ids=CASES)
+def test_what_is_told(tmp_path, change, asked, expected):
+    check, state, what, effect, fix = expected
+    found = findings(host(tmp_path, change), **asked)[check]
+    assert found.state == state
+    assert what in found.what
+    assert effect in found.effect
+    assert fix in found.fix
+    if found.state is not State.OK:
+        assert all((found.what, found.effect, found.fix))
+        assert not found.fix.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, "cgroup v1"),
+        ({"sys/fs/cgroup/unified/cgroup.procs": ""}, "the hybrid layout"),
+    ],
+)
+def test_the_old_layouts(tmp_path, change, told):
+    found = findings(host(tmp_path, change, base=LEGACY))
+    assert (found["cgroup"].state, found["cgroup"].what) == ("attention", f"{told}, not cgroup v2")
+    assert "MemoryLow, MemoryMin and MemoryHigh do not" in found["cgroup"].effect
+    assert "systemd 258 does not start" in found["cgroup"].effect
+    assert "systemd.unified_cgroup_hierarchy=1" in found["cgroup"].fix
+    assert found["controllers"].state == "ok"
+    assert found["hugepages"].state == "info"
+    assert "systemd 258" not in findings(tmp_path, manager=Manager(version=258))["cgroup"].effect
+
+
+def test_users_have_no_controllers_with_the_old_layouts(tmp_path):
+    found = findings(host(tmp_path, base=LEGACY), USER)["controllers"]
+    assert (found.state, found.effect) == ("attention", "pods are made, and nothing is limited")
+
+
+def test_what_users_can_not_have_is_told(tmp_path):
+    found = findings(host(tmp_path), USER)
+    assert found["oom-score"].what == "oom_score_adj can't go below that of the session, 100"
+    assert "directories below XDG_RUNTIME_DIR" in found["volumes"].effect
+
+
+@pytest.mark.parametrize(
+    "name", ["proc/meminfo", "proc/sys/kernel/osrelease", "proc/self/oom_score_adj"]
+)
+def test_a_host_that_can_not_be_read_is_an_error(tmp_path, name):
+    root = host(tmp_path, {name: None})
+    with pytest.raises(HostError, match=r"this host can't be read: .*; is /proc mounted\?"):
+        facts(root)
+
+
+def test_a_host_without_a_line_about_swap_has_none(tmp_path):
+    assert facts(host(tmp_path, {"proc/meminfo": "MemTotal: 1 kB\n"})).swap_bytes == 0
+
+
+def test_users_have_names(tmp_path):
+    session = facts(host(tmp_path), USER, uid=0).session
+    assert session.name == "root"
+
+
+def test_facts_are_of_the_system_or_of_a_user(tmp_path):
+    root = host(tmp_path)
+    assert not facts(root, ROOT).user
+    assert facts(root, USER).user
+    assert PLAIN["proc/1/comm"].strip() == facts(root).first_process

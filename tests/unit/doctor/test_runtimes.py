@@ -1,0 +1,264 @@
+"""Which drivers the runtimes use, from trees of their configuration files."""
+
+import pytest
+
+from tests.unit.doctor.hosts import LEGACY, PLAIN, ROOT, USER, facts, findings, host, program
+
+HOME = "home/web/.config"
+SYSTEMD_CGROUP = """\
+version = 3
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+SystemdCgroup = true
+"""
+CRUN = """\
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.crun.options]
+BinaryName = "/usr/bin/crun"
+SystemdCgroup = false
+"""
+CRI = program("containerd", "crictl")
+
+
+def manager(driver):
+    return f'[engine]\ncgroup_manager = "{driver}"\n'
+
+
+def only(root, asked=ROOT):
+    (runtime,) = facts(root, asked).runtimes
+    return runtime
+
+
+def test_what_is_not_installed_is_not_told(tmp_path):
+    root = host(tmp_path, {"etc/containers/containers.conf": manager("cgroupfs")})
+    assert facts(root).runtimes == ()
+
+
+CASES = {
+    # podman
+    "podman as it is": ("podman", {}, "systemd", ""),
+    "podman without systemd": ("podman", {"proc/1/comm": "init\n"}, "cgroupfs", ""),
+    "podman, said by the distribution": (
+        "podman",
+        {"usr/share/containers/containers.conf": manager("cgroupfs")},
+        "cgroupfs",
+        "/usr/share/containers/containers.conf",
+    ),
+    "podman, said by the administrator": (
+        "podman",
+        {
+            "usr/share/containers/containers.conf": manager("cgroupfs"),
+            "etc/containers/containers.conf": manager("systemd"),
+        },
+        "systemd",
+        "/etc/containers/containers.conf",
+    ),
+    "podman, said by a drop-in": (
+        "podman",
+        {
+            "etc/containers/containers.conf": manager("systemd"),
+            "etc/containers/containers.conf.d/10-a.conf": manager("cgroupfs"),
+            "etc/containers/containers.conf.d/20-b.conf": "[engine]\nevents_logger = 'file'\n",
+            "etc/containers/containers.conf.d/30-c.txt": manager("systemd"),
+            "etc/containers/containers.rootless.conf.d/10-d.conf": manager("systemd"),
+            f"{HOME}/containers/containers.conf": manager("systemd"),
+        },
+        "cgroupfs",
+        "/etc/containers/containers.conf.d/10-a.conf",
+    ),
+    "podman, of another shape": (
+        "podman",
+        {"etc/containers/containers.conf": "engine = 1\n"},
+        "systemd",
+        "",
+    ),
+    # docker
+    "docker as it is": ("dockerd", {}, "systemd", ""),
+    "docker, told otherwise": (
+        "dockerd",
+        {"etc/docker/daemon.json": '{"exec-opts": ["a=b", "native.cgroupdriver=cgroupfs"]}'},
+        "cgroupfs",
+        "/etc/docker/daemon.json",
+    ),
+    "docker, told nothing of it": (
+        "dockerd",
+        {"etc/docker/daemon.json": '{"exec-opts": null, "debug": true}'},
+        "systemd",
+        "",
+    ),
+    "docker, told on its command line": (
+        "dockerd",
+        {
+            "proc/9/comm": "dockerd\n",
+            "proc/9/cmdline": "dockerd\0--exec-opt\0native.cgroupdriver=cgroupfs\0",
+        },
+        "cgroupfs",
+        "the command line of dockerd (process 9)",
+    ),
+    "docker, gone meanwhile": ("dockerd", {"proc/9/comm": "dockerd\n"}, "systemd", ""),
+    # containerd
+    "containerd as it is": ("containerd", {}, "cgroupfs", ""),
+    "containerd, set": (
+        "containerd",
+        {"etc/containerd/config.toml": SYSTEMD_CGROUP},
+        "systemd",
+        "/etc/containerd/config.toml",
+    ),
+    "containerd, one of two set": (
+        "containerd",
+        {"etc/containerd/config.toml": SYSTEMD_CGROUP + CRUN},
+        "cgroupfs",
+        "/etc/containerd/config.toml",
+    ),
+    "containerd, set in an import": (
+        "containerd",
+        {
+            "etc/containerd/config.toml": 'imports = ["/etc/containerd/conf.d/*.toml", ""]\n',
+            "etc/containerd/conf.d/a.toml": SYSTEMD_CGROUP,
+        },
+        "systemd",
+        "/etc/containerd/config.toml",
+    ),
+    # CRI-O
+    "cri-o as it is": ("crio", {}, "systemd", ""),
+    "cri-o, told otherwise": (
+        "crio",
+        {
+            "etc/crio/crio.conf": '[crio.runtime]\ncgroup_manager = "systemd"\n',
+            "etc/crio/crio.conf.d/10-own": '[crio.runtime]\ncgroup_manager = "cgroupfs"\n',
+        },
+        "cgroupfs",
+        "/etc/crio/crio.conf.d/10-own",
+    ),
+    # crun
+    "crun without systemd": (
+        "crun",
+        {},
+        "cgroupfs",
+        "/usr/bin/crun is built without it",
+    ),
+    "crun with it": (
+        "crun",
+        {"usr/bin/crun": "\x7fELF…\0+SYSTEMD \0"},
+        "systemd",
+        "/usr/bin/crun is built with it",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "files", "driver", "source"), CASES.values(), ids=CASES)
+def test_the_driver_is_found(tmp_path, name, files, driver, source):
+    runtime = only(host(tmp_path, program(name), files))
+    assert (runtime.driver, runtime.source, runtime.unreadable) == (driver, source, "")
+
+
+USERS = {
+    "podman": ("podman", {}, "systemd", ""),
+    "podman, the user's own word": (
+        "podman",
+        {
+            "etc/containers/containers.rootless.conf": manager("systemd"),
+            "etc/containers/containers.rootless.conf.d/4711/10-web.conf": manager("systemd"),
+            f"{HOME}/containers/containers.conf": manager("cgroupfs"),
+        },
+        "cgroupfs",
+        f"/{HOME}/containers/containers.conf",
+    ),
+    "podman, one user": (
+        "podman",
+        {
+            "etc/containers/containers.rootless.conf.d/4711/10-web.conf": manager("cgroupfs"),
+            "etc/containers/containers.rootless.conf.d/4712/10-web.conf": manager("systemd"),
+        },
+        "cgroupfs",
+        "/etc/containers/containers.rootless.conf.d/4711/10-web.conf",
+    ),
+    "docker": ("dockerd-rootless.sh", {}, "systemd", ""),
+    "docker, told otherwise": (
+        "dockerd-rootless.sh",
+        {
+            f"{HOME}/docker/daemon.json": '{"exec-opts": ["native.cgroupdriver=cgroupfs"]}',
+            "etc/docker/daemon.json": "{}",
+        },
+        "cgroupfs",
+        f"/{HOME}/docker/daemon.json",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "files", "driver", "source"), USERS.values(), ids=USERS)
+def test_the_driver_of_a_user_is_found(tmp_path, name, files, driver, source):
+    runtime = only(host(tmp_path, program(name), files), USER)
+    assert (runtime.driver, runtime.source) == (driver, source)
+
+
+def test_daemons_of_the_system_are_none_of_the_users(tmp_path):
+    assert facts(host(tmp_path, program("dockerd", "containerd", "crio")), USER).runtimes == ()
+
+
+def test_the_old_layouts_have_other_defaults(tmp_path):
+    root = host(tmp_path, program("podman", "dockerd", "dockerd-rootless.sh"), base=LEGACY)
+    assert [each.driver for each in facts(root).runtimes] == ["systemd", "cgroupfs"]
+    assert [each.driver for each in facts(root, USER).runtimes] == ["cgroupfs", "cgroupfs"]
+
+
+def test_a_driver_that_is_not_systemd_needs_attention(tmp_path):
+    conf = {"etc/docker/daemon.json": '{"exec-opts": ["native.cgroupdriver=cgroupfs"]}'}
+    found = findings(host(tmp_path, program("dockerd", "podman"), conf))
+    docker = found["docker"]
+    assert docker.state == "attention"
+    assert docker.what == "control groups by cgroupfs, not by systemd (/etc/docker/daemon.json)"
+    assert "do not get into pods" in docker.effect
+    assert docker.fix == (
+        'write "exec-opts": ["native.cgroupdriver=systemd"] into /etc/docker/daemon.json,'
+        " then: systemctl restart docker"
+    )
+    podman = found["podman"]
+    assert (podman.state, podman.what) == ("ok", "control groups by systemd (its default)")
+
+
+@pytest.mark.parametrize(
+    ("files", "state"),
+    [
+        (program("containerd"), "info"),
+        (CRI, "attention"),
+        (CRI | {"etc/containerd/config.toml": 'disabled_plugins = ["cri"]\n'}, "info"),
+        (CRI | {"etc/containerd/config.toml": SYSTEMD_CGROUP}, "ok"),
+    ],
+)
+def test_a_cri_plugin_that_nobody_uses_needs_none(tmp_path, files, state):
+    """It comes with docker, which states the driver itself."""
+    assert findings(host(tmp_path, files))["containerd"].state == state
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "why"),
+    [
+        ("podman", {"etc/containers/containers.conf": "[engine\n"}, "containers.conf: it is no"),
+        ("dockerd", {"etc/docker/daemon.json": "{,}"}, "daemon.json: it is no JSON: "),
+        ("crio", {"etc/crio/crio.conf/file": ""}, "crio.conf: Is a directory"),
+    ],
+)
+def test_what_can_not_be_read_is_told(tmp_path, name, files, why):
+    root = host(tmp_path, program(name), files)
+    assert why in only(root).unreadable
+    check = {"dockerd": "docker", "crio": "cri-o"}.get(name, name)
+    found = findings(root)[check]
+    assert (found.state, str(tmp_path) in found.what) == ("info", False)
+    assert found.what.startswith("its configuration can't be read: /etc/")
+
+
+def test_what_is_no_text_is_told(tmp_path):
+    root = host(tmp_path, program("podman"), {"etc/containers/containers.conf": ""})
+    (root / "etc/containers/containers.conf").write_bytes(b"\xff")
+    assert only(root).unreadable == "/etc/containers/containers.conf: it is no UTF-8"
+
+
+def test_a_program_that_can_not_be_read_is_told(tmp_path, monkeypatch):
+    root = host(tmp_path, program("crun"), PLAIN)
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.read_bytes", refuse)
+    assert only(root).unreadable == "/usr/bin/crun: Permission denied"

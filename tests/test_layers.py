@@ -20,16 +20,22 @@ MAY_IMPORT = {
     "status": CORE | {"cgroupfs"},
     "store": CORE | {"inputs"},
     "act": CORE | {"plan", "report", "systemd"},
+    "procfs": CORE,
+    "hugetlb": CORE | {"cgroupfs"},
     "reconcile": CORE
-    | {"policy", "plan", "host", "cgroupfs", "systemd", "store", "act", "report", "status"},
+    | {"policy", "plan", "host", "procfs", "cgroupfs", "hugetlb", "systemd", "store", "act"}
+    | {"report", "status"},
+    "processes": CORE
+    | {"policy", "plan", "procfs", "cgroupfs", "systemd", "store", "report", "reconcile"},
+    "doctor": CORE | {"procfs", "cgroupfs", "host"},
 }
 OUTERMOST = {"cli", "__main__", "__init__"}
 ONLY_IN = {
     "pydantic": {"inputs"},
     "yaml": {"inputs", "cli"},
-    "tomllib": {"inputs"},
+    "tomllib": {"inputs", "doctor"},
     "typer": {"cli"},
-    "asyncio": {"systemd", "act", "reconcile", "agent", "cli"},
+    "asyncio": {"systemd", "act", "reconcile", "processes", "agent", "cli"},
 }
 DBUS_MODULE = "systemd/connection.py"
 

@@ -1,7 +1,8 @@
 """Completions for bash, zsh and fish: verbs, options and their values from the code, as plain text.
 
 What only the host knows, pods and containers, they ask `podslice __complete` for. A metavar says
-what stands for it: FILE, DIR, POD, CONTAINER, or words with `|` between them.
+what stands for it: FILE, DIR, POD, CONTAINER, PID, CMD, or words with `|` between them. CMD is a
+command line of its own, after `--`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from podslice.cli.complete import COMMAND
 
 _HEAD = "# Made by packaging/generate.py from podslice's command line; not to be edited."
 _ASKED = {"POD": "pods", "CONTAINER": "containers"}
+_BASH_KNOWS = {"FILE", "DIR", "CMD", *_ASKED}
 
 
 def bash(root: Verb) -> str:
@@ -27,7 +29,7 @@ def bash(root: Verb) -> str:
             for verb in root.walk()
         ),
         arguments=_cases(
-            (verb.name, " ".join(argument.metavar for argument in verb.arguments))
+            (verb.name, " ".join(_kind(argument.metavar) for argument in verb.arguments))
             for verb in root.walk()
         ),
         values=_bash_values(root),
@@ -46,21 +48,32 @@ def _cases(pairs: Iterator[tuple[str, str]]) -> str:
 
 
 def _bash_values(root: Verb) -> str:
-    """What an option's value may be; the same for an option of one name in every verb."""
-    options = {o.flags: o for verb in root.walk() for o in verb.options if o.metavar}
-    by_result: dict[str, list[str]] = {}
-    for option in options.values():
-        by_result.setdefault(_value_kind(option), []).extend(option.flags)
+    """What an option's value may be; where verbs differ, the few come first, by their names."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for verb in root.walk():
+        for option in verb.options:
+            for flag in option.flags if option.metavar else ():
+                found.setdefault(flag, {}).setdefault(_value_kind(option), []).append(verb.name)
+    few: dict[str, list[str]] = {}
+    many: dict[str, list[str]] = {}
+    for flag, kinds in found.items():
+        usual = max(kinds, key=lambda kind: len(kinds[kind]))
+        many.setdefault(usual, []).append(f'*" {flag}"')
+        for kind in kinds.keys() - {usual}:
+            few.setdefault(kind, []).extend(f'"{verb} {flag}"' for verb in kinds[kind])
     return "\n".join(
-        f"        {'|'.join(flags)}) echo '{kind}' ;;" for kind, flags in by_result.items()
+        f"        {'|'.join(patterns)}) echo '{kind}' ;;"
+        for kind, patterns in (*sorted(few.items()), *many.items())
     )
 
 
 def _value_kind(option: Option) -> str:
-    """FILE, DIR, the words to choose from, or `-` for what can't be told."""
-    if option.choices:
-        return " ".join(option.choices)
-    return option.metavar if option.metavar in ("FILE", "DIR") else "-"
+    """A metavar that says enough, the words to choose from, or `-` for what can't be told."""
+    return " ".join(option.choices) or _kind(option.metavar)
+
+
+def _kind(metavar: str) -> str:
+    return metavar if metavar in _BASH_KNOWS else "-"
 
 
 _BASH = """\
@@ -85,23 +98,28 @@ _podslice_arguments() {{
     esac
 }}
 
-# what the value of an option may be: FILE, DIR, words, - for anything; nothing without a value
+# what the value of an option may be: FILE and its like, words, - for anything; nothing without one
 _podslice_value() {{
-    case "$1" in
+    case "$2 $1" in
 {values}
     esac
 }}
 
 _podslice() {{
-    local cur=${{COMP_WORDS[COMP_CWORD]}} verb="" option="" arguments=0 index word
+    local cur=${{COMP_WORDS[COMP_CWORD]}} verb="" option="" command="" arguments=0 index word
     COMPREPLY=()
     # bash breaks words at =, so --rules=x is three of them
     for ((index = 1; index < COMP_CWORD; index++)); do
         word=${{COMP_WORDS[index]}}
         if [[ -n $option ]]; then
             [[ $word == "=" ]] || option=""
+        elif [[ $word == "=" ]]; then
+            option=$word # and its value: --env A=1
+        elif [[ $word == -- ]]; then
+            command=$((index + 1))
+            break
         elif [[ $word == -?* ]]; then
-            [[ -n $(_podslice_value "$word") ]] && option=$word
+            [[ -n $(_podslice_value "$word" "$verb") ]] && option=$word
         elif [[ " $(_podslice_verbs "$verb") " == *" $word "* ]]; then
             verb=${{verb:+$verb }}$word
         else
@@ -111,8 +129,15 @@ _podslice() {{
     [[ $cur == "=" ]] && cur=""
 
     local kind
-    if [[ -n $option ]]; then
-        kind=$(_podslice_value "$option")
+    if [[ -n $command ]]; then
+        [[ " $(_podslice_arguments "$verb") " == *" CMD "* ]] || return
+        for word in _comp_command_offset _command_offset; do
+            declare -F "$word" >/dev/null && "$word" "$command" && return
+        done
+        kind=FILE
+        ((COMP_CWORD > command)) || kind=COMMAND
+    elif [[ -n $option ]]; then
+        kind=$(_podslice_value "$option" "$verb")
         [[ $kind == "-" ]] && return
     elif [[ $cur == -* ]]; then
         kind=$(_podslice_options "$verb")
@@ -135,6 +160,10 @@ _podslice() {{
             while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen $action -- "$cur") ;;
         POD) _podslice_ask pods ;;
         CONTAINER) _podslice_ask containers ;;
+        COMMAND)
+            while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -c -- "$cur") ;;
+        CMD) [[ -z $cur ]] && COMPREPLY=(--) ;;
+        -) ;;
         *)
             while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -W "$kind" -- "$cur") ;;
     esac
@@ -182,7 +211,7 @@ def _zsh_function(verb: Verb) -> str:
     specs += [_zsh_argument(argument) for argument in verb.arguments]
     if not verb.verbs:
         body = " \\\n        ".join(specs)
-        return f"{name}() {{\n    _arguments -s \\\n        {body}\n}}\n"
+        return f"{name}() {{\n    _arguments -s -S \\\n        {body}\n}}\n"
     verbs = "\n".join(f"        {_quote(f'{v.path[-1]}:{v.help[0]}')}" for v in verb.verbs)
     calls = "\n".join(
         f"            {v.path[-1]}) {name}_{v.path[-1].replace('-', '_')} ;;" for v in verb.verbs
@@ -224,12 +253,21 @@ def _zsh_option(option: Option) -> str:
 def _zsh_action(option: Option) -> str:
     if option.choices:
         return f"({' '.join(option.choices)})"
-    return {"FILE": "_files", "DIR": "_files -/"}.get(option.metavar, " ")
+    return _ZSH_ACTIONS.get(option.metavar, " ")
+
+
+_ZSH_ACTIONS = {
+    "FILE": "_files",
+    "DIR": "_files -/",
+    "PID": "_pids",
+    **{metavar: f"_podslice_ask {what}" for metavar, what in _ASKED.items()},
+}
 
 
 def _zsh_argument(argument: Argument) -> str:
-    asked = _ASKED.get(argument.metavar)
-    action = f"_podslice_ask {asked}" if asked else "_files"
+    if argument.metavar == "CMD":
+        return _quote("*:::command:_normal")
+    action = _ZSH_ACTIONS.get(argument.metavar, "_files")
     repeated = "*" if argument.is_repeatable else ""
     return _quote(f"{repeated}:{argument.metavar.lower()}:{action}")
 
@@ -258,6 +296,19 @@ end
 function __podslice_at
     set -l path (__podslice_path)
     test "$path" = "$argv"
+    and not contains -- -- (commandline -opc)
+end
+
+# the command line behind --
+function __podslice_command
+    set -l words (commandline -opc)
+    set -l words $words[(math 1 + (contains -i -- -- $words))..]
+    complete -C (string join ' ' -- (string escape -- $words) (commandline -ct))
+end
+
+function __podslice_behind
+    contains -- -- (commandline -opc)
+    and test (__podslice_path) = "$argv"
 end
 
 function __podslice_ask
@@ -276,8 +327,12 @@ def _fish(verb: Verb) -> Iterator[str]:
     for each in verb.verbs:
         yield f"{here} -a {each.path[-1]} -d {_quote(each.help[0])}"
     for argument in verb.arguments:
-        asked = _ASKED.get(argument.metavar)
-        yield f"{here} -a '(__podslice_ask {asked})'" if asked else f"{here} -F"
+        if argument.metavar == "CMD":
+            behind = _quote(f"__podslice_behind {verb.name}")
+            yield f"complete -c podslice -n {behind} -a '(__podslice_command)'"
+        else:
+            action = _FISH_ACTIONS.get(argument.metavar)
+            yield f"{here} -a {action}" if action else f"{here} -F"
     for option in verb.options:
         short = "".join(f" -s {flag[1]}" for flag in option.flags if not flag.startswith("--"))
         long = "".join(f" -l {flag[2:]}" for flag in option.flags if flag.startswith("--"))
@@ -289,9 +344,17 @@ def _fish_value(option: Option) -> str:
         return ""
     if option.choices:
         return f" -x -a {_quote(' '.join(option.choices))}"
-    return {"FILE": " -r -F", "DIR": " -x -a '(__fish_complete_directories)'"}.get(
-        option.metavar, " -x"
-    )
+    if option.metavar == "FILE":
+        return " -r -F"
+    action = _FISH_ACTIONS.get(option.metavar)
+    return f" -x -a {action}" if action else " -x"
+
+
+_FISH_ACTIONS = {
+    "DIR": "'(__fish_complete_directories)'",
+    "PID": "'(__fish_complete_pids)'",
+    **{metavar: f"'(__podslice_ask {what})'" for metavar, what in _ASKED.items()},
+}
 
 
 def _quote(text: str) -> str:

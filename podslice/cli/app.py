@@ -7,7 +7,8 @@ from typing import Annotated, cast
 import typer
 
 from podslice import __version__
-from podslice.cli import changing, live, reading, setup, text
+from podslice.cli import adopt, changing, doctor, live, reading, runtime, setup, text
+from podslice.cli import run as running
 from podslice.cli.arguments import BAD_INPUT, DONE
 from podslice.cli.output import note, write
 from podslice.errors import InputError, PodsliceError, Problem
@@ -81,3 +82,6 @@ for verb in (reading.check, reading.explain, reading.render):
 app.add_typer(nodes, name="node")
 for verb in (changing.plan, changing.apply, live.status, live.tree, changing.delete):
     app.command()(verb)
+for verb in (running.run, adopt.adopt, runtime.cgroup_parent, running.phase, doctor.doctor):
+    app.command()(verb)
+app.command(running.INIT_DONE, hidden=True)(running.init_done)

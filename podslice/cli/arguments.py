@@ -31,6 +31,16 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="[POD]...", help="Only these pods: NAME or NAMESPACE/NAME."),
 ]
+PodName = Annotated[str, typer.Argument(metavar="POD", help="NAME or NAMESPACE/NAME.")]
+ContainerName = Annotated[
+    str | None,
+    typer.Option(
+        "--container",
+        "-c",
+        metavar="CONTAINER",
+        help="Which of its containers; needed where there are several.",
+    ),
+]
 
 
 def code_of(problems: Iterable[Problem]) -> int:

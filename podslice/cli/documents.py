@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from podslice.errors import Problem
 from podslice.model.desired import Desired, PodDecision, Refusal
@@ -25,11 +25,16 @@ from podslice.model.resources import (
     whole,
 )
 from podslice.model.unit import INFINITY, Setting, Value
-from podslice.plan import Plan, SetProperties, Skipped, StartUnit, Step, StopUnit
+from podslice.plan import Plan, SetProperties, Skipped, Step, StopUnit
 from podslice.policy.compare import Difference
+from podslice.procfs import printable
 from podslice.reconcile import State
 from podslice.report import Report, action_of
-from podslice.status import UnitStatus
+from podslice.status import HOLDS_PROCESSES, UnitStatus
+
+if TYPE_CHECKING:
+    from podslice.processes.adopt import Adopted
+    from podslice.processes.placement import Located, Placement, Running
 
 Document = dict[str, Any]
 VERSION = 1
@@ -142,6 +147,7 @@ def pod(decision: PodDecision) -> Document:
         "qos_class": decision.qos.value,
         "requests": amounts(decision.requests),
         "limits": amounts(decision.limits),
+        "grace_period_sec": decision.pod.grace_period_sec,
         "slice": decision.slice,
         "control_group": decision.control_group,
         "settings": _settings(decision.settings),
@@ -156,7 +162,17 @@ def pod(decision: PodDecision) -> Document:
                 "settings": _settings(container.settings),
                 **_hugetlb(container.hugepages),
             }
-            for container in decision.containers
+            for container in decision.scopes
+        ],
+        "volumes": [
+            {
+                "name": volume.name,
+                "unit": volume.unit,
+                "path": volume.path,
+                "size_bytes": volume.size_bytes,
+                "why": volume.why,
+            }
+            for volume in decision.volumes
         ],
         "notes": list(decision.notes),
         "problems": [problem(found) for found in decision.problems],
@@ -172,6 +188,8 @@ def units(desired: Desired) -> list[Document]:
             "parent": unit.parent,
             "control_group": unit.control_group,
             "settings": {name: number(value) for name, value in unit.values.items()},
+            **({"structure": dict(unit.structure)} if unit.structure else {}),
+            **_hugetlb(unit.hugepages),
         }
         for unit in desired.lasting
     ]
@@ -184,20 +202,26 @@ def refusal(refused: Refusal) -> Document:
 
 def step(taken: Step) -> Document:
     """One step of a plan."""
-    settings: list[Document] = []
-    if isinstance(taken, StartUnit | SetProperties):
-        settings = [
-            {
-                "name": change.name,
-                "old": number(change.old),
-                "new": number(change.new),
-                "why": change.why,
-            }
-            for change in taken.changes
-        ]
-    result: Document = {"action": action_of(taken), "unit": taken.name, "settings": settings}
+    result: Document = {"action": action_of(taken), "unit": taken.name, "settings": []}
     if isinstance(taken, StopUnit):
-        result |= {"why": taken.why, "tasks": taken.tasks}
+        return {
+            **result,
+            "why": taken.why,
+            "tasks": taken.tasks,
+            "grace_period_sec": taken.grace_sec,
+            "holds": list(taken.holds),
+        }
+    result["settings"] = [
+        {
+            "name": change.name,
+            "old": number(change.old),
+            "new": number(change.new),
+            "why": change.why,
+        }
+        for change in taken.changes
+    ]
+    if isinstance(taken, SetProperties) and taken.reclaim_bytes is not None:
+        result |= {"used_bytes": taken.used_bytes, "reclaim_to_bytes": taken.reclaim_bytes}
     return result
 
 
@@ -224,20 +248,89 @@ def report(done: Report) -> Document:
         "skipped": _skipped(done.skipped),
         "refused": [refusal(refused) for refused in done.refused],
         "remaining": [step(taken) for taken in done.remaining.steps],
+        "lingering": [asdict(each) for each in done.lingering],
     }
 
 
-def status(state: State, units: Iterable[UnitStatus]) -> Document:
-    """Units with desired, systemd's and the kernel's values and live usage; and what differs."""
+def status(state: State, units: Iterable[UnitStatus], placement: Placement) -> Document:
+    """Units with all their values, usage and processes; and what differs, or is elsewhere."""
     return {
         "in_sync": not state.plan and not state.broken_records,
-        "units": [_unit_status(unit) for unit in units],
+        "units": [_unit_status(unit, placement) for unit in units],
+        "others": [
+            {
+                "unit": printable(other.unit),
+                "pod": other.pod,
+                "container": other.container,
+                "runtime": other.runtime,
+                "processes": _processes(other.processes),
+            }
+            for other in placement.others
+        ],
+        "strays": [
+            {
+                "pod": stray.pod,
+                "container": stray.container,
+                "what": printable(stray.what),
+                "found_by": stray.found_by,
+                "pid": process.pid if process else None,
+                "name": process.name if process else None,
+                "control_group": printable(stray.control_group),
+                "hint": stray.hint,
+            }
+            for stray in placement.strays
+            for process in stray.processes or (None,)
+        ],
         "orphans": list(state.orphans),
         "steps": [step(taken) for taken in state.plan.steps],
     }
 
 
-def _unit_status(unit: UnitStatus) -> Document:
+def adopted(done: Adopted) -> Document:
+    """What became of processes that were to move into a container."""
+    return {
+        "unit": done.unit,
+        "control_group": done.control_group,
+        "processes": [
+            {"pid": each.pid, "name": each.name, "outcome": each.outcome.value, "why": each.why}
+            for each in done.processes
+        ],
+    }
+
+
+def located(found: Iterable[Located]) -> Document:
+    """Where processes are."""
+    return {
+        "processes": [
+            {
+                "pid": each.pid,
+                "name": each.name,
+                "pod": each.home and each.home.pod,
+                "container": each.home and each.home.container,
+                "unit": each.home and printable(each.home.unit),
+                "control_group": printable(each.control_group),
+                "hint": each.hint,
+            }
+            for each in found
+        ]
+    }
+
+
+def _processes(found: Iterable[Running]) -> list[Document]:
+    return [{"pid": process.pid, "name": process.name} for process in found]
+
+
+def _held(unit: UnitStatus, placement: Placement) -> Document:
+    """What runs in a container."""
+    if unit.kind not in HOLDS_PROCESSES:
+        return {}
+    return {
+        "container": unit.label,
+        "processes": _processes(placement.held.get(unit.name, ())),
+    }
+
+
+def _unit_status(unit: UnitStatus, placement: Placement) -> Document:
     return {
         "name": unit.name,
         "kind": unit.kind.value,
@@ -246,6 +339,7 @@ def _unit_status(unit: UnitStatus) -> Document:
         "state": unit.state,
         "control_group": unit.control_group,
         "differs": unit.differs,
+        **_held(unit, placement),
         "settings": [
             {
                 "name": each.name,

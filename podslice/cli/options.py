@@ -33,6 +33,16 @@ class Planning:
         """
         return load_config(self.flags, file=self.config_file)
 
+    @property
+    def arguments(self) -> list[str]:
+        """The same as a command line, for a podslice that somebody else starts elsewhere."""
+        given = [f"--{key}={value}" for key, value in self.flags.items() if key != "admission"]
+        if "admission" in self.flags:
+            given.append("--no-admission")
+        if self.config_file is not None:
+            given.append(f"--config={self.config_file.absolute()}")
+        return [*given, "--user"] if self.user else given
+
 
 def planning_options(verb: Callable[..., int]) -> Callable[..., int]:
     """Give a verb the options of every setting; it gets them as its first argument, `Planning`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
@@ -18,9 +19,11 @@ from podslice.errors import InputError, Problem
 from podslice.model.config import Config
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.node import Node
+from podslice.model.pod import InitProgress
 from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.compare import compare_rules
 from podslice.policy.desire import desire
+from podslice.policy.volumes import unmounted
 from podslice.report import told_refusal
 from podslice.unitfile import unit_files, write_unit_files
 
@@ -74,7 +77,9 @@ def explain(
     node = load_node(config)
     loaded = load_manifests(filename, namespace)
     decisions = decide_all(loaded, node, config)
-    shown = _named(decisions, pod, namespace)
+    shown = named_pods(decisions, pod, namespace)
+    if planning.user:
+        shown = tuple(replace(each, volumes=tuple(map(unmounted, each.volumes))) for each in shown)
     if diff_rules:
         return _emit_differences(shown, node, config, output)
     valid = [each for each in decisions if each.is_valid]
@@ -129,7 +134,10 @@ def render(
     loaded = load_manifests(filename, namespace)
     decisions = decide_all(loaded, node, config)
     problems = [*all_problems(loaded, decisions), *validate_node(node, config)]
-    desired = desire([each for each in decisions if each.is_valid], node, config)
+    valid = [each for each in decisions if each.is_valid]
+    # what holds in the end: a file can't know how far init containers have come
+    over = {each.pod.uid: InitProgress(over=True) for each in valid}
+    desired = desire(valid, node, config, progress=over, mounts=not planning.user)
     for found in problems:
         note(text.problem(found))
     for refusal in desired.refused:
@@ -175,7 +183,7 @@ def node(planning: Planning, context: typer.Context, output: Output = Format.TAB
     return code_of(problems)
 
 
-def _named(
+def named_pods(
     decisions: tuple[PodDecision, ...], names: list[str] | None, namespace: str | None
 ) -> tuple[PodDecision, ...]:
     """The decisions for the named pods, or all.

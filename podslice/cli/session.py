@@ -59,17 +59,31 @@ def runtime_directory(*, user: bool) -> Path:
     """Where records are kept until the end of the boot, or of the user's session.
 
     Raises:
-        HostError: there is no session.
+        HostError: there is no session, or it is somebody else's.
     """
     if not user:
         return Path("/run/podslice")
     base = os.environ.get("XDG_RUNTIME_DIR")
     if not base:
         raise HostError(
-            "there is no user session: XDG_RUNTIME_DIR is not set; log in, or enable lingering:"
-            " loginctl enable-linger"
+            "there is no user session: XDG_RUNTIME_DIR is not set; log in, or enable lingering"
+            f" (loginctl enable-linger) and set XDG_RUNTIME_DIR=/run/user/{os.getuid()}"
+        )
+    owner, uid = _owner(base), os.getuid()
+    if owner not in (uid, None):
+        raise HostError(
+            f"XDG_RUNTIME_DIR is {base}, which is user {owner}'s, and this is user {uid}; set"
+            f" XDG_RUNTIME_DIR=/run/user/{uid}"
         )
     return Path(base) / "podslice"
+
+
+def _owner(path: str) -> int | None:
+    """Whose a directory is; None where that can't be seen."""
+    try:
+        return Path(path).stat().st_uid
+    except OSError:
+        return None
 
 
 @asynccontextmanager
@@ -100,6 +114,11 @@ async def open_world(planning: Planning, *, offline: bool = False) -> AsyncItera
             user=planning.user,
             on_note=_once(note),
         )
+
+
+def on_wait() -> None:
+    """Say that the lock is somebody else's."""
+    note("another podslice is at work; waiting for it")
 
 
 def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
@@ -154,12 +173,20 @@ def valid_only(
     return tuple(decisions)
 
 
+def applied_pods(planning: Planning) -> tuple[Pod, ...]:
+    """The pods that were applied, as their records say.
+
+    Raises:
+        HostError: the records can't be read, or there is no session that could have any.
+    """
+    directory = runtime_directory(user=planning.user)
+    return Store(directory, cgroup_root=planning.config.cgroup_root).load().pods
+
+
 def recorded_pods(planning: Planning) -> tuple[Pod, ...]:
     """The pods that were applied, where their records can be read."""
     try:
-        directory = runtime_directory(user=planning.user)
-        pods, _ = Store(directory, cgroup_root=planning.config.cgroup_root).load()
+        return applied_pods(planning)
     except HostError as error:
         note(f"{error}; the pods that were applied are not counted")
         return ()
-    return pods

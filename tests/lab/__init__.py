@@ -9,5 +9,6 @@
     local        the machine we are on, for tests which are themselves inside one
     image        the Debian which boots in both
     deps         what the host needs for all this
+    extras       packages that only some tests need, in a machine
     keeper       the process which holds a machine, and takes it down with its owner
 """

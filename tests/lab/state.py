@@ -7,7 +7,7 @@ from tests.lab.machine import Machine
 # (252 and 257) then looks for the file it has removed, and "not found" is all that can be had, even
 # where any slice could be started, until the next daemon-reload.
 LEFTOVERS_SCRIPT = r"""
-systemctl list-units --all --plain --no-legend 'kubepods*' 'podslice*' 'podruntime*' |
+systemctl list-units --all --plain --no-legend 'kubepods*' 'podslice*' 'podruntime*' 'run-podslice*' |
   while read -r unit load active _; do
     [ "$active" = inactive ] && [ "$load" = not-found ] || echo "unit $unit ($load, $active)"
   done
@@ -26,7 +26,7 @@ true
 # Units first, for systemd removes the files of transient ones itself. Slices stop what is in them.
 # A unit of any name which failed in a slice keeps the slice loaded: all failures are forgotten.
 CLEAN_SCRIPT = r"""
-units=$(systemctl list-units --all --plain --no-legend 'kubepods*' 'podslice*' 'podruntime*' |
+units=$(systemctl list-units --all --plain --no-legend 'kubepods*' 'podslice*' 'podruntime*' 'run-podslice*' |
   while read -r unit _; do echo "$unit"; done)
 [ -z "$units" ] || { systemctl kill --signal=KILL $units; systemctl stop $units; } 2>/dev/null
 systemctl reset-failed

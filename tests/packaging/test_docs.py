@@ -121,7 +121,7 @@ def test_every_verb_of_the_help_is_in_the_manual(text, capsys, monkeypatch):
     listed = told(PROGRAM, capsys, monkeypatch).partition("Commands:\n")[2]
     in_help = {line.split()[0] for line in listed.splitlines() if re.match(r"  [a-z]", line)}
     assert in_help == {verb.path[0] for verb in VERBS.values()}
-    assert in_help <= set(re.findall(r'^\.SS "podslice ([a-z]+)', text(PAGES[0]), re.MULTILINE))
+    assert in_help <= set(re.findall(r'^\.SS "podslice ([a-z-]+)', text(PAGES[0]), re.MULTILINE))
 
 
 @pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row.key)
@@ -192,7 +192,10 @@ COMP_CWORD=$(($# - 1))
 _podslice
 printf '%s\\n' "${COMPREPLY[@]}"
 """
-RECORD = '{"manifest": {"metadata": {"name": "%s", "namespace": "%s"}, "spec": {"containers": []}}}'
+RECORD = (
+    '{"manifest": {"metadata": {"name": "%s", "namespace": "%s"},'
+    ' "spec": {"containers": [{"name": "app"}]}}}'
+)
 
 
 @pytest.fixture
@@ -246,6 +249,7 @@ def test_bash_completes_every_option(complete, name):
         (["apply", "--rules", "=", "k"], ["kubernetes"]),
         (["node", "init", "--like", "g"], ["gke"]),
         (["status", "-o", "j"], ["json"]),
+        (["cgroup-parent", "-o", "po"], ["podman", "podman-pod"]),
         (["apply", "-f", "examples/se"], ["examples/seeds"]),
         (["render", "--output-dir", "examples/co"], ["examples/control-plane"]),
         (["status", "--kube-reserved", ""], []),
@@ -265,6 +269,22 @@ def test_bash_completes_pods(complete):
     assert complete("explain", "-f", "examples/seeds", "my") == ["myide"]
     assert complete("explain", "--filename", "=", "examples/seeds", "my") == ["myide"]
     assert complete("explain", "-f", "nowhere.yaml", "") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["run", "--user", "w"], ["web"]),
+        (["run", "--user", "--env", "A", "=", "1", "w"], ["web"]),
+        (["run", "--user", "web", ""], ["--"]),
+        (["run", "--user", "web", "-c", ""], ["app"]),
+        (["run", "web", "--", "env", "examples/se"], ["examples/seeds"]),
+        (["delete", "--", ""], []),
+    ],
+)
+def test_bash_completes_a_container_and_what_it_runs(complete, words, offered):
+    assert complete(*words) == offered
+    assert "env" in complete("run", "web", "--", "en")
 
 
 def test_containers_of_a_pod_can_be_asked_for(capsys, monkeypatch):
@@ -346,6 +366,7 @@ def test_fish_completes(reader):
         flag for option in VERBS["delete"].options for flag in option.flags if flag[:2] == "--"
     }
     assert fish(reader, "podslice explain -f /src/examples/seeds my") == ["myide"]
+    assert fish(reader, "podslice run web -c app -- podslice node i") == ["init"]
 
 
 # zsh completes only at a terminal: Ctrl-D lists, and Ctrl-T, handled after it, says that it is done
@@ -392,6 +413,7 @@ def zsh(machine, line):
         ("podslice delete --us", ["--user"]),
         ("podslice apply --rules=", ["kubernetes", "proposal"]),
         ("podslice explain -f /src/examples/seeds pod", [f"pod{n}" for n in range(1, 6)]),
+        ("podslice run web -c app -- podslice node ", ["init", "reset"]),
     ],
 )
 def test_zsh_completes(reader, line, offered):

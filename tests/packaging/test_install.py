@@ -121,7 +121,7 @@ def test_examples_can_be_applied_and_deleted(machine):
     machine.podslice("apply", *arguments, *BIG)
     status = json.loads(machine.podslice("status", "-o", "json", *BIG).stdout)
     assert status["in_sync"]
-    pods = [unit for unit in status["units"] if unit.get("pod")]
+    pods = [unit for unit in status["units"] if unit["pod"] and unit["kind"] == "slice"]
     assert len(pods) == 8
     limit = kernel(machine.vm, "/kubepods.slice", "memory.max")
     assert limit == str(32 * 2**30)

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import pytest
 
-from podslice import reconcile
 from podslice.cgroupfs import CgroupFs
 from podslice.cli import options, session
 from podslice.cli.app import run
 from podslice.errors import BusUnavailable
 from podslice.inputs.config import load_config
+from podslice.processes import runtimes
 from podslice.systemd import bus
 from podslice.systemd.memory import Memory
 from tests.unit.builders import make_files, node
@@ -32,12 +32,24 @@ def here(tmp_path, monkeypatch):
     monkeypatch.setattr(session, "read_node", lambda: host)
     monkeypatch.setattr(session, "runtime_directory", lambda *, user: root / f"run-{user}")
     monkeypatch.setattr(options, "load_config", partial(load_config, root=root))
-    monkeypatch.setattr(reconcile, "process_named", lambda _: None)
+    monkeypatch.setattr("podslice.reconcile.converge.process_named", lambda _: None)
     monkeypatch.setitem(CgroupFs.__init__.__kwdefaults__, "mount", root / "cgroup")
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
     return root
+
+
+@pytest.fixture(autouse=True)
+def runtimes_hold(monkeypatch):
+    """What podman and docker tell of: a list, empty at first."""
+    told = []
+
+    async def containers(pods, **_):
+        return tuple(told) if pods else ()
+
+    monkeypatch.setattr(runtimes, "containers", containers)
+    return told
 
 
 @pytest.fixture

@@ -12,7 +12,11 @@ from tests.unit.builders import manifest
 
 VERBS = sorted(
     [
-        *(command.callback.__name__ for command in app.registered_commands),
+        *(
+            each.callback.__name__.replace("_", "-")
+            for each in app.registered_commands
+            if not each.hidden
+        ),
         *(group.name for group in app.registered_groups),
     ]
 )
@@ -21,13 +25,18 @@ FILE_VERBS = ["apply", "check", "explain", "plan", "render"]
 
 def test_every_verb_is_known():
     assert VERBS == [
+        "adopt",
         "apply",
+        "cgroup-parent",
         "check",
         "delete",
+        "doctor",
         "explain",
         "node",
+        "phase",
         "plan",
         "render",
+        "run",
         "status",
         "tree",
     ]

@@ -6,12 +6,12 @@ import json
 import pytest
 
 from podslice import store
-from podslice.cli import changing
+from podslice.cli import session
 from podslice.errors import Refused
 from podslice.store import Store
 from podslice.systemd import bus
 from podslice.systemd.memory import Memory
-from tests.unit.builders import manifest
+from tests.unit.builders import make_files, manifest
 
 WEB = """\
 apiVersion: v1
@@ -211,6 +211,8 @@ def test_plan_with_prune_tells_what_would_stop(podslice, web, memory, files):
         "settings": [],
         "why": "pod shop/web is gone",
         "tasks": 0,
+        "grace_period_sec": 30,
+        "holds": [],
     }
 
 
@@ -419,6 +421,83 @@ def test_delete_tells_what_runs_in_it(podslice, web, memory):
     assert f"stopped {POD} with what runs in it (2 tasks)" in podslice("delete", "--all").out
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sec"),
+    [((), ", up to 30 s"), (("--grace-period", "5"), ", up to 5 s"), (("--grace-period=0",), "")],
+)
+def test_what_is_waited_for_is_told_before(podslice, web, memory, arguments, sec):
+    podslice("apply", "-f", web)
+    memory.set_tasks(POD, 2)
+    ended = podslice("delete", "shop/web", *arguments)
+    assert (ended.code, ended.err) == (0, f"stopping 2 processes of pod shop/web{sec}\n")
+
+
+def test_the_grace_that_a_manifest_states_counts_for_prune(podslice, memory, files):
+    files({"a.yaml": manifest("a", terminationGracePeriodSeconds=7), "b.yaml": manifest("b")})
+    podslice("apply", "-f", "a.yaml")
+    (name,) = [unit.name for unit in asyncio.run(memory.observe(["kubepods-*-pod*"]))]
+    memory.set_tasks(name, 1)
+    document = json.loads(podslice("plan", "-f", "b.yaml", "--prune", "-o", "json").out)
+    assert document["steps"][0]["grace_period_sec"] == 7
+    ended = podslice("apply", "-f", "b.yaml", "--prune")
+    assert ended.err == "stopping 1 process of pod default/a, up to 7 s\n"
+
+
+@pytest.mark.parametrize("seconds", ["-1", "x", "1.5", "10000000"])
+def test_a_grace_period_is_a_number_of_seconds(podslice, web, memory, seconds):
+    ended = podslice("delete", "--all", f"--grace-period={seconds}")
+    assert (ended.code, ended.out) == (2, "")
+    assert "--grace-period" in ended.err
+    assert not memory.calls
+
+
+def test_a_pod_of_which_something_is_left_is_told(podslice, web, memory, here, monkeypatch):
+    monkeypatch.setattr("podslice.reconcile.converge._GONE_PATIENCE_SEC", 0)
+    podslice("apply", "-f", web)
+    group = f"kubepods.slice/kubepods-burstable.slice/{POD}"
+    files = {f"{group}/by-hand/cgroup.procs": "", "cgroup.controllers": ""}
+    make_files(here / "cgroup", files)
+    why = (
+        f"its control group /{group} is still there, with nothing in it; to try again:"
+        " podslice delete -n shop web"
+    )
+    ended = podslice("delete", "shop/web")
+    assert (ended.code, ended.out.splitlines()[-2:]) == (
+        1,
+        [f"pod shop/web is not gone: {why}", "4 done, 1 not gone"],
+    )
+    document = json.loads(podslice("delete", "shop/web", "-o", "json").out)
+    assert document["lingering"] == [{"pod": "shop/web", "why": why}]
+
+
+# Less memory than is in use
+
+
+LESS = WEB.replace("limits: {cpu: 250m}", "limits: {cpu: 250m, memory: 1Gi}")
+
+
+def test_less_than_is_in_use_is_told_and_reclaimed(podslice, memory, files, monkeypatch):
+    monkeypatch.setattr("podslice.act._STALLED_SEC", 0)
+    files({"web.yaml": LESS})
+    podslice("apply", "-f", "web.yaml")
+    memory.set_memory(POD, 900 * 2**20)
+    files({"web.yaml": LESS.replace("1Gi", "128Mi")})
+    change = f"MemoryMax=640Mi (was 1536Mi) on {POD} (shop/web)"
+    out = podslice("plan", "-f", "web.yaml").out
+    assert f"{change}; 900Mi are in use: MemoryHigh reclaims first\n" in out
+    steps = json.loads(podslice("plan", "-f", "web.yaml", "-o", "json").out)["steps"]
+    (step,) = [step for step in steps if step["unit"] == POD]
+    assert (step["used_bytes"], step["reclaim_to_bytes"]) == (900 * 2**20, 640 * 2**20)
+    ended = podslice("apply", "-f", "web.yaml")
+    assert ended.code == 1
+    assert "900Mi are in use and can't be reclaimed, 640Mi would be the limit" in ended.out
+    memory.set_memory(POD, 640 * 2**20)
+    assert "in use" not in podslice("plan", "-f", "web.yaml").out
+    memory.set_memory(POD, 900 * 2**20)
+    assert "in use" not in podslice("plan", "-f", "web.yaml", "--force").out
+    assert podslice("apply", "-f", "web.yaml", "--force").code == 0
+
+
 # While another is at work
 
 
@@ -443,7 +522,7 @@ def test_who_waits_for_another_is_told(podslice, web, memory, here, monkeypatch)
         told.append(text)
         other.__exit__(None, None, None)
 
-    monkeypatch.setattr(changing, "note", note)
+    monkeypatch.setattr(session, "note", note)
     assert podslice("apply", "-f", web).code == 0
     assert told == ["another podslice is at work; waiting for it"]
 

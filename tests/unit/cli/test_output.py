@@ -9,7 +9,7 @@ import pytest
 
 from podslice import __main__, __version__
 from podslice.cgroupfs import Usage
-from podslice.cli import documents, text
+from podslice.cli import documents, live_text, text
 from podslice.cli.output import Format, Progress, emit
 from podslice.errors import Problem, Severity
 from podslice.model.unit import INFINITY
@@ -39,7 +39,7 @@ def test_usage_is_for_people(number, shown):
 
 
 def test_usage_that_nobody_counts_is_a_dash():
-    assert text._usage(Usage()) == ("-", "-", "-")
+    assert live_text.usage(Usage()) == ("-", "-", "-")
 
 
 def test_problems_are_escaped():

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 
 import pytest
@@ -66,6 +67,7 @@ EXPLAIN_JSON = """\
         "cpu_milli": 1250,
         "memory_bytes": 536870912
       },
+      "grace_period_sec": 30,
       "slice": "kubepods-burstable-pod0a1b_2c.slice",
       "control_group": "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b_2c.slice",
       "settings": [
@@ -133,6 +135,7 @@ EXPLAIN_JSON = """\
           ]
         }
       ],
+      "volumes": [],
       "notes": [
         "Burstable: in container app the cpu request is not the limit",
         "no MemoryMax: container log has no memory limit"
@@ -149,6 +152,7 @@ pod shop/web  Burstable
   slice     kubepods-burstable-pod0a1b_2c.slice
   requests  cpu=750m,memory=256Mi
   limits    cpu=1250m,memory=512Mi
+  grace     30s
   Burstable: in container app the cpu request is not the limit
   no MemoryMax: container log has no memory limit
   CPUQuota=125%    limits.cpu 1 + 250m = 1250m → 1250000 µs per second
@@ -438,7 +442,117 @@ def test_explain_of_other_rules(podslice, web):
     assert weights == [1 + 766 * 9999 // 262142]
 
 
+FULL = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: web, uid: 12-34}
+spec:
+  overhead: {cpu: 100m, memory: 16Mi}
+  terminationGracePeriodSeconds: 5
+  containers: [{name: app}]
+  initContainers:
+  - {name: setup, resources: {requests: {memory: 64Mi}, limits: {memory: 2Gi}}}
+  - {name: proxy, restartPolicy: Always}
+  resources: {limits: {memory: 1Gi, cpu: 1, hugepages-2Mi: 4Mi}}
+  volumes:
+  - {name: my-cache, emptyDir: {medium: Memory, sizeLimit: 64Mi}}
+"""
+
+
+OF_VOLUME = (
+    "the least of sizeLimit 64Mi, the pod's memory limit 1040Mi and allocatable memory 32668Mi"
+)
+
+
+def test_explain_of_a_pod_with_everything(podslice, files):
+    files({"web.yaml": FULL})
+    lines = podslice("explain", "-f", "web.yaml").out.splitlines()
+    assert "  grace     5s" in lines
+    assert "  init container setup" in lines
+    assert "  sidecar container proxy" in lines
+    assert (
+        "  huge pages of 2Mi: 4Mi, enforced where the kernel's hugetlb controller can be had"
+        " (podslice doctor tells)"
+    ) in lines
+    helpers = lines.index("  the pod's helpers, container overhead")
+    assert lines[helpers + 1].startswith("    podslice-pod12_34-overhead.scope  oom_score_adj ")
+    assert lines[helpers + 2 : helpers + 4] == [
+        "    CPUWeight=9     overhead.cpu 100m → 102 shares → ×100/1024",
+        "    MemoryLow=16Mi  overhead.memory 16Mi",
+    ]
+    volume = lines.index("  volume my-cache")
+    assert lines[volume + 1 : volume + 3] == [
+        "    /run/podslice/pods/12-34/volumes/my-cache",
+        f"    size=64Mi  {OF_VOLUME}",
+    ]
+
+
+def test_explain_as_json_of_a_pod_with_everything(podslice, files):
+    files({"web.yaml": FULL})
+    (pod,) = json.loads(podslice("explain", "-f", "web.yaml", "-o", "json").out)["pods"]
+    assert pod["grace_period_sec"] == 5
+    assert [(each["name"], each["kind"]) for each in pod["containers"]] == [
+        ("app", "container"),
+        ("setup", "init"),
+        ("proxy", "sidecar"),
+        ("overhead", "overhead"),
+    ]
+    assert pod["volumes"] == [
+        {
+            "name": "my-cache",
+            "unit": "run-podslice-pods-12\\x2d34-volumes-my\\x2dcache.mount",
+            "path": "/run/podslice/pods/12-34/volumes/my-cache",
+            "size_bytes": 64 * 2**20,
+            "why": OF_VOLUME,
+        }
+    ]
+
+
+def test_explain_of_volumes_where_a_user_s_manager_is_asked(podslice, files):
+    files({"web.yaml": FULL})
+    lines = podslice("explain", "-f", "web.yaml", "--user").out.splitlines()
+    volume = lines.index("  volume my-cache")
+    assert lines[volume + 1 : volume + 3] == [
+        "    $XDG_RUNTIME_DIR/podslice/pods/12-34/volumes/my-cache",
+        "    no size  a plain directory without a size of its own: a user's manager can't mount",
+    ]
+
+
 # render
+
+
+def test_render_of_a_pod_with_everything(podslice, files):
+    """The mount has its structure, and the slice what holds once init containers have finished."""
+    files({"web.yaml": FULL})
+    document = json.loads(podslice("render", "-f", "web.yaml", "-o", "json").out)
+    units = {unit["name"]: unit for unit in document["units"]}
+    slice_ = units["kubepods-burstable-pod12_34.slice"]
+    assert slice_["settings"]["MemoryMax"] == 1040 * 2**20
+    assert slice_["hugetlb_bytes"] == {str(2**21): 2**22}
+    mount = units["run-podslice-pods-12\\x2d34-volumes-my\\x2dcache.mount"]
+    assert mount["kind"] == "mount"
+    assert mount["parent"] == slice_["name"]
+    assert mount["settings"] == {}
+    assert mount["structure"]["Options"] == f"mode=1777,nosuid,nodev,size={64 * 2**20}"
+    assert "podslice-pod12_34-overhead.scope" in units
+    wide = podslice("render", "-f", "web.yaml", "-o", "wide").out
+    assert re.search(
+        r"^run-\S+\.mount +What=tmpfs Type=tmpfs Options=mode=1777,.* LazyUnmount=yes$",
+        wide,
+        re.MULTILINE,
+    )
+    assert ".mount" not in podslice("render", "-f", "web.yaml").out
+    assert ".mount" not in podslice("render", "-f", "web.yaml", "--user", "-o", "name").out
+
+
+def test_render_writes_no_files_for_scopes_and_mounts(podslice, files, tmp_path):
+    files({"web.yaml": FULL})
+    podslice("render", "-f", "web.yaml", "--output-dir", str(tmp_path / "units"))
+    names = [path.name for path in (tmp_path / "units").iterdir()]
+    assert "kubepods-burstable-pod12_34.slice" in names
+    assert {name.rpartition(".")[2] for name in names} == {"slice"}
+    text = (tmp_path / "units/kubepods-burstable-pod12_34.slice").read_text()
+    assert "MemoryMax=1090519040\n" in text
 
 
 def test_render_as_json(podslice, web):

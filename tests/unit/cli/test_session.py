@@ -53,6 +53,19 @@ def test_records_of_a_user_are_in_the_session(runtime_directory, monkeypatch, tm
     assert runtime_directory(user=True) == tmp_path / "podslice"
 
 
+def test_somebody_elses_session_is_refused(runtime_directory, monkeypatch, tmp_path):
+    """As `sudo` and `su` leave it; records would end up there, unreadable to their owner."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(session.os, "getuid", lambda: 4711)
+    with pytest.raises(HostError, match=r"this is user 4711; set XDG_RUNTIME_DIR=/run/user/4711"):
+        runtime_directory(user=True)
+
+
+def test_a_session_that_is_not_there_is_left_to_the_bus(runtime_directory, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/nonexistent")
+    assert runtime_directory(user=True) == Path("/nonexistent/podslice")
+
+
 @pytest.mark.parametrize("value", [None, ""])
 def test_without_a_session_there_are_no_records(runtime_directory, monkeypatch, value):
     if value is None:

@@ -37,8 +37,8 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartUnit:
-    """Start a slice, or mount a volume, that is not there."""
+class _OnUnit:
+    """A step that gives a unit new values."""
 
     unit: DesiredUnit
     changes: tuple[Change, ...]
@@ -50,34 +50,24 @@ class StartUnit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetProperties:
+class StartUnit(_OnUnit):
+    """Start a slice, or mount a volume, that is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetProperties(_OnUnit):
     """Change properties of a unit that is there."""
 
-    unit: DesiredUnit
-    changes: tuple[Change, ...]
     tightens: bool
     reclaim_bytes: int | None = None
     """What the unit has to come down to before it is limited to that, since it uses more."""
     used_bytes: int | None = field(default=None, compare=False)
     """What it uses now, where it has to come down."""
 
-    @property
-    def name(self) -> UnitName:
-        """The unit's name."""
-        return self.unit.name
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetHugepages:
+class SetHugepages(_OnUnit):
     """Limit the huge pages of a unit, in the kernel's files: systemd has no property for them."""
-
-    unit: DesiredUnit
-    changes: tuple[Change, ...]
-
-    @property
-    def name(self) -> UnitName:
-        """The unit's name."""
-        return self.unit.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

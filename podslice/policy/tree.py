@@ -78,6 +78,11 @@ def describe_volume(pod: Pod, volume: str) -> str:
     return f"Volume {volume} of pod {pod.key}"
 
 
+def service_name(scope: UnitName) -> UnitName:
+    """The service with a scope's name: the container's unit where systemd itself has started it."""
+    return UnitName(f"{scope.removesuffix('.scope')}.service")
+
+
 def describe_scope(pod: Pod, container: str) -> str:
     """The description that `systemctl status` shows for a container's scope."""
     return f"Container {container} of pod {pod.key}"

@@ -9,7 +9,7 @@ from podslice.errors import HostError, InputError, Problem
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.unit import Observed, ObservedUnit, TransientUnit, UnitName, Value
 from podslice.plan import feasible
-from podslice.policy.tree import describe_scope
+from podslice.policy.tree import describe_scope, service_name
 from podslice.reconcile import State
 
 
@@ -41,11 +41,6 @@ class Place:
     def full_name(self) -> str:
         """`container web of pod default/site`."""
         return f"container {self.container.name} of pod {self.pod.pod.key}"
-
-
-def service_name(scope: UnitName) -> UnitName:
-    """The service with a scope's name."""
-    return UnitName(scope.removesuffix(".scope") + ".service")
 
 
 def find_place(state: State, key: str, container: str | None) -> Place:

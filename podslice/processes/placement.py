@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from podslice.cgroupfs import CgroupFs
 from podslice.model.unit import ObservedUnit, UnitName
-from podslice.policy.tree import SCOPE_PREFIX
-from podslice.processes.place import is_inside, service_name
+from podslice.policy.tree import SCOPE_PREFIX, service_name
+from podslice.processes.place import is_inside
 from podslice.procfs import process_name, read_process
 from podslice.reconcile import State
 

@@ -18,7 +18,7 @@ from podslice.model.unit import (
     control_group_of,
     parent_slice,
 )
-from podslice.policy.tree import TIERS, slice_of_cgroup
+from podslice.policy.tree import TIERS, service_name, slice_of_cgroup
 from podslice.reconcile.holds import read_holds
 from podslice.reconcile.world import World
 
@@ -133,7 +133,7 @@ def _as_it_runs(unit: DesiredUnit, observed: Observed) -> DesiredUnit:
     """A container as the service that it runs in, where systemd itself has started it."""
     if unit.kind is not UnitKind.SCOPE or unit.name in observed.units:
         return unit
-    service = UnitName(f"{unit.name.removesuffix('.scope')}.{UnitKind.SERVICE}")
+    service = service_name(unit.name)
     if service not in observed.units:
         return unit
     group = f"{unit.control_group.rpartition('/')[0]}/{service}"

@@ -52,7 +52,11 @@ def _usage_problem(error: typer.BadParameter) -> Problem:
     """A wrong command line, in the words of the others."""
     said = error.format_message().replace("Value error, ", "").rstrip(".")
     command = error.ctx.command_path if error.ctx else "podslice"
-    return Problem(where="", message=said[:1].lower() + said[1:], hint=f"see: {command} --help")
+    hint = f"see: {command} --help"
+    is_about_command = said.lower().startswith("no such option") or "'CMD'" in said
+    if is_about_command and error.ctx and error.ctx.command.name == "run":
+        hint = f"what to run stands behind --; {hint}"
+    return Problem(where="", message=said[:1].lower() + said[1:], hint=hint)
 
 
 @app.callback(invoke_without_command=True)

@@ -199,7 +199,16 @@ def test_an_oom_score_that_the_kernel_refuses_is_told_in_a_line(
         (["shop", "-c", "app", "--", "no-such"], 127, "error: no-such: no such command in PATH"),
         (["shop", "-c", "app", "--", "/"], 126, "error: /: a directory is no command"),
         (["shop", "-c", "app", "--env", "=", "--", "sh"], 2, "error: --env: '=' has no name;"),
-        (["shop", "-c", "app"], 2, "error: missing argument 'CMD'; see: podslice run --help"),
+        (
+            ["shop", "-c", "app"],
+            2,
+            "error: missing argument 'CMD'; what to run stands behind --; see: podslice run --help",
+        ),
+        (
+            ["shop", "-c", "app", "ls", "-l"],
+            2,
+            "error: no such option: -l; what to run stands behind --; see: podslice run --help",
+        ),
     ],
 )
 def test_what_can_not_be_run_is_refused_before_anything_is_started(

@@ -207,14 +207,17 @@ class Real:
         return self._processes[-1].pid
 
     def fail_scope(self, name: UnitName) -> None:
-        ignores = "trap '' TERM; echo up; while :; do sleep 1; done"
+        # the scope is up before its command is, which only then ignores the signal
+        is_up = f"/run/{name}.up"
+        ignores = f"trap '' TERM; : > {is_up}; while :; do sleep 1; done"
         process = self._machine.spawn(
             *("systemd-run", "--scope", f"--unit={name}", "-p", "TimeoutStopSec=50ms"),
             *("sh", "-c", ignores),
         )
         self._processes.append(process)
-        while self._machine.run("systemctl", "is-active", name, check=False).exit_code:
+        while self._machine.run("test", "-e", is_up, check=False).exit_code:
             pass
+        self._machine.run("rm", is_up)
         self._machine.run("systemctl", "stop", name)
 
     def provide(self, name: UnitName) -> None:

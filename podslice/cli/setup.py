@@ -91,11 +91,12 @@ def reset(
     root: Root = Path("/"),
 ) -> int:
     """Remove what `node init` has written, where nobody has changed it since."""
-    code = DONE
+    code, is_changed, is_found = DONE, False, False
     for path in (root / name for name in _names()):
         text = _read(path)
         if text is None or not text.startswith(MARK):
             continue
+        is_found = True
         if text != _marked(_body(text)):
             note(f"{path} was changed since it was written, and stays; remove it by hand")
             code = FAILED
@@ -104,8 +105,11 @@ def reset(
         else:
             _remove(path, root)
             write([f"removed {path}"])
-    if not dry_run:
+            is_changed = True
+    if is_changed:
         write(["now: systemctl daemon-reload"])
+    elif not is_found:
+        write(["nothing to remove"])
     return code
 
 

@@ -69,9 +69,12 @@ def test_reset_undoes_it(podslice, host):
     podslice("node", "init", "--root", str(host))
     dry = podslice("node", "reset", "--root", str(host), "--dry-run")
     assert dry.out.count("would remove ") == 7
-    assert podslice("node", "reset", "--root", str(host)).code == 0
+    done = podslice("node", "reset", "--root", str(host))
+    assert (done.code, done.out.splitlines()[-1]) == (0, "now: systemctl daemon-reload")
     assert files(host) == []
     assert not list(host.rglob("*.d"))
+    again = podslice("node", "reset", "--root", str(host))
+    assert (again.code, again.out) == (0, "nothing to remove\n")
 
 
 def test_init_can_be_said_again(podslice, host):

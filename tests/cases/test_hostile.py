@@ -21,7 +21,8 @@ FOLDER = Path(__file__).parent / "hostile"
 ROWS = tomllib.loads((FOLDER / "expect.toml").read_text())["error"]
 FILES = sorted({row["file"] for row in ROWS})
 MIB = 2**20
-SECONDS_MAX = 2.0
+CPU_SECONDS_MAX = 4.0  # of the process that reads: what else the host does does not count
+PIPE_SECONDS_MAX = 30.0
 
 POD = b"kind: Pod\nmetadata: {name: web}\nspec:\n  containers: [{name: app}]\n"
 
@@ -51,9 +52,9 @@ def test_every_file_has_a_row_and_every_row_a_file():
 @pytest.mark.parametrize("name", FILES)
 def test_file_is_refused_with_address_and_reason(name, parser, monkeypatch):
     monkeypatch.setattr(text, "_YAML", yaml.SafeLoader if parser == "python" else text._YAML)
-    started = time.perf_counter()
+    started = time.process_time()
     found = errors(load(FOLDER / name))
-    assert time.perf_counter() - started < SECONDS_MAX
+    assert time.process_time() - started < CPU_SECONDS_MAX
     for row in (row for row in ROWS if row["file"] == name):
         assert any(matches(problem, row) for problem in found), (row, found)
     for problem in found:
@@ -195,7 +196,7 @@ def assert_refused_apart(path):
     seconds, mebibytes, count, found = load_apart(path)
     assert count > 0
     assert all(where.startswith(str(path)) and message for where, message in found)
-    assert seconds < SECONDS_MAX * 2, "nominal is 1 s; twice the limit for a busy machine"
+    assert seconds < CPU_SECONDS_MAX, "nominal is 1 s"
     assert mebibytes < 200
 
 
@@ -230,10 +231,10 @@ def test_sockets_are_refused(tmp_path):
 def test_pipe_without_writer_is_refused_in_time(tmp_path):
     path = tmp_path / "pipe.yaml"
     os.mkfifo(path)
-    started = time.perf_counter()
+    started = time.monotonic()
     (problem,) = errors(load(path))
     assert problem.message == "is a pipe that nobody writes to"
-    assert time.perf_counter() - started < SECONDS_MAX
+    assert time.monotonic() - started < PIPE_SECONDS_MAX
 
 
 def test_link_to_itself_is_refused(tmp_path):

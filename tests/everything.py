@@ -21,7 +21,7 @@ PARTS = {
     "cases": ["tests/cases", *PARALLEL],
     "bus": ["tests/bus"],
     "packaging": ["tests/packaging"],
-    "host": ["tests/host", "-n", "2", "--dist", "loadfile"],
+    "host": ["tests/host"],
 }
 TOGETHER = ("packaging", "host")
 """Parts that mostly wait for virtual machines, so that they run side by side; what they have in

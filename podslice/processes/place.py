@@ -43,6 +43,18 @@ class Place:
         return f"container {self.container.name} of pod {self.pod.pod.key}"
 
 
+def find_pod(state: State, key: str) -> PodDecision:
+    """An applied pod.
+
+    Raises:
+        HostError: it is not applied.
+    """
+    for pod in state.desired.pods:
+        if pod.pod.key == key:
+            return pod
+    raise HostError(f"pod {key} is not applied; apply its manifest first: podslice apply -f FILE")
+
+
 def find_place(state: State, key: str, container: str | None) -> Place:
     """The place of a container; without a name, of the only one that the pod has.
 
@@ -50,11 +62,7 @@ def find_place(state: State, key: str, container: str | None) -> Place:
         HostError: the pod is not applied, or its slice is not there.
         InputError: the pod has no such container, or several and none is named.
     """
-    pod = next((each for each in state.desired.pods if each.pod.key == key), None)
-    if pod is None:
-        raise HostError(
-            f"pod {key} is not applied; apply its manifest first: podslice apply -f FILE"
-        )
+    pod = find_pod(state, key)
     slice_ = state.observed.units.get(pod.slice)
     if slice_ is None or slice_.active_state != "active" or not slice_.transient:
         raise HostError(

@@ -13,9 +13,9 @@ from podslice.model.desired import PodDecision
 from podslice.model.pod import ContainerKind, InitProgress
 from podslice.model.unit import Command as ServiceCommand
 from podslice.model.unit import TransientUnit, Value
-from podslice.policy.phase import finish, is_initializing
+from podslice.policy.phase import finish
 from podslice.processes.launch import Command
-from podslice.processes.place import Place, container_properties, find_place, scope_of
+from podslice.processes.place import Place, container_properties, find_place, find_pod, scope_of
 from podslice.procfs import PidFd, parse_control_group
 from podslice.reconcile import World, look, settle
 from podslice.reconcile.holds import name_processes
@@ -164,16 +164,11 @@ async def read_phase(world: World, key: str) -> Phase:
         HostError: the pod is not applied.
     """
     state = await look(world)
-    pod = next((each for each in state.desired.pods if each.pod.key == key), None)
-    if pod is None:
-        raise HostError(
-            f"pod {key} is not applied; apply its manifest first: podslice apply -f FILE"
-        )
-    progress = state.progress.get(pod.pod.uid, InitProgress())
+    pod = find_pod(state, key)
     return Phase(
         pod=pod,
-        progress=progress,
-        initializing=is_initializing(pod.pod, progress, world.config.rules),
+        progress=state.progress.get(pod.pod.uid, InitProgress()),
+        initializing=key in state.desired.initializing,
     )
 
 

@@ -98,3 +98,10 @@ class JobFailed(SystemdError):
     def __init__(self, message: str, *, result: str) -> None:
         self.result = result
         super().__init__(message)
+
+
+def printable(text: str) -> str:
+    """The text with everything escaped that a terminal might act upon or could not show."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from podslice.errors import printable
+
 _KERNEL_THREAD = 0x00200000
 """Source: Linux, include/linux/sched.h, PF_KTHREAD."""
 
@@ -93,11 +95,6 @@ def set_oom_score_adj(pid: int, value: int, root: Path = Path("/")) -> None:
         OSError: it has ended, or the kernel refuses: lowering takes CAP_SYS_RESOURCE.
     """
     (root / "proc" / str(pid) / "oom_score_adj").write_text(str(value))
-
-
-def printable(text: str) -> str:
-    """A text without anything that could act on a terminal: names of processes are anybody's."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class PidFd:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from podslice.errors import Problem
+from podslice.errors import Problem, printable
 from podslice.model.desired import Desired, PodDecision, Refusal
 from podslice.model.node import Allocation
 from podslice.model.quantity import parse_quantity
@@ -27,7 +27,6 @@ from podslice.model.resources import (
 from podslice.model.unit import INFINITY, Setting, Value
 from podslice.plan import Plan, SetProperties, Skipped, Step, StopUnit
 from podslice.policy.compare import Difference
-from podslice.procfs import printable
 from podslice.reconcile import State
 from podslice.report import Report, action_of
 from podslice.status import HOLDS_PROCESSES, UnitStatus

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from podslice.cgroupfs import Usage
 from podslice.cli.text import columns, human_bytes
+from podslice.errors import printable
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import UnitKind, UnitName
-from podslice.procfs import printable
 from podslice.report import format_value
 from podslice.status import ELSEWHERE, EMPTY, MISSING, SettingStatus, UnitStatus
 

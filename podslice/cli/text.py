@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from podslice.errors import Problem, Severity
+from podslice.errors import Problem, Severity, printable
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.node import Allocation
 from podslice.model.pod import ContainerKind, Pod
@@ -13,7 +13,6 @@ from podslice.model.quantity import format_bytes
 from podslice.model.resources import Amounts, format_amount, format_amounts
 from podslice.model.unit import DesiredUnit, Setting, UnitKind
 from podslice.policy.compare import Difference
-from podslice.procfs import printable
 from podslice.report import format_value
 
 Row = Sequence[str]

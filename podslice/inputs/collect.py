@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from podslice.errors import Problem, Severity
+from podslice.errors import Problem, Severity, printable
 from podslice.inputs.build import Document
 from podslice.inputs.fields import OBJECT, find_slips, nearest
 from podslice.inputs.kinds import PASSED_OVER, WORKLOADS, Workload, is_foreign
@@ -15,7 +15,7 @@ from podslice.inputs.names import SUBDOMAIN_MAX, check_subdomain, is_uid
 from podslice.inputs.notes import Notes
 from podslice.inputs.podspec import Template, read_metadata, read_spec
 from podslice.inputs.readers import Wrong, read_int
-from podslice.inputs.scalars import describe, extend_path, printable, shown
+from podslice.inputs.scalars import describe, extend_path, shown
 from podslice.inputs.schema import Metadata
 from podslice.inputs.text import to_problem
 from podslice.model.pod import Pod, default_uid

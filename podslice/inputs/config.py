@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from podslice.errors import InputError, Problem
+from podslice.errors import InputError, Problem, printable
 from podslice.inputs.fields import nearest
 from podslice.inputs.limits import TOML_BYTES_MAX, TOML_DOTS_MAX
 from podslice.inputs.rules import validate_config
-from podslice.inputs.scalars import Number, extend_path, printable, shown
+from podslice.inputs.scalars import Number, extend_path, shown
 from podslice.inputs.settings import SETTINGS, Row
 from podslice.inputs.source import read_bytes
 from podslice.inputs.values import WrongValue

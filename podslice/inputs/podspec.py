@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from podslice.errors import printable
 from podslice.inputs.fields import AMOUNTS, CONTAINER, METADATA, POD, RESOURCES
 from podslice.inputs.kinds import PRIORITY_CLASSES
 from podslice.inputs.names import check_label, check_uid, is_resource_name
 from podslice.inputs.notes import Notes
 from podslice.inputs.readers import is_finer
-from podslice.inputs.scalars import extend_path, printable, shown
+from podslice.inputs.scalars import extend_path, shown
 from podslice.inputs.schema import (
     ContainerFields,
     Metadata,

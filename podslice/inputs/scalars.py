@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from podslice.errors import printable
 from podslice.inputs.limits import SHOWN_MAX
 
 
@@ -64,13 +65,6 @@ def read_plain(text: str) -> Scalar:
             return Number(text)
         return Odd(text) if _ODD.fullmatch(text) else text
     return Boolean(text) if text in _BOOLEANS else text
-
-
-def printable(text: str) -> str:
-    """The text with everything escaped that a terminal might act upon or could not show."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def shown(text: str) -> str:

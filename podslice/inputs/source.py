@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from podslice.errors import InputError, Problem
+from podslice.errors import InputError, Problem, printable
 from podslice.inputs.limits import BYTES_MAX, FILES_MAX, PIPE_WAIT_MSEC
-from podslice.inputs.scalars import printable
 
 STDIN = "-"
 MANIFESTS = (".json", ".yaml", ".yml")

@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 
 import yaml
 
-from podslice.errors import Problem
+from podslice.errors import Problem, printable
 from podslice.inputs.build import Builder, Document, Refused
 from podslice.inputs.limits import DOCUMENTS_MAX, NODES_MAX, PROBLEMS_MAX
-from podslice.inputs.scalars import Number, printable, shown
+from podslice.inputs.scalars import Number, shown
 
 _YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MARKS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
-from podslice.errors import BadProperty, HostError, JobFailed, NoSuchUnit, UnitExists
+from podslice.errors import BadProperty, HostError, JobFailed, NoSuchUnit, UnitExists, printable
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import ObservedUnit, UnitName, Value
 from podslice.processes.place import Place, find_place, is_inside, scope_of
@@ -20,7 +20,6 @@ from podslice.procfs import (
     Process,
     ancestors,
     children,
-    printable,
     process_name,
     read_process,
     set_oom_score_adj,

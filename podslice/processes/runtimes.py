@@ -17,8 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from podslice.errors import printable
 from podslice.model.pod import Pod
-from podslice.procfs import printable, read_process
+from podslice.procfs import read_process
 
 POD_LABEL = "io.podslice.pod"
 """`namespace/name` of the pod that a container is part of."""

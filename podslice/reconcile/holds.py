@@ -8,9 +8,10 @@ from itertools import islice
 from pathlib import PurePosixPath
 
 from podslice.cgroupfs import CgroupFs
+from podslice.errors import printable
 from podslice.model.unit import UnitKind, UnitName, is_unit_name
 from podslice.policy.tree import scope_name
-from podslice.procfs import printable, process_name
+from podslice.procfs import process_name
 
 _SHOWN = 8
 _SHOWN_NAMES = 4

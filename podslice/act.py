@@ -169,7 +169,8 @@ async def _call(step: Step, edges: _Edges) -> None:
         case SetProperties():
             await _set(step, client)
         case SetHugepages():
-            edges.limit_hugepages(step.unit.control_group, _values(step.changes))
+            limits = {change.name: int(change.new) for change in step.changes}
+            edges.limit_hugepages(step.unit.control_group, limits)
         case StopUnit():
             await _stop(step, client)
         case _:
@@ -299,5 +300,5 @@ def _transient(step: StartUnit) -> TransientUnit:
     return transient_unit(step.unit, _values(step.changes))
 
 
-def _values(changes: Iterable[Change]) -> dict[str, int]:
+def _values(changes: Iterable[Change]) -> dict[str, int | str]:
     return {change.name: change.new for change in changes}

@@ -10,6 +10,7 @@ from typing import assert_never
 from podslice.model.desired import Refusal
 from podslice.model.properties import PROPERTIES
 from podslice.model.quantity import about_bytes, format_bytes
+from podslice.model.unconfirmed import Pending, Standing
 from podslice.model.unit import INFINITY, DesiredUnit, Value
 from podslice.plan import (
     Change,
@@ -98,7 +99,7 @@ def format_change(change: Change, *, with_old: bool) -> str:
 
 def _format_file(change: Change, *, with_old: bool) -> str:
     """One change of a file of the kernel: `hugetlb.2MB.max=512Mi (was unset)`."""
-    text = f"{change.name}={format_bytes(change.new)}"
+    text = f"{change.name}={format_bytes(int(change.new))}"
     if not with_old:
         return text
     old = change.old if isinstance(change.old, int) else INFINITY
@@ -191,6 +192,29 @@ def told_skipped(skipped: Skipped) -> str:
 def told_lingering(lingering: Lingering) -> str:
     """What is left of a pod that should be gone."""
     return f"pod {lingering.pod} is not gone: {lingering.why}"
+
+
+def told_unconfirmed(pending: Pending) -> str:
+    """What becomes of new values that nobody has confirmed, with the way out."""
+    named = ", ".join(sorted(pending.values.old))
+    match pending.standing:
+        case Standing.ARMED:
+            return (
+                f"the old values of {named} return in {pending.remaining_sec} s; to keep the new"
+                " ones: podslice confirm"
+            )
+        case Standing.RETURNED:
+            return (
+                f"nobody confirmed the new values of {named}: the old ones have returned; to set"
+                " the new ones again: podslice apply"
+            )
+        case Standing.STOPPED:
+            return (
+                f"nobody confirmed the new values of {named}, and somebody has stopped the timer"
+                " that returns the old ones; to keep the new ones: podslice confirm"
+            )
+        case _:
+            assert_never(pending.standing)
 
 
 def summary(report: Report) -> str:

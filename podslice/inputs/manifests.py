@@ -47,16 +47,31 @@ def load_pods(
     for source in read_sources(tuple(sources), stdin):
         if source.problem is not None:
             collector.problems.append(source.problem)
-            continue
-        texts = read_documents(source.data, source.name)
-        several = len(texts.documents) > 1
-        for index, document in enumerate(texts.documents):
-            where = f"{source.name}[{index}]" if several else source.name
-            collector.add_document(document, where, source.name)
-        if texts.problem is not None:
-            collector.problems.append(texts.problem)
-        elif source.named and not texts.documents:
-            collector.complain(source.name, "there is no manifest in it")
+        else:
+            _collect(collector, source.data, source.name, may_be_empty=not source.named)
+    return _loaded(collector)
+
+
+def load_text(data: bytes, name: str) -> Loaded:
+    """The pods of one file that was read already; one without any manifest is an error."""
+    collector = Collector(namespace=None)
+    _collect(collector, data, name, may_be_empty=False)
+    return _loaded(collector)
+
+
+def _collect(collector: Collector, data: bytes, name: str, *, may_be_empty: bool) -> None:
+    texts = read_documents(data, name)
+    several = len(texts.documents) > 1
+    for index, document in enumerate(texts.documents):
+        where = f"{name}[{index}]" if several else name
+        collector.add_document(document, where, name)
+    if texts.problem is not None:
+        collector.problems.append(texts.problem)
+    elif not may_be_empty and not texts.documents:
+        collector.complain(name, "there is no manifest in it")
+
+
+def _loaded(collector: Collector) -> Loaded:
     return Loaded(pods=tuple(collector.pods), problems=tuple(dict.fromkeys(collector.problems)))
 
 

@@ -14,7 +14,12 @@ def validate_config(config: Config) -> tuple[Problem, ...]:
     Source: seed 004, "Phase 2", the rules of --enforce-node-allocatable; Kubernetes,
     pkg/kubelet/apis/config/validation/validation.go, ValidateKubeletConfiguration.
     """
-    return (*_check_enforced(config), *_check_roots(config), *_check_eviction(config))
+    return (
+        *_check_enforced(config),
+        *_check_roots(config),
+        *_check_eviction(config),
+        *_check_oomd(config),
+    )
 
 
 def _check_enforced(config: Config) -> Iterator[Problem]:
@@ -88,6 +93,15 @@ def _check_eviction(config: Config) -> Iterator[Problem]:
             where="eviction-soft-grace-period",
             message=f"{signal} has no soft threshold",
             hint="state it in eviction-soft, or leave it out here",
+        )
+
+
+def _check_oomd(config: Config) -> Iterator[Problem]:
+    if config.oomd_memory_pressure_limit_percent is not None and not config.oomd_tiers:
+        yield Problem(
+            where="oomd-memory-pressure-limit",
+            message="there is no tier that it could be for",
+            hint="name some in oomd-tiers, or leave it out",
         )
 
 

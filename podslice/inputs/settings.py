@@ -7,6 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from podslice.inputs.agent_values import (
+    read_directories,
+    read_listen,
+    read_pressure_limit,
+    read_sync_period,
+    read_tiers,
+)
 from podslice.inputs.values import (
     Reader,
     choose,
@@ -25,7 +32,7 @@ from podslice.inputs.values import (
     read_seconds,
     read_thresholds,
 )
-from podslice.model.config import MemoryProtection, Rules, WeightMapping
+from podslice.model.config import MemoryProtection, OomPolicy, Rules, WeightMapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +48,8 @@ class Row:
     metavar: str = ""
     """What stands for the value in the help; empty for a boolean."""
     aliases: tuple[str, ...] = ()
+    is_agents: bool = False
+    """Whether it is about what the agent does by itself, so that no other verb has the option."""
 
     @property
     def is_boolean(self) -> bool:
@@ -208,6 +217,59 @@ SETTINGS = (
         field="admission",
         read=read_boolean,
         help="Refuse pods that do not fit.",
+    ),
+    Row(
+        key="oomd-tiers",
+        field="oomd_tiers",
+        read=read_tiers,
+        metavar="burstable,besteffort",
+        help="Let systemd-oomd kill in these tiers; empty for none.",
+    ),
+    Row(
+        key="oomd-memory-pressure-limit",
+        field="oomd_memory_pressure_limit_percent",
+        read=read_pressure_limit,
+        metavar="PERCENT%",
+        help="From which memory pressure on systemd-oomd kills in them; empty for its own limit.",
+    ),
+    Row(
+        key="oom-policy",
+        field="oom_policy",
+        read=choose(OomPolicy),
+        metavar="container|pod",
+        help="What ends when the kernel kills in a pod for want of memory.",
+        is_agents=True,
+    ),
+    Row(
+        key="manifests",
+        field="manifests",
+        read=read_directories,
+        metavar="DIR,…",
+        help="Keep the pods whose manifests are in these directories; empty for none.",
+        is_agents=True,
+    ),
+    Row(
+        key="listen",
+        field="listen",
+        read=read_listen,
+        metavar="HOST:PORT",
+        help="Serve metrics at this loopback address, too.",
+        is_agents=True,
+    ),
+    Row(
+        key="collect-orphans",
+        field="collect_orphans",
+        read=read_boolean,
+        help="Remove slices of pods that no record knows.",
+        is_agents=True,
+    ),
+    Row(
+        key="sync-period",
+        field="sync_period_usec",
+        read=read_sync_period,
+        metavar="DURATION",
+        help="How often to look when nothing has happened, 100ms to 1h.",
+        is_agents=True,
     ),
 )
 """Every setting. To add one, add a row here and a field there."""

@@ -49,6 +49,16 @@ def read_sources(sources: tuple[str, ...], stdin: Callable[[], bytes]) -> Iterat
             yield _read(source, named=True)
 
 
+def list_manifests(directory: str) -> list[str]:
+    """The names of the manifests in a directory, not of those below it, in order.
+
+    Raises:
+        OSError: the directory can't be read.
+    """
+    with os.scandir(directory) as entries:
+        return sorted(entry.name for entry in entries if _is_manifest(entry))
+
+
 def read_bytes(path: Path, *, limit_bytes: int) -> bytes:
     """Read a regular file or a pipe.
 
@@ -82,8 +92,7 @@ def _read_stdin(stdin: Callable[[], bytes], *, used: bool) -> Source:
 def _read_directory(directory: str) -> Iterator[Source]:
     """The manifests of a directory, not those below it. Hidden files are editors' and tools'."""
     try:
-        with os.scandir(directory) as entries:
-            names = sorted(entry.name for entry in entries if _is_manifest(entry))
+        names = list_manifests(directory)
     except OSError as error:
         yield _refuse(directory, _lower(error.strerror or str(error)))
         return

@@ -73,7 +73,7 @@ def read_boolean(value: object) -> bool:
     text = value.lower() if isinstance(value, str) else ""
     if text in (*_TRUE, *_FALSE):
         return text in _TRUE
-    raise _wrong(f"has to be true or false, is {describe(value)}")
+    raise wrong(f"has to be true or false, is {describe(value)}")
 
 
 def choose(kinds: type[E]) -> Callable[[object], E]:
@@ -84,7 +84,7 @@ def choose(kinds: type[E]) -> Callable[[object], E]:
         if isinstance(value, str) and value in list(kinds):
             return kinds(value)
         right = nearest(str(value), {str(kind): kind for kind in kinds})
-        raise _wrong(
+        raise wrong(
             f"has to be one of {names}, is {describe(value)}", f"write {right}" if right else ""
         )
 
@@ -94,7 +94,7 @@ def choose(kinds: type[E]) -> Callable[[object], E]:
 def read_driver(value: object) -> None:
     """Only `systemd`."""
     if value != "systemd":
-        raise _wrong(
+        raise wrong(
             f"has to be systemd, is {describe(value)}",
             "podslice asks systemd for everything and never writes a control group itself",
         )
@@ -107,11 +107,11 @@ def read_cgroup(value: object) -> str:
     """
     if value == "":
         return ""
-    if not _is_text(value):
-        raise _wrong(f"has to be a path, is {describe(value)}")
+    if not is_text(value):
+        raise wrong(f"has to be a path, is {describe(value)}")
     path = str(value)
     if not path.startswith("/"):
-        raise _wrong(f"{shown(path)} is not an absolute path", f"write {shown('/' + path)}")
+        raise wrong(f"{shown(path)} is not an absolute path", f"write {shown('/' + path)}")
     components = [part for part in path.split("/") if part]
     if components and components[-1].endswith(".slice"):
         _check_slice(path.rstrip("/"), components[-1])
@@ -134,12 +134,12 @@ def read_period(value: object) -> int:
     """
     match = _PERIOD.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise _wrong(f"has to be a duration, is {describe(value)}", "write 100ms, for example")
+        raise wrong(f"has to be a duration, is {describe(value)}", "write 100ms, for example")
     number, _, decimals = match[1].partition(".")
     scaled = int(number + decimals) * _USEC[match[2]]
     usec, rest = divmod(scaled, int(10 ** len(decimals)))
     if rest or not _PERIOD_MIN_USEC <= usec <= _PERIOD_MAX_USEC:
-        raise _wrong(f"{shown(match[0])} is not possible", "write 1ms to 1s, in whole microseconds")
+        raise wrong(f"{shown(match[0])} is not possible", "write 1ms to 1s, in whole microseconds")
     return usec
 
 
@@ -159,12 +159,7 @@ def read_enforce(value: object) -> frozenset[Enforce]:
 
     Source: Kubernetes, validation.go, EnforceNodeAllocatable.
     """
-    names = value.split(",") if isinstance(value, str) else value
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise _wrong(
-            f"has to be a list of names, is {describe(value)}", "write 'pods,kube-reserved'"
-        )
-    stated = [name.strip() for name in names if name.strip()]
+    stated = read_list(value, "names", example="pods,kube-reserved")
     known = {str(kind): kind for kind in Enforce}
     mistakes = [
         (name, Wrong(f"{shown(name)} can't be enforced", f"it takes {', '.join(known)} and none"))
@@ -176,6 +171,14 @@ def read_enforce(value: object) -> frozenset[Enforce]:
     if mistakes:
         raise WrongValue(mistakes)
     return frozenset(known[name] for name in stated if name != "none")
+
+
+def read_list(value: object, what: str, *, example: str) -> list[str]:
+    """`a, b` or a list of texts, without what is empty."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        raise wrong(f"has to be a list of {what}, is {describe(value)}", f"write '{example}'")
+    return [part.strip() for part in parts if part.strip()]
 
 
 def read_percents(value: object) -> dict[str, int]:
@@ -245,7 +248,7 @@ def read_seconds(value: object) -> int:
     """A whole number of seconds, as the kubelet's flag takes it."""
     text = str(value)
     if isinstance(value, bool) or not re.fullmatch("[0-9]{1,9}", text, re.ASCII):
-        raise _wrong(f"has to be a whole number of seconds, is {describe(value)}")
+        raise wrong(f"has to be a whole number of seconds, is {describe(value)}")
     return int(text)
 
 
@@ -330,10 +333,8 @@ def _entries(
     if isinstance(value, dict):
         yield from value.items()
         return
-    if not _is_text(value):
-        raise _wrong(
-            f"has to be a text or a table, is {describe(value)}", f"write 'a{operator}b,…'"
-        )
+    if not is_text(value):
+        raise wrong(f"has to be a text or a table, is {describe(value)}", f"write 'a{operator}b,…'")
     for entry in str(value).split(",") if str(value).strip() else ():
         match = _ENTRY.fullmatch(entry)
         if match is None or match[2] != operator or not match[1] or not match[3]:
@@ -356,22 +357,24 @@ def _check_component(component: str) -> None:
         escape_component("" if component in (".", "..") else component)
     except ValueError as error:
         message = f"{shown(component)} can't be part of a slice's name"
-        raise _wrong(message, str(error).partition("; ")[2]) from error
+        raise wrong(message, str(error).partition("; ")[2]) from error
 
 
 def _check_slice(path: str, name: str) -> None:
     if not is_unit_name(name):
-        raise _wrong(f"{shown(name)} can't be the name of a slice")
+        raise wrong(f"{shown(name)} can't be the name of a slice")
     right = control_group_of(UnitName(name))
     if path != right:
-        raise _wrong(
+        raise wrong(
             f"{shown(path)} is not where systemd puts {shown(name)}", f"write {shown(right)}"
         )
 
 
-def _is_text(value: object) -> bool:
+def is_text(value: object) -> bool:
+    """Whether a value is a text; the number of a file is none."""
     return isinstance(value, str) and not isinstance(value, Number)
 
 
-def _wrong(message: str, hint: str = "") -> WrongValue:
+def wrong(message: str, hint: str = "") -> WrongValue:
+    """What to raise for a value that is wrong as a whole."""
     return WrongValue([("", Wrong(message, hint))])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from podslice.model.pod import Qos
 from podslice.model.resources import Amounts
 
 
@@ -30,6 +31,15 @@ class MemoryProtection(StrEnum):
     LOW = "low"
     MIN = "min"
     NONE = "none"
+
+
+class OomPolicy(StrEnum):
+    """What ends with a process that the kernel kills for want of memory."""
+
+    CONTAINER = "container"
+    """What systemd ends with it: a container that systemd itself has started, else nothing."""
+    POD = "pod"
+    """The whole pod, which the agent stops."""
 
 
 class Enforce(StrEnum):
@@ -99,3 +109,16 @@ class Config:
     eviction_pressure_transition_period_usec: int = 300_000_000
     """How long a shortage counts as one after the last time it was seen: 5 minutes."""
     ignore_eviction_threshold: bool = False
+    oomd_tiers: frozenset[Qos] = frozenset()
+    """The tiers in which systemd-oomd may kill; never Guaranteed, which has no tier."""
+    oomd_memory_pressure_limit_percent: int | None = None
+    """From which pressure on it kills in them; None: what oomd.conf(5) says."""
+    oom_policy: OomPolicy = OomPolicy.CONTAINER
+    manifests: tuple[str, ...] = ("/etc/podslice/manifests",)
+    """The directories whose pods the agent keeps."""
+    listen: str = ""
+    """Where the agent serves metrics beside its socket: `127.0.0.1:9469`, `[::1]:9469`."""
+    collect_orphans: bool = False
+    """Whether the agent removes slices below the root that no record knows."""
+    sync_period_usec: int = 60_000_000
+    """How often the agent looks even if nothing has woken it."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from podslice.model.unit import INFINITY, UnitKind, Value
 
 ALL = frozenset(UnitKind)
+TIMER = frozenset({UnitKind.TIMER})
 SLICE = frozenset({UnitKind.SLICE})
 SCOPE = frozenset({UnitKind.SCOPE})
 SERVICE = frozenset({UnitKind.SERVICE})
@@ -19,6 +20,7 @@ MOUNT = frozenset({UnitKind.MOUNT})
 CONTAINER = SCOPE | SERVICE
 LIMITED = SLICE | CONTAINER
 
+_WHOLE = 2**32 - 1
 QUOTA_PERIOD_USEC = 100_000
 """The CFS period that systemd and Kubernetes use unless told otherwise: 100 ms.
 
@@ -38,6 +40,21 @@ def _words(value: Value) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
+def _share(value: Value) -> str:
+    """A share of 2^32 - 1 in percent, with the two decimals that systemd keeps; empty = none."""
+    hundredths = (int(str(value)) * 10_000 + _WHOLE // 2) // _WHOLE
+    whole, rest = divmod(hundredths, 100)
+    return f"{whole}.{rest:02}%".replace(".00%", "%") if hundredths else ""
+
+
+def share_of_percent(percent: int) -> int:
+    """A percentage as systemd has it on the bus, such that a reload of its files keeps it.
+
+    Source: systemd, src/basic/percent-util.h, UINT32_SCALE_FROM_PERCENT.
+    """
+    return (percent * _WHOLE + 50) // 100
+
+
 def _octal(value: Value) -> str:
     return f"{value:04o}"
 
@@ -48,6 +65,13 @@ def _percent(value: Value) -> str:
         return ""
     whole, rest = divmod(int(str(value)), 10_000)
     return f"{whole}.{rest // 100:02}%".replace(".00%", "%")
+
+
+def _weight(value: Value) -> str:
+    """CPUWeight=, which has a word for the lowest, and takes nothing but an empty one for none."""
+    if value == INFINITY:
+        return ""
+    return "idle" if value == 0 else str(value)
 
 
 def _usec(value: Value) -> str:
@@ -114,7 +138,9 @@ _ROWS = (
         name="CollectMode", key="CollectMode", signature="s", section="Unit", kinds=ALL, since=236
     ),
     # a slice's own follows from its name
-    Property(name="Slice", key="Slice", signature="s", kinds=CONTAINER | MOUNT, observed=ALL),
+    Property(
+        name="Slice", key="Slice", signature="s", kinds=CONTAINER | MOUNT, observed=LIMITED | MOUNT
+    ),
     Property(
         name="Delegate",
         key="Delegate",
@@ -166,6 +192,18 @@ _ROWS = (
         text=_octal,
     ),
     Property(name="LazyUnmount", key="LazyUnmount", signature="b", kinds=MOUNT, text=_boolean),
+    # when a timer elapses, and whether it stays loaded after that
+    Property(name="TimersMonotonic", key="TimersMonotonic", signature="a(st)", kinds=TIMER),
+    Property(
+        name="AccuracyUSec", key="AccuracySec", signature="t", kinds=TIMER, minimum=1, text=_usec
+    ),
+    Property(
+        name="RemainAfterElapse",
+        key="RemainAfterElapse",
+        signature="b",
+        kinds=TIMER,
+        text=_boolean,
+    ),
     *(
         Property(
             name=f"{what}Accounting",
@@ -185,6 +223,7 @@ _ROWS = (
         managed=LIMITED,
         minimum=0,
         maximum=10_000,
+        text=_weight,
     ),
     Property(
         name="CPUQuotaPerSecUSec",
@@ -235,6 +274,36 @@ _ROWS = (
         observed=LIMITED,
         managed=SLICE,
         minimum=1,
+    ),
+    # what systemd-oomd may do below: `kill` or `auto`, which leaves it to the slices above
+    Property(
+        name="ManagedOOMSwap",
+        key="ManagedOOMSwap",
+        signature="s",
+        kinds=SLICE,
+        since=247,
+        unset="auto",
+        managed=SLICE,
+    ),
+    Property(
+        name="ManagedOOMMemoryPressure",
+        key="ManagedOOMMemoryPressure",
+        signature="s",
+        kinds=SLICE,
+        since=247,
+        unset="auto",
+        managed=SLICE,
+    ),
+    Property(
+        name="ManagedOOMMemoryPressureLimit",
+        key="ManagedOOMMemoryPressureLimit",
+        signature="u",
+        kinds=SLICE,
+        since=248,
+        unset=0,
+        managed=SLICE,
+        maximum=_WHOLE,
+        text=_share,
     ),
 )
 

@@ -17,7 +17,11 @@ UnitName = NewType("UnitName", str)
 Command = tuple[str, tuple[str, ...], bool]
 """A command line as systemd takes it: the file, its arguments from the zeroth on, and whether it
 may fail."""
-Value = int | str | bool | tuple[str, ...] | tuple[int, ...] | tuple[Command, ...]
+Delay = tuple[str, int]
+"""When a timer elapses: systemd's word for what it counts from (`OnActiveSec`), microseconds."""
+Value = (
+    int | str | bool | tuple[str, ...] | tuple[int, ...] | tuple[Command, ...] | tuple[Delay, ...]
+)
 
 INFINITY = 2**64 - 1
 """No limit, as systemd writes it on the bus."""
@@ -45,6 +49,8 @@ class UnitKind(StrEnum):
     """Holds a container that systemd itself has started (`run --detach`)."""
     MOUNT = "mount"
     """A pod's volume in memory."""
+    TIMER = "timer"
+    """Starts a service some time later, whatever becomes of us."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +58,7 @@ class Setting:
     """One property of a unit, its value, and which field and formula gave it."""
 
     name: str
-    value: int
+    value: int | str
     why: str = field(default="", compare=False)
 
 
@@ -76,9 +82,19 @@ class DesiredUnit:
     """Size of a page in bytes → limit in bytes; not a property, see `hugetlb`."""
 
     @property
-    def values(self) -> dict[str, int]:
+    def values(self) -> dict[str, int | str]:
         """Values by name of property."""
         return {setting.name: setting.value for setting in self.settings}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedUnit:
+    """What systemd tells of a unit when it lists them."""
+
+    name: UnitName
+    description: str = ""
+    load_state: str = "loaded"
+    active_state: str = "active"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

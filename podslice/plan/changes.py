@@ -78,7 +78,7 @@ def _changes(
         old, setting = observed.properties[name], settings.get(name)
         if setting is None:
             unset = PROPERTIES[name].unset
-            if old != unset and isinstance(unset, int):
+            if old != unset and isinstance(unset, int | str):
                 yield Change(name=name, old=old, new=unset, why="nothing asks for it")
         elif old != setting.value:
             yield _change(setting, old)
@@ -90,13 +90,15 @@ def _change(setting: Setting, old: Value | None) -> Change:
 
 def _tightens(change: Change) -> bool:
     """Whether a limit becomes lower; no limit is infinity, which is above every other."""
-    return change.name in _LIMITS and isinstance(change.old, int) and change.new < change.old
+    if change.name not in _LIMITS or not isinstance(change.old, int):
+        return False
+    return int(change.new) < change.old
 
 
 def _reclaim(changes: Iterable[Change], observed: ObservedUnit) -> int | None:
     """A memory limit that is about to be set below what is used: the kernel would kill for it."""
     used = observed.memory_bytes or 0
-    limits = (change.new for change in changes if change.name == "MemoryMax")
+    limits = (int(change.new) for change in changes if change.name == "MemoryMax")
     return next((limit for limit in limits if limit < used), None)
 
 
@@ -134,13 +136,13 @@ def spare(unit: DesiredUnit, settings: dict[str, Setting], observed: ObservedUni
     Source: seed 004, "General guidelines" ("can lead to critical services being … OOM killed").
     """
     limit, used = settings.get("MemoryMax"), observed.memory_bytes
-    if unit.owned or limit is None or used is None or used <= limit.value:
+    if unit.owned or limit is None or used is None or used <= int(limit.value):
         return []
     if observed.properties.get("MemoryMax") == limit.value:
         return []
     del settings["MemoryMax"]
     why = (
-        f"{about_bytes(used)} are in use, more than {format_bytes(limit.value)}; the kernel would"
+        f"{about_bytes(used)} are in use, more than {format_bytes(int(limit.value))}; the kernel would"
         " kill what runs there; raise the reservation, or use --force"
     )
     return [Skipped(unit=unit.name, name="MemoryMax", why=why, blocks=True)]

@@ -32,7 +32,7 @@ class Change:
 
     name: str
     old: Value | None
-    new: int
+    new: int | str
     why: str = field(default="", compare=False)
 
 
@@ -149,7 +149,7 @@ def depth_of(name: UnitName) -> int:
     return name.count("-") if name.endswith(".slice") else 1000
 
 
-def transient_unit(unit: DesiredUnit, values: Mapping[str, int]) -> TransientUnit:
+def transient_unit(unit: DesiredUnit, values: Mapping[str, int | str]) -> TransientUnit:
     """The slice or mount to start, with its structure.
 
     Source: Kubernetes' and opencontainers' systemd drivers: Wants= the parent, no default

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
+from podslice.model.agent import Condition
 from podslice.model.desired import PodDecision, Refusal
+from podslice.model.pod import Qos
 from podslice.model.resources import Amounts, format_amount, total
+from podslice.policy.evict import is_critical
 
 
 def admit(
@@ -67,3 +70,53 @@ def _refuse(candidate: PodDecision, name: str, used: Amounts, allocatable: Amoun
         f" {format_amount(name, max(there - taken, 0))} is free"
         f" ({format_amount(name, taken)} of {format_amount(name, there)} is requested)",
     )
+
+
+def hold_back(
+    candidates: Iterable[PodDecision],
+    current_keys: Collection[str],
+    conditions: Collection[Condition],
+) -> tuple[tuple[PodDecision, ...], tuple[Refusal, ...]]:
+    """The candidates that a node with these conditions takes, and refusals for the others.
+
+    Pods that are there already are not touched. Under memory pressure BestEffort pods are refused,
+    under any other every pod; critical ones never are.
+
+    Source: Kubernetes, pkg/kubelet/eviction/eviction_manager.go, Admit.
+    """
+    allowed, refused = [], []
+    for candidate in candidates:
+        condition = None
+        if candidate.pod.key not in current_keys:
+            condition = _reason_to_wait(candidate, conditions)
+        if condition is None:
+            allowed.append(candidate)
+        else:
+            refused.append(_postpone(candidate, condition))
+    return tuple(allowed), tuple(sorted(refused, key=lambda refusal: refusal.pod))
+
+
+def _reason_to_wait(candidate: PodDecision, conditions: Collection[Condition]) -> Condition | None:
+    """The first condition, by name, under which the pod may not come."""
+    if is_critical(candidate.pod):
+        return None
+    is_besteffort = candidate.qos is Qos.BESTEFFORT
+    return next(
+        (each for each in sorted(conditions) if each is not Condition.MEMORY or is_besteffort), None
+    )
+
+
+def _postpone(candidate: PodDecision, condition: Condition) -> Refusal:
+    whom = "BestEffort pods wait" if condition is Condition.MEMORY else "new pods wait"
+    return Refusal(
+        pod=candidate.pod.key,
+        reason=condition.value,
+        message=f"the node is short of {_SHORT_OF[condition]}; {whom} until that is over",
+    )
+
+
+_SHORT_OF = {
+    Condition.MEMORY: "memory",
+    Condition.DISK: "storage",
+    Condition.PID: "process ids",
+}

@@ -64,7 +64,7 @@ def _settings(
         yield f"{name}{of}", _text(one.get(name)), _text(other.get(name))
 
 
-def _text(value: int | None) -> str:
+def _text(value: int | str | None) -> str:
     if value is None:
         return "unset"
     return "infinity" if value == INFINITY else str(value)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from podslice.model.config import Config, Enforce, Threshold
 from podslice.model.desired import PodDecision
+from podslice.model.pod import Pod
+from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PIDS, format_amount
 from podslice.policy.allocatable import threshold_amount
 
@@ -153,7 +155,12 @@ def past_grace(
 
 
 def most_urgent(met: Iterable[EvictionThreshold]) -> EvictionThreshold | None:
-    """The threshold to act on: memory before all others, hard before soft, then by name.
+    """The threshold to act on; see `by_urgency`."""
+    return next(iter(by_urgency(met)), None)
+
+
+def by_urgency(met: Iterable[EvictionThreshold]) -> tuple[EvictionThreshold, ...]:
+    """Thresholds in the order in which they are acted on: memory, then hard ones, then by name.
 
     Source: Kubernetes, pkg/kubelet/eviction/helpers.go, byEvictionPriority.
     """
@@ -161,7 +168,12 @@ def most_urgent(met: Iterable[EvictionThreshold]) -> EvictionThreshold | None:
     def urgency(each: EvictionThreshold) -> tuple[bool, bool, str]:
         return RESOURCE_OF_SIGNAL[each.signal] != MEMORY, not each.is_hard, each.signal
 
-    return min(met, key=urgency, default=None)
+    return tuple(sorted(met, key=urgency))
+
+
+def is_critical(pod: Pod) -> bool:
+    """Whether the node needs the pod: it is never evicted, and admitted under every pressure."""
+    return pod.priority >= CRITICAL_PRIORITY
 
 
 def rank(
@@ -179,18 +191,22 @@ def rank(
     rankDiskPressureFunc, rankPIDPressure.
     """
     resource = RESOURCE_OF_SIGNAL[signal]
-    used_of = _USED[resource]
     has_request = resource in (MEMORY, EPHEMERAL_STORAGE)
     ranked = []
     for pod in pods:
-        if pod.pod.priority >= CRITICAL_PRIORITY:
+        if is_critical(pod.pod):
             continue
-        used = used_of(usage.get(pod.pod.key, PodUsage()))
+        used = used_of(signal, usage.get(pod.pod.key, PodUsage()))
         request = pod.requests.get(resource, 0) if has_request else 0
         above = resource != PIDS and used > request
         place = (not above, pod.pod.priority, request - used, pod.pod.key)
         ranked.append((place, Candidate(decision=pod, reason=_reason(resource, pod, used))))
     return tuple(candidate for _, candidate in sorted(ranked, key=lambda each: each[0]))
+
+
+def used_of(signal: str, usage: PodUsage) -> int:
+    """What a pod uses of what a signal is about, in thousandths."""
+    return _USED[RESOURCE_OF_SIGNAL[signal]](usage)
 
 
 _USED: Mapping[str, Callable[[PodUsage], int]] = {
@@ -207,6 +223,13 @@ def _reason(resource: str, pod: PodDecision, used: int) -> str:
     if resource in (MEMORY, EPHEMERAL_STORAGE):
         text += f" of {resource}, requests {format_amount(resource, pod.requests.get(resource, 0))}"
     return text if resource in (MEMORY, EPHEMERAL_STORAGE) else f"{text} {resource}"
+
+
+def format_signal(signal: str, milli: int) -> str:
+    """An observation of a signal for people, rounded down: `95124Ki` of memory, 2000 inodes."""
+    if RESOURCE_OF_SIGNAL[signal] not in (MEMORY, EPHEMERAL_STORAGE):
+        return str(milli // 1000)
+    return format_bytes(milli // 1000 // 1024 * 1024)
 
 
 def _shown_as(resource: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision
 from podslice.model.pod import Qos
+from podslice.model.properties import share_of_percent
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, MEMORY, format_amount
 from podslice.model.unit import Setting
@@ -51,7 +52,26 @@ def tier_settings(
                 used_bytes=used_bytes,
             )
         ]
+    if qos in config.oomd_tiers:
+        settings += _oomd(config)
     return tuple(sorted(settings, key=lambda setting: setting.name))
+
+
+def _oomd(config: Config) -> Iterator[Setting]:
+    """What systemd-oomd may do in a tier: kill one control group in it at a time.
+
+    Source: systemd.resource-control(5), ManagedOOMSwap=, ManagedOOMMemoryPressureLimit=.
+    """
+    why = "oomd-tiers"
+    yield Setting(name="ManagedOOMSwap", value="kill", why=why)
+    yield Setting(name="ManagedOOMMemoryPressure", value="kill", why=why)
+    percent = config.oomd_memory_pressure_limit_percent
+    if percent is not None:
+        yield Setting(
+            name="ManagedOOMMemoryPressureLimit",
+            value=share_of_percent(percent),
+            why=f"oomd-memory-pressure-limit {percent}%",
+        )
 
 
 def _tier_weight(qos: Qos, pods: tuple[PodDecision, ...], config: Config) -> Setting:

@@ -25,7 +25,7 @@ def decide_volume(
     Source: Kubernetes, pkg/volume/emptydir/empty_dir.go, calculateEmptyDirMemorySize.
     """
     path = volume_path(pod.uid, volume.name)
-    limit = next((each.value for each in settings if each.name == "MemoryMax"), None)
+    limit = next((int(each.value) for each in settings if each.name == "MemoryMax"), None)
     bounds = {
         "sizeLimit": volume.size_bytes,
         "the pod's memory limit": limit,

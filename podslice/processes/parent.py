@@ -53,7 +53,7 @@ class Parent:
     def limits(self) -> Mapping[str, int]:
         """The container's settings by name."""
         settings = self.container.settings if self.container else ()
-        return {setting.name: setting.value for setting in settings if setting.value != INFINITY}
+        return {each.name: int(each.value) for each in settings if each.value != INFINITY}
 
     @property
     def quota(self) -> tuple[int, int] | None:

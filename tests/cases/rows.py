@@ -13,7 +13,7 @@ import pytest
 
 from podslice.model.config import Config, Enforce, MemoryProtection, Rules, Threshold
 from podslice.model.node import Node
-from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod
+from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod, Qos
 from podslice.model.quantity import parse_quantity
 from podslice.model.resources import Resources, format_amount
 from podslice.policy.evict import EvictionThreshold, Observation, PodUsage
@@ -116,6 +116,8 @@ def to_config(row):
         known["enforce_node_allocatable"] = frozenset(
             map(Enforce, fields.pop("enforce_node_allocatable"))
         )
+    if "oomd_tiers" in fields:
+        known["oomd_tiers"] = frozenset(map(Qos, fields.pop("oomd_tiers")))
     return Config(**known, **fields)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from podslice.errors import InputError
 from podslice.inputs.config import load_config
+from podslice.model.agent import Condition
 from podslice.model.config import Config, Rules, Threshold, WeightMapping
 from podslice.model.node import Node
 from podslice.model.pod import InitProgress, Qos, default_uid
@@ -29,7 +30,7 @@ from podslice.model.unit import (
     slice_name,
 )
 from podslice.plan import make_plan
-from podslice.policy.admit import admit
+from podslice.policy.admit import admit, hold_back
 from podslice.policy.aggregate import aggregate, effective
 from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.compare import compare_rules
@@ -46,6 +47,13 @@ from podslice.policy.evict import (
 )
 from podslice.policy.oom import oom_score_adj
 from podslice.policy.phase import finish, is_initializing, pending
+from podslice.policy.pressure import (
+    Pressures,
+    choose,
+    judge,
+    next_poll_usec,
+    pod_grace_sec,
+)
 from podslice.policy.qos import classify
 from podslice.policy.reserve import tier_settings
 from podslice.policy.tree import Tree, scope_name, slice_of_cgroup
@@ -260,11 +268,69 @@ def run_most_urgent(row):
     return {"expect": of_eviction_threshold(urgent).partition("<")[0] if urgent else "none"}
 
 
-def run_rank(row):
+def run_pressure(row):
+    """The looks one after the other, each with what was there at the one before."""
+    thresholds = [to_eviction_threshold(each) for each in row["thresholds"]]
+    before, found = Pressures(), []
+    for look in row["looks"]:
+        seen = {key: to_observation(look[key]) for key in look if key not in ("at_sec", "expect")}
+        verdict = judge(
+            thresholds, seen, before, look["at_sec"] * 10**6, row["transition_sec"] * 10**6
+        )
+        assert verdict.act_on == (verdict.due[0] if verdict.due else None)
+        text = " ".join(sorted(verdict.conditions)) or "nothing"
+        if verdict.due:
+            text += f", evict for {' '.join(str(thresholds.index(each)) for each in verdict.due)}"
+        found.append({**look, "expect": text})
+        before = verdict.pressures
+    return {"looks": found}
+
+
+def run_choose(row):
+    chosen = choose(row["signal"], *_pods_and_usage(row))
+    return {"expect": chosen.decision.pod.name if chosen else "none"}
+
+
+def run_hold_back(row):
+    config, node = to_config(row), to_node(row)
+    candidates = [decide(to_pod(each), node, config) for each in row["candidates"]]
+    there = {f"default/{name}" for name in row.get("there", [])}
+    allowed, refused = hold_back(candidates, there, [Condition(each) for each in row["conditions"]])
+    return {
+        "allowed": [each.pod.name for each in allowed],
+        "refused": [f"{each.pod.removeprefix('default/')}: {each.reason}" for each in refused],
+        "messages": [each.message for each in refused],
+    }
+
+
+def run_next_poll(row):
+    observations = {signal: to_observation(text) for signal, text in row["observations"].items()}
+    return {"expect": next_poll_usec(map(to_eviction_threshold, row["thresholds"]), observations)}
+
+
+def run_grace(row):
+    config = Config(eviction_max_pod_grace_period_sec=row["longest_sec"])
+    pod = replace(to_pod(row), grace_period_sec=row["pod_sec"])
+    kinds = {"hard": {}, "soft": {"grace_sec": 60}}
+    return {
+        "expect": {
+            name: pod_grace_sec(
+                pod, to_eviction_threshold({"signal": "memory.available", **fields}), config
+            )
+            for name, fields in kinds.items()
+        }
+    }
+
+
+def _pods_and_usage(row):
     config, node = to_config(row), to_node(row)
     pods = [decide(to_pod(each), node, config) for each in row["pods"]]
     usage = {f"default/{e['pod_name']}": to_usage(e["used"]) for e in row["pods"] if "used" in e}
-    ranked = rank(row["signal"], pods, usage)
+    return pods, usage
+
+
+def run_rank(row):
+    ranked = rank(row["signal"], *_pods_and_usage(row))
     return {
         "expect": [each.decision.pod.name for each in ranked],
         "messages": [f"{each.decision.pod.name}: {each.reason}" for each in ranked],
@@ -338,6 +404,8 @@ def plain(value):
     """The value of a field as TOML can state it."""
     if isinstance(value, Threshold):
         return of_threshold(value)
+    if value is None:
+        return "none"
     if isinstance(value, frozenset):
         return sorted(value)
     if isinstance(value, Mapping):
@@ -377,6 +445,11 @@ KINDS = {
     "past_grace": run_past_grace,
     "most_urgent": run_most_urgent,
     "rank": run_rank,
+    "pressure": run_pressure,
+    "choose": run_choose,
+    "hold_back": run_hold_back,
+    "next_poll": run_next_poll,
+    "grace": run_grace,
     "hugepages": run_hugepages,
     "compare": run_compare,
     "root": run_root,

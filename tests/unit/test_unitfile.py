@@ -1,6 +1,7 @@
 import pytest
 
 from podslice.errors import HostError, InputError
+from podslice.model.pod import Qos
 from podslice.model.unit import INFINITY
 from podslice.unitfile import HEAD, unit_files, write_unit_files
 from tests.unit.builders import burstable, config, desired, desired_for, scope_unit, slice_unit
@@ -35,6 +36,18 @@ def test_a_pods_slice_as_a_file():
         "[Install]\n"
         "WantedBy=slices.target\n"
     )
+
+
+def test_what_systemd_oomd_may_do_in_a_tier():
+    settings = config(oomd_tiers=frozenset({Qos.BESTEFFORT}), oomd_memory_pressure_limit_percent=60)
+    files = unit_files(desired_for(burstable("web"), by=settings))
+    kept = [line for line in files["kubepods-besteffort.slice"].splitlines() if "OOM" in line]
+    assert kept == [
+        "ManagedOOMMemoryPressure=kill",
+        "ManagedOOMMemoryPressureLimit=60%",
+        "ManagedOOMSwap=kill",
+    ]
+    assert "OOM" not in files["kubepods-burstable.slice"]
 
 
 def test_slices_of_others_get_a_drop_in():

@@ -12,10 +12,12 @@ from podslice.model.config import (
     Config,
     Enforce,
     MemoryProtection,
+    OomPolicy,
     Rules,
     Threshold,
     WeightMapping,
 )
+from podslice.model.pod import Qos
 
 NOWHERE = Path("/nonexistent")
 MI = 2**20 * 1000
@@ -40,6 +42,11 @@ def write(root, files):
 
 def test_nothing_stated_gives_the_kubelets_defaults():
     assert load_config(root=NOWHERE) == Config()
+
+
+def test_a_limit_for_systemd_oomd():
+    config = load(oomd_tiers="besteffort", oomd_memory_pressure_limit="5%")
+    assert config.oomd_memory_pressure_limit_percent == 5
 
 
 def test_every_field_has_one_row_and_every_row_its_field():
@@ -102,6 +109,23 @@ def test_every_field_has_one_row_and_every_row_its_field():
             },
         ),
         ("eviction-hard", "memory.available<0%,nodefs.available<100%", {}),
+        ("oomd-tiers", "", frozenset()),
+        ("oomd-tiers", " besteffort ,", frozenset({Qos.BESTEFFORT})),
+        ("oomd-tiers", ["burstable", "besteffort"], frozenset({Qos.BURSTABLE, Qos.BESTEFFORT})),
+        ("oomd-memory-pressure-limit", "", None),
+        ("oom-policy", "pod", OomPolicy.POD),
+        ("manifests", "", ()),
+        ("manifests", [], ()),
+        ("manifests", "/a/, /b//c,/a", ("/a", "/b/c")),
+        ("manifests", ["/srv/my pods"], ("/srv/my pods",)),
+        ("listen", "", ""),
+        ("listen", "127.0.0.1:9469", "127.0.0.1:9469"),
+        ("listen", "127.1.2.3:1", "127.1.2.3:1"),
+        ("listen", "[::1]:65535", "[::1]:65535"),
+        ("listen", "localhost:80", "localhost:80"),
+        ("collect-orphans", "true", True),
+        ("sync-period", "100ms", 100_000),
+        ("sync-period", "1h", 3_600_000_000),
         (
             "eviction-hard",
             {"memory": {"available": "1Gi"}, "pid.available": "5%"},
@@ -127,6 +151,28 @@ def test_value(key, value, expect):
     [
         ("rules", "kubernets", "--rules: has to be one of proposal, kubernetes, is the text 'kubernets'; write kubernetes"),
         ("rules", 5, "--rules: has to be one of proposal, kubernetes, is the number 5"),
+        ("oomd-tiers", "besteffort,guaranteed", "--oomd-tiers.guaranteed: 'guaranteed' is no tier; tiers are burstable and besteffort"),
+        ("oomd-tiers", 5, "--oomd-tiers: has to be a list of tiers, is the number 5; write 'besteffort'"),
+        ("oomd-memory-pressure-limit", "0%", "--oomd-memory-pressure-limit: has to be a percentage, is the text '0%'; write 1% to 100%"),
+        ("oomd-memory-pressure-limit", "101%", "--oomd-memory-pressure-limit: has to be a percentage, is the text '101%'; write 1% to 100%"),
+        ("oomd-memory-pressure-limit", "60", "--oomd-memory-pressure-limit: has to be a percentage, is the text '60'; write 1% to 100%"),
+        ("oomd-memory-pressure-limit", 60, "--oomd-memory-pressure-limit: has to be a percentage, is the number 60; write 1% to 100%"),
+        ("oom-policy", "stop", "--oom-policy: has to be one of container, pod, is the text 'stop'"),
+        ("manifests", "pods", "--manifests.pods: 'pods' is not an absolute path; write /etc/podslice/manifests"),
+        ("manifests", ["/a", "/\0"], "--manifests['/\\x00']: '/\\x00' is not an absolute path; write /etc/podslice/manifests"),
+        ("manifests", [5], "--manifests: has to be a list of directories, is a list; write '/etc/podslice/manifests'"),
+        ("listen", "9469", "--listen: has to be HOST:PORT, is the text '9469'; write 127.0.0.1:9469"),
+        ("listen", 9469, "--listen: has to be HOST:PORT, is the number 9469; write 127.0.0.1:9469"),
+        ("listen", "127.0.0.1:0", "--listen: has to be HOST:PORT, is the text '127.0.0.1:0'; write 127.0.0.1:9469"),
+        ("listen", "127.0.0.1:65536", "--listen: has to be HOST:PORT, is the text '127.0.0.1:65536'; write 127.0.0.1:9469"),
+        ("listen", "::1:80", "--listen: has to be HOST:PORT, is the text '::1:80'; write 127.0.0.1:9469"),
+        *(
+            ("listen", host + ":80", f"--listen: '{host}:80' can be reached from outside, where anybody could read everything; write 127.0.0.1:80, and put a proxy that asks who it is in front of it")
+            for host in ("[::]", "192.0.2.1", "example.org", "[127.0.0.1]", "128.0.0.1")
+        ),
+        ("sync-period", "99ms", "--sync-period: '99ms' is not possible; write 100ms to 1h"),
+        ("sync-period", "61m", "--sync-period: '61m' is not possible; write 100ms to 1h"),
+        ("sync-period", 60, "--sync-period: has to be a duration, is the number 60; write 30s or 1m30s, for example"),
         ("admission", "maybe", "--admission: has to be true or false, is the text 'maybe'"),
         ("cgroup-driver", "cgroupfs", "--cgroup-driver: has to be systemd, is the text 'cgroupfs'; podslice asks systemd"),
         ("cpu-cfs-quota-period", "100", "--cpu-cfs-quota-period: has to be a duration, is the text '100'; write 100ms"),

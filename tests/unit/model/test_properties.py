@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES
+from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES, share_of_percent
 from podslice.model.unit import INFINITY, UnitKind
 
 BOOLEANS = [row for row in PROPERTIES.values() if row.signature == "b"]
@@ -12,14 +12,14 @@ def test_a_row_is_found_by_its_name():
     assert all(row.name == name for name, row in PROPERTIES.items())
 
 
-def test_managed_properties_are_numbers_that_can_be_unset():
+def test_managed_properties_can_be_unset():
     assert MANAGED.keys() == set(UnitKind)
     for kind, names in MANAGED.items():
         assert list(names) == sorted(names)
         for name in names:
             row = PROPERTIES[name]
             assert kind in row.managed <= row.kinds
-            assert row.signature == "t"
+            assert row.signature in ("t", "u", "s")
             assert row.takes(row.unset)
 
 
@@ -41,6 +41,10 @@ def test_a_container_is_managed_in_the_same_way_whoever_started_it():
 def test_nothing_is_managed_on_a_mount():
     assert MANAGED[UnitKind.MOUNT] == ()
     assert OBSERVED[UnitKind.MOUNT] == {"What", "Type", "Options", "Slice"}
+
+
+def test_nothing_is_managed_on_a_timer():
+    assert (MANAGED[UnitKind.TIMER], OBSERVED[UnitKind.TIMER]) == ((), frozenset())
 
 
 @pytest.mark.parametrize("kind", UnitKind)
@@ -68,6 +72,8 @@ def test_what_is_managed_is_observed_and_what_only_starts_a_unit_is_not(kind):
         ("MemoryLow", 0, True),
         ("TasksMax", 0, False),
         ("TasksMax", 1, True),
+        ("ManagedOOMMemoryPressureLimit", 2**32 - 1, True),
+        ("ManagedOOMMemoryPressureLimit", 2**32, False),
         ("Description", "anything", True),
         ("Wants", ("a.slice",), True),
     ],
@@ -80,7 +86,8 @@ def test_ranges_are_systemd_s(name, value, taken):
     ("name", "value", "expected"),
     [
         ("CPUWeight", 100, "100"),
-        ("CPUWeight", INFINITY, "infinity"),
+        ("CPUWeight", 0, "idle"),
+        ("CPUWeight", INFINITY, ""),
         ("MemoryMax", 4096, "4096"),
         ("MemoryMax", INFINITY, "infinity"),
         ("CPUQuotaPerSecUSec", 110_000, "11%"),
@@ -95,6 +102,11 @@ def test_ranges_are_systemd_s(name, value, taken):
         ("DirectoryMode", 0o755, "0755"),
         ("TimeoutStopUSec", 30_000_000, "30000000us"),
         ("TimeoutStopUSec", INFINITY, "infinity"),
+        ("ManagedOOMSwap", "kill", "kill"),
+        ("ManagedOOMMemoryPressureLimit", 2_576_980_377, "60%"),
+        ("ManagedOOMMemoryPressureLimit", 2_559_800_508, "59.60%"),
+        ("ManagedOOMMemoryPressureLimit", 2**32 - 1, "100%"),
+        ("ManagedOOMMemoryPressureLimit", 0, ""),
         ("Delegate", True, "yes"),
         ("Delegate", False, "no"),
     ],
@@ -110,3 +122,11 @@ def test_booleans_are_words_in_unit_files():
 
 def test_only_scopes_take_processes_in():
     assert PROPERTIES["PIDs"].kinds == PROPERTIES["PIDFDs"].kinds == {UnitKind.SCOPE}
+
+
+@pytest.mark.parametrize("percent", range(1, 101))
+def test_a_percentage_survives_the_way_through_a_file(percent):
+    """Source: systemd 252 and 257, which read it back from `60.00%`; percent-util.h."""
+    share = share_of_percent(percent)
+    assert PROPERTIES["ManagedOOMMemoryPressureLimit"].text(share) == f"{percent}%"
+    assert share == (percent * 100 * (2**32 - 1) + 5000) // 10_000

@@ -23,6 +23,14 @@ from podslice.policy.evict import (
     past_grace,
     rank,
     thresholds_met,
+    used_of,
+)
+from podslice.policy.pressure import (
+    CONDITION_OF_SIGNAL,
+    Pressures,
+    choose,
+    judge,
+    next_poll_usec,
 )
 from tests.unit.properties.strategies import (
     GI,
@@ -122,6 +130,50 @@ def test_the_order_has_everybody_once_but_the_critical(data, world, node, config
     if RESOURCE_OF_SIGNAL[signal] == "memory":
         places = [_place(each.decision, usage.get(each.decision.pod.key)) for each in ranked]
         assert all(earlier <= later for earlier, later in pairwise(places))
+
+
+@some
+@given(eviction_configs, st.lists(availables, min_size=1, max_size=8), st.integers(0, 60_000_000))
+def test_a_judgement_holds_until_something_changes(config, course, transition_usec):
+    """A second look at the same time adds nothing, and pods go only for what is a condition."""
+    configured, before = eviction_thresholds(config), Pressures()
+    for second, available in enumerate(course):
+        now = (second * 10_000_000, transition_usec)
+        once = judge(configured, seen(available), before, *now)
+        again = judge(configured, seen(available), once.pressures, *now)
+        assert again.conditions == once.conditions
+        assert set(once.due) <= set(again.due)
+        assert {CONDITION_OF_SIGNAL[each.signal] for each in once.due} <= once.conditions
+        before = once.pressures
+
+
+@some
+@given(eviction_configs, availables)
+def test_nothing_is_passed_between_two_looks_that_was_above_before(config, available):
+    configured = eviction_thresholds(config)
+    wait_usec = next_poll_usec(configured, seen(available))
+    assert 25_000 <= wait_usec <= 10_000_000
+    later = available - (wait_usec - 25_000) * 4 * GI // 10**6
+    for each in configured:
+        bar = threshold_amount(each.value, 8 * GI)
+        if each.is_hard and RESOURCE_OF_SIGNAL[each.signal] == "memory" and available >= bar:
+            assert later >= bar
+
+
+@some
+@given(st.data(), worlds(max_pods=6), nodes, configs, st.sampled_from(sorted(RESOURCE_OF_SIGNAL)))
+def test_who_goes_is_the_first_of_whom_something_would_come(data, world, node, config, signal):
+    pods = decisions(world, node, config)
+    usage = {pod.pod.key: data.draw(usages) for pod in pods if data.draw(st.booleans())}
+    chosen = choose(signal, pods, usage)
+    for candidate in rank(signal, pods, usage):
+        pod = candidate.decision
+        used = used_of(signal, usage.get(pod.pod.key, PodUsage()))
+        is_safe = RESOURCE_OF_SIGNAL[signal] == "memory" and pod.qos == "Guaranteed"
+        if used > (pod.requests["memory"] if is_safe else 0):
+            assert chosen == candidate
+            return
+    assert chosen is None
 
 
 def _place(decision, usage):

@@ -24,12 +24,10 @@ def main() -> None:
         return
     # a verb is short: looking for cycles among thousands of pods takes longer than they live
     gc.disable()
-    is_rich_stated = "TYPER_USE_RICH" in os.environ
-    os.environ.setdefault("TYPER_USE_RICH", "0")  # a third of its import, and nothing here uses it
-    from podslice.cli.app import run
+    from podslice.imports import without
 
-    if not is_rich_stated:
-        del os.environ["TYPER_USE_RICH"]  # what `run` starts has the environment that it was given
+    with without("rich"):  # half of typer's import, and nothing here uses it
+        from podslice.cli.app import run
     if isinstance(sys.stdout, io.TextIOWrapper):
         # as stderr does: → and × have no place in some locales, and are not worth a traceback
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -18,23 +18,31 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from podslice.errors import BusUnavailable, NoSuchUnit, UnitExists
-from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES
+from podslice.model.properties import MANAGED, PROPERTIES
 from podslice.model.unit import (
-    INFINITY,
     Caps,
+    ListedUnit,
     ObservedUnit,
     TransientUnit,
     UnitKind,
     UnitName,
     Value,
 )
-from podslice.systemd.checks import check_name, check_properties, check_unit, kind_of
+from podslice.systemd.changes import MATCHES, Changes
+from podslice.systemd.checks import (
+    check_name,
+    check_properties,
+    check_timer,
+    check_unit,
+    kind_of,
+)
+from podslice.systemd.client import OnChange
 from podslice.systemd.connection import Connection, Interrupted, Peer
 from podslice.systemd.jobs import MATCH, Jobs
 from podslice.systemd.loaded import CHANGEABLE
-from podslice.systemd.manager import Listed, Manager, is_as_asked, is_implied, is_there
+from podslice.systemd.manager import Manager, is_as_asked, is_implied, is_there
+from podslice.systemd.observing import observe_units
 from podslice.systemd.together import together
-from podslice.systemd.wire import Wire
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +69,7 @@ class Bus:
         address: str | None = None,
         timeout_sec: float = 30,
         in_flight: int = 32,
+        on_change: OnChange | None = None,
     ) -> None:
         """Nothing is connected yet.
 
@@ -69,17 +78,19 @@ class Bus:
             address: a D-Bus address instead of the usual one.
             timeout_sec: for connecting and for every answer; a job may take four times as long.
             in_flight: calls without an answer at any time.
+            on_change: is told of changes; without it systemd is not asked to tell of any.
         """
         self._user = user
         self._peer = Peer(
             address=address or (_user_address() if user else _system_address()),
             service="org.freedesktop.systemd1",
-            matches=(MATCH,),
+            matches=(MATCH, *MATCHES) if on_change else (MATCH,),
             hint=_USER_HINT if user else _SYSTEM_HINT,
             timeout_sec=timeout_sec,
             in_flight=in_flight,
         )
         self._jobs = Jobs(timeout_sec=timeout_sec * _JOB_PATIENCE)
+        self._changes = Changes(on_change) if on_change else None
         self._connecting = asyncio.Lock()
         self._connection: Connection | None = None
         self._closed = True
@@ -97,6 +108,8 @@ class Bus:
         /,
     ) -> None:
         self._closed = True
+        if self._changes is not None:
+            self._changes.end()
         if self._connection is not None:
             await self._connection.close()
 
@@ -106,7 +119,12 @@ class Bus:
     async def observe(self, patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
         if not patterns:
             return ()  # to systemd this would mean every unit
-        return await self._insist(partial(_observe, patterns))
+        return await self._insist(partial(observe_units, patterns))
+
+    async def list_units(self, patterns: Sequence[str]) -> tuple[ListedUnit, ...]:
+        if not patterns:
+            return ()
+        return await self._insist(partial(_list_units, patterns))
 
     async def start(self, unit: TransientUnit) -> None:
         check_unit(unit)
@@ -117,6 +135,12 @@ class Bus:
             check_unit(unit)
         if units:
             await self._insist(partial(_start_all, units), again=partial(_start_all_again, units))
+
+    async def start_timer(self, timer: TransientUnit, service: TransientUnit) -> None:
+        check_timer(timer, service)
+        await self._insist(
+            partial(_start_timer, timer, service), again=partial(_start_timer_again, timer, service)
+        )
 
     async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
         check_name(name)
@@ -150,8 +174,22 @@ class Bus:
             if self._closed:
                 raise BusUnavailable("the client is closed")  # and stays so for calls in flight
             if self._connection is None or self._connection.lost:
-                self._connection = await Connection.open(self._peer, self._jobs)
+                return await self._connect()
+            if self._changes is not None and not self._changes.are_told:
+                # systemd has gone and perhaps come back: whether it still knows of our wish to be
+                # told is its secret, and who asks anew on a connection of his own is told for sure
+                await self._connection.close()
+                return await self._connect()
             return Manager(self._connection, self._jobs)
+
+    async def _connect(self) -> Manager:
+        listeners = [self._jobs] if self._changes is None else [self._jobs, self._changes]
+        self._connection = await Connection.open(self._peer, *listeners)
+        manager = Manager(self._connection, self._jobs)
+        if self._changes is not None:
+            await manager.subscribe()
+            self._changes.begin()
+        return manager
 
     async def _insist(
         self,
@@ -176,48 +214,8 @@ async def _caps(user: bool, manager: Manager) -> Caps:  # noqa: FBT001 - bound b
     return Caps(systemd_version=version, user=user, pidfds=pidfds)
 
 
-async def _observe(patterns: Sequence[str], manager: Manager) -> tuple[ObservedUnit, ...]:
-    listed = await manager.list_units(patterns)
-    units = await together(_observe_unit(unit, manager) for unit in listed)
-    return tuple(unit for unit in units if unit is not None)
-
-
-async def _observe_unit(unit: Listed, manager: Manager) -> ObservedUnit | None:
-    """One unit, or None when it is gone since it was listed, or only a name that others refer to.
-
-    The usual unit is transient, and one cheap call more tells so; it has to come second: then what
-    came first was that unit's.
-    """
-    found = await manager.resources(unit.name)
-    transient = bool(await manager.unit_property(unit.name, "Transient"))
-    fragment_path = ""
-    if not transient:
-        found = await manager.properties(unit.name)
-        if not is_there(found):
-            return None
-        fragment_path = found["FragmentPath"]
-    observed = OBSERVED[kind_of(unit.name)]
-    return ObservedUnit(
-        name=unit.name,
-        description=unit.description,
-        load_state=unit.load_state,
-        active_state=unit.active_state,
-        properties={key: value for key, value in found.items() if key in observed},
-        control_group=found["ControlGroup"],
-        transient=transient,
-        fragment_path=fragment_path,
-        tasks=await _count_tasks(unit.name, found, manager),
-        memory_bytes=None if found["MemoryCurrent"] == INFINITY else int(found["MemoryCurrent"]),
-    )
-
-
-async def _count_tasks(name: UnitName, found: Mapping[str, Wire], manager: Manager) -> int:
-    if found["TasksCurrent"] != INFINITY:
-        return int(found["TasksCurrent"])
-    # no accounting: no control group, no pids controller, or switched off
-    with suppress(NoSuchUnit):
-        return await manager.count_processes(name) if found["ControlGroup"] else 0
-    return 0
+async def _list_units(patterns: Sequence[str], manager: Manager) -> tuple[ListedUnit, ...]:
+    return tuple(await manager.list_units(patterns))
 
 
 async def _start(unit: TransientUnit, manager: Manager) -> None:
@@ -277,6 +275,22 @@ async def _start_all_again(units: Sequence[TransientUnit], manager: Manager) -> 
         await _start_all(units, manager)
     except UnitExists:
         await together(_start_again(unit, manager) for unit in units)
+
+
+async def _start_timer(timer: TransientUnit, service: TransientUnit, manager: Manager) -> None:
+    await manager.start_transient(timer, service)
+
+
+async def _start_timer_again(
+    timer: TransientUnit, service: TransientUnit, manager: Manager
+) -> None:
+    try:
+        await manager.start_transient(timer, service)
+    except UnitExists:
+        for unit in (timer, service):
+            if not is_as_asked(unit, await manager.properties(unit.name)):
+                raise
+        await manager.start_loaded(timer.name)
 
 
 async def _set_properties(name: UnitName, values: Mapping[str, Value], manager: Manager) -> None:

@@ -15,13 +15,13 @@ from podslice.systemd.wire import split_types
 
 
 def check_name(name: UnitName) -> None:
-    """Check the name of a slice, scope, service or mount.
+    """Check the name of a unit of one of our kinds.
 
     Raises:
         BadProperty: systemd refuses it, or takes it with a misleading error later.
     """
     if not is_unit_name(name):
-        raise BadProperty(f"{name!r}: not the name of a slice, scope, service or mount")
+        raise BadProperty(f"{name!r}: not the name of a slice, scope, service, mount or timer")
 
 
 def check_unit(unit: TransientUnit) -> None:
@@ -33,6 +33,22 @@ def check_unit(unit: TransientUnit) -> None:
     """
     check_name(unit.name)
     check_properties(unit.name, unit.properties)
+
+
+def check_timer(timer: TransientUnit, service: TransientUnit) -> None:
+    """Check a timer and the service that it starts.
+
+    Raises:
+        BadProperty, TypeError: as `check_unit`, or the names do not belong together.
+    """
+    check_unit(timer)
+    check_unit(service)
+    stem = timer.name.removesuffix(f".{UnitKind.TIMER}")
+    if stem == timer.name or service.name != f"{stem}.{UnitKind.SERVICE}":
+        raise BadProperty(f"{timer.name}: no timer of {service.name}")
+    if not service.properties.get("ExecStart"):
+        # systemd would take it, and then fail to start the timer
+        raise BadProperty(f"{service.name}: it needs ExecStart")
 
 
 def check_properties(name: UnitName, properties: Mapping[str, Value]) -> None:

@@ -5,11 +5,24 @@ Both are held to one contract by tests/bus/test_contract.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from podslice.model.unit import Caps, ObservedUnit, TransientUnit, UnitName, Value
+from podslice.model.unit import Caps, ListedUnit, ObservedUnit, TransientUnit, UnitName, Value
+
+OnChange = Callable[[UnitName | None], None]
+"""Is told that a unit may have changed, or with None that anything may have.
+
+A client that is made with one has systemd tell of every unit that was started or stopped, every
+scope that changes, and every unit that is forgotten; of those of others, too, and more often than
+something has changed. systemd tells nobody of `set_properties`, whoever calls it.
+
+None comes when systemd tells of changes from now on, which is so after each time that a call has
+connected; when it has read its files again; and when the connection or systemd itself went away:
+then nothing more is told until a call has connected anew. It is called from within the event loop
+and must neither block nor raise.
+"""
 
 PIDFDS_MAX = 16
 """Descriptors that one call may carry: what dbus-daemon passes on the system bus.
@@ -44,9 +57,17 @@ class Client(Protocol):
     async def observe(self, patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
         """One snapshot of the loaded units whose names match a pattern, by name.
 
-        Patterns are systemd's globs (`kubepods-*.slice`); without any there is no unit. Left out
-        are units that are not there, and names that other units only refer to. Properties are
-        limits and the like, no dependencies.
+        Patterns are systemd's globs (`kubepods-*.slice`), in which a backslash stands for itself, as
+        in the names of mounts; without any there is no unit. Left out are units that are not
+        there, and names that other units only refer to. Properties are limits and the like, no
+        dependencies.
+        """
+
+    async def list_units(self, patterns: Sequence[str]) -> tuple[ListedUnit, ...]:
+        """The loaded units whose names match a pattern, by name: one call, however many there are.
+
+        As `observe`, except that names which other units only refer to may be among them; those
+        are "inactive".
         """
 
     async def start(self, unit: TransientUnit) -> None:
@@ -85,6 +106,20 @@ class Client(Protocol):
                 way); no unit of the batch was started, or (JobFailed) what was started is still
                 there. Slices that were implied may have their new properties. Which one was at
                 fault is not told.
+        """
+
+    async def start_timer(self, timer: TransientUnit, service: TransientUnit) -> None:
+        """Start a transient timer; the service of the same name is loaded with it, not started.
+
+        When the timer elapses systemd starts the service, whatever has become of the client. With
+        the timer stopped before, or the service done (a timer with `RemainAfterElapse` off goes
+        with it), systemd forgets both. Both are there after a daemon-reload as before.
+
+        Raises:
+            UnitExists: one of them is loaded; nothing changed.
+            BadProperty: systemd refuses a name, a property or a value, or the names do not
+                belong together; nothing changed.
+            JobFailed: the timer's start job ended otherwise than "done".
         """
 
     async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:

@@ -20,10 +20,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol, Self, cast
 
-from dbus_next.constants import MessageFlag
-from dbus_next.message import Message
-from dbus_next.signature import Variant
-
 from podslice.errors import (
     BadProperty,
     BusUnavailable,
@@ -33,8 +29,14 @@ from podslice.errors import (
     SystemdError,
     UnitExists,
 )
+from podslice.imports import without
 from podslice.systemd import wire
 from podslice.systemd.handshake import open_socket
+
+with without("gi"):  # GLib's loop, several MiB, and this one is asyncio's
+    from dbus_next.constants import MessageFlag
+    from dbus_next.message import Message
+    from dbus_next.signature import Variant
 
 __all__ = ["Connection", "Interrupted", "Listener", "Peer", "Variant", "in_time"]
 
@@ -142,9 +144,9 @@ class Connection(asyncio.Protocol):
     send us a signal or a reply.
     """
 
-    def __init__(self, peer: Peer, listener: Listener) -> None:
+    def __init__(self, peer: Peer, listeners: Sequence[Listener]) -> None:
         self._peer = peer
-        self._listener = listener
+        self._listeners = listeners
         self._slots = asyncio.Semaphore(peer.in_flight)
         self._serials = itertools.count(1)
         self._replies: dict[int, asyncio.Future[wire.Received]] = {}
@@ -158,13 +160,13 @@ class Connection(asyncio.Protocol):
         """Whether messages may carry descriptors."""
 
     @classmethod
-    async def open(cls, peer: Peer, listener: Listener) -> Self:
+    async def open(cls, peer: Peer, *listeners: Listener) -> Self:
         """Connect, authenticate, and find the service.
 
         Raises:
             BusUnavailable: there is no bus, it refuses us, or the service is not on it.
         """
-        connection = cls(peer, listener)
+        connection = cls(peer, listeners)
         try:
             async with asyncio.timeout(peer.timeout_sec):
                 await connection._connect()
@@ -341,7 +343,8 @@ class Connection(asyncio.Protocol):
 
     def _take_signal(self, signal: wire.Received) -> None:
         if signal.sender != _BUS:
-            self._listener.on_signal(signal)
+            for listener in self._listeners:
+                listener.on_signal(signal)
         elif signal.member == "NameOwnerChanged":
             name, _before, owner = signal.body()
             if name == self._peer.service:
@@ -355,14 +358,18 @@ class Connection(asyncio.Protocol):
             self._present.clear()
         if before and before != owner:
             # its unanswered calls get NoReply from the bus
-            self._listener.on_interruption(Interrupted(f"{self._peer.service} left the bus"))
+            self._tell_interruption(f"{self._peer.service} left the bus")
 
     def _interrupt(self, why: str) -> None:
         for future in self._replies.values():
             if not future.done():
                 future.set_exception(Interrupted(why))
         self._present.set()  # whoever waits for the service finds out that the bus is gone
-        self._listener.on_interruption(Interrupted(why))
+        self._tell_interruption(why)
+
+    def _tell_interruption(self, why: str) -> None:
+        for listener in self._listeners:
+            listener.on_interruption(Interrupted(why))
 
 
 @asynccontextmanager

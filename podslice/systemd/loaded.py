@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from podslice.model.properties import OBSERVED, PROPERTIES
 from podslice.model.unit import (
+    ListedUnit,
     ObservedUnit,
     TransientUnit,
     UnitKind,
@@ -34,6 +35,7 @@ _NEEDED = {
     UnitKind.SCOPE: ("PIDs", "PIDFDs"),
     UnitKind.SERVICE: ("ExecStart",),
     UnitKind.MOUNT: ("What",),
+    UnitKind.TIMER: ("TimersMonotonic",),
 }
 
 _DEFAULTS: dict[str, Value] = {
@@ -60,6 +62,8 @@ class Loaded:
     fragment_path: str = ""
     built_in: bool = False
     failed: bool = False
+    is_waiting: bool = False
+    """For its timer, which keeps it loaded."""
     pids: set[int] = field(default_factory=set)
     """The processes in it whose ids are known."""
     more_tasks: int = 0
@@ -78,16 +82,28 @@ class Loaded:
         """Processes and threads in itself."""
         return len(self.pids) + self.more_tasks
 
+    @property
+    def active_state(self) -> str:
+        """In systemd's word."""
+        if self.failed:
+            return "failed"
+        return "inactive" if self.is_waiting else "active"
+
+    def listed(self, name: UnitName) -> ListedUnit:
+        """What systemd tells of it in a list."""
+        return ListedUnit(name=name, description=self.description, active_state=self.active_state)
+
     def observed(self, name: UnitName, tasks: int) -> ObservedUnit:
         """What systemd tells of it; `tasks` are those in it and below."""
         parent_group = control_group_of(self.parent).rstrip("/")
         group = "/" if name == ROOT else f"{parent_group}/{name}"
+        has_group = self.active_state == "active" and kind_of(name) is not UnitKind.TIMER
         return ObservedUnit(
             name=name,
             description=self.description,
-            active_state="failed" if self.failed else "active",
+            active_state=self.active_state,
             properties=dict(self.properties),
-            control_group="" if self.failed else group,
+            control_group=group if has_group else "",
             transient=self.transient,
             fragment_path=self.fragment_path,
             tasks=tasks,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from operator import attrgetter
 
 from podslice.errors import JobFailed
 from podslice.model.properties import OBSERVED, PROPERTIES
-from podslice.model.unit import TransientUnit, UnitKind, UnitName, Value
+from podslice.model.unit import ListedUnit, TransientUnit, UnitKind, UnitName, Value
 from podslice.systemd.checks import kind_of
 from podslice.systemd.connection import Connection, Variant
 from podslice.systemd.jobs import MANAGER, MANAGER_PATH, Jobs
@@ -19,6 +19,7 @@ _INTERFACES = {
     UnitKind.SCOPE: "org.freedesktop.systemd1.Scope",
     UnitKind.SERVICE: "org.freedesktop.systemd1.Service",
     UnitKind.MOUNT: "org.freedesktop.systemd1.Mount",
+    UnitKind.TIMER: "org.freedesktop.systemd1.Timer",
 }
 _SUFFIXES = tuple(f".{kind}" for kind in UnitKind)
 _PROPERTIES = "org.freedesktop.DBus.Properties"
@@ -36,19 +37,12 @@ _STATE = (
     | {"Transient", "Perpetual", "FragmentPath", "LoadState", "ActiveState"}
 )
 
+# what a delay of a timer has: what it counts from, how long, and when it elapses next
+_DELAY = 3
+
 # what `run_waiter` needs that policy never states
 _WAITER = {"Requires": "as", "StopWhenUnneeded": "b"}
 _SIGNATURES = _WAITER | {name: row.signature for name, row in PROPERTIES.items()}
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Listed:
-    """What systemd says of a unit when it lists them."""
-
-    name: UnitName
-    description: str
-    load_state: str
-    active_state: str
 
 
 class Manager:
@@ -62,6 +56,10 @@ class Manager:
     def takes_descriptors(self) -> bool:
         """Whether it can be given descriptors."""
         return self._connection.takes_descriptors
+
+    async def subscribe(self) -> None:
+        """Have systemd tell of units, too, for as long as the connection lasts."""
+        await self._call("Subscribe", "", about="systemd's signals")
 
     async def version(self) -> int:
         """The number of systemd's version."""
@@ -77,13 +75,17 @@ class Manager:
         digits = re.search(r"\d+", version)
         return int(digits[0]) if digits else 0
 
-    async def list_units(self, patterns: Sequence[str]) -> list[Listed]:
+    async def list_units(self, patterns: Sequence[str]) -> list[ListedUnit]:
         """The loaded units of our kinds that match a pattern, by name; all when there is none."""
         about = " ".join(patterns)
         reply = await self._call("ListUnitsByPatterns", "asas", [], list(patterns), about=about)
         (rows,) = reply.body()
-        units = [Listed(*row[:4]) for row in rows if row[0].endswith(_SUFFIXES)]
-        return sorted(unit for unit in units if unit.load_state != "not-found")
+        units = [
+            ListedUnit(name=name, description=words, load_state=load_state, active_state=state)
+            for name, words, load_state, state, *_ in rows
+            if name.endswith(_SUFFIXES) and load_state != "not-found"
+        ]
+        return sorted(units, key=attrgetter("name"))
 
     async def prove_loaded(self, name: UnitName) -> None:
         """Find out whether a unit is loaded; most other calls would load it.
@@ -117,10 +119,13 @@ class Manager:
         (processes,) = (await self._call("GetUnitProcesses", "s", name, about=name)).body()
         return len(processes)
 
-    async def start_transient(self, unit: TransientUnit) -> None:
-        """Start a transient unit, or make one of a slice that is merely implied."""
+    async def start_transient(self, unit: TransientUnit, *beside: TransientUnit) -> None:
+        """Start a transient unit, or make one of a slice that is merely implied.
+
+        Those beside it are loaded, not started.
+        """
         about = unit.name
-        await self._run(self._start_transient(unit.name, unit.properties, [], about), about)
+        await self._run(self._start_transient(unit.name, unit.properties, beside, about), about)
 
     async def start_loaded(self, name: UnitName) -> None:
         """Start a loaded unit; merged with a start that is under way, nothing when it is up."""
@@ -241,13 +246,15 @@ def is_as_asked(unit: TransientUnit, found: Mapping[str, Wire]) -> bool:
 def _agrees(asked: Value, found: object) -> bool:
     """Whether a property is as asked for; systemd adds to lists of dependencies and commands."""
     if isinstance(asked, tuple) and isinstance(found, tuple):
-        return all(one in found or one in _commands(found) for one in asked)
+        return all(one in found or one in _as_asked(found) for one in asked)
     return asked == found
 
 
-def _commands(found: tuple[Wire, ...]) -> list[Wire]:
-    """Commands as they were asked for, without when they ran and how they ended."""
-    return [one[:3] for one in found if isinstance(one, tuple)]
+def _as_asked(found: tuple[Wire, ...]) -> list[Wire]:
+    """Commands and delays as they were asked for, without when they ran, end or elapse."""
+    structs = [one for one in found if isinstance(one, tuple)]
+    delays = [(one[0].replace("USec", "Sec"), one[1]) for one in structs if len(one) == _DELAY]
+    return [*delays, *(one[:3] for one in structs)]
 
 
 def _encode(values: Mapping[str, Value], descriptors: list[int]) -> list[list[object]]:
@@ -266,6 +273,12 @@ def _encode(values: Mapping[str, Value], descriptors: list[int]) -> list[list[ob
 def _as_lists(value: object) -> object:
     """Structs are lists to dbus-next, as arrays are."""
     return [_as_lists(one) for one in value] if isinstance(value, tuple) else value
+
+
+def name_of(path: str) -> UnitName:
+    """The unit that an object path is that of."""
+    label = path.rpartition("/")[2]
+    return UnitName(re.sub("_([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), label))
 
 
 def _path_of(name: UnitName) -> str:

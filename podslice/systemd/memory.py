@@ -27,16 +27,26 @@ from podslice.model.properties import CONTAINER, PROPERTIES
 from podslice.model.unit import (
     INFINITY,
     Caps,
+    ListedUnit,
     ObservedUnit,
     TransientUnit,
+    UnitKind,
     UnitName,
     Value,
     parent_slice,
 )
-from podslice.systemd.checks import check_name, check_properties, check_unit, kind_of
+from podslice.systemd.checks import (
+    check_name,
+    check_properties,
+    check_timer,
+    check_unit,
+    kind_of,
+)
+from podslice.systemd.client import OnChange
 from podslice.systemd.loaded import (
     CHANGEABLE,
     ROOT,
+    Loaded,
     fresh,
     ids_of,
     missing_of,
@@ -56,18 +66,26 @@ class _Faults:
 
     refused: dict[UnitName, SystemdError] = field(default_factory=dict)
     calls_left: int | None = None
+    is_broken: bool = False
 
 
 class Memory:
     """A service manager that exists only here; it stays as it is when the client is closed."""
 
-    def __init__(self, *, systemd_version: int = 257, user: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        systemd_version: int = 257,
+        user: bool = False,
+        on_change: OnChange = lambda _: None,
+    ) -> None:
         self.calls: Counter[str] = Counter()
         """Calls by the name of the method."""
         self.signals: list[tuple[UnitName, int]] = []
         """What was sent to which unit, in order."""
         pidfds = systemd_version >= PROPERTIES["PIDFDs"].since
         self._caps = Caps(systemd_version=systemd_version, user=user, pidfds=pidfds)
+        self._on_change = on_change
         self._faults = _Faults()
         self._ended: set[int] = set()
         self._units = {name: fresh(name, {}) for name in _BUILT_IN}
@@ -96,9 +114,12 @@ class Memory:
         await self._begin("observe")
         return tuple(
             unit.observed(name, sum(self._units[below].tasks for below in self._below(name)))
-            for name, unit in sorted(self._units.items())
-            if any(fnmatchcase(name, pattern) for pattern in patterns)
+            for name, unit in self._matching(patterns)
         )
+
+    async def list_units(self, patterns: Sequence[str]) -> tuple[ListedUnit, ...]:
+        await self._begin("list_units")
+        return tuple(unit.listed(name) for name, unit in self._matching(patterns))
 
     async def start(self, unit: TransientUnit) -> None:
         check_unit(unit)
@@ -116,6 +137,19 @@ class Memory:
             self._check(unit)
         for unit in units:
             self._add(unit)
+
+    async def start_timer(self, timer: TransientUnit, service: TransientUnit) -> None:
+        check_timer(timer, service)
+        await self._begin("start_timer", timer.name, service.name)
+        for unit in (timer, service):
+            if unit.name in self._units:
+                raise UnitExists(f"{timer.name}: Unit {unit.name} was already loaded")
+            self._check(unit)
+        for unit in (timer, service):
+            self._units[unit.name] = fresh(unit.name, unit.properties)
+            self._units[unit.name].transient = True
+        self._units[service.name].is_waiting = True
+        self._on_change(timer.name)
 
     async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
         check_name(name)
@@ -168,7 +202,7 @@ class Memory:
         check_name(name)
         await self._begin("reset_failed", name)
         if name in self._units and self._units[name].failed:
-            del self._units[name]
+            self._forget(name)
 
     # What tests do to it.
 
@@ -201,7 +235,7 @@ class Memory:
         if not tasks:
             unit.emptied.set()
             if kind_of(name) in CONTAINER:
-                del self._units[name]
+                self._forget(name)
 
     def make_stubborn(self, name: UnitName) -> None:
         """Let what runs in a unit take no notice of any signal but SIGKILL."""
@@ -216,6 +250,7 @@ class Memory:
         """Let a unit have failed: its processes are gone, the unit stays until it is reset."""
         unit = self._units[name]
         unit.failed, unit.pids, unit.more_tasks = True, set(), 0
+        self._on_change(name)
 
     def reload(self) -> None:
         """As `systemctl daemon-reload`: of a quota there is left what the drop-in file held."""
@@ -224,6 +259,7 @@ class Memory:
             quota = unit.properties.get("CPUQuotaPerSecUSec", INFINITY)
             if quota != INFINITY:
                 unit.properties["CPUQuotaPerSecUSec"] = int(str(quota)) // step_usec * step_usec
+        self._on_change(None)
 
     # How it works.
 
@@ -231,14 +267,25 @@ class Memory:
         """Count a call, let others have their turn as on a bus, and let happen what is to fail."""
         self.calls[call] += 1
         await asyncio.sleep(0)
+        if self._faults.is_broken:
+            self._faults.is_broken = False
+            self._on_change(None)
         if self._faults.calls_left == 0:
-            self._faults.calls_left = None
+            self._faults.calls_left, self._faults.is_broken = None, True
+            self._on_change(None)
             raise BusUnavailable(f"{call}: the connection to the bus was lost")
         if self._faults.calls_left is not None:
             self._faults.calls_left -= 1
         for name in writes:
             if name in self._faults.refused:
                 raise self._faults.refused[name]
+
+    def _matching(self, patterns: Sequence[str]) -> list[tuple[UnitName, Loaded]]:
+        return sorted(
+            (name, unit)
+            for name, unit in self._units.items()
+            if any(fnmatchcase(name, pattern) for pattern in patterns)
+        )
 
     def _check(self, unit: TransientUnit) -> None:
         there = self._units.get(unit.name)
@@ -266,6 +313,7 @@ class Memory:
         if unit.properties.get("Type") != "oneshot":  # has ended with its start
             self._units[unit.name] = added
             self._take(unit.name, ids_of(unit, "PIDs"))
+            self._on_change(unit.name)
 
     def _take(self, name: UnitName, pids: Iterable[int]) -> None:
         """Move processes into a unit."""
@@ -284,13 +332,20 @@ class Memory:
     def _add_parents(self, name: UnitName) -> None:
         while name not in self._units:
             self._units[name] = fresh(name, {})
+            self._on_change(name)
             name = parent_slice(name)
 
     def _remove(self, name: UnitName) -> None:
         if name in self._units and self._units[name].built_in:
             raise SystemdError(f"{name}: Job type stop is not applicable for unit {name}")
         for below in self._below(name):
-            del self._units[below]
+            self._forget(below)
+        if name.endswith(f".{UnitKind.TIMER}"):
+            self._forget(UnitName(f"{name.removesuffix(UnitKind.TIMER)}{UnitKind.SERVICE}"))
+
+    def _forget(self, name: UnitName) -> None:
+        if self._units.pop(name, None) is not None:
+            self._on_change(name)
 
     async def _await_stubborn(self, name: UnitName, patience_sec: float) -> None:
         """Wait until whatever takes no notice of a stop has been killed."""

@@ -42,6 +42,13 @@ NAME = UnitName("podslicetest.slice")
 SCOPE = UnitName("a.scope")
 JOB = "/org/freedesktop/systemd1/job/7"
 UNIT = TransientUnit(name=NAME, properties={"CPUWeight": 5})
+TIMER = (
+    TransientUnit(name=UnitName("a.timer"), properties={"TimersMonotonic": (("OnActiveSec", 5),)}),
+    TransientUnit(
+        name=UnitName("a.service"),
+        properties={"Type": "oneshot", "ExecStart": (("/bin/true", ("true",), False),)},
+    ),
+)
 
 # the head of the field that tells how many descriptors a message has
 UNIX_FDS = b"\x09\x01u\0"
@@ -78,9 +85,12 @@ class Caller:
         self.writer.write(encode(wire.ERROR, "s", (text,), **header))
 
     def job_removed(self, result: str, *, sender: str = OWNER, job: str = JOB) -> None:
-        header = {"path": "/org/freedesktop/systemd1", "member": "JobRemoved", "sender": sender}
+        self.manager_signal("JobRemoved", "uoss", 7, job, NAME, result, sender=sender)
+
+    def manager_signal(self, member: str, signature: str, *body: Any, sender: str = OWNER) -> None:
+        header = {"path": "/org/freedesktop/systemd1", "member": member, "sender": sender}
         header["interface"] = "org.freedesktop.systemd1.Manager"
-        self.writer.write(encode(wire.SIGNAL, "uoss", (7, job, NAME, result), **header))
+        self.writer.write(encode(wire.SIGNAL, signature, body, **header))
 
     def owner_changed(self, before: str, after: str) -> None:
         header = {"path": "/org/freedesktop/DBus", "member": "NameOwnerChanged", "sender": BUS}
@@ -118,6 +128,7 @@ class ScriptedBus:
         self.address = f"unix:path={path}"
         self.calls: list[str] = []
         self.clients = 0
+        self.matches: list[str] = []
         self.handshake = accept
         self.script: Script = self._answer_nothing
         self._path = path
@@ -152,6 +163,7 @@ class ScriptedBus:
         if call.member in answers:
             caller.reply(call, "s", answers[call.member], sender=BUS)
         elif call.member == "AddMatch":
+            self.matches.append(call.body()[0])
             caller.reply(call, sender=BUS)
         else:
             self.calls.append(call.member)
@@ -592,6 +604,36 @@ async def test_no_call_is_made_while_systemd_is_away(bus: ScriptedBus) -> None:
         assert (await asking).systemd_version == 252
 
 
+@pytest.mark.parametrize(("delay_usec", "is_ours"), [(5, True), (6, False)])
+async def test_timer_that_exists_after_an_interruption(
+    bus: ScriptedBus, delay_usec: int, *, is_ours: bool
+) -> None:
+    async def script(caller: Caller, call: wire.Received) -> None:
+        match call.member:
+            case "StartTransientUnit" if len(bus.calls) == 1:
+                caller.refuse(call, "org.freedesktop.DBus.Error.NoReply", sender=BUS)
+            case "StartTransientUnit":
+                caller.refuse(call, "org.freedesktop.systemd1.UnitExists")
+            case "GetAll" if "timer" in call.path:
+                delays = Variant("a(stt)", [["OnActiveUSec", delay_usec, 99]])
+                found = {"Transient": Variant("b", True), "TimersMonotonic": delays}
+                caller.reply(call, "a{sv}", found)
+            case "GetAll":
+                caller.reply(call, "a{sv}", {"Transient": Variant("b", True)})
+            case "StartUnit":
+                caller.reply(call, "o", JOB)
+                caller.job_removed("done")
+
+    bus.script = script
+    async with bus.client() as client:
+        if is_ours:
+            await client.start_timer(*TIMER)
+        else:
+            with pytest.raises(UnitExists):
+                await client.start_timer(*TIMER)
+    assert bus.calls.count("StartUnit") == is_ours
+
+
 @pytest.mark.parametrize(("weight", "is_ours"), [(5, True), (6, False)])
 async def test_unit_that_exists_after_an_interruption(
     bus: ScriptedBus, weight: int, *, is_ours: bool
@@ -628,6 +670,133 @@ async def test_calls_in_flight_end_when_the_client_is_closed(bus: ScriptedBus) -
     with pytest.raises(BusUnavailable, match="closed"):
         await asking
     assert bus.clients == 1
+
+
+# being told
+
+
+class Telling:
+    """A script that takes subscriptions and tells systemd's version; it remembers its callers."""
+
+    def __init__(self) -> None:
+        self.callers: list[Caller] = []
+        self.told: list[UnitName | None] = []
+
+    async def __call__(self, caller: Caller, call: wire.Received) -> None:
+        if call.member == "Subscribe":
+            self.callers.append(caller)
+            caller.reply(call)
+        else:
+            caller.reply(call, "v", Variant("s", "252"))
+
+    async def is_told(self, *expected: UnitName | None) -> bool:
+        """Whether just this was told since the last time; what could come more has had its time."""
+        await until(lambda: len(self.told) >= len(expected))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        told, self.told[:] = list(self.told), []
+        return told == list(expected)
+
+
+async def test_nobody_subscribes_who_does_not_want_to_be_told(bus: ScriptedBus) -> None:
+    bus.script = Telling()
+    async with bus.client() as client:
+        await client.caps()
+    assert bus.calls == ["Get"]
+    assert len(bus.matches) == 2  # of jobs, and of the name's owner
+
+
+async def test_signals_of_systemd_are_told_and_no_others(bus: ScriptedBus) -> None:
+    bus.script = script = Telling()
+    async with bus.client(on_change=script.told.append) as client:
+        assert await script.is_told(None)
+        (caller,) = script.callers
+        caller.manager_signal("UnitRemoved", "so", NAME, "/x", sender=":1.99")
+        caller.manager_signal("UnitRemoved", "so", SCOPE, "/x")
+        assert await script.is_told(SCOPE)
+        caller.manager_signal("Reloading", "b", True)
+        caller.manager_signal("UnitRemoved", "so", SCOPE, "/x")
+        caller.job_removed("done")
+        caller.manager_signal("Reloading", "b", False)
+        caller.job_removed("done")
+        assert await script.is_told(None, NAME)
+        await client.caps()
+        assert await script.is_told()
+    assert await script.is_told()  # that it was closed is no news
+    assert bus.calls == ["Subscribe", "Get"]
+
+
+async def test_lost_connection_is_told_once_and_the_new_one_is_subscribed(bus: ScriptedBus) -> None:
+    bus.script = script = Telling()
+    async with bus.client(on_change=script.told.append) as client:
+        assert await script.is_told(None)
+        matches, bus.matches[:] = list(bus.matches), []
+        for connections in (1, 2, 3):
+            assert (bus.clients, len(script.callers)) == (connections, connections)
+            script.callers[-1].writer.close()
+            assert await script.is_told(None)
+            for _ in range(2):
+                await client.caps()
+            assert await script.is_told(None)
+            assert bus.matches == matches
+            bus.matches.clear()
+
+
+async def test_systemd_that_went_away_is_asked_to_tell_on_a_connection_of_its_own(
+    bus: ScriptedBus,
+) -> None:
+    """Whether it has kept the subscription over its restart nobody knows."""
+    bus.script = script = Telling()
+    async with bus.client(on_change=script.told.append) as client:
+        assert await script.is_told(None)
+        script.callers[0].owner_changed(OWNER, "")
+        script.callers[0].owner_changed("", ":1.2")
+        assert await script.is_told(None)
+        assert bus.clients == 1
+        await asyncio.gather(*(client.caps() for _ in range(5)))
+        assert await script.is_told(None)
+    assert bus.clients == 2
+    assert bus.calls.count("Subscribe") == 2
+
+
+async def test_bus_that_stays_away_is_told_once(
+    bus: ScriptedBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who makes a call whenever something is told would never come to rest."""
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        raise ConnectionError
+
+    bus.script = script = Telling()
+    async with bus.client(on_change=script.told.append) as client:
+        assert await script.is_told(None)
+        bus.handshake = hang_up
+        script.callers[0].writer.close()
+        assert await script.is_told(None)
+        for _ in range(3):
+            with pytest.raises(BusUnavailable):
+                await client.caps()
+        assert await script.is_told()
+        bus.handshake = accept
+        await client.caps()
+        assert await script.is_told(None)
+
+
+async def test_subscription_that_is_refused_is_tried_again(bus: ScriptedBus) -> None:
+    script = Telling()
+
+    async def refuse(caller: Caller, call: wire.Received) -> None:
+        caller.refuse(call, "org.freedesktop.DBus.Error.AccessDenied")
+
+    bus.script = refuse
+    client = bus.client(on_change=script.told.append)
+    with pytest.raises(Refused):
+        await client.__aenter__()
+    assert script.told == []
+    bus.script = script
+    await client.caps()
+    assert await script.is_told(None)
+    await client.__aexit__(None, None, None)
 
 
 # descriptors
@@ -937,6 +1106,48 @@ async def test_connection_cut_in_the_middle(client: Bus) -> None:
     assert await count(client) == 100
 
 
+@pytest.mark.parametrize("how", ["reexec", "cut"])
+async def test_changes_are_told_after_an_interruption(either_machine: Machine, how: str) -> None:
+    told: list[UnitName | None] = []
+    async with (
+        Bus(address=either_machine.bus_address) as other,
+        Bus(address=either_machine.bus_address, on_change=told.append) as client,
+    ):
+        for _ in range(2):
+            assert told.count(None) == 1
+            if how == "reexec":
+                await asyncio.to_thread(either_machine.run, "systemctl", "daemon-reexec")
+            else:
+                assert client._connection
+                assert client._connection._transport
+                client._connection._transport.abort()
+            await until(lambda: told.count(None) == 2)
+            await client.caps()
+            assert told.count(None) == 3
+            await other.start(UNIT)
+            await until(lambda: NAME in told)
+            await other.stop(NAME)
+            told[:] = [None]
+
+
+async def test_timer_of_ours_is_known_again(either_machine: Machine) -> None:
+    when, what = TIMER
+    delays = {"TimersMonotonic": (("OnActiveSec", 10**9), ("OnBootSec", 10**10))}
+    more = {"AccuracyUSec": 1000, "RemainAfterElapse": False, "Description": "it"}
+    when = TransientUnit(name=when.name, properties={**delays, **more})
+    async with Bus(address=either_machine.bus_address) as client:
+        await client.start_timer(when, what)
+        manager = await client._manager()
+        found = await manager.properties(when.name)
+        assert is_as_asked(when, found)
+        assert is_as_asked(what, await manager.properties(what.name))
+        for key, value in (("TimersMonotonic", (("OnActiveSec", 1),)), ("AccuracyUSec", 1)):
+            other = TransientUnit(name=when.name, properties={**when.properties, key: value})
+            assert not is_as_asked(other, found)
+        await client.stop(when.name)
+        assert await client.list_units([when.name, what.name]) == ()
+
+
 async def test_canceled_starts_leave_a_client_that_works(client: Bus) -> None:
     tasks = [asyncio.create_task(client.start(unit)) for unit in slices(100)]
     await until(lambda: any(task.done() for task in tasks))
@@ -1030,6 +1241,27 @@ asyncio.run(main())
 """
 
 
+TOLD = """
+import asyncio, sys
+from podslice.model.unit import TransientUnit
+from podslice.systemd.bus import Bus
+
+async def main():
+    told = []
+    unit = TransientUnit(name="podslicetest.slice", properties={"CPUWeight": 5})
+    async with Bus(on_change=told.append) as system, Bus(user=True, on_change=told.append) as user:
+        await system.caps()
+        await user.start(unit)
+        await user.stop(unit.name)
+        async with asyncio.timeout(10):
+            while told.count(unit.name) < 2:
+                await asyncio.sleep(0)
+        print(told.count(None))
+
+asyncio.run(main())
+"""
+
+
 def run_as_user(machine: Machine, script: str) -> str:
     environment = {"PYTHONPATH": "/src", "XDG_RUNTIME_DIR": "/run/user/1000"}
     command = ("runuser", "-u", "lab", "--", "python3", "-c", script)
@@ -1048,6 +1280,7 @@ def test_user_manager(machine: Machine) -> None:
     try:
         machine.run("systemctl", "start", "user@1000.service")
         assert run_as_user(machine, USER) == "True podslicetest.slice\n\n"
+        assert run_as_user(machine, TOLD) == "2\n"
     finally:
         machine.run("loginctl", "disable-linger", "lab")
 

@@ -20,7 +20,7 @@ from podslice.errors import (
     Refused,
     UnitExists,
 )
-from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES
+from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES, share_of_percent
 from podslice.model.unit import (
     INFINITY,
     ObservedUnit,
@@ -31,7 +31,7 @@ from podslice.model.unit import (
     mount_name,
 )
 from podslice.systemd.bus import Bus
-from podslice.systemd.client import PIDFDS_MAX, Client
+from podslice.systemd.client import PIDFDS_MAX, Client, OnChange
 from podslice.systemd.memory import Memory
 from tests.lab.machine import Machine, Process
 
@@ -44,6 +44,9 @@ class World(Protocol):
     """A service manager, with what tests need beside the client."""
 
     def client(self) -> Client: ...
+
+    def told(self, on_change: OnChange) -> Client:
+        """A client that wants to be told of changes."""
 
     def insider(self) -> Client:
         """A client whose own process the manager can see, as it wants for `attach`."""
@@ -95,11 +98,20 @@ class InMemory:
     """The one that is under test as a stand-in for the other."""
 
     def __init__(self, systemd_version: int) -> None:
-        self._memory = Memory(systemd_version=systemd_version)
+        self._memory = Memory(systemd_version=systemd_version, on_change=self._tell)
+        self._listeners: list[OnChange] = []
         self._pids = itertools.count(100)
 
     def client(self) -> Client:
         return self._memory
+
+    def told(self, on_change: OnChange) -> Client:
+        self._listeners.append(on_change)
+        return self._memory
+
+    def _tell(self, name: UnitName | None) -> None:
+        for on_change in self._listeners:
+            on_change(name)
 
     def insider(self) -> Client:
         return self._memory
@@ -161,6 +173,9 @@ class Real:
 
     def client(self) -> Client:
         return Bus(address=self._machine.bus_address, timeout_sec=10)
+
+    def told(self, on_change: OnChange) -> Client:
+        return Bus(address=self._machine.bus_address, timeout_sec=10, on_change=on_change)
 
     def insider(self) -> Client:
         root = self._machine.root
@@ -332,6 +347,18 @@ def service(root: UnitName, part: str, *argv: str, **properties: Value) -> Trans
     return TransientUnit(name=name, properties={"Slice": root, **more})
 
 
+def timer(root: UnitName, part: str, delay_sec: int, **properties: Value) -> TransientUnit:
+    more: dict[str, Value] = {
+        "TimersMonotonic": (("OnActiveSec", delay_sec * 1_000_000),),
+        "AccuracyUSec": 1000,
+        "RemainAfterElapse": False,
+        **properties,
+    }
+    return TransientUnit(
+        name=UnitName(f"{root.removesuffix('.slice')}-{part}.timer"), properties=more
+    )
+
+
 def mount(root: UnitName, path: str, **properties: Value) -> TransientUnit:
     tmpfs: dict[str, Value] = {"What": "tmpfs", "Type": "tmpfs", "Options": "nosuid,size=1m"}
     return TransientUnit(name=mount_name(path), properties={"Slice": root, **tmpfs, **properties})
@@ -379,6 +406,19 @@ async def test_observe_is_sorted_and_matches_globs(client: Client, root: UnitNam
 async def test_observe_of_nothing_is_nothing(client: Client, root: UnitName) -> None:
     assert await client.observe([]) == ()
     assert await client.observe([root]) == ()
+
+
+async def test_observe_takes_a_backslash_for_itself(
+    client: Client, root: UnitName, stem: str, world: World
+) -> None:
+    volume = mount(root, world.mount_point(f"{stem}-a"))
+    await client.start(volume)
+    assert volume.name == rf"run-{stem}\x2da.mount"
+    for call in (client.observe, client.list_units):
+        for pattern in (volume.name, rf"run-{stem}\x2d*.mount"):
+            assert [unit.name for unit in await call([pattern])] == [volume.name]
+        assert await call([volume.name.replace("\\", "\\\\")]) == ()
+    await client.stop(volume.name)
 
 
 async def test_observe_shows_what_was_asked_for(client: Client, root: UnitName) -> None:
@@ -483,6 +523,49 @@ async def test_observe_shows_a_failed_scope(client: Client, stem: str, world: Wo
     assert await client.observe([name]) == ()
 
 
+# list_units
+
+
+async def test_list_units_tells_what_observe_tells(
+    client: Client, root: UnitName, stem: str, world: World
+) -> None:
+    await client.start(slice_(root, "a", "b", Description="pod default/web"))
+    volume = mount(root, world.mount_point(stem))
+    await client.start(volume)
+    await client.start(scope(root, "s", world.new_process()))
+    await client.start(service(root, "t", "/bin/sleep", "1000"))
+    world.fail_scope(UnitName(f"{stem}f.scope"))
+    patterns = (f"{stem}*", volume.name, "system.slice")
+    listed = await client.list_units(patterns)
+    seen = await client.observe(patterns)
+    assert [unit.name for unit in listed] == [unit.name for unit in seen]
+    assert len(listed) == 8
+    for short, long in zip(listed, seen, strict=True):
+        assert (short.description, short.load_state, short.active_state) == (
+            long.description,
+            long.load_state,
+            long.active_state,
+        )
+    await client.reset_failed(UnitName(f"{stem}f.scope"))
+    await client.stop(root)
+    assert await client.list_units([f"{stem}*", volume.name]) == ()
+
+
+async def test_list_units_of_nothing_is_nothing(client: Client, root: UnitName) -> None:
+    assert await client.list_units([]) == ()
+    assert await client.list_units([root]) == ()
+
+
+async def test_list_units_may_tell_names_that_others_refer_to(
+    client: Client, root: UnitName
+) -> None:
+    missing = slice_(root, "no").name
+    await client.start(slice_(root, "a", After=(missing,)))
+    listed = {unit.name: unit.active_state for unit in await client.list_units([f"{root[:-6]}*"])}
+    assert listed.pop(missing, "inactive") == "inactive"
+    assert listed == {root: "active", slice_(root, "a").name: "active"}
+
+
 # start
 
 
@@ -546,7 +629,9 @@ async def test_start_refuses_values(client: Client, root: UnitName, key: str, va
     assert await names(client, root) == []
 
 
-@pytest.mark.parametrize("key", [key for key in MANAGED[UnitKind.SLICE] if PROPERTIES[key].unset])
+@pytest.mark.parametrize(
+    "key", [key for key in MANAGED[UnitKind.SLICE] if PROPERTIES[key].unset == INFINITY]
+)
 async def test_start_takes_infinity_where_it_means_unset(
     client: Client, root: UnitName, key: str
 ) -> None:
@@ -733,6 +818,74 @@ async def test_many_starts_at_once(client: Client, root: UnitName) -> None:
     assert len(await names(client, root)) == 101
 
 
+# start_timer
+
+
+async def test_start_timer_loads_its_service(
+    client: Client, root: UnitName, stem: str, world: World
+) -> None:
+    waiting = timer(root, "t", 1000, Description="when")
+    command = service(root, "t", "/bin/true", Type="oneshot", Description="what")
+    await client.start_timer(waiting, command)
+    world.reload()
+    found = {unit.name: unit for unit in await client.observe([f"{stem}*"])}
+    assert found.keys() == {waiting.name, command.name}
+    shown = found[waiting.name]
+    assert (shown.description, shown.active_state, shown.transient) == ("when", "active", True)
+    assert (shown.control_group, shown.tasks, shown.memory_bytes) == ("", 0, None)
+    assert shown.properties.keys() == OBSERVED[UnitKind.TIMER]
+    shown = found[command.name]
+    assert (shown.description, shown.active_state, shown.transient) == ("what", "inactive", True)
+    await client.stop(waiting.name)
+    assert await client.observe([f"{stem}*"]) == ()
+
+
+async def test_start_timer_of_existing_units_changes_nothing(
+    client: Client, root: UnitName
+) -> None:
+    command = service(root, "t", "/bin/sleep", "1000")
+    await client.start_timer(timer(root, "t", 1000, Description="first"), command)
+    with pytest.raises(UnitExists):
+        await client.start_timer(timer(root, "t", 2000, Description="second"), command)
+    assert (await look(client, timer(root, "t", 0).name)).description == "first"
+    await client.stop(timer(root, "t", 0).name)
+    await client.start(command)
+    with pytest.raises(UnitExists):
+        await client.start_timer(timer(root, "t", 1000), command)
+    assert await names(client, root) == ["-t.service", ".slice"]
+
+
+async def test_start_timer_refuses_all_or_nothing(client: Client, root: UnitName) -> None:
+    command = service(root, "t", "/bin/true")
+    bare = TransientUnit(name=timer(root, "t", 1).name, properties={})
+    for when, what in (
+        (timer(root, "t", 1000, AccuracyUSec=0), command),
+        (timer(root, "t", 1000), service(root, "t", "/bin/true", CPUWeight=10_001)),
+        (timer(root, "u", 1000), command),
+        (command, command),
+        (bare, command),
+        (timer(root, "t", 1000), service(root, "t")),
+    ):
+        with pytest.raises(BadProperty, match=root[:-6]):
+            await client.start_timer(when, what)
+        assert await names(client, root) == []
+
+
+@pytest.mark.parametrize("which", ["machine", "old_machine"])
+async def test_start_timer_starts_the_service_in_time(
+    request: pytest.FixtureRequest, which: str, root: UnitName, stem: str
+) -> None:
+    machine: Machine = request.getfixturevalue(which)
+    command = service(root, "t", "/bin/sh", "-c", f": > /run/{stem}", Type="oneshot")
+    async with Bus(address=machine.bus_address) as client:
+        await client.start_timer(timer(root, "t", 1), command)
+    assert machine.run("test", "-e", f"/run/{stem}", check=False).exit_code
+    async with Bus(address=machine.bus_address) as client:
+        await until_names(client, root, [".slice"])
+        assert machine.run("rm", f"/run/{stem}").exit_code == 0
+        await client.stop(root)
+
+
 # start_batch
 
 
@@ -853,6 +1006,25 @@ async def test_set_properties_survives_a_reload(
     world.reload()
     found = await look(client, root)
     assert {key: found.properties[key] for key in settings} == settings
+
+
+async def test_what_systemd_oomd_may_do_survives_a_reload_and_goes_back_to_unset(
+    client: Client, root: UnitName, world: World
+) -> None:
+    policy: dict[str, Value] = {
+        "ManagedOOMMemoryPressure": "kill",
+        "ManagedOOMMemoryPressureLimit": share_of_percent(33),
+        "ManagedOOMSwap": "kill",
+    }
+    await client.start(slice_(root, **policy))
+    world.reload()
+    found = await look(client, root)
+    assert {key: found.properties[key] for key in policy} == policy
+    unset = {key: PROPERTIES[key].unset for key in policy}
+    await client.set_properties(root, {k: v for k, v in unset.items() if v is not None})
+    world.reload()
+    found = await look(client, root)
+    assert {key: found.properties[key] for key in policy} == unset
 
 
 async def test_set_properties_of_no_unit(client: Client, root: UnitName) -> None:
@@ -1103,6 +1275,55 @@ async def test_bad_names_are_refused_by_every_call(client: Client, name: str) ->
             await call
 
 
+# being told
+
+
+async def until_told(told: list[UnitName | None], *expected: UnitName | None) -> None:
+    async with asyncio.timeout(10):
+        while not set(expected) <= set(told):  # noqa: ASYNC110 - nobody sets an event
+            await asyncio.sleep(0.01)
+
+
+async def test_changes_of_others_are_told(
+    client: Client, root: UnitName, stem: str, world: World
+) -> None:
+    await client.start(slice_(root))
+    told: list[UnitName | None] = []
+    holding = scope(root, "s", world.new_process())
+    async with world.told(told.append) as listener:
+        await listener.caps()
+        for unit in (slice_(root, "a"), holding, service(root, "t", "/bin/sleep", "1000")):
+            told.clear()
+            await client.start(unit)
+            await until_told(told, unit.name)
+        assert root not in told
+        told.clear()
+        await client.set_properties(root, {"CPUWeight": 5})
+        await client.stop(slice_(root, "a").name)
+        await until_told(told, slice_(root, "a").name)
+        assert root not in told
+        world.end_process(holding.properties["PIDs"][0])
+        await until_told(told, holding.name)
+        told.clear()
+        await client.stop(root)
+        await until_told(told, root, UnitName(f"{stem}-t.service"))
+        told.clear()
+        world.fail_scope(holding.name)
+        await until_told(told, holding.name)
+        await client.reset_failed(holding.name)
+
+
+async def test_a_reload_is_told(client: Client, root: UnitName, world: World) -> None:
+    told: list[UnitName | None] = []
+    async with world.told(told.append):
+        await client.start(slice_(root))
+        await until_told(told, root)
+        told.clear()
+        world.reload()
+        await until_told(told, None)
+        assert root not in told
+
+
 # the one in memory: what goes wrong on request
 
 
@@ -1117,15 +1338,26 @@ async def test_memory_refuses_and_counts(root: UnitName) -> None:
     ):
         with pytest.raises(Refused):
             await call
+    waiting = timer(root, "t", 1)
+    memory.refuse(waiting.name, Refused("no"))
+    with pytest.raises(Refused):
+        await memory.start_timer(waiting, service(root, "t", "/bin/true"))
+    assert memory.calls.pop("start_timer") == 1
     memory.refuse(root, None)
     await memory.start(slice_(root))
     assert memory.calls == {"start": 2, "start_batch": 1, "set_properties": 1, "stop_batch": 1}
 
 
 async def test_memory_breaks_once(root: UnitName) -> None:
-    memory = Memory()
+    told: list[UnitName | None] = []
+    memory = Memory(on_change=told.append)
     memory.break_after(1)
     await memory.start(slice_(root))
+    told.clear()
     with pytest.raises(BusUnavailable):
         await memory.observe([root])
+    assert told == [None]
     assert len(await memory.observe([root])) == 1
+    assert told == [None, None]
+    assert len(await memory.observe([root])) == 1
+    assert told == [None, None]

@@ -159,7 +159,6 @@ def test_the_process_itself_becomes_the_command_in_its_scope(shop, podslice, sys
     assert command.arguments == ("sh", "-c", "exit 3")
     assert command.environment["A"] == "1"
     assert command.environment["PODSLICE_VOLUME_PAGE_CACHE"].endswith("/u-1/volumes/page-cache")
-    assert "TYPER_USE_RICH" not in command.environment
     assert 3 <= process["oom_score_adj"] <= 999
 
 

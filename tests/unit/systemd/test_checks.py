@@ -10,6 +10,7 @@ SLICE = UnitName("a-b.slice")
 SCOPE = UnitName("a.scope")
 SERVICE = UnitName("a.service")
 MOUNT = UnitName("a.mount")
+TIMER = UnitName("a.timer")
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,9 @@ def test_good_names(name: str) -> None:
     "name", ["", "a", ".slice", "a--b.slice", "-a.slice", "a.socket", "a b.slice", "a-.mount"]
 )
 def test_bad_names(name: str) -> None:
-    with pytest.raises(BadProperty, match="not the name of a slice, scope, service or mount"):
+    with pytest.raises(
+        BadProperty, match="not the name of a slice, scope, service, mount or timer"
+    ):
         check_name(UnitName(name))
 
 
@@ -54,6 +57,7 @@ GOOD: list[tuple[UnitName, str, Value]] = [
     (MOUNT, "Type", "tmpfs"),
     (MOUNT, "DirectoryMode", 0o7777),
     (MOUNT, "Slice", "a.slice"),
+    (TIMER, "TimersMonotonic", (("OnActiveSec", 1),)),
 ]
 
 
@@ -78,6 +82,8 @@ BAD: list[tuple[UnitName, str, Value]] = [
     (SERVICE, "PIDs", (1,)),
     (SERVICE, "OOMScoreAdjust", 1001),
     (MOUNT, "MemoryMax", 4096),
+    (TIMER, "Slice", "a.slice"),
+    (TIMER, "AccuracyUSec", 0),
     (MOUNT, "DirectoryMode", 0o10000),
 ]
 
@@ -101,6 +107,7 @@ WRONG: list[tuple[UnitName, str, object]] = [
     (SERVICE, "ExecStart", (("/bin/sh", ("sh",)),)),
     (SERVICE, "ExecStart", (("/bin/sh", ("sh",), False, 1),)),
     (SERVICE, "ExecStart", (("/bin/sh", ["sh"], False),)),
+    (TIMER, "TimersMonotonic", (("OnActiveSec", "1s"),)),
     (SERVICE, "ExecStart", (("/bin/sh", ("sh",), 0),)),
 ]
 
@@ -112,4 +119,4 @@ def test_wrong_types(name: UnitName, key: str, value: Value) -> None:
 
 
 def test_the_kind_of_a_unit_is_its_suffix() -> None:
-    assert [kind_of(name) for name in (SLICE, SCOPE, SERVICE, MOUNT)] == list(UnitKind)
+    assert [kind_of(name) for name in (SLICE, SCOPE, SERVICE, MOUNT, TIMER)] == list(UnitKind)

@@ -1,0 +1,67 @@
+"""Units as podslice sees them, from several of systemd's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from podslice.errors import NoSuchUnit
+from podslice.model.properties import OBSERVED
+from podslice.model.unit import INFINITY, ListedUnit, ObservedUnit, UnitName
+from podslice.systemd.checks import kind_of
+from podslice.systemd.manager import Manager, is_there
+from podslice.systemd.together import together
+from podslice.systemd.wire import Wire
+
+_NO_GROUP: Mapping[str, Wire] = {
+    "ControlGroup": "",
+    "MemoryCurrent": INFINITY,
+    "TasksCurrent": INFINITY,
+}
+"""What a kind of unit that holds no processes has nothing to tell of."""
+
+
+async def observe_units(patterns: Sequence[str], manager: Manager) -> tuple[ObservedUnit, ...]:
+    """The loaded units whose names match a pattern, by name."""
+    listed = await manager.list_units(patterns)
+    units = await together(_observe_unit(unit, manager) for unit in listed)
+    return tuple(unit for unit in units if unit is not None)
+
+
+async def _observe_unit(unit: ListedUnit, manager: Manager) -> ObservedUnit | None:
+    """One unit, or None when it is gone since it was listed, or only a name that others refer to.
+
+    The usual unit is transient, and one cheap call more tells so; it has to come second: then what
+    came first was that unit's.
+    """
+    found = await manager.resources(unit.name)
+    transient = bool(await manager.unit_property(unit.name, "Transient"))
+    fragment_path = ""
+    if not transient:
+        found = await manager.properties(unit.name)
+        if not is_there(found):
+            return None
+        fragment_path = found["FragmentPath"]
+    found = {**_NO_GROUP, **found}
+    observed = OBSERVED[kind_of(unit.name)]
+    return ObservedUnit(
+        name=unit.name,
+        description=unit.description,
+        load_state=unit.load_state,
+        active_state=unit.active_state,
+        properties={key: value for key, value in found.items() if key in observed},
+        control_group=found["ControlGroup"],
+        transient=transient,
+        fragment_path=fragment_path,
+        tasks=await _count_tasks(unit.name, found, manager),
+        memory_bytes=None if found["MemoryCurrent"] == INFINITY else int(found["MemoryCurrent"]),
+    )
+
+
+async def _count_tasks(name: UnitName, found: Mapping[str, Wire], manager: Manager) -> int:
+    if found["TasksCurrent"] != INFINITY:
+        return int(found["TasksCurrent"])
+    # no accounting: no control group, no pids controller, or switched off
+    with suppress(NoSuchUnit):
+        return await manager.count_processes(name) if found["ControlGroup"] else 0
+    return 0

@@ -1,0 +1,81 @@
+"""What a real systemd makes of what a service tells it, and of the sockets that it takes."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab.machine import Machine
+
+UNIT = "podslicetestnotify"
+SOCKET = f"/run/{UNIT}"
+SERVICE = """
+import os
+from podslice.systemd.notify import Notifier, listen_fds
+
+told = Notifier(os.environ)
+(listening,) = listen_fds(os.environ)
+listening.setblocking(True)
+told.ready(f"up, alive every {told.watchdog_sec:g} s")
+word = ""
+while word != "stopping":
+    caller = listening.accept()[0]
+    with caller:
+        word = caller.recv(100).decode()
+        getattr(told, word)(*(["up again"] if word == "ready" else []))
+        caller.send(b"done")
+        caller.recv(1)
+"""
+
+
+class Service:
+    """A service that tells systemd what it is bidden to."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        kind = ("--property=Type=notify", "--property=WatchdogSec=30")
+        listen = f"--socket-property=ListenStream={SOCKET}"
+        machine.run(
+            *("systemd-run", "--quiet", f"--unit={UNIT}", listen, *kind),
+            *("--setenv=PYTHONPATH=/src", "python3", "-c", SERVICE),
+        )
+
+    def tell(self, word: str) -> socket.socket:
+        """Bid it; it waits until the connection is closed."""
+        caller = socket.socket(socket.AF_UNIX)
+        caller.settimeout(30)
+        caller.connect(f"{self._machine.root or ''}{SOCKET}")
+        caller.send(word.encode())
+        assert caller.recv(10) == b"done"
+        return caller
+
+    def show(self, *keys: str) -> list[str]:
+        wanted = [f"--property={key}" for key in keys]
+        shown = self._machine.run("systemctl", "show", *wanted, f"{UNIT}.service").stdout
+        values = dict(line.split("=", 1) for line in shown.splitlines())
+        return [values[key] for key in keys]
+
+    def close(self) -> None:
+        for kind in ("socket", "service"):  # which may have ended by itself
+            self._machine.run("systemctl", "stop", f"{UNIT}.{kind}", check=False)
+
+
+@pytest.fixture(params=["machine", "old_machine"])
+def service(request: pytest.FixtureRequest) -> Iterator[Service]:
+    made = Service(request.getfixturevalue(request.param))
+    yield made
+    made.close()
+
+
+def test_systemd_shows_what_a_service_tells(service: Service) -> None:
+    service.tell("watchdog").close()  # starts it, too
+    first = service.show("ActiveState", "StatusText", "WatchdogTimestampMonotonic")
+    assert first[:2] == ["active", "up, alive every 30 s"]
+    service.tell("watchdog").close()
+    assert int(service.show("WatchdogTimestampMonotonic")[0]) > int(first[2])
+    service.tell("reloading").close()
+    assert service.show("ActiveState") == ["reloading"]
+    service.tell("ready").close()
+    assert service.show("ActiveState", "StatusText") == ["active", "up again"]
+    with service.tell("stopping"):
+        assert service.show("ActiveState", "SubState") == ["deactivating", "stop-sigterm"]

@@ -1,0 +1,105 @@
+"""The client that remembers, told of changes by a real systemd."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from podslice.agent.remember import Remembering
+from podslice.cgroupfs import CgroupFs
+from podslice.model.unit import ObservedUnit, TransientUnit, UnitName
+from podslice.systemd.bus import Bus
+from podslice.systemd.client import Client
+from tests.lab.machine import Machine
+
+ROOT, POD = UnitName("podslicetest.slice"), UnitName("podslicetest-p7.slice")
+PATTERNS = ("podslicetest.slice", "podslicetest-*")
+PODS = [
+    TransientUnit(
+        name=UnitName(f"podslicetest-p{n}.slice"),
+        properties={"DefaultDependencies": False, "CPUWeight": 5, "MemoryMax": 1 << 30},
+    )
+    for n in range(100)
+]
+
+
+@pytest.fixture(params=["machine", "old_machine"])
+def machine_(request: pytest.FixtureRequest) -> Machine:
+    machine: Machine = request.getfixturevalue(request.param)
+    return machine
+
+
+@pytest.fixture
+async def other(machine_: Machine) -> AsyncIterator[Bus]:
+    """Somebody else's client; there are a hundred slices."""
+    async with Bus(address=machine_.bus_address) as client:
+        await client.start_batch(PODS)
+        yield client
+        await client.stop(ROOT)
+
+
+@pytest.fixture
+async def client(machine_: Machine, other: Bus) -> AsyncIterator[Remembering]:
+    def forget(name: UnitName | None) -> None:
+        remembering.forget(name)
+
+    cgroups = CgroupFs(mount=(machine_.root or Path("/")) / "sys/fs/cgroup")
+    remembering = Remembering(Bus(address=machine_.bus_address, on_change=forget), cgroups)
+    async with remembering as client:
+        await client.observe(PATTERNS)
+        yield client
+
+
+async def look(client: Client) -> list[ObservedUnit]:
+    """What there is; what it uses may be older."""
+    units = await client.observe(PATTERNS)
+    return [replace(unit, tasks=0, memory_bytes=None) for unit in units]
+
+
+async def until_same(client: Client, other: Client) -> None:
+    async with asyncio.timeout(10):
+        while await look(client) != await look(other):
+            pass
+
+
+async def test_what_others_do_is_seen(client: Remembering, other: Bus, machine_: Machine) -> None:
+    await other.stop(POD)
+    await until_same(client, other)
+    await other.start(PODS[7])
+    await until_same(client, other)
+    run = ("systemd-run", "--quiet", "--scope", f"--slice={POD}", "--unit=podslicetest-s")
+    process = machine_.spawn(*run, "sleep", "1000")
+    while len(await client.observe(["*-s.scope"])) != 1:
+        pass
+    process.kill()
+    process.wait()
+    await until_same(client, other)
+    await asyncio.to_thread(machine_.run, "systemctl", "daemon-reexec")
+    await until_same(client, other)
+
+
+async def test_what_nobody_tells_is_found(
+    client: Remembering, other: Bus, machine_: Machine
+) -> None:
+    assert client.verify() == ()
+    set_property = ("systemctl", "set-property", "--runtime", POD, "CPUWeight=700")
+    await asyncio.to_thread(machine_.run, *set_property)
+    (seen,) = (unit for unit in await client.observe(PATTERNS) if unit.name == POD)
+    assert seen.properties["CPUWeight"] == 5
+    assert client.verify() == (POD,)
+    await until_same(client, other)
+    assert client.verify() == ()
+    assert len(await other.list_units(PATTERNS)) == 101
+
+
+async def test_an_idle_look_is_cheap(client: Remembering, other: Bus) -> None:
+    spent = {}
+    for each in (client, other):
+        start = time.process_time()
+        for _ in range(3):
+            await each.observe(PATTERNS)
+        spent[each] = time.process_time() - start
+    assert spent[client] < spent[other] / 5

@@ -2,15 +2,19 @@ import fcntl
 import json
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from podslice import store as store_module
-from podslice.errors import HostError
+from podslice.errors import HostError, Problem, Severity
+from podslice.model.agent import AgentState, Condition, Eviction
 from podslice.model.pod import ContainerKind, InitProgress, MemoryVolume
+from podslice.model.unconfirmed import Unconfirmed
 from podslice.policy.tree import volume_path
 from podslice.store import Records, Store
+from podslice.store import lock as store_lock
+from podslice.store import volumes as store_volumes
 from tests.unit.builders import (
     amounts,
     besteffort,
@@ -86,6 +90,7 @@ def test_what_was_saved_is_loaded(store):
         store.save(each)
     records = store.load()
     assert [plain(each) for each in records.pods] == [plain(each) for each in pods]
+    assert records.digests == {each.uid: store.digest(each) for each in pods}
     assert records.broken == ()
 
 
@@ -198,7 +203,7 @@ def test_without_records_their_directory_goes(store):
 
 
 def test_who_may_not_write_is_told_what_to_do(store, no_permission):
-    no_permission(store_module.Path, "mkdir")
+    no_permission(Path, "mkdir")
     with pytest.raises(HostError, match=r"Permission denied; run as root, or use --user$"):
         store.save(besteffort("web"))
     with pytest.raises(HostError, match="Permission denied; run as root"), store.lock():
@@ -207,13 +212,13 @@ def test_who_may_not_write_is_told_what_to_do(store, no_permission):
 
 def test_who_may_not_read_is_told_what_to_do(store, no_permission):
     store.save(besteffort("web"))
-    no_permission(store_module.Path, "read_bytes")
+    no_permission(Path, "read_bytes")
     with pytest.raises(HostError, match=r"web.json: Permission denied; run as root"):
         store.load()
 
 
 def test_who_may_not_list_is_told(store, no_permission):
-    no_permission(store_module.Path, "iterdir")
+    no_permission(Path, "iterdir")
     with pytest.raises(HostError, match="pods: Permission denied"):
         store.load()
 
@@ -325,7 +330,7 @@ def test_saving_over_a_broken_record_mends_it(store):
 
 def test_a_record_that_may_not_be_read_is_not_written_over(store, no_permission):
     store.save(besteffort("web"))
-    no_permission(store_module.Path, "read_bytes")
+    no_permission(Path, "read_bytes")
     with pytest.raises(HostError, match="Permission denied; run as root"):
         store.save(burstable("web"))
     with pytest.raises(HostError, match="Permission denied; run as root"):
@@ -359,7 +364,7 @@ def test_volumes_are_no_records(store):
 
 
 def test_who_may_not_make_a_volume_is_told_what_to_do(store, no_permission):
-    no_permission(store_module.Path, "mkdir")
+    no_permission(Path, "mkdir")
     with pytest.raises(HostError, match="Permission denied; run as root, or use --user"):
         store.make_volume("web", "cache")
 
@@ -400,7 +405,7 @@ def test_what_is_a_mount_or_has_one_in_it_stays(store, monkeypatch, mounted):
 
 def test_what_cannot_be_removed_is_named(store, no_permission, monkeypatch):
     path = store.make_volume("web", "cache")
-    no_permission(store_module.shutil, "rmtree")
+    no_permission(store_volumes.shutil, "rmtree")
     assert store.discard_volumes("web") == (str(path),)
     monkeypatch.undo()
     assert store.discard_volumes("web") == ()
@@ -484,8 +489,8 @@ def test_no_wait_is_told_where_nobody_holds_it(store):
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_second_writer_waits_and_is_told_once(store, monkeypatch, keep):
     """With a record the lock's file stays; without one the second writer has to make it anew."""
-    monkeypatch.setattr(store_module, "_LOCK_TRIES", 1)
-    monkeypatch.setattr(store_module, "_LOCK_POLL_SEC", 0.001)
+    monkeypatch.setattr(store_lock, "_TRIES", 1)
+    monkeypatch.setattr(store_lock, "_POLL_SEC", 0.001)
     waiting, order = threading.Event(), []
     if keep:
         store.save(besteffort("web"))
@@ -507,7 +512,7 @@ def test_a_second_writer_waits_and_is_told_once(store, monkeypatch, keep):
 
 def test_many_writers_are_in_one_after_the_other(store, monkeypatch):
     """Each makes and removes the lock's file and its directory: nobody may slip in beside."""
-    monkeypatch.setattr(store_module, "_LOCK_POLL_SEC", 0.0005)
+    monkeypatch.setattr(store_lock, "_POLL_SEC", 0.0005)
     inside, most, rounds, failures = 0, 0, 10, []
 
     def work():
@@ -532,9 +537,328 @@ def test_many_writers_are_in_one_after_the_other(store, monkeypatch):
 
 
 def test_a_lock_that_is_never_given_back_is_an_error(store, monkeypatch):
-    monkeypatch.setattr(store_module, "LOCK_WAIT_SEC", 0.0)
-    monkeypatch.setattr(store_module, "_LOCK_TRIES", 1)
-    monkeypatch.setattr(store_module, "_LOCK_POLL_SEC", 0)
+    monkeypatch.setattr(store_lock, "WAIT_SEC", 0.0)
+    monkeypatch.setattr(store_lock, "_TRIES", 1)
+    monkeypatch.setattr(store_lock, "_POLL_SEC", 0)
     message = "another podslice has held the lock for 0 s; see who runs it: fuser -v"
     with store.lock(), pytest.raises(HostError, match=message), Store(store.root).lock():
         pytest.fail("the lock is taken")
+
+
+def test_a_lock_that_is_free_is_taken_at_once(store):
+    taken = store.try_lock()
+    with taken:
+        assert is_locked(store)
+        assert Store(store.root).try_lock() is None
+        assert is_locked(store)
+    assert not store.root.exists()
+    with store.lock():
+        assert Store(store.root).try_lock() is None
+
+
+def test_who_may_not_take_the_lock_is_told(store, no_permission):
+    no_permission(Path, "mkdir")
+    with pytest.raises(HostError, match="Permission denied; run as root"):
+        store.try_lock()
+
+
+def test_a_file_system_without_locks_is_told_and_nothing_stays_open(store, monkeypatch):
+    def refuse(*_):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(store_lock.fcntl, "flock", refuse)
+    before = sorted(path.name for path in Path("/proc/self/fd").iterdir())
+    with pytest.raises(HostError, match="No locks available"), store.lock():
+        pytest.fail("there is no lock")
+    assert sorted(path.name for path in Path("/proc/self/fd").iterdir()) == before
+
+
+# Where a pod comes from, and what its manifest is.
+
+
+def test_the_source_of_a_pod_is_kept_until_somebody_else_applies_it(store):
+    store.save(besteffort("web"), "/manifests/web.yaml")
+    store.save(besteffort("shop"))
+    assert store.load().sources == {"web": "/manifests/web.yaml"}
+    store.save_progress("web", HALF)
+    assert store.load().sources == {"web": "/manifests/web.yaml"}
+    store.save(besteffort("web"))
+    assert store.load().sources == {}
+    assert store.load().progress == {"web": HALF}
+
+
+def test_a_source_that_is_no_text_is_none(store):
+    store.save(besteffort("web"))
+    path = record(store, "web")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "source": 5}))
+    assert store.load().sources == {}
+    assert len(store.load().pods) == 1
+
+
+def test_the_digest_is_of_what_is_asked_for(store):
+    one = burstable("web", "cpu=500m,memory=256Mi")
+    store.save(one)
+    assert store.load().digests == {"web": store.digest(one)}
+    # another place, and another way to write the same
+    same = replace(burstable("web", "cpu=0.5,memory=268435456"), where="elsewhere.yaml")
+    assert store.digest(same) == store.digest(one)
+    others = [replace(one, priority=1), replace(one, uid="1"), burstable("web", "cpu=501m")]
+    assert len({store.digest(each) for each in (one, *others)}) == 4
+
+
+def test_the_digest_stays_the_same_in_a_newer_podslice(store):
+    """An agent that is upgraded must not let evicted pods come back."""
+    expected = "2d2042076ebe44088985a513343707749cd048fa97d220f772c07993334cd762"
+    assert store.digest(burstable("web", "cpu=500m,memory=256Mi", uid="12-34")) == expected
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """The files that are read."""
+    paths = []
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(
+        Path, "read_bytes", lambda path: paths.append(path.name) or read_bytes(path)
+    )
+    return paths
+
+
+def test_a_record_that_has_not_changed_is_not_read_again(store, reads):
+    for name in ("web", "shop"):
+        store.save(besteffort(name))
+    record(store, "broken").write_text("{")
+    first = store.load()
+    reads.clear()
+    assert store.load() == first
+    assert reads == []
+    store.save(burstable("web"))
+    record(store, "shop").unlink()
+    reads.clear()
+    second = store.load()
+    assert reads == ["web.json"]
+    assert [plain(each) for each in second.pods] == [plain(burstable("web"))]
+    assert second.digests != first.digests
+    assert second.broken == first.broken
+
+
+# Marks of evicted pods.
+
+
+def eviction(name="web", **fields):
+    return Eviction(
+        **{
+            "pod": f"default/{name}",
+            "uid": name,
+            "digest": "12ab",
+            "signal": "memory.available",
+            "message": "50Mi of 32Gi are available; uses 1Gi — « viel »",
+            "at_usec": 1_700_000_000_000_000,
+            **fields,
+        }
+    )
+
+
+def test_marks_are_there_until_they_are_removed(store):
+    store.mark_evicted(eviction("web"))
+    store.mark_evicted(eviction("shop"))
+    store.mark_evicted(eviction("web", digest="cd"))
+    assert store.load() == Records(evicted=(eviction("shop"), eviction("web", digest="cd")))
+    store.unmark("web")
+    store.unmark("web")
+    assert store.load().evicted == (eviction("shop"),)
+    assert store.marks.is_dir()
+    store.unmark("shop")
+    assert not store.marks.exists()
+
+
+def test_a_mark_outlives_the_record_and_the_lock(store):
+    with store.lock():
+        store.save(besteffort("web"))
+        store.mark_evicted(eviction("web"))
+        store.remove("web")
+        store.tidy()
+    assert store.load() == Records(evicted=(eviction("web"),))
+    store.unmark("web")
+    with store.lock():
+        store.tidy()
+    assert not store.root.exists()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"pod": 5}', "[" * 100_000])
+def test_a_damaged_mark_is_broken_and_keeps_nobody_away(store, content):
+    store.mark_evicted(eviction("shop"))
+    path = store.marks / "web.json"
+    path.write_text(content)
+    records = store.load()
+    assert (records.evicted, records.broken) == ((eviction("shop"),), (str(path),))
+
+
+@pytest.mark.parametrize("key", ["pod", "uid", "digest", "signal", "message", "at_usec"])
+def test_a_mark_has_to_say_everything(store, key):
+    store.mark_evicted(eviction("web"))
+    path = store.marks / "web.json"
+    written = json.loads(path.read_text())
+    for value in (None, [], 0.5):
+        path.write_text(json.dumps({**written, key: value}))
+        assert store.load().broken == (str(path),)
+
+
+def test_a_mark_that_goes_while_they_are_read_is_no_error(store, monkeypatch):
+    store.mark_evicted(eviction("web"))
+    read_bytes = Path.read_bytes
+
+    def gone(path):
+        path.unlink()
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", gone)
+    assert store.load() == Records()
+
+
+def test_marks_that_may_not_be_read_are_told(store, no_permission):
+    store.mark_evicted(eviction("web"))
+    no_permission(Path, "read_bytes")
+    with pytest.raises(HostError, match=r"web.json: Permission denied; run as root"):
+        store.load()
+
+
+def test_what_writing_a_mark_left_behind_goes(store):
+    store.mark_evicted(eviction("web"))
+    half = store.marks / "shop.new"
+    half.write_text("{")
+    store.tidy()
+    assert [path.name for path in store.marks.iterdir()] == ["web.json"]
+
+
+def test_a_directory_that_another_tidies_away_is_made_again(store, monkeypatch):
+    """The evictor can't wait for the lock."""
+    write_text, tidied = Path.write_text, []
+
+    def tidy_first(path, *arguments):
+        if len(tidied) < 3:
+            tidied.append(path)
+            path.parent.rmdir()
+        return write_text(path, *arguments)
+
+    monkeypatch.setattr(Path, "write_text", tidy_first)
+    store.mark_evicted(eviction("web"))
+    assert store.load().evicted == (eviction("web"),)
+
+
+def test_a_directory_that_always_goes_is_an_error(store, monkeypatch):
+    def never(path, *_):
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+
+    monkeypatch.setattr(Path, "write_text", never)
+    with pytest.raises(HostError, match="No such file or directory"):
+        store.mark_evicted(eviction("web"))
+
+
+def test_on_a_full_disk_nothing_half_written_stays(store, monkeypatch):
+    write_text = Path.write_text
+
+    def half(path, text):
+        write_text(path, text[:5])
+        raise OSError(28, "No space left on device", str(path))
+
+    store.mark_evicted(eviction("web"))
+    monkeypatch.setattr(Path, "write_text", half)
+    for write in (
+        lambda: store.mark_evicted(eviction("web", digest="cd")),
+        lambda: store.save_agent(STATE),
+        lambda: store.save(besteffort("web")),
+    ):
+        with pytest.raises(HostError, match=r"No space left on device$"):
+            write()
+    files = [path.name for path in store.root.rglob("*") if path.is_file()]
+    assert files == ["web.json"]
+    assert store.load() == Records(evicted=(eviction("web"),))
+
+
+# What an agent lets others know, and values that are to be confirmed.
+
+STATE = AgentState(
+    pid=812,
+    started_ticks=4711,
+    conditions=(Condition.MEMORY, Condition.PID),
+    problems=(
+        Problem(where="a.yaml", message="is broken", hint="mend it"),
+        Problem(where="", message="odd", severity=Severity.WARNING),
+    ),
+)
+TRIED = Unconfirmed(
+    until_usec=5_000_000,
+    old={"system.slice": {"MemoryMax": 2**64 - 1, "ManagedOOMSwap": "auto"}},
+    new={"system.slice": {"MemoryMax": 2**30}},
+)
+
+
+@pytest.mark.parametrize(
+    ("save", "read", "drop", "value", "file"),
+    [
+        ("save_agent", "agent", "drop_agent", STATE, "agent.json"),
+        ("save_agent", "agent", "drop_agent", AgentState(pid=1, started_ticks=2), "agent.json"),
+        ("save_unconfirmed", "unconfirmed", "drop_unconfirmed", TRIED, "unconfirmed.json"),
+    ],
+)
+def test_what_was_left_is_found(store, save, read, drop, value, file):
+    assert getattr(store, read)() is None
+    getattr(store, drop)()
+    getattr(store, save)(value)
+    assert getattr(Store(store.root), read)() == value
+    path = store.root / file
+    for damaged in (
+        "",
+        "[]",
+        "{}",
+        path.read_text()[:-3],
+        path.read_text().replace(": ", ": [", 1),
+    ):
+        path.write_text(damaged)
+        assert getattr(store, read)() is None
+    getattr(store, save)(value)
+    assert getattr(store, read)() == value
+    getattr(store, drop)()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"conditions": ["Thirst"]},
+        {"conditions": 5},
+        {"problems": [{}]},
+        {"problems": [5]},
+        {"pid": "812"},
+        {"problems": [{"where": "", "message": "m", "hint": "", "severity": "bad"}]},
+    ],
+)
+def test_an_agent_s_state_that_is_wrong_anywhere_is_none(store, change):
+    store.save_agent(STATE)
+    path = store.root / "agent.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    assert store.agent() is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"old": {}},
+        {"old": {"system.slice": {"ManagedOOMSwap": "auto"}}},
+        {"new": {"system.slice": {"MemoryMax": [1]}}},
+        {"old": 5},
+        {"until_usec": None},
+    ],
+)
+def test_a_new_value_without_an_old_one_is_nothing_to_return_to(store, change):
+    store.save_unconfirmed(TRIED)
+    path = store.root / "unconfirmed.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    assert store.unconfirmed() is None
+
+
+def test_what_may_not_be_read_is_none(store, no_permission):
+    store.save_agent(STATE)
+    store.save_unconfirmed(TRIED)
+    no_permission(Path, "read_bytes")
+    assert (store.agent(), store.unconfirmed()) == (None, None)

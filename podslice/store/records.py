@@ -1,0 +1,122 @@
+"""Records of applied pods: what one says, and reading them anew only where they have changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from podslice.model.agent import Eviction
+from podslice.model.pod import InitProgress, Pod
+from podslice.store.files import Stamp, failed, stamp
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """What the records say."""
+
+    pods: tuple[Pod, ...] = ()
+    """By key."""
+    broken: tuple[str, ...] = ()
+    """Files that hold no record."""
+    progress: Mapping[str, InitProgress] = field(default_factory=dict)
+    """How far the init containers have come, by the pod's uid, where they have come anywhere."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """The manifest file of a pod by its uid, where an agent has found it in a directory."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """The digests of the manifests, by the pods' uids."""
+    evicted: tuple[Eviction, ...] = ()
+    """The pods that stay away, by key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record."""
+
+    pod: Pod
+    digest: str
+    cgroup_root: str
+    progress: InitProgress
+    source: str | None
+
+
+class Reader:
+    """Reads records; what has not changed since is not read again."""
+
+    def __init__(self) -> None:
+        self._read: dict[Path, tuple[Stamp, Record | None]] = {}
+
+    def read(self, paths: list[Path]) -> dict[Path, Record | None]:
+        """The record of each file that is there; None where it holds none.
+
+        Raises:
+            HostError: one can't be read.
+        """
+        self._read = {path: found for path in paths if (found := self._look_at(path)) is not None}
+        return {path: record for path, (_, record) in self._read.items()}
+
+    def _look_at(self, path: Path) -> tuple[Stamp, Record | None] | None:
+        try:
+            now = stamp(path.stat())
+            known = self._read.get(path)
+            return known if known and known[0] == now else (now, parse(path))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise failed(error, path) from error
+
+
+def parse(path: Path) -> Record | None:
+    """The record that a file holds; None where it holds none.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    # pydantic takes a third of the start-up time; with nothing applied it is not needed
+    from podslice.inputs.manifests import parse_manifest  # noqa: PLC0415
+
+    try:
+        record = json.loads(path.read_bytes())
+        pod = parse_manifest(record["manifest"], where=f"record of {path.stem}")
+        source = record.get("source")
+        return Record(
+            pod=pod,
+            digest=digest(pod),
+            cgroup_root=record.get("cgroup_root", "/"),
+            progress=_read_progress(record),
+            source=source if isinstance(source, str) else None,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def written(pod: Pod, *, cgroup_root: str, source: str | None) -> dict[str, Any]:
+    """The record of a pod, as it is written."""
+    from podslice.inputs.manifests import format_manifest  # noqa: PLC0415
+
+    record: dict[str, Any] = {
+        "version": VERSION,
+        "cgroup_root": cgroup_root,
+        "manifest": format_manifest(pod),
+    }
+    return record if source is None else {**record, "source": source}
+
+
+def digest(pod: Pod) -> str:
+    """What tells whether two manifests ask for the same pod."""
+    from podslice.inputs.manifests import format_manifest  # noqa: PLC0415
+
+    text = json.dumps(format_manifest(pod), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read_progress(record: Mapping[str, Any]) -> InitProgress:
+    stated = record.get("progress") or {}
+    return InitProgress(
+        done=frozenset(map(str, stated.get("done", ()))), over=stated.get("over") is True
+    )

@@ -1,0 +1,260 @@
+"""Everything below one directory: records, marks, what an agent lets others know, and the lock."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from pathlib import Path
+
+from podslice.errors import HostError
+from podslice.model.agent import AgentState, Eviction
+from podslice.model.pod import InitProgress, Pod
+from podslice.model.unconfirmed import Unconfirmed
+from podslice.store import lock, marks, volumes
+from podslice.store.files import entries, failed, read_json, write_json, writing
+from podslice.store.records import Reader, Record, Records, digest, written
+
+
+class Store:
+    """Records below one directory, `/run/podslice` for the system's manager.
+
+    All pods of a host lie below one control group; each record says which, so that nobody loses
+    sight of pods by stating another one.
+    """
+
+    def __init__(self, root: Path, *, cgroup_root: str = "/") -> None:
+        self.root = root
+        self._cgroup_root = cgroup_root
+        self._pods = root / "pods"
+        self.marks = root / "evicted"
+        """Where the marks of evicted pods are; it is there as long as there is one."""
+        self._agent = root / "agent.json"
+        self._unconfirmed = root / "unconfirmed.json"
+        self._reader = Reader()
+
+    def load(self) -> Records:
+        """Everything that is recorded, and the names of files that hold no record.
+
+        A record that has not changed since this store has read it last is not read again.
+
+        Raises:
+            HostError: the records can't be read, or are of pods below another `cgroup_root`.
+        """
+        found = self._reader.read(_paths(self._pods))
+        marked = {path: self._mark(path) for path in _paths(self.marks)}
+        records = sorted(filter(None, found.values()), key=lambda record: record.pod.key)
+        for record in records:
+            self._refuse_other_root(record)
+        evicted = sorted(filter(None, marked.values()), key=lambda mark: mark.pod)
+        return Records(
+            pods=tuple(record.pod for record in records),
+            broken=tuple(
+                str(path)
+                for path, held in {**found, **marked}.items()
+                if held is None and path.exists()
+            ),
+            progress={
+                record.pod.uid: record.progress
+                for record in records
+                if record.progress != InitProgress()
+            },
+            sources={
+                record.pod.uid: record.source for record in records if record.source is not None
+            },
+            digests={record.pod.uid: record.digest for record in records},
+            evicted=tuple(evicted),
+        )
+
+    def _refuse_other_root(self, record: Record) -> None:
+        below = record.cgroup_root
+        if below != self._cgroup_root:
+            raise HostError(
+                f"pod {record.pod.key} was applied below {below!r}, not {self._cgroup_root!r}; keep"
+                f" to --cgroup-root {below}, or delete all pods with it first"
+            )
+
+    @staticmethod
+    def digest(pod: Pod) -> str:
+        """What tells whether two manifests ask for the same pod."""
+        return digest(pod)
+
+    def save(self, pod: Pod, source: str | None = None) -> None:
+        """Write the record of a pod, whole or not at all; how far it has come is kept.
+
+        Args:
+            pod: which.
+            source: the file in a manifest directory that it comes from; None where somebody has
+                applied it.
+
+        Raises:
+            HostError: the directory can't be written.
+        """
+        record = written(pod, cgroup_root=self._cgroup_root, source=source)
+        with writing(self.root):
+            before = read_json(self._record(pod.uid))
+            if "progress" in before:
+                record["progress"] = before["progress"]
+            if record != before:
+                write_json(self._record(pod.uid), record)
+
+    def save_progress(self, uid: str, progress: InitProgress) -> None:
+        """Write how far the init containers of a recorded pod have come.
+
+        Raises:
+            HostError: the pod has no record, or it can't be written.
+        """
+        path = self._record(uid)
+        with writing(self.root):
+            record = read_json(path)
+            if not record:
+                raise HostError(f"{path}: there is no record of the pod")
+            stated = {"done": sorted(progress.done), "over": progress.over}
+            if record.get("progress") != stated:
+                write_json(path, {**record, "progress": stated})
+
+    def remove(self, uid: str) -> None:
+        """Remove the record of a pod; none is no error."""
+        self.discard(str(self._record(uid)))
+
+    def discard(self, path: str) -> None:
+        """Remove a file that holds no record, as `load` named it."""
+        with writing(self.root):
+            Path(path).unlink(missing_ok=True)
+
+    def _record(self, uid: str) -> Path:
+        return self._pods / f"{uid}.json"
+
+    def mark_evicted(self, mark: Eviction) -> None:
+        """Keep a pod from coming back.
+
+        Raises:
+            HostError: the mark can't be written.
+        """
+        with writing(self.root):
+            write_json(self.marks / f"{mark.uid}.json", asdict(mark))
+
+    def unmark(self, uid: str) -> None:
+        """Let a pod come back; one that has no mark may anyway."""
+        self.discard(str(self.marks / f"{uid}.json"))
+        with contextlib.suppress(OSError):
+            self.marks.rmdir()
+
+    def _mark(self, path: Path) -> Eviction | None:
+        try:
+            return marks.read(marks.eviction, read_json(path))
+        except OSError as error:
+            raise failed(error, path) from error
+
+    def save_agent(self, state: AgentState) -> None:
+        """Leave what an agent lets others know.
+
+        Raises:
+            HostError: it can't be written.
+        """
+        with writing(self.root):
+            write_json(self._agent, asdict(state))
+
+    def agent(self) -> AgentState | None:
+        """What an agent has left; whether it still lives is not known here."""
+        with contextlib.suppress(OSError):
+            return marks.read(marks.agent_state, read_json(self._agent))
+        return None
+
+    def drop_agent(self) -> None:
+        """Remove what an agent has left."""
+        self.discard(str(self._agent))
+
+    def save_unconfirmed(self, tried: Unconfirmed) -> None:
+        """Keep the old values of reserved slices, and those that are tried.
+
+        Raises:
+            HostError: they can't be written.
+        """
+        with writing(self.root):
+            write_json(self._unconfirmed, asdict(tried))
+
+    def unconfirmed(self) -> Unconfirmed | None:
+        """The values that are tried, and their old ones."""
+        with contextlib.suppress(OSError):
+            return marks.read(marks.unconfirmed, read_json(self._unconfirmed))
+        return None
+
+    def drop_unconfirmed(self) -> None:
+        """Forget about values that were tried."""
+        self.discard(str(self._unconfirmed))
+
+    def volume_path(self, uid: str, name: str) -> Path:
+        """Where a pod's volume in memory is."""
+        return self._volumes(uid) / name
+
+    def make_volume(self, uid: str, name: str) -> Path:
+        """Make a plain directory in the place of a volume, for who may not mount.
+
+        Raises:
+            HostError: it can't be made.
+        """
+        path = self.volume_path(uid, name)
+        with writing(self.root):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, exist_ok=True)
+        return path
+
+    def discard_volumes(self, uid: str) -> tuple[str, ...]:
+        """Remove the directories of a pod's volumes; returns what could not be removed.
+
+        Nothing goes that is a mount, or has one in it.
+        """
+        return volumes.discard(self._volumes(uid))
+
+    def _volumes(self, uid: str) -> Path:
+        return self._pods / uid / "volumes"
+
+    def tidy(self) -> None:
+        """Remove what writing left behind, and directories that nothing is in."""
+        for path in (*entries(self._pods), *entries(self.marks)):
+            if path.suffix == ".new":
+                path.unlink(missing_ok=True)
+            elif path.is_dir() and not self._record(path.name).exists():
+                volumes.remove_empty(path)
+        for directory in (self._pods, self.marks):
+            with contextlib.suppress(OSError):
+                directory.rmdir()
+
+    @contextlib.contextmanager
+    def lock(self, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Hold the lock of all writers; it ends with the process, however that ends.
+
+        Raises:
+            HostError: another process holds it for too long.
+        """
+        with self._held(lock.take(self.root, on_wait)):
+            yield
+
+    def try_lock(self) -> AbstractContextManager[None] | None:
+        """The same lock, taken already, if nobody else holds it now; None otherwise.
+
+        Raises:
+            HostError: its file can't be made.
+        """
+        handle = lock.try_take(self.root)
+        return None if handle is None else self._held(handle)
+
+    @contextlib.contextmanager
+    def _held(self, handle: int) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            lock.give_back(self.root, handle, is_needed=self._pods.exists())
+
+
+def _paths(directory: Path) -> list[Path]:
+    # not by glob(): to that a hidden directory is an empty one
+    try:
+        found = (path for path in directory.iterdir() if path.suffix == ".json")
+        return sorted(found, key=str)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise failed(error, directory) from error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from podslice.errors import HostError
@@ -14,6 +16,14 @@ NODEFS = "var/lib"
 """The file system that counts as ephemeral storage, as the kubelet's default root directory."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What is left of something, and of how much."""
+
+    available: int
+    capacity: int
+
+
 def read_node(root: Path = Path("/")) -> Node:
     """The node's capacity.
 
@@ -21,12 +31,12 @@ def read_node(root: Path = Path("/")) -> Node:
         HostError: /proc or /sys can't be read, or say something that is not understood.
     """
     try:
-        meminfo = _meminfo(root)
+        meminfo = read_meminfo(root)
         capacity = {
             CPU: len(_cpus(root)) * 1000,
             MEMORY: meminfo["MemTotal"] * 1000,
-            EPHEMERAL_STORAGE: _nodefs_bytes(root) * 1000,
-            PIDS: _pids(root) * 1000,
+            EPHEMERAL_STORAGE: nodefs_left(root).capacity * 1000,
+            PIDS: _pids_max(root) * 1000,
             **_hugepages(root),
         }
         swap_bytes = meminfo.get("SwapTotal", 0)
@@ -73,14 +83,83 @@ def parse_cpu_list(text: str) -> set[int]:
     return cpus
 
 
-def _meminfo(root: Path) -> dict[str, int]:
-    """The lines of /proc/meminfo in bytes."""
+def read_meminfo(root: Path = Path("/")) -> dict[str, int]:
+    """The lines of /proc/meminfo in bytes.
+
+    Raises:
+        OSError: it can't be read.
+        ValueError: it says something that is not understood.
+    """
     lines = (root / "proc/meminfo").read_text().splitlines()
     fields = (line.replace(":", "").split() for line in lines)
     return {words[0]: int(words[1]) * 1024 for words in fields if words[-1:] == ["kB"]}
 
 
-def _pids(root: Path) -> int:
+def memory_left(meminfo: Mapping[str, int]) -> Left:
+    """Memory in bytes: what is not in anybody's working set.
+
+    It is less than the kernel's MemAvailable, which trusts in more of the page cache.
+
+    Raises:
+        KeyError: /proc/meminfo lacks a line.
+
+    Source: opencontainers/cgroups, fs2/memory.go, rootStatsFromMeminfo; cAdvisor,
+    container/libcontainer/handler.go, setMemoryStats.
+    """
+    available = meminfo["MemFree"] + meminfo["Inactive(file)"]
+    return Left(available=available, capacity=meminfo["MemTotal"])
+
+
+def nodefs_left(root: Path = Path("/")) -> Left:
+    """Bytes of the file system of ephemeral storage, for those who are not root.
+
+    Raises:
+        OSError: it can't be asked.
+    """
+    stat = os.statvfs(_nodefs(root))
+    return Left(available=stat.f_bavail * stat.f_frsize, capacity=stat.f_blocks * stat.f_frsize)
+
+
+def inodes_left(root: Path = Path("/")) -> Left:
+    """Inodes of the same file system; one that makes them as it needs them has none.
+
+    Raises:
+        OSError: it can't be asked.
+    """
+    stat = os.statvfs(_nodefs(root))
+    return Left(available=stat.f_favail, capacity=stat.f_files)
+
+
+def pids_left(root: Path = Path("/")) -> Left:
+    """Processes and threads that may still be started.
+
+    Raises:
+        OSError: /proc can't be read.
+        ValueError: it says something that is not understood.
+
+    Source: Kubernetes, pkg/kubelet/stats/pidlimit/pidlimit_linux.go, Stats; proc_loadavg(5).
+    """
+    capacity = _pids_max(root)
+    _, tasks = (root / "proc/loadavg").read_text().split()[3].split("/")
+    return Left(available=max(capacity - int(tasks), 0), capacity=capacity)
+
+
+def nodefs_device(root: Path = Path("/")) -> str:
+    """The disk of ephemeral storage as the kernel counts what is written to it: `254:0`.
+
+    Empty where the file system has no device of its own (btrfs, overlay).
+    """
+    try:
+        number = _nodefs(root).stat().st_dev
+        block = root / "sys/dev/block" / f"{os.major(number)}:{os.minor(number)}"
+        # a partition is no disk: the kernel counts by those
+        disk = block.resolve().parent if (block / "partition").exists() else block
+        return (disk / "dev").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _pids_max(root: Path) -> int:
     """How many processes and threads the kernel allows.
 
     Source: Kubernetes, pkg/kubelet/stats/pidlimit/pidlimit_linux.go, Stats.
@@ -89,10 +168,9 @@ def _pids(root: Path) -> int:
     return min(int((root / "proc/sys/kernel" / name).read_text()) for name in names)
 
 
-def _nodefs_bytes(root: Path) -> int:
+def _nodefs(root: Path) -> Path:
     path = root / NODEFS
-    stat = os.statvfs(path if path.is_dir() else root)
-    return stat.f_blocks * stat.f_frsize
+    return path if path.is_dir() else root
 
 
 def _hugepages(root: Path) -> dict[str, int]:

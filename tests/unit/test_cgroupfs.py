@@ -1,6 +1,6 @@
 import pytest
 
-from podslice.cgroupfs import CgroupFs, Usage
+from podslice.cgroupfs import CgroupFs, Pressure, Sample, Usage, parse_pressure
 from podslice.model.unit import INFINITY
 from tests.unit.builders import make_files
 
@@ -174,3 +174,104 @@ def test_controllers_that_are_handed_down(tmp_path):
     assert cgroups.controllers_below(GROUP) == frozenset()
     (tmp_path / "cgroup.controllers").unlink()
     assert cgroups.controllers_below("/") == frozenset()
+
+
+# Samples.
+
+PSI = "some avg10=0.18 avg60=0.03 avg300=0.00 total=22099\nfull avg10=12.50 avg60=0.03 avg300=0.00 total=22088\n"
+
+COUNTED = {
+    **V2,
+    f"{GROUP[1:]}/cpu.stat": "usage_usec 1500\nnr_periods 10\nnr_throttled 3\nthrottled_usec 700\n",
+    f"{GROUP[1:]}/memory.stat": "anon 1000\ninactive_file 3000\npgfault 11\npgmajfault 2\n",
+    f"{GROUP[1:]}/memory.swap.current": "64\n",
+    f"{GROUP[1:]}/memory.events": "low 0\noom 2\noom_kill 1\n",
+    f"{GROUP[1:]}/io.stat": "254:0 rbytes=51 wbytes=37 rios=1 wios=2 dbytes=0 dios=0\n7:0 \n",
+    f"{GROUP[1:]}/memory.pressure": PSI,
+}
+
+
+def test_a_sample_has_all_that_is_counted(tmp_path):
+    cgroups = CgroupFs(mount=make_files(tmp_path, COUNTED))
+    assert cgroups.sample(GROUP) == Sample(
+        cpu_usec=1500,
+        throttled_usec=700,
+        periods=10,
+        throttled_periods=3,
+        memory_bytes=5000,
+        working_set_bytes=2000,
+        rss_bytes=1000,
+        swap_bytes=64,
+        page_faults=11,
+        major_page_faults=2,
+        tasks=7,
+        oom_kills=1,
+        written_bytes={"254:0": 37},
+        pressure={
+            "memory": Pressure(
+                some_avg10_milli=180, some_usec=22099, full_avg10_milli=12500, full_usec=22088
+            )
+        },
+    )
+    assert cgroups.events(GROUP) == {"low": 0, "oom": 2, "oom_kill": 1}
+    assert cgroups.working_set_bytes(GROUP) == 2000
+
+
+def test_a_sample_of_the_old_layout_has_what_there_is(tmp_path):
+    counted = {
+        **V1,
+        f"cpu{GROUP}/cpu.stat": "nr_periods 10\nnr_throttled 3\nthrottled_time 700999\n",
+        f"memory{GROUP}/memory.stat": "rss 1\ninactive_file 1\ntotal_rss 1000\n"
+        "total_inactive_file 3000\ntotal_swap 64\ntotal_pgfault 11\ntotal_pgmajfault 2\n",
+        f"memory{GROUP}/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n",
+        f"blkio{GROUP}/blkio.throttle.io_service_bytes_recursive": "254:0 Read 51\n"
+        "254:0 Write 37\n254:0 Total 88\nTotal 88\n",
+    }
+    cgroups = CgroupFs(mount=make_files(tmp_path, counted))
+    assert cgroups.sample(GROUP) == Sample(
+        cpu_usec=1500,
+        throttled_usec=700,
+        periods=10,
+        throttled_periods=3,
+        memory_bytes=5000,
+        working_set_bytes=2000,
+        rss_bytes=1000,
+        swap_bytes=64,
+        page_faults=11,
+        major_page_faults=2,
+        tasks=7,
+        written_bytes={"254:0": 37},
+    )
+    assert cgroups.events(GROUP) == {}
+    assert cgroups.working_set_bytes(GROUP) == 2000
+
+
+@pytest.mark.parametrize("files", [{}, {"cgroup.controllers": ""}])
+def test_a_sample_of_what_is_not_there_is_empty(tmp_path, files):
+    cgroups = CgroupFs(mount=make_files(tmp_path, files))
+    assert cgroups.sample(GROUP) == Sample()
+    assert cgroups.events(GROUP) == {}
+    assert cgroups.working_set_bytes(GROUP) is None
+
+
+def test_the_root_group_has_no_memory_of_its_own(tmp_path):
+    files = {"cgroup.controllers": "", "cpu.stat": "usage_usec 9\n", "memory.stat": "anon 5\n"}
+    sample = CgroupFs(mount=make_files(tmp_path, files)).sample("/")
+    assert (sample.cpu_usec, sample.rss_bytes) == (9, 5)
+    assert sample.memory_bytes is sample.working_set_bytes is None
+
+
+def test_a_working_set_is_never_below_nothing(v2):
+    make_files(v2.mount, {f"{GROUP[1:]}/memory.stat": "inactive_file 9000\n"})
+    assert v2.sample(GROUP).working_set_bytes == 0
+
+
+def test_kernels_before_5_13_tell_no_full_pressure_of_cpus():
+    line = "some avg10=0.50 avg60=0.03 avg300=0.00 total=22099\n"
+    assert parse_pressure(line) == Pressure(some_avg10_milli=500, some_usec=22099)
+
+
+def test_a_long_file_is_read_to_its_end(v2):
+    long = "".join(f"field_{number} 1\n" for number in range(10_000)) + "inactive_file 1000\n"
+    make_files(v2.mount, {f"{GROUP[1:]}/memory.stat": long})
+    assert v2.working_set_bytes(GROUP) == 4000

@@ -3,7 +3,18 @@ import os
 import pytest
 
 from podslice.errors import HostError
-from podslice.host import parse_cpu_list, process_named, read_node
+from podslice.host import (
+    Left,
+    inodes_left,
+    memory_left,
+    nodefs_device,
+    nodefs_left,
+    parse_cpu_list,
+    pids_left,
+    process_named,
+    read_meminfo,
+    read_node,
+)
 from tests.unit.builders import amounts, make_files
 
 HOST = {
@@ -99,3 +110,40 @@ def test_a_process_that_ends_meanwhile_is_passed_over(tmp_path):
 
 def test_without_proc_no_process_is_found(tmp_path):
     assert process_named("kubelet", tmp_path) is None
+
+
+# What is left.
+
+
+def test_memory_that_is_left_is_what_nobody_works_with(host):
+    text = "MemTotal: 16384 kB\nMemFree: 1000 kB\nMemAvailable: 9000 kB\nInactive(file): 24 kB\n"
+    make_files(host, {"proc/meminfo": text})
+    assert memory_left(read_meminfo(host)) == Left(available=2**20, capacity=2**24)
+
+
+def test_storage_that_is_left_is_that_of_who_is_not_root(host):
+    stat = os.statvfs(host)
+    assert nodefs_left(host).capacity == stat.f_blocks * stat.f_frsize
+    assert 0 < nodefs_left(host).available <= stat.f_bfree * stat.f_frsize
+    assert inodes_left(host).capacity == stat.f_files
+
+
+@pytest.mark.parametrize(("tasks", "available"), [(57, 943), (1200, 0)])
+def test_processes_that_are_left(host, tasks, available):
+    make_files(host, {"proc/loadavg": f"0.30 0.07 0.02 1/{tasks} 227\n"})
+    assert pids_left(host) == Left(available=available, capacity=1000)
+
+
+def test_the_disk_of_a_partition_is_what_the_kernel_counts_by(host):
+    number = host.stat().st_dev
+    name = f"{os.major(number)}:{os.minor(number)}"
+    disk = make_files(host / "sys/devices/vda", {"dev": "254:0\n", "vda1/dev": f"{name}\n"})
+    (host / "sys/dev/block").mkdir(parents=True)
+    (host / "sys/dev/block" / name).symlink_to(disk / "vda1")
+    assert nodefs_device(host) == name
+    make_files(disk, {"vda1/partition": "1\n"})
+    assert nodefs_device(host) == "254:0"
+
+
+def test_a_file_system_without_a_device_has_none(host):
+    assert nodefs_device(host) == ""

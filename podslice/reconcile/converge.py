@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
 from podslice import hugetlb
 from podslice.act import OnResult, act
-from podslice.errors import HostError
+from podslice.errors import HostError, printable
 from podslice.host import process_named
 from podslice.model.desired import PodDecision
 from podslice.model.pod import InitProgress, Pod, Qos
 from podslice.model.unit import control_group_of
-from podslice.plan import Plan, StopUnit
+from podslice.plan import Plan, SetProperties, StartUnit, StopUnit
 from podslice.policy.phase import pending
+from podslice.reconcile.confirm import confirm_by_asking, on_trial
+from podslice.reconcile.cordon import pod_of, uncordon
 from podslice.reconcile.holds import name_processes
 from podslice.reconcile.look import look
 from podslice.reconcile.observation import control_group
@@ -28,29 +30,38 @@ _GONE_PATIENCE_SEC = 2.0
 _LOOK_AGAIN_SEC = 0.02
 
 
-async def apply(
+async def apply(  # noqa: PLR0913 (what has a default goes by name)
     world: World,
     candidates: Iterable[PodDecision],
     *,
     prune: bool = False,
     force: bool = False,
+    gone: Callable[[Pod], bool] = lambda _: False,
+    sources: Mapping[str, str] | None = None,
     on_plan: Callable[[Plan], None] = lambda _: None,
     on_result: OnResult = lambda _: None,
 ) -> Report:
-    """Make it so. The lock is the caller's.
+    """Make it so; pods that `gone` names go at the same time. The lock is the caller's.
+
+    `sources` are the manifest files of candidates from a directory, by their uids.
 
     Raises:
         HostError: a kubelet is in charge of the root, or /run can't be written.
     """
     candidates = tuple(candidates)
-    wanted = {candidate.pod.key for candidate in candidates}
+    wanted = {candidate.pod.key: candidate for candidate in candidates}
+
+    def source_of(decision: PodDecision, state: State) -> str | None:
+        # a candidate that was refused leaves another of its name in place
+        is_taken = wanted.get(decision.pod.key) is decision
+        return ((sources or {}) if is_taken else state.sources).get(decision.pod.uid)
 
     async def look_again() -> State:
-        state = await look(world, candidates, prune=prune, force=force)
+        state = await look(world, candidates, prune=prune, force=force, gone=gone)
         _note_phases(world, state, wanted)
         return state
 
-    return await _converge(world, look_again, on_plan=on_plan, on_result=on_result)
+    return await _converge(world, look_again, source_of, on_plan=on_plan, on_result=on_result)
 
 
 async def delete(
@@ -68,12 +79,29 @@ async def delete(
     Raises:
         HostError: as `apply`.
     """
-    return await _converge(
+    _note_sources(world, gone)
+    report = await _converge(
         world,
         lambda: look(world, gone=gone, grace_sec=grace_sec),
+        _recorded_source,
         on_plan=on_plan,
         on_result=on_result,
     )
+    for mark in uncordon(world.store, lambda mark: gone(pod_of(mark))):
+        world.on_note(f"pod {mark.pod} was evicted; that is forgotten, and it may come back")
+    return report
+
+
+def _note_sources(world: World, gone: Callable[[Pod], bool]) -> None:
+    """Say which pods an agent brings back."""
+    records = world.store.load()
+    for pod in records.pods:
+        source = records.sources.get(pod.uid)
+        if source is not None and gone(pod):
+            world.on_note(
+                f"pod {pod.key} is of {printable(source)}: as long as it is in there, a running"
+                " agent brings it back"
+            )
 
 
 async def settle(world: World, key: str) -> Report:
@@ -94,18 +122,27 @@ def _of_pod(state: State, key: str) -> Plan:
 async def _converge(
     world: World,
     look_again: Callable[[], Awaitable[State]],
+    source_of: Callable[[PodDecision, State], str | None],
     *,
     on_plan: Callable[[Plan], None],
     on_result: OnResult,
 ) -> Report:
     _refuse_kubelet(world)
     state = await look_again()
+    if await confirm_by_asking(world, _need(world)):
+        state = await look_again()
     on_plan(state.plan)
     _need(world)
     # written before the slices are made: a crash then leaves a pod that is known and not yet there,
     # never a slice that nobody knows
-    _record(world, state)
-    results = await _act(world, state.plan, on_result)
+    _record(world, state, source_of)
+    take = partial(_act, world, on_result=on_result)
+    if world.asked is None or world.asked.confirm_sec is None:
+        results = await take(state.plan)
+    else:
+        results = await on_trial(
+            world, _need(world), state.plan, world.asked.confirm_sec, take, on_result
+        )
     lingering = await _forget(world, state, results)
     report = Report(
         results=tuple(results),
@@ -116,7 +153,22 @@ async def _converge(
     if not results or lingering or report.count(Outcome.DONE) < len(results):
         return report
     remaining = (await look_again()).plan
-    return replace(report, remaining=remaining)
+    overruled = _overruled(remaining, results)
+    if overruled:
+        results += await take(overruled)
+        remaining = (await look_again()).plan
+    return replace(report, results=tuple(results), remaining=remaining)
+
+
+def _overruled(plan: Plan, results: Iterable[StepResult]) -> Plan:
+    """What drop-ins for all slices (`slice.d`) have made of units that were started just now.
+
+    Fedora has one in users' managers, for systemd-oomd. It wins over what a unit is started with,
+    and gives way to what is set.
+    """
+    started = {result.step.name for result in results if isinstance(result.step, StartUnit)}
+    steps = (step for step in plan.steps if isinstance(step, SetProperties))
+    return Plan(steps=tuple(step for step in steps if step.name in started))
 
 
 async def _act(world: World, plan: Plan, on_result: OnResult = lambda _: None) -> list[StepResult]:
@@ -163,13 +215,22 @@ def _need(world: World) -> Client:
     return world.client
 
 
-def _record(world: World, state: State) -> None:
+def _recorded_source(decision: PodDecision, state: State) -> str | None:
+    return state.sources.get(decision.pod.uid)
+
+
+def _record(
+    world: World, state: State, source_of: Callable[[PodDecision, State], str | None]
+) -> None:
     for path in state.broken_records:
         world.store.discard(path)
     staying = {refusal.pod for refusal in state.plan.refused}
+    marked = {mark.uid for mark in state.evicted}
     for decision in state.desired.pods:
         if decision.pod.key not in staying:
-            world.store.save(decision.pod)
+            world.store.save(decision.pod, source_of(decision, state))
+            if decision.pod.uid in marked:
+                world.store.unmark(decision.pod.uid)  # its manifest is another one now
             if world.user:
                 _make_volumes(world, decision.pod)
 

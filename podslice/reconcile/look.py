@@ -13,6 +13,8 @@ from podslice.model.unit import Observed, UnitKind, UnitName
 from podslice.plan import CLASS_CHANGED, Leaving, Plan, make_plan
 from podslice.policy.desire import desire
 from podslice.policy.recover import recover
+from podslice.reconcile.confirm import leave_reserved
+from podslice.reconcile.cordon import is_evicted, keep_away, living_agent
 from podslice.reconcile.observation import meet, observe, used_bytes
 from podslice.reconcile.world import State, World
 from podslice.store import Records
@@ -41,8 +43,14 @@ async def look(
     found = await observe(world)
     records = _current(world, found)
     current = records.pods
+    agent = living_agent(world.store)
     wanted = {candidate.pod.key for candidate in candidates}
-    leaving = tuple(pod for pod in current if gone(pod) or (prune and pod.key not in wanted))
+    leaving = tuple(
+        pod
+        for pod in current
+        if gone(pod) or is_evicted(pod, records) or (prune and pod.key not in wanted)
+    )
+    candidates, held_back = keep_away(world, candidates, records, agent)
     _refuse_uid_changes([candidate.pod for candidate in candidates], current, leaving)
     used = used_bytes(world, found)
     slices = {world.tree.pod(pod.uid, qos): pod for pod in leaving for qos in Qos}
@@ -69,6 +77,9 @@ async def look(
         rest = (each for each in candidates if each.pod.key not in stuck)
         desired, observed, plan = plan_for(rest)
         plan = replace(plan, refused=(*plan.refused, *(stuck[key] for key in sorted(stuck))))
+    plan = replace(plan, refused=(*plan.refused, *held_back))
+    if world.asked is None and world.store.unconfirmed() is not None:
+        plan = leave_reserved(plan)
     return State(
         current=current,
         desired=desired,
@@ -77,6 +88,9 @@ async def look(
         broken_records=records.broken,
         orphans=tuple(_orphans(world, desired, observed)),
         progress=records.progress,
+        sources=records.sources,
+        evicted=records.evicted,
+        agent=agent,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from podslice.cgroupfs import CgroupFs
+from podslice.model.agent import AgentState, Eviction
 from podslice.model.config import Config
 from podslice.model.desired import Desired
 from podslice.model.node import Node
@@ -15,6 +16,14 @@ from podslice.plan import Plan
 from podslice.policy.tree import Tree
 from podslice.store import Store
 from podslice.systemd.client import Client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Somebody is there who asks what an apply would do, or for one."""
+
+    confirm_sec: int | None = None
+    """After so many seconds the old values of reserved slices return, unless that is confirmed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +38,8 @@ class World:
     user: bool = False
     """Whether the client is a user's service manager."""
     cgroups: CgroupFs = field(default_factory=CgroupFs)
+    asked: Asked | None = None
+    """Without it reserved slices are left alone while new values of theirs are not confirmed."""
     on_note: Callable[[str], None] = lambda _: None
     """Told what the operator should know, in a sentence."""
 
@@ -52,3 +63,9 @@ class State:
     """Slices below the root that no pod accounts for."""
     progress: Mapping[str, InitProgress] = field(default_factory=dict)
     """How far init containers have come, by the uids of their pods, where they have anywhere."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """The manifest files of applied pods by their uids, where an agent has them from a directory."""
+    evicted: tuple[Eviction, ...] = ()
+    """The pods that stay away."""
+    agent: AgentState | None = None
+    """What the agent lets others know, where one runs."""

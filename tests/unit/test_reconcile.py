@@ -9,7 +9,7 @@ from podslice.cgroupfs import CgroupFs
 from podslice.errors import HostError, InputError, JobFailed, Refused, SystemdError
 from podslice.model.pod import ContainerKind, InitProgress, MemoryVolume
 from podslice.model.unit import INFINITY, TransientUnit, UnitKind
-from podslice.plan import CLASS_CHANGED, SetHugepages, Skipped, StopUnit
+from podslice.plan import CLASS_CHANGED, SetHugepages, SetProperties, Skipped, StopUnit
 from podslice.reconcile import apply, delete, look, settle
 from podslice.report import Lingering, Outcome
 from podslice.store import Store
@@ -421,6 +421,25 @@ async def test_what_does_not_hold_is_told(tmp_path):
     assert report.exit_code == 1
 
 
+class WithDropIn(Memory):
+    """Has a drop-in for all slices, which wins over what they are started with."""
+
+    async def start(self, unit):
+        await super().start(unit)
+        await self.set_properties(unit.name, {"ManagedOOMMemoryPressure": "kill"})
+
+
+async def test_what_the_host_has_for_all_slices_gives_way_at_once(tmp_path):
+    here = world(tmp_path, WithDropIn())
+    report = await put(here, burstable("web"))
+    assert report.exit_code == 0
+    set_again = [r.step for r in report.results if isinstance(r.step, SetProperties)]
+    assert {change.name for step in set_again for change in step.changes} == {
+        "ManagedOOMMemoryPressure"
+    }
+    await assert_settled(here, burstable("web"))
+
+
 # Records.
 
 
@@ -577,9 +596,9 @@ class MortalStore(Store):
         super().__init__(root)
         self.writes_left = writes_left
 
-    def save(self, pod):
+    def save(self, pod, source=None):
         self._one_less()
-        super().save(pod)
+        super().save(pod, source)
 
     def remove(self, uid):
         self._one_less()
@@ -951,7 +970,7 @@ async def test_volumes_that_are_still_mounted_keep_the_record(tmp_path, memory, 
     here = world(tmp_path, memory)
     await put(here, burstable("web", volumes=CACHE))
     path = here.store.make_volume("web", "cache")
-    monkeypatch.setattr("podslice.store.os.path.ismount", lambda _: True)
+    monkeypatch.setattr("podslice.store.volumes.os.path.ismount", lambda _: True)
     report = await remove(here)
     assert [each.why for each in report.lingering] == [
         (

@@ -1,0 +1,290 @@
+"""Eviction: what is short, who has to go, and the quickest way out for it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from podslice.agent.board import Board
+from podslice.errors import SystemdError
+from podslice.events import Kind
+from podslice.host import nodefs_device
+from podslice.model.agent import Condition, Eviction
+from podslice.model.desired import PodDecision
+from podslice.model.resources import MEMORY
+from podslice.policy.allocatable import threshold_amount
+from podslice.policy.evict import (
+    RESOURCE_OF_SIGNAL,
+    Candidate,
+    EvictionThreshold,
+    Observation,
+    PodUsage,
+    eviction_thresholds,
+    format_signal,
+)
+from podslice.policy.pressure import (
+    Pressures,
+    Verdict,
+    choose,
+    judge,
+    next_poll_usec,
+    pod_grace_sec,
+)
+from podslice.reconcile import State, stop_pod
+from podslice.reconcile.observation import control_group
+from podslice.report import Outcome, StepResult
+from podslice.shortage import observe_signals, pod_usage
+from podslice.systemd.client import Client
+
+SETTLE_SEC = 10.0
+"""How long after an eviction what it gave back may take to show; memory shows at once.
+
+Source: Kubernetes, pkg/kubelet/kubelet.go, evictionMonitoringPeriod.
+"""
+_HOST = Path("/")
+_ORDER_SEC = 0.001
+_AT_LEAST_SEC = 0.01
+"""Between two looks, however often the kernel calls."""
+
+
+class Evictor:
+    """Watches what is left of memory, storage and process ids, and evicts one pod at a time."""
+
+    def __init__(self, board: Board, client: Client, on_change: Callable[[], None]) -> None:
+        """Nothing is watched yet.
+
+        Args:
+            board: what the parts of the agent share.
+            client: one that asks systemd itself.
+            on_change: called when the conditions have changed, and after each eviction.
+        """
+        self._board = board
+        self._client = client
+        self._on_change = on_change
+        self._woken = asyncio.Event()
+        self._pressures = Pressures()
+        self._quiet_until: dict[str, float] = {}
+        self._helpless = ""
+        self._seen: State | None = None
+        self._gone: set[str] = set()
+        """The pods that were evicted since that look, by uid."""
+
+    def wake(self) -> None:
+        """The kernel says that something is getting short."""
+        self._woken.set()
+
+    async def run(self) -> NoReturn:
+        """Look and act, for ever."""
+        while True:
+            try:
+                poll_sec = await self.check()
+            except SystemdError as error:
+                self._board.fail("eviction", f"eviction: {error}")
+                poll_sec = 1.0
+            else:
+                self._board.recover("eviction")
+            await asyncio.sleep(_AT_LEAST_SEC)
+            try:
+                async with asyncio.timeout(poll_sec):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+            self._woken.clear()
+
+    async def check(self) -> float:
+        """One look, and one eviction where there has to be one; returns when to look again."""
+        state = self._board.state
+        if state is None:
+            return SETTLE_SEC
+        if state is not self._seen:
+            self._seen, self._gone = state, set()
+        noticed = time.monotonic()
+        verdict, observations = self._judge(state)
+        await self._act_on(verdict, observations, state, noticed)
+        self._tell_conditions(verdict, observations)
+        return next_poll_usec(self._thresholds(), observations) / 1e6
+
+    def _thresholds(self) -> tuple[EvictionThreshold, ...]:
+        return eviction_thresholds(self._board.world.config)
+
+    def _observe(self, state: State) -> Mapping[str, Observation]:
+        world = self._board.world
+        pods_group = control_group(world.tree.root, state.observed)
+        return observe_signals(_HOST, world.cgroups, state.desired.allocation, pods_group)
+
+    def _judge(self, state: State) -> tuple[Verdict, Mapping[str, Observation]]:
+        config = self._board.world.config
+        observations = self._observe(state)
+        verdict = judge(
+            self._thresholds(),
+            observations,
+            self._pressures,
+            _now_usec(),
+            config.eviction_pressure_transition_period_usec,
+        )
+        self._pressures = verdict.pressures
+        return verdict, observations
+
+    def _tell_conditions(self, verdict: Verdict, observations: Mapping[str, Observation]) -> None:
+        before = self._board.conditions
+        if verdict.conditions == before:
+            return
+        met = [_describe(each, observations[each.signal]) for each in verdict.pressures.met]
+        self._board.set_conditions(verdict.conditions)
+        for condition in sorted(verdict.conditions - before):
+            self._tell(Kind.PRESSURE_BEGAN, condition, f"{condition}: {'; '.join(met)}")
+        for condition in sorted(before - verdict.conditions):
+            self._tell(Kind.PRESSURE_ENDED, condition, f"{condition} is over")
+        self._on_change()
+
+    def _tell(self, kind: Kind, condition: Condition, message: str) -> None:
+        self._board.tell(kind, message, fields={"CONDITION": condition.value})
+
+    async def _act_on(
+        self,
+        verdict: Verdict,
+        observations: Mapping[str, Observation],
+        state: State,
+        noticed: float,
+    ) -> None:
+        """Evict for the most urgent of what is due, or else for the next; one pod."""
+        pods = [pod for pod in state.desired.pods if pod.pod.uid not in self._gone]
+        for threshold in verdict.due:
+            resource = RESOURCE_OF_SIGNAL[threshold.signal]
+            if asyncio.get_running_loop().time() < self._quiet_until.get(resource, 0.0):
+                continue
+            usage = self._usage(threshold.signal, pods, state)
+            candidate = choose(threshold.signal, pods, usage)
+            what = _describe(threshold, observations[threshold.signal])
+            if candidate is None:
+                self._tell_helpless(threshold, what)
+                continue
+            self._helpless = ""
+            ordered = await self._order(candidate, threshold, what, state, noticed)
+            self._tell_conditions(verdict, observations)
+            await self._see_it_through(ordered, candidate.decision, threshold, state)
+            self._on_change()
+            settle_sec = 0.0 if resource == MEMORY else SETTLE_SEC
+            self._quiet_until[resource] = asyncio.get_running_loop().time() + settle_sec
+            return
+
+    def _usage(
+        self, signal: str, pods: Iterable[PodDecision], state: State
+    ) -> Mapping[str, PodUsage]:
+        """What the pods use of what is short; for memory as little is read as will do."""
+        cgroups = self._board.world.cgroups
+        groups = {pod.pod.key: control_group(pod.slice, state.observed) for pod in pods}
+        if RESOURCE_OF_SIGNAL[signal] == MEMORY:
+            return {
+                key: PodUsage(memory=(cgroups.working_set_bytes(group) or 0) * 1000)
+                for key, group in groups.items()
+            }
+        device = nodefs_device(_HOST)
+        return {key: pod_usage(cgroups.sample(group), device) for key, group in groups.items()}
+
+    def _tell_helpless(self, threshold: EvictionThreshold, what: str) -> None:
+        """Say once that nothing can be done: every pod is critical, or would give nothing back."""
+        if self._helpless != threshold.signal:
+            self._helpless = threshold.signal
+            message = f"{what}, and there is no pod whose eviction would help"
+            self._board.tell(Kind.AGENT_FAILED, message, fields={"SIGNAL": threshold.signal})
+
+    async def _order(
+        self,
+        candidate: Candidate,
+        threshold: EvictionThreshold,
+        what: str,
+        state: State,
+        noticed: float,
+    ) -> asyncio.Task[StepResult]:
+        """Have a pod stopped, mark it and tell of it; what is returned ends with the pod."""
+        board, decision = self._board, candidate.decision
+        message = f"{what}; {candidate.reason}"
+        grace_sec = pod_grace_sec(decision.pod, threshold, board.world.config)
+        stopping = asyncio.create_task(
+            stop_pod(
+                board.world,
+                self._client,
+                decision,
+                state.observed,
+                why=f"pod {decision.pod.key} is evicted",
+                grace_sec=grace_sec,
+            )
+        )
+        # the order is on its way before anything is written or told
+        await asyncio.wait({stopping}, timeout=_ORDER_SEC)
+        self._mark(decision, threshold, message)
+        reaction_sec = time.monotonic() - noticed
+        board.counters.evicted(threshold.signal, reaction_sec)
+        board.tell(
+            Kind.POD_EVICTED,
+            f"pod {decision.pod.key} is evicted: {message}; it has {grace_sec} s to end",
+            pod=decision.pod.key,
+            unit=decision.slice,
+            fields={
+                "SIGNAL": threshold.signal,
+                "POD_UID": decision.pod.uid,
+                "GRACE_SEC": str(grace_sec),
+                "REACTION_USEC": str(int(reaction_sec * 1e6)),
+            },
+        )
+        return stopping
+
+    def _mark(self, decision: PodDecision, threshold: EvictionThreshold, message: str) -> None:
+        store, pod = self._board.world.store, decision.pod
+        eviction = Eviction(
+            pod=pod.key,
+            uid=pod.uid,
+            digest=store.digest(pod),
+            signal=threshold.signal,
+            message=message,
+            at_usec=time.time_ns() // 1000,
+        )
+        self._board.mark(eviction)
+        self._gone.add(pod.uid)
+
+    async def _see_it_through(
+        self,
+        stopping: asyncio.Task[StepResult],
+        decision: PodDecision,
+        threshold: EvictionThreshold,
+        state: State,
+    ) -> None:
+        """Wait for the end of a pod; a hard threshold that is met meanwhile ends its patience."""
+        is_hard = threshold.is_hard
+        while not stopping.done():
+            poll_usec = next_poll_usec(self._thresholds(), self._observe(state))
+            await asyncio.wait({stopping}, timeout=min(poll_usec / 1e6, 1.0))
+            if stopping.done() or is_hard:
+                continue
+            verdict, _ = self._judge(state)
+            if any(each.is_hard for each in verdict.due):
+                is_hard = True
+                await self._client.kill(decision.slice, signal.SIGKILL)
+        result = stopping.result()
+        if result.outcome is not Outcome.DONE:
+            self._board.tell(
+                Kind.STEP_FAILED,
+                f"pod {decision.pod.key} could not be stopped: {result.error}",
+                pod=decision.pod.key,
+                unit=decision.slice,
+            )
+
+
+def _describe(threshold: EvictionThreshold, observation: Observation) -> str:
+    """`memory.available is 87Mi, below the hard threshold 100Mi`."""
+    kind = "hard" if threshold.is_hard else "soft"
+    wanted = threshold_amount(threshold.value, observation.capacity)
+    signal_ = threshold.signal
+    return (
+        f"{signal_} is {format_signal(signal_, observation.available)}, below the {kind} threshold"
+        f" {format_signal(signal_, wanted)}"
+    )
+
+
+def _now_usec() -> int:
+    return time.monotonic_ns() // 1000

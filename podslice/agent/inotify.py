@@ -1,0 +1,227 @@
+"""The kernel's word that a file or a directory has changed.
+
+Python's library has no inotify, and the ready-made packages are none for us: watchfiles' thread in
+Rust wakes up every 50 ms, the others are no longer kept or not in the distributions. Three calls of
+the C library are all there is to it.
+
+Source: inotify(7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# Source: Linux, include/uapi/linux/inotify.h
+IN_MODIFY = 0x2
+IN_ATTRIB = 0x4
+IN_CLOSE_WRITE = 0x8
+IN_MOVED_FROM = 0x40
+IN_MOVED_TO = 0x80
+IN_CREATE = 0x100
+IN_DELETE = 0x200
+IN_DELETE_SELF = 0x400
+IN_MOVE_SELF = 0x800
+IN_Q_OVERFLOW = 0x4000
+IN_IGNORED = 0x8000
+_IN_ONLYDIR = 0x1000000
+_IN_MASK_ADD = 0x20000000
+
+_ITSELF = IN_DELETE_SELF | IN_MOVE_SELF
+_COMING_AND_GOING = IN_CREATE | IN_MOVED_TO | IN_DELETE
+_HEAD = struct.Struct("iIII")
+_READ_BYTES = 2**16
+
+OnEvent = Callable[[str, int], None]
+"""Called with the name in the directory (empty: the watched thing itself) and what happened.
+
+`IN_IGNORED`: it is gone, and not watched any more.
+"""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(slots=True, eq=False)
+class Watched:
+    """One interest in one file or directory."""
+
+    descriptor: int
+    mask: int
+    on_event: OnEvent
+    is_wanted: bool = True
+
+
+class Inotify:
+    """What the kernel tells of files, to callbacks in the running loop.
+
+    Events that are the same come once where several wait to be read.
+    """
+
+    def __init__(self, on_lost: Callable[[], None]) -> None:
+        """Open it; `on_lost` is called when events were lost, and anything may have happened.
+
+        Raises:
+            OSError: the user has too many of them already (`fs.inotify.max_user_instances`).
+        """
+        self._handle = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        self._on_lost = on_lost
+        self._watched: dict[int, list[Watched]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._handle, self._on_readable)
+
+    def watch(self, path: str | Path, mask: int, on_event: OnEvent) -> Watched:
+        """Be told of what happens to a file, or to a directory and what is right in it.
+
+        Several may watch the same.
+
+        Raises:
+            OSError: it is not there, can't be read, or the user watches too much already
+                (`fs.inotify.max_user_watches`).
+        """
+        # the kernel has one watch for each inode, whatever it is called
+        added = ctypes.c_uint32(mask | _IN_MASK_ADD)
+        number = _checked(_libc.inotify_add_watch(self._handle, os.fsencode(path), added))
+        watched = Watched(number, mask & ~_IN_ONLYDIR, on_event)
+        self._watched.setdefault(number, []).append(watched)
+        return watched
+
+    def unwatch(self, watched: Watched) -> None:
+        """Be told no more; nothing happens where what was watched has gone."""
+        watched.is_wanted = False
+        others = self._watched.get(watched.descriptor, [])
+        if watched in others:
+            others.remove(watched)
+            if not others:
+                del self._watched[watched.descriptor]
+                _libc.inotify_rm_watch(self._handle, watched.descriptor)
+
+    def close(self) -> None:
+        """Be told nothing more."""
+        self._loop.remove_reader(self._handle)
+        os.close(self._handle)
+        self._watched.clear()
+
+    def _on_readable(self) -> None:
+        for number, mask, name in dict.fromkeys(_events(os.read(self._handle, _READ_BYTES))):
+            if mask & IN_Q_OVERFLOW:
+                self._on_lost()
+            for watched in self._meant(number, mask):
+                # a callback before this one may have ended it
+                if watched.is_wanted:
+                    watched.on_event(name, mask)
+
+    def _meant(self, number: int, mask: int) -> list[Watched]:
+        """Who is told of an event."""
+        if mask & IN_IGNORED:
+            return self._watched.pop(number, [])
+        return [each for each in self._watched.get(number, ()) if each.mask & mask]
+
+
+class Following:
+    """A directory by its path, whatever lies there: now nothing, then another one.
+
+    Watched is the directory where there is one, and what it takes to learn that another one has
+    come in its place: each directory above it for being moved, the last one, and those that hold
+    a symbolic link on the way or the place where the way ends, for what comes and goes.
+    """
+
+    def __init__(self, inotify: Inotify, path: Path, mask: int, on_change: OnEvent) -> None:
+        """Begin.
+
+        Args:
+            inotify: what tells.
+            path: absolute.
+            mask: what in the directory is of interest.
+            on_change: as `OnEvent`; an empty name: it is another directory now, or none.
+        """
+        self._inotify = inotify
+        self.path = path
+        self._mask = mask
+        self._on_change = on_change
+        self._watched: list[Watched] = []
+        self.error: OSError | None = None
+        """Why the directory can't be watched, although there is one."""
+        self.renew()
+
+    def close(self) -> None:
+        """End it."""
+        while self._watched:
+            self._inotify.unwatch(self._watched.pop())
+
+    def renew(self) -> None:
+        """Look anew for what lies there, as is to be done when events were lost."""
+        self.close()
+        self.error = None
+        for directory in (*reversed(self.path.parents), self.path):
+            is_plain = directory != self.path and not directory.is_symlink()
+            if not (is_plain and self._reach(directory)):
+                # first the watch for what may come, then the look, so that there is no gap
+                self._await(directory)
+                if not self._reach(directory):
+                    return
+
+    def _reach(self, directory: Path) -> bool:
+        """Watch the directory, or one on the way to it; whether there is a way on."""
+        is_it = directory == self.path
+        mask, on_event = (self._mask, self._on_itself) if is_it else (0, self._on_above)
+        try:
+            self._add(directory, mask | _ITSELF, on_event)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except PermissionError as error:
+            # what is above may be closed to us, as the home of all homes
+            self.error = error if is_it else None
+        except OSError as error:
+            self.error = error
+            return False
+        return True
+
+    def _await(self, directory: Path) -> None:
+        """Watch for a directory to come or go; where that is not allowed, nobody tells."""
+
+        def on_event(name: str, mask: int) -> None:
+            if name == directory.name:
+                self._replace(mask)
+
+        with contextlib.suppress(OSError):
+            self._add(directory.parent, _COMING_AND_GOING, on_event)
+
+    def _add(self, path: Path, mask: int, on_event: OnEvent) -> None:
+        self._watched.append(self._inotify.watch(path, mask | _IN_ONLYDIR, on_event))
+
+    def _on_itself(self, name: str, mask: int) -> None:
+        if name:
+            self._on_change(name, mask)
+        else:
+            self._replace(mask)
+
+    def _on_above(self, _: str, mask: int) -> None:
+        self._replace(mask)
+
+    def _replace(self, mask: int) -> None:
+        self.renew()
+        self._on_change("", mask)
+
+
+def _events(data: bytes) -> Iterator[tuple[int, int, str]]:
+    """Descriptor, what happened, and the name, of each event that was read."""
+    offset = 0
+    while offset < len(data):
+        number, mask, _, length = _HEAD.unpack_from(data, offset)
+        offset += _HEAD.size
+        name = data[offset : offset + length].rstrip(b"\0")
+        yield number, mask, os.fsdecode(name)
+        offset += length
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result

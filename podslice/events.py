@@ -1,0 +1,92 @@
+"""What the agent tells of: the kinds of events, and the fields that they have in the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+
+from podslice.model.unit import UnitName
+
+
+class Level(IntEnum):
+    """How much an event matters. Source: syslog(3)."""
+
+    ERROR = 3
+    WARNING = 4
+    NOTICE = 5
+    INFO = 6
+
+
+class Kind(Enum):
+    """Each kind: its name, the MESSAGE_ID of its catalog entry, and how much it matters."""
+
+    AGENT_STARTED = ("agent-started", "5b03ff8d3488b5b06aab45c2639363c6", Level.INFO)
+    AGENT_STOPPED = ("agent-stopped", "8ffbf07f2568e7e36534623997946680", Level.INFO)
+    AGENT_FAILED = ("agent-failed", "d696b80fc0869c637a2da415109edb36", Level.ERROR)
+    """Something keeps it from its work; it goes on trying."""
+    AGENT_NOTED = ("agent-noted", "67c1966434592c1a93dbda82ed769cca", Level.INFO)
+    """Something that the operator should know, and that nothing is wrong with."""
+    MANIFEST_BROKEN = ("manifest-broken", "fc4551649d270799613cc9a8945fb69f", Level.ERROR)
+    MANIFEST_MENDED = ("manifest-mended", "5c6d3766344c0cd354cc160fa125c1ce", Level.NOTICE)
+    POD_APPLIED = ("pod-applied", "af0ed12153386a38be3b729cafc42d01", Level.INFO)
+    POD_CHANGED = ("pod-changed", "e58d9f20493e34d48ee6794ba7d67d1f", Level.INFO)
+    POD_REMOVED = ("pod-removed", "9e3255aa498292cba4b844a73f7678cd", Level.INFO)
+    POD_REFUSED = ("pod-refused", "0d40116561dea4dfab64bf08c300795d", Level.WARNING)
+    POD_EVICTED = ("pod-evicted", "815db5d7a155f3a6ef60f595a667c234", Level.WARNING)
+    POD_UNCORDONED = ("pod-uncordoned", "04769887ab667b06423dd0ce4cb364b3", Level.NOTICE)
+    POD_OOM = ("pod-oom", "b423e8b38df8111c0a35a954fc93a492", Level.WARNING)
+    """The kernel has killed in a pod."""
+    POD_LINGERS = ("pod-lingers", "b7dac94cb325ed262e1b71a8e10ea19c", Level.WARNING)
+    DRIFT_REPAIRED = ("drift-repaired", "745d7fc2054ec855f430ea457812f92f", Level.NOTICE)
+    DRIFT_CONTESTED = ("drift-contested", "6a5b083e75c7c3ae5563a1bb223d11af", Level.WARNING)
+    """Somebody undoes again and again what the agent repairs."""
+    STEP_FAILED = ("step-failed", "1026b069f1bde2f9503246bfa77badfd", Level.ERROR)
+    PRESSURE_BEGAN = ("pressure-began", "a4ef76228a9c22b595a2857f12a62e64", Level.WARNING)
+    PRESSURE_ENDED = ("pressure-ended", "734bd4a96d10fba537d1b5a8bdf34a84", Level.NOTICE)
+    RESERVATION_EXCEEDED = (
+        "reservation-exceeded",
+        "4c387e3db0a68a2422bb37fb5384ea11",
+        Level.WARNING,
+    )
+    RESERVATION_KEPT = ("reservation-kept", "0e6cd3d2c5c693f6b94c6e1975102f6e", Level.NOTICE)
+    ORPHAN_FOUND = ("orphan-found", "2df0a53689ac823853395e5404a8a590", Level.WARNING)
+    ORPHAN_REMOVED = ("orphan-removed", "2a565760d1bfef05c18edea670f234df", Level.NOTICE)
+
+    def __init__(self, label: str, message_id: str, level: Level) -> None:
+        self.label = label
+        self.message_id = message_id
+        self.level = level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One thing that has happened."""
+
+    kind: Kind
+    message: str
+    """A sentence with the numbers, for people."""
+    pod: str | None = None
+    """`namespace/name`."""
+    unit: UnitName | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """What else programs may want, by names of journal fields without the prefix `PODSLICE_`."""
+
+    @property
+    def journal_fields(self) -> dict[str, str]:
+        """Everything, as fields of the journal.
+
+        Source: systemd.journal-fields(7).
+        """
+        found = {
+            "MESSAGE": self.message,
+            "MESSAGE_ID": self.kind.message_id,
+            "PRIORITY": str(int(self.kind.level)),
+            "PODSLICE_EVENT": self.kind.label,
+            **{f"PODSLICE_{name}": value for name, value in self.fields.items()},
+        }
+        if self.pod is not None:
+            found["PODSLICE_POD"] = self.pod
+        if self.unit is not None:
+            found["PODSLICE_UNIT"] = self.unit
+        return found

@@ -1,0 +1,152 @@
+"""A node of which everything is known, for those who tell of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from podslice.agent.counters import Counters
+from podslice.agent.snapshot import Snapshot
+from podslice.cgroupfs import Pressure, Sample
+from podslice.events import Kind
+from podslice.model.agent import Condition
+from podslice.model.config import Threshold
+from podslice.model.unit import UnitName
+from podslice.policy.allocatable import allocate
+from podslice.policy.evict import Observation, eviction_thresholds
+from podslice.stats import ContainerStats, GroupStats, NodeStats, PodStats, VolumeStats
+from tests.unit import builders
+
+MI = 2**20
+BOOT_USEC = 1_700_000_000 * 10**6
+NOW_USEC = BOOT_USEC + 3600 * 10**6
+
+CONFIG = builders.config(
+    eviction_hard={"memory.available": Threshold(amount=100 * MI * 1000)},
+    eviction_soft={
+        "memory.available": Threshold(percent_milli=5_000),
+        "nodefs.available": Threshold(percent_milli=10_000),
+    },
+    kube_reserved=builders.amounts("cpu=200m,memory=2Gi"),
+    system_reserved=builders.amounts("cpu=300m,memory=1Gi"),
+)
+
+
+def sample(scale=1, **fields):
+    """A sample in which no two figures are the same."""
+    figures = {
+        "cpu_usec": 1_500_000 * scale,
+        "throttled_usec": 250_000 * scale,
+        "periods": 40 * scale,
+        "throttled_periods": 10 * scale,
+        "memory_bytes": 64 * MI * scale,
+        "working_set_bytes": 48 * MI * scale,
+        "rss_bytes": 32 * MI * scale,
+        "swap_bytes": 4096 * scale,
+        "page_faults": 1000 * scale,
+        "major_page_faults": 7 * scale,
+        "tasks": 3 * scale,
+        "oom_kills": 2 * scale,
+        "written_bytes": {"254:0": 8192 * scale},
+        "pressure": {
+            name: Pressure(some_usec=500_000 * place * scale, full_usec=100_000 * place * scale)
+            for place, name in enumerate(("cpu", "memory", "io"), 1)
+        },
+    }
+    return Sample(**{**figures, **fields})
+
+
+def pod_stats(decision, scale=1, **fields):
+    containers = tuple(
+        ContainerStats(name=each.name, unit=each.scope, sample=sample(scale))
+        for each in decision.containers
+    )
+    return PodStats(
+        decision=decision,
+        sample=sample(scale),
+        started_usec=BOOT_USEC + 60 * 10**6,
+        **{"containers": containers, **fields},
+    )
+
+
+def node_stats(*pods, **fields):
+    groups = (
+        ("pods", "kubepods.slice"),
+        ("burstable", "kubepods-burstable.slice"),
+        ("besteffort", "kubepods-besteffort.slice"),
+        ("kubelet", "podslice-agent.service"),
+        ("runtime", "podruntime.slice"),
+        ("misc", "system.slice"),
+    )
+    made = NodeStats(
+        time_usec=NOW_USEC,
+        uptime_usec=NOW_USEC - BOOT_USEC,
+        boot_time_usec=BOOT_USEC,
+        sample=sample(100),
+        memory_capacity_bytes=32 * 1024 * MI,
+        memory_available_bytes=20 * 1024 * MI,
+        fs_capacity_bytes=100 * 1024 * MI,
+        fs_available_bytes=60 * 1024 * MI,
+        inodes=6_000_000,
+        inodes_free=5_000_000,
+        pids_max=32768,
+        pids=400,
+        groups=tuple(
+            GroupStats(name=name, unit=UnitName(unit), sample=sample(10 + place))
+            for place, (name, unit) in enumerate(groups)
+        ),
+        pods=pods,
+    )
+    return replace(made, **fields)
+
+
+def volume():
+    return VolumeStats(
+        name="cache",
+        path="/run/podslice/volumes/web/cache",
+        capacity_bytes=16 * MI,
+        available_bytes=12 * MI,
+        used_bytes=4 * MI,
+        inodes=1000,
+        inodes_free=900,
+    )
+
+
+def snapshot(*decisions, config=CONFIG, **fields):
+    """The default has the pods of `default_stats`."""
+    observations = {
+        "memory.available": Observation(available=20 * 2**30 * 1000, capacity=32 * 2**30 * 1000),
+        "pid.available": Observation(available=32_368_000, capacity=32_768_000),
+    }
+    given = {
+        "node_name": "node-1",
+        "pods": decisions or default_decisions(),
+        "gather": lambda pods: node_stats(*map(pod_stats, pods)),
+        "observe": lambda: observations,
+        "counters": Counters(),
+        "allocation": allocate(builders.node(), config),
+        "thresholds": eviction_thresholds(config),
+        "conditions": frozenset({Condition.MEMORY}),
+        "events": {Kind.POD_EVICTED: 4},
+    }
+    return Snapshot(**{**given, **fields})
+
+
+def default_decisions():
+    """A pod of each class; `web` has limits and two containers."""
+    web = builders.pod(
+        "web",
+        containers=(
+            builders.container("main", "cpu=100m,memory=128Mi", "cpu=500m,memory=256Mi"),
+            builders.container("log", "cpu=50m", "cpu=250m,memory=64Mi"),
+        ),
+    )
+    return builders.decisions(web, builders.guaranteed("db"), builders.besteffort("batch"))
+
+
+def default_stats():
+    """What those use; `web` has a volume."""
+    web, *others = default_decisions()
+    return node_stats(
+        pod_stats(web, volumes=(volume(),)),
+        *(pod_stats(each, scale) for scale, each in enumerate(others, 2)),
+    )

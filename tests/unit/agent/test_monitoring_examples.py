@@ -1,0 +1,146 @@
+"""The alerts and the dashboard ask for what the agent tells, by names that it has."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+
+import pytest
+import yaml
+
+from podslice.agent.metrics import collect
+from podslice.events import Kind
+from tests.unit.agent import nodes
+from tests.unit.agent.monitoring import (
+    DASHBOARD,
+    FOLDER,
+    alerts,
+    expressions,
+    panels,
+    targets,
+)
+
+# what Prometheus itself adds
+OWN_NAMES = {"up", "ALERTS"}
+OWN_LABELS = {"instance", "job", "le", "alertname", "alertstate"}
+# words of the language that are not followed by a bracket
+WORDS = {"or"}
+NAME = r"[a-zA-Z_][a-zA-Z0-9_]*"
+
+
+@pytest.fixture(scope="module")
+def samples():
+    families = collect(nodes.snapshot(), nodes.default_stats())
+    return [sample for family in families for sample in family.samples]
+
+
+def labels_in(expression):
+    """Every label that it names, with the values that it compares with."""
+    for matcher in re.findall(r"\{([^}]*)\}", expression):
+        for name, _, value in re.findall(rf'({NAME})\s*(=~|=)\s*"([^"]*)"', matcher):
+            yield name, value
+    for names in re.findall(r"\b(?:by|without|ignoring)\s*\(([^)]*)\)", expression):
+        for name in names.split(","):
+            yield name.strip(), None
+
+
+def metrics_in(expression):
+    bare = re.sub(r"\{[^}]*\}|\[[^]]*\]|\b(?:by|without|ignoring)\s*\([^)]*\)", " ", expression)
+    return set(re.findall(rf"\b{NAME}\b(?!\s*\()", bare)) - WORDS
+
+
+def test_the_check_finds_names_and_labels():
+    expression = (
+        'sum by (pod) (rate(a_total{x="1", y=~"2|3"}[5m])) / ignoring (z) b > 0.5 or vector(0)'
+    )
+    assert metrics_in(expression) == {"a_total", "b"}
+    assert set(labels_in(expression)) == {("pod", None), ("x", "1"), ("y", "2|3"), ("z", None)}
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_every_metric_is_one_that_the_agent_has(expression, samples):
+    found = metrics_in(expression)
+    assert found
+    assert found <= {sample.name for sample in samples} | OWN_NAMES
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_every_label_and_its_values_are_the_agent_s(expression, samples):
+    asked = metrics_in(expression)
+    known = {}
+    for sample in samples:
+        if sample.name in asked:
+            for name, value in sample.labels.items():
+                known.setdefault(name, set()).add(value)
+    for name, value in labels_in(expression):
+        assert name in known.keys() | OWN_LABELS
+        if value is not None and name in known and "$" not in value:
+            wanted = (alternative for alternative in value.split("|"))
+            signals = {"nodefs.available", "allocatableMemory.available"}
+            for pattern in wanted:
+                values = known[name] | (signals if name == "eviction_signal" else set())
+                assert any(re.fullmatch(pattern, each) for each in values), pattern
+
+
+def test_kinds_of_events_are_those_that_there_are():
+    text = (FOLDER / "podslice.rules.yml").read_text()
+    kinds = set(re.findall(r'events_total\{kind="([^"]*)"', text))
+    assert kinds
+    assert kinds <= {kind.label for kind in Kind}
+
+
+@pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
+def test_every_alert_says_how_much_it_matters_and_what_to_do(rule):
+    assert rule["labels"]["severity"] in ("critical", "warning", "info")
+    assert "$labels.instance" in rule["annotations"]["summary"]
+    assert rule["annotations"]["description"].endswith(".")
+
+
+def test_names_of_alerts_are_all_different():
+    names = [rule["alert"] for rule in alerts()]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith("Podslice") for name in names)
+
+
+def test_what_the_readme_names_is_there(samples):
+    text = (FOLDER / "README.md").read_text()
+    named = set(re.findall(r"`((?:podslice|pod|container)_[a-z_]+)`", text)) - {"podslice_"}
+    assert len(named) > 5
+    assert named <= {sample.name for sample in samples}
+    files = {path.name for path in FOLDER.iterdir()} - {"README.md"}
+    assert files == set(re.findall(r"^\| `([\w.-]+)` \|", text, re.MULTILINE)[:3])
+
+
+def test_the_scrape_job_is_the_one_that_the_alerts_expect():
+    config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+    (job,) = config["scrape_configs"]
+    assert job["job_name"] == "podslice"
+    assert config["rule_files"] == ["podslice.rules.yml"]
+
+
+def test_the_dashboard_takes_whatever_data_source_there_is():
+    variables = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
+    assert variables["datasource"]["type"] == "datasource"
+    assert variables["datasource"]["query"] == "prometheus"
+    asking = [each for each in panels() if each["type"] != "row"]
+    sources = [each["datasource"]["uid"] for each in (*asking, *targets())]
+    sources += [each["datasource"]["uid"] for each in variables.values() if "datasource" in each]
+    assert set(sources) == {"${datasource}"}
+    assert "__inputs" not in DASHBOARD
+    used = set(re.findall(r"\$(?!__)\{?(\w+)", json.dumps([*panels(), *variables.values()])))
+    assert used == variables.keys()
+
+
+def test_panels_have_titles_and_explanations_and_cover_nothing():
+    assert len({panel["id"] for panel in panels()}) == len(panels())
+    taken = {}
+    for panel in panels():
+        assert panel["title"]
+        assert panel["type"] == "row" or panel["description"].endswith((".", "POD", "events"))
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        for cell in itertools.product(
+            range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"])
+        ):
+            assert taken.setdefault(cell, panel["title"]) == panel["title"]

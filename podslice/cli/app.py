@@ -7,7 +7,21 @@ from typing import Annotated, cast
 import typer
 
 from podslice import __version__
-from podslice.cli import adopt, changing, doctor, live, reading, runtime, setup, text
+from podslice.cli import (
+    adopt,
+    agent,
+    changing,
+    confirm,
+    doctor,
+    events,
+    live,
+    reading,
+    runtime,
+    setup,
+    text,
+    top,
+    uncordon,
+)
 from podslice.cli import run as running
 from podslice.cli.arguments import BAD_INPUT, DONE
 from podslice.cli.output import note, write
@@ -84,8 +98,12 @@ nodes.command()(setup.reset)
 for verb in (reading.check, reading.explain, reading.render):
     app.command()(verb)
 app.add_typer(nodes, name="node")
-for verb in (changing.plan, changing.apply, live.status, live.tree, changing.delete):
+for verb in (changing.plan, changing.apply, confirm.confirm):
     app.command()(verb)
+for verb in (live.status, live.tree, top.top, events.events, changing.delete):
+    app.command()(verb)
+app.command()(uncordon.uncordon)
 for verb in (running.run, adopt.adopt, runtime.cgroup_parent, running.phase, doctor.doctor):
     app.command()(verb)
+app.command()(agent.agent)
 app.command(running.INIT_DONE, hidden=True)(running.init_done)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -34,7 +35,7 @@ from podslice.model.desired import PodDecision
 from podslice.model.pod import Pod
 from podslice.plan import Plan
 from podslice.policy.allocatable import validate_node
-from podslice.reconcile import World, look
+from podslice.reconcile import Asked, World, look
 from podslice.reconcile import apply as make_it_so
 from podslice.reconcile import delete as remove
 from podslice.report import (
@@ -50,6 +51,8 @@ from podslice.report import (
     waits,
 )
 
+CONFIRM_MAX_SEC = 86_400
+"""A day; who is not back by then has forgotten about it."""
 GRACE_MAX_SEC = 10**6
 """More than eleven days; beyond it a number is a mistake."""
 
@@ -61,6 +64,18 @@ Force = Annotated[
     typer.Option(
         "--force",
         help="Limit memory even below what is in use; the kernel kills what has no room then.",
+    ),
+]
+
+
+Confirm = Annotated[
+    int | None,
+    typer.Option(
+        "--confirm",
+        metavar="SECONDS",
+        min=1,
+        max=CONFIRM_MAX_SEC,
+        help="Return the old values of reserved slices after that, unless podslice confirm is run.",
     ),
 ]
 
@@ -77,7 +92,9 @@ def plan(
     """Show what apply would do: each unit and property, old and new, and why."""
     candidates = _load_valid(planning, filename, namespace)
     state = in_world(
-        planning, lambda world: look(world, candidates, prune=prune, force=force), offline=True
+        planning,
+        lambda world: look(replace(world, asked=Asked()), candidates, prune=prune, force=force),
+        offline=True,
     )
     made = state.plan
     emit(
@@ -92,15 +109,19 @@ def plan(
 
 
 @planning_options
-def apply(
+def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     filename: Files,
     namespace: Namespace = None,
     output: Output = Format.TABLE,
     prune: Prune = False,  # noqa: FBT002
     force: Force = False,  # noqa: FBT002
+    confirm: Confirm = None,
 ) -> int:
     """Make it so: create and change slices until systemd holds what the manifests ask for."""
+    if confirm is not None and planning.user:
+        message = "a user's manager has no reserved slices, and nothing to confirm"
+        raise InputError(Problem(where="--confirm", message=message, hint="leave it out"))
     candidates = _load_valid(planning, filename, namespace)
     if prune and not candidates:
         raise InputError(
@@ -115,7 +136,7 @@ def apply(
         with world.store.lock(on_wait):
             progress = _Watch()
             return await make_it_so(
-                world,
+                replace(world, asked=Asked(confirm_sec=confirm)),
                 candidates,
                 prune=prune,
                 force=force,

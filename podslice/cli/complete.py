@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 COMMAND = "__complete"
@@ -34,8 +35,8 @@ def _pods(words: list[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Pods as they would be typed, with their containers: of the files that are named, or applied."""
     files = list(_values(words, "-f", "--filename"))
     namespace = next(_values(words, "-n", "--namespace"), None)
-    from_files = files and "delete" not in words
-    found = _in_files(files, namespace) if from_files else _applied(user="--user" in words)
+    from_files = files and not {"delete", "events"} & {*words}
+    found = _in_files(files, namespace) if from_files else _there(words)
     for of_pod, name, containers in found:
         is_plain = of_pod == (namespace or "default")
         yield (name if is_plain else f"{of_pod}/{name}"), containers
@@ -51,9 +52,23 @@ def _values(words: list[str], short: str, long: str) -> Iterator[str]:
             yield word.removeprefix(f"{long}=")
 
 
-def _applied(*, user: bool) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+def _there(words: list[str]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """The pods that are applied, or those that were evicted where it is about them."""
+    is_user = "--user" in words
+    base = Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent")) if is_user else Path("/run")
+    return _evicted(base) if "uncordon" in words else _applied(base)
+
+
+def _evicted(base: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """The pods of the marks."""
+    for path in (base / "podslice/evicted").glob("*.json"):
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            namespace, _, name = json.loads(path.read_bytes())["pod"].partition("/")
+            yield namespace, name, ()
+
+
+def _applied(base: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """The pods of the records."""
-    base = Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent")) if user else Path("/run")
     for path in (base / "podslice/pods").glob("*.json"):
         try:
             manifest = json.loads(path.read_bytes())["manifest"]

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from podslice.errors import Problem, printable
+from podslice.model.agent import AgentState
 from podslice.model.desired import Desired, PodDecision, Refusal
 from podslice.model.node import Allocation
 from podslice.model.quantity import parse_quantity
@@ -24,6 +25,7 @@ from podslice.model.resources import (
     is_hugepages,
     whole,
 )
+from podslice.model.unconfirmed import Pending
 from podslice.model.unit import INFINITY, Setting, Value
 from podslice.plan import Plan, SetProperties, Skipped, Step, StopUnit
 from podslice.policy.compare import Difference
@@ -251,6 +253,32 @@ def report(done: Report) -> Document:
     }
 
 
+def unconfirmed(pending: Pending | None) -> Document:
+    """Values of reserved slices that nobody has confirmed, where there are any."""
+    if pending is None:
+        return {}
+    return {
+        "unconfirmed": {
+            "state": pending.standing.value,
+            "remaining_sec": pending.remaining_sec,
+            "units": [
+                {
+                    "unit": unit,
+                    "settings": [
+                        {
+                            "name": name,
+                            "old": number(old),
+                            "new": number(pending.values.new.get(unit, {}).get(name)),
+                        }
+                        for name, old in sorted(values.items())
+                    ],
+                }
+                for unit, values in sorted(pending.values.old.items())
+            ],
+        }
+    }
+
+
 def status(state: State, units: Iterable[UnitStatus], placement: Placement) -> Document:
     """Units with all their values, usage and processes; and what differs, or is elsewhere."""
     return {
@@ -281,7 +309,17 @@ def status(state: State, units: Iterable[UnitStatus], placement: Placement) -> D
             for process in stray.processes or (None,)
         ],
         "orphans": list(state.orphans),
+        "evicted": [asdict(mark) for mark in state.evicted],
+        **_agent(state.agent),
         "steps": [step(taken) for taken in state.plan.steps],
+    }
+
+
+def _agent(agent: AgentState | None) -> Document:
+    """What an agent says; the same without one, which has nothing to say."""
+    return {
+        "conditions": [] if agent is None else [each.value for each in agent.conditions],
+        "agent_problems": [] if agent is None else listed(agent.problems, problem),
     }
 
 

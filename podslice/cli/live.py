@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +14,10 @@ from podslice.cli.arguments import DIFFERENCES, DONE, Output
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import Format, emit, note
 from podslice.cli.session import in_world
-from podslice.reconcile import State, World, look
+from podslice.model.unconfirmed import Pending
+from podslice.reconcile import Asked, State, World, look
+from podslice.reconcile.confirm import pending
+from podslice.report import told_unconfirmed
 from podslice.status import EMPTY, UnitStatus, unit_statuses
 
 if TYPE_CHECKING:
@@ -54,18 +57,24 @@ class _Seen:
     units: tuple[UnitStatus, ...]
     placement: Placement
     cgroups: CgroupFs
+    unconfirmed: Pending | None
 
 
 async def _see(world: World) -> _Seen:
     from podslice.processes.placement import look_inside
 
-    state = await look(world)
+    state = await look(replace(world, asked=Asked()))
     return _Seen(
         state=state,
         units=unit_statuses(state.desired, state.observed, world.cgroups),
         placement=look_inside(state, world.cgroups, await _ask_runtimes(world, state)),
         cgroups=world.cgroups,
+        unconfirmed=await _unconfirmed(world),
     )
+
+
+async def _unconfirmed(world: World) -> Pending | None:
+    return None if world.client is None else await pending(world.store, world.client)
 
 
 async def _ask_runtimes(world: World, state: State) -> tuple[RuntimeContainer, ...]:
@@ -91,12 +100,18 @@ def _show_status(planning: Planning, output: Format, *, as_tree: bool) -> int:
 
     emit(
         output,
-        document=lambda: documents.document(**documents.status(state, units, placement)),
+        document=lambda: documents.document(
+            **documents.status(state, units, placement), **documents.unconfirmed(seen.unconfirmed)
+        ),
         lines=lines,
         names=lambda: [unit.name for unit in units if unit.state != EMPTY],
     )
     for pod in sorted(state.desired.initializing):
         note(f"pod {pod} is in its init phase; see: podslice phase {pod}")
+    if seen.unconfirmed:
+        note(told_unconfirmed(seen.unconfirmed))
+    for told in live_text.notices(state.evicted, state.agent):
+        note(told)
     for name in state.orphans:
         note(f"{name} is no pod's: it was not made by podslice, or its pod is unknown")
     if as_tree:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from podslice.cgroupfs import Usage
-from podslice.cli.text import columns, human_bytes
+from podslice.cli.text import columns, human_bytes, problem
 from podslice.errors import printable
+from podslice.model.agent import AgentState, Eviction
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import UnitKind, UnitName
 from podslice.report import format_value
@@ -153,6 +154,20 @@ def strays(found: Iterable[Stray]) -> Iterator[str]:
         where = _short(stray.control_group.removesuffix(f"/{stray.what}")) or "/"
         outside = "outside of the pod" if stray.pod else "and is of none"
         yield f"{whose}: {stray.what} ({inside}) runs in {where}, {outside}; {stray.hint}"
+
+
+def notices(evicted: Iterable[Eviction], agent: AgentState | None) -> Iterator[str]:
+    """Which pods stay away, what the node is short of, and what the agent finds wrong."""
+    for mark in evicted:
+        yield (
+            f"pod {mark.pod} was evicted: {printable(mark.message)}; it stays away until its"
+            f" manifest changes, or: podslice uncordon {mark.pod}"
+        )
+    if agent is None:
+        return
+    for condition in agent.conditions:
+        yield f"the node has {condition}: the agent evicts pods, and new ones have to wait"
+    yield from map(problem, agent.problems)
 
 
 def located(found: Iterable[Located]) -> Iterator[str]:

@@ -45,13 +45,25 @@ class Planning:
 
 
 def planning_options(verb: Callable[..., int]) -> Callable[..., int]:
-    """Give a verb the options of every setting; it gets them as its first argument, `Planning`."""
+    """Give a verb the options of the settings that decide what should be.
+
+    It gets them as its first argument, `Planning`.
+    """
+    return _with_settings(verb, tuple(row for row in SETTINGS if not row.is_agents))
+
+
+def agent_options(verb: Callable[..., int]) -> Callable[..., int]:
+    """As `planning_options`, with the settings of the agent."""
+    return _with_settings(verb, SETTINGS)
+
+
+def _with_settings(verb: Callable[..., int], rows: tuple[Row, ...]) -> Callable[..., int]:
     signature = inspect.signature(verb, eval_str=True)
     own = [each for each in signature.parameters.values() if each.name != "planning"]
-    parameters = [*own, *_COMMON, *(_parameter(row.key, _option(row)) for row in SETTINGS)]
+    parameters = [*own, *_COMMON, *map(_setting, rows)]
 
     def with_options(**given: Any) -> int:  # noqa: ANN401 (typer passes what it has parsed)
-        flags = {row.key: given.pop(_name(row.key)) for row in SETTINGS}
+        flags = {row.key: given.pop(_name(row.key)) for row in rows}
         if given.pop("no_admission"):
             flags["admission"] = False
         planning = Planning(
@@ -72,6 +84,15 @@ def _name(key: str) -> str:
     return key.replace("-", "_")
 
 
+def _setting(row: Row) -> inspect.Parameter:
+    return _parameter(row.key, _option(row), bool | None if _is_switch(row) else str | None)
+
+
+def _is_switch(row: Row) -> bool:
+    """The agent's booleans are off by default, so that only the flag is needed."""
+    return row.is_agents and row.is_boolean
+
+
 def _parameter(key: str, option: object, kind: object = str | None) -> inspect.Parameter:
     return inspect.Parameter(
         _name(key),
@@ -84,6 +105,8 @@ def _parameter(key: str, option: object, kind: object = str | None) -> inspect.P
 def _option(row: Row) -> object:
     """The option of a setting. A boolean takes a value, as the kubelet's: `--cpu-cfs-quota=false`."""
     flags = [f"--{name}" for name in (row.key, *row.aliases)]
+    if _is_switch(row):
+        return typer.Option(*flags, help=row.help)
     return typer.Option(*flags, metavar=row.metavar or "true|false", help=row.help)
 
 

@@ -86,6 +86,16 @@ def _owner(path: str) -> int | None:
         return None
 
 
+def open_store(planning: Planning) -> Store:
+    """What is kept until the end of the boot, or of the user's session.
+
+    Raises:
+        HostError: there is no session, or it is somebody else's.
+    """
+    directory = runtime_directory(user=planning.user)
+    return Store(directory, cgroup_root=planning.config.cgroup_root)
+
+
 @asynccontextmanager
 async def open_world(planning: Planning, *, offline: bool = False) -> AsyncIterator[World]:
     """A world with a connection; with `offline`, one without where there is no systemd.
@@ -97,7 +107,7 @@ async def open_world(planning: Planning, *, offline: bool = False) -> AsyncItera
 
     config = planning.config
     node = load_node(config)
-    store = Store(runtime_directory(user=planning.user), cgroup_root=config.cgroup_root)
+    store = open_store(planning)
     async with AsyncExitStack() as stack:
         client: Client | None = None
         try:
@@ -179,8 +189,7 @@ def applied_pods(planning: Planning) -> tuple[Pod, ...]:
     Raises:
         HostError: the records can't be read, or there is no session that could have any.
     """
-    directory = runtime_directory(user=planning.user)
-    return Store(directory, cgroup_root=planning.config.cgroup_root).load().pods
+    return open_store(planning).load().pods
 
 
 def recorded_pods(planning: Planning) -> tuple[Pod, ...]:

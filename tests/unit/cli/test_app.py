@@ -20,17 +20,22 @@ VERBS = sorted(
         *(group.name for group in app.registered_groups),
     ]
 )
+NO_PLAN = ["confirm", "events"]
+"""Verbs for which no setting matters."""
 FILE_VERBS = ["apply", "check", "explain", "plan", "render"]
 
 
 def test_every_verb_is_known():
     assert VERBS == [
         "adopt",
+        "agent",
         "apply",
         "cgroup-parent",
         "check",
+        "confirm",
         "delete",
         "doctor",
+        "events",
         "explain",
         "node",
         "phase",
@@ -38,7 +43,9 @@ def test_every_verb_is_known():
         "render",
         "run",
         "status",
+        "top",
         "tree",
+        "uncordon",
     ]
 
 
@@ -113,14 +120,17 @@ def test_without_a_verb_there_is_help(podslice):
     assert all(f"  {verb} " in ended.out for verb in VERBS)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in NO_PLAN])
 def test_the_help_of_a_verb_has_its_options(podslice, verb):
-    """Every setting is an option of every verb that plans."""
+    """Every setting is an option of every verb that plans, but for those of the agent."""
     ended = podslice(verb, "--help")
     assert (ended.code, ended.err) == (0, "")
     assert f"Usage: podslice {verb} [OPTIONS]" in ended.out
-    names = [name for row in SETTINGS for name in (row.key, *row.aliases)]
+    rows = [row for row in SETTINGS if not row.is_agents or verb == "agent"]
+    names = [name for row in rows for name in (row.key, *row.aliases)]
     assert [name for name in (*names, "user", "config") if f"--{name}" not in ended.out] == []
+    others = [f"--{row.key} " for row in SETTINGS if row not in rows]
+    assert [option for option in others if option in ended.out] == []
 
 
 def test_the_configuration_file_is_read_and_flags_win(podslice, files, here):

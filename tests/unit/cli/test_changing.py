@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from podslice import store
 from podslice.cli import session
 from podslice.errors import Refused
 from podslice.store import Store
+from podslice.store import lock as store_lock
 from podslice.systemd import bus
 from podslice.systemd.memory import Memory
 from tests.unit.builders import make_files, manifest
@@ -503,9 +503,9 @@ def test_less_than_is_in_use_is_told_and_reclaimed(podslice, memory, files, monk
 
 def test_who_can_not_get_the_lock_is_told(podslice, web, memory, here, monkeypatch):
     with Store(here / "run-False").lock():
-        monkeypatch.setattr(store, "LOCK_WAIT_SEC", -1.0)
-        monkeypatch.setattr(store, "_LOCK_TRIES", 1)
-        monkeypatch.setattr(store, "_LOCK_POLL_SEC", 0)
+        monkeypatch.setattr(store_lock, "WAIT_SEC", -1.0)
+        monkeypatch.setattr(store_lock, "_TRIES", 1)
+        monkeypatch.setattr(store_lock, "_POLL_SEC", 0)
         ended = podslice("apply", "-f", web)
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.startswith("error: another podslice has held the lock for ")
@@ -513,8 +513,8 @@ def test_who_can_not_get_the_lock_is_told(podslice, web, memory, here, monkeypat
 
 def test_who_waits_for_another_is_told(podslice, web, memory, here, monkeypatch):
     told = []
-    monkeypatch.setattr(store, "_LOCK_TRIES", 1)
-    monkeypatch.setattr(store, "_LOCK_POLL_SEC", 0)
+    monkeypatch.setattr(store_lock, "_TRIES", 1)
+    monkeypatch.setattr(store_lock, "_POLL_SEC", 0)
     other = Store(here / "run-False").lock()
     other.__enter__()
 

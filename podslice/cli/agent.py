@@ -1,0 +1,62 @@
+"""The daemon: agent."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from podslice.cli.arguments import DONE
+from podslice.cli.options import Planning, agent_options
+from podslice.cli.session import load_node, runtime_directory
+from podslice.inputs.config import load_config
+from podslice.reconcile import World
+from podslice.store import Store
+
+
+@agent_options
+def agent(
+    planning: Planning,
+    socket: Annotated[
+        Path | None,
+        typer.Option(
+            "--socket",
+            metavar="PATH",
+            help="Serve metrics at this socket; without it at agent.sock beside the records.",
+        ),
+    ] = None,
+) -> int:
+    """Keep the node right: follow manifests, repair what others change, evict under pressure."""
+    from podslice.agent.daemon import Daemon, Setup
+
+    # other verbs are over before it pays; what is imported by now stays for good
+    gc.freeze()
+    gc.enable()
+    directory = runtime_directory(user=planning.user)
+
+    def load() -> World:
+        # not the one that planning has read: a reload reads the files anew
+        config = load_config(planning.flags, file=planning.config_file)
+        return World(
+            node=load_node(config),
+            config=config,
+            store=Store(directory, cgroup_root=config.cgroup_root),
+            client=None,
+            user=planning.user,
+        )
+
+    async def live() -> None:
+        setup = Setup(
+            load=load,
+            user=planning.user,
+            socket=socket or directory / "agent.sock",
+            environment=dict(os.environ),
+        )
+        await Daemon(setup).run()
+
+    asyncio.run(live())
+    return DONE

@@ -1,0 +1,40 @@
+"""`podslice confirm`: what `apply --confirm` has set shall stay."""
+
+from __future__ import annotations
+
+import asyncio
+
+from podslice.cli import session
+from podslice.cli.arguments import DONE, FAILED
+from podslice.cli.output import note, write
+from podslice.model.unconfirmed import Pending, Standing
+from podslice.reconcile.confirm import confirm as let_stay
+from podslice.reconcile.confirm import halt
+from podslice.report import told_unconfirmed
+from podslice.store import Store
+
+
+def confirm() -> int:
+    """Keep the new values of reserved slices that were set with `apply --confirm`."""
+    found = asyncio.run(_confirm())
+    if found is None:
+        note("there is nothing to confirm")
+        return FAILED
+    if found.standing is Standing.RETURNED:
+        note(told_unconfirmed(found))
+        return FAILED
+    write([f"confirmed the new values of {', '.join(sorted(found.values.old))}"])
+    return DONE
+
+
+async def _confirm() -> Pending | None:
+    from podslice.systemd.bus import Bus
+
+    store = Store(session.runtime_directory(user=False))
+    if store.unconfirmed() is None:
+        return None
+    async with Bus(user=False) as client:
+        # at once, for who holds the lock may take longer than the timer
+        await halt(client)
+        with store.lock(session.on_wait):
+            return await let_stay(store, client)

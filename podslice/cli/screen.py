@@ -1,0 +1,109 @@
+"""A terminal as one page that is drawn again and again, and left as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+# Source: xterm, "XTerm Control Sequences", private modes 1049 and 25
+_ENTER = "\x1b[?1049h\x1b[?25l"
+_LEAVE = "\x1b[?25h\x1b[?1049l"
+_HOME, _END_OF_LINE, _END_OF_PAGE = "\x1b[H", "\x1b[K", "\x1b[J"
+_REVERSE, _PLAIN = "\x1b[7m", "\x1b[m"
+
+
+def is_able() -> bool:
+    """Whether somebody sits at a terminal that can be drawn on."""
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    return is_terminal and os.environ.get("TERM", "dumb") != "dumb"
+
+
+class Screen:
+    """The terminal, as long as it is lent; `on_key` and `on_resize` are called by the loop."""
+
+    def __init__(self, on_key: Callable[[str], None], on_resize: Callable[[], None]) -> None:
+        self.on_key = on_key
+        self.on_resize = on_resize
+        self.ended_by: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """The signal that asks for the end, once one does."""
+
+    @property
+    def size(self) -> os.terminal_size:
+        """Its columns and lines; a serial console does not know them."""
+        width, height = os.get_terminal_size(sys.stdout.fileno())
+        return os.terminal_size((width or 80, height or 24))
+
+    def draw(self, lines: Sequence[str], *, marked: int | None = None) -> None:
+        """Show lines, as far as there is room; `marked` is the number of the one that stands out."""
+        width, height = self.size
+        shown = [line[:width] for line in lines[:height]]
+        if marked is not None and marked < len(shown):
+            shown[marked] = f"{_REVERSE}{shown[marked].ljust(width)}{_PLAIN}"
+        page = f"{_END_OF_LINE}\r\n".join(shown)
+        _write(f"{_HOME}{page}{_END_OF_LINE}{_END_OF_PAGE}")
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Have the terminal; whatever happens, it is given back as it was."""
+        loop = asyncio.get_running_loop()
+        keyboard = sys.stdin.fileno()
+        before = _take(keyboard)
+        loop.add_reader(keyboard, self._read, keyboard)
+        loop.add_signal_handler(signal.SIGWINCH, self.on_resize)
+        loop.add_signal_handler(signal.SIGTSTP, self._suspend, keyboard, before)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self.end, number)
+        try:
+            yield
+        finally:
+            loop.remove_reader(keyboard)
+            _give_back(keyboard, before)
+
+    def _read(self, keyboard: int) -> None:
+        try:
+            keys = os.read(keyboard, 1024).decode(errors="replace")
+        except OSError:
+            keys = ""
+        for key in keys:
+            self.on_key(key)
+        if not keys:  # the terminal is gone
+            self.end(signal.SIGHUP)
+
+    def end(self, number: int) -> None:
+        """Ask for the end, as this signal would."""
+        if not self.ended_by.done():
+            self.ended_by.set_result(number)
+
+    def _suspend(self, keyboard: int, before: list[Any]) -> None:
+        """As the shell's Ctrl-Z asks for."""
+        _give_back(keyboard, before)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        _take(keyboard)
+        self.on_resize()
+
+
+def _take(keyboard: int) -> list[Any]:
+    before = termios.tcgetattr(keyboard)
+    tty.setcbreak(keyboard)
+    _write(_ENTER)
+    return before
+
+
+def _give_back(keyboard: int, before: list[Any]) -> None:
+    _write(_LEAVE)
+    try:
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+    except termios.error:
+        return  # it is gone
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -1,0 +1,117 @@
+"""`apply --confirm`, `confirm`, and what the other verbs say meanwhile."""
+
+import asyncio
+import json
+
+import pytest
+
+from podslice.model.unit import INFINITY
+from tests.unit.builders import manifest
+
+SLICE = "podruntime.slice"
+MI = 2**20
+RESERVE = (
+    "--kube-reserved=cpu=500m,memory=64Mi",
+    f"--kube-reserved-cgroup=/{SLICE}",
+    "--enforce-node-allocatable=pods,kube-reserved",
+)
+APPLY = ("apply", "-f", "web.yaml", *RESERVE)
+
+
+@pytest.fixture(autouse=True)
+def reserved(memory, files, tmp_path, monkeypatch):
+    """A manifest, a slice to reserve for, and a systemctl that is never run."""
+    files({"web.yaml": manifest("web", requests={"cpu": "1"})})
+    memory.provide(SLICE)
+    path = tmp_path / "bin/systemctl"
+    path.parent.mkdir()
+    path.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(path.parent))
+
+
+def has(memory, **values):
+    (unit,) = asyncio.run(memory.observe([SLICE]))
+    return {name: unit.properties[name] for name in values} == values
+
+
+def let_return(memory):
+    """The timer has elapsed."""
+    asyncio.run(memory.set_properties(SLICE, {"CPUWeight": INFINITY, "MemoryMax": INFINITY}))
+    asyncio.run(memory.stop("podslice-rollback.timer"))
+
+
+def test_apply_tells_what_returns_and_confirm_keeps_it(podslice, memory):
+    ended = podslice(*APPLY, "--confirm=60")
+    assert ended.code == 0
+    assert ended.err == (
+        f"the old values of {SLICE} return in 60 s; to keep the new ones: podslice confirm\n"
+    )
+    assert podslice("confirm") == (0, f"confirmed the new values of {SLICE}\n", "")
+    assert has(memory, MemoryMax=64 * MI)
+    assert podslice("confirm") == (1, "", "there is nothing to confirm\n")
+
+
+def test_what_is_not_confirmed_is_in_status(podslice, memory):
+    podslice(*APPLY, "--confirm=60")
+    ended = podslice("status", *RESERVE)
+    assert ended.code == 0
+    assert f"the old values of {SLICE} return in " in ended.err
+    document = json.loads(podslice("status", "-o", "json", *RESERVE).out)["unconfirmed"]
+    assert (document["state"], 0 < document["remaining_sec"] <= 60) == ("armed", True)
+    assert document["units"] == [
+        {
+            "unit": SLICE,
+            "settings": [
+                {"name": "CPUWeight", "old": "infinity", "new": 50},
+                {"name": "MemoryMax", "old": "infinity", "new": 64 * MI},
+            ],
+        }
+    ]
+    podslice("confirm")
+    assert "unconfirmed" not in json.loads(podslice("status", "-o", "json", *RESERVE).out)
+
+
+def test_what_has_returned_is_told(podslice, memory):
+    podslice(*APPLY, "--confirm=60")
+    let_return(memory)
+    told = (
+        f"nobody confirmed the new values of {SLICE}: the old ones have returned; to set the new"
+        " ones again: podslice apply\n"
+    )
+    assert podslice("confirm") == (1, "", told)
+    status = podslice("status", *RESERVE)
+    assert (status.code, told in status.err) == (3, True)
+    assert f"would set CPUWeight=50 (was unset), MemoryMax=64Mi (was unset) on {SLICE}" in (
+        podslice("plan", "-f", "web.yaml", *RESERVE).out
+    )
+    assert podslice("delete", "web", *RESERVE).code == 0
+    assert has(memory, MemoryMax=INFINITY)
+    assert podslice(*APPLY).code == 0
+    assert has(memory, MemoryMax=64 * MI)
+    assert podslice("status", *RESERVE) == (0, podslice("status", *RESERVE).out, "")
+
+
+def test_a_timer_that_somebody_has_stopped_is_told(podslice, memory):
+    podslice(*APPLY, "--confirm=60")
+    asyncio.run(memory.stop("podslice-rollback.timer"))
+    assert podslice("status", *RESERVE).err == (
+        f"nobody confirmed the new values of {SLICE}, and somebody has stopped the timer that"
+        " returns the old ones; to keep the new ones: podslice confirm\n"
+    )
+    assert podslice("confirm").code == 0
+
+
+def test_a_users_manager_has_nothing_to_confirm(podslice, memory):
+    ended = podslice(*APPLY, "--confirm=60", "--user")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == (
+        "error: --confirm: a user's manager has no reserved slices, and nothing to confirm; leave"
+        " it out\n"
+    )
+
+
+@pytest.mark.parametrize("seconds", ["0", "86401", "soon"])
+def test_the_time_to_confirm_in_is_checked(podslice, seconds):
+    ended = podslice(*APPLY, f"--confirm={seconds}")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("error: invalid value for '--confirm': ")

@@ -8,26 +8,34 @@ PACKAGE = Path(__file__).resolve().parents[1] / "podslice"
 CORE = {"errors", "model"}
 MAY_IMPORT = {
     "errors": set(),
+    "imports": set(),
     "model": {"errors"},
     "policy": CORE,
     "plan": CORE,
     "inputs": CORE,
     "host": CORE,
     "cgroupfs": CORE,
-    "systemd": CORE,
+    "systemd": CORE | {"imports"},
     "unitfile": CORE,
+    "events": CORE,
     "report": CORE | {"plan"},
     "status": CORE | {"cgroupfs"},
     "store": CORE | {"inputs"},
     "act": CORE | {"plan", "report", "systemd"},
     "procfs": CORE,
     "hugetlb": CORE | {"cgroupfs"},
+    "shortage": CORE | {"policy", "host", "cgroupfs"},
+    "stats": CORE | {"policy", "cgroupfs", "host"},
     "reconcile": CORE
     | {"policy", "plan", "host", "procfs", "cgroupfs", "hugetlb", "systemd", "store", "act"}
     | {"report", "status"},
     "processes": CORE
     | {"policy", "plan", "procfs", "cgroupfs", "systemd", "store", "report", "reconcile"},
     "doctor": CORE | {"procfs", "cgroupfs", "host"},
+    "agent": CORE
+    | {"policy", "plan", "inputs", "host", "procfs", "cgroupfs", "hugetlb", "systemd", "store"}
+    | {"act", "report", "status", "reconcile", "processes", "events", "shortage", "stats"}
+    | {"__version__"},
 }
 OUTERMOST = {"cli", "__main__", "__init__"}
 ONLY_IN = {
@@ -35,6 +43,8 @@ ONLY_IN = {
     "yaml": {"inputs", "cli"},
     "tomllib": {"inputs", "doctor"},
     "typer": {"cli"},
+    "h11": {"agent"},
+    "prometheus_client": {"agent"},
     "asyncio": {"systemd", "act", "reconcile", "processes", "agent", "cli"},
 }
 DBUS_MODULE = "systemd/connection.py"

@@ -35,6 +35,7 @@ CHANGING = {
     "adopt": (("web", "-c", "main", "PID"),),
     "phase": (("web", "--set", "running"),),
     "node init": ((),),
+    "events": ((), ("--since=1h",)),  # changes nothing, but the journal is not for everybody
 }
 READING = {
     "check": (("-f", FILE),),
@@ -46,11 +47,21 @@ READING = {
     "plan": (("-f", FILE, *BIG),),
     "status": (BIG,),
     "tree": (BIG,),
+    "top": (("--interval=100ms", *BIG),),
     "phase": (("web",),),
     "cgroup-parent": (("web",),),
     "doctor": ((),),
 }
-WITHOUT_MANAGER = ("check", "explain", "render", "node", "node init", "node reset", "doctor")
+WITHOUT_MANAGER = (
+    "check",
+    "explain",
+    "render",
+    "node",
+    "node init",
+    "node reset",
+    "doctor",
+    "events",
+)
 """Verbs that need no service manager, and no place for records."""
 
 

@@ -50,7 +50,7 @@ CASES = {
         {"manager": Manager(version=239)},
         (
             *("systemd", "attention", "is systemd 239"),
-            *("CPUQuotaPeriodSec, MemoryMin, which are left out", "systemd 252 or later"),
+            *("ManagedOOMSwap, MemoryMin, which are left out", "systemd 252 or later"),
         ),
     ),
     "a systemd that knows everything, and is still too old": (

@@ -1,0 +1,129 @@
+"""An agent in a machine: its unit as it is shipped, with the source tree in place of the package."""
+
+import json
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+UNIT = "podslice-agent.service"
+SYSUSERS = ROOT / "units/sysusers.d/podslice.conf"
+MANIFESTS = "/etc/podslice/manifests"
+SOCKET = "/run/podslice/agent.sock"
+ASK = """
+import http.client, socket, sys
+connection = http.client.HTTPConnection("agent")
+connection.sock = socket.socket(socket.AF_UNIX)
+connection.sock.connect(sys.argv[1])
+connection.request("GET", sys.argv[2])
+answer = connection.getresponse()
+print(answer.read().decode())
+sys.exit(answer.status != 200)
+"""
+
+
+_began = {}
+
+
+def begin(machine):
+    """From here on events count."""
+    _began[machine] = cursor(machine)
+
+
+def install(machine, *options, more=""):
+    """The unit, with these options for the verb and further settings for its service."""
+    text = (ROOT / "units" / UNIT).read_text()
+    command = " ".join(["/usr/bin/python3", "-m", "podslice", "agent", *options])
+    lines = [
+        f"ExecStart={command}" if line.startswith("ExecStart=") else line
+        for line in text.splitlines()
+    ]
+    place = lines.index("[Service]") + 1
+    lines[place:place] = ["WorkingDirectory=/src", *more.splitlines()]
+    machine.put(f"/run/systemd/system/{UNIT}", "\n".join(lines) + "\n")
+    machine.put("/usr/lib/sysusers.d/podslice.conf", SYSUSERS.read_text())
+    machine.run("systemd-sysusers", "podslice.conf")
+    machine.put(f"{MANIFESTS}/.keep", "")
+    machine.run("systemctl", "daemon-reload")
+
+
+def start(machine, *options, more=""):
+    """Install and start; it is ready on return."""
+    install(machine, *options, more=more)
+    machine.run("systemctl", "start", UNIT)
+
+
+def remove(machine):
+    """End it, and take it and its manifests away; what it has applied stays."""
+    machine.run("systemctl", "stop", UNIT, check=False)
+    machine.run("systemctl", "reset-failed", UNIT, check=False)
+    machine.run("rm", "-rf", f"/run/systemd/system/{UNIT}", MANIFESTS)
+    machine.run("systemctl", "daemon-reload")
+
+
+def pid(machine):
+    return int(machine.run("systemctl", "show", "-P", "MainPID", UNIT).stdout)
+
+
+def manifest(name, *, cpu="10m", memory="8Mi", limit="64Mi", **spec):
+    """One Burstable pod; `spec` are further fields."""
+    resources = {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": limit}}
+    container = {"name": "main", "resources": resources}
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {"containers": [container], **spec},
+        }
+    )
+
+
+def put(machine, name, text):
+    """A manifest, in place at once, as an editor or a package manager does it."""
+    path = f"{MANIFESTS}/{name}.yaml"
+    machine.put(f"{path}.new", text)
+    machine.run("mv", f"{path}.new", path)
+
+
+def until(check, timeout_sec=5.0, *, what="it"):
+    """Wait until a check holds; what it returns."""
+    deadline = time.monotonic() + timeout_sec
+    while True:
+        found = check()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"{what} is not so after {timeout_sec} s"
+        time.sleep(0.05)
+
+
+def events(machine, *kinds):
+    """What the agent has told the journal since `begin`, as dicts; of some kinds only."""
+    since = [f"--after-cursor={_began[machine]}"]
+    names = [f"PODSLICE_EVENT={kind}" for kind in kinds] or ["SYSLOG_IDENTIFIER=podslice"]
+    machine.run("journalctl", "--sync")
+    out = machine.run("journalctl", "-o", "json", "--no-pager", *since, *names).stdout
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def cursor(machine):
+    """Where the journal ends now."""
+    machine.run("journalctl", "--sync")
+    out = machine.run("journalctl", "-n", "1", "-o", "json", "--no-pager").stdout
+    return json.loads(out)["__CURSOR"]
+
+
+def ask(machine, path):
+    """What the agent answers at its socket."""
+    return machine.run("python3", "-c", ASK, SOCKET, path).stdout
+
+
+def how_long(is_settled, machine, limit_sec=30.0):
+    """Seconds until all is as it should be; what one question takes is not counted."""
+    began = time.monotonic()
+    while True:
+        asked = time.monotonic()
+        if is_settled():
+            return asked - began
+        assert asked - began < limit_sec, machine.run(
+            "journalctl", "-u", UNIT, "-n", "40", "--no-pager"
+        ).stdout

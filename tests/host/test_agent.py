@@ -1,0 +1,166 @@
+"""The agent on a real systemd: manifests, drift, and everything that may go wrong around it."""
+
+import os
+import sys
+
+import pytest
+
+from tests.host import agent
+from tests.host.chaos import Chaos
+from tests.host.scenario import kernel, records, show, units
+
+WEB = "kubepods-burstable-podb96bf486_0bab_55d8_bda7_fec205add294.slice"
+BURST = 25
+
+
+@pytest.fixture
+def node(clean_machine):
+    """A machine whose agent is taken away in the end."""
+    agent.begin(clean_machine)
+    yield clean_machine
+    agent.remove(clean_machine)
+    clean_machine.podslice("delete", "--all", "--grace-period", "0", check=False)
+
+
+def is_up(machine, unit):
+    return show(machine, unit, "ActiveState")["ActiveState"] == "active"
+
+
+def test_a_manifest_has_its_slice_before_anybody_asks(node):
+    agent.start(node)
+    agent.put(node, "web", agent.manifest("web"))
+    agent.until(lambda: is_up(node, WEB))
+    agent.put(node, "web", agent.manifest("web", limit="96Mi"))
+    agent.until(lambda: show(node, WEB, "MemoryMax") == {"MemoryMax": str(96 * 2**20)})
+    node.run("rm", f"{agent.MANIFESTS}/web.yaml")
+    agent.until(lambda: not records(node) and not is_up(node, WEB))
+
+
+@pytest.mark.parametrize("how", [["set-property", "--runtime", WEB, "CPUWeight=77"], ["stop", WEB]])
+def test_what_is_changed_by_hand_is_repaired(node, how):
+    agent.put(node, "web", agent.manifest("web"))
+    agent.start(node)
+    node.run("systemctl", *how)
+    agent.until(lambda: agent.events(node, "drift-repaired"))
+    expected = {"CPUWeight": "1", "ActiveState": "active"}
+    agent.until(lambda: show(node, WEB, "CPUWeight", "ActiveState") == expected)
+
+
+@pytest.mark.cgroup2
+def test_a_limit_written_by_hand_is_repaired(node):
+    agent.put(node, "web", agent.manifest("web"))
+    agent.start(node)
+    group = show(node, WEB, "ControlGroup")["ControlGroup"]
+    node.run("sh", "-c", f"echo 77 > /sys/fs/cgroup{group}/cpu.weight")
+    agent.until(lambda: kernel(node, group, "cpu.weight") == "1")
+
+
+def test_a_broken_manifest_touches_nobody(node):
+    agent.put(node, "web", agent.manifest("web"))
+    agent.put(node, "other", agent.manifest("other"))
+    agent.start(node)
+    agent.put(node, "web", "kind: Pod\nmetadata: {name: web\n")
+    (event,) = agent.until(lambda: agent.events(node, "manifest-broken"))
+    assert "/etc/podslice/manifests/web.yaml" in event["MESSAGE"]
+    agent.put(node, "other", agent.manifest("other", limit="80Mi"))
+    agent.until(lambda: "podslice_broken_manifests 1.0" in agent.ask(node, "/metrics"))
+    assert is_up(node, WEB)
+    status = node.podslice("status", check=False)
+    assert "web.yaml" in status.stdout + status.stderr
+    assert len(records(node)) == 2
+    agent.put(node, "web", agent.manifest("web"))
+    agent.until(lambda: agent.events(node, "manifest-mended"))
+    assert "podslice_broken_manifests 0.0" in agent.ask(node, "/metrics")
+    status = node.podslice("status")
+    assert "web.yaml" not in status.stdout + status.stderr
+
+
+def test_it_ends_within_a_second_and_leaves_the_pods(node):
+    agent.put(node, "web", agent.manifest("web"))
+    agent.start(node)
+    began = node.run("cat", "/proc/uptime").stdout.split()[0]
+    node.run("systemctl", "stop", agent.UNIT)
+    ended = node.run("cat", "/proc/uptime").stdout.split()[0]
+    assert float(ended) - float(began) < (1.5 if node.kind == "vm" else 1.0)
+    assert is_up(node, WEB)
+    assert show(node, agent.UNIT, "Result") == {"Result": "success"}
+
+
+def test_a_reload_reads_the_configuration_anew(node):
+    agent.put(node, "web", agent.manifest("web", cpu="1"))
+    agent.start(node)
+    assert show(node, WEB, "CPUWeight") == {"CPUWeight": "100"}
+    node.put("/etc/podslice/podslice.toml", 'cpu-weight-mapping = "kubelet"\n')
+    node.run("systemctl", "reload", agent.UNIT)
+    agent.until(lambda: show(node, WEB, "CPUWeight") == {"CPUWeight": "39"})
+    node.put("/etc/podslice/podslice.toml", 'cpu-weight-maping = "kubelet"\n')
+    node.run("systemctl", "reload", agent.UNIT)
+    (event,) = agent.until(lambda: agent.events(node, "agent-failed"))
+    assert "cpu-weight-maping" in event["MESSAGE"]
+    assert "cpu-weight-mapping" in event["MESSAGE"]
+    assert show(node, WEB, "CPUWeight") == {"CPUWeight": "39"}
+    node.run("rm", "/etc/podslice/podslice.toml")
+
+
+def test_orphans_are_told_of_and_collected_where_that_is_asked_for(node):
+    agent.put(node, "web", agent.manifest("web"))
+    agent.start(node, "--collect-orphans", "--sync-period=1s")
+    orphan = "kubepods-podaa_bb.slice"
+    node.run("systemd-run", "--service-type=exec", f"--slice={orphan}", "sleep", "1000")
+    (event,) = agent.until(lambda: agent.events(node, "orphan-found"))
+    assert event["PODSLICE_UNIT"] == orphan
+    assert "sleep" in event["MESSAGE"]
+    agent.until(lambda: agent.events(node, "orphan-removed"), 30)
+    assert not is_up(node, orphan)
+
+
+def test_what_apply_has_recorded_stays_beside_the_manifests(node):
+    agent.start(node)
+    node.podslice("apply", "-f", "-", input=agent.manifest("byhand"))
+    agent.put(node, "web", agent.manifest("web"))
+    agent.until(lambda: len(records(node)) == 2)
+    node.run("rm", f"{agent.MANIFESTS}/web.yaml")
+    agent.until(lambda: len(records(node)) == 1)
+    node.podslice("delete", "byhand")
+    assert not records(node)
+
+
+def test_a_thousand_random_events(node):
+    """In the virtual machine a part of them, unless PODSLICE_EVENTS says otherwise."""
+    events = int(os.environ.get("PODSLICE_EVENTS", "1000" if node.kind == "namespace" else "100"))
+    chaos = Chaos(node, seed=events)
+    node.run("mkdir", "-p", "/run/podslice")
+    node.run("mount", "-t", "tmpfs", "-o", "size=2m,mode=0755", "none", "/run/podslice")
+    try:
+        agent.install(node)
+        node.run("sh", "-c", "\n".join(chaos.fill(110)))
+        node.run("systemctl", "start", agent.UNIT)
+        slowest = 0.0
+        for _ in range(events // BURST):
+            node.run("sh", "-c", "\n".join(chaos.burst(BURST)), timeout_sec=300)
+            slowest = max(slowest, agent.how_long(chaos.is_settled, node))
+        node_says = f"{node.kind}: {events} events {chaos.counts}, settled within {slowest:.1f} s"
+        sys.stdout.write(f"\n{node_says}\n")
+        assert slowest < 5.0
+        assert len(records(node)) == len(chaos.good)
+        pods = [unit for unit in units(node) if "-pod" in unit and unit.startswith("kubepods")]
+        assert len(pods) == len(chaos.good)
+        told = agent.events(node)
+        unexpected = {
+            event["MESSAGE"]
+            for event in told
+            if int(event["PRIORITY"]) <= 4 and event.get("PODSLICE_EVENT") not in EXPECTED
+        }
+        assert not unexpected
+    finally:
+        agent.remove(node)
+        node.podslice("delete", "--all", "--grace-period", "0", check=False)
+        node.run("umount", "/run/podslice")
+
+
+EXPECTED = {
+    "manifest-broken",
+    "agent-failed",  # no bus, or no room for a record, while that is so
+    "step-failed",  # cut off by a daemon-reexec or a restart of the bus
+    "drift-contested",
+}

@@ -1,0 +1,160 @@
+"""Old values of reserved slices that return on a real systemd, whatever has become of podslice."""
+
+import json
+import time
+
+import pytest
+
+from tests.host.scenario import BIG, SEED, apply, show
+
+SLICE = "podruntime.slice"
+MI = 2**20
+NAMES = ("CPUWeight", "MemoryMax", "TasksMax")
+UNSET = {"CPUWeight": "[not set]", "MemoryMax": "infinity", "TasksMax": "infinity"}
+STATED = {"CPUWeight": "70", "MemoryMax": str(300 * MI), "TasksMax": "500"}
+NEW = {"CPUWeight": "50", "MemoryMax": str(128 * MI), "TasksMax": "100"}
+TIMER = "podslice-rollback.timer"
+PATIENCE_SEC = 110.0
+
+
+def reserve(memory="128Mi", slice_=SLICE):
+    return (
+        *("--kube-reserved", f"cpu=500m,memory={memory},pid=100"),
+        *("--kube-reserved-cgroup", f"/{slice_}"),
+        *("--enforce-node-allocatable", "pods,kube-reserved"),
+    )
+
+
+def applied(machine, *more, seconds, slice_=SLICE):
+    """An apply of the reservation, with so long to confirm it."""
+    given = more or reserve(slice_=slice_)
+    return apply(machine, "-f", SEED, *BIG, *given, "--confirm", str(seconds))
+
+
+def rollbacks(machine):
+    """What is loaded of the timers and their services."""
+    listed = machine.run(
+        "systemctl", "list-units", "--all", "--plain", "--no-legend", "podslice-rollback*"
+    ).stdout
+    return sorted(line.split()[0] for line in listed.splitlines())
+
+
+def wait_for(machine, unit, values):
+    """Wait until a unit has these values, and nothing of the timer is left."""
+    deadline = time.monotonic() + PATIENCE_SEC
+    while show(machine, unit, *values) != values or rollbacks(machine):
+        assert time.monotonic() < deadline, (show(machine, unit, *values), rollbacks(machine))
+        time.sleep(0.1)
+
+
+def restore(machine):
+    machine.run("sh", "-c", "systemctl stop 'podslice-rollback*'", check=False)
+    machine.run("systemctl", "stop", SLICE, check=False)
+    machine.run("sh", "-c", "rm -rf /run/systemd/system.control/*.slice.d")
+    machine.run("rm", "-f", f"/etc/systemd/system/{SLICE}")
+    machine.run("systemctl", "daemon-reload")
+
+
+@pytest.fixture
+def runtime(clean_machine):
+    """A machine with podruntime.slice, for which nobody has set anything."""
+    machine = clean_machine
+    machine.put(f"/etc/systemd/system/{SLICE}", "[Unit]\nDescription=Runtimes\n")
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "start", SLICE)
+    yield machine
+    restore(machine)
+
+
+@pytest.mark.parametrize("stated", [UNSET, STATED], ids=["unset", "stated"])
+def test_old_values_return_though_nothing_of_podslice_is_left(runtime, stated):
+    if stated is STATED:
+        lines = "".join(f"{name}={value}\n" for name, value in STATED.items())
+        runtime.put(f"/etc/systemd/system/{SLICE}", f"[Slice]\n{lines}")
+        runtime.run("systemctl", "daemon-reload")
+    assert show(runtime, SLICE, *NAMES) == stated
+    result = applied(runtime, seconds=15)
+    assert f"the old values of {SLICE} return in 15 s" in result.stderr
+    assert show(runtime, SLICE, *NAMES) == NEW
+    # whatever podslice knows is gone
+    runtime.run("rm", "-rf", "/run/podslice")
+    runtime.run("systemctl", "daemon-reload")
+    assert rollbacks(runtime) == ["podslice-rollback.service", TIMER]
+    wait_for(runtime, SLICE, stated)
+    runtime.run("systemctl", "daemon-reload")
+    assert show(runtime, SLICE, *NAMES) == stated
+
+
+def test_an_apply_that_is_killed_has_its_values_returned(runtime):
+    """The timer is there before the values are: at every moment one can lose the connection."""
+    line = ("python3", "-m", "podslice", "apply", "-f", SEED, *BIG, *reserve(), "--confirm", "20")
+    process = runtime.spawn("sh", "-c", f"cd /src && exec {' '.join(line)}")
+    runtime.run(
+        *("timeout", "110", "sh", "-c"),
+        f"until [ $(systemctl show {SLICE} -P MemoryMax) = {NEW['MemoryMax']} ]; do sleep 0.2; done",
+    )
+    process.kill()
+    process.wait()
+    wait_for(runtime, SLICE, UNSET)
+    status = runtime.podslice("status", *BIG, *reserve(), check=False)
+    assert status.exit_code == 3
+    assert f"nobody confirmed the new values of {SLICE}: the old ones have returned" in (
+        status.stderr
+    )
+
+
+def test_what_is_confirmed_stays(runtime):
+    applied(runtime, seconds=300)
+    status = runtime.podslice("status", "-o", "json", *BIG, *reserve())
+    assert json.loads(status.stdout)["unconfirmed"]["state"] == "armed"
+    assert runtime.podslice("confirm").stdout == f"confirmed the new values of {SLICE}\n"
+    assert rollbacks(runtime) == []
+    assert show(runtime, SLICE, *NAMES) == NEW
+    again = runtime.podslice("confirm", check=False)
+    assert (again.exit_code, again.stderr) == (1, "there is nothing to confirm\n")
+    plan = runtime.podslice("plan", "-f", SEED, *BIG, *reserve())
+    assert (plan.exit_code, plan.stdout) == (0, "nothing to do\n")
+
+
+def test_what_has_returned_is_left_alone_until_somebody_applies(runtime):
+    applied(runtime, seconds=2)
+    wait_for(runtime, SLICE, UNSET)
+    late = runtime.podslice("confirm", check=False)
+    assert (late.exit_code, late.stdout) == (1, "")
+    assert "the old ones have returned" in late.stderr
+    runtime.podslice("delete", "--all", *BIG, *reserve())
+    assert show(runtime, SLICE, *NAMES) == UNSET
+    apply(runtime, "-f", SEED, *BIG, *reserve())
+    assert show(runtime, SLICE, *NAMES) == NEW
+    assert runtime.podslice("status", *BIG, *reserve()).stderr == ""
+
+
+def test_a_second_time_returns_to_the_first_old_values(runtime):
+    applied(runtime, seconds=300)
+    applied(runtime, *reserve(memory="160Mi"), seconds=15)
+    assert [name for name in rollbacks(runtime) if name == TIMER] == []
+    assert show(runtime, SLICE, "MemoryMax") == {"MemoryMax": str(160 * MI)}
+    wait_for(runtime, SLICE, UNSET)
+
+
+def test_a_system_slice_that_can_not_start_anything_is_given_back(runtime):
+    """The case that it is for: nothing that runs there, such as an SSH server, can fork."""
+    machine = runtime
+    before = show(machine, "system.slice", *NAMES)
+    tight = (
+        *("--system-reserved", "cpu=500m,pid=1", "--system-reserved-cgroup", "/system.slice"),
+        *("--enforce-node-allocatable", "pods,system-reserved"),
+    )
+    # from where it can look on
+    look_on = "podslice-test-looker"
+    script = (
+        "until [ $(systemctl show system.slice -P TasksMax) = 1 ]; do sleep 0.2; done;"
+        f" systemd-run --wait --quiet --collect sh -c '/bin/true; :'; echo $? > /run/{look_on}"
+    )
+    machine.run("systemd-run", "--slice=-.slice", f"--unit={look_on}", "sh", "-c", script)
+    applied(machine, *tight, seconds=10)
+    wait_for(machine, "system.slice", before)
+    machine.run("timeout", "30", "sh", "-c", f"until [ -e /run/{look_on} ]; do :; done")
+    assert machine.get(f"/run/{look_on}") != b"0\n"
+    machine.run("rm", f"/run/{look_on}")
+    machine.run("systemd-run", "--wait", "--quiet", "sh", "-c", "/bin/true; :")

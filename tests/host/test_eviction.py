@@ -1,0 +1,174 @@
+"""Eviction under real pressure: memory, storage and process ids run out in the virtual machine."""
+
+import json
+import statistics
+import sys
+
+import pytest
+
+from tests.host import agent
+from tests.host.scenario import records, show
+
+pytestmark = pytest.mark.cgroup2
+
+RUNS = 10
+# grows by 100 MiB per second once only 250 MiB are left; tells when the threshold was passed, and
+# when it was told to end
+EATER = """
+import json, mmap, os, signal, sys, time
+held, passed = [], None
+def left():
+    lines = dict(line.split(":") for line in open("/proc/meminfo"))
+    return sum(int(lines[name].split()[0]) for name in ("MemFree", "Inactive(file)")) * 1024
+def take(size):
+    block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+    held.append(block)
+def end(*_):
+    told = time.monotonic()
+    open(sys.argv[1], "w").write(json.dumps({"passed": passed, "told": told, "left": left()}))
+    os._exit(0)
+signal.signal(signal.SIGTERM, end)
+while left() > 250 * 2**20:
+    take(16 * 2**20)
+begun, taken = time.monotonic(), 0
+while True:
+    now = time.monotonic()
+    while taken < (now - begun) * 100 * 2**20:
+        take(2**20)
+        taken += 2**20
+        if passed is None and left() < 100 * 2**20:
+            passed = time.monotonic()
+    time.sleep(0.005)
+"""
+EATEN = "/run/eaten.json"
+
+
+@pytest.fixture
+def node(clean_machine):
+    agent.begin(clean_machine)
+    yield clean_machine
+    agent.remove(clean_machine)
+    clean_machine.podslice("delete", "--all", "--grace-period", "0", check=False)
+    clean_machine.run("rm", "-rf", "/var/lib/filled", EATEN)
+
+
+def run_in(machine, pod, *command):
+    machine.podslice("run", "--detach", pod, "--", *command)
+
+
+def kills(machine):
+    """What the kernel has killed for want of memory since the boot."""
+    lines = machine.get("/proc/vmstat").decode().splitlines()
+    return int(dict(line.split() for line in lines)["oom_kill"])
+
+
+def guaranteed(name):
+    amounts = {"cpu": "10m", "memory": "96Mi"}
+    container = {"name": "main", "resources": {"requests": amounts, "limits": amounts}}
+    spec = {"containers": [container]}
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    return json.dumps(document)
+
+
+def test_the_growing_pod_goes_before_the_kernel_kills(node):
+    node.put("/run/eater.py", EATER)
+    agent.put(node, "eater", agent.manifest("eater", limit="4Gi"))
+    agent.put(node, "calm", agent.manifest("calm", memory="64Mi", limit="4Gi"))
+    agent.put(node, "guard", guaranteed("guard"))
+    agent.start(
+        node,
+        "--eviction-hard=memory.available<100Mi",
+        "--eviction-pressure-transition-period=1s",
+    )
+    agent.until(lambda: len(records(node)) == 3)
+    holder = "import time; block = bytearray({} * 2**20); time.sleep(1e6)"
+    run_in(node, "calm", "python3", "-c", holder.format(20))
+    run_in(node, "guard", "python3", "-c", holder.format(70))
+    before = kills(node)
+    reactions = []
+    for run in range(1, RUNS + 1):
+        node.run("rm", "-f", EATEN)
+        run_in(node, "eater", "python3", "/run/eater.py", EATEN)
+        agent.until(lambda: node.run("test", "-s", EATEN, check=False).exit_code == 0, 60)
+        eaten = json.loads(node.get(EATEN))
+        assert eaten["passed"] is not None, "it went before the threshold was passed"
+        reactions.append((eaten["told"] - eaten["passed"]) * 1000)
+        found = agent.until(lambda count=run: len(agent.events(node, "pod-evicted")) == count)
+        assert found
+        agent.until(lambda: len(records(node)) == 2)
+        refused = node.podslice("apply", "-f", f"{agent.MANIFESTS}/eater.yaml", check=False)
+        assert refused.exit_code == 1
+        assert "podslice uncordon default/eater" in refused.stdout
+        agent.until(lambda: "MemoryPressure" not in node.podslice("status", check=False).stdout, 20)
+        node.podslice("uncordon", "eater")
+        agent.until(lambda: len(records(node)) == 3)
+    told = agent.events(node, "pod-evicted")
+    assert {event["PODSLICE_POD"] for event in told} == {"default/eater"}
+    assert {event["PODSLICE_SIGNAL"] for event in told} <= {
+        "memory.available",
+        "allocatableMemory.available",
+    }
+    assert kills(node) == before
+    for pod in ("calm", "guard"):
+        status = json.loads(node.podslice("status", "-o", "json").stdout)
+        assert any(unit.get("pod") == f"default/{pod}" for unit in status["units"])
+    own = [int(event["PODSLICE_REACTION_USEC"]) / 1000 for event in told]
+    sys.stdout.write(
+        f"\nfrom the threshold to SIGTERM, ms: median {statistics.median(reactions):.0f},"
+        f" {min(reactions):.0f} to {max(reactions):.0f}; of that between the agent's look and its"
+        f" order: median {statistics.median(own):.0f}\n"
+    )
+
+
+def test_who_fills_the_disk_goes(node):
+    stat = node.run("df", "--output=avail", "-B1", "/var/lib").stdout.split()
+    threshold = int(stat[-1]) - 32 * 2**20
+    agent.put(node, "writer", agent.manifest("writer"))
+    agent.put(node, "calm", agent.manifest("calm"))
+    agent.start(node, f"--eviction-hard=nodefs.available<{threshold}")
+    agent.until(lambda: len(records(node)) == 2)
+    run_in(node, "calm", "sleep", "100000")
+    fill = "dd if=/dev/zero of=/var/lib/filled bs=1M count=64 conv=fsync; exec sleep 100000"
+    run_in(node, "writer", "sh", "-c", fill)
+    (event,) = agent.until(lambda: agent.events(node, "pod-evicted"), 30)
+    assert event["PODSLICE_POD"] == "default/writer"
+    assert event["PODSLICE_SIGNAL"] == "nodefs.available"
+    agent.until(lambda: len(records(node)) == 1)
+    # a node that is short of storage takes no new pod
+    agent.put(node, "late", agent.manifest("late"))
+    (event,) = agent.until(
+        lambda: [each for each in agent.events(node, "pod-refused") if "late" in each["MESSAGE"]]
+    )
+    assert "DiskPressure" in event["MESSAGE"]
+
+
+def test_who_forks_goes(node):
+    limits = [
+        int(node.get(f"/proc/sys/kernel/{name}").decode()) for name in ("pid_max", "threads-max")
+    ]
+    running = int(node.get("/proc/loadavg").decode().split()[3].split("/")[1])
+    threshold = min(limits) - running - 100
+    agent.put(node, "forker", agent.manifest("forker", limit="512Mi"))
+    agent.put(node, "calm", agent.manifest("calm"))
+    agent.start(node, f"--eviction-hard=pid.available<{threshold}")
+    agent.until(lambda: len(records(node)) == 2)
+    run_in(node, "calm", "sleep", "100000")
+    run_in(node, "forker", "sh", "-c", "for i in $(seq 150); do sleep 100000 & done; wait")
+    (event,) = agent.until(lambda: agent.events(node, "pod-evicted"), 30)
+    assert event["PODSLICE_POD"] == "default/forker"
+    assert event["PODSLICE_SIGNAL"] == "pid.available"
+    calm = show(node, "podslice-pod*-main.service", "ActiveState")
+    assert calm == {"ActiveState": "active"}
+
+
+def test_the_rest_of_a_pod_goes_with_what_the_kernel_kills(node):
+    agent.put(node, "team", agent.manifest("team", limit="48Mi"))
+    agent.start(node, "--oom-policy=pod")
+    agent.until(lambda: records(node))
+    run_in(node, "team", "sh", "-c", "sleep 100000 & exec python3 -c 'bytearray(200 * 2**20)'")
+    (event,) = agent.until(lambda: agent.events(node, "pod-oom"), 20)
+    assert event["PODSLICE_POD"] == "default/team"
+    slice_ = event["PODSLICE_UNIT"]
+    empty = {"ActiveState": "active", "TasksCurrent": "0"}
+    agent.until(lambda: show(node, slice_, "ActiveState", "TasksCurrent") == empty)
+    assert len(records(node)) == 1

@@ -1,0 +1,167 @@
+"""`top` at a terminal and without one, on a real systemd."""
+
+import json
+
+import pytest
+
+from tests.host import test_run, users
+from tests.host.scenario import BIG, apply
+from tests.host.test_run import ends_with
+from tests.lab import fixtures
+
+BUSY = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: busy, uid: busy}
+spec:
+  containers:
+  - {name: main, resources: {limits: {cpu: 100m, memory: 64Mi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: idle, uid: idle}
+spec:
+  containers:
+  - {name: main, resources: {limits: {cpu: 100m, memory: 64Mi}}}
+"""
+TOP = ["python3", "-m", "podslice", "top", "--interval", "300ms"]
+RUN = ("run", "busy", "-c", "main", "--detach", "--")
+ENTERED, LEFT = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+
+
+def with_busy(machine):
+    machine.put("/tmp/busy.yaml", BUSY)
+    apply(machine, "-f", "/tmp/busy.yaml", *BIG)
+    machine.podslice(*RUN, "sh", "-c", "while :; do :; done")
+    return machine
+
+
+@pytest.fixture
+def busy(clean_machine):
+    """A machine with two pods, of which one uses all that it may."""
+    yield with_busy(clean_machine)
+    clean_machine.podslice("delete", "--all", "--grace-period=0")
+
+
+@pytest.fixture
+def fast_busy(namespace):
+    """The same, where processes start fast."""
+    for machine in fixtures.keep_clean(namespace):
+        yield with_busy(machine)
+        machine.podslice("delete", "--all", "--grace-period=0")
+
+
+def at_a_terminal(machine, *acts, TERM="xterm"):  # noqa: N803 (as the environment has it)
+    return test_run.at_a_terminal(machine, TOP, *acts, TERM=TERM)
+
+
+def as_json(machine, *arguments):
+    return json.loads(machine.podslice("top", "-o", "json", *arguments).stdout)
+
+
+def test_a_snapshot_has_what_is_used_between_two_looks(busy):
+    seen = as_json(busy, "--interval=1s")
+    one, other = seen["pods"]
+    assert (one["pod"], other["pod"]) == ("default/busy", "default/idle")
+    assert one["throttled_percent"] >= 50
+    assert one["memory_limit_bytes"] == 64 * 2**20
+    assert one["tasks"] == 1
+    (container,) = one["containers"]
+    assert container["unit"] == "podslice-podbusy-main.service"
+    assert other["containers"] == []
+    assert seen["node"]["cpu_milli"] >= 50
+    groups = {group["unit"]: group for group in seen["groups"]}
+    assert groups["kubepods.slice"]["tasks"] == 1
+    if busy.kind == "vm":  # elsewhere not everything is counted
+        assert 60 <= one["cpu_milli"] <= 140
+        assert other["cpu_milli"] == 0
+        assert container["cpu_milli"] == pytest.approx(one["cpu_milli"], abs=40)
+        assert one["cpu_pressure_percent"] > 1
+
+
+def test_where_nobody_watches_it_is_printed_once(fast_busy):
+    lines = fast_busy.podslice("top", "--interval=200ms").stdout.splitlines()
+    assert lines[0].startswith("cpu ")
+    assert lines[3].split() == ["NAME", "CPU", "MEM", "MEM%", "THROTTLED", "TASKS", "PRESSURE"]
+    assert lines[4].split()[0] == "node"
+    assert lines[-2].split()[0] == "default/busy"
+    wide = fast_busy.podslice("top", "--interval=200ms", "-o", "wide", "--sort=name").stdout
+    assert "\n  main " in wide
+    names = fast_busy.podslice("top", "--interval=200ms", "-o", "name").stdout
+    assert names == "default/busy\ndefault/idle\n"
+
+
+def test_at_a_terminal_it_lives_until_it_is_told_to_end(fast_busy):
+    acts = [
+        ["resize", 24, 100],
+        ["see", ENTERED],
+        ["see", "2 pods by cpu, every 0.3 s"],
+        ["see", "default/busy"],
+        ["see", "default/idle"],
+        ["type", "n"],
+        ["see", "2 pods by name"],
+        ["type", "w"],
+        ["see", "\n  main "],
+        ["type", "m"],
+        ["see", "by memory"],
+        ["resize", 8, 50],
+        ["see", "more rows  q quit"],
+        ["resize", 40, 120],
+        ["see", "\x1b[K\x1b[J"],
+        ["see", "w containers"],
+        ["type", "xyz\x1b[A"],
+        ["type", "q"],
+    ]
+    ended = at_a_terminal(fast_busy, *acts)
+    assert ended["exit_code"] == 0
+    assert ended["screen"].endswith(LEFT)
+    small = ended["screen"].partition("more rows")[0].rpartition("\x1b[H")[2]
+    assert max(len(line) for line in small.split("\x1b[K\r\n")) <= 50 + len("\x1b[7m\x1b[m")
+
+
+@pytest.mark.parametrize(("signal", "code"), [(2, 0), (15, 143), (1, 129)])
+def test_a_signal_ends_it_and_the_screen_is_given_back(fast_busy, signal, code):
+    ended = at_a_terminal(fast_busy, ["see", "pods by"], ["signal", signal])
+    assert ended["exit_code"] == code
+    assert ended["screen"].endswith(LEFT)
+
+
+def test_a_shell_may_stop_it_and_has_its_terminal_as_before(fast_busy):
+    top = " ".join(TOP)
+    acts = [
+        ["type", "stty -g > /tmp/before\n"],
+        ["see", "shop> "],
+        ["type", f"{top}\n"],
+        ["see", "pods by"],
+        ["type", "\x1a"],
+        ["see", LEFT],
+        ["see", "Stopped"],
+        ["see", "shop> "],
+        ["type", "stty -g > /tmp/stopped\n"],
+        ["see", "shop> "],
+        ["type", "fg\n"],
+        ["see", ENTERED],
+        ["see", "pods by"],
+        ["type", "\x03"],
+        ["see", LEFT],
+        *ends_with(0),
+        ["type", "stty -g > /tmp/after\n"],
+        ["see", "shop> "],
+    ]
+    test_run.in_a_shell(fast_busy, *acts, TERM="xterm")
+    before, stopped, after = (
+        fast_busy.get(f"/tmp/{name}") for name in ("before", "stopped", "after")
+    )
+    assert before == stopped == after
+
+
+def test_a_dumb_terminal_gets_a_snapshot(fast_busy):
+    ended = at_a_terminal(fast_busy, TERM="dumb")
+    assert ended["exit_code"] == 0
+    assert "\x1b" not in ended["screen"]
+    assert "default/busy" in ended["screen"]
+
+
+def test_anybody_may_look(fast_busy):
+    ended = users.podslice(fast_busy, "top", "--interval=100ms", "-o", "name")
+    assert ended.stdout == "default/busy\ndefault/idle\n"

@@ -2,48 +2,94 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+import sys
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Annotated, Any, cast
 
 import typer
 
 from podslice import __version__
-from podslice.cli import (
-    adopt,
-    agent,
-    changing,
-    confirm,
-    doctor,
-    events,
-    live,
-    reading,
-    runtime,
-    setup,
-    text,
-    top,
-    uncordon,
-)
-from podslice.cli import run as running
+from podslice.cli import text
 from podslice.cli.arguments import BAD_INPUT, DONE
 from podslice.cli.output import note, write
 from podslice.errors import InputError, PodsliceError, Problem
 
+VERBS = {
+    "check": "reading",
+    "explain": "reading",
+    "render": "reading",
+    "node": "reading",
+    "plan": "changing",
+    "apply": "changing",
+    "confirm": "confirm",
+    "status": "live",
+    "tree": "live",
+    "top": "top",
+    "events": "events",
+    "delete": "changing",
+    "uncordon": "uncordon",
+    "run": "run",
+    "adopt": "adopt",
+    "cgroup-parent": "runtime",
+    "phase": "run",
+    "doctor": "doctor",
+    "agent": "agent",
+    "__init_done": "run",
+}
+"""Each verb, in the order of the help, and the module that has it as a function.
+
+Only the module of the verb that is asked for is imported: others would be half of a short verb's
+time, and some MiB of the agent's memory.
+"""
+
 # what typer raises for a wrong command line: it has no public name that every version knows
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 
-app = typer.Typer(
-    name="podslice",
-    help="Kubernetes' node resource model on any systemd host: a slice for every pod.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+_STYLE: dict[str, Any] = {
+    "rich_markup_mode": None,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+
+def make_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
+    """The command line with these verbs."""
+    app = typer.Typer(
+        name="podslice",
+        help="Kubernetes' node resource model on any systemd host: a slice for every pod.",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        **_STYLE,
+    )
+    app.callback(invoke_without_command=True)(root)
+    for name in verbs:
+        module = import_module(f"podslice.cli.{VERBS[name]}")
+        verb = getattr(module, name.strip("_").replace("-", "_"))
+        if name == "node":
+            app.add_typer(_node(verb), name=name)
+        else:
+            app.command(name, hidden=name.startswith("_"))(verb)
+    return app
+
+
+def _node(verb: Callable[..., int]) -> typer.Typer:
+    """`node` with the verbs below it."""
+    from podslice.cli import setup
+
+    nodes = typer.Typer(help=verb.__doc__, **_STYLE)
+    nodes.callback(invoke_without_command=True)(verb)
+    nodes.command()(setup.init)
+    nodes.command()(setup.reset)
+    return nodes
 
 
 def run(arguments: list[str] | None = None) -> int:
     """Run a verb and return the exit code; errors are worded on stderr."""
+    given = sys.argv[1:] if arguments is None else arguments
+    # whatever is no verb in the first place needs all of them, for the help and its hints
+    app = make_app(given[:1] if given[:1] and given[0] in VERBS else VERBS)
     try:
-        code = app(arguments, prog_name="podslice", standalone_mode=False)
+        code = app(given, prog_name="podslice", standalone_mode=False)
     except InputError as error:
         for problem in error.problems:
             note(text.problem(problem))
@@ -73,7 +119,6 @@ def _usage_problem(error: typer.BadParameter) -> Problem:
     return Problem(where="", message=said[:1].lower() + said[1:], hint=hint)
 
 
-@app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,  # noqa: FBT002
@@ -84,26 +129,3 @@ def root(
         raise typer.Exit
     if context.invoked_subcommand is None:
         write([context.get_help()])
-
-
-nodes = typer.Typer(
-    help=reading.node.__doc__,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-nodes.callback(invoke_without_command=True)(reading.node)
-nodes.command()(setup.init)
-nodes.command()(setup.reset)
-
-for verb in (reading.check, reading.explain, reading.render):
-    app.command()(verb)
-app.add_typer(nodes, name="node")
-for verb in (changing.plan, changing.apply, confirm.confirm):
-    app.command()(verb)
-for verb in (live.status, live.tree, top.top, events.events, changing.delete):
-    app.command()(verb)
-app.command()(uncordon.uncordon)
-for verb in (running.run, adopt.adopt, runtime.cgroup_parent, running.phase, doctor.doctor):
-    app.command()(verb)
-app.command()(agent.agent)
-app.command(running.INIT_DONE, hidden=True)(running.init_done)

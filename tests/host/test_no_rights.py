@@ -1,8 +1,10 @@
 """Every verb by somebody without rights: it works, or ends with one clear line and exit 1."""
 
+import json
+
 import pytest
 
-from podslice.cli.app import app
+from podslice.cli.app import make_app
 from tests.host import users
 from tests.host.scenario import BIG, apply
 from tests.lab import fixtures
@@ -20,6 +22,20 @@ spec:
     resources: {limits: {cpu: 100m, memory: 32Mi}}
 """
 FILE = "/tmp/web.yaml"
+MARK = json.dumps(
+    {
+        "pod": "default/gone",
+        "uid": "0a1c",
+        "digest": "",
+        "signal": "memory.available",
+        "message": "the node was low on memory",
+        "at_usec": 1,
+    }
+)
+UNCONFIRMED = (
+    *("--system-reserved=cpu=1", "--system-reserved-cgroup=/system.slice"),
+    *("--enforce-node-allocatable=pods,system-reserved-compressible", "--confirm=1000"),
+)
 SLICE = "kubepods-pod0a1b.slice"
 DAEMON = "podlab-daemon.service"
 
@@ -36,6 +52,9 @@ CHANGING = {
     "phase": (("web", "--set", "running"),),
     "node init": ((),),
     "events": ((), ("--since=1h",)),  # changes nothing, but the journal is not for everybody
+    "confirm": ((),),
+    "uncordon": (("gone",),),
+    "agent": ((),),
 }
 READING = {
     "check": (("-f", FILE),),
@@ -61,16 +80,17 @@ WITHOUT_MANAGER = (
     "node reset",
     "doctor",
     "events",
+    "confirm",  # there are no reserved slices with --user
 )
-"""Verbs that need no service manager, and no place for records."""
+"""Verbs that need no service manager of the user, and no place for records."""
 
 
 def verbs():
-    for command in app.registered_commands:
+    for command in make_app().registered_commands:
         if command.hidden:
             continue  # for systemd, not for people
         yield command.name or command.callback.__name__.replace("_", "-")
-    for group in app.registered_groups:
+    for group in make_app().registered_groups:
         yield group.name
         for command in group.typer_instance.registered_commands:
             yield f"{group.name} {command.callback.__name__}"
@@ -82,7 +102,7 @@ def test_every_verb_is_tried():
 
 @pytest.fixture
 def applied(clean_machine):
-    """A machine where a pod is applied, with a process in it."""
+    """A machine with a pod and a process in it, a pod that was evicted, and values to confirm."""
     yield from _applied(clean_machine)
 
 
@@ -95,7 +115,8 @@ def applied_fast(namespace):
 
 def _applied(machine):
     machine.put(FILE, WEB)
-    apply(machine, "-f", FILE, *BIG)
+    apply(machine, "-f", FILE, *BIG, *UNCONFIRMED)
+    machine.put("/run/podslice/evicted/0a1c.json", MARK)
     machine.run("systemd-run", f"--unit={DAEMON}", f"--slice={SLICE}", "sleep", "1000")
     yield machine
     machine.run("systemctl", "stop", DAEMON)
@@ -177,7 +198,8 @@ def test_who_has_a_session_without_a_manager_is_told_as_well(applied_fast):
     applied_fast.run("sh", "-c", f"mkdir -p {users.RUNTIME_DIR} && chown lab {users.RUNTIME_DIR}")
     try:
         for verb, ways in {**READING, **CHANGING}.items():
-            if verb in (*WITHOUT_MANAGER, "plan", "cgroup-parent"):
+            # uncordon needs none, and the agent waits for it
+            if verb in (*WITHOUT_MANAGER, "plan", "cgroup-parent", "uncordon", "agent"):
                 continue
             calls = {verb: ways[:1]}
             for line, ended in called(applied_fast, calls, "--user", env=users.SESSION):

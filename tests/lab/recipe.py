@@ -60,7 +60,13 @@ PRELOADED_MODULES = (
 
 # the same for the source tree, after it has got there; each saves a second per command in a vm
 SOURCE_DIR = "/src"
-SOURCE_MODULES = ("podslice.cli.app", "podslice.systemd.bus")
+SOURCE_MODULES = (
+    "podslice.cli.app",
+    "podslice.cli.changing",
+    "podslice.cli.live",
+    "podslice.cli.run",
+    "podslice.systemd.bus",
+)
 
 # what costs boot time in a slow machine and no test looks at
 MASKED_UNITS = (

@@ -11,13 +11,17 @@ import pytest
 
 from podslice.cli.app import run
 from podslice.cli.complete import main as complete_main
+from podslice.events import Kind, Level
 from podslice.inputs.settings import SETTINGS
 from podslice.model.config import Config
 from tests.lab import fixtures
 from tests.packaging.extras import boot_with
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("man1/podslice.1", "man5/podslice.toml.5", "man7/podslice-policy.7")
+PAGES = (
+    *("man1/podslice.1", "man5/podslice.toml.5", "man7/podslice-policy.7"),
+    "man8/podslice-agent.8",
+)
 EPOCH = "1700000000"
 COMPLETION = {
     "bash": "share/bash-completion/completions/podslice",
@@ -27,9 +31,9 @@ COMPLETION = {
 sys.path.insert(0, str(ROOT / "packaging"))
 from docs import commands, manual  # noqa: E402 - after the path
 
-from podslice.cli.app import app  # noqa: E402 - as above
+from podslice.cli.app import make_app  # noqa: E402 - as above
 
-PROGRAM = commands.read(app)
+PROGRAM = commands.read(make_app())
 VERBS = {verb.name: verb for verb in PROGRAM.walk() if verb.path}
 
 
@@ -134,6 +138,12 @@ def test_every_setting_is_in_its_manual_with_the_default_that_it_has(row, text):
     default = manual.default_text(row)
     assert f"The default is {default or 'nothing'}." in page
     assert row.read(default) == getattr(Config(), row.field)
+
+
+def test_every_event_is_in_the_manual_of_the_agent_with_its_priority(text):
+    words = {Level.ERROR: "err", Level.WARNING: "warning", Level.NOTICE: "notice"}
+    told = re.findall(r"^([a-z]+-[a-z]+)\t([a-z]+)\t", text(PAGES[3]), re.MULTILINE)
+    assert told == [(kind.label, words.get(kind.level, "info")) for kind in Kind]
 
 
 def test_every_formula_of_the_policy_is_in_its_manual():
@@ -338,7 +348,8 @@ def test_manual_pages_are_found_by_their_names(reader):
 def test_what_units_document_is_there(reader):
     named = {
         match
-        for path in (*(ROOT / "units").glob("*.service"), *(ROOT / "units").glob("*.slice"))
+        for pattern in ("*.service", "*.slice", "*.socket")
+        for path in (ROOT / "units").glob(pattern)
         for match in re.findall(r"man:([\w.@-]+)\((\d)\)", path.read_text())
     }
     assert named

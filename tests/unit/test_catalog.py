@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from podslice.cli.app import app
+from podslice.cli.app import make_app
 from podslice.events import Kind
 
 CATALOG = Path(__file__).resolve().parents[2] / "units/catalog/podslice.catalog"
@@ -35,9 +35,9 @@ def test_every_entry_has_its_header_and_an_explanation():
 
 def test_verbs_and_fields_that_are_named_are_there():
     verbs = {
-        each.name or each.callback.__name__.replace("_", "-") for each in app.registered_commands
+        each.name or each.callback.__name__.replace("_", "-") for each in make_app().registered_commands
     }
-    verbs |= {group.name for group in app.registered_groups}
+    verbs |= {group.name for group in make_app().registered_groups}
     text = " ".join(TEXT.partition("\n-- ")[2].split())
     named = set(re.findall(r"podslice ([a-z]+)", text)) - WORDS
     assert {"uncordon", "top", "events", "status"} <= named <= verbs

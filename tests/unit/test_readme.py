@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from podslice.cli.app import app
+from podslice.cli.app import make_app
 from podslice.inputs.config import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +32,7 @@ def test_the_configuration_example_is_valid(tmp_path):
 
 
 def test_every_verb_is_in_the_table():
-    commands = (each for each in app.registered_commands if not each.hidden)
+    commands = (each for each in make_app().registered_commands if not each.hidden)
     verbs = {each.callback.__name__.replace("_", "-") for each in commands}
     table = README.partition("## Verbs")[2].partition("##")[0]
     assert {verb for verb in verbs if f"`{verb}" not in table} == set()

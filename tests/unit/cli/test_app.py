@@ -6,7 +6,7 @@ import typer
 from podslice import __version__
 from podslice.cli import app as app_module
 from podslice.cli import reading
-from podslice.cli.app import app
+from podslice.cli.app import make_app
 from podslice.inputs.settings import SETTINGS
 from tests.unit.builders import manifest
 
@@ -14,10 +14,10 @@ VERBS = sorted(
     [
         *(
             each.callback.__name__.replace("_", "-")
-            for each in app.registered_commands
+            for each in make_app().registered_commands
             if not each.hidden
         ),
-        *(group.name for group in app.registered_groups),
+        *(group.name for group in make_app().registered_groups),
     ]
 )
 NO_PLAN = ["confirm", "events"]
@@ -189,7 +189,7 @@ def test_a_name_that_is_no_utf8_is_told(podslice):
 
 
 def test_codes_that_are_no_numbers_are_done(monkeypatch):
-    monkeypatch.setattr(app_module, "app", lambda *_, **__: None)
+    monkeypatch.setattr(app_module, "make_app", lambda _: lambda *_, **__: None)
     assert app_module.run([]) == 0
 
 
@@ -197,5 +197,5 @@ def test_exits_that_are_raised_are_taken(monkeypatch):
     def leave(*_, **__):
         raise typer.Exit(5)
 
-    monkeypatch.setattr(app_module, "app", leave)
+    monkeypatch.setattr(app_module, "make_app", lambda _: leave)
     assert app_module.run([]) == 5

@@ -7,6 +7,7 @@ made one at a time, and between the parts of one the loop goes on with what matt
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import socket
@@ -38,6 +39,7 @@ _BACKLOG = 32
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _READ_BYTES = 16 * 1024
 _WRITE_BYTES = 64 * 1024
+_NO_NETWORK = "; its unit allows no network: see listen in podslice-agent(8)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,7 @@ class Server:
         """Listen at a socket file, in place of one that may be left from before.
 
         Args:
-            path: the file; its directory is there.
+            path: the file; its directory is made if it is not there.
             mode: who may connect.
             group: that of the file, if there is such a group and we may give it a file; otherwise
                 that of the process.
@@ -80,6 +82,7 @@ class Server:
         new = path.with_name(f".{path.name}.new")
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             new.unlink(missing_ok=True)
             # nobody connects before the file has its owner and its mode: it has another name
             listening.bind(str(new))
@@ -91,7 +94,9 @@ class Server:
             new.replace(path)
         except OSError as error:
             listening.close()
-            raise HostError(f"{path}: can't listen there: {error.strerror or error}") from error
+            hint = "; run as root, or use --user" if isinstance(error, PermissionError) else ""
+            said = f"{path}: can't listen there: {error.strerror or error}{hint}"
+            raise HostError(said) from error
         self._paths.append(path)
         await self._listen(listening, str(path))
 
@@ -104,19 +109,14 @@ class Server:
         """Listen at an address of TCP; port 0 is any that is free.
 
         Raises:
-            HostError: it is taken, or not an address of this host.
+            HostError: it is taken, or not an address of this host, or there is no network.
         """
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM)
         try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind((_NAMES.get(host, host), port))
-            listening.listen(_BACKLOG)
+            listening = _open_tcp(_NAMES.get(host, host), port)
         except OSError as error:
-            listening.close()
-            raise HostError(
-                f"{host}:{port}: can't listen there: {error.strerror or error}"
-            ) from error
+            hint = _NO_NETWORK if error.errno == errno.EAFNOSUPPORT else ""
+            said = f"{host}:{port}: can't listen there: {error.strerror or error}{hint}"
+            raise HostError(said) from error
         await self._listen(listening, _address(listening))
 
     @property
@@ -149,6 +149,19 @@ class Server:
     @property
     def _index(self) -> str:
         return " ".join(sorted(self._pages))
+
+
+def _open_tcp(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(_BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening
 
 
 def _address(listening: socket.socket) -> str:

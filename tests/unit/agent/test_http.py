@@ -330,9 +330,17 @@ async def test_a_socket_file_from_before_is_replaced(tmp_path, pages, connect):
     await server.close()
 
 
+async def test_the_directory_of_a_socket_file_is_made(tmp_path):
+    server = Server({})
+    await server.serve_unix(tmp_path / "missing/socket")
+    assert (tmp_path / "missing/socket").is_socket()
+    await server.close()
+
+
 async def test_a_socket_file_that_can_t_be_made_is_an_error(tmp_path):
-    with pytest.raises(HostError, match="can't listen there: No such file or directory"):
-        await Server({}).serve_unix(tmp_path / "missing/socket")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HostError, match="can't listen there: Not a directory"):
+        await Server({}).serve_unix(tmp_path / "file/below/socket")
 
 
 async def test_sockets_of_systemd_are_served_whatever_they_are(tmp_path, pages):

@@ -44,7 +44,10 @@ NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 VERSION_LINE = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
 MAINTAINER = "podslice maintainers <maintainers@example.org>"
 
-RUNTIME = ("python3-dbus-next", "python3-pydantic", "python3-rich", "python3-typer", "python3-yaml")
+RUNTIME = (
+    *("python3-dbus-next", "python3-h11", "python3-prometheus-client", "python3-pydantic"),
+    *("python3-rich", "python3-typer", "python3-yaml"),
+)
 CHROOTS = {
     "trixie": (
         *("debhelper", "dh-python", "pybuild-plugin-pyproject", "python3-all", "python3-hatchling"),

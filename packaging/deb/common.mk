@@ -6,10 +6,14 @@ UNITS = $(notdir $(wildcard units/*.service units/*.slice units/*.socket units/*
 execute_before_dh_installtmpfiles:
 	dh_installsysusers
 
+AGENT = podslice-agent.service
+
 # Nothing is enabled or started unasked. On upgrade the pods stay as they are: the unit of the boot
-# has done its work, and is neither stopped nor run again.
+# has done its work, and is neither stopped nor run again. An agent that runs becomes the new one; with
+# the removal it ends, see podslice.prerm.
 override_dh_installsystemd:
-	dh_installsystemd --no-enable --no-start --no-stop-on-upgrade $(UNITS)
+	dh_installsystemd --no-enable --no-start --no-stop-on-upgrade $(filter-out $(AGENT),$(UNITS))
+	dh_installsystemd --no-enable --no-start --restart-after-upgrade $(AGENT)
 
 # the examples are to be read, and applied, as they are
 override_dh_compress:

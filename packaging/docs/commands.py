@@ -42,8 +42,8 @@ class Option:
 
     @property
     def is_setting(self) -> bool:
-        """Whether it stands for a key of the configuration file."""
-        return self.name[2:] in {row.key for row in SETTINGS}
+        """Whether it stands for a key of the configuration file, and all planning verbs have it."""
+        return self.name[2:] in {row.key for row in SETTINGS if not row.is_agents}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -178,12 +178,14 @@ def _default(row: Row) -> str:
 
 def default_text(row: Row) -> str:
     """The default of a setting in the syntax of its value."""
-    value = getattr(_DEFAULTS, row.field) if row.field else ""
+    value = getattr(_DEFAULTS, row.field) if row.field else None
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
         return _duration(value) if (row.field or "").endswith("_usec") else str(value)
-    if isinstance(value, frozenset):
+    if value is None:
+        return ""
+    if isinstance(value, tuple | frozenset):
         return ",".join(sorted(value))
     if isinstance(value, Mapping):
         return ",".join(f"{name}<{_threshold(each)}" for name, each in value.items())

@@ -21,6 +21,7 @@ HOME = {
     "trixie": "usr/lib/python3/dist-packages",
     "bookworm": "usr/lib/podslice/python",
 }
+BACKOFF = "podslice-agent.service.d/backoff.conf"
 UNIT_DIR = {"trixie": "usr/lib/systemd/system", "bookworm": "lib/systemd/system"}
 DOC = "usr/share/doc/podslice"
 
@@ -96,12 +97,13 @@ def test_other_files_are_those_that_are_meant_to_be_there(members, suite, packag
     }
     if suite == "bookworm":
         expected.add("usr/share/lintian/overrides/podslice")
+        expected.remove(f"{UNIT_DIR[suite]}/{BACKOFF}")  # systemd 252 does not know it
     found = {name for name in files(members) if not name.startswith(f"{HOME[suite]}/")}
     assert found == expected
 
 
 def test_units_are_where_systemd_looks(members, suite):
-    for name in ("podslice-apply.service", "podruntime.slice"):
+    for name in ("podslice-apply.service", "podslice-agent.service", "podslice-agent.socket"):
         member, content = members[f"{UNIT_DIR[suite]}/{name}"]
         assert content == (ROOT / "units" / name).read_bytes()
         assert member.mode == 0o644
@@ -160,13 +162,16 @@ def test_dependencies_are_those_of_the_metadata(control, suite):
     }
 
 
-def test_scripts_neither_enable_nor_stop_anything(control):
+def test_scripts_enable_nothing_and_touch_no_unit_but_a_running_agent(control):
     texts = [control.get(name, "") for name in ("preinst", "postinst", "prerm", "postrm")]
     lines = [line for text in texts for line in text.splitlines() if line.lstrip()[:1] != "#"]
     scripts = "\n".join(lines)
     assert "was-enabled" in scripts
-    for call in ("deb-systemd-invoke", "systemctl start", "systemctl stop", "systemctl enable"):
+    for call in ("systemctl start", "systemctl stop", "systemctl enable"):
         assert call not in scripts
+    invoked = [line for line in lines if "deb-systemd-invoke" in line]
+    assert invoked
+    assert all("podslice-agent.service" in line for line in invoked)
 
 
 def test_copyright_names_every_library_that_comes_along(members, suite):
@@ -216,7 +221,7 @@ def test_the_lock_has_what_the_metadata_asks_for(packages):
         if not line.startswith("#")
     )
     for requirement in packages.script.dependencies():
-        name, least, marker = re.match(r"([A-Za-z-]+)>=([\d.]+)(.*)", requirement).groups()
+        name, least, marker = re.match(r"([A-Za-z0-9-]+)>=([\d.]+)(.*)", requirement).groups()
         if "python_version" in marker:
             continue
         has = locked[name.lower()]

@@ -12,13 +12,15 @@ import shutil
 import pytest
 
 from podslice import __version__
+from podslice.events import Kind
 from tests.host.scenario import BIG, kernel, show, units
 from tests.lab.namespace import Namespace
 from tests.lab.paths import source_dir
 from tests.lab.vm import Vm
 from tests.packaging.builds import NEXT_VERSION, ROOT
 
-UNITS = ("podslice-apply.service", "podruntime.slice")
+AGENT = "podslice-agent.service"
+UNITS = ("podslice-apply.service", AGENT, "podslice-agent.socket", "podruntime.slice")
 MANIFESTS = "/etc/podslice/manifests"
 EXAMPLES = "/usr/share/doc/podslice/examples"
 POD = """\
@@ -31,6 +33,16 @@ spec:
     resources:
       requests: {cpu: 10m, memory: 4Mi}
       limits: {cpu: 100m, memory: 8Mi}
+"""
+SOCKET = "/run/podslice/agent.sock"
+ASK = f"""
+import http.client, socket, sys
+connection = http.client.HTTPConnection("localhost")
+connection.sock = socket.socket(socket.AF_UNIX)
+connection.sock.connect("{SOCKET}")
+connection.request("GET", sys.argv[1])
+answer = connection.getresponse()
+print(answer.status, answer.read().decode().strip())
 """
 # what belongs to the machine: dpkg's and apt's own books, logs, and what systemd writes by itself
 PASSED_OVER = (
@@ -113,6 +125,16 @@ def test_units_are_what_systemd_understands(machine):
     assert (result.exit_code, told) == (0, [])
 
 
+def explained(machine):
+    """The kinds of events that the journal can explain."""
+    listed = machine.run("journalctl", "--list-catalog").stdout
+    return {kind for kind in Kind if kind.message_id in listed}
+
+
+def test_the_journal_explains_every_event(machine):
+    assert explained(machine) == set(Kind)
+
+
 def test_examples_can_be_applied_and_deleted(machine):
     files = [
         f"{EXAMPLES}/{name}" for name in ("seeds/pods.yaml", "database.yaml", "ci-runner.yaml")
@@ -157,6 +179,30 @@ def test_after_a_reboot_the_pods_are_there_before_multi_user_target(machine):
     machine.seen["pod"] = pod
 
 
+def test_the_agent_keeps_the_pods_and_answers_the_group(machine):
+    machine.run("systemctl", "start", AGENT)
+    assert machine.states()["podslice-agent.socket"] == ("active", "disabled")
+    assert machine.run("stat", "-c", "%a %U:%G", SOCKET).stdout == "660 root:podslice\n"
+    assert machine.run("python3", "-c", ASK, "/healthz").stdout == "200 ok\n"
+    machine.run("systemctl", "set-property", "--runtime", machine.seen["pod"], "MemoryMax=16M")
+    wait_for_memory_max(machine, 8 * 2**20)
+    machine.run("systemctl", "reload", AGENT)
+    machine.run("systemctl", "stop", AGENT)
+    # such as that the kernel does not let it know of pressure
+    said = machine.run("journalctl", "-q", "--no-pager", "-p", "warning", "-u", AGENT).stdout
+    assert said == ""
+    assert machine.states()["podslice-agent.socket"] == ("disabled", "inactive")
+    shown = show(machine.vm, machine.seen["pod"], "ActiveState")
+    assert shown == {"ActiveState": "active"}
+
+
+def wait_for_memory_max(machine, wanted):
+    """The agent sets it within a minute at the latest, and nobody tells when."""
+    script = f"until systemctl show {machine.seen['pod']} -p MemoryMax | grep -qx {{}}; do :; done"
+    command = script.format(f"MemoryMax={wanted}")
+    machine.run("timeout", "60", "sh", "-c", command)
+
+
 def put_something_in(machine):
     machine.run(
         *("systemd-run", "--quiet", "--unit=inside", f"--slice={machine.seen['pod']}"),
@@ -175,11 +221,15 @@ def alive(machine):
 def test_an_upgrade_keeps_pods_and_configuration(machine):
     put_something_in(machine)
     service = show(machine.vm, "podslice-apply.service", "InvocationID")
+    machine.run("systemctl", "--quiet", "enable", "--now", AGENT)
+    agent = show(machine.vm, AGENT, "InvocationID")
     machine.install_next()
     assert machine.podslice("--version").stdout == f"podslice {NEXT_VERSION}\n"
     assert alive(machine) == machine.seen["alive"]
     assert show(machine.vm, "podslice-apply.service", "InvocationID") == service
     assert machine.states()["podslice-apply.service"] == ("active", "enabled")
+    assert machine.states()[AGENT] == ("active", "enabled")
+    assert show(machine.vm, AGENT, "InvocationID") != agent  # it runs as the new version
     assert machine.vm.get(f"{MANIFESTS}/web.yaml").decode() == POD
     assert machine.vm.get("/etc/podslice/podslice.toml").endswith(b"# mine\n")
     assert machine.run("stat", "-c", "%a %U:%G", MANIFESTS).stdout == "2770 root:podslice-admin\n"
@@ -191,10 +241,13 @@ def test_removal_leaves_the_pods_and_the_configuration(machine):
     machine.run("rm", "/etc/podslice/podslice.toml")
     machine.podslice("node", "init")
     machine.run("apt-get", "remove", "--yes", "-q", "podslice", timeout_sec=300)
+    for name in (AGENT, "podslice-agent.socket"):
+        assert show(machine.vm, name, "ActiveState") == {"ActiveState": "inactive"}
     assert machine.run("sh", "-c", "command -v podslice", check=False).exit_code != 0
     assert alive(machine) == machine.seen["alive"]
     assert machine.vm.get(f"{MANIFESTS}/web.yaml").decode() == POD
     assert machine.run("ls", "/run/podslice/pods").stdout != ""
+    assert explained(machine) == set()
 
 
 def test_purging_leaves_nothing_but_what_runs(machine):

@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from podslice import __version__
+from podslice.events import Kind
 from tests.packaging.builds import NEXT_VERSION, ROOT
 
 PRIVATE = "/usr/lib/podslice/python"
@@ -87,6 +88,7 @@ def test_version_and_dependencies(in_root):
     assert query(in_root, "--qf '%{VERSION}'") == [__version__]
     requires = query(in_root, "--requires")
     assert {"python3 >= 3.11", "python3-pydantic >= 2.10", "systemd >= 252"} <= set(requires)
+    assert {"python3-h11 >= 0.14", "python3-prometheus-client >= 0.19"} <= set(requires)
     source = query(in_root, "--qf '%{BUILDHOST} %{SOURCERPM}'")
     assert source == [f"reproducible podslice-{__version__}-1.src.rpm"]
 
@@ -103,7 +105,9 @@ def test_installing_makes_groups_and_directories_and_enables_nothing(in_root):
         rpm -V --nodeps podslice
         getent group podslice podslice-admin | cut -d: -f1
         stat -c '%a %U:%G %n' /etc/podslice/manifests
-        systemctl is-enabled podslice-apply.service podruntime.slice || true
+        systemctl is-enabled podslice-apply.service podslice-agent.service || true
+        systemctl is-enabled podslice-agent.socket podruntime.slice || true
+        journalctl --list-catalog | grep -c podslice
         cd / && podslice --version && podslice check -f /usr/share/doc/podslice/examples/seeds
         find /usr/lib/podslice -name '*.pyc' -newer /usr/bin/podslice
         """
@@ -112,8 +116,8 @@ def test_installing_makes_groups_and_directories_and_enables_nothing(in_root):
         "podslice",
         "podslice-admin",
         "2770 root:podslice-admin /etc/podslice/manifests",
-        "disabled",
-        "disabled",
+        *["disabled"] * 4,
+        str(len(Kind)),
         f"podslice {__version__}",
         "7 pods, 0 errors, 0 warnings",
     ]
@@ -124,10 +128,12 @@ def test_erasing_leaves_only_what_others_put_there(in_root):
         INSTALL
         + """
         systemctl --quiet enable podslice-apply.service podruntime.slice 2>/dev/null
+        systemctl --quiet enable podslice-agent.service 2>/dev/null
         podslice --version >/dev/null
         echo '# mine' >> /etc/podslice/podslice.toml
         touch /etc/podslice/manifests/web.yaml
         rpm -e --nodeps podslice
+        journalctl --list-catalog | grep podslice || true
         find / -xdev -path /proc -prune -o -path /dev -prune -o -path /build -prune \\
             -o \\( -name '*podslice*' -o -name '*podruntime*' -o -path '/etc/podslice/*' \\) -print
         """

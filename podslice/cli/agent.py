@@ -32,6 +32,8 @@ def agent(
 ) -> int:
     """Keep the node right: follow manifests, repair what others change, evict under pressure."""
     from podslice.agent.daemon import Daemon, Setup
+    from podslice.agent.journal import Journal
+    from podslice.systemd.bus import Bus
 
     # other verbs are over before it pays; what is imported by now stays for good
     gc.freeze()
@@ -52,6 +54,8 @@ def agent(
     async def live() -> None:
         setup = Setup(
             load=load,
+            connect=lambda on_change: Bus(user=planning.user, on_change=on_change),
+            journal=Journal(user=planning.user),
             user=planning.user,
             socket=socket or directory / "agent.sock",
             environment=dict(os.environ),

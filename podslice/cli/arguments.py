@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -41,6 +42,16 @@ ContainerName = Annotated[
         help="Which of its containers; needed where there are several.",
     ),
 ]
+
+
+class Sort(StrEnum):
+    """What rows are sorted by; the most first, but for names."""
+
+    CPU = "cpu"
+    MEMORY = "memory"
+    THROTTLED = "throttled"
+    PRESSURE = "pressure"
+    NAME = "name"
 
 
 def code_of(problems: Iterable[Problem]) -> int:

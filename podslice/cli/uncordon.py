@@ -21,7 +21,7 @@ from podslice.reconcile.cordon import uncordon as let_come_back
 def uncordon(
     planning: Planning,
     pod: Annotated[
-        list[str], typer.Argument(metavar="POD...", help="Evicted pods: NAME or NAMESPACE/NAME.")
+        list[str], typer.Argument(metavar="POD", help="Evicted pods: NAME or NAMESPACE/NAME.")
     ],
     namespace: Namespace = None,
 ) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from podslice.cgroupfs import Sample
+from podslice.cli.arguments import Sort
 from podslice.cli.documents import Document
 from podslice.cli.text import columns, human_bytes
 from podslice.errors import printable
@@ -20,16 +20,6 @@ _NUMBERS = ("CPU", "MEM", "MEM%", "THROTTLED", "TASKS")
 _NAME_LEAST = 25
 _OTHERS_WIDTH = 55
 """What the columns beside the name take, with a word of pressure."""
-
-
-class Sort(StrEnum):
-    """What rows are sorted by; the most first, but for names."""
-
-    CPU = "cpu"
-    MEMORY = "memory"
-    THROTTLED = "throttled"
-    PRESSURE = "pressure"
-    NAME = "name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,7 +126,7 @@ def test_followed_each_is_printed_by_itself(podslice, journalctl):
     assert podslice("events", "-f", "-o", "yaml").out.count("---\nversion: 1\n") == 2
     assert podslice("events", "-f", "-o", "name").out == "default/web\n"
     wide = podslice("events", "-f", "-o", "wide").out.splitlines()
-    assert [line.index("of") for line in wide[2:]] == [142]
+    assert [line.index("of") for line in wide[2:]] == [143]
     assert wide[2].endswith(r"memory 1.2Gi of \x1b[31m1Gi\n")
 
 

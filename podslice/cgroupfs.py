@@ -101,7 +101,7 @@ class CgroupFs:
     @property
     def is_v2(self) -> bool:
         """Whether the host has the unified layout with its controllers."""
-        return (self.mount / "cgroup.controllers").exists()
+        return os.access(f"{self.mount}/cgroup.controllers", os.F_OK)
 
     def limits(self, control_group: str) -> Mapping[str, str]:
         """What the kernel holds, per property of systemd, in the kernel's own words."""

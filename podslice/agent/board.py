@@ -33,9 +33,9 @@ class Board:
         self.conditions: frozenset[Condition] = frozenset()
         self.unwritten: dict[str, Eviction] = {}
         """Marks of evicted pods by uid that could not be written; they hold all the same."""
+        self._pid = os.getpid()
         self._problems: dict[str, tuple[Problem, ...]] = {}
         self._noted: set[str] = set()
-        self._written: AgentState | None = None
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -67,9 +67,8 @@ class Board:
 
     def recover(self, topic: str) -> None:
         """What has failed works again."""
-        if self._problems.pop(topic, ()):
-            self.note(f"{topic}: it works again")
-            self._noted.clear()
+        for problem in self._problems.pop(topic, ()):
+            self.tell(Kind.AGENT_NOTED, f"{topic} works again; it had failed: {problem}")
             self.publish()
 
     def note(self, text: str) -> None:
@@ -98,30 +97,32 @@ class Board:
 
     def publish(self) -> None:
         """Leave what others may need to know; a full disk is tried again the next time."""
-        pid = os.getpid()
-        process = read_process(pid)
+        process = read_process(self._pid)
         state = AgentState(
-            pid=pid,
+            pid=self._pid,
             started_ticks=process.started_ticks if process else 0,
             conditions=tuple(sorted(self.conditions)),
             problems=self.problems,
         )
-        if state == self._written:
-            return
-        try:
-            self.world.store.save_agent(state)
-        except HostError:
-            self._written = None
-        else:
-            self._written = state
+        # by what is there: somebody may have taken it away
+        if state != self.world.store.agent():
+            with suppress(HostError):
+                self.world.store.save_agent(state)
 
     def mark(self, mark: Eviction) -> None:
         """Keep a pod away; where that can't be written, for as long as this agent lives."""
         try:
             self.world.store.mark_evicted(mark)
         except HostError as error:
+            is_known = mark.uid in self.unwritten
             self.unwritten[mark.uid] = mark
-            self.fail("marks", f"that pod {mark.pod} is evicted can't be written: {error}")
+            if not is_known:
+                pods = ", ".join(sorted(each.pod for each in self.unwritten.values()))
+                self.fail(
+                    "marks",
+                    f"marks of evicted pods can't be written: {error}; they stay away only as long"
+                    f" as this agent runs: {pods}",
+                )
         else:
             self.unwritten.pop(mark.uid, None)
             if not self.unwritten:

@@ -7,7 +7,6 @@ told, and tried again: the agent ends when it is told to, and leaves the pods as
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import time
 from collections.abc import Callable, MutableMapping
@@ -28,27 +27,24 @@ from podslice.agent.orphans import Orphans
 from podslice.agent.remember import Remembering
 from podslice.agent.reservations import Reservations
 from podslice.agent.rounds import Rounds
+from podslice.agent.showing import snapshot
 from podslice.agent.snapshot import Snapshot
 from podslice.agent.timed import Timed
 from podslice.agent.watch import Watch
-from podslice.cgroupfs import CgroupFs
-from podslice.errors import BusUnavailable, HostError, InputError, SystemdError
+from podslice.errors import HostError, InputError, SystemdError
 from podslice.events import Kind
 from podslice.model.config import Config
-from podslice.model.desired import Desired
-from podslice.model.unit import Caps, Observed, UnitKind, UnitName
-from podslice.policy.evict import eviction_thresholds
-from podslice.procfs import read_process
+from podslice.model.unit import UnitKind, UnitName
 from podslice.reconcile import World
-from podslice.reconcile.observation import control_group
-from podslice.shortage import observe_signals
-from podslice.stats import gather
-from podslice.systemd.bus import Bus
+from podslice.reconcile.cordon import living_agent
+from podslice.systemd.client import Client, OnChange
 from podslice.systemd.notify import Notifier, listen_fds
 
 _QUIET_SEC = 0.03
 """So long a round waits for what may belong to the same change."""
 _RETRY_SEC, _RETRY_MAX_SEC = 0.1, 3.0
+_FAILING_SHARE = 0.1
+"""So much of its pause a round that follows a failure lasts out, whoever wakes it."""
 _MANY_FAILURES, _PATIENT_SEC = 40, 30.0
 """After so many in a row, nothing is going to be different soon."""
 _HUNG_SEC = 600.0
@@ -61,6 +57,11 @@ class Setup:
 
     load: Callable[[], World]
     """Reads the configuration and the node; raises `InputError` or `HostError`."""
+    connect: Callable[[OnChange], Client]
+    """A client that tells of changes."""
+    journal: Journal
+    root: Path = Path("/")
+    """Where is read what is left of the host's memory and the like."""
     user: bool = False
     socket: Path | None = None
     """Where it serves, unless systemd hands it sockets."""
@@ -78,38 +79,35 @@ class Daemon:
         """
         self._setup = setup
         self._counters = Counters()
-        self._journal = Journal(user=setup.user)
+        self._journal = setup.journal
         self._notifier = Notifier(setup.environment)
-        self._bus = Timed(Bus(user=setup.user, on_change=self._on_bus), self._counters.operation)
-        self._client = Remembering(self._bus, CgroupFs())
-        self._board = Board(self._load(), self._journal, self._counters)
-        self._manifests = Manifests(self._config.manifests)
-        self._rounds = Rounds(self._board, self._manifests, self._client)
+        world = setup.load()
+        self._bus = Timed(setup.connect(self._on_bus), self._counters.operation)
+        self._client = Remembering(self._bus, world.cgroups)
+        self._board = Board(world, self._journal, self._counters)
+        self._board.world = self._own(world)
+        self._rounds = Rounds(self._board, Manifests(self._config.manifests), self._client)
         self._orphans = Orphans(self._board, self._bus)
         self._reservations = Reservations(self._board)
         self._oom = OomWatch(self._board, self._bus, self._on_stopped)
-        self._evictor = Evictor(self._board, self._bus, on_change=self._due_now)
+        self._evictor = Evictor(self._board, self._bus, on_change=self._due_now, root=setup.root)
         self._due, self._kernel_told, self._end = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._of_memory: set[UnitName] = set()
+        self._reserved: frozenset[UnitName] = frozenset()
         self._reload_asked = False
-        self._verify_asked = True
+        self._verified_at = time.monotonic()
         self._failures = 0
-        process = read_process(os.getpid())
-        self._group = process.control_group if process else ""
         self._rounded_at = time.monotonic()
         self._is_ready = False
         self._status = ""
 
-    def _load(self) -> World:
-        return replace(self._setup.load(), client=self._client, on_note=self._note)
-
-    def _note(self, text: str) -> None:
-        self._board.note(text)
+    def _own(self, world: World) -> World:
+        return replace(world, client=self._client, on_note=self._board.note)
 
     @property
     def _directories(self) -> tuple[str, ...]:
         """Whose files are the agent's business: manifests, and the marks of evicted pods."""
-        return (*self._config.manifests, str(self._board.world.store.root / "evicted"))
+        return (*self._config.manifests, str(self._board.world.store.marks))
 
     @property
     def _config(self) -> Config:
@@ -119,8 +117,12 @@ class Daemon:
         """Keep the node right until SIGTERM or SIGINT.
 
         Raises:
-            HostError: it can't listen where it is told to.
+            HostError: it can't listen where it is told to, or watch, or another agent runs.
         """
+        if (other := living_agent(self._board.world.store)) is not None:
+            raise HostError(
+                f"an agent runs already: process {other.pid}; two would undo each other's work"
+            )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end.set)
@@ -129,19 +131,13 @@ class Daemon:
             stack.callback(self._journal.close)
             stack.callback(self._board.leave)
             stack.push_async_exit(self._bus)
-            with suppress(BusUnavailable):  # no reason to give up: every call connects anew
-                await self._bus.__aenter__()
+            await self._connect()
+            for part in (self._evictor, self._oom, self._orphans):
+                stack.callback(part.close)
             server = Server(routes(self._snapshot))
             stack.push_async_callback(server.close)
             await self._serve(server)
-            self._watch = Watch(
-                self._directories,
-                user=self._setup.user,
-                on_manifests=self._due_now,
-                on_unit=self._on_unit,
-                on_memory_event=self._on_memory_event,
-                on_pressure=self._evictor.wake,
-            )
+            self._watch = self._begin_to_watch()
             stack.callback(self._watch.close)
             for text in self._watch.notes:
                 self._board.note(text)
@@ -150,13 +146,23 @@ class Daemon:
             self._notifier.stopping()
             self._board.tell(Kind.AGENT_STOPPED, "the agent ends; the pods stay as they are")
 
+    async def _connect(self) -> None:
+        """Connect to systemd; no reason to give up where that fails: every call connects anew."""
+        connecting = asyncio.ensure_future(self._bus.__aenter__())
+        end = asyncio.create_task(self._end.wait())
+        await asyncio.wait({connecting, end}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (connecting, end):
+            task.cancel()
+        with suppress(SystemdError, asyncio.CancelledError):
+            await connecting
+
     async def _live(self) -> None:
         """Do everything at once until the end is asked for, or something ends that must not."""
         parts = [
             asyncio.create_task(part)
             for part in (
+                self._evictor.run(),  # its first look tells the first round what is short
                 self._keep_right(),
-                self._evictor.run(),
                 self._follow_kernel(),
                 self._feed_watchdog(),
             )
@@ -168,14 +174,31 @@ class Daemon:
         results = await asyncio.gather(*parts, return_exceptions=True)
         for result in results:
             if isinstance(result, Exception):
-                raise result  # a mistake of ours: systemd starts the agent anew
+                # a mistake of ours: systemd starts the agent anew
+                self._board.tell(Kind.AGENT_FAILED, f"the agent ends by a mistake: {result!r}")
+                raise result
+
+    def _begin_to_watch(self) -> Watch:
+        try:
+            return Watch(
+                self._directories,
+                user=self._setup.user,
+                on_manifests=self._due_now,
+                on_unit=self._on_unit,
+                on_memory_event=self._on_memory_event,
+                on_pressure=self._evictor.wake,
+            )
+        except OSError as error:
+            raise HostError(
+                f"nothing can be watched: {error.strerror}; see sysctl"
+                " fs.inotify.max_user_instances"
+            ) from error
 
     async def _serve(self, server: Server) -> None:
         handed = listen_fds(self._setup.environment)
         if handed:
             await server.serve_sockets(handed)
         elif self._setup.socket is not None:
-            self._setup.socket.parent.mkdir(parents=True, exist_ok=True)
             await server.serve_unix(self._setup.socket, group="podslice")
         if self._config.listen:
             host, _, port = self._config.listen.rpartition(":")
@@ -192,17 +215,19 @@ class Daemon:
                 async with asyncio.timeout(pause_sec):
                     await self._due.wait()
             except TimeoutError:
-                self._verify_asked = True
-            await asyncio.sleep(_QUIET_SEC)
+                pass
+            # what fails may wake us itself: a job that failed is a change, too
+            patience_sec = pause_sec * _FAILING_SHARE if self._failures else 0.0
+            await asyncio.sleep(max(_QUIET_SEC, patience_sec))
 
     async def _round(self) -> float:
         """One round with everything that follows from it; returns how long the next has time."""
         if self._reload_asked:
             self._reload()
-        if self._verify_asked:
-            self._verify_asked = False
-            self._client.verify()
         started, is_settled, is_failed = time.monotonic(), False, False
+        if started - self._verified_at >= self._config.sync_period_usec / 1e6:
+            self._verified_at = started
+            self._client.verify()
         try:
             is_settled = (await self._rounds.take()).is_settled
         except (SystemdError, HostError, InputError) as error:
@@ -230,19 +255,19 @@ class Daemon:
         if state is None:
             return
         root = self._board.world.tree.root.removesuffix(".slice")
-        reserved = {unit.name for unit in state.desired.units if not unit.owned}
+        self._reserved = frozenset(unit.name for unit in state.desired.units if not unit.owned)
         new = self._watch.follow(
             {
                 name: unit.control_group
                 for name, unit in state.observed.units.items()
                 if unit.control_group
                 and name.endswith(f".{UnitKind.SLICE}")
-                and (name.startswith(root) or name in reserved)
+                and (name.startswith(root) or name in self._reserved)
             }
         )
-        for name in new:
-            # nobody has told what became of it before
-            self._on_unit(name)
+        if new and self._client.verify(new):
+            # nobody would have told what became of them before they were watched
+            self._due_now()
         self._oom.follow()
         self._reservations.check()
         self._orphans.check()
@@ -252,7 +277,8 @@ class Daemon:
         state = self._board.state
         count = len(state.desired.pods) if state else 0
         problems = self._board.problems
-        text = f"{count} pods" + (f"; {problems[0]}" if problems else "")
+        text = f"{count} pod{'' if count == 1 else 's'}"
+        text += f"; {problems[0]}" if problems else ""
         if not self._is_ready:
             self._notifier.ready(text)
             self._is_ready = True
@@ -266,13 +292,14 @@ class Daemon:
         self._notifier.reloading()
         before = self._config
         try:
-            self._board.world = self._load()
+            world = self._own(self._setup.load())
+            world.store.load()  # which are of another control group are out of its reach
         except (InputError, HostError) as error:
             self._board.fail("configuration", f"the configuration stays as it was: {error}")
         else:
+            self._board.world = world
             self._board.recover("configuration")
-            self._manifests = Manifests(self._config.manifests)
-            self._rounds.reload(self._manifests)
+            self._rounds.reload(Manifests(self._config.manifests))
             self._watch.direct(self._directories)
             if self._config.listen != before.listen:
                 self._board.note("listen has changed; it takes effect with a restart")
@@ -294,35 +321,18 @@ class Daemon:
         """Tell systemd that the agent lives, as long as rounds end."""
         period_sec = self._notifier.watchdog_sec
         while period_sec is not None:
-            if time.monotonic() - self._rounded_at < _HUNG_SEC:
+            if time.monotonic() - self._rounded_at < _HUNG_SEC + self._graces_sec():
                 self._notifier.watchdog()
             await asyncio.sleep(period_sec / 2)
         await self._end.wait()
 
+    def _graces_sec(self) -> int:
+        """How long a round may wait for pods to end: those in the tiers go before the others."""
+        pods = self._board.state.current if self._board.state else ()
+        return 2 * max((pod.grace_period_sec for pod in pods), default=0)
+
     def _snapshot(self) -> Snapshot:
-        """What it tells whoever asks."""
-        board, state = self._board, self._board.state
-        desired = state.desired if state else Desired(root=board.world.tree.root)
-        observed = state.observed if state else Observed(caps=Caps(systemd_version=0))
-        config, cgroups = self._config, board.world.cgroups
-        return Snapshot(
-            node_name=os.uname().nodename,
-            pods=desired.pods,
-            gather=lambda pods: gather(
-                pods, observed, config, cgroups=cgroups, agent_group=self._group
-            ),
-            observe=lambda: observe_signals(
-                Path("/"), cgroups, desired.allocation, control_group(desired.root, observed)
-            ),
-            counters=self._counters,
-            allocation=desired.allocation,
-            thresholds=eviction_thresholds(config),
-            conditions=board.conditions,
-            events=self._journal.counts,
-            evicted=len(state.evicted) if state else 0,
-            problems=board.failures,
-            initializing=desired.initializing,
-        )
+        return snapshot(self._board, self._setup.root)
 
     # What wakes it.
 
@@ -346,8 +356,7 @@ class Daemon:
         root = self._board.world.tree.root.removesuffix(".slice")
         if name.startswith((root, "podslice-pod")) or name.endswith(".mount"):
             return True
-        state = self._board.state
-        return state is not None and name in {unit.name for unit in state.desired.units}
+        return name in self._reserved
 
     def _on_memory_event(self, name: UnitName) -> None:
         self._of_memory.add(name)

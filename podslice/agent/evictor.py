@@ -6,15 +6,18 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 from podslice.agent.board import Board
+from podslice.agent.ending import end_pod
 from podslice.errors import SystemdError
 from podslice.events import Kind
 from podslice.host import nodefs_device
 from podslice.model.agent import Condition, Eviction
 from podslice.model.desired import PodDecision
+from podslice.model.node import Allocation
 from podslice.model.resources import MEMORY
 from podslice.policy.allocatable import threshold_amount
 from podslice.policy.evict import (
@@ -27,6 +30,7 @@ from podslice.policy.evict import (
     format_signal,
 )
 from podslice.policy.pressure import (
+    CONDITION_OF_SIGNAL,
     Pressures,
     Verdict,
     choose,
@@ -34,9 +38,8 @@ from podslice.policy.pressure import (
     next_poll_usec,
     pod_grace_sec,
 )
-from podslice.reconcile import State, stop_pod
+from podslice.reconcile import State
 from podslice.reconcile.observation import control_group
-from podslice.report import Outcome, StepResult
 from podslice.shortage import observe_signals, pod_usage
 from podslice.systemd.client import Client
 
@@ -45,7 +48,11 @@ SETTLE_SEC = 10.0
 
 Source: Kubernetes, pkg/kubelet/kubelet.go, evictionMonitoringPeriod.
 """
-_HOST = Path("/")
+_HELPLESS_SEC = 1.0
+"""How long nobody is looked for again where no eviction would give memory back."""
+_STUCK_SEC = 10.0
+"""How long beyond its grace a pod may take to end before the next one has to go."""
+_FAILED_SEC = 1.0
 _ORDER_SEC = 0.001
 _AT_LEAST_SEC = 0.01
 """Between two looks, however often the kernel calls."""
@@ -54,21 +61,33 @@ _AT_LEAST_SEC = 0.01
 class Evictor:
     """Watches what is left of memory, storage and process ids, and evicts one pod at a time."""
 
-    def __init__(self, board: Board, client: Client, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        board: Board,
+        client: Client,
+        on_change: Callable[[], None],
+        *,
+        root: Path = Path("/"),
+    ) -> None:
         """Nothing is watched yet.
 
         Args:
             board: what the parts of the agent share.
             client: one that asks systemd itself.
             on_change: called when the conditions have changed, and after each eviction.
+            root: the host.
         """
         self._board = board
         self._client = client
         self._on_change = on_change
+        self._root = root
         self._woken = asyncio.Event()
         self._pressures = Pressures()
         self._quiet_until: dict[str, float] = {}
-        self._helpless = ""
+        self._helpless: set[str] = set()
+        """The signals of which it was told that nobody's eviction would help."""
+        self._stopping: set[asyncio.Task[bool]] = set()
+        # held here, for the loop does not
         self._seen: State | None = None
         self._gone: set[str] = set()
         """The pods that were evicted since that look, by uid."""
@@ -77,6 +96,11 @@ class Evictor:
         """The kernel says that something is getting short."""
         self._woken.set()
 
+    def close(self) -> None:
+        """Wait for no pod to end."""
+        for task in self._stopping:
+            task.cancel()
+
     async def run(self) -> NoReturn:
         """Look and act, for ever."""
         while True:
@@ -84,7 +108,7 @@ class Evictor:
                 poll_sec = await self.check()
             except SystemdError as error:
                 self._board.fail("eviction", f"eviction: {error}")
-                poll_sec = 1.0
+                poll_sec = _FAILED_SEC
             else:
                 self._board.recover("eviction")
             await asyncio.sleep(_AT_LEAST_SEC)
@@ -98,25 +122,26 @@ class Evictor:
     async def check(self) -> float:
         """One look, and one eviction where there has to be one; returns when to look again."""
         state = self._board.state
-        if state is None:
-            return SETTLE_SEC
         if state is not self._seen:
             self._seen, self._gone = state, set()
         noticed = time.monotonic()
         verdict, observations = self._judge(state)
-        await self._act_on(verdict, observations, state, noticed)
+        if state is not None:
+            await self._act_on(verdict, observations, state, noticed)
         self._tell_conditions(verdict, observations)
         return next_poll_usec(self._thresholds(), observations) / 1e6
 
     def _thresholds(self) -> tuple[EvictionThreshold, ...]:
         return eviction_thresholds(self._board.world.config)
 
-    def _observe(self, state: State) -> Mapping[str, Observation]:
+    def _observe(self, state: State | None) -> Mapping[str, Observation]:
+        """What is left; before the first look nobody knows what the pods may use."""
         world = self._board.world
-        pods_group = control_group(world.tree.root, state.observed)
-        return observe_signals(_HOST, world.cgroups, state.desired.allocation, pods_group)
+        group = "" if state is None else control_group(world.tree.root, state.observed)
+        allocation = Allocation(capacity={}) if state is None else state.desired.allocation
+        return observe_signals(self._root, world.cgroups, allocation, group)
 
-    def _judge(self, state: State) -> tuple[Verdict, Mapping[str, Observation]]:
+    def _judge(self, state: State | None) -> tuple[Verdict, Mapping[str, Observation]]:
         config = self._board.world.config
         observations = self._observe(state)
         verdict = judge(
@@ -133,16 +158,33 @@ class Evictor:
         before = self._board.conditions
         if verdict.conditions == before:
             return
-        met = [_describe(each, observations[each.signal]) for each in verdict.pressures.met]
         self._board.set_conditions(verdict.conditions)
         for condition in sorted(verdict.conditions - before):
+            met = [
+                _describe(each, observations[each.signal])
+                for each in verdict.pressures.met_since_usec
+                if CONDITION_OF_SIGNAL[each.signal] is condition
+            ]
             self._tell(Kind.PRESSURE_BEGAN, condition, f"{condition}: {'; '.join(met)}")
         for condition in sorted(before - verdict.conditions):
-            self._tell(Kind.PRESSURE_ENDED, condition, f"{condition} is over")
+            left = [
+                f"{signal_} is {format_signal(signal_, each.available)}"
+                for signal_, each in observations.items()
+                if CONDITION_OF_SIGNAL[signal_] is condition
+            ]
+            message = f"{condition} is over: {'; '.join(left)}"
+            self._tell(Kind.PRESSURE_ENDED, condition, message)
+        self._helpless = {
+            each for each in self._helpless if CONDITION_OF_SIGNAL[each] in verdict.conditions
+        }
         self._on_change()
 
     def _tell(self, kind: Kind, condition: Condition, message: str) -> None:
         self._board.tell(kind, message, fields={"CONDITION": condition.value})
+
+    def _rest(self, resource: str, seconds: float) -> None:
+        """Evict nobody more for the want of a resource for so long."""
+        self._quiet_until[resource] = asyncio.get_running_loop().time() + seconds
 
     async def _act_on(
         self,
@@ -162,14 +204,17 @@ class Evictor:
             what = _describe(threshold, observations[threshold.signal])
             if candidate is None:
                 self._tell_helpless(threshold, what)
+                # to find that out every pod was looked at
+                self._rest(resource, _HELPLESS_SEC if resource == MEMORY else SETTLE_SEC)
                 continue
-            self._helpless = ""
+            self._helpless.discard(threshold.signal)
+            # while nobody can be stopped nobody is marked: the next in turn would be, and the next
+            await self._client.caps()
             ordered = await self._order(candidate, threshold, what, state, noticed)
             self._tell_conditions(verdict, observations)
-            await self._see_it_through(ordered, candidate.decision, threshold, state)
+            is_gone = await self._see_it_through(ordered, candidate.decision, threshold, state)
             self._on_change()
-            settle_sec = 0.0 if resource == MEMORY else SETTLE_SEC
-            self._quiet_until[resource] = asyncio.get_running_loop().time() + settle_sec
+            self._rest(resource, 0.0 if resource == MEMORY and is_gone else SETTLE_SEC)
             return
 
     def _usage(
@@ -183,14 +228,17 @@ class Evictor:
                 key: PodUsage(memory=(cgroups.working_set_bytes(group) or 0) * 1000)
                 for key, group in groups.items()
             }
-        device = nodefs_device(_HOST)
+        device = nodefs_device(self._root)
         return {key: pod_usage(cgroups.sample(group), device) for key, group in groups.items()}
 
     def _tell_helpless(self, threshold: EvictionThreshold, what: str) -> None:
         """Say once that nothing can be done: every pod is critical, or would give nothing back."""
-        if self._helpless != threshold.signal:
-            self._helpless = threshold.signal
-            message = f"{what}, and there is no pod whose eviction would help"
+        if threshold.signal not in self._helpless:
+            self._helpless.add(threshold.signal)
+            message = (
+                f"{what}, and there is no pod whose eviction would help: look for what uses it"
+                " outside the pods, in critical pods and in Guaranteed ones"
+            )
             self._board.tell(Kind.AGENT_FAILED, message, fields={"SIGNAL": threshold.signal})
 
     async def _order(
@@ -200,21 +248,23 @@ class Evictor:
         what: str,
         state: State,
         noticed: float,
-    ) -> asyncio.Task[StepResult]:
+    ) -> asyncio.Task[bool]:
         """Have a pod stopped, mark it and tell of it; what is returned ends with the pod."""
         board, decision = self._board, candidate.decision
         message = f"{what}; {candidate.reason}"
         grace_sec = pod_grace_sec(decision.pod, threshold, board.world.config)
         stopping = asyncio.create_task(
-            stop_pod(
-                board.world,
+            end_pod(
+                board,
                 self._client,
                 decision,
-                state.observed,
+                state,
                 why=f"pod {decision.pod.key} is evicted",
                 grace_sec=grace_sec,
             )
         )
+        self._stopping.add(stopping)
+        stopping.add_done_callback(self._stopping.discard)
         # the order is on its way before anything is written or told
         await asyncio.wait({stopping}, timeout=_ORDER_SEC)
         self._mark(decision, threshold, message)
@@ -249,41 +299,41 @@ class Evictor:
 
     async def _see_it_through(
         self,
-        stopping: asyncio.Task[StepResult],
+        stopping: asyncio.Task[bool],
         decision: PodDecision,
         threshold: EvictionThreshold,
         state: State,
-    ) -> None:
-        """Wait for the end of a pod; a hard threshold that is met meanwhile ends its patience."""
+    ) -> bool:
+        """Wait for the end of a pod, but not for ever; whether it has not failed to end.
+
+        A hard threshold that is met meanwhile ends its patience.
+        """
+        now = asyncio.get_running_loop().time
         is_hard = threshold.is_hard
-        while not stopping.done():
+        deadline = now() + pod_grace_sec(decision.pod, threshold, self._board.world.config)
+        while not stopping.done() and now() < deadline + _STUCK_SEC:
             poll_usec = next_poll_usec(self._thresholds(), self._observe(state))
             await asyncio.wait({stopping}, timeout=min(poll_usec / 1e6, 1.0))
             if stopping.done() or is_hard:
                 continue
             verdict, _ = self._judge(state)
             if any(each.is_hard for each in verdict.due):
-                is_hard = True
-                await self._client.kill(decision.slice, signal.SIGKILL)
-        result = stopping.result()
-        if result.outcome is not Outcome.DONE:
-            self._board.tell(
-                Kind.STEP_FAILED,
-                f"pod {decision.pod.key} could not be stopped: {result.error}",
-                pod=decision.pod.key,
-                unit=decision.slice,
-            )
+                with suppress(SystemdError):  # it is tried again
+                    await self._client.kill(decision.slice, signal.SIGKILL)
+                    is_hard, deadline = True, now()
+        return not stopping.done() or stopping.result()
 
 
 def _describe(threshold: EvictionThreshold, observation: Observation) -> str:
     """`memory.available is 87Mi, below the hard threshold 100Mi`."""
     kind = "hard" if threshold.is_hard else "soft"
-    wanted = threshold_amount(threshold.value, observation.capacity)
-    signal_ = threshold.signal
-    return (
-        f"{signal_} is {format_signal(signal_, observation.available)}, below the {kind} threshold"
-        f" {format_signal(signal_, wanted)}"
-    )
+    name, capacity = threshold.signal, observation.capacity
+    wanted = threshold_amount(threshold.value, capacity)
+    text = f"the {kind} threshold {format_signal(name, wanted)}"
+    if observation.available >= wanted and threshold.minimum_reclaim is not None:
+        more = threshold_amount(threshold.minimum_reclaim, capacity)
+        text += f" with its minimum reclaim {format_signal(name, more)}"
+    return f"{name} is {format_signal(name, observation.available)}, below {text}"
 
 
 def _now_usec() -> int:

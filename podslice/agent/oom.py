@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Callable, Collection
 
 from podslice.agent.board import Board
+from podslice.agent.ending import end_pod
 from podslice.events import Kind
 from podslice.model.config import OomPolicy
 from podslice.model.desired import PodDecision
 from podslice.model.unit import UnitName
-from podslice.reconcile import stop_pod
 from podslice.reconcile.observation import control_group
-from podslice.report import Outcome
 from podslice.systemd.client import Client
 
 
@@ -25,13 +24,17 @@ class OomWatch:
         self._client = client
         self._on_stop = on_stop
         self._kills: dict[UnitName, int] = {}
-        self._stopping: set[asyncio.Task[None]] = set()
+        self._stopping: dict[UnitName, asyncio.Task[None]] = {}
 
     def follow(self) -> None:
         """Take the present counts of pods that are new for a beginning; forget those that left."""
         state = self._board.state
         pods = state.desired.pods if state else ()
-        self._kills = {pod.slice: self._kills.get(pod.slice, self._count(pod)) for pod in pods}
+        before = self._kills
+        self._kills = {
+            pod.slice: before[pod.slice] if pod.slice in before else self._count(pod)
+            for pod in pods
+        }
 
     def check(self, names: Collection[UnitName]) -> None:
         """Look at pods of whose memory the kernel has told something."""
@@ -40,10 +43,17 @@ class OomWatch:
             if pod.slice in names and pod.slice in self._kills:
                 self._check(pod)
 
+    def close(self) -> None:
+        """Wait for no pod to end."""
+        for task in self._stopping.values():
+            task.cancel()
+
     def _check(self, pod: PodDecision) -> None:
         before, now = self._kills[pod.slice], self._count(pod)
         self._kills[pod.slice] = now
-        if now <= before:
+        if now < before:
+            before = 0  # its control group is another one now
+        if now == before:
             return
         count = "a process" if now - before == 1 else f"{now - before} processes"
         self._board.counters.oom_killed(now - before)
@@ -56,31 +66,23 @@ class OomWatch:
             unit=pod.slice,
             fields={"OOM_KILLS": str(now)},
         )
-        if is_whole:
-            task = asyncio.create_task(self._stop(pod))
+        if is_whole and pod.slice not in self._stopping:
             # held here, for the loop does not
-            self._stopping.add(task)
-            task.add_done_callback(self._stopping.discard)
+            task = self._stopping[pod.slice] = asyncio.create_task(self._stop(pod))
+            task.add_done_callback(lambda _: self._stopping.pop(pod.slice))
 
     async def _stop(self, pod: PodDecision) -> None:
         state = self._board.state
         if state is None:
             return
-        result = await stop_pod(
-            self._board.world,
+        await end_pod(
+            self._board,
             self._client,
             pod,
-            state.observed,
-            why=f"the kernel has killed in pod {pod.pod.key}",
+            state,
+            why=f"the kernel has killed in pod {pod.pod.key}, and the rest is to go with it",
             grace_sec=pod.pod.grace_period_sec,
         )
-        if result.outcome is not Outcome.DONE:
-            self._board.tell(
-                Kind.STEP_FAILED,
-                f"pod {pod.pod.key} could not be stopped: {result.error}",
-                pod=pod.pod.key,
-                unit=pod.slice,
-            )
         self._kills.pop(pod.slice, None)
         self._on_stop(pod.slice)
 

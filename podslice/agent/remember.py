@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -16,12 +16,14 @@ from podslice.model.unit import (
     TransientUnit,
     UnitName,
     Value,
+    control_group_of,
     is_unit_name,
 )
 from podslice.systemd.client import Client
 
 # from here on it is cheaper to have all of them read than to name each
 _MANY = 64
+_SLICE = ".slice"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,8 @@ class Remembering:
         # what units were that were forgotten since, and whose limits only the kernel has otherwise
         self._before: dict[UnitName, _Memory] = {}
         self._edited: set[UnitName] = set()
+        # the manager's own control group: empty for the system's
+        self._above = ""
         # what was there when these patterns were last asked for
         self._there: dict[tuple[str, ...], frozenset[UnitName]] = {}
         # what was forgotten while something is being read, which may be older than that
@@ -94,14 +98,17 @@ class Remembering:
         edited, self._edited = frozenset(self._edited), set()
         return edited
 
-    def verify(self) -> tuple[UnitName, ...]:
+    def verify(self, names: Collection[UnitName] | None = None) -> tuple[UnitName, ...]:
         """Forget the units whose limits in the kernel are not what they were; those still there.
+
+        All are looked at, or those that are named.
 
         This finds what nobody told of: files that were written by hand, and properties that were
         set where nothing watches.
         """
         changed = []
-        for name, memory in list(self._units.items()):
+        for name in self._units.keys() & (self._units if names is None else names):
+            memory = self._units[name]
             now = self._limits_of(memory.unit)
             if now != memory.limits:
                 self.forget(name)
@@ -198,9 +205,11 @@ class Remembering:
     ) -> tuple[ObservedUnit, ...]:
         """Observe and remember; what was listed and is not to be seen is but a name."""
         with self._reading() as forgotten:
+            # before systemd is asked: what is set between the two then differs, and is seen later
+            limits = self._limits_before([unit.name for unit in listed] or patterns)
             units = await self._client.observe(patterns)
             seen = {unit.name for unit in units}
-            fresh = [self._memory_of(unit) for unit in units]
+            fresh = [self._memory_of(unit, limits) for unit in units]
             fresh += [
                 _Memory(listed=unit, unit=None)
                 for unit in listed
@@ -214,14 +223,25 @@ class Remembering:
                     self._units[name] = memory
         return units
 
-    def _memory_of(self, unit: ObservedUnit) -> _Memory:
+    def _memory_of(self, unit: ObservedUnit, limits: Mapping[str, Mapping[str, str]]) -> _Memory:
         listed = ListedUnit(
             name=unit.name,
             description=unit.description,
             load_state=unit.load_state,
             active_state=unit.active_state,
         )
-        return _Memory(listed=listed, unit=unit, limits=self._limits_of(unit))
+        if unit.name.endswith(_SLICE) and unit.control_group:
+            self._above = unit.control_group.removesuffix(control_group_of(unit.name))
+        read = limits.get(unit.control_group)
+        return _Memory(
+            listed=listed, unit=unit, limits=self._limits_of(unit) if read is None else read
+        )
+
+    def _limits_before(self, names: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
+        """What the kernel holds of slices, by control group: their names tell where they are."""
+        slices = (UnitName(name) for name in names if is_unit_name(name) and name.endswith(_SLICE))
+        groups = (f"{self._above}{control_group_of(name)}" for name in slices)
+        return {group: self._cgroups.limits(group) for group in groups}
 
     def _limits_of(self, unit: ObservedUnit | None) -> Mapping[str, str]:
         group = "" if unit is None else unit.control_group

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from podslice.agent.board import Board
@@ -14,6 +14,8 @@ from podslice.policy.tree import slice_of_cgroup
 
 KUBE_SLICE, SYSTEM_SLICE = UnitName("podruntime.slice"), UnitName("system.slice")
 """Where these daemons are unless the configuration says otherwise."""
+_CPU_WINDOW_SEC = 10.0
+"""Over less time the use of CPU is but a moment's."""
 _KEPT_PERCENT = 95
 """Below this share of it a reservation that was exceeded is kept again."""
 
@@ -34,17 +36,20 @@ class _Use:
         return self.label, self.resource
 
     def __str__(self) -> str:
-        """`system.slice uses 1200Mi of memory, system-reserved is 1Gi`."""
+        """`system.slice uses 1200Mi of memory, more than system-reserved, 1Gi`."""
         used = format_amount(self.resource, self.used)
         reserved = format_amount(self.resource, self.reserved)
-        return f"{self.unit} uses {used} of {self.resource}, {self.label} is {reserved}"
+        than = "more than" if self.used > self.reserved else "again less than"
+        return f"{self.unit} uses {used} of {self.resource}, {than} {self.label}, {reserved}"
 
 
 class Reservations:
     """Tells when use passes a reservation, and when it is back below it."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, now: Callable[[], float] = time.monotonic) -> None:
+        """`now` is a monotonic clock."""
         self._board = board
+        self._now = now
         self._exceeded: set[tuple[str, str]] = set()
         self._cpu: dict[UnitName, tuple[float, int]] = {}
 
@@ -97,10 +102,10 @@ class Reservations:
 
     def _cpu_rate(self, unit: UnitName, usec: int | None) -> int | None:
         """Thousandths of a CPU since the last time."""
-        now, before = time.monotonic(), self._cpu.get(unit)
-        if usec is None:
+        now, before = self._now(), self._cpu.get(unit)
+        if usec is None or (before is not None and now - before[0] < _CPU_WINDOW_SEC):
             return None
         self._cpu[unit] = (now, usec)
-        if before is None or now <= before[0]:
+        if before is None:
             return None
-        return int((usec - before[1]) / (now - before[0]) / 1000)
+        return max(int((usec - before[1]) / (now - before[0]) / 1000), 0)

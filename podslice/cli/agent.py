@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +18,9 @@ from podslice.cli.session import load_node, runtime_directory
 from podslice.inputs.config import load_config
 from podslice.reconcile import World
 from podslice.store import Store
+
+_M_MMAP_THRESHOLD = -3
+_LARGE_BYTES = 256 * 1024
 
 
 @agent_options
@@ -38,6 +43,7 @@ def agent(
     # other verbs are over before it pays; what is imported by now stays for good
     gc.freeze()
     gc.enable()
+    _give_back_large_blocks()
     directory = runtime_directory(user=planning.user)
 
     def load() -> World:
@@ -64,3 +70,15 @@ def agent(
 
     asyncio.run(live())
     return DONE
+
+
+def _give_back_large_blocks() -> None:
+    """Have glibc return large blocks to the kernel as soon as they are free.
+
+    Without this it comes to keep them once it has seen a few. Python's table of interned strings,
+    2 MiB that are made anew every some thousand rounds, would leave holes twice its size.
+
+    Source: mallopt(3), M_MMAP_THRESHOLD.
+    """
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)

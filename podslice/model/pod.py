@@ -36,7 +36,7 @@ class Container:
     name: str
     kind: ContainerKind = ContainerKind.APP
     resources: Resources = field(default_factory=Resources)
-    where: str = ""
+    where: str = field(default="", compare=False)
     """Its path in the document: `spec.containers[1]`, `items[3].spec.template.spec.containers[0]`."""
 
 
@@ -47,7 +47,7 @@ class MemoryVolume:
     name: str
     size_bytes: int | None = None
     """Its `sizeLimit`; None where none is stated."""
-    where: str = ""
+    where: str = field(default="", compare=False)
     """Its path in the document: `spec.volumes[0]`."""
 
 
@@ -72,12 +72,12 @@ class Pod:
     """How long its processes have to end by themselves: `terminationGracePeriodSeconds`."""
     volumes: tuple[MemoryVolume, ...] = ()
     """Its volumes in memory; others are nobody's business here."""
-    where: str = ""
+    where: str = field(default="", compare=False)
     """Where the manifest stands: the file, with the number of the document when there are several.
 
     The full address of anything in the pod is `f"{pod.where}: {path}"`.
     """
-    spec_where: str = "spec"
+    spec_where: str = field(default="spec", compare=False)
     """The path of its spec in the document: `spec`, `items[3].spec.template.spec`."""
     problems: tuple[Problem, ...] = ()
     """What reading the manifest found; a pod with an error here is never applied."""

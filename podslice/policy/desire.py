@@ -46,20 +46,25 @@ def desire(  # noqa: PLR0913 (everything that is known; what has a default goes 
     gone: Iterable[Pod] = (),
     used_bytes: Mapping[UnitName, int] | None = None,
     progress: Mapping[str, InitProgress] | None = None,
+    known: Iterable[PodDecision] = (),
     mounts: bool = True,
 ) -> Desired:
     """Everything that should be once the candidates have joined the current pods.
 
     A candidate takes the place of the current pod of its name; where it is not admitted, the
     current one stays. `gone` are pods that have to be away. `used_bytes` is unreclaimable memory
-    per tier, where it is known; `progress` tells by uid how far init containers have come. Without
-    `mounts` volumes in memory have no units, as a user's manager can't mount.
+    per tier, where it is known; `progress` tells by uid how far init containers have come. `known`
+    are decisions for the same node and configuration: a current pod that has one needs no other.
+    Without `mounts` volumes in memory have no units, as a user's manager can't mount.
     """
     tree = Tree(cgroup_root=config.cgroup_root)
     allocation = allocate(node, config)
     gone = tuple(gone)
     away = {pod.key for pod in gone}
-    in_force = [decide(pod, node, config) for pod in current if pod.key not in away]
+    before = {decision.pod.uid: decision for decision in known}
+    in_force = [
+        _known(pod, before) or decide(pod, node, config) for pod in current if pod.key not in away
+    ]
     wanted = [decision for decision in candidates if decision.pod.key not in away]
     wanted, unchanged = _changed(wanted, in_force)
     accepted, refused = (
@@ -84,6 +89,11 @@ def desire(  # noqa: PLR0913 (everything that is known; what has a default goes 
         requested=total(pod.requests for pod in pods),
         initializing=initializing,
     )
+
+
+def _known(pod: Pod, before: Mapping[str, PodDecision]) -> PodDecision | None:
+    decision = before.get(pod.uid)
+    return decision if decision is not None and decision.pod == pod else None
 
 
 def _changed(

@@ -9,7 +9,7 @@ from podslice.model.config import Config, WeightMapping
 from podslice.model.pod import Container, MemoryVolume, Pod, Qos
 from podslice.model.quantity import tmpfs_size_bytes
 from podslice.model.resources import CPU, MEMORY, Resources
-from podslice.model.unit import INFINITY, ObservedUnit, mount_name
+from podslice.model.unit import INFINITY, ObservedUnit, UnitName, mount_name
 from podslice.policy.convert import weight_from_shares
 from podslice.policy.tree import Tree, volume_path
 
@@ -21,16 +21,22 @@ _VOLUME = re.compile(r"Volume ([a-z0-9-]+) of pod (.*)")
 _POD_SLICE = re.compile(r".*-pod([A-Za-z0-9.:_]+)\.slice")
 
 
+def uid_of(name: UnitName) -> str | None:
+    """The uid of the pod that a slice is named after; None for what is not named so."""
+    found = _POD_SLICE.fullmatch(name)
+    return found[1].replace("_", "-") if found else None
+
+
 def recover(unit: ObservedUnit, config: Config, others: Iterable[ObservedUnit] = ()) -> Pod | None:
     """The pod as far as its slice's name, description and settings tell; None for others' slices.
 
     Its settings come out as they are, and so do volumes that are mounted; containers, overhead,
     priority and grace period are lost.
     """
-    said, name = _DESCRIPTION.fullmatch(unit.description), _POD_SLICE.fullmatch(unit.name)
-    if not said or not name or said[3] not in tuple(Qos):
+    said, uid = _DESCRIPTION.fullmatch(unit.description), uid_of(unit.name)
+    if not said or uid is None or said[3] not in tuple(Qos):
         return None
-    uid, qos = name[1].replace("_", "-"), Qos(said[3])
+    qos = Qos(said[3])
     if Tree(cgroup_root=config.cgroup_root).pod(uid, qos) != unit.name:
         return None
     limits = _stated(unit, {CPU: "CPUQuotaPerSecUSec", MEMORY: "MemoryMax"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from podslice.model.config import Config, MemoryProtection, Rules
 from podslice.model.pod import Container, ContainerKind, Pod, Qos
@@ -22,7 +23,15 @@ from podslice.policy.convert import (
     weight_from_shares,
 )
 
+_REMEMBERED = 256
+
 PROTECTION_PROPERTY = {MemoryProtection.LOW: "MemoryLow", MemoryProtection.MIN: "MemoryMin"}
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _setting(*, name: str, value: int, why: str) -> Setting:
+    """A setting that is one object for all pods that have it: replicas are alike."""
+    return Setting(name=name, value=value, why=why)
 
 
 def pod_settings(
@@ -133,7 +142,7 @@ def weight(shares: int, why: str, config: Config) -> Setting:
     text = f"{why} → {MAPPING_TEXT[mapping]}"
     if value != before:
         text += f" = {before}, brought to {value}: systemd takes {MIN_WEIGHT} to {MAX_WEIGHT}"
-    return Setting(name="CPUWeight", value=value, why=text)
+    return _setting(name="CPUWeight", value=value, why=text)
 
 
 def cpu_weight(requests: Amounts, why: str, config: Config) -> Setting:
@@ -150,14 +159,14 @@ def memory_request(requests: Amounts, why: str, config: Config) -> Iterator[Sett
     name = PROTECTION_PROPERTY.get(config.memory_protection)
     milli = requests.get(MEMORY)
     if name and milli:
-        yield Setting(name=name, value=-(-milli // 1000), why=why)
+        yield _setting(name=name, value=-(-milli // 1000), why=why)
 
 
 def memory_limit(limits: Amounts, why: str) -> Iterator[Setting]:
     """MemoryMax for a memory limit."""
     milli = limits.get(MEMORY)
     if milli:
-        yield Setting(name="MemoryMax", value=-(-milli // 1000), why=why)
+        yield _setting(name="MemoryMax", value=-(-milli // 1000), why=why)
 
 
 def cpu_limit(limits: Amounts, why: str, config: Config) -> Iterator[Setting]:
@@ -170,9 +179,9 @@ def cpu_limit(limits: Amounts, why: str, config: Config) -> Iterator[Setting]:
     text = f"{why} → {quota.asked_usec} µs per second"
     if quota.per_sec_usec != quota.asked_usec:
         text += f", rounded up to {quota.per_sec_usec}: systemd keeps whole percents"
-    yield Setting(name="CPUQuotaPerSecUSec", value=quota.per_sec_usec, why=text)
+    yield _setting(name="CPUQuotaPerSecUSec", value=quota.per_sec_usec, why=text)
     if period_usec != QUOTA_PERIOD_USEC:
-        yield Setting(name="CPUQuotaPeriodUSec", value=period_usec, why="cpu-cfs-quota-period")
+        yield _setting(name="CPUQuotaPeriodUSec", value=period_usec, why="cpu-cfs-quota-period")
 
 
 def explain_sum(pod: Pod, stated: Pod, part: str, resource: str) -> str:

@@ -38,12 +38,14 @@ async def apply(  # noqa: PLR0913 (what has a default goes by name)
     force: bool = False,
     gone: Callable[[Pod], bool] = lambda _: False,
     sources: Mapping[str, str] | None = None,
+    known: Collection[PodDecision] = (),
     on_plan: Callable[[Plan], None] = lambda _: None,
     on_result: OnResult = lambda _: None,
 ) -> Report:
     """Make it so; pods that `gone` names go at the same time. The lock is the caller's.
 
-    `sources` are the manifest files of candidates from a directory, by their uids.
+    `sources` are the manifest files of candidates from a directory, by their uids; `known` is what
+    an earlier look at this world has decided.
 
     Raises:
         HostError: a kubelet is in charge of the root, or /run can't be written.
@@ -57,7 +59,7 @@ async def apply(  # noqa: PLR0913 (what has a default goes by name)
         return ((sources or {}) if is_taken else state.sources).get(decision.pod.uid)
 
     async def look_again() -> State:
-        state = await look(world, candidates, prune=prune, force=force, gone=gone)
+        state = await look(world, candidates, prune=prune, force=force, gone=gone, known=known)
         _note_phases(world, state, wanted)
         return state
 
@@ -226,9 +228,13 @@ def _record(
         world.store.discard(path)
     staying = {refusal.pod for refusal in state.plan.refused}
     marked = {mark.uid for mark in state.evicted}
+    recorded = {pod.uid: pod for pod in state.current if pod.uid in state.recorded}
     for decision in state.desired.pods:
         if decision.pod.key not in staying:
-            world.store.save(decision.pod, source_of(decision, state))
+            source = source_of(decision, state)
+            is_known = recorded.get(decision.pod.uid) == decision.pod
+            if not is_known or state.sources.get(decision.pod.uid) != source:
+                world.store.save(decision.pod, source)
             if decision.pod.uid in marked:
                 world.store.unmark(decision.pod.uid)  # its manifest is another one now
             if world.user:

@@ -12,7 +12,7 @@ from podslice.model.pod import Pod, Qos
 from podslice.model.unit import Observed, UnitKind, UnitName
 from podslice.plan import CLASS_CHANGED, Leaving, Plan, make_plan
 from podslice.policy.desire import desire
-from podslice.policy.recover import recover
+from podslice.policy.recover import recover, uid_of
 from podslice.reconcile.confirm import leave_reserved
 from podslice.reconcile.cordon import is_evicted, keep_away, living_agent
 from podslice.reconcile.observation import meet, observe, used_bytes
@@ -20,7 +20,7 @@ from podslice.reconcile.world import State, World
 from podslice.store import Records
 
 
-async def look(
+async def look(  # noqa: PLR0913 (what has a default goes by name)
     world: World,
     candidates: Iterable[PodDecision] = (),
     *,
@@ -28,6 +28,7 @@ async def look(
     force: bool = False,
     gone: Callable[[Pod], bool] = lambda _: False,
     grace_sec: int | None = None,
+    known: Iterable[PodDecision] = (),
 ) -> State:
     """Observe, and plan for the candidates to join the pods that were applied.
 
@@ -38,8 +39,9 @@ async def look(
         force: whether slices may be limited to less memory than they use.
         gone: names further pods that are to go.
         grace_sec: how long what runs in those has to end; None: as each pod states.
+        known: what an earlier look at this world has decided, to save time.
     """
-    candidates = tuple(candidates)
+    candidates, known = tuple(candidates), tuple(known)
     found = await observe(world)
     records = _current(world, found)
     current = records.pods
@@ -64,6 +66,7 @@ async def look(
             gone=leaving,
             used_bytes=used,
             progress=records.progress,
+            known=known,
             mounts=not world.user,
         )
         desired, observed = meet(world, policy, found, leaving)
@@ -89,6 +92,7 @@ async def look(
         orphans=tuple(_orphans(world, desired, observed)),
         progress=records.progress,
         sources=records.sources,
+        recorded=frozenset(records.digests),
         evicted=records.evicted,
         agent=agent,
     )
@@ -101,10 +105,14 @@ def _current(world: World, observed: Observed) -> Records:
         world.on_note(f"{path} is no record of a pod; the next apply removes it")
     # where a record and a slice tell of two pods of one name, the record is right
     known = {pod.uid for pod in records.pods} | {pod.key for pod in records.pods}
+    mounts = [unit for unit in observed.units.values() if unit.name.endswith(f".{UnitKind.MOUNT}")]
     rebuilt = []
     for unit in observed.units.values():
-        pod = recover(unit, world.config, observed.units.values())
-        if pod is not None and not known & {pod.uid, pod.key}:
+        uid = uid_of(unit.name)
+        if uid is None or uid in known:
+            continue
+        pod = recover(unit, world.config, mounts)
+        if pod is not None and pod.key not in known:
             world.on_note(
                 f"pod {pod.key} has no record; it is rebuilt from the settings of {unit.name},"
                 " without its containers"

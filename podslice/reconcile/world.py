@@ -65,6 +65,8 @@ class State:
     """How far init containers have come, by the uids of their pods, where they have anywhere."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """The manifest files of applied pods by their uids, where an agent has them from a directory."""
+    recorded: frozenset[str] = frozenset()
+    """The uids of the applied pods that have records."""
     evicted: tuple[Eviction, ...] = ()
     """The pods that stay away."""
     agent: AgentState | None = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,26 +50,27 @@ class Reader:
     """Reads records; what has not changed since is not read again."""
 
     def __init__(self) -> None:
-        self._read: dict[Path, tuple[Stamp, Record | None]] = {}
+        self._read: dict[str, tuple[Stamp, Record | None]] = {}
 
-    def read(self, paths: list[Path]) -> dict[Path, Record | None]:
-        """The record of each file that is there; None where it holds none.
+    def read(self, files: Iterable[os.DirEntry[str]]) -> dict[str, Record | None]:
+        """The record of each file that is there, by its path; None where it holds none.
 
         Raises:
             HostError: one can't be read.
         """
-        self._read = {path: found for path in paths if (found := self._look_at(path)) is not None}
+        found = ((file.path, self._look_at(file)) for file in files)
+        self._read = {path: read for path, read in found if read is not None}
         return {path: record for path, (_, record) in self._read.items()}
 
-    def _look_at(self, path: Path) -> tuple[Stamp, Record | None] | None:
+    def _look_at(self, file: os.DirEntry[str]) -> tuple[Stamp, Record | None] | None:
         try:
-            now = stamp(path.stat())
-            known = self._read.get(path)
-            return known if known and known[0] == now else (now, parse(path))
+            now = stamp(file.stat())
+            known = self._read.get(file.path)
+            return known if known and known[0] == now else (now, parse(Path(file.path)))
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise failed(error, path) from error
+            raise failed(error, Path(file.path)) from error
 
 
 def parse(path: Path) -> Record | None:

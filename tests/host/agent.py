@@ -88,14 +88,14 @@ def put(machine, name, text):
     machine.run("mv", f"{path}.new", path)
 
 
-def until(check, timeout_sec=5.0, *, what="it"):
+def until(check, timeout_sec=5.0, *, what="it", explain=str):
     """Wait until a check holds; what it returns."""
     deadline = time.monotonic() + timeout_sec
     while True:
         found = check()
         if found:
             return found
-        assert time.monotonic() < deadline, f"{what} is not so after {timeout_sec} s"
+        assert time.monotonic() < deadline, f"{what} is not so after {timeout_sec} s {explain()}"
         time.sleep(0.05)
 
 

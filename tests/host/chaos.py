@@ -22,6 +22,7 @@ class Chaos:
         self.made = 0
         self.counts = {}
         self.is_disk_full = False
+        self.said = ""
 
     def fill(self, count):
         """A burst of manifests to begin with; the shell lines that write them."""
@@ -142,4 +143,10 @@ class Chaos:
         plan = self.machine.podslice(
             "plan", "--prune", "-f", "-", input=self.expected(), check=False
         )
+        self.said = plan.stdout + plan.stderr
         return plan.exit_code == 0 and plan.stdout.strip() == "nothing to do"
+
+    def explain(self):
+        """What is not settled, and what the agent has told last."""
+        told = self.machine.run("journalctl", "-u", agent.UNIT, "-n", "60", "--no-pager").stdout
+        return f"{self.said}\n{told}"

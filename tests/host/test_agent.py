@@ -76,6 +76,17 @@ def test_a_broken_manifest_touches_nobody(node):
     assert "web.yaml" not in status.stdout + status.stderr
 
 
+def test_a_pod_that_the_rules_do_not_take_is_a_broken_manifest(node):
+    beyond = agent.manifest("web", resources={"limits": {"memory": "32Mi"}})
+    agent.put(node, "web", beyond)
+    agent.start(node, "--rules=kubernetes")
+    (event,) = agent.until(lambda: agent.events(node, "manifest-broken"))
+    assert "64Mi is more than the pod's limit of 32Mi" in event["MESSAGE"]
+    assert "podslice_broken_manifests 1.0" in agent.ask(node, "/metrics")
+    agent.put(node, "web", agent.manifest("web"))
+    agent.until(lambda: agent.events(node, "manifest-mended") and is_up(node, WEB))
+
+
 def test_it_ends_within_a_second_and_leaves_the_pods(node):
     agent.put(node, "web", agent.manifest("web"))
     agent.start(node)
@@ -141,7 +152,7 @@ def test_a_thousand_random_events(node):
             script = [*chaos.burst(BURST), "cut -d' ' -f1 /proc/uptime"]
             done = node.run("sh", "-c", "\n".join(script), timeout_sec=300).stdout
             agent.until_quiet(node)
-            agent.until(chaos.is_settled, 30)
+            agent.until(chaos.is_settled, 30, explain=chaos.explain)
             # a question takes seconds here: what the agent has told last says when it was done
             last = agent.last_word_sec(node)
             whole.append(max(last - float(done), 0.0))

@@ -35,7 +35,8 @@ def test_every_entry_has_its_header_and_an_explanation():
 
 def test_verbs_and_fields_that_are_named_are_there():
     verbs = {
-        each.name or each.callback.__name__.replace("_", "-") for each in make_app().registered_commands
+        each.name or each.callback.__name__.replace("_", "-")
+        for each in make_app().registered_commands
     }
     verbs |= {group.name for group in make_app().registered_groups}
     text = " ".join(TEXT.partition("\n-- ")[2].split())

@@ -218,7 +218,7 @@ def test_who_may_not_read_is_told_what_to_do(store, no_permission):
 
 
 def test_who_may_not_list_is_told(store, no_permission):
-    no_permission(Path, "iterdir")
+    no_permission(os, "scandir")
     with pytest.raises(HostError, match="pods: Permission denied"):
         store.load()
 

@@ -271,6 +271,23 @@ async def test_verify_finds_what_nobody_told_of(
     assert client.verify() == ()
 
 
+async def test_verify_finds_what_was_set_while_a_unit_was_read(
+    client: Remembering, memory: Memory, cgroups: CgroupFs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_limit(cgroups, "/a.slice/a-b.slice", "max")
+    observe = memory.observe
+
+    async def set_meanwhile(patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
+        units = await observe(patterns)
+        put_limit(cgroups, "/a.slice/a-b.slice", "4096")
+        return units
+
+    monkeypatch.setattr(memory, "observe", set_meanwhile)
+    client.forget(POD)
+    await client.observe(ALL)
+    assert client.verify([POD]) == (POD,)
+
+
 async def test_verify_does_not_tell_of_what_is_gone(
     memory: Memory, client: Remembering, cgroups: CgroupFs
 ) -> None:

@@ -1,5 +1,6 @@
 """Rates from two samples, and how they look; the page itself is tried in tests/host."""
 
+import asyncio
 import json
 from types import SimpleNamespace
 
@@ -291,9 +292,10 @@ def eyes(seen, tmp_path, here, memory):
     return lambda **more: page.Eyes(world(tmp_path / "none", memory, **more))
 
 
-async def test_a_bus_that_goes_away_is_told_and_does_not_blind(eyes, memory, monkeypatch):
+# not coroutines: the fixtures have run verbs, which leaves no event loop where pytest-asyncio is old
+def test_a_bus_that_goes_away_is_told_and_does_not_blind(eyes, memory, monkeypatch):
     looking = eyes()
-    first = await looking.look()
+    first = asyncio.run(looking.look())
     assert first.about.problems == []
 
     async def refuse(*_):
@@ -301,19 +303,19 @@ async def test_a_bus_that_goes_away_is_told_and_does_not_blind(eyes, memory, mon
 
     monkeypatch.setattr(memory, "list_units", refuse)
     monkeypatch.setattr(memory, "observe", refuse)
-    again = await looking.look()
+    again = asyncio.run(looking.look())
     assert again.about.problems == ["as seen before: the bus is gone"]
     assert again.usage.node.cpu_milli == 1500
 
 
-async def test_a_bus_that_was_never_there_is_an_error(eyes, memory, monkeypatch):
+def test_a_bus_that_was_never_there_is_an_error(eyes, memory, monkeypatch):
     async def refuse(*_):
         raise HostError("no")
 
     monkeypatch.setattr(memory, "list_units", refuse)
     monkeypatch.setattr(memory, "observe", refuse)
     with pytest.raises(HostError):
-        await eyes().look()
+        asyncio.run(eyes().look())
 
 
 def test_what_the_agent_says_is_shown():

@@ -23,6 +23,8 @@ SCOPE = UnitName("podslice-podweb-main.scope")
 SERVICE = UnitName("podslice-podweb-main.service")
 GROUP = f"{POD}/{SCOPE}"
 SESSION = "/user.slice/session.scope"
+# as many as a message takes and more, and no kernel gives them to the process of the test
+MANY = range(5_000_000, 5_000_020)
 
 
 class Host(Memory):
@@ -212,9 +214,8 @@ async def test_descriptors_go_where_they_are_known_and_as_many_as_a_message_take
     for version, first in ((257, {"PIDFDs": 16}), (252, {"PIDs": 20})):
         host = await make_host(tmp_path / str(version), monkeypatch, systemd_version=version)
         monkeypatch.setattr(host, "start", partial(start, host))
-        pids = range(100, 120)
-        host.add(*({"pid": pid} for pid in pids))
-        adopted = await adopt(host, *pids)
+        host.add(*({"pid": pid} for pid in MANY))
+        adopted = await adopt(host, *MANY)
         assert set(outcomes(adopted).values()) == {Outcome.ADOPTED}
         assert started.pop() == first
 
@@ -316,12 +317,11 @@ async def test_where_all_have_ended_there_is_no_unit(host):
 
 
 async def test_where_one_ends_each_time_they_move_one_by_one(host):
-    pids = range(100, 120)
-    host.add(*({"pid": pid} for pid in pids))
-    host.meanwhile = [partial(host.end, pid) for pid in range(100, 110)]
-    found = outcomes(await adopt(host, *pids))
+    host.add(*({"pid": pid} for pid in MANY))
+    host.meanwhile = [partial(host.end, pid) for pid in MANY[:10]]
+    found = outcomes(await adopt(host, *MANY))
     assert {pid for pid, outcome in found.items() if outcome is Outcome.ENDED} == host.ended
-    survivors = set(pids) - host.ended
+    survivors = set(MANY) - host.ended
     assert {pid for pid in survivors if host.group_of(pid) == GROUP} == survivors
 
 

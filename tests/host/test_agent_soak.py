@@ -1,0 +1,165 @@
+"""The agent for a long time, within a short one: nothing that it holds grows.
+
+PODSLICE_ROUNDS=10000 takes as many rounds as a day and a quarter of minutes has, and more; the
+default takes fewer, to end within a minute.
+"""
+
+import json
+import os
+import sys
+import time
+
+import pytest
+
+from tests.host import agent
+from tests.lab import fixtures
+
+ROUNDS = int(os.environ.get("PODSLICE_ROUNDS", "3000"))
+STAGES = 5
+PODS = 10
+QUIET_SEC = 1.5
+DROP_IN = f"/run/systemd/system/{agent.UNIT}.d/hasty.conf"
+# a round follows the other at once: what they wait for each other is left out
+HASTY = (
+    "import podslice.agent.daemon as daemon; daemon._QUIET_SEC = 0.0;"
+    " from podslice.__main__ import main; main()"
+)
+
+# Wakes the agent until it has taken so many rounds: mostly there is nothing to do then; or a pod
+# has another limit, comes or goes, or the configuration is to be read anew.
+DRIVE = r"""
+import http.client, json, os, pathlib, random, re, signal, socket, subprocess, sys, time
+
+directory, pid, place, rounds, seed, manifests = sys.argv[1:]
+directory, pid, rounds, manifests = pathlib.Path(directory), int(pid), int(rounds), json.loads(manifests)
+chance = random.Random(int(seed))
+counts = {}
+
+def taken():
+    connection = http.client.HTTPConnection("agent")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(place)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    connection.close()
+    return int(float(re.search(r"^podslice_reconcile_duration_seconds_count (\S+)$", text, re.M)[1]))
+
+def put(name, text):
+    new = directory / f"{name}.new"
+    new.write_text(text)
+    new.replace(directory / f"{name}.yaml")
+
+def wake(name):
+    os.utime(directory / f"{name}.yaml")
+
+def change(name):
+    put(name, manifests[name].replace("64Mi", f"{chance.randint(65, 99)}Mi"))
+
+def come_or_go(name):
+    path = directory / f"{name}-more.yaml"
+    if path.exists():
+        path.unlink()
+    else:
+        put(f"{name}-more", manifests[name].replace(f'"{name}"', f'"{name}-more"'))
+
+def reload(name):
+    os.kill(pid, signal.SIGHUP)
+
+def forget(name):
+    subprocess.run(["systemctl", "daemon-reload"], check=True)
+
+events, weights = [wake, change, come_or_go, reload, forget], [900, 60, 20, 19, 1]
+while taken() < rounds:
+    for event in chance.choices(events, weights, k=100):
+        event(chance.choice(sorted(manifests)))
+        counts[event.__name__] = counts.get(event.__name__, 0) + 1
+        time.sleep(0.002)
+for name, text in manifests.items():
+    put(name, text)
+    (directory / f"{name}-more.yaml").unlink(missing_ok=True)
+print(json.dumps({"taken": taken(), **counts}))
+"""
+
+# What a process holds, and what the bus holds for it.
+HELD = r"""
+import json, os, re, subprocess, sys
+
+pid = sys.argv[1]
+status = dict(re.findall(r"(\w+):\s+(\d+)", open(f"/proc/{pid}/status").read()))
+infos = [open(f"/proc/{pid}/fdinfo/{each}").read() for each in os.listdir(f"/proc/{pid}/fdinfo")]
+
+def busctl(*arguments):
+    done = subprocess.run(["busctl", *arguments], check=True, capture_output=True, text=True)
+    return done.stdout
+
+names = [line.split() for line in busctl("list", "--no-legend", "--no-pager").splitlines()]
+mine = [name for name, owner, *_ in names if owner == pid]
+rules = {}
+for name in mine:
+    text = busctl(
+        *["--json=short", "call", "org.freedesktop.DBus", "/org/freedesktop/DBus"],
+        *["org.freedesktop.DBus.Debug.Stats", "GetConnectionStats", "s", name],
+    )
+    rules[name] = json.loads(text)["data"][0]["MatchRules"]["data"]
+print(json.dumps({
+    "anon_kib": int(status["RssAnon"]),
+    "threads": int(status["Threads"]),
+    "descriptors": len(infos),
+    "watches": sum(info.count("inotify wd:") for info in infos),
+    "names": len(mine),
+    "rules": sum(rules.values()),
+}))
+"""
+
+
+@pytest.fixture
+def node(namespace):
+    """A machine whose agent is taken away in the end, and the drop-in of its unit with it."""
+    for machine in fixtures.keep_clean(namespace):
+        agent.begin(machine)
+        yield machine
+        machine.run("rm", "-rf", DROP_IN)
+        agent.remove(machine)
+        machine.podslice("delete", "--all", "--grace-period", "0", check=False)
+
+
+def start_hasty(machine):
+    agent.install(machine)
+    command = f'/usr/bin/python3 -c "{HASTY}" agent'
+    machine.put(DROP_IN, f"[Service]\nExecStart=\nExecStart={command}\n")
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "start", agent.UNIT)
+
+
+def drive(machine, manifests, rounds):
+    """Have it take rounds until it has taken so many; what was done."""
+    orders = [agent.MANIFESTS, agent.pid(machine), agent.SOCKET, rounds, rounds]
+    out = machine.run(
+        "python3", "-c", DRIVE, *map(str, orders), json.dumps(manifests), timeout_sec=300
+    ).stdout
+    return json.loads(out)
+
+
+def held(machine):
+    """What it holds once nothing is to be done any more."""
+    time.sleep(QUIET_SEC)
+    return json.loads(machine.run("python3", "-c", HELD, str(agent.pid(machine))).stdout)
+
+
+def test_nothing_grows_in_thousands_of_rounds(node):
+    manifests = {f"pod-{number}": agent.manifest(f"pod-{number}") for number in range(PODS)}
+    for name, text in manifests.items():
+        agent.put(node, name, text)
+    start_hasty(node)
+    first, stages = agent.pid(node), []
+    began = time.monotonic()
+    for stage in range(1, STAGES + 1):
+        done = drive(node, manifests, ROUNDS * stage // STAGES)
+        stages.append(held(node))
+        sys.stdout.write(f"\n{done}\n{stages[-1]}\n")
+    sys.stdout.write(f"{done['taken']} rounds in {time.monotonic() - began:.0f} s\n")
+    assert agent.pid(node) == first
+    # the first stage is for what is made once
+    warm, *_, last = stages
+    assert last.pop("anon_kib") <= warm.pop("anon_kib") * 1.03
+    assert last == warm

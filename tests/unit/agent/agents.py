@@ -1,0 +1,122 @@
+"""A board for the parts of the agent, on a journal that remembers; and the files they look at."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+
+from podslice.agent.board import Board
+from podslice.agent.counters import Counters
+from podslice.reconcile import look
+from tests.unit import builders
+
+
+class Events:
+    """A journal that keeps what it is told."""
+
+    def __init__(self):
+        self.all = []
+        self.counts = Counter()
+
+    def tell(self, event):
+        self.all.append(event)
+        self.counts[event.kind] += 1
+
+    def close(self):
+        pass
+
+    def of(self, *kinds):
+        """The events of these kinds, in their order."""
+        return [event for event in self.all if event.kind in kinds]
+
+    def texts(self, *kinds):
+        return [event.message for event in self.of(*kinds)]
+
+    def clear(self):
+        self.all.clear()
+
+
+class Clock:
+    """A monotonic clock that goes when it is told to."""
+
+    def __init__(self):
+        self.sec = 1000.0
+
+    def __call__(self):
+        return self.sec
+
+    def go(self, seconds):
+        self.sec += seconds
+
+
+def make_board(tmp_path, client, **fields):
+    """A board with a journal that remembers; `by` is the configuration."""
+    events = Events()
+    return Board(builders.world(tmp_path, client, **fields), events, Counters())
+
+
+async def look_again(board):
+    """Have the board know how it is now."""
+    board.state = await look(board.world)
+    return board.state
+
+
+def write_group(board, name, **files):
+    """What the kernel counts of a unit's control group; `_` stands for the dot of a file's name."""
+    group = board.world.cgroups.mount / builders.control_group_of(name).lstrip("/")
+    (board.world.cgroups.mount).mkdir(exist_ok=True)
+    (board.world.cgroups.mount / "cgroup.controllers").write_text("cpu memory pids\n")
+    texts = {file.replace("_", ".", 1): f"{text}\n" for file, text in files.items()}
+    builders.make_files(group, texts)
+    return group
+
+
+def use_memory(board, name, mebibytes):
+    """Have a unit hold so much memory."""
+    return write_group(board, name, memory_current=mebibytes * 2**20, memory_stat="inactive_file 0")
+
+
+class Host:
+    """A host that is short of memory as far as it is told; what pods give back is free again."""
+
+    def __init__(self, root, free_mib=1000):
+        self.root = root
+        self.free_mib = free_mib
+        self.held = {}
+        """What becomes free when a unit is gone, by its name."""
+        self.tasks = 100
+        self._write()
+
+    def set(self, *, free_mib=None, tasks=None):
+        self.free_mib = self.free_mib if free_mib is None else free_mib
+        self.tasks = self.tasks if tasks is None else tasks
+        self._write()
+
+    def on_change(self, name):
+        """What a client tells of a unit."""
+        self.set(free_mib=self.free_mib + self.held.pop(name, 0))
+
+    def _write(self):
+        files = {
+            "proc/meminfo": f"MemTotal: {4000 * 1024} kB\nMemFree: {self.free_mib * 1024} kB\n"
+            "Inactive(file): 0 kB\n",
+            "proc/loadavg": f"0.00 0.00 0.00 1/{self.tasks} 4711\n",
+            "proc/sys/kernel/pid_max": "1000\n",
+            "proc/sys/kernel/threads-max": "5000\n",
+        }
+        builders.make_files(self.root, files)
+
+
+async def until(condition, timeout_sec=5.0):
+    """Wait until something is so that nobody tells of."""
+    async with asyncio.timeout(timeout_sec):
+        while not condition():  # noqa: ASYNC110 - there is nothing to wait for
+            await asyncio.sleep(0.005)
+
+
+async def end(task):
+    """End a task."""
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

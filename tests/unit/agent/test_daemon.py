@@ -1,0 +1,362 @@
+import asyncio
+import os
+import shutil
+import signal
+from dataclasses import replace
+
+import pytest
+
+from podslice.agent import daemon as module
+from podslice.agent.daemon import Daemon, Setup
+from podslice.errors import HostError, InputError, JobFailed, Problem
+from podslice.events import Kind
+from podslice.model.agent import AgentState, Condition
+from podslice.model.config import Threshold, WeightMapping
+from podslice.procfs import read_process
+from podslice.store import Store
+from podslice.systemd.memory import Memory
+from tests.unit import builders
+from tests.unit.agent.agents import Events, Host, until, use_memory
+from tests.unit.builders import manifest
+
+pytestmark = pytest.mark.usefixtures("allow_effects")  # signals go to the process itself
+
+MI = 2**20 * 1000
+
+
+class Node:
+    """A host with an agent; systemd's side of the notifications is a list."""
+
+    def __init__(self, tmp_path):
+        self.root = tmp_path
+        self.host = Host(tmp_path / "host")
+        self.directory = tmp_path / "manifests"
+        self.directory.mkdir()
+        self.memory = Memory()
+        self.events = Events()
+        self.config = builders.config(manifests=(str(self.directory),), sync_period_usec=50_000)
+        self.wrong = None
+        self.loads = 0
+        self.said = []
+        self._task = None
+
+    def load(self):
+        self.loads += 1
+        if self.wrong is not None:
+            raise self.wrong
+        return builders.world(self.root, None, by=self.config)
+
+    def connect(self, on_change):
+        self.memory._on_change = on_change
+        return self.memory
+
+    async def begin(self):
+        setup = Setup(
+            load=self.load,
+            connect=self.connect,
+            journal=self.events,
+            root=self.host.root,
+            environment={},
+        )
+        self.daemon = Daemon(setup)
+        self.daemon._notifier = self
+        self._task = asyncio.create_task(self.daemon.run())
+        await until(lambda: self.said or self._task.done())
+
+    async def end(self):
+        if self._task is not None and not self._task.done():
+            self.signal(signal.SIGTERM)
+            async with asyncio.timeout(2):
+                await self._task
+
+    @property
+    def result(self):
+        return self._task.exception()
+
+    @staticmethod
+    def signal(number):
+        os.kill(os.getpid(), number)
+
+    def put(self, name, requests=None):
+        (self.directory / f"{name}.yaml").write_text(manifest(name, requests))
+
+    @property
+    def store(self):
+        return Store(self.root / "run")
+
+    def records(self):
+        return {pod.name for pod in self.store.load().pods}
+
+    # The notifications.
+
+    watchdog_sec = None
+
+    def ready(self, text):
+        self.said.append(("ready", text))
+
+    def status(self, text):
+        self.said.append(("status", text))
+
+    def reloading(self):
+        self.said.append(("reloading",))
+
+    def stopping(self):
+        self.said.append(("stopping",))
+
+    def watchdog(self):
+        self.said.append(("watchdog",))
+
+
+@pytest.fixture
+async def node(tmp_path):
+    made = Node(tmp_path)
+    yield made
+    await made.end()
+
+
+async def test_it_is_ready_once_the_pods_have_their_slices(node):
+    node.put("web")
+    await node.begin()
+    assert node.said[0] == ("ready", "1 pod")
+    assert node.records() == {"web"}
+    assert node.events.of(Kind.AGENT_STARTED)
+
+
+async def test_manifests_are_followed(node):
+    await node.begin()
+    assert node.said[0] == ("ready", "0 pods")
+    node.put("web")
+    node.put("shop")
+    await until(lambda: node.records() == {"web", "shop"})
+    await until(lambda: node.said[-1] == ("status", "2 pods"))
+    (node.directory / "web.yaml").unlink()
+    await until(lambda: node.records() == {"shop"})
+
+
+async def test_the_status_says_what_is_wrong(node):
+    node.put("web")
+    (node.directory / "other.yaml").write_text("[")
+    await node.begin()
+    assert node.said[0][1].startswith("1 pod; ")
+    assert "other.yaml" in node.said[0][1]
+
+
+async def test_it_ends_at_sigterm_and_leaves_the_pods(node):
+    node.put("web")
+    await node.begin()
+    await node.end()
+    assert node.result is None
+    assert node.records() == {"web"}
+    assert await node.memory.observe(["kubepods*pod*"])
+    assert node.store.agent() is None
+    assert node.said[-1] == ("stopping",)
+    assert node.events.all[-1].kind is Kind.AGENT_STOPPED
+
+
+async def test_it_ends_at_sigterm_while_something_takes_long(node):
+    hangs = asyncio.Event()
+
+    async def start(_unit):
+        hangs.set()
+        await asyncio.sleep(3600)
+
+    await node.begin()
+    node.memory.start = start
+    node.put("web")
+    async with asyncio.timeout(2):
+        await hangs.wait()
+    await node.end()
+    assert node.result is None
+    with node.store.lock():
+        pass  # it was given back
+
+
+async def test_there_is_only_one(node):
+    process = read_process(1)
+    node.store.save_agent(AgentState(pid=1, started_ticks=process.started_ticks))
+    await node.begin()
+    assert isinstance(node.result, HostError)
+    assert "process 1" in str(node.result)
+    assert node.store.agent().pid == 1
+
+
+# The configuration.
+
+
+async def reload(node):
+    before = node.loads
+    node.signal(signal.SIGHUP)
+    await until(lambda: node.loads > before)
+    await until(lambda: node.said[-1][0] == "ready" or node.said[-2][0] == "ready")
+
+
+async def test_a_reload_reads_the_configuration_anew(node):
+    node.put("web", {"cpu": "1"})
+    await node.begin()
+    (unit,) = await node.memory.observe(["kubepods*podb96bf486*", "kubepods-burstable-pod*"])
+    node.config = replace(node.config, cpu_weight_mapping=WeightMapping.KUBELET)
+    await reload(node)
+    assert ("reloading",) in node.said
+    await until(lambda: node.events.of(Kind.POD_CHANGED))
+    (after,) = await node.memory.observe([unit.name])
+    assert after.properties["CPUWeight"] != unit.properties["CPUWeight"]
+    assert not node.events.of(Kind.DRIFT_REPAIRED)
+
+
+async def test_other_directories_are_followed_from_then_on(node):
+    await node.begin()
+    other = node.root / "other"
+    other.mkdir()
+    node.config = replace(node.config, manifests=(str(other),), sync_period_usec=3_600_000_000)
+    await reload(node)
+    node.put("late")
+    (other / "web.yaml").write_text(manifest("web"))
+    await until(lambda: node.records() == {"web"})
+
+
+async def test_a_wrong_configuration_changes_nothing(node):
+    node.put("web")
+    await node.begin()
+    node.wrong = InputError(Problem(where="podslice.toml", message="no such key"))
+    await reload(node)
+    await until(lambda: node.events.of(Kind.AGENT_FAILED))
+    assert "no such key" in node.events.texts(Kind.AGENT_FAILED)[0]
+    assert node.daemon._snapshot().problems
+    node.put("shop")
+    await until(lambda: node.records() == {"web", "shop"})
+    node.wrong = None
+    await reload(node)
+    assert not node.daemon._snapshot().problems
+
+
+async def test_a_configuration_that_loses_the_pods_is_refused(node, monkeypatch):
+    node.put("web")
+    await node.begin()
+    node.config = replace(node.config, cgroup_root="/other")
+    elsewhere = Store(node.root / "run", cgroup_root="/other")
+    load = node.load
+    monkeypatch.setattr(
+        node.daemon,
+        "_setup",
+        replace(node.daemon._setup, load=lambda: replace(load(), store=elsewhere)),
+    )
+    await reload(node)
+    await until(lambda: node.events.of(Kind.AGENT_FAILED))
+    assert "the configuration stays as it was" in node.events.texts(Kind.AGENT_FAILED)[0]
+    node.put("shop")
+    await until(lambda: node.records() == {"web", "shop"})
+
+
+# What goes wrong.
+
+
+async def test_without_a_bus_it_goes_on_trying(node):
+    node.memory.break_after(0)
+    node.put("web")
+    await node.begin()
+    await until(lambda: node.records() == {"web"})
+    await until(lambda: not node.daemon._snapshot().problems)
+    assert len(node.events.of(Kind.AGENT_FAILED)) == 1
+
+
+async def test_what_fails_is_tried_more_and_more_slowly(node):
+    async def fail(unit):
+        # the job is told of, as systemd does
+        node.daemon._on_bus(unit.name)
+        raise JobFailed("masked", result="failed")
+
+    node.memory.start = fail
+    node.put("web")
+    await node.begin()
+    await asyncio.sleep(1.5)
+    rounds = sum(node.daemon._counters.reconciles.counts)
+    assert 3 <= rounds <= 25
+    assert len(node.events.of(Kind.STEP_FAILED)) <= 3
+
+
+async def test_a_mistake_of_ours_ends_it_with_a_word(node, monkeypatch):
+    await node.begin()
+
+    async def take(_rounds):
+        raise ZeroDivisionError("a mistake")
+
+    monkeypatch.setattr(module.Rounds, "take", take)
+    node.put("web")
+    await until(node._task.done)
+    assert isinstance(node.result, ZeroDivisionError)
+    assert "a mistake" in node.events.texts(Kind.AGENT_FAILED)[0]
+    assert node.store.agent() is None
+
+
+async def test_the_watchdog_is_fed_as_long_as_rounds_end(node, monkeypatch):
+    monkeypatch.setattr(Node, "watchdog_sec", 0.02)
+    monkeypatch.setattr(module, "_HUNG_SEC", 0.3)
+
+    async def take(_rounds):
+        await asyncio.sleep(3600)
+
+    await node.begin()
+    await until(lambda: ("watchdog",) in node.said)
+    monkeypatch.setattr(module.Rounds, "take", take)
+    await asyncio.sleep(0.6)
+    node.said.clear()
+    await asyncio.sleep(0.1)
+    assert ("watchdog",) not in node.said
+
+
+async def test_pods_have_their_time_to_end_before_it_counts_as_hung(node, monkeypatch):
+    monkeypatch.setattr(Node, "watchdog_sec", 0.02)
+    monkeypatch.setattr(module, "_HUNG_SEC", 0.0)
+    node.put("web")  # has 30 s to end
+    await node.begin()
+    node.said.clear()
+    await until(lambda: ("watchdog",) in node.said)
+
+
+# Its parts together.
+
+
+async def test_what_is_short_at_the_start_keeps_new_pods_out(node):
+    node.config = replace(
+        node.config, eviction_hard={"memory.available": Threshold(amount=100 * MI)}
+    )
+    node.host.set(free_mib=50)
+    node.put("batch")
+    node.put("web", {"memory": "1Mi"})
+    await node.begin()
+    assert node.records() == {"web"}
+    assert node.store.agent().conditions == (Condition.MEMORY,)
+
+
+async def test_an_evicted_pod_goes_stays_away_and_may_come_back(node):
+    node.config = replace(
+        node.config,
+        eviction_hard={"memory.available": Threshold(amount=100 * MI)},
+        eviction_pressure_transition_period_usec=1,
+    )
+    node.put("batch")
+    await node.begin()
+    (unit,) = await node.memory.observe(["kubepods-besteffort-pod*"])
+    group = use_memory(node.daemon._board, unit.name, 300)
+    node.host.set(free_mib=50)
+    node.daemon._evictor.wake()
+    await until(lambda: node.events.of(Kind.POD_EVICTED))
+    node.host.set(free_mib=1000)
+    shutil.rmtree(group)
+    await until(lambda: not node.records())
+    assert not await node.memory.observe([unit.name])
+    node.daemon._evictor.wake()
+    await until(lambda: not node.daemon._board.conditions)
+    node.store.unmark(node.events.of(Kind.POD_EVICTED)[0].fields["POD_UID"])
+    await until(lambda: node.records() == {"batch"})
+    assert [event.kind.label for event in node.events.of(Kind.POD_UNCORDONED)]
+
+
+async def test_what_it_tells_whoever_asks(node):
+    node.put("web")
+    await node.begin()
+    snapshot = node.daemon._snapshot()
+    assert [pod.pod.name for pod in snapshot.pods] == ["web"]
+    assert snapshot.events[Kind.POD_APPLIED] == 1
+    assert snapshot.counters.reconciles.sum_sec > 0
+    assert "memory.available" in snapshot.observe()

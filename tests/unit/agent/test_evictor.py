@@ -1,0 +1,384 @@
+import asyncio
+import signal
+from dataclasses import replace
+
+import pytest
+
+from podslice.agent import evictor as module
+from podslice.agent.evictor import Evictor
+from podslice.errors import BusUnavailable, HostError, JobFailed
+from podslice.events import Kind
+from podslice.model.agent import Condition
+from podslice.model.config import Threshold
+from podslice.policy.evict import CRITICAL_PRIORITY
+from podslice.reconcile import apply
+from podslice.store import Store
+from podslice.systemd.memory import Memory
+from tests.unit.agent.agents import (
+    Host,
+    end,
+    look_again,
+    make_board,
+    until,
+    use_memory,
+    write_group,
+)
+from tests.unit.builders import besteffort, burstable, config, decisions, guaranteed, node
+
+MI = 2**20 * 1000
+SHORT = Threshold(amount=100 * MI)
+FEW = Threshold(amount=500_000)
+HARD = {
+    "eviction_hard": {"memory.available": SHORT},
+    "eviction_pressure_transition_period_usec": 1,
+}
+SOFT = {
+    "eviction_hard": {"memory.available": Threshold(amount=50 * MI)},
+    "eviction_soft": {"memory.available": SHORT},
+    "eviction_soft_grace_period_usec": {"memory.available": 0},
+    "eviction_max_pod_grace_period_sec": 20,
+    "eviction_pressure_transition_period_usec": 1,
+}
+BATCH = "kubepods-besteffort-podbatch.slice"
+WEB = "kubepods-burstable-podweb.slice"
+DATABASE = "kubepods-poddatabase.slice"
+
+
+@pytest.fixture
+def host(tmp_path):
+    return Host(tmp_path / "host")
+
+
+@pytest.fixture
+def memory(host):
+    return Memory(on_change=host.on_change)
+
+
+class Node:
+    """A node with pods, and its evictor."""
+
+    def __init__(self, tmp_path, memory, host, **fields):
+        self.memory = memory
+        self.board = make_board(
+            tmp_path, memory, by=config(**{**HARD, **fields}), on=node("cpu=8,memory=4000Mi")
+        )
+        self.changes = []
+        self.evictor = Evictor(
+            self.board, memory, lambda: self.changes.append(True), root=host.root
+        )
+
+    async def put(self, *pods):
+        world = self.board.world
+        await apply(world, decisions(*pods, on=world.node, by=world.config))
+        await look_again(self.board)
+
+    async def check(self):
+        return await self.evictor.check()
+
+    def events(self, *kinds):
+        return self.board.journal.of(*kinds)
+
+    def evicted(self):
+        return [event.pod for event in self.events(Kind.POD_EVICTED)]
+
+    def marked(self):
+        return [mark.pod for mark in self.board.world.store.load().evicted]
+
+    async def there(self):
+        return {unit.name for unit in await self.memory.observe(["kubepods*"])}
+
+
+@pytest.fixture
+def make(tmp_path, memory, host):
+    return lambda **fields: Node(tmp_path, memory, host, **fields)
+
+
+@pytest.fixture
+async def here(make, host):
+    """A node whose BestEffort pod uses the most, and which is about to be short of memory."""
+    node_ = make()
+    await node_.put(besteffort("batch"), burstable("web"), guaranteed("database", memory="500Mi"))
+    for name, mebibytes in ((BATCH, 300), (WEB, 200), (DATABASE, 400)):
+        use_memory(node_.board, name, mebibytes)
+    host.held = {BATCH: 300, WEB: 200, DATABASE: 400}
+    node_.memory.set_tasks(BATCH, 1)
+    return node_
+
+
+# Whom it evicts.
+
+
+async def test_while_there_is_enough_nothing_happens(here):
+    await here.check()
+    assert not here.evicted()
+    assert not here.board.conditions
+    assert not here.changes
+
+
+async def test_one_pod_goes_and_then_there_is_enough(here, host):
+    host.set(free_mib=80)
+    await here.check()
+    await here.check()
+    assert here.evicted() == ["default/batch"]
+    assert BATCH not in await here.there()
+    assert {WEB, DATABASE} <= await here.there()
+    (event,) = here.events(Kind.POD_EVICTED)
+    assert event.unit == BATCH
+    assert "memory.available is 80Mi, below the hard threshold 100Mi" in event.message
+    assert event.fields["SIGNAL"] == "memory.available"
+    assert here.board.counters.evictions == {"memory.available": 1}
+    assert here.changes
+
+
+async def test_its_mark_tells_why_and_of_which_manifest(here, host):
+    host.set(free_mib=80)
+    await here.check()
+    store = here.board.world.store
+    (mark,) = store.load().evicted
+    assert (mark.pod, mark.uid, mark.signal) == ("default/batch", "batch", "memory.available")
+    assert mark.digest == store.digest(besteffort("batch"))
+    assert "80Mi" in mark.message
+
+
+async def test_as_long_as_it_is_short_the_next_goes(here, host):
+    host.held = {BATCH: 0, WEB: 300}
+    host.set(free_mib=80)
+    await here.check()
+    await here.check()
+    # nobody has looked since: whom it evicted is no candidate all the same
+    assert here.evicted() == ["default/batch", "default/web"]
+
+
+async def test_neither_critical_nor_guaranteed_pods_go(make, host):
+    here = make()
+    await here.put(guaranteed("database"), besteffort("vital", priority=CRITICAL_PRIORITY))
+    use_memory(here.board, DATABASE, 400)
+    use_memory(here.board, "kubepods-besteffort-podvital.slice", 400)
+    host.set(free_mib=10)
+    for _ in range(3):
+        await here.check()
+    assert not here.evicted()
+    (failed,) = here.events(Kind.AGENT_FAILED)
+    assert "memory.available is 10Mi" in failed.message
+    assert "no pod whose eviction would help" in failed.message
+
+
+async def test_where_nobody_helps_they_are_looked_at_again_later(make, host, monkeypatch):
+    monkeypatch.setattr(module, "_HELPLESS_SEC", 0.05)
+    here = make()
+    await here.put(besteffort("batch"))
+    host.set(free_mib=10)
+    await here.check()
+    use_memory(here.board, BATCH, 300)
+    await here.check()
+    assert not here.evicted()
+    await asyncio.sleep(0.06)
+    await here.check()
+    assert here.evicted() == ["default/batch"]
+
+
+async def test_that_nobody_helps_is_told_once_per_shortage(make, host, monkeypatch):
+    monkeypatch.setattr(module, "_HELPLESS_SEC", 0.0)
+    monkeypatch.setattr(module, "SETTLE_SEC", 0.0)
+    here = make(eviction_hard={"memory.available": SHORT, "pid.available": FEW})
+    await here.put(guaranteed("database"))
+    for _ in range(2):
+        host.set(free_mib=10, tasks=1000)
+        for _ in range(3):
+            await here.check()
+        host.set(free_mib=1000, tasks=1)
+        await asyncio.sleep(0.001)
+        await here.check()
+    told = [event.fields["SIGNAL"] for event in here.events(Kind.AGENT_FAILED)]
+    assert told == ["memory.available", "pid.available"] * 2
+
+
+async def test_where_memory_helps_nobody_processes_may(make, host):
+    here = make(eviction_hard={"memory.available": SHORT, "pid.available": FEW})
+    await here.put(besteffort("batch"))
+    write_group(here.board, BATCH, pids_current=900)
+    host.set(free_mib=10, tasks=1000)
+    await here.check()
+    (event,) = here.events(Kind.POD_EVICTED)
+    assert event.fields["SIGNAL"] == "pid.available"
+    assert "900" in event.message
+
+
+async def test_what_comes_back_slowly_has_time(make, host):
+    here = make(eviction_hard={"pid.available": FEW})
+    await here.put(besteffort("batch"), burstable("web"))
+    for name in (BATCH, WEB):
+        write_group(here.board, name, pids_current=400)
+    host.set(tasks=1000)
+    await here.check()
+    await here.check()
+    assert len(here.evicted()) == 1
+
+
+# Grace.
+
+
+async def test_a_soft_threshold_grants_the_pods_grace(make, host):
+    here = make(**SOFT)
+    await here.put(besteffort("batch", grace_period_sec=15))
+    use_memory(here.board, BATCH, 300)
+    host.set(free_mib=80)
+    await here.check()
+    (event,) = here.events(Kind.POD_EVICTED)
+    assert event.fields["GRACE_SEC"] == "15"
+    assert "soft threshold" in event.message
+
+
+async def test_a_hard_threshold_meanwhile_ends_its_patience(make, host):
+    here = make(**SOFT)
+    await here.put(besteffort("batch"))
+    use_memory(here.board, BATCH, 300)
+    here.memory.set_tasks(BATCH, 1)
+    here.memory.make_stubborn(BATCH)
+    host.set(free_mib=80)
+    checking = asyncio.create_task(here.check())
+    await asyncio.sleep(0.05)
+    assert not here.memory.signals
+    host.set(free_mib=20)
+    async with asyncio.timeout(3):
+        await checking
+    assert here.memory.signals == [(BATCH, signal.SIGKILL)]
+    assert BATCH not in await here.there()
+
+
+async def test_who_cannot_end_does_not_keep_the_next(make, host, monkeypatch):
+    monkeypatch.setattr(module, "_STUCK_SEC", -0.9)
+
+    async def no_effect(*_):
+        """It hangs in the kernel."""
+
+    here = make()
+    await here.put(besteffort("batch"), burstable("web"))
+    for name in (BATCH, WEB):
+        use_memory(here.board, name, 300)
+    here.memory.set_tasks(BATCH, 1)
+    here.memory.make_stubborn(BATCH)
+    here.memory.kill = no_effect
+    host.set(free_mib=80)
+    await here.check()
+    await here.check()
+    assert here.evicted() == ["default/batch", "default/web"]
+    here.evictor.close()
+    await asyncio.sleep(0.01)
+
+
+# Conditions.
+
+
+async def test_conditions_begin_and_end_with_the_numbers(here, host):
+    here.board.world = replace(here.board.world, client=None)
+    host.set(free_mib=80)
+    await here.check()
+    assert here.board.conditions == {Condition.MEMORY}
+    (began,) = here.events(Kind.PRESSURE_BEGAN)
+    assert began.message == (
+        "MemoryPressure: memory.available is 80Mi, below the hard threshold 100Mi"
+    )
+    host.set(free_mib=900)
+    await asyncio.sleep(0.001)
+    await here.check()
+    assert here.board.conditions == frozenset()
+    (ended,) = here.events(Kind.PRESSURE_ENDED)
+    assert ended.message == "MemoryPressure is over: memory.available is 900Mi"
+
+
+async def test_a_condition_begins_before_anybody_has_to_go(make, host):
+    here = make(**{**SOFT, "eviction_soft_grace_period_usec": {"memory.available": 10**9}})
+    await here.put(besteffort("batch"))
+    use_memory(here.board, BATCH, 300)
+    host.set(free_mib=80)
+    await here.check()
+    assert not here.evicted()
+    (began,) = here.events(Kind.PRESSURE_BEGAN)
+    assert "memory.available is 80Mi, below the soft threshold 100Mi" in began.message
+
+
+async def test_each_condition_has_its_own_numbers(make, host):
+    here = make(eviction_hard={"memory.available": SHORT, "pid.available": FEW})
+    host.set(free_mib=80, tasks=1000)
+    await here.check()
+    texts = [event.message for event in here.events(Kind.PRESSURE_BEGAN)]
+    assert ["memory." in text for text in texts] == [True, False]
+    assert ["pid." in text for text in texts] == [False, True]
+
+
+async def test_what_is_short_is_known_before_the_first_look(make, host):
+    here = make()
+    host.set(free_mib=80)
+    await here.check()
+    assert here.board.conditions == {Condition.MEMORY}
+    assert not here.events(Kind.AGENT_FAILED)
+
+
+async def test_until_the_minimum_reclaim_is_free_it_says_so(here, host):
+    by = replace(here.board.world.config, eviction_minimum_reclaim={"memory.available": SHORT})
+    here.board.world = replace(here.board.world, config=by)
+    host.held = {BATCH: 70, WEB: 300}
+    host.set(free_mib=80)
+    await here.check()
+    await here.check()
+    _, second = here.events(Kind.POD_EVICTED)
+    assert (
+        "memory.available is 150Mi, below the hard threshold 100Mi with its minimum reclaim 100Mi"
+        in second.message
+    )
+
+
+# What goes wrong.
+
+
+async def test_while_systemd_cannot_be_told_nobody_is_marked(here, host):
+    host.set(free_mib=80)
+    here.memory.break_after(0)
+    with pytest.raises(BusUnavailable):
+        await here.check()
+    assert not here.evicted()
+    assert not here.marked()
+    await here.check()
+    assert here.evicted() == here.marked() == ["default/batch"]
+
+
+async def test_a_pod_that_cannot_be_stopped_is_told_and_the_others_have_time(here, host):
+    here.memory.refuse(BATCH, JobFailed("Access denied", result="failed"))
+    host.set(free_mib=80)
+    await here.check()
+    await here.check()
+    assert here.evicted() == ["default/batch"]
+    (failed,) = here.events(Kind.STEP_FAILED)
+    assert failed.pod == "default/batch"
+    assert "Access denied" in failed.message
+
+
+async def test_a_mark_that_cannot_be_written_holds(here, host, monkeypatch):
+    def no_space(*_):
+        raise HostError("No space left on device")
+
+    monkeypatch.setattr(Store, "mark_evicted", no_space)
+    host.set(free_mib=80)
+    await here.check()
+    assert here.evicted() == ["default/batch"]
+    assert here.board.unwritten.keys() == {"batch"}
+
+
+async def test_it_goes_on_after_a_failure(here, host, monkeypatch):
+    monkeypatch.setattr(module, "_FAILED_SEC", 0.01)
+    host.set(free_mib=80)
+    here.memory.break_after(0)
+    running = asyncio.create_task(here.evictor.run())
+    await until(lambda: here.evicted() and not here.board.failures)
+    await end(running)
+    assert len(here.events(Kind.AGENT_FAILED)) == 1
+
+
+async def test_it_looks_at_once_when_the_kernel_calls(here, host):
+    running = asyncio.create_task(here.evictor.run())
+    await asyncio.sleep(0.05)
+    host.set(free_mib=80)
+    here.evictor.wake()
+    await until(here.evicted)
+    await end(running)

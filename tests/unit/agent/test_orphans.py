@@ -1,0 +1,115 @@
+import pytest
+
+from podslice.agent.orphans import PATIENCE_SEC, Orphans
+from podslice.errors import JobFailed
+from podslice.events import Kind
+from podslice.model.unit import TransientUnit
+from podslice.reconcile import apply
+from podslice.systemd.memory import Memory
+from tests.unit.agent.agents import Clock, look_again, make_board, until, write_group
+from tests.unit.builders import burstable, config, decisions
+
+STRAY = "kubepods-burstable-podstray.slice"
+WEB = "kubepods-burstable-podweb.slice"
+
+
+class Node:
+    """A node with a pod, a slice that nobody knows, and who looks for such."""
+
+    def __init__(self, tmp_path, *, collect):
+        self.memory = Memory()
+        self.board = make_board(tmp_path, self.memory, by=config(collect_orphans=collect))
+        self.clock = Clock()
+        self.orphans = Orphans(self.board, self.memory, self.clock)
+
+    async def begin(self):
+        await apply(self.board.world, decisions(burstable("web")))
+        await self.memory.start(TransientUnit(name=STRAY, properties={}))
+        await self.look()
+
+    async def look(self, after_sec=0.0):
+        self.clock.go(after_sec)
+        await look_again(self.board)
+        self.orphans.check()
+
+    async def is_up(self, name):
+        return bool(await self.memory.observe([name]))
+
+    def events(self, kind):
+        return self.board.journal.of(kind)
+
+
+@pytest.fixture
+async def here(tmp_path):
+    """Orphans are told of only."""
+    node = Node(tmp_path, collect=False)
+    await node.begin()
+    return node
+
+
+@pytest.fixture
+async def collecting(tmp_path):
+    """Orphans are removed."""
+    node = Node(tmp_path, collect=True)
+    await node.begin()
+    return node
+
+
+async def test_an_orphan_is_told_once_with_what_to_do(here):
+    await here.look(PATIENCE_SEC * 2)
+    await here.look(PATIENCE_SEC * 2)
+    (event,) = here.events(Kind.ORPHAN_FOUND)
+    assert event.unit == STRAY
+    assert "nothing runs in it" in event.message
+    assert f"systemctl stop {STRAY}" in event.message
+    assert here.board.counters.orphans == 1
+    assert await here.is_up(STRAY)
+
+
+async def test_what_runs_in_it_is_told(tmp_path):
+    node = Node(tmp_path, collect=False)
+    write_group(node.board, STRAY, cgroup_procs="999999999")
+    await node.begin()
+    assert "1 process" in node.events(Kind.ORPHAN_FOUND)[0].message
+
+
+async def test_one_that_comes_again_is_told_again(here):
+    await here.memory.stop(STRAY)
+    await here.look()
+    assert here.board.counters.orphans == 0
+    await here.memory.start(TransientUnit(name=STRAY, properties={}))
+    await here.look()
+    assert len(here.events(Kind.ORPHAN_FOUND)) == 2
+
+
+async def test_it_is_removed_after_a_while_and_nothing_else(collecting):
+    assert "it is stopped if" in collecting.events(Kind.ORPHAN_FOUND)[0].message
+    await collecting.look(PATIENCE_SEC / 2)
+    assert await collecting.is_up(STRAY)
+    await collecting.look(PATIENCE_SEC / 2)
+    await until(lambda: collecting.events(Kind.ORPHAN_REMOVED))
+    assert not await collecting.is_up(STRAY)
+    assert await collecting.is_up(WEB)
+
+
+async def test_what_has_become_a_pods_meanwhile_is_left_alone(collecting):
+    collecting.board.world.store.save(burstable("stray"))
+    collecting.clock.go(PATIENCE_SEC)
+    # the last look was before that
+    collecting.orphans.check()
+    await collecting.look()
+    assert await collecting.is_up(STRAY)
+    assert not collecting.events(Kind.ORPHAN_REMOVED)
+
+
+async def test_one_that_cannot_be_removed_is_told_once_and_tried_again(collecting):
+    collecting.memory.refuse(STRAY, JobFailed("no", result="failed"))
+    for tries in (1, 2, 3):
+        await collecting.look(PATIENCE_SEC)
+        await until(lambda: collecting.memory.calls["stop"] == tries)  # noqa: B023 - waited for
+        await collecting.look()
+        assert collecting.memory.calls["stop"] == tries
+    assert len(collecting.events(Kind.STEP_FAILED)) == 1
+    collecting.memory.refuse(STRAY, None)
+    await collecting.look(PATIENCE_SEC)
+    await until(lambda: collecting.events(Kind.ORPHAN_REMOVED))

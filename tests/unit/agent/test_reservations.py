@@ -1,0 +1,105 @@
+import pytest
+
+from podslice.agent.reservations import Reservations
+from podslice.events import Kind
+from podslice.systemd.memory import Memory
+from tests.unit.agent.agents import Clock, make_board, use_memory, write_group
+from tests.unit.builders import amounts, config
+
+KINDS = (Kind.RESERVATION_EXCEEDED, Kind.RESERVATION_KEPT)
+
+
+class Node:
+    """Reserved slices, and who compares what they use."""
+
+    def __init__(self, tmp_path, **fields):
+        self.board = make_board(tmp_path, Memory(), by=config(**fields))
+        self.clock = Clock()
+        self.reservations = Reservations(self.board, self.clock)
+        self.used_usec = 0
+
+    def use(self, cpus, seconds, unit="system.slice"):
+        """Let so many CPUs be used for so long, and look."""
+        self.used_usec += int(cpus * seconds * 1e6)
+        self.clock.go(seconds)
+        write_group(self.board, unit, cpu_stat=f"usage_usec {self.used_usec}")
+        self.reservations.check()
+
+    def hold(self, mebibytes, unit="system.slice"):
+        use_memory(self.board, unit, mebibytes)
+        self.reservations.check()
+
+    def told(self):
+        return [event.kind for event in self.board.journal.of(*KINDS)]
+
+
+@pytest.fixture
+def here(tmp_path):
+    return Node(tmp_path, system_reserved=amounts("cpu=500m,memory=1000Mi,pid=100"))
+
+
+def test_passing_a_reservation_is_told_once_and_so_is_the_way_back(here):
+    for mebibytes in (900, 1100, 1200, 980, 1100, 900, 800):
+        here.hold(mebibytes)
+    exceeded, kept = here.board.journal.of(*KINDS)
+    assert exceeded.kind is Kind.RESERVATION_EXCEEDED
+    assert exceeded.message == (
+        "system.slice uses 1100Mi of memory, more than system-reserved, 1000Mi"
+    )
+    assert (exceeded.unit, exceeded.fields) == ("system.slice", {"RESOURCE": "memory"})
+    assert kept.kind is Kind.RESERVATION_KEPT
+    assert "900Mi of memory, again less than" in kept.message
+
+
+def test_processes_count_too(here):
+    write_group(here.board, "system.slice", pids_current=101)
+    here.reservations.check()
+    assert here.board.journal.of(*KINDS)[0].fields == {"RESOURCE": "pid"}
+
+
+def test_a_moment_of_cpu_is_no_use_of_it(here):
+    here.use(0, 1)
+    for _ in range(5):
+        here.use(4, 0.03)
+        here.use(0, 0.03)
+    here.use(0.1, 10)
+    assert not here.told()
+
+
+def test_lasting_use_of_cpu_is_told(here):
+    here.use(0, 1)
+    here.use(2, 30)
+    here.use(0.1, 30)
+    assert here.told() == [Kind.RESERVATION_EXCEEDED, Kind.RESERVATION_KEPT]
+
+
+def test_a_slice_that_was_started_anew_uses_nothing_less_than_none(here):
+    here.use(0.1, 20)
+    here.used_usec = 0
+    here.use(0.1, 20)
+    assert not here.told()
+
+
+def test_what_is_not_reserved_does_not_count(tmp_path):
+    here = Node(tmp_path)
+    here.hold(5000)
+    assert not here.told()
+
+
+def test_the_slices_of_the_configuration_count(tmp_path):
+    here = Node(
+        tmp_path,
+        kube_reserved=amounts("memory=100Mi"),
+        kube_reserved_cgroup="/runtime",
+        system_reserved=amounts("memory=100Mi"),
+    )
+    here.hold(200, "runtime.slice")
+    here.hold(50, "system.slice")
+    (event,) = here.board.journal.of(*KINDS)
+    assert event.unit == "runtime.slice"
+    assert "kube-reserved" in event.message
+
+
+def test_of_a_slice_that_is_not_there_nothing_is_told(here):
+    here.reservations.check()
+    assert not here.told()

@@ -1,5 +1,8 @@
 """The command line on a machine that is not there: node, configuration, /run and systemd."""
 
+import asyncio
+import warnings
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -22,6 +25,14 @@ class Ended(NamedTuple):
     code: int
     out: str
     err: str
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_loop():
+    """An old pytest-asyncio leaves a loop after coroutines; a verb, with its own, would lose it open."""
+    with suppress(RuntimeError), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        asyncio.get_event_loop().close()
 
 
 @pytest.fixture

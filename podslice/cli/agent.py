@@ -6,7 +6,9 @@ import asyncio
 import ctypes
 import gc
 import os
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +18,7 @@ from podslice.cli.arguments import DONE
 from podslice.cli.options import Planning, agent_options
 from podslice.cli.session import load_node, runtime_directory
 from podslice.inputs.config import load_config
+from podslice.model.config import Config
 from podslice.reconcile import World
 from podslice.store import Store
 
@@ -49,6 +52,9 @@ def agent(
     def load() -> World:
         # not the one that planning has read: a reload reads the files anew
         config = load_config(planning.flags, file=planning.config_file)
+        if planning.user and config.manifests == Config().manifests:
+            # those of the host are the host's business
+            config = replace(config, manifests=(own_manifests(os.environ),))
         return World(
             node=load_node(config),
             config=config,
@@ -70,6 +76,16 @@ def agent(
 
     asyncio.run(live())
     return DONE
+
+
+def own_manifests(environment: Mapping[str, str]) -> str:
+    """The directory of a user's own manifests: `~/.config/podslice/manifests`.
+
+    Source: XDG Base Directory Specification, XDG_CONFIG_HOME.
+    """
+    base = environment.get("XDG_CONFIG_HOME", "")
+    above = Path(base) if base.startswith("/") else Path.home() / ".config"
+    return str(above / "podslice/manifests")
 
 
 def _give_back_large_blocks() -> None:

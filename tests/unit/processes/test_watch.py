@@ -36,6 +36,7 @@ def parent(tmp_path):
             process_group=0,
             cwd=tmp_path,
             env=SOURCE,
+            preexec_fn=regard_signals,
         )
         started.append(process)
         return process
@@ -45,6 +46,12 @@ def parent(tmp_path):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+def regard_signals():
+    """Whoever runs these tests in the background may have had these ignored."""
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def stopped_by(process):

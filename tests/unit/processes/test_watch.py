@@ -36,7 +36,7 @@ def parent(tmp_path):
             process_group=0,
             cwd=tmp_path,
             env=SOURCE,
-            preexec_fn=regard_signals,
+            preexec_fn=regard_signals,  # noqa: PLW1509 - there are no threads here
         )
         started.append(process)
         return process

@@ -39,8 +39,10 @@ async def other(machine_: Machine) -> AsyncIterator[Bus]:
         await client.start_batch(PODS)
         yield client
         await client.stop(ROOT)
-        # a slice that was there at a reexec stays loaded after its end, until systemd loads anew
-        await asyncio.to_thread(machine_.run, "systemctl", "daemon-reload")
+        # what was there at a reload or a reexec stays loaded after its end, until the next reload
+        async with asyncio.timeout(30):
+            while await client.list_units(PATTERNS):
+                await asyncio.to_thread(machine_.run, "systemctl", "daemon-reload")
 
 
 @pytest.fixture

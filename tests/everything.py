@@ -15,15 +15,24 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 PARALLEL = ("-n", "auto")
+OF_THE_AGENT = tuple(
+    f"tests/host/test_{name}.py"
+    for name in (
+        *("agent", "agent_soak", "confirm", "events", "eviction", "kernel_events", "monitoring"),
+        "top",
+    )
+)
+"""What is in a part of its own, for it takes as long as all others of its folder."""
 PARTS = {
     "static": ["tests/test_static.py", "tests/test_layers.py", *PARALLEL],
     "unit": ["tests/unit", *PARALLEL],
     "cases": ["tests/cases", *PARALLEL],
     "bus": ["tests/bus"],
     "packaging": ["tests/packaging"],
-    "host": ["tests/host"],
+    "host": ["tests/host", *(f"--ignore={path}" for path in OF_THE_AGENT)],
+    "agent": [*OF_THE_AGENT],
 }
-TOGETHER = ("packaging", "host")
+TOGETHER = ("packaging", "host", "agent")
 """Parts that mostly wait for virtual machines, so that they run side by side; what they have in
 common, the images and what the host lacks, is made by the parts before them."""
 

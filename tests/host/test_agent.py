@@ -11,7 +11,7 @@ from tests.host.chaos import Chaos
 from tests.host.scenario import kernel, records, show, units
 
 WEB = "kubepods-burstable-podb96bf486_0bab_55d8_bda7_fec205add294.slice"
-BURST = 25
+BURST = int(os.environ.get("PODSLICE_BURST", "25"))
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from podslice.model.agent import AgentState, Condition, Eviction
 from podslice.model.unit import UnitName
 from podslice.procfs import read_process
 from podslice.reconcile import State, World
+from podslice.store.lock import held_for
 
 _LOCK_POLL_SEC = 0.02
 LOCK_PATIENCE_SEC = 120.0
@@ -138,10 +139,7 @@ class Board:
         deadline = asyncio.get_running_loop().time() + LOCK_PATIENCE_SEC
         while (lock := self.world.store.try_lock()) is None:
             if asyncio.get_running_loop().time() > deadline:
-                raise HostError(
-                    f"another podslice has held the lock for {LOCK_PATIENCE_SEC:.0f} s; see who"
-                    f" runs it: fuser -v {self.world.store.root}/lock"
-                )
+                raise held_for(LOCK_PATIENCE_SEC, self.world.store.root)
             await asyncio.sleep(_LOCK_POLL_SEC)
         with lock:
             yield

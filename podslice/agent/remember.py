@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
+from podslice.agent.around import Around
 from podslice.cgroupfs import CgroupFs
 from podslice.model.unit import (
     Caps,
@@ -38,7 +37,7 @@ class _Memory:
     """What the kernel held then."""
 
 
-class Remembering:
+class Remembering(Around):
     """Another client, of which units are read anew only where there is a reason to.
 
     The reasons: a unit is new, systemd lists it otherwise than before, something was done to it
@@ -51,7 +50,7 @@ class Remembering:
 
     def __init__(self, client: Client, cgroups: CgroupFs) -> None:
         """Nothing is remembered yet; `cgroups` is where the kernel's limits are read."""
-        self._client = client
+        super().__init__(client)
         self._cgroups = cgroups
         self._caps: Caps | None = None
         self._units: dict[UnitName, _Memory] = {}
@@ -65,19 +64,6 @@ class Remembering:
         # what was forgotten while something is being read, which may be older than that
         self._forgotten: set[UnitName | None] = set()
         self._readings = 0
-
-    async def __aenter__(self) -> Self:
-        await self._client.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None:
-        await self._client.__aexit__(kind, error, trace)
 
     def forget(self, name: UnitName | None) -> None:
         """Have a unit read anew at the next look; with None all of them, and what systemd can do."""
@@ -139,9 +125,6 @@ class Remembering:
         found = {unit.name: unit for unit in known if unit is not None}
         found |= {unit.name: unit for unit in await self._read_anew(unread, patterns)}
         return tuple(found[name] for name in sorted(found))
-
-    async def list_units(self, patterns: Sequence[str]) -> tuple[ListedUnit, ...]:
-        return await self._client.list_units(patterns)
 
     async def start(self, unit: TransientUnit) -> None:
         with self._touching(unit.name):

@@ -26,13 +26,18 @@ def take(root: Path, on_wait: Callable[[], None]) -> int:
     deadline = time.monotonic() + WAIT_SEC
     while (handle := try_take(root, tries=_TRIES)) is None:
         if time.monotonic() > deadline:
-            raise HostError(
-                f"another podslice has held the lock for {WAIT_SEC:.0f} s; see who runs it:"
-                f" fuser -v {root}/lock"
-            )
+            raise held_for(WAIT_SEC, root)
         on_wait()
         on_wait = _silently
     return handle
+
+
+def held_for(seconds: float, root: Path) -> HostError:
+    """What to tell who has waited for so long."""
+    return HostError(
+        f"another podslice has held the lock for {seconds:.0f} s; see who runs it:"
+        f" fuser -v {root}/lock"
+    )
 
 
 def try_take(root: Path, *, tries: int = 1) -> int | None:

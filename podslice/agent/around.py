@@ -1,0 +1,73 @@
+"""A client around another one: what it does not do its own way, the other does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from podslice.model.unit import (
+    Caps,
+    ListedUnit,
+    ObservedUnit,
+    TransientUnit,
+    UnitName,
+    Value,
+)
+from podslice.systemd.client import Client
+
+
+class Around:
+    """Passes every call on."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def __aenter__(self) -> Self:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None:
+        await self._client.__aexit__(kind, error, trace)
+
+    async def caps(self) -> Caps:
+        return await self._client.caps()
+
+    async def observe(self, patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
+        return await self._client.observe(patterns)
+
+    async def list_units(self, patterns: Sequence[str]) -> tuple[ListedUnit, ...]:
+        return await self._client.list_units(patterns)
+
+    async def start(self, unit: TransientUnit) -> None:
+        await self._client.start(unit)
+
+    async def start_batch(self, units: Sequence[TransientUnit]) -> None:
+        await self._client.start_batch(units)
+
+    async def start_timer(self, timer: TransientUnit, service: TransientUnit) -> None:
+        await self._client.start_timer(timer, service)
+
+    async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
+        await self._client.set_properties(name, properties)
+
+    async def attach(self, name: UnitName, pids: Sequence[int]) -> None:
+        await self._client.attach(name, pids)
+
+    async def stop(self, name: UnitName, *, patience_sec: float | None = None) -> None:
+        await self._client.stop(name, patience_sec=patience_sec)
+
+    async def stop_batch(self, names: Sequence[UnitName]) -> None:
+        await self._client.stop_batch(names)
+
+    async def kill(self, name: UnitName, signal_number: int) -> None:
+        await self._client.kill(name, signal_number)
+
+    async def reset_failed(self, name: UnitName) -> None:
+        await self._client.reset_failed(name)

@@ -18,18 +18,21 @@ PARALLEL = ("-n", "auto")
 OF_THE_AGENT = tuple(
     f"tests/host/test_{name}.py"
     for name in (
-        *("agent", "agent_soak", "confirm", "events", "eviction", "kernel_events", "monitoring"),
+        *("agent", "agent_soak", "confirm", "events", "kernel_events", "monitoring"),
         "top",
     )
 )
 """What is in a part of its own, for it takes as long as all others of its folder."""
+PRESSURE = ["tests/host/test_eviction.py"]
+"""A race with the kernel for the last 100 MiB, which nothing beside it may slow down."""
 PARTS = {
     "static": ["tests/test_static.py", "tests/test_layers.py", *PARALLEL],
     "unit": ["tests/unit", *PARALLEL],
     "cases": ["tests/cases", *PARALLEL],
     "bus": ["tests/bus"],
     "packaging": ["tests/packaging"],
-    "host": ["tests/host", *(f"--ignore={path}" for path in OF_THE_AGENT)],
+    "pressure": PRESSURE,
+    "host": ["tests/host", *(f"--ignore={path}" for path in (*OF_THE_AGENT, *PRESSURE))],
     "agent": [*OF_THE_AGENT],
 }
 TOGETHER = ("packaging", "host", "agent")

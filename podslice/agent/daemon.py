@@ -87,7 +87,7 @@ class Daemon:
         self._board = Board(world, self._journal, self._counters)
         self._board.world = self._own(world)
         self._rounds = Rounds(self._board, Manifests(self._config.manifests), self._client)
-        self._orphans = Orphans(self._board, self._bus)
+        self._orphans = Orphans(self._board, self._bus, on_due=self._due_now)
         self._reservations = Reservations(self._board)
         self._oom = OomWatch(self._board, self._bus, self._on_stopped)
         self._evictor = Evictor(self._board, self._bus, on_change=self._due_now, root=setup.root)

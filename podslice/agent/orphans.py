@@ -18,6 +18,8 @@ from podslice.reconcile.observation import control_group
 from podslice.report import Outcome
 from podslice.systemd.client import Client
 
+MAKING_SEC = 1.0
+"""So long whoever makes a slice has to put something into it, before it is told of."""
 PATIENCE_SEC = 10.0
 """How long a slice that is no pod's is left alone."""
 
@@ -26,54 +28,89 @@ class Orphans:
     """Finds orphans in the last look."""
 
     def __init__(
-        self, board: Board, client: Client, now: Callable[[], float] = time.monotonic
+        self,
+        board: Board,
+        client: Client,
+        *,
+        on_due: Callable[[], None],
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """The client is one that asks systemd itself; `now` is a monotonic clock."""
+        """The client is one that asks systemd itself; `now` is a monotonic clock.
+
+        `on_due` is called when it is time for another look and `check`.
+        """
         self._board = board
         self._client = client
+        self._on_due = on_due
         self._now = now
         self._since: dict[UnitName, float] = {}
+        self._told: set[UnitName] = set()
+        self._next: asyncio.TimerHandle | None = None
         self._failed: set[UnitName] = set()
         self._removing: asyncio.Task[None] | None = None
 
     def check(self) -> None:
         """Tell of new ones; those that have been there for a while are removed if they may be.
 
-        A while, so that whoever is just making a slice has the time to make it a pod's.
+        A while each, so that whoever is just making a slice has the time to fill it, or to make it
+        a pod's.
         """
         board, state = self._board, self._board.state
         if state is None:
             return
         now = self._now()
-        found = {name: self._since.get(name, now) for name in state.orphans}
-        self._failed &= found.keys()
-        for name in sorted(found.keys() - self._since.keys()):
+        self._since = {name: self._since.get(name, now) for name in state.orphans}
+        self._failed &= self._since.keys()
+        self._told &= self._since.keys()
+        for name in sorted(self._there_for(MAKING_SEC) - self._told):
+            self._told.add(name)
             board.tell(
                 Kind.ORPHAN_FOUND,
                 f"{name} is below {board.world.tree.root} and no pod's;"
                 f" {_in_words(self._holds(name))}; {self._what_next(name)}",
                 unit=name,
             )
-        self._since = found
-        board.counters.orphans = len(found)
-        old = [name for name, since in found.items() if now - since >= PATIENCE_SEC]
+        board.counters.orphans = len(self._since)
+        old = self._there_for(PATIENCE_SEC)
         is_busy = self._removing is not None and not self._removing.done()
         if board.world.config.collect_orphans and old and not is_busy:
             self._removing = asyncio.create_task(self._remove_all(old))
+        self._call_again()
+
+    def _there_for(self, period_sec: float) -> set[UnitName]:
+        now = self._now()
+        return {name for name, since in self._since.items() if now - since >= period_sec}
+
+    def _call_again(self) -> None:
+        """Have another look taken when the next of them is to be told of, or removed."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        periods = [MAKING_SEC]
+        if self._board.world.config.collect_orphans:
+            periods.append(PATIENCE_SEC)
+        now = self._now()
+        left = [since + period - now for since in self._since.values() for period in periods]
+        coming = [each for each in left if each > 0]
+        if coming:
+            self._next = asyncio.get_running_loop().call_later(min(coming), self._on_due)
 
     def close(self) -> None:
-        """Remove nothing more."""
+        """Tell of nothing more, and remove nothing more."""
+        if self._next is not None:
+            self._next.cancel()
         if self._removing is not None:
             self._removing.cancel()
 
-    async def _remove_all(self, names: list[UnitName]) -> None:
+    async def _remove_all(self, names: set[UnitName]) -> None:
         # what lies deeper goes first
         for name in sorted(names, key=depth_of, reverse=True):
             await self._remove(name)
+        self._call_again()
 
     def _what_next(self, name: UnitName) -> str:
         if self._board.world.config.collect_orphans:
-            return f"it is stopped if it is still there in {PATIENCE_SEC:.0f} s"
+            return f"it is stopped if it is still there in {PATIENCE_SEC - MAKING_SEC:.0f} s"
         return f"to be rid of it: systemctl stop {name}"
 
     def _is_pods(self, name: UnitName) -> bool:

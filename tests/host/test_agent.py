@@ -117,7 +117,7 @@ def test_a_reload_reads_the_configuration_anew(node):
 
 def test_orphans_are_told_of_and_collected_where_that_is_asked_for(node):
     agent.put(node, "web", agent.manifest("web"))
-    agent.start(node, "--collect-orphans", "--sync-period=1s")
+    agent.start(node, "--collect-orphans")
     orphan = "kubepods-podaa_bb.slice"
     node.run("systemd-run", "--service-type=exec", f"--slice={orphan}", "sleep", "1000")
     (event,) = agent.until(lambda: agent.events(node, "orphan-found"))

@@ -1,6 +1,8 @@
+import asyncio
+
 import pytest
 
-from podslice.agent.orphans import PATIENCE_SEC, Orphans
+from podslice.agent.orphans import MAKING_SEC, PATIENCE_SEC, Orphans
 from podslice.errors import JobFailed
 from podslice.events import Kind
 from podslice.model.unit import TransientUnit
@@ -13,6 +15,13 @@ STRAY = "kubepods-burstable-podstray.slice"
 WEB = "kubepods-burstable-podweb.slice"
 
 
+class Handle:
+    """A timer that never comes."""
+
+    def cancel(self):
+        pass
+
+
 class Node:
     """A node with a pod, a slice that nobody knows, and who looks for such."""
 
@@ -20,12 +29,13 @@ class Node:
         self.memory = Memory()
         self.board = make_board(tmp_path, self.memory, by=config(collect_orphans=collect))
         self.clock = Clock()
-        self.orphans = Orphans(self.board, self.memory, self.clock)
+        self.orphans = Orphans(self.board, self.memory, on_due=lambda: None, now=self.clock)
 
     async def begin(self):
         await apply(self.board.world, decisions(burstable("web")))
         await self.memory.start(TransientUnit(name=STRAY, properties={}))
         await self.look()
+        await self.look(MAKING_SEC)
 
     async def look(self, after_sec=0.0):
         self.clock.go(after_sec)
@@ -44,7 +54,8 @@ async def here(tmp_path):
     """Orphans are told of only."""
     node = Node(tmp_path, collect=False)
     await node.begin()
-    return node
+    yield node
+    node.orphans.close()
 
 
 @pytest.fixture
@@ -52,7 +63,8 @@ async def collecting(tmp_path):
     """Orphans are removed."""
     node = Node(tmp_path, collect=True)
     await node.begin()
-    return node
+    yield node
+    node.orphans.close()
 
 
 async def test_an_orphan_is_told_once_with_what_to_do(here):
@@ -79,17 +91,32 @@ async def test_one_that_comes_again_is_told_again(here):
     assert here.board.counters.orphans == 0
     await here.memory.start(TransientUnit(name=STRAY, properties={}))
     await here.look()
+    assert len(here.events(Kind.ORPHAN_FOUND)) == 1, "whoever makes it may be about to fill it"
+    await here.look(MAKING_SEC)
     assert len(here.events(Kind.ORPHAN_FOUND)) == 2
 
 
 async def test_it_is_removed_after_a_while_and_nothing_else(collecting):
     assert "it is stopped if" in collecting.events(Kind.ORPHAN_FOUND)[0].message
-    await collecting.look(PATIENCE_SEC / 2)
+    await collecting.look(PATIENCE_SEC / 2 - MAKING_SEC)
     assert await collecting.is_up(STRAY)
     await collecting.look(PATIENCE_SEC / 2)
     await until(lambda: collecting.events(Kind.ORPHAN_REMOVED))
     assert not await collecting.is_up(STRAY)
     assert await collecting.is_up(WEB)
+
+
+@pytest.mark.parametrize(
+    ("collect", "dues"), [(False, [MAKING_SEC]), (True, [MAKING_SEC, PATIENCE_SEC - MAKING_SEC])]
+)
+async def test_another_look_is_asked_for_when_it_is_time(tmp_path, monkeypatch, collect, dues):
+    asked = []
+    monkeypatch.setattr(
+        asyncio.get_running_loop(), "call_later", lambda sec, call: asked.append(sec) or Handle()
+    )
+    node = Node(tmp_path, collect=collect)
+    await node.begin()
+    assert asked == dues
 
 
 async def test_what_has_become_a_pods_meanwhile_is_left_alone(collecting):

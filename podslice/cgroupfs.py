@@ -125,6 +125,15 @@ class CgroupFs:
             tasks=_number(self._read("pids/pids.current", control_group)),
         )
 
+    def memory_and_tasks(self, control_group: str) -> tuple[int | None, int | None]:
+        """That part of the usage alone, for who asks of thousands."""
+        memory, tasks = (
+            ("memory.current", "pids.current")
+            if self.is_v2
+            else ("memory/memory.usage_in_bytes", "pids/pids.current")
+        )
+        return _number(self._read(memory, control_group)), _number(self._read(tasks, control_group))
+
     def sample(self, control_group: str) -> Sample:
         """Everything that the kernel counts of a control group and everything below it.
 
@@ -251,12 +260,12 @@ class CgroupFs:
         controller, _, name = file.rpartition("/")
         path = f"{self.mount}/{controller}/{control_group.strip('/')}/{name}"
         try:
-            return _read_text(path).strip()
+            return read_text(path).strip()
         except OSError:
             return None
 
 
-def _read_text(path: str) -> str:
+def read_text(path: str) -> str:
     """A file's text, several times as fast as by `Path`: thousands are read for one sample."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

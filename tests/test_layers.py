@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "inputs": CORE,
     "host": CORE,
     "cgroupfs": CORE,
-    "systemd": CORE | {"imports"},
+    "systemd": CORE | {"imports", "cgroupfs"},
     "unitfile": CORE,
     "events": CORE,
     "report": CORE | {"plan"},

@@ -103,7 +103,9 @@ async def open_world(planning: Planning, *, offline: bool = False) -> AsyncItera
     Raises:
         BusUnavailable: there is no systemd to talk to.
     """
+    from podslice.cgroupfs import CgroupFs
     from podslice.systemd.bus import Bus
+    from podslice.systemd.files import SliceFiles
 
     config = planning.config
     node = load_node(config)
@@ -111,7 +113,9 @@ async def open_world(planning: Planning, *, offline: bool = False) -> AsyncItera
     async with AsyncExitStack() as stack:
         client: Client | None = None
         try:
-            client = await stack.enter_async_context(Bus(user=planning.user))
+            # a user's manager is asked: who it is, and where its files are, depends on the session
+            files = None if planning.user else SliceFiles(Path("/"), CgroupFs())
+            client = await stack.enter_async_context(Bus(user=planning.user, files=files))
         except BusUnavailable as error:
             if not offline:
                 raise

@@ -38,6 +38,7 @@ from podslice.systemd.checks import (
 )
 from podslice.systemd.client import OnChange
 from podslice.systemd.connection import Connection, Interrupted, Peer
+from podslice.systemd.files import SliceFiles
 from podslice.systemd.jobs import MATCH, Jobs
 from podslice.systemd.loaded import CHANGEABLE
 from podslice.systemd.manager import Manager, is_as_asked, is_implied, is_there
@@ -70,6 +71,7 @@ class Bus:
         timeout_sec: float = 30,
         in_flight: int = 32,
         on_change: OnChange | None = None,
+        files: SliceFiles | None = None,
     ) -> None:
         """Nothing is connected yet.
 
@@ -79,6 +81,8 @@ class Bus:
             timeout_sec: for connecting and for every answer; a job may take four times as long.
             in_flight: calls without an answer at any time.
             on_change: is told of changes; without it systemd is not asked to tell of any.
+            files: where slices can be read that are as they were started. Not for who is told of
+                changes: a file is there some moments before it is in force.
         """
         self._user = user
         self._peer = Peer(
@@ -89,6 +93,7 @@ class Bus:
             timeout_sec=timeout_sec,
             in_flight=in_flight,
         )
+        self._files = files
         self._jobs = Jobs(timeout_sec=timeout_sec * _JOB_PATIENCE)
         self._changes = Changes(on_change) if on_change else None
         self._connecting = asyncio.Lock()
@@ -119,7 +124,7 @@ class Bus:
     async def observe(self, patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
         if not patterns:
             return ()  # to systemd this would mean every unit
-        return await self._insist(partial(observe_units, patterns))
+        return await self._insist(partial(observe_units, patterns, self._files))
 
     async def list_units(self, patterns: Sequence[str]) -> tuple[ListedUnit, ...]:
         if not patterns:

@@ -63,17 +63,22 @@ class Manager:
 
     async def version(self) -> int:
         """The number of systemd's version."""
+        version = await self.own_property("Version")
+        digits = re.search(r"\d+", version)  # `252.39-1~deb12u1`, `v245.4`
+        return int(digits[0]) if digits else 0
+
+    async def own_property(self, key: str) -> Wire:
+        """One property of the manager itself."""
         reply = await self._connection.call(
             "Get",
             "ss",
-            [MANAGER, "Version"],
+            [MANAGER, key],
             path=MANAGER_PATH,
             interface=_PROPERTIES,
-            about="systemd's version",
+            about=f"systemd's {key}",
         )
-        (version,) = reply.body()  # `252.39-1~deb12u1`, `v245.4`
-        digits = re.search(r"\d+", version)
-        return int(digits[0]) if digits else 0
+        (value,) = reply.body()
+        return value
 
     async def list_units(self, patterns: Sequence[str]) -> list[ListedUnit]:
         """The loaded units of our kinds that match a pattern, by name; all when there is none."""

@@ -9,6 +9,7 @@ from podslice.errors import NoSuchUnit
 from podslice.model.properties import OBSERVED
 from podslice.model.unit import INFINITY, ListedUnit, ObservedUnit, UnitName
 from podslice.systemd.checks import kind_of
+from podslice.systemd.files import SliceFiles
 from podslice.systemd.manager import Manager, is_there
 from podslice.systemd.together import together
 from podslice.systemd.wire import Wire
@@ -21,11 +22,25 @@ _NO_GROUP: Mapping[str, Wire] = {
 """What a kind of unit that holds no processes has nothing to tell of."""
 
 
-async def observe_units(patterns: Sequence[str], manager: Manager) -> tuple[ObservedUnit, ...]:
-    """The loaded units whose names match a pattern, by name."""
+async def observe_units(
+    patterns: Sequence[str], files: SliceFiles | None, manager: Manager
+) -> tuple[ObservedUnit, ...]:
+    """The loaded units whose names match a pattern, by name; files, if given, are read first."""
     listed = await manager.list_units(patterns)
-    units = await together(_observe_unit(unit, manager) for unit in listed)
-    return tuple(unit for unit in units if unit is not None)
+    read = await _read_files(listed, files, manager) if files and listed else {}
+    left = [unit for unit in listed if unit.name not in read]
+    asked = await together(_observe_unit(unit, manager) for unit in left)
+    found = {unit.name: unit for unit in (*read.values(), *asked) if unit is not None}
+    return tuple(found[unit.name] for unit in listed if unit.name in found)
+
+
+async def _read_files(
+    listed: Sequence[ListedUnit], files: SliceFiles, manager: Manager
+) -> dict[UnitName, ObservedUnit]:
+    directories, top = await together(
+        manager.own_property(name) for name in ("UnitPath", "ControlGroup")
+    )
+    return files.begin(directories).observe(listed, top)
 
 
 async def _observe_unit(unit: ListedUnit, manager: Manager) -> ObservedUnit | None:

@@ -33,6 +33,7 @@ from podslice.model.unit import (
 from podslice.systemd.bus import Bus
 from podslice.systemd.client import PIDFDS_MAX, Client, OnChange
 from podslice.systemd.memory import Memory
+from tests.bus.files import ACCOUNTING, files_of
 from tests.lab.machine import Machine, Process
 
 UNIT_DIR = "/run/systemd/system"
@@ -164,15 +165,17 @@ class InMemory:
 class Real:
     """systemd of a lab machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, *, reads_files: bool = False) -> None:
         self._machine = machine
+        self._reads_files = reads_files
         self._processes: list[Process] = []
         self._files: list[str] = []
         self._directories: list[str] = []
         self._descriptors: list[int] = []
 
     def client(self) -> Client:
-        return Bus(address=self._machine.bus_address, timeout_sec=10)
+        files = files_of(self._machine) if self._reads_files else None
+        return Bus(address=self._machine.bus_address, timeout_sec=10, files=files)
 
     def told(self, on_change: OnChange) -> Client:
         return Bus(address=self._machine.bus_address, timeout_sec=10, on_change=on_change)
@@ -297,13 +300,14 @@ def host_pid(root: Path, pid: int) -> int:
     raise LookupError(pid)
 
 
-@pytest.fixture(params=["memory257", "memory252", "bus257", "bus252"])
+@pytest.fixture(params=["memory257", "memory252", "bus257", "bus252", "files257", "files252"])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     kind, version = request.param[:-3], int(request.param[-3:])
     if kind == "memory":
         yield InMemory(version)
         return
-    made = Real(request.getfixturevalue("machine" if version == 257 else "old_machine"))
+    machine = request.getfixturevalue("machine" if version == 257 else "old_machine")
+    made = Real(machine, reads_files=kind == "files")
     yield made
     made.close()
 
@@ -331,7 +335,8 @@ async def client(world: World, stem: str, root: UnitName) -> AsyncIterator[Clien
 
 def slice_(root: UnitName, *parts: str, **properties: Value) -> TransientUnit:
     name = UnitName("-".join([root.removesuffix(".slice"), *parts]) + ".slice")
-    return TransientUnit(name=name, properties={"DefaultDependencies": False, **properties})
+    stated = {"DefaultDependencies": False, **ACCOUNTING, **properties}
+    return TransientUnit(name=name, properties=stated)
 
 
 def scope(root: UnitName, part: str, *pids: int, **properties: Value) -> TransientUnit:
@@ -1039,7 +1044,7 @@ async def test_set_properties_of_no_unit(client: Client, root: UnitName) -> None
 async def test_set_properties_refuses_all_or_nothing(
     client: Client, root: UnitName, key: str, value: Value
 ) -> None:
-    await client.start(slice_(root))
+    await client.start(slice_(root, IOAccounting=False))
     with pytest.raises(BadProperty, match=root):
         await client.set_properties(root, {"IOAccounting": True, key: value})
     assert not (await look(client, root)).properties["IOAccounting"]

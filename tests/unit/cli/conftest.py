@@ -67,7 +67,7 @@ def runtimes_hold(monkeypatch):
 def memory(here, monkeypatch):
     """A machine with systemd."""
     client = Memory()
-    monkeypatch.setattr(bus, "Bus", lambda *, user: client)
+    monkeypatch.setattr(bus, "Bus", lambda **_: client)
     return client
 
 
@@ -75,7 +75,7 @@ def memory(here, monkeypatch):
 def no_systemd(here, monkeypatch):
     """A machine without systemd."""
 
-    def refuse(*, user):
+    def refuse(**_):
         return Absent()
 
     monkeypatch.setattr(bus, "Bus", refuse)

@@ -1,0 +1,14 @@
+"""The files of a machine's systemd, as this host sees them."""
+
+from podslice.cgroupfs import CgroupFs
+from podslice.systemd.files import SliceFiles
+from tests.lab.machine import Machine
+
+ACCOUNTING = {f"{what}Accounting": True for what in ("CPU", "IO", "Memory", "Tasks")}
+"""What every slice of ours states; one that does not is read over the bus."""
+
+
+def files_of(machine: Machine) -> SliceFiles:
+    """Where to read slices."""
+    assert machine.root is not None
+    return SliceFiles(machine.root, CgroupFs(mount=machine.root / "sys/fs/cgroup"))

@@ -1,0 +1,168 @@
+"""Slices read from systemd's files are what systemd says of them, or are left to it."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+
+import pytest
+
+from podslice.model.unit import INFINITY, TransientUnit, UnitName
+from podslice.systemd.bus import Bus
+from podslice.systemd.files import parse_slice
+from tests.bus.files import ACCOUNTING, files_of
+
+VALUES = {
+    "none": {},
+    "amounts": {"CPUWeight": 71, "MemoryMin": 4096, "MemoryLow": 8192, "MemoryMax": 2**31},
+    "nothing": {"MemoryLow": 0, "CPUWeight": 0},
+    "quota": {"CPUQuotaPerSecUSec": 470_000, "CPUQuotaPeriodUSec": 50_000},
+    "long": {"CPUQuotaPerSecUSec": 12_340_000, "CPUQuotaPeriodUSec": 1_000_000},
+    "unset": {"CPUQuotaPerSecUSec": INFINITY, "MemoryMax": INFINITY, "TasksMax": INFINITY},
+    "tasks": {"TasksMax": 77, "MemoryHigh": 2**30},
+    "oomd": {"ManagedOOMSwap": "kill", "ManagedOOMMemoryPressure": "auto"},
+}
+
+
+@pytest.fixture(params=["machine", "old_machine"])
+def lab(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+async def top(lab):
+    name = UnitName(f"podslicetest{secrets.token_hex(4)}.slice")
+    yield name
+    async with Bus(address=lab.bus_address) as bus:
+        await bus.stop(name)
+
+
+class Counted:
+    """Files, with a count of the slices that they told of."""
+
+    def __init__(self, lab):
+        self._files = files_of(lab)
+        self.told = set()
+
+    def begin(self, unit_path):
+        self._reading = self._files.begin(unit_path)
+        return self
+
+    def observe(self, listed, top):
+        found = self._reading.observe(listed, top)
+        self.told |= found.keys()
+        return found
+
+
+def unit(top, part="", **properties):
+    stem = top.removesuffix(".slice")
+    name = f"{stem}-{part}.slice" if part else top
+    return TransientUnit(
+        name=UnitName(name), properties={"DefaultDependencies": False, **ACCOUNTING, **properties}
+    )
+
+
+async def both(lab, top):
+    """What systemd says, what the files say, and which slices they told of."""
+    patterns = [top, top.replace(".slice", "-*.slice")]
+    files = Counted(lab)
+    async with Bus(address=lab.bus_address) as bus:
+        said = await bus.observe(patterns)
+    async with Bus(address=lab.bus_address, files=files) as bus:
+        read = await bus.observe(patterns)
+    assert [each.memory_bytes is None for each in read] == [x.memory_bytes is None for x in said]
+    return list(map(at_rest, said)), list(map(at_rest, read)), files.told
+
+
+def at_rest(unit):
+    """What it uses may change between two looks."""
+    return replace(unit, memory_bytes=None)
+
+
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+async def test_files_say_what_systemd_says(lab, top, values):
+    units = [unit(top), unit(top, "a", **values), unit(top, "a-b", **values)]
+    async with Bus(address=lab.bus_address) as bus:
+        await bus.start_batch(units)
+    said, read, told = await both(lab, top)
+    assert read == said
+    assert told == {each.name for each in units}
+
+
+async def test_what_runs_and_what_it_uses_is_told(lab, top):
+    async with Bus(address=lab.bus_address) as bus:
+        await bus.start(unit(top))
+    service = f"{top.removesuffix('.slice')}.service"
+    run = ("systemd-run", "--service-type=exec", f"--unit={service}", f"--slice={top}")
+    lab.run(*run, "sleep", "1000")
+    said, read, told = await both(lab, top)
+    assert told == {top}
+    assert read[0].tasks == said[0].tasks == 1
+    lab.run("systemctl", "stop", service)
+
+
+async def test_a_slice_that_was_changed_is_asked_for(lab, top):
+    names = [unit(top), unit(top, "a", CPUWeight=5), unit(top, "b", CPUWeight=5)]
+    async with Bus(address=lab.bus_address) as bus:
+        await bus.start_batch(names)
+        await bus.set_properties(names[1].name, {"CPUQuotaPerSecUSec": 123_400})
+    said, read, told = await both(lab, top)
+    assert read == said
+    assert told == {top, names[2].name}
+
+
+@pytest.mark.parametrize("directory", ["slice.d", "{stem}-.slice.d", "{stem}-a.slice.d"])
+async def test_a_drop_in_leaves_a_slice_to_systemd(lab, top, directory):
+    stem = top.removesuffix(".slice")
+    path = f"/run/systemd/system/{directory.format(stem=stem)}"
+    lab.put(f"{path}/50-x.conf", "[Slice]\nCPUWeight=77\n")
+    lab.run("systemctl", "daemon-reload")
+    try:
+        async with Bus(address=lab.bus_address) as bus:
+            await bus.start_batch([unit(top), unit(top, "a", CPUWeight=5)])
+        said, read, told = await both(lab, top)
+    finally:
+        lab.run("rm", "-r", path)
+        lab.run("systemctl", "daemon-reload")
+    assert read == said
+    by_name = {each.name: each for each in read}
+    assert by_name[f"{stem}-a.slice"].properties["CPUWeight"] == 77
+    assert f"{stem}-a.slice" not in told
+
+
+async def test_a_slice_that_is_merely_implied_is_asked_for(lab, top):
+    async with Bus(address=lab.bus_address) as bus:
+        await bus.start(unit(top, "a", MemoryMax=2**30))
+    said, read, told = await both(lab, top)
+    assert read == said
+    assert told == {f"{top.removesuffix('.slice')}-a.slice"}
+    assert [each.transient for each in read if each.name == top] == [False]
+
+
+async def test_values_outlive_a_reload(lab, top):
+    async with Bus(address=lab.bus_address) as bus:
+        await bus.start(unit(top, **VALUES["quota"]))
+    lab.run("systemctl", "daemon-reload")
+    said, read, told = await both(lab, top)
+    assert read == said
+    assert told == {top}
+
+
+HEAD = "[Slice]\n" + "".join(f"{name}=yes\n" for name in ACCOUNTING)
+
+
+def test_what_is_not_known_is_left_to_systemd():
+    assert parse_slice(HEAD)["CPUWeight"] == INFINITY
+    assert parse_slice(f"# x\n[Unit]\nWants=b\n{HEAD}CPUWeight=7\n")["CPUWeight"] == 7
+    for more in (
+        "IOWeight=7",
+        "MemoryMax=50%",
+        "TasksMax=5.1%",
+        "CPUQuotaPeriodSec=1min",
+        "CPUQuota=x",
+        "CPUWeight=\\",
+        "words",
+        "MemoryAccounting=maybe",
+    ):
+        assert parse_slice(f"{HEAD}{more}\n") is None, more
+    assert parse_slice("[Slice]\nCPUWeight=7\n") is None, "accounting is as configured"

@@ -60,6 +60,10 @@ class PodDecision:
     notes: tuple[str, ...] = ()
     """What is left unset and why: `no MemoryMax: container log has no memory limit`."""
     problems: tuple[Problem, ...] = ()
+    units: tuple[DesiredUnit, ...] = field(default=(), compare=False, repr=False)
+    """What follows from all that: its slice first, then its volumes and what holds processes."""
+    elsewhere: tuple[UnitName, ...] = field(default=(), compare=False, repr=False)
+    """The slices that it would have in the other classes."""
 
     @property
     def scopes(self) -> tuple[ContainerDecision, ...]:

@@ -13,7 +13,16 @@ from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, Pod, Qos
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, MEMORY, Resources, memory_bytes
-from podslice.model.unit import UNIT_NAME_MAX, Setting, UnitName, control_group_of, mount_name
+from podslice.model.unit import (
+    UNIT_NAME_MAX,
+    DesiredUnit,
+    Setting,
+    UnitKind,
+    UnitName,
+    control_group_of,
+    mount_name,
+    parent_slice,
+)
 from podslice.policy.aggregate import effective
 from podslice.policy.allocatable import allocate
 from podslice.policy.defaulting import default_pod
@@ -27,9 +36,17 @@ from podslice.policy.settings import (
     pod_settings,
     why_no_limit,
 )
-from podslice.policy.tree import OVERHEAD, Tree, scope_name, volume_path
+from podslice.policy.tree import (
+    OVERHEAD,
+    Tree,
+    describe_pod,
+    describe_scope,
+    describe_volume,
+    scope_name,
+    volume_path,
+)
 from podslice.policy.validate import validate
-from podslice.policy.volumes import decide_volume
+from podslice.policy.volumes import decide_volume, mount_structure
 
 
 def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
@@ -37,14 +54,15 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
     defaulted = default_pod(pod)
     qos = classify(defaulted, config.rules)
     counted = effective(defaulted)
-    slice_ = Tree(cgroup_root=config.cgroup_root).pod(pod.uid, qos)
+    tree = Tree(cgroup_root=config.cgroup_root)
+    slice_ = tree.pod(pod.uid, qos)
     capacity = {**node.capacity, **config.capacity}
     memory = memory_bytes(capacity) or 0
     problems = validate(defaulted, config, page_size=node.page_size_bytes, capacity=capacity)
     problems += _validate_names(pod, slice_)
     hugepages = pod_hugepages(counted)
     settings = pod_settings(defaulted, pod, qos, counted, config)
-    return PodDecision(
+    decision = PodDecision(
         pod=pod,
         qos=qos,
         requests=counted.requests,
@@ -62,7 +80,45 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
         hugepages=hugepages,
         notes=tuple(_notes(defaulted, qos, hugepages, config)),
         problems=_join_problems(pod.problems, problems),
+        elsewhere=tree.elsewhere(pod.uid, qos),
     )
+    return replace(decision, units=tuple(_units(decision)))
+
+
+def _units(pod: PodDecision) -> Iterator[DesiredUnit]:
+    """The units of a pod, its slice first."""
+    yield DesiredUnit(
+        name=pod.slice,
+        kind=UnitKind.SLICE,
+        parent=parent_slice(pod.slice),
+        control_group=pod.control_group,
+        description=describe_pod(pod.pod, pod.qos),
+        settings=pod.settings,
+        pod=pod.pod.key,
+        hugepages=pod.hugepages,
+    )
+    for volume in pod.volumes:
+        yield DesiredUnit(
+            name=volume.unit,
+            kind=UnitKind.MOUNT,
+            parent=pod.slice,
+            control_group=f"{pod.control_group}/{volume.unit}",
+            description=describe_volume(pod.pod, volume.name),
+            settings=(),
+            pod=pod.pod.key,
+            structure=mount_structure(volume),
+        )
+    for container in pod.scopes:
+        yield DesiredUnit(
+            name=container.scope,
+            kind=UnitKind.SCOPE,
+            parent=pod.slice,
+            control_group=f"{pod.control_group}/{container.scope}",
+            description=describe_scope(pod.pod, container.name),
+            settings=container.settings,
+            pod=pod.pod.key,
+            hugepages=container.hugepages,
+        )
 
 
 def _decide_container(

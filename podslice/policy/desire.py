@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from podslice.model.config import Config, Enforce, Rules
 from podslice.model.desired import Desired, PodDecision
@@ -26,15 +27,7 @@ from podslice.policy.settings import (
     cpu_weight,
     memory_limit,
 )
-from podslice.policy.tree import (
-    TIERS,
-    Tree,
-    describe_pod,
-    describe_scope,
-    describe_volume,
-    slice_of_cgroup,
-)
-from podslice.policy.volumes import mount_structure
+from podslice.policy.tree import TIERS, Tree, slice_of_cgroup
 
 
 def desire(  # noqa: PLR0913 (everything that is known; what has a default goes by name)
@@ -116,7 +109,7 @@ def _absent(
     """Slices of pods that are gone or of another class now; without pods the whole tree."""
     present = {pod.slice for pod in pods}
     for pod in pods:
-        for name in tree.elsewhere(pod.pod.uid, pod.qos):
+        for name in pod.elsewhere:
             yield name, f"pod {pod.pod.key} is {pod.qos} now"
     for departed in gone:
         for name in {tree.pod(departed.uid, qos) for qos in Qos} - present:
@@ -165,41 +158,18 @@ def _node_units(
         yield _slice(name, f"{qos} pods", settings, owned=True)
 
 
-def _pod_units(pod: PodDecision, *, initializing: bool, mounts: bool) -> Iterator[DesiredUnit]:
+def _pod_units(pod: PodDecision, *, initializing: bool, mounts: bool) -> Iterable[DesiredUnit]:
     """The units of one pod, its slice first."""
-    before = pod.init_settings if initializing else None
-    yield DesiredUnit(
-        name=pod.slice,
-        kind=UnitKind.SLICE,
-        parent=parent_slice(pod.slice),
-        control_group=pod.control_group,
-        description=describe_pod(pod.pod, pod.qos),
-        settings=pod.settings if before is None else before,
-        pod=pod.pod.key,
-        hugepages=pod.hugepages,
-    )
-    for volume in pod.volumes if mounts else ():
-        yield DesiredUnit(
-            name=volume.unit,
-            kind=UnitKind.MOUNT,
-            parent=pod.slice,
-            control_group=f"{pod.control_group}/{volume.unit}",
-            description=describe_volume(pod.pod, volume.name),
-            settings=(),
-            pod=pod.pod.key,
-            structure=mount_structure(volume),
+    if initializing and pod.init_settings is not None:
+        units: tuple[DesiredUnit, ...] = (
+            replace(pod.units[0], settings=pod.init_settings),
+            *pod.units[1:],
         )
-    for container in pod.scopes:
-        yield DesiredUnit(
-            name=container.scope,
-            kind=UnitKind.SCOPE,
-            parent=pod.slice,
-            control_group=f"{pod.control_group}/{container.scope}",
-            description=describe_scope(pod.pod, container.name),
-            settings=container.settings,
-            pod=pod.pod.key,
-            hugepages=container.hugepages,
-        )
+    else:
+        units = pod.units
+    if mounts or not pod.volumes:
+        return units
+    return (unit for unit in units if unit.kind is not UnitKind.MOUNT)
 
 
 def _slice(

@@ -38,7 +38,9 @@ def main() -> None:
         # the reader has gone (`podslice tree | head`): no complaint, as for any filter
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
-    sys.exit(code)
+    sys.stderr.flush()
+    # what an interpreter tidies up when it ends takes longer than many a verb
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -124,6 +124,7 @@ def main(here, monkeypatch):
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["podslice", *arguments])
+        monkeypatch.setattr(os, "_exit", sys.exit)
         __main__.main()
 
     yield call

@@ -31,6 +31,8 @@ class Asked:
     """Whether a pod can come only once another one of its name, or its uid, has gone."""
     unrecorded: tuple[Pod, ...]
     """The pods that only their slices tell of."""
+    records: Records
+    """What was applied when this was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,18 @@ class Asking:
             wrong=wrong,
             is_waiting=is_waiting,
             unrecorded=unrecorded,
+            records=records,
         )
+
+    def read_again(self, asked: Asked) -> Asked:
+        """The same, unless other pods are applied by now.
+
+        Raises:
+            HostError: as `read`.
+        """
+        if self._board.world.store.load() == asked.records:
+            return asked
+        return self.read(asked.unrecorded)
 
     def _judge(self, pod: Pod) -> _Judged:
         before = self._judged.get(pod.uid)

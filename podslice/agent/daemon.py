@@ -40,8 +40,9 @@ from podslice.reconcile.cordon import living_agent
 from podslice.systemd.client import Client, OnChange
 from podslice.systemd.notify import Notifier, listen_fds
 
-_QUIET_SEC = 0.03
+_QUIET_SEC = 0.01
 """So long a round waits for what may belong to the same change."""
+_KERNEL_PAUSE_SEC = 0.03
 _RETRY_SEC, _RETRY_MAX_SEC = 0.1, 3.0
 _FAILING_SHARE = 0.1
 """So much of its pause a round that follows a failure lasts out, whoever wakes it."""
@@ -315,7 +316,7 @@ class Daemon:
             self._oom.check(names)
             self._evictor.wake()
             # it may tell a hundred times a second
-            await asyncio.sleep(_QUIET_SEC)
+            await asyncio.sleep(_KERNEL_PAUSE_SEC)
 
     async def _feed_watchdog(self) -> None:
         """Tell systemd that the agent lives, as long as rounds end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,6 +17,7 @@ from podslice.events import Kind
 from podslice.model.desired import PodDecision
 from podslice.model.properties import MANAGED
 from podslice.model.unit import UnitName
+from podslice.plan import Plan
 from podslice.reconcile import State, apply, look
 from podslice.report import Outcome, Report, StepResult
 
@@ -39,6 +41,7 @@ class Rounds:
         self._telling = Telling(board)
         self._drift = Drift(board)
         self._known: tuple[PodDecision, ...] = ()
+        self._was_settled = False
         self._edited: set[UnitName] = set()
         """The units whose files somebody has written to, until they are as they were."""
 
@@ -51,7 +54,9 @@ class Rounds:
         board = self._board
         for mark in list(board.unwritten.values()):
             board.mark(mark)
-        taken = await self._take()
+        was_settled, self._was_settled = self._was_settled, False
+        taken = await self._take(was_settled=was_settled)
+        self._was_settled = taken.is_settled
         self._telling.rounded(is_settled=taken.is_settled)
         return taken
 
@@ -65,9 +70,13 @@ class Rounds:
         self._known = ()
         self._drift.forget(None)
 
-    async def _take(self) -> Round:
+    async def _take(self, *, was_settled: bool) -> Round:
         asked = self._asking.read()
         self._telling.asked(asked)
+        if was_settled and self._are_newcomers(asked):
+            # apply looks itself, so that another look before it would only take time
+            with suppress(InputError):
+                return await self._act(asked)
         try:
             state = await self._look(asked)
         except InputError:
@@ -80,10 +89,26 @@ class Rounds:
             return Round(is_settled=self._is_settled(state, asked), acted=False)
         if self._is_all_contested(state, asked):
             return Round(is_settled=False, acted=False)
-        report, asked = await self._act(state, asked)
-        state = await self._look(asked)
-        self._settle(state)
-        return Round(is_settled=self._is_settled(state, asked) and _is_done(report), acted=True)
+        for step in state.plan.steps:
+            # what is stopped shall be seen as it is now
+            self._client.forget(step.name)
+        return await self._act(asked)
+
+    def _are_newcomers(self, asked: Asked) -> bool:
+        """Whether nothing is asked for but that pods come that were not there."""
+        state = self._board.state
+        if state is None or asked.is_waiting:
+            return False
+        there = {name for pod in state.current for name in (pod.key, pod.uid)}
+        refused = {refusal.pod for refusal in (*state.plan.refused, *state.desired.refused)}
+        return (
+            bool(asked.candidates)
+            and not any(map(asked.goes, state.current))
+            and not any(
+                there & {each.pod.key, each.pod.uid} or each.pod.key in refused
+                for each in asked.candidates
+            )
+        )
 
     def _is_settled(self, state: State, asked: Asked) -> bool:
         return not state.plan and not self._edited and not asked.is_waiting
@@ -118,26 +143,29 @@ class Rounds:
             state, asked
         )
 
-    async def _act(self, state: State, asked: Asked) -> tuple[Report, Asked]:
-        """Do it, as far as it is asked for still."""
-        board = self._board
-        repairs = {step.name for step in state.plan.steps if self._drift.is_repair(step)}
-        for step in state.plan.steps:
-            # what is stopped shall be seen as it is now
-            self._client.forget(step.name)
+    async def _act(self, asked: Asked) -> Round:
+        """Do it, as far as it is asked for still, and see what has come of it."""
+        board, repairs = self._board, set[UnitName]()
+
+        def note_repairs(plan: Plan) -> None:
+            repairs.update(step.name for step in plan.steps if self._drift.is_repair(step))
+
         async with board.locked():
             # whoever held it may have changed what is asked for
-            asked = self._asking.read(asked.unrecorded)
+            asked = self._asking.read_again(asked)
             report = await apply(
                 board.world,
                 asked.candidates,
                 gone=asked.goes,
                 sources=asked.wishes.sources,
                 known=self._known,
+                on_plan=note_repairs,
                 on_result=partial(self._tell_deed, repairs),
             )
         self._telling.report(report)
-        return report, asked
+        state = await self._look(asked)
+        self._settle(state)
+        return Round(is_settled=self._is_settled(state, asked) and _is_done(report), acted=True)
 
     def _tell_deed(self, repairs: set[UnitName], result: StepResult) -> None:
         """Tell of a step at once: what comes after it may fail."""

@@ -32,6 +32,8 @@ BATCH_MIN = 4
 """Below it one call for each unit is as quick as a batch."""
 BATCH_MAX = 64
 """Units per batch. Source: measured, batches of 50 to 100 are best."""
+BATCHES_IN_FLIGHT = 2
+"""While systemd works on one, the next is put into words."""
 
 RECLAIM_PATIENCE_SEC = 10.0
 """How long a unit has to come down to a lower memory limit."""
@@ -134,18 +136,22 @@ async def _in_batches(
     steps: Sequence[StepT], call: Callable[[Sequence[StepT]], Awaitable[None]], edges: _Edges
 ) -> None:
     """Batches where there are many; one by one when a batch fails, to find the culprit."""
-    for start in range(0, len(steps), BATCH_MAX):
-        batch = steps[start : start + BATCH_MAX]
-        if len(batch) < BATCH_MIN:
-            await _singly(batch, edges)
-            continue
-        try:
-            await call(batch)
-        except SystemdError:
-            await _singly(batch, edges)
-        else:
-            for step in batch:
-                edges.note(StepResult(step=step, outcome=Outcome.DONE))
+    gate = asyncio.Semaphore(BATCHES_IN_FLIGHT)
+
+    async def take(batch: Sequence[StepT]) -> None:
+        async with gate:
+            try:
+                await call(batch)
+            except SystemdError:
+                await _singly(batch, edges)
+            else:
+                for step in batch:
+                    edges.note(StepResult(step=step, outcome=Outcome.DONE))
+
+    batches = [steps[start : start + BATCH_MAX] for start in range(0, len(steps), BATCH_MAX)]
+    few = batches.pop() if batches and len(batches[-1]) < BATCH_MIN else ()
+    await together(take(batch) for batch in batches)
+    await _singly(few, edges)
 
 
 async def _singly(steps: Sequence[Step], edges: _Edges) -> None:

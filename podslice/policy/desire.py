@@ -47,14 +47,16 @@ def desire(  # noqa: PLR0913 (everything that is known; what has a default goes 
     A candidate takes the place of the current pod of its name; where it is not admitted, the
     current one stays. `gone` are pods that have to be away. `used_bytes` is unreclaimable memory
     per tier, where it is known; `progress` tells by uid how far init containers have come. `known`
-    are decisions for the same node and configuration: a current pod that has one needs no other.
+    are decisions for the same node and configuration, as those of the candidates are: a current pod
+    that has one needs no other.
     Without `mounts` volumes in memory have no units, as a user's manager can't mount.
     """
     tree = Tree(cgroup_root=config.cgroup_root)
     allocation = allocate(node, config)
     gone = tuple(gone)
     away = {pod.key for pod in gone}
-    before = {decision.pod.uid: decision for decision in known}
+    candidates = tuple(candidates)
+    before = {decision.pod.uid: decision for decision in (*known, *candidates)}
     in_force = [
         _known(pod, before) or decide(pod, node, config) for pod in current if pod.key not in away
     ]

@@ -61,7 +61,8 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            new.write_text(json.dumps(content, indent=1))
+            # in one line: indented, it takes several times as long
+            new.write_text(json.dumps(content))
             new.replace(path)
         except FileNotFoundError:  # another has tidied the directory away meanwhile
             tries_left -= 1

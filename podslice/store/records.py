@@ -62,6 +62,15 @@ class Reader:
         self._read = {path: read for path, read in found if read is not None}
         return {path: record for path, (_, record) in self._read.items()}
 
+    def remember(self, path: Path, pod: Pod, record: Mapping[str, Any]) -> None:
+        """What was written just now, so that it need not be read.
+
+        Raises:
+            OSError: it is gone.
+        """
+        known = _record_of(pod, record)
+        self._read[str(path)] = stamp(path.stat()), known
+
     def _look_at(self, file: os.DirEntry[str]) -> tuple[Stamp, Record | None] | None:
         try:
             now = stamp(file.stat())
@@ -85,16 +94,20 @@ def parse(path: Path) -> Record | None:
     try:
         record = json.loads(path.read_bytes())
         pod = parse_manifest(record["manifest"], where=f"record of {path.stem}")
-        source = record.get("source")
-        return Record(
-            pod=pod,
-            digest=digest(pod),
-            cgroup_root=record.get("cgroup_root", "/"),
-            progress=_read_progress(record),
-            source=source if isinstance(source, str) else None,
-        )
+        return _record_of(pod, record)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _record_of(pod: Pod, record: Mapping[str, Any]) -> Record:
+    source = record.get("source")
+    return Record(
+        pod=pod,
+        digest=digest(pod),
+        cgroup_root=record.get("cgroup_root", "/"),
+        progress=_read_progress(record),
+        source=source if isinstance(source, str) else None,
+    )
 
 
 def written(pod: Pod, *, cgroup_root: str, source: str | None) -> dict[str, Any]:

@@ -92,13 +92,15 @@ class Store:
         Raises:
             HostError: the directory can't be written.
         """
+        path = self._record(pod.uid)
         record = written(pod, cgroup_root=self._cgroup_root, source=source)
         with writing(self.root):
-            before = read_json(self._record(pod.uid))
+            before = read_json(path)
             if "progress" in before:
                 record["progress"] = before["progress"]
             if record != before:
-                write_json(self._record(pod.uid), record)
+                write_json(path, record)
+                self._reader.remember(path, pod, record)
 
     def save_progress(self, uid: str, progress: InitProgress) -> None:
         """Write how far the init containers of a recorded pod have come.

@@ -214,7 +214,7 @@ def test_who_may_not_read_is_told_what_to_do(store, no_permission):
     store.save(besteffort("web"))
     no_permission(Path, "read_bytes")
     with pytest.raises(HostError, match=r"web.json: Permission denied; run as root"):
-        store.load()
+        Store(store.root).load()
 
 
 def test_who_may_not_list_is_told(store, no_permission):
@@ -230,7 +230,7 @@ def test_a_record_that_goes_while_they_are_read_is_no_error(store, monkeypatch):
         raise FileNotFoundError(2, "No such file or directory", str(path))
 
     monkeypatch.setattr("pathlib.Path.read_bytes", gone)
-    assert store.load() == Records()
+    assert Store(store.root).load() == Records()
 
 
 # The init containers' progress.
@@ -631,7 +631,7 @@ def test_a_record_that_has_not_changed_is_not_read_again(store, reads):
     reads.clear()
     assert store.load() == first
     assert reads == []
-    store.save(burstable("web"))
+    Store(store.root).save(burstable("web"))
     record(store, "shop").unlink()
     reads.clear()
     second = store.load()
@@ -639,6 +639,15 @@ def test_a_record_that_has_not_changed_is_not_read_again(store, reads):
     assert [plain(each) for each in second.pods] == [plain(burstable("web"))]
     assert second.digests != first.digests
     assert second.broken == first.broken
+
+
+def test_a_record_that_was_written_here_is_not_read(store, reads):
+    store.save(burstable("web"), source="/m/web.yaml")
+    reads.clear()
+    found = store.load()
+    assert reads == []
+    assert found == Store(store.root).load()
+    assert found.sources == {"web": "/m/web.yaml"}
 
 
 # Marks of evicted pods.
@@ -719,7 +728,7 @@ def test_marks_that_may_not_be_read_are_told(store, no_permission):
     store.mark_evicted(eviction("web"))
     no_permission(Path, "read_bytes")
     with pytest.raises(HostError, match=r"web.json: Permission denied; run as root"):
-        store.load()
+        Store(store.root).load()
 
 
 def test_what_writing_a_mark_left_behind_goes(store):

@@ -12,7 +12,7 @@ MAY_IMPORT = {
     "model": {"errors"},
     "policy": CORE,
     "plan": CORE,
-    "inputs": CORE,
+    "inputs": CORE | {"imports"},
     "host": CORE,
     "cgroupfs": CORE,
     "systemd": CORE | {"imports", "cgroupfs"},

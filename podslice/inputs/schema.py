@@ -1,20 +1,41 @@
-"""The shape of what is read of a pod, as pydantic models. No rule of Kubernetes beyond types.
+"""Reads mappings into `models`.
 
-A field that is null is not stated. A field of the wrong type becomes a `Fault` with its path, and
-counts as not stated, so that the rest of the pod is read all the same.
+A field of the wrong type becomes a `Fault` with its path, and counts as not stated, so that the rest
+of the pod is read all the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic import BaseModel, ValidationError
 
-from podslice.inputs.limits import CONTAINERS_MAX, RESOURCES_MAX, VOLUMES_MAX
-from podslice.inputs.readers import Wrong, read_amount, read_int, read_seconds, read_text
+from podslice.imports import quick_models
+from podslice.inputs.readers import Wrong
 from podslice.inputs.scalars import describe
+
+with quick_models():
+    from podslice.inputs.models import (
+        ContainerFields,
+        EmptyDirFields,
+        Metadata,
+        PodFields,
+        ResourceFields,
+        VolumeFields,
+    )
+
+__all__ = [
+    "ContainerFields",
+    "EmptyDirFields",
+    "Fault",
+    "Metadata",
+    "PodFields",
+    "ResourceFields",
+    "VolumeFields",
+    "read_model",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,85 +45,6 @@ class Fault:
     path: tuple[str | int, ...]
     message: str
     hint: str = ""
-
-
-def _bound(longest: int) -> BeforeValidator:
-    """Refuse what is too long before each of its values is looked at."""
-
-    def check(value: object) -> object:
-        if isinstance(value, list | dict) and len(value) > longest:
-            raise Wrong(f"has {len(value)} entries; at most {longest} are read")
-        return value
-
-    return BeforeValidator(check)
-
-
-Text = Annotated[str, PlainValidator(read_text)]
-Int = Annotated[int, PlainValidator(read_int)]
-Seconds = Annotated[int, PlainValidator(read_seconds)]
-Amount = Annotated[int, PlainValidator(read_amount)]
-AmountMap = Annotated[dict[str, Amount | None], _bound(RESOURCES_MAX)]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-
-class Metadata(_Model):
-    """`metadata`, as far as it names the pod."""
-
-    name: Text | None = None
-    namespace: Text | None = None
-    uid: Text | None = None
-    generate_name: Text | None = Field(default=None, alias="generateName")
-
-
-class ResourceFields(_Model):
-    """`resources` of a container or of the pod."""
-
-    requests: AmountMap | None = None
-    limits: AmountMap | None = None
-
-
-class ContainerFields(_Model):
-    """One container, of whatever kind."""
-
-    name: Text | None = None
-    resources: ResourceFields | None = None
-    restart_policy: Text | None = Field(default=None, alias="restartPolicy")
-
-
-Containers = Annotated[list[ContainerFields | None], _bound(CONTAINERS_MAX)]
-
-
-class EmptyDirFields(_Model):
-    """`emptyDir` of a volume."""
-
-    medium: Text | None = None
-    size_limit: Amount | None = Field(default=None, alias="sizeLimit")
-
-
-class VolumeFields(_Model):
-    """One volume."""
-
-    name: Text | None = None
-    empty_dir: EmptyDirFields | None = Field(default=None, alias="emptyDir")
-
-
-Volumes = Annotated[list[VolumeFields | None], _bound(VOLUMES_MAX)]
-
-
-class PodFields(_Model):
-    """`spec` of a pod."""
-
-    containers: Containers | None = None
-    init_containers: Containers | None = Field(default=None, alias="initContainers")
-    resources: ResourceFields | None = None
-    overhead: AmountMap | None = None
-    priority: Int | None = None
-    priority_class_name: Text | None = Field(default=None, alias="priorityClassName")
-    grace_period_sec: Seconds | None = Field(default=None, alias="terminationGracePeriodSeconds")
-    volumes: Volumes | None = None
 
 
 M = TypeVar("M", bound=BaseModel)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -37,6 +37,10 @@ PRESSURES = ("cpu", "memory", "io")
 """The resources that the kernel tells the pressure of."""
 
 _READ_BYTES = 2**16
+_SMALL_BYTES = 2**12
+
+Counts = Callable[[str], tuple[int | None, int | None]]
+"""Bytes and tasks of a control group; None where the kernel does not count them."""
 
 # what memory.stat counts that no reclaim can free without swap
 _UNRECLAIMABLE = ("anon", "shmem", "slab_unreclaimable", "kernel_stack", "pagetables", "percpu")
@@ -125,14 +129,20 @@ class CgroupFs:
             tasks=_number(self._read("pids/pids.current", control_group)),
         )
 
-    def memory_and_tasks(self, control_group: str) -> tuple[int | None, int | None]:
-        """That part of the usage alone, for who asks of thousands."""
+    def counts(self) -> Counts:
+        """Memory and tasks of a control group alone, for who asks of thousands."""
         memory, tasks = (
             ("memory.current", "pids.current")
             if self.is_v2
             else ("memory/memory.usage_in_bytes", "pids/pids.current")
         )
-        return _number(self._read(memory, control_group)), _number(self._read(tasks, control_group))
+
+        def count(control_group: str) -> tuple[int | None, int | None]:
+            return _count(self._path(memory, control_group)), _count(
+                self._path(tasks, control_group)
+            )
+
+        return count
 
     def sample(self, control_group: str) -> Sample:
         """Everything that the kernel counts of a control group and everything below it.
@@ -257,12 +267,14 @@ class CgroupFs:
         return mount / control_group.lstrip("/")
 
     def _read(self, file: str, control_group: str) -> str | None:
-        controller, _, name = file.rpartition("/")
-        path = f"{self.mount}/{controller}/{control_group.strip('/')}/{name}"
         try:
-            return read_text(path).strip()
+            return read_text(self._path(file, control_group)).strip()
         except OSError:
             return None
+
+    def _path(self, file: str, control_group: str) -> str:
+        controller, _, name = file.rpartition("/")
+        return f"{self.mount}/{controller}/{control_group.strip('/')}/{name}"
 
 
 def read_text(path: str) -> str:
@@ -275,6 +287,23 @@ def read_text(path: str) -> str:
         return b"".join(parts).decode()
     finally:
         os.close(handle)
+
+
+def read_small(path: str) -> str:
+    """A file's text, where that is so short that it is read at once.
+
+    Raises:
+        OSError: it can't be read.
+        ValueError: it is longer, or no text.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = os.read(handle, _SMALL_BYTES)
+    finally:
+        os.close(handle)
+    if len(text) == _SMALL_BYTES:
+        raise ValueError(f"{path} is longer than {_SMALL_BYTES - 1} bytes")
+    return text.decode()
 
 
 def parse_pressure(text: str) -> Pressure:
@@ -315,6 +344,13 @@ def _written_v1(service_bytes: str | None) -> dict[str, int]:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
+
+
+def _count(path: str) -> int | None:
+    try:
+        return int(read_small(path))
+    except (OSError, ValueError):
+        return None
 
 
 def _keyed(text: str | None) -> dict[str, int]:

@@ -15,9 +15,10 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-from podslice.cgroupfs import CgroupFs, read_text
+from podslice.cgroupfs import CgroupFs, Counts, read_small
 from podslice.model.properties import OBSERVED, PROPERTIES
 from podslice.model.unit import (
     INFINITY,
@@ -90,21 +91,23 @@ _UNSET: Mapping[str, Value] = {
 _STATED = frozenset(name for name in _READERS if name.endswith("Accounting"))
 
 
-def parse_slice(text: str) -> dict[str, Value] | None:
+def parse_slice(text: str) -> Mapping[str, Value] | None:
     """The properties of a slice with this file, beside `Slice`; None where that can't be told."""
+    _, is_there, rest = text.partition(f"\n{_SECTION}\n")
+    section, _, others = rest.partition("\n[")
+    if not is_there or _SECTION[1:] in others or "\\\n" in text:
+        return None
+    return _parse_section(section)
+
+
+@lru_cache(maxsize=1024)
+def _parse_section(section: str) -> Mapping[str, Value] | None:
+    """What the lines below `[Slice]` say; those of many pods are the same."""
     found: dict[str, Value] = {}
-    section = ""
-    for line in text.splitlines():
+    for line in section.splitlines():
         if not line or line[0] in "#;":
             continue
-        if line[0] == "[":
-            section = line
-            continue
-        key, is_setting, text = line.partition("=")
-        if not is_setting or line[-1] == "\\":
-            return None
-        if section != _SECTION:
-            continue
+        key, _, text = line.partition("=")
         name = _KEYS.get(key)
         value = None if name is None else _READERS[name](text)
         if name is None or value is None:
@@ -138,7 +141,7 @@ class SliceFiles:
             prefixes=tuple(
                 stem for name in drop_ins if (stem := name.removesuffix(_DROP_INS)).endswith("-")
             ),
-            cgroups=self.cgroups,
+            counts=self.cgroups.counts(),
         )
 
 
@@ -154,7 +157,7 @@ class Reading:
     """The slices that something else speaks of as well."""
     prefixes: tuple[str, ...]
     """`user-`, where a drop-in holds for all slices whose names begin so."""
-    cgroups: CgroupFs
+    counts: Counts
 
     def observe(self, listed: Sequence[ListedUnit], top: str) -> dict[UnitName, ObservedUnit]:
         """The listed slices of which the files tell everything.
@@ -179,13 +182,13 @@ class Reading:
         if unit.active_state != "active" or not unit.name.endswith(_SLICE):
             return None
         try:
-            properties = parse_slice(read_text(f"{self.directory}/{unit.name}"))
-        except (OSError, UnicodeDecodeError):
+            properties = parse_slice(read_small(f"{self.directory}/{unit.name}"))
+        except (OSError, ValueError):
             return None  # it has gone since it was listed, or is nobody's to read
         if properties is None:
             return None
         group = f"{top.rstrip('/')}{control_group_of(unit.name)}"
-        memory_bytes, tasks = self.cgroups.memory_and_tasks(group)
+        memory_bytes, tasks = self.counts(group)
         if tasks is None or memory_bytes is None:
             return None
         return ObservedUnit(

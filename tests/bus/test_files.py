@@ -148,7 +148,7 @@ async def test_values_outlive_a_reload(lab, top):
     assert told == {top}
 
 
-HEAD = "[Slice]\n" + "".join(f"{name}=yes\n" for name in ACCOUNTING)
+HEAD = "# a comment\n[Slice]\n" + "".join(f"{name}=yes\n" for name in ACCOUNTING)
 
 
 def test_what_is_not_known_is_left_to_systemd():
@@ -165,4 +165,4 @@ def test_what_is_not_known_is_left_to_systemd():
         "MemoryAccounting=maybe",
     ):
         assert parse_slice(f"{HEAD}{more}\n") is None, more
-    assert parse_slice("[Slice]\nCPUWeight=7\n") is None, "accounting is as configured"
+    assert parse_slice("# x\n[Slice]\nCPUWeight=7\n") is None, "accounting is as configured"

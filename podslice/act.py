@@ -149,9 +149,8 @@ async def _in_batches(
                     edges.note(StepResult(step=step, outcome=Outcome.DONE))
 
     batches = [steps[start : start + BATCH_MAX] for start in range(0, len(steps), BATCH_MAX)]
-    few = batches.pop() if batches and len(batches[-1]) < BATCH_MIN else ()
-    await together(take(batch) for batch in batches)
-    await _singly(few, edges)
+    await together(take(batch) for batch in batches if len(batch) >= BATCH_MIN)
+    await _singly([step for batch in batches if len(batch) < BATCH_MIN for step in batch], edges)
 
 
 async def _singly(steps: Sequence[Step], edges: _Edges) -> None:

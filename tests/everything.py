@@ -25,6 +25,8 @@ OF_THE_AGENT = tuple(
 """What is in a part of its own, for it takes as long as all others of its folder."""
 PRESSURE = ["tests/host/test_eviction.py"]
 """A race with the kernel for the last 100 MiB, which nothing beside it may slow down."""
+BENCH = ["tests/host/test_bench.py"]
+"""One small round of each benchmark, which checks that nothing else has done the work."""
 PARTS = {
     "static": ["tests/test_static.py", "tests/test_layers.py", *PARALLEL],
     "unit": ["tests/unit", *PARALLEL],
@@ -32,7 +34,8 @@ PARTS = {
     "bus": ["tests/bus"],
     "packaging": ["tests/packaging"],
     "pressure": PRESSURE,
-    "host": ["tests/host", *(f"--ignore={path}" for path in (*OF_THE_AGENT, *PRESSURE))],
+    "bench": BENCH,
+    "host": ["tests/host", *(f"--ignore={path}" for path in (*OF_THE_AGENT, *PRESSURE, *BENCH))],
     "agent": [*OF_THE_AGENT],
 }
 TOGETHER = ("packaging", "host", "agent")

@@ -1,42 +1,52 @@
 """What the agent costs while nothing happens, and how soon a new manifest is in force.
 
-    python3 -m tests.bench.agent_cost [--pods 0,110,250,500] [--minutes N] [--sync-period 60s]
-                                      [--suite trixie] [--json FILE]
+    python3 -m tests.bench agent [--quick]
 
-As root, in a namespace machine of the lab: a systemd of its own at this host's speed. Every size
-gets a machine and an agent of its own, which makes all the pods and is then left alone. Rounds are
-as far apart as by default, so that a minute here is a minute of a node; with a shorter period the
-figures are those of more rounds, and the column `rounds` says how many there were.
+In a namespace machine of the lab: a systemd of its own at this host's speed. Every size gets a
+machine and an agent of its own, which makes all the pods and is then left alone. Rounds are as far
+apart as by default, so that a minute here is a minute of a node.
+
+Then one manifest after another comes: the time from its coming to its limit in the kernel. The same
+number of such slices is started beside the same pods by the bare call, of a client that is connected
+already, while the agent rests.
 
 On a host with cgroup v1 the machine's control groups can't be watched, so that the figures are
 without the watches of cgroup v2, which cost nothing while nobody writes.
-
-README: the aim is at most 0.5 % of a core (300 ms in a minute) and 60 MiB with 500 pods, growing
-linearly.
 """
 
 from __future__ import annotations
 
-import argparse
+import asyncio
 import json
 import os
 import re
-import statistics
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from podslice.inputs.manifests import load_pods
+from podslice.model.unit import Observed, TransientUnit
+from podslice.plan import StartUnit, make_plan, transient_unit
+from podslice.policy.decide import decide
+from podslice.policy.desire import desire
+from podslice.systemd.bus import Bus
+from tests.bench.load import watch_load
+from tests.bench.planning import CAPS, CONFIG, NODE
+from tests.bench.result import Aim, Plot, Point, Result, Spread, Table, spread
 from tests.host import agent
 from tests.lab.namespace import Namespace
 from tests.lab.paths import require_host, source_dir
-from tests.lab.recipe import DEFAULT_SUITE, SUITES
 
+NAME = "agent"
+TITLE = "The agent: what it costs while nothing happens, and how soon a new manifest is in force"
+SIZES, MINUTES, LATENCIES = (0, 110, 250, 500), 1.0, 15
+QUICK_SIZES, QUICK_MINUTES, QUICK_LATENCIES = (20,), 0.1, 2
+CORE_AIM_PERCENT, RSS_AIM_MIB, LATENCY_AIM_MS = 0.5, 60.0, 50.0
 TICKS_PER_SEC = os.sysconf("SC_CLK_TCK")
 SETTLE_SEC = 5.0
-LATENCIES = 9
 PAUSE_SEC = 1.0
+POLL_SEC = 0.001
 LIMIT_SEC = 300.0
 ROUNDS = "podslice_reconcile_duration_seconds_count"
 # where memory limits are: version 2, and version 1
@@ -59,7 +69,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """One row of the table."""
+    """What one size has shown."""
 
     pods: int
     cpu_ms_per_minute: float
@@ -69,64 +79,144 @@ class Cost:
     rss_mib: float
     anon_mib: float
     peak_mib: float
-    latency_ms: float
-    latency_max_ms: float
+    latency_ms: list[float]
+    """From a manifest's coming to its limit in the kernel, one for each try."""
+    bare_ms: list[float]
+    """The same for the bare call."""
+    disturbed: bool
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measure each size, print its row and write the figures."""
-    parser = argparse.ArgumentParser(prog="python3 -m tests.bench.agent_cost")
-    parser.add_argument("--pods", default="0,110,250,500", metavar="N,N", help="how many pods")
-    parser.add_argument("--minutes", default=3.0, type=float, metavar="N", help="of idling")
-    parser.add_argument("--sync-period", default="60s", metavar="TIME", help="of the agent")
-    parser.add_argument("--suite", default=DEFAULT_SUITE, choices=SUITES)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    arguments = parser.parse_args(argv)
+def run(*, quick: bool = False) -> Result:
+    """Measure each size in a machine of its own."""
     require_host()
-    say(f"{arguments.suite}, {arguments.minutes:g} min, --sync-period={arguments.sync_period}\n")
-    say(" pods  CPU ms/min  % of a core  rounds/min  wake-ups/min  RSS MiB  (anon, peak)")
-    say("  new manifest → limit ms (max)\n")
+    sizes, minutes, tries = (
+        (QUICK_SIZES, QUICK_MINUTES, QUICK_LATENCIES) if quick else (SIZES, MINUTES, LATENCIES)
+    )
     costs = []
-    for pods in map(int, arguments.pods.split(",")):
-        with Namespace(arguments.suite) as machine:
+    for pods in sizes:
+        sys.stderr.write(f"{pods} pods, {minutes:g} min\n")
+        with Namespace() as machine:
             # as a package has it: with its bytecode, which else is made anew in memory
             machine.push(source_dir(), "/src")
             machine.run("python3", "-m", "compileall", "-q", "/src/podslice")
-            cost = measure(machine, pods, arguments.minutes, arguments.sync_period)
-        costs.append(cost)
-        say(
-            f"{pods:5}{cost.cpu_ms_per_minute:12.0f}{cost.core_percent:13.2f}"
-            f"{cost.rounds_per_minute:12.1f}{cost.wakeups_per_minute:14.0f}{cost.rss_mib:9.1f}"
-            f"  ({cost.anon_mib:.1f}, {cost.peak_mib:.1f})"
-            f"{cost.latency_ms:24.0f} ({cost.latency_max_ms:.0f})\n"
-        )
-    if arguments.json:
-        document = {
-            "version": 1,
-            "suite": arguments.suite,
-            "costs": [asdict(each) for each in costs],
-        }
-        arguments.json.write_text(json.dumps(document, indent=1) + "\n")
-    return 0
+            costs.append(measure(machine, pods, minutes, tries))
+    return Result(
+        name=NAME,
+        title=TITLE,
+        tables=(idle_table(costs), latency_table(costs)),
+        aims=make_aims(costs[-1]),
+        plots=(latency_plot(costs),),
+        rounds=[asdict(cost) for cost in costs],
+    )
 
 
-def measure(machine: Namespace, pods: int, minutes: float, sync_period: str) -> Cost:
+def idle_table(costs: list[Cost]) -> Table:
+    """What each size costs."""
+    return Table(
+        title="While nothing happens",
+        columns=(
+            *("pods", "CPU ms/min", "% of a core", "rounds/min", "wake-ups/min", "RSS MiB"),
+            *("of it anonymous", "peak"),
+        ),
+        rows=tuple(
+            (
+                f"{cost.pods}",
+                f"{cost.cpu_ms_per_minute:.0f}",
+                f"{cost.core_percent:.2f}",
+                f"{cost.rounds_per_minute:.1f}",
+                f"{cost.wakeups_per_minute:.0f}",
+                f"{cost.rss_mib:.1f}",
+                f"{cost.anon_mib:.1f}",
+                f"{cost.peak_mib:.1f}",
+            )
+            for cost in costs
+        ),
+    )
+
+
+def latency_table(costs: list[Cost]) -> Table:
+    """How soon a manifest is in force."""
+    return Table(
+        title="From a manifest's coming to its limit in the kernel, ms",
+        columns=("pods there", "agent", "bare D-Bus calls", "above them"),
+        rows=tuple(
+            (
+                f"{cost.pods}",
+                spread(cost.latency_ms).show(),
+                spread(cost.bare_ms).show(),
+                above(cost).show(),
+            )
+            for cost in costs
+        ),
+    )
+
+
+def above(cost: Cost) -> Spread:
+    """What the agent adds to the median of the bare calls, in ms."""
+    bare = spread(cost.bare_ms).middle
+    return spread([ours - bare for ours in cost.latency_ms])
+
+
+def make_aims(cost: Cost) -> tuple[Aim, ...]:
+    """What is aimed at with the most pods."""
+    return (
+        Aim(
+            text=f"idle with {cost.pods} pods",
+            value=cost.core_percent,
+            limit=CORE_AIM_PERCENT,
+            unit="% of a core",
+        ),
+        Aim(
+            text=f"resident memory with {cost.pods} pods",
+            value=cost.rss_mib,
+            limit=RSS_AIM_MIB,
+            unit="MiB",
+        ),
+        Aim(
+            text=f"a new manifest beside {cost.pods} pods, above the bare calls, median",
+            value=above(cost).middle,
+            limit=LATENCY_AIM_MS,
+            unit="ms",
+        ),
+    )
+
+
+def latency_plot(costs: list[Cost]) -> Plot:
+    """Both against the number of pods."""
+    return Plot(
+        name="agent-latency",
+        title="From a manifest's coming to its limit in the kernel",
+        x="pods there already",
+        y="ms",
+        kind="lines",
+        series={
+            "podslice agent": tuple(Point(x=c.pods, y=spread(c.latency_ms)) for c in costs),
+            "bare D-Bus calls": tuple(Point(x=c.pods, y=spread(c.bare_ms)) for c in costs),
+        },
+    )
+
+
+def measure(machine: Namespace, pods: int, minutes: float, tries: int) -> Cost:
     """Start an agent with so many pods, leave it alone, and then ask for one pod after another."""
     directory = machine.root / agent.MANIFESTS.lstrip("/")
     directory.mkdir(parents=True)
     names = {f"pod-{number}": number for number in range(pods)}
     for name, number in names.items():
         (directory / f"{name}.yaml").write_text(make_manifest(name, number))
-    agent.start(machine, f"--sync-period={sync_period}")
+    agent.start(machine)
     agent.until(lambda: all(is_in_force(machine, *pod) for pod in names.items()), LIMIT_SEC)
     time.sleep(SETTLE_SEC)
     process = machine.root / "proc" / str(agent.pid(machine))
     rounds, before, began = count_rounds(machine), read_usage(process), time.monotonic()
-    time.sleep(60 * minutes)
+    with watch_load() as load:
+        time.sleep(60 * minutes)
     after, passed_min = read_usage(process), (time.monotonic() - began) / 60
     # asking has a cost, too: it is not within what was measured
     rounds = count_rounds(machine) - rounds
-    latencies = [take_latency(machine, directory, number) for number in range(LATENCIES)]
+    latency_ms = [take_latency(machine, directory, number) for number in range(tries)]
+    # which would take the bare ones for orphans
+    machine.run("systemctl", "stop", agent.UNIT)
+    bare_ms = asyncio.run(take_bare(machine, tries))
     cpu_ms = (after.cpu_ms - before.cpu_ms) / passed_min
     return Cost(
         pods=pods,
@@ -137,9 +227,35 @@ def measure(machine: Namespace, pods: int, minutes: float, sync_period: str) -> 
         rss_mib=after.rss_mib,
         anon_mib=after.anon_mib,
         peak_mib=after.peak_mib,
-        latency_ms=statistics.median(latencies),
-        latency_max_ms=max(latencies),
+        latency_ms=latency_ms,
+        bare_ms=bare_ms,
+        disturbed=load.is_disturbed,
     )
+
+
+async def take_bare(machine: Namespace, tries: int) -> list[float]:
+    """Milliseconds of the bare call for a pod's slice, with all that podslice says of it."""
+    taken = []
+    async with Bus(address=machine.bus_address) as bus:
+        for number in range(tries):
+            name = f"bare-{number}"
+            unit = make_unit(name, number)
+            began = time.monotonic()
+            await bus.start(unit)
+            taken.append(1000 * (time.monotonic() - began))
+            if not is_in_force(machine, name, number):
+                raise RuntimeError(f"{unit.name} is up, and its limit is not in the kernel")
+            await bus.stop(unit.name)
+    return taken
+
+
+def make_unit(name: str, number: int) -> TransientUnit:
+    """The slice of a pod, as the plan has it."""
+    loaded = load_pods(("-",), stdin=make_manifest(name, number).encode)
+    desired = desire([decide(pod, NODE, CONFIG) for pod in loaded.pods], NODE, CONFIG)
+    plan = make_plan(desired, Observed(caps=CAPS))
+    step = next(s for s in plan.steps if isinstance(s, StartUnit) and slice_of(name) == s.name)
+    return transient_unit(step.unit, {change.name: change.new for change in step.changes})
 
 
 def make_manifest(name: str, number: int) -> str:
@@ -160,11 +276,15 @@ def make_manifest(name: str, number: int) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
 
+def slice_of(name: str) -> str:
+    """The slice of a pod whose uid is its name."""
+    return f"kubepods-burstable-pod{name.replace('-', '_')}.slice"
+
+
 def limit_of(machine: Namespace, name: str) -> str:
     """A pod's memory limit as the kernel has it; empty while there is none."""
-    slice_ = f"kubepods-burstable-pod{name.replace('-', '_')}.slice"
     for each in LIMIT_FILES:
-        path = machine.root / "sys/fs/cgroup" / each.format(slice=slice_)
+        path = machine.root / "sys/fs/cgroup" / each.format(slice=slice_of(name))
         try:
             return path.read_text().strip()
         except FileNotFoundError:
@@ -192,7 +312,7 @@ def take_latency(machine: Namespace, directory: Path, number: int) -> float:
     while not is_in_force(machine, name, number):
         if time.monotonic() - began > LIMIT_SEC:
             raise RuntimeError(f"{path} is not in force after {LIMIT_SEC:.0f} s")
-        time.sleep(0.001)
+        time.sleep(POLL_SEC)
     passed_ms = 1000 * (time.monotonic() - began)
     time.sleep(PAUSE_SEC)
     return passed_ms
@@ -217,13 +337,3 @@ def count_rounds(machine: Namespace) -> int:
     if found is None:
         raise RuntimeError(f"the agent has no metric {ROUNDS}")
     return int(float(found[1]))
-
-
-def say(text: str) -> None:
-    """Print at once; a size takes minutes."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

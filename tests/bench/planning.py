@@ -1,26 +1,20 @@
 """From text to plan, beside the time that PyYAML's C loader alone takes for the same text.
 
-    python3 -m tests.bench.plan_speed [--pods 100,1000,10000] [--rounds N] [--json FILE]
+    python3 -m tests.bench planning [--quick]
 
 Manifests are ordinary: Pods and Deployments by turns, 25 lines each, every one a pod. In each round
 every measurement is taken once, so that what else the machine does falls on all of them alike.
 `total` is load + decide + desire + plan, onto a host with nothing on it; `again` is the plan for a
 host where all of it is there already. The collector of cycles is off as on the command line, and on
 as in a program that uses the library.
-
-README: the aim is a total of at most 2 × the loader at 10,000 pods, growing linearly.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
-import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import TypeVar
 
 import yaml
@@ -34,12 +28,22 @@ from podslice.model.unit import Caps, Observed, ObservedUnit
 from podslice.plan import make_plan
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
+from tests.bench.load import watch_load
+from tests.bench.result import Aim, Plot, Point, Result, Table, ratios, spread
 
 T = TypeVar("T")
 
+NAME = "planning"
+TITLE = "Planning: from the text of manifests to the plan, against the YAML parser alone"
+SIZES, QUICK_SIZES = (100, 1000, 10_000), (100,)
+ROUNDS = 5
+RATIO_AIM = 2.0
+"""Of the total to the loader, at most. Source: README."""
+LINEAR_AIM = 1.25
+"""Of what a pod costs among the most to what it costs among the fewest, at most."""
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 TOTAL = ("load", "decide", "desire", "plan")
-MEASURED = ("loader", *TOTAL, "again")
+MEASURED = ("loader", *TOTAL, "again", "total")
 CAPS = Caps(systemd_version=257)
 CONFIG = Config()
 NODE = Node(capacity={"cpu": 10**9, "memory": 2**60 * 1000, "ephemeral-storage": 2**60 * 1000})
@@ -101,63 +105,98 @@ spec:
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print a table for each size and write the figures."""
-    parser = argparse.ArgumentParser(prog="python3 -m tests.bench.plan_speed")
-    parser.add_argument("--pods", default="100,1000,10000", metavar="N,N", help="how many pods")
-    parser.add_argument("--rounds", default=5, type=int, metavar="N")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    arguments = parser.parse_args(argv)
-    if LOADER is yaml.SafeLoader:
-        say("PyYAML has no C loader here; its Python one is about ten times as slow\n")
-    document = {
-        "version": 1,
-        "c_loader": LOADER is not yaml.SafeLoader,
-        "rounds": arguments.rounds,
-        "sizes": [run(int(pods), arguments.rounds) for pods in arguments.pods.split(",")],
+def run(*, quick: bool = False) -> Result:
+    """Measure each size, with the collector of cycles off and on by turns."""
+    sizes, rounds = (QUICK_SIZES, 1) if quick else (SIZES, ROUNDS)
+    taken: list[dict[str, object]] = []
+    for pods in sizes:
+        data = make_manifests(pods)
+        for number in range(2 * rounds):
+            sys.stderr.write(f"{pods} pods, round {number // 2 + 1}\n")
+            taken.append(take_round(data, pods, number // 2 + 1, collecting=number % 2 == 1))
+    off = {pods: [r for r in taken if r["pods"] == pods and not r["collector"]] for pods in sizes}
+    on = {pods: [r for r in taken if r["pods"] == pods and r["collector"]] for pods in sizes}
+    return Result(
+        name=NAME,
+        title=TITLE,
+        tables=(make_table(off, "collector off, as on the command line"), make_table(on, "on")),
+        aims=make_aims(off),
+        plots=(make_plot(off),),
+        rounds=taken,
+    )
+
+
+def take_round(data: bytes, pods: int, number: int, *, collecting: bool) -> dict[str, object]:
+    """Every measurement once."""
+    with watch_load() as load:
+        seconds = measure(data, pods, collecting=collecting)
+    seconds["total"] = sum(seconds[stage] for stage in TOTAL)
+    timed = {f"{name}_ms": 1000 * seconds[name] for name in MEASURED}
+    return {
+        "round": number,
+        "pods": pods,
+        "bytes": len(data),
+        "collector": collecting,
+        **timed,
+        "disturbed": load.is_disturbed,
     }
-    if arguments.json:
-        arguments.json.write_text(json.dumps(document, indent=1) + "\n")
-    return 0
 
 
-def run(pods: int, rounds: int) -> dict[str, object]:
-    """Measure one size, print it, and return its figures."""
-    data = make_manifests(pods)
-    taken: dict[bool, list[dict[str, float]]] = {False: [], True: []}
-    for number in range(2 * rounds):
-        collecting = number % 2 == 1
-        taken[collecting].append(measure(data, pods, collecting=collecting))
-    lines = len(data.splitlines())
-    say(f"{pods} pods, {lines} lines, {len(data) / 1e6:.2f} MB, {rounds} rounds\n")
-    figures = {
-        "off": summarize(taken[False], pods, "collector off, as on the command line"),
-        "on": summarize(taken[True], pods, "collector on"),
+def column(rounds: list[dict[str, object]], name: str) -> list[float]:
+    """One measurement of all rounds, in milliseconds."""
+    return [float(each[f"{name}_ms"]) for each in rounds]  # type: ignore[arg-type]
+
+
+def make_table(by_size: dict[int, list[dict[str, object]]], title: str) -> Table:
+    """A row for each size."""
+    rows = []
+    for pods, rounds in by_size.items():
+        cells = [f"{spread(column(rounds, name)).middle:.1f}" for name in MEASURED]
+        each = 1000 * spread(column(rounds, "total")).middle / pods
+        ratio = ratios(column(rounds, "total"), column(rounds, "loader"))
+        rows.append((f"{pods:,}", *cells, f"{each:.0f}", ratio.show(2)))
+    return Table(
+        title=f"Milliseconds from text to plan; {title}",
+        columns=("pods", *MEASURED, "µs a pod", "total / loader"),
+        rows=tuple(rows),
+    )
+
+
+def make_aims(by_size: dict[int, list[dict[str, object]]]) -> tuple[Aim, ...]:
+    """What is aimed at with the most pods; that growth is linear takes more than one size."""
+    fewest, most = min(by_size), max(by_size)
+    ratio = ratios(column(by_size[most], "total"), column(by_size[most], "loader"))
+    aims = [
+        Aim(
+            text=f"from text to plan, {most:,} pods, ratio to the loader",
+            value=ratio.middle,
+            limit=RATIO_AIM,
+        )
+    ]
+    if fewest != most:
+        few, many = (spread(column(by_size[p], "total")).middle / p for p in (fewest, most))
+        text = f"growth: what a pod costs among {most:,} against one among {fewest:,}"
+        aims.append(Aim(text=text, value=many / few, limit=LINEAR_AIM))
+    return tuple(aims)
+
+
+def make_plot(by_size: dict[int, list[dict[str, object]]]) -> Plot:
+    """What a pod costs in each stage."""
+    series = {
+        name: tuple(
+            Point(x=f"{pods:,}", y=spread([1000 * each / pods for each in column(rounds, name)]))
+            for pods, rounds in by_size.items()
+        )
+        for name in MEASURED
     }
-    return {"pods": pods, "bytes": len(data), "collector": figures}
-
-
-def summarize(rounds: list[dict[str, float]], pods: int, title: str) -> dict[str, object]:
-    """The median of each measurement with the least and the most, and the ratio to the loader."""
-    for each in rounds:
-        each["total"] = sum(each[stage] for stage in TOTAL)
-    ratios = [each["total"] / each["loader"] for each in rounds]
-    figures: dict[str, object] = {"ratio": spread(ratios)}
-    say(f"  {title}\n")
-    for name in (*MEASURED, "total"):
-        seconds = spread([each[name] for each in rounds])
-        figures[f"{name}_sec"] = seconds
-        low, middle, high = (1000 * second for second in seconds)
-        each_usec = 1000 * middle / pods
-        say(f"    {name:8}{middle:9.1f} ms  ({low:.1f} to {high:.1f}) {each_usec:8.1f} µs a pod\n")
-    low, middle, high = spread(ratios)
-    say(f"    total / loader {middle:7.2f}     ({low:.2f} to {high:.2f})\n")
-    return figures
-
-
-def spread(numbers: list[float]) -> tuple[float, float, float]:
-    """The least, the median and the most."""
-    return min(numbers), statistics.median(numbers), max(numbers)
+    return Plot(
+        name="planning",
+        title="From text to plan: what one pod costs",
+        x="pods",
+        y="µs a pod",
+        kind="bars",
+        series=series,
+    )
 
 
 def measure(data: bytes, pods: int, *, collecting: bool) -> dict[str, float]:
@@ -219,13 +258,3 @@ def make_manifests(pods: int) -> bytes:
         for number in range(pods)
     )
     return "".join(texts).encode()
-
-
-def say(text: str) -> None:
-    """Print at once; a size can take a while."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

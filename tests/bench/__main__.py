@@ -1,0 +1,125 @@
+"""Measures podslice: `make bench`.
+
+    python3 -m tests.bench [NAME]... [--quick] [--json FILE] [--plots DIR] [--results FILE]
+
+Without names everything is measured, which takes about three quarters of an hour and needs root
+and the test lab. Nothing else should run meanwhile: rounds that were disturbed are marked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.bench import host
+from tests.bench.result import Result, to_json, to_markdown, to_text
+
+MODULES = {
+    "planning": "planning",
+    "bring-up": "bring_up",
+    "steady": "steady",
+    "agent": "agent_cost",
+    "sharing": "sharing",
+    "weights": "weights",
+    "memory": "protection",
+}
+"""What there is to measure, by name, in the order of its running."""
+DEFAULT_DIR = Path("build/bench")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the tables, draw the plots, write the figures."""
+    parser = argparse.ArgumentParser(prog="python3 -m tests.bench")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MODULES))
+    parser.add_argument("--quick", action="store_true", help="one small round: does it work?")
+    parser.add_argument(
+        "--json", type=Path, default=DEFAULT_DIR / "results.json", metavar="FILE", help="figures"
+    )
+    parser.add_argument(
+        "--plots", type=Path, default=DEFAULT_DIR / "plots", metavar="DIR", help="pictures"
+    )
+    parser.add_argument(
+        "--results", type=Path, metavar="FILE", help="have the tables in this text replaced"
+    )
+    arguments = parser.parse_args(argv)
+    if unknown := [name for name in arguments.names if name not in MODULES]:
+        parser.error(f"{unknown[0]}: there is {', '.join(MODULES)}")
+    machine = host.describe()
+    say(host.to_text(machine))
+    results = []
+    for name in arguments.names or MODULES:
+        module = importlib.import_module(f"tests.bench.{MODULES[name]}")
+        sys.stderr.write(f"-- {name}: {module.TITLE}\n")
+        result = module.run(quick=arguments.quick)
+        say(f"\n{to_text(result)}")
+        results.append(result)
+        # what is there is there, whatever comes after it
+        write_figures(arguments.json, to_json(machine, results))
+        draw_all(result, arguments.plots)
+    if arguments.results:
+        put_tables(arguments.results, machine, results, arguments.plots)
+    return 0
+
+
+def write_figures(path: Path, document: dict[str, object]) -> None:
+    """Write the JSON document; what an earlier run has found of other things stays."""
+    known: dict[str, object] = {}
+    if path.exists():
+        known = json.loads(path.read_text())["results"]
+    document["results"] = {**known, **document["results"]}  # type: ignore[dict-item]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def draw_all(result: Result, directory: Path) -> None:
+    """Draw every plot of a result."""
+    from tests.bench import pictures  # noqa: PLC0415 - takes a second, and nobody else needs it
+
+    directory.mkdir(parents=True, exist_ok=True)
+    for plot in result.plots:
+        pictures.draw(plot, directory)
+
+
+def put_tables(
+    path: Path, machine: dict[str, object], results: Sequence[Result], plots: Path
+) -> None:
+    """Replace what is between the marks `<!-- NAME -->` and `<!-- end -->` of a text.
+
+    The pictures are beside it or below.
+
+    Raises:
+        ValueError: a mark is missing.
+    """
+    text = path.read_text()
+    shown = plots.resolve().relative_to(path.resolve().parent)
+    text = put_between(text, "machine", f"```\n{host.to_text(machine)}```\n")
+    for result in results:
+        text = put_between(text, result.name, to_markdown(result, str(shown)))
+    path.write_text(text)
+
+
+def put_between(text: str, name: str, new: str) -> str:
+    """The text with what is between the marks of a name replaced.
+
+    Raises:
+        ValueError: a mark is missing.
+    """
+    pattern = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+    if not pattern.search(text):
+        raise ValueError(f"there is no place for {name} in the text")
+    return pattern.sub(lambda found: f"{found[1]}{new}{found[2]}", text, count=1)
+
+
+def say(text: str) -> None:
+    """Print at once; what comes next takes minutes."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

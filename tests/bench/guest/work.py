@@ -1,0 +1,369 @@
+"""Work inside the virtual machine's control groups, timed by the machine's own clock.
+
+    work.py worker NAME   in a container: does what it is told, line by line
+    work.py conduct       tells workers what the script on standard input says, and writes what
+                          came of it to standard output, both as JSON
+
+Standard library only and few imports, for the machine is slow. A worker has two FIFOs in /run/work,
+NAME.in and NAME.out, and starts once; what it spins with, it forks once, too. Its commands:
+
+    where                         its control group
+    spin WIDTH CPU_MS WAIT_MS     so much CPU time, divided among WIDTH processes; each of them waits
+                                  for WAIT_MS in between. Answers with the end, in ns
+    tick COUNT PERIOD_USEC CPU_USEC   a little work every so often; how long after its due time each
+                                  was done, in µs
+    burn WIDTH                    processes that spin until `rest`
+    hold MIB                      a process that keeps so much memory until `rest`: held, or killed
+    leak                          a process that takes memory until it is killed: how many MiB
+    rest                          ends the processes of burn and hold: how many were dead already
+    quit
+
+A script is {"for_ms": 0, "tracks": [{"first_ms": 0, "steps": [{"pause_ms",
+"parts": [[NAME, COMMAND], ...]}]}]}. Tracks run side by side, each one step after the other, after
+its pause; the parts of a step begin at once, and it ends with the last. With `for_ms` tracks start
+again at their ends, and begin no step after that time.
+"""
+# pathlib costs a tenth of a second at the start in an emulated machine:
+# ruff: noqa: PTH103, PTH120, PTH123
+
+import os
+import signal
+import sys
+import time
+
+DIRECTORY = "/run/work"
+CGROUP = "/sys/fs/cgroup"
+ROOT = f"{CGROUP}/kubepods.slice"
+PIECES = 10
+"""Into so many pieces waits divide work."""
+MIB = 1 << 20
+LEAK_MAX_MIB = 512
+STAMP = 20
+"""Digits of a time."""
+
+
+def main(argv):
+    if argv[0] == "worker":
+        serve(f"{DIRECTORY}/{argv[1]}")
+    else:
+        conduct()
+
+
+# ---- a worker
+
+
+def serve(path):
+    """Follow the FIFO until `quit`."""
+    commands, answers = open_fifos(path)
+    worker = Worker()
+    known = {
+        "where": own_group,
+        "spin": worker.spin,
+        "tick": tick,
+        "burn": worker.burn,
+        "hold": worker.hold,
+        "leak": leak,
+        "rest": worker.rest,
+    }
+    while (line := read_line(commands)) != "quit":
+        name, *arguments = line.split()
+        try:
+            answer = known[name](*map(int, arguments))
+        except Exception as error:  # noqa: BLE001 - whoever waits has to learn of it
+            answer = f"error {error!r}"
+        os.write(answers, f"{answer}\n".encode())
+    worker.end()
+    os.write(answers, b"bye\n")
+
+
+def open_fifos(path):
+    """Both ends of both, so that neither side ever reads an end of file."""
+    os.makedirs(DIRECTORY, exist_ok=True)
+    for end in ("in", "out"):
+        try:  # noqa: SIM105 - contextlib is one more import
+            os.mkfifo(f"{path}.{end}")
+        except FileExistsError:
+            pass
+    return tuple(os.open(f"{path}.{end}", os.O_RDWR) for end in ("in", "out"))
+
+
+def read_line(fd):
+    """A line; nobody writes a second one before the first is answered."""
+    data = b""
+    while not data.endswith(b"\n"):
+        data += os.read(fd, 1 << 16)
+    return data.decode().strip()
+
+
+def own_group():
+    """The control group, from the root of version 2: `0::/kubepods.slice/…`."""
+    with open("/proc/self/cgroup") as file:
+        return file.read().strip().rpartition("::")[2]
+
+
+class Worker:
+    """The processes that one container has."""
+
+    def __init__(self):
+        self.spinners = []
+        self.done = os.pipe()
+        self.others = []
+
+    def spin(self, width, cpu_ms, wait_ms):
+        while len(self.spinners) < width:
+            self.spinners.append(self.start_spinner())
+        order = f"{cpu_ms * 1_000_000 // width} {wait_ms}\n".encode()
+        for _, orders in self.spinners[:width]:
+            os.write(orders, order)
+        ends = b""
+        while len(ends) < width * STAMP:
+            ends += os.read(self.done[0], 1 << 12)
+        return max(int(ends[at : at + STAMP]) for at in range(0, len(ends), STAMP))
+
+    def start_spinner(self):
+        orders = os.pipe()
+        if not (pid := os.fork()):
+            while True:
+                cpu_nsec, wait_ms = map(int, read_line(orders[0]).split())
+                spin_and_wait(cpu_nsec, wait_ms)
+                os.write(self.done[1], b"%020d" % time.monotonic_ns())
+        return pid, orders[1]
+
+    def burn(self, width):
+        for _ in range(width):
+            if not (pid := os.fork()):
+                while True:
+                    pass
+            self.others.append(pid)
+        return "burning"
+
+    def hold(self, mebibytes):
+        reading, writing = os.pipe()
+        if not (pid := os.fork()):
+            held = b"x" * (mebibytes * MIB)
+            os.write(writing, b"x")
+            while held:
+                signal.pause()
+        os.close(writing)
+        self.others.append(pid)
+        is_held = os.read(reading, 1)
+        os.close(reading)
+        return "held" if is_held else "killed"
+
+    def rest(self):
+        dead = 0
+        for pid in self.others:
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                dead += 1
+            else:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+        self.others = []
+        return dead
+
+    def end(self):
+        self.others += [pid for pid, _ in self.spinners]
+        self.rest()
+
+
+def spin_and_wait(cpu_nsec, wait_ms):
+    if not wait_ms:
+        spin(cpu_nsec)
+        return
+    for _ in range(PIECES):
+        spin(cpu_nsec // PIECES)
+        time.sleep(wait_ms / 1000 / PIECES)
+
+
+def spin(cpu_nsec):
+    """Until this process has used so much CPU time."""
+    end = time.process_time_ns() + cpu_nsec
+    while time.process_time_ns() < end:
+        for _ in range(300):
+            pass
+
+
+def tick(count, period_usec, cpu_usec):
+    """The times are due whether or not the one before was late, so that nobody is spared."""
+    begun, late = time.monotonic_ns(), []
+    for number in range(count):
+        due = begun + number * period_usec * 1000
+        time.sleep(max(due - time.monotonic_ns(), 0) / 1e9)
+        spin(cpu_usec * 1000)
+        late.append((time.monotonic_ns() - due) // 1000)
+    return " ".join(map(str, late))
+
+
+def leak():
+    reading, writing = os.pipe()
+    if not (pid := os.fork()):
+        held = []
+        while len(held) < LEAK_MAX_MIB:
+            held.append(b"x" * MIB)
+            os.write(writing, b"x")
+            time.sleep(0.005)
+        os._exit(0)
+    os.close(writing)
+    taken = 0
+    while data := os.read(reading, 1 << 12):
+        taken += len(data)
+    os.close(reading)
+    ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if ended != -signal.SIGKILL:
+        raise RuntimeError(f"the leak ended with {ended} and {taken} MiB")
+    return taken
+
+
+# ---- the conductor
+
+
+def conduct():
+    import json  # noqa: PLC0415 - a worker does without
+    import threading  # noqa: PLC0415
+
+    script = json.load(sys.stdin)
+    stage = Stage(script)
+    begun, before = time.monotonic_ns(), read_stat(ROOT)
+    stage.deadline = begun + script["for_ms"] * 1_000_000 if script["for_ms"] else None
+    threads = [
+        threading.Thread(target=stage.play, args=(number, track))
+        for number, track in enumerate(script["tracks"])
+    ]
+    for thread in threads:
+        thread.start()
+    if stage.deadline:
+        time.sleep(max(stage.deadline - time.monotonic_ns(), 0) / 1e9)
+        passed, after = time.monotonic_ns() - begun, read_stat(ROOT)
+    for thread in threads:
+        thread.join()
+    if not stage.deadline:
+        passed, after = time.monotonic_ns() - begun, read_stat(ROOT)
+    if stage.errors:
+        sys.exit("\n".join(stage.errors))
+    found = {
+        "cpus": os.cpu_count(),
+        "wall_ms": passed / 1e6,
+        "used_ms": (after["usage_usec"] - before["usage_usec"]) / 1000,
+        "steps": stage.found,
+        "limits": {name: limits_of(group) for name, group in stage.groups.items()},
+        "kills": stage.kills(),
+    }
+    json.dump(found, sys.stdout)
+
+
+class Stage:
+    """The workers of a script, and what has come of its steps."""
+
+    def __init__(self, script):
+        names = {
+            part[0]
+            for track in script["tracks"]
+            for step in track["steps"]
+            for part in step["parts"]
+        }
+        self.fifos = {name: open_fifos(f"{DIRECTORY}/{name}") for name in sorted(names)}
+        for name in self.fifos:
+            self.send(name, "where")
+        self.groups = {name: CGROUP + self.answer(name) for name in self.fifos}
+        self.found, self.errors, self.deadline = [], [], None
+        self.kills_before = {name: kills_of(group) for name, group in self.groups.items()}
+
+    def send(self, name, command):
+        os.write(self.fifos[name][0], f"{command}\n".encode())
+
+    def answer(self, name):
+        return read_line(self.fifos[name][1])
+
+    def kills(self):
+        """Of each worker's container and its pod, since the script began."""
+        return {
+            name: {what: count - before[what] for what, count in kills_of(group).items()}
+            for name, group in self.groups.items()
+            for before in [self.kills_before[name]]
+        }
+
+    def play(self, number, track):
+        """The steps of one track."""
+        time.sleep(track["first_ms"] / 1000)
+        while True:
+            for step in track["steps"]:
+                time.sleep(step["pause_ms"] / 1000)
+                if self.errors or (self.deadline and time.monotonic_ns() > self.deadline):
+                    return
+                try:
+                    self.take(number, step)
+                except Exception as error:  # noqa: BLE001 - of a thread; told at the end
+                    self.errors.append(f"{step['parts']}: {error!r}")
+            if not self.deadline:
+                return
+
+    def take(self, number, step):
+        names = [name for name, _ in step["parts"]]
+        groups = [self.groups[name] for name in names]
+        pod = os.path.dirname(groups[0])
+        before = [read_stat(group) for group in (*groups, pod)]
+        begun = time.monotonic_ns()
+        for name, command in step["parts"]:
+            self.send(name, command)
+        answers = [self.answer(name) for name in names]
+        ended = time.monotonic_ns()
+        after = [read_stat(group) for group in (*groups, pod)]
+        if wrong := [answer for answer in answers if answer.startswith("error")]:
+            raise RuntimeError(", ".join(wrong))
+        if all(command.startswith("spin") for _, command in step["parts"]):
+            ended = max(map(int, answers))
+        used = [
+            {
+                "used_ms": (late["usage_usec"] - early["usage_usec"]) / 1000,
+                "throttled": late["nr_throttled"] - early["nr_throttled"],
+            }
+            for early, late in zip(before, after, strict=True)
+        ]
+        self.found.append(
+            {
+                "track": number,
+                "ms": (ended - begun) / 1e6,
+                "answers": answers,
+                "containers": used[:-1],
+                "pod": used[-1],
+            }
+        )
+
+
+def read_stat(group):
+    """What a group has used and how often it had to wait; a group without cpu.max never has."""
+    stat = read_counts(f"{group}/cpu.stat")
+    return {"usage_usec": stat["usage_usec"], "nr_throttled": stat.get("nr_throttled", 0)}
+
+
+def limits_of(group):
+    """`max` for none, as the kernel has it."""
+    pod = os.path.dirname(group)
+    return {
+        f"{of}_{name}": read_text(f"{place}/{file}")
+        for of, place in (("container", group), ("pod", pod))
+        for name, file in (("cpu", "cpu.max"), ("memory", "memory.max"))
+    }
+
+
+def kills_of(group):
+    """How many processes of the container the kernel has killed, and how often the pod was full."""
+    pod = os.path.dirname(group)
+    return {
+        "killed": read_counts(f"{group}/memory.events.local")["oom_kill"],
+        "container_full": read_counts(f"{group}/memory.events.local")["oom"],
+        "pod_full": read_counts(f"{pod}/memory.events.local")["oom"],
+    }
+
+
+def read_counts(path):
+    return {name: int(count) for name, count in map(str.split, read_text(path).splitlines())}
+
+
+def read_text(path):
+    with open(path) as file:
+        return file.read().strip()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

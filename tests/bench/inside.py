@@ -1,0 +1,153 @@
+"""A machine in which clients of systemd are measured: podslice as a package has it, and the others.
+
+What runs inside it is in `peers`; what it costs is measured by `peers/runner.py`, inside, too.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from podslice.model.properties import OBSERVED
+from podslice.model.unit import UnitKind
+from tests.bench import floor
+from tests.bench.load import watch_load
+from tests.bench.pods import CAPACITY, make_manifests
+from tests.lab import extras
+from tests.lab.namespace import Namespace
+from tests.lab.paths import source_dir
+
+PEERS = Path(__file__).parent / "peers"
+PACKAGES = ("runc", "python3-pystemd", "python3-dbus-fast")
+DIR = "/bench"
+MANIFESTS, WORK = f"{DIR}/pods.yaml", f"{DIR}/work"
+FLOOR = f"{DIR}/floor"
+ENVIRONMENT = {"PYTHONPATH": "/src"}
+TIMEOUT_SEC = 300.0
+GONE_PATIENCE_SEC = 10.0
+OPTIONS = (f"--capacity={CAPACITY}",)
+"""Of every verb of podslice."""
+COMPARED = (
+    *("Description", "LoadState", "ActiveState", "Transient", "ControlGroup", "DropInPaths"),
+    *("Wants", "Requires", "After", "Slice", "DefaultDependencies"),
+    *sorted(OBSERVED[UnitKind.SLICE] - {"Slice"}),
+)
+"""The properties of each slice that have to be the same, whoever made it."""
+
+
+class WrongWork(Exception):
+    """A client has not done what was asked for: its time means nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What one command took; milliseconds."""
+
+    wall: float
+    cpu: float
+    """Of the command, and of what it has waited for."""
+    pid1: float
+    bus: float
+    """Of dbus-daemon."""
+    disturbed: bool
+    stdout: str
+    stderr: str
+
+    def figures(self) -> dict[str, object]:
+        """For a round."""
+        return {
+            "wall_ms": round(self.wall, 3),
+            "client_cpu_ms": round(self.cpu, 3),
+            "pid1_cpu_ms": round(self.pid1, 3),
+            "bus_cpu_ms": round(self.bus, 3),
+            "disturbed": self.disturbed,
+        }
+
+
+def podslice(*arguments: str) -> tuple[str, ...]:
+    """A verb of podslice as a command: a fresh interpreter, nothing imported before."""
+    verb, *rest = arguments
+    return ("python3", "-m", "podslice", verb, *OPTIONS, *rest)
+
+
+def prepare(machine: Namespace, suite: str) -> None:
+    """Put everything into a fresh machine that is measured in it."""
+    # as a package has it: with its bytecode
+    machine.push(source_dir(), "/src")
+    machine.run("python3", "-m", "compileall", "-q", "/src/podslice")
+    extras.unpack(machine, suite, PACKAGES)
+    machine.put(FLOOR, floor.build(suite).read_bytes(), 0o755)
+    for path in PEERS.iterdir():
+        if path.is_file():
+            machine.put(f"{DIR}/{path.name}", path.read_bytes(), 0o755)
+
+
+def put_pods(machine: Namespace, pods: int) -> None:
+    """The manifests of so many pods, and the work that follows from them for the others."""
+    machine.put(MANIFESTS, make_manifests(pods))
+    argv = ("python3", f"{DIR}/plan_work.py", MANIFESTS, CAPACITY, WORK)
+    machine.run(*argv, env=ENVIRONMENT)
+
+
+def measure(machine: Namespace, argv: Sequence[str], *, codes: tuple[int, ...] = (0,)) -> Run:
+    """Run a command in the machine, and tell what it took.
+
+    Raises:
+        WrongWork: it ended with another code than those.
+    """
+    runner = ("python3", "-SE", f"{DIR}/runner.py", *argv)
+    with watch_load() as load:
+        done = machine.run(*runner, env=ENVIRONMENT, timeout_sec=TIMEOUT_SEC)
+    found = json.loads(done.stdout)
+    if found["code"] not in codes:
+        raise WrongWork(f"{' '.join(argv)}: exit code {found['code']}\n{found['stderr']}")
+    return Run(
+        wall=found["wall_ms"],
+        cpu=found["cpu_ms"],
+        pid1=found["pid1_ms"],
+        bus=found["bus_ms"],
+        disturbed=load.is_disturbed,
+        stdout=found["stdout"],
+        stderr=found["stderr"],
+    )
+
+
+def read_state(machine: Namespace) -> dict[str, Any]:
+    """What systemd, its files and the kernel have of the pods' slices."""
+    argv = ("python3", "-SE", f"{DIR}/state.py", *COMPARED)
+    return json.loads(machine.run(*argv, timeout_sec=TIMEOUT_SEC).stdout)  # type: ignore[no-any-return]
+
+
+def stop_all(machine: Namespace) -> None:
+    """Stop every pod, forget what was applied, and see that nothing is left.
+
+    Raises:
+        WrongWork: something is.
+    """
+    machine.run("systemctl", "stop", "kubepods.slice", timeout_sec=TIMEOUT_SEC)
+    machine.run("rm", "-rf", "/run/podslice")
+    deadline = time.monotonic() + GONE_PATIENCE_SEC
+    while left := [name for part in read_state(machine).values() for name in part]:
+        if time.monotonic() > deadline:
+            raise WrongWork(f"{len(left)} things are left, {left[0]} among them")
+
+
+def first_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
+    """Where two states differ, in words; None where they do not."""
+    for part in expected:
+        ours, theirs = expected[part], found[part]
+        for name in sorted(ours.keys() | theirs.keys()):
+            if ours.get(name) != theirs.get(name):
+                return f"{part}: {name}: {_differing(ours.get(name), theirs.get(name))}"
+    return None
+
+
+def _differing(one: Any, other: Any) -> str:
+    if isinstance(one, dict) and isinstance(other, dict):
+        keys = [key for key in sorted(one.keys() | other.keys()) if one.get(key) != other.get(key)]
+        return f"{keys[0]} is {other.get(keys[0])!r}, not {one.get(keys[0])!r}"
+    return f"{other!r}, not {one!r}"

@@ -1,0 +1,62 @@
+"""Writes the work file of all contenders: what `podslice apply` would send, from its own plan.
+
+    python3 plan_work.py MANIFEST CAPACITY WORK
+
+Runs inside the machine, with podslice in its path and nothing applied yet. The format is that of
+floor.c. What no systemd unit can hold is refused: the others could not do it.
+"""
+
+import asyncio
+import sys
+from itertools import groupby
+from pathlib import Path
+
+from podslice.cli.options import Planning
+from podslice.cli.session import decide_all, load_manifests, load_node, open_world, valid_only
+from podslice.model.properties import PROPERTIES
+from podslice.model.unit import TransientUnit
+from podslice.plan import Plan, StartUnit, stage_of, transient_unit
+from podslice.reconcile import look
+
+
+def main(manifest: str, capacity: str, work: str) -> None:
+    """Plan, and write."""
+    planning = Planning(flags={"capacity": capacity})
+    loaded = load_manifests([manifest], None)
+    candidates = valid_only(loaded, decide_all(loaded, load_node(planning.config), planning.config))
+
+    async def plan() -> Plan:
+        async with open_world(planning) as world:
+            return (await look(world, candidates)).plan
+
+    made = asyncio.run(plan())
+    if made.refused or made.skipped:
+        raise SystemExit(f"not everything is possible: {made.refused[:1]} {made.skipped[:1]}")
+    Path(work).write_text("".join(f"{line}\n" for line in lines(made)))
+
+
+def lines(plan: Plan) -> list[str]:
+    """The units of each level, and a wait after it."""
+    found = []
+    for _, steps in groupby(plan.steps, key=stage_of):
+        for step in steps:
+            if not isinstance(step, StartUnit):
+                raise SystemExit(f"{step.name}: not a unit to start")
+            changes = {change.name: change.new for change in step.changes}
+            found += unit_lines(transient_unit(step.unit, changes))
+        found.append("wait")
+    return found
+
+
+def unit_lines(unit: TransientUnit) -> list[str]:
+    """One unit."""
+    found = [f"unit\t{unit.name}"]
+    for name, value in unit.properties.items():
+        words = value if isinstance(value, tuple) else (value,)
+        shown = (str(int(word)) if isinstance(word, bool) else str(word) for word in words)
+        found.append("\t".join(("set", name, PROPERTIES[name].signature, *shown)))
+    return found
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,16 @@
+"""podslice with one call for each unit, however many there are.
+
+python3 unbatched.py VERB [ARGUMENT]...
+"""
+
+import sys
+
+from podslice import act
+from podslice.__main__ import main
+
+if not isinstance(act.BATCH_MIN, int):
+    raise TypeError("act.BATCH_MIN is what tells how few units make no batch")
+act.BATCH_MIN = sys.maxsize
+
+if __name__ == "__main__":
+    main()

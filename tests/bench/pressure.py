@@ -1,0 +1,332 @@
+"""One round of pressure on memory: a Guaranteed pod at its pace, then a BestEffort pod beside it."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from dataclasses import dataclass
+
+from podslice.inputs.manifests import load_pods
+from podslice.model.config import Config
+from podslice.model.node import Node
+from podslice.policy.decide import decide
+from tests.bench.load import watch_load
+from tests.lab.paths import source_dir
+from tests.lab.vm import Vm
+
+PRESSURE_SEC = 5.0
+QUIET_PASSES = 6
+LIMIT_SEC = 60.0
+MIB = 2**20
+WORKING_SET_MIB, REQUEST_MIB = 128, 160
+"""Of each of the Guaranteed pod's two containers."""
+STREAM_MIB, SWAP_MIB, SYSTEM_MIB, EVICTION_MIB = 600, 512, 200, 100
+HELD_MIB, GROWING_MIB, STEP = 304, 704, "16"
+"""Anonymous memory of the BestEffort pod: with swap, without, and by how much it grows."""
+GUARD_PAUSE_SEC, HOG_PAUSE_SEC = 0.2, 0.02
+POLL_SEC = 0.1
+PROGRAM = ("python3", "/src/tests/bench/guest/memory.py")
+CONFIG_FILE, LOGS = "/etc/podslice/podslice.toml", "/run/bench"
+GUARD_FILE, HOG_FILE, SWAP_FILE = "/var/lib/guard.bin", "/var/lib/hog.bin", "/var/lib/bench.swap"
+CGROUPS = "/sys/fs/cgroup"
+ROOT, TIER = "kubepods.slice", "kubepods.slice/kubepods-besteffort.slice"
+COUNTERS = ("workingset_refault_file", "workingset_refault_anon", "pgmajfault")
+EVENTS = ("low", "max", "oom_kill")
+CONTAINERS = ("file", "anon")
+PAGES_PER_MIB = 256
+
+WAYS = {
+    "nothing": ('memory-protection = "none"',),
+    "MemoryLow": ('memory-protection = "low"',),
+    "MemoryMin": ('memory-protection = "min"',),
+    "qos-reserved": ('memory-protection = "none"', 'qos-reserved = "memory=100%"'),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What the kernel has counted for a pod, and what its programs have told."""
+
+    counters: dict[str, int]
+    passes: dict[str, list[tuple[float, int]]]
+    """By container: seconds and MiB of every pass."""
+
+    def since(self, before: Usage) -> Usage:
+        """What has come since."""
+        return Usage(
+            counters={name: self.counters[name] - before.counters[name] for name in self.counters},
+            passes={
+                name: passes[len(before.passes[name]) :] for name, passes in self.passes.items()
+            },
+        )
+
+    def ms(self, container: str) -> list[float]:
+        """How long each pass took."""
+        return [1000 * seconds for seconds, _ in self.passes[container]]
+
+    @property
+    def held_mib(self) -> int:
+        """The most anonymous memory that was gone through in one pass."""
+        return max((size for _, size in self.passes["anon"]), default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One way, once, with or without swap."""
+
+    number: int
+    way: str
+    swap: bool
+    quiet: Usage
+    """The Guaranteed pod's, alone."""
+    guard: Usage
+    """The same, under pressure."""
+    hog: Usage
+    pressed_sec: float
+    disturbed: bool
+
+    def refaults_mib(self, kind: str) -> float:
+        return self.guard.counters[f"workingset_refault_{kind}"] / PAGES_PER_MIB
+
+    def quiet_ms(self, container: str) -> float:
+        """The median; the first pass is not like the others."""
+        return statistics.median(self.quiet.ms(container)[1:])
+
+    def median_ms(self, container: str) -> float:
+        return statistics.median(self.guard.ms(container))
+
+    def worst_ms(self, container: str) -> float:
+        return max(self.guard.ms(container))
+
+    @property
+    def read_mib_per_sec(self) -> float:
+        """How fast the BestEffort pod has read."""
+        return sum(size for _, size in self.hog.passes["file"]) / self.pressed_sec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """What the BestEffort pod can have while the Guaranteed one uses nothing."""
+
+    way: str
+    held_mib: int
+    killed: bool
+    disturbed: bool
+
+
+def prepare(machine: Vm) -> None:
+    """Everything that all rounds use."""
+    machine.push(source_dir(), "/src")
+    machine.run(*PROGRAM, "make", GUARD_FILE, f"{WORKING_SET_MIB}")
+    machine.run(*PROGRAM, "make", HOG_FILE, f"{STREAM_MIB}")
+    machine.run("dd", "if=/dev/zero", f"of={SWAP_FILE}", "bs=1M", f"count={SWAP_MIB}")
+    machine.run("chmod", "600", SWAP_FILE)
+    machine.run("mkswap", SWAP_FILE)
+
+
+def manifests() -> str:
+    """Both pods."""
+    amounts = {"cpu": "500m", "memory": f"{REQUEST_MIB}Mi"}
+    resources = {"guard": {"requests": amounts, "limits": amounts}, "hog": {}}
+    return "---\n".join(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": pod},
+                "spec": {
+                    "containers": [
+                        {"name": name, "resources": resources[pod]} for name in CONTAINERS
+                    ]
+                },
+            }
+        )
+        + "\n"
+        for pod in resources
+    )
+
+
+def control_groups() -> dict[str, str]:
+    """Where the pods are."""
+    loaded = load_pods(("-",), stdin=manifests().encode)
+    node = Node(capacity={"cpu": 2000, "memory": 2**30 * 1000})
+    found = [decide(pod, node, Config()) for pod in loaded.pods]
+    return {each.pod.name: each.control_group[1:] for each in found}
+
+
+def begin(machine: Vm, way: str, *, swap: bool) -> dict[str, str]:
+    """Apply both pods; where they are."""
+    machine.run("rm", "-rf", LOGS)
+    machine.run("mkdir", LOGS)
+    lines = (f'system-reserved = "memory={SYSTEM_MIB}Mi"', "cpu-cfs-quota = false", *WAYS[way])
+    machine.put(CONFIG_FILE, "\n".join(lines) + "\n")
+    machine.run(*PROGRAM, "forget", GUARD_FILE, HOG_FILE)
+    if swap:
+        machine.run("swapon", SWAP_FILE)
+    machine.podslice("apply", "-f", "-", input=manifests())
+    groups = control_groups()
+    check_settings(machine, way, groups["guard"], swap=swap)
+    return groups
+
+
+def end(machine: Vm, *, swap: bool) -> None:
+    """Take both pods away."""
+    machine.podslice("delete", "--all", "--grace-period", "0")
+    if swap:
+        machine.run("swapoff", SWAP_FILE)
+
+
+def measure_idle(machine: Vm, way: str) -> Idle:
+    """Let the BestEffort pod grow while the Guaranteed one has nothing running; without swap."""
+    groups = begin(machine, way, swap=False)
+    with watch_load() as load:
+        start(machine, "hog", "anon", "touch", f"{GROWING_MIB}", STEP, f"{HOG_PAUSE_SEC}")
+        time.sleep(PRESSURE_SEC)
+        hog = look_at(machine, "hog", groups["hog"])
+    end(machine, swap=False)
+    killed = bool(hog.counters["oom_kill"])
+    return Idle(way=way, held_mib=hog.held_mib, killed=killed, disturbed=load.is_disturbed)
+
+
+def measure(machine: Vm, way: str, number: int, *, swap: bool) -> Round:
+    """Start the Guaranteed pod, let it find its pace, and press."""
+    groups = begin(machine, way, swap=swap)
+    whole = f"{WORKING_SET_MIB}"
+    start(machine, "guard", "file", "read", GUARD_FILE, whole, whole, f"{GUARD_PAUSE_SEC}")
+    start(machine, "guard", "anon", "touch", whole, whole, f"{GUARD_PAUSE_SEC}")
+    quiet = settled(machine, groups["guard"])
+    held_mib = HELD_MIB if swap else GROWING_MIB
+    with watch_load() as load:
+        began = time.monotonic()
+        start(machine, "hog", "anon", "touch", f"{held_mib}", STEP, f"{HOG_PAUSE_SEC}")
+        start(machine, "hog", "file", "read", HOG_FILE, f"{STREAM_MIB}", STEP, "0")
+        time.sleep(PRESSURE_SEC)
+        hog = look_at(machine, "hog", groups["hog"])
+        guard = after_this_pass(machine, groups["guard"])
+        pressed_sec = time.monotonic() - began
+    check_pressed(machine)
+    end(machine, swap=swap)
+    return Round(
+        number=number,
+        way=way,
+        swap=swap,
+        quiet=quiet,
+        guard=guard.since(quiet),
+        hog=hog,
+        pressed_sec=pressed_sec,
+        disturbed=load.is_disturbed,
+    )
+
+
+def start(machine: Vm, pod: str, container: str, *what: str) -> None:
+    """Start one of the programs in a container."""
+    log = f"{LOGS}/{pod}-{container}"
+    machine.podslice("run", "--detach", pod, "-c", container, "--", *PROGRAM, *what, log)
+
+
+def settled(machine: Vm, group: str) -> Usage:
+    """What the Guaranteed pod has used once both of its programs are at their pace.
+
+    Raises:
+        RuntimeError: they don't come to it, or hold less than they should.
+    """
+    usage = await_passes(machine, group, dict.fromkeys(CONTAINERS, QUIET_PASSES))
+    held = numbers(machine, f"{group}/memory.stat")
+    for kind in CONTAINERS:
+        if held[kind] < WORKING_SET_MIB * MIB:
+            raise RuntimeError(f"the Guaranteed pod holds {held[kind]} bytes of {kind} memory")
+    return usage
+
+
+def after_this_pass(machine: Vm, group: str) -> Usage:
+    """What the Guaranteed pod has used once the passes that are going on are over."""
+    now = look_at(machine, "guard", group)
+    return await_passes(machine, group, {name: len(each) + 1 for name, each in now.passes.items()})
+
+
+def await_passes(machine: Vm, group: str, least: dict[str, int]) -> Usage:
+    """What the Guaranteed pod has used once it has made so many passes, or was killed.
+
+    Raises:
+        RuntimeError: it does not come to that.
+    """
+    deadline = time.monotonic() + LIMIT_SEC
+    while True:
+        usage = look_at(machine, "guard", group)
+        if usage.counters["oom_kill"] or all(
+            len(passes) >= least[name] for name, passes in usage.passes.items()
+        ):
+            return usage
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the Guaranteed pod does not come to {least} passes: {usage}")
+        time.sleep(POLL_SEC)
+
+
+def look_at(machine: Vm, pod: str, group: str) -> Usage:
+    """What a pod has used so far."""
+    stat = numbers(machine, f"{group}/memory.stat")
+    events = numbers(machine, f"{group}/memory.events")
+    counters = {name: stat[name] for name in COUNTERS} | {name: events[name] for name in EVENTS}
+    return Usage(
+        counters=counters,
+        passes={name: read_log(machine, f"{LOGS}/{pod}-{name}") for name in CONTAINERS},
+    )
+
+
+def numbers(machine: Vm, path: str) -> dict[str, int]:
+    """A file of a control group with a name and a number in each line."""
+    lines = machine.get(f"{CGROUPS}/{path}").decode().splitlines()
+    return {name: int(number) for name, number in map(str.split, lines)}
+
+
+def read_log(machine: Vm, path: str) -> list[tuple[float, int]]:
+    """The passes of a program."""
+    try:
+        return parse_log(machine.get(path).decode())
+    except FileNotFoundError:
+        return []
+
+
+def parse_log(text: str) -> list[tuple[float, int]]:
+    """Seconds and MiB of each line."""
+    return [(float(sec), int(mib)) for sec, mib in map(str.split, text.splitlines())]
+
+
+def check_settings(machine: Vm, way: str, guard: str, *, swap: bool) -> None:
+    """Whether the kernel has what this way means.
+
+    Raises:
+        RuntimeError: it has something else.
+    """
+    root_max = machine.get(f"{CGROUPS}/{ROOT}/memory.max").decode().strip()
+    wanted = expected(way, guard, root_max)
+    found = {path: machine.get(f"{CGROUPS}/{path}").decode().strip() for path in wanted}
+    if found != wanted:
+        raise RuntimeError(f"{way}: the kernel should have {wanted}, and has {found}")
+    swaps = machine.get("/proc/swaps").decode().splitlines()[1:]
+    if bool(swaps) != swap:
+        raise RuntimeError(f"{way}: there should be {'a' if swap else 'no'} swap file: {swaps}")
+
+
+def expected(way: str, guard: str, root_max: str) -> dict[str, str]:
+    """What control groups have to have."""
+    request = len(CONTAINERS) * REQUEST_MIB * MIB
+    low, least = (f"{request}" if way == name else "0" for name in ("MemoryLow", "MemoryMin"))
+    of_tier = f"{int(root_max) - EVICTION_MIB * MIB - request}"
+    return {
+        **{f"{group}/memory.low": low for group in (ROOT, guard)},
+        **{f"{group}/memory.min": least for group in (ROOT, guard)},
+        f"{guard}/memory.max": f"{request}",
+        f"{TIER}/memory.max": of_tier if way == "qos-reserved" else "max",
+    }
+
+
+def check_pressed(machine: Vm) -> None:
+    """Whether there was too little memory at all.
+
+    Raises:
+        RuntimeError: there was enough.
+    """
+    if not any(numbers(machine, f"{group}/memory.events")["max"] for group in (ROOT, TIER)):
+        raise RuntimeError("neither the pods nor the BestEffort tier have come to their limit")

@@ -1,0 +1,182 @@
+"""What a benchmark has found: tables, aims, plots and every round, as text, Markdown and JSON."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+VERSION = 1
+"""Of the JSON document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Several rounds of one measurement."""
+
+    low: float
+    middle: float
+    """The median."""
+    high: float
+
+    def show(self, digits: int = 0) -> str:
+        """`12 (11 to 15)`."""
+        return f"{self.middle:.{digits}f} ({self.low:.{digits}f} to {self.high:.{digits}f})"
+
+
+def spread(numbers: Iterable[float]) -> Spread:
+    """The least, the median and the most.
+
+    Raises:
+        ValueError: there is none.
+    """
+    known = sorted(numbers)
+    if not known:
+        raise ValueError("no round at all")
+    return Spread(known[0], statistics.median(known), known[-1])
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
+    """Round by round, so that what else the machine did falls on both."""
+    return spread([one / other for one, other in zip(ours, theirs, strict=True)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One table; the first column names the row."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+    """One or two sentences below it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aim:
+    """What was aimed at, and what came of it."""
+
+    text: str
+    """`wall time of apply, 500 pods, ratio to the C client`."""
+    value: float
+    limit: float
+    unit: str = ""
+    sense: Literal["at most", "at least"] = "at most"
+
+    @property
+    def is_met(self) -> bool:
+        return self.value <= self.limit if self.sense == "at most" else self.value >= self.limit
+
+    def show(self) -> str:
+        """`met: …: 0.71, aim at most 0.8`."""
+        word = "met" if self.is_met else "MISSED"
+        unit = f" {self.unit}" if self.unit else ""
+        return f"{word}: {self.text}: {self.value:.3g}{unit}, aim {self.sense} {self.limit:g}{unit}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One measured point with its spread."""
+
+    x: float | str
+    """A number on a line, or the name of a group of bars."""
+    y: Spread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """One picture."""
+
+    name: str
+    """Of the file, without its ending."""
+    title: str
+    x: str
+    """With its unit."""
+    y: str
+    kind: Literal["bars", "lines"]
+    series: dict[str, tuple[Point, ...]]
+    guide: float | None = None
+    """Where a thin line goes across, as at a ratio of 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Everything that one benchmark has found."""
+
+    name: str
+    """As on the command line: `bring-up`."""
+    title: str
+    tables: tuple[Table, ...]
+    aims: tuple[Aim, ...] = ()
+    plots: tuple[Plot, ...] = ()
+    rounds: list[dict[str, object]] = field(default_factory=list)
+    """Every round as measured: plain values, with `disturbed` where the machine was busy."""
+
+    @property
+    def disturbed(self) -> int:
+        """How many rounds were."""
+        return sum(bool(each.get("disturbed")) for each in self.rounds)
+
+
+def to_text(result: Result) -> str:
+    """For a terminal."""
+    parts = [f"== {result.title}\n", *map(_table_text, result.tables)]
+    if result.aims:
+        parts.append("".join(f"{aim.show()}\n" for aim in result.aims))
+    if result.disturbed:
+        parts.append(_disturbed(result) + "\n")
+    return "\n".join(parts)
+
+
+def to_markdown(result: Result, plots: str) -> str:
+    """For RESULTS.md; `plots` is where the pictures are, as seen from there."""
+    parts = []
+    for table in result.tables:
+        parts.append(f"**{table.title}**\n")
+        head = f"| {' | '.join(table.columns)} |"
+        rule = "|---|" + "---:|" * (len(table.columns) - 1)
+        rows = [f"| {' | '.join(row)} |" for row in table.rows]
+        parts.append("\n".join((head, rule, *rows)) + "\n")
+        if table.note:
+            parts.append(f"{table.note}\n")
+    if result.aims:
+        parts.append("\n".join(f"- {aim.show()}" for aim in result.aims) + "\n")
+    if result.disturbed:
+        parts.append(_disturbed(result) + "\n")
+    parts += [f"![{plot.title}]({plots}/{plot.name}.png)\n" for plot in result.plots]
+    return "\n".join(parts)
+
+
+def to_json(machine: dict[str, object], results: Iterable[Result]) -> dict[str, object]:
+    """The document: version, machine, and the results by name."""
+    found = {
+        result.name: {
+            **asdict(result),
+            "aims": [{**asdict(aim), "is_met": aim.is_met} for aim in result.aims],
+        }
+        for result in results
+    }
+    return {"version": VERSION, "machine": machine, "results": found}
+
+
+def _disturbed(result: Result) -> str:
+    return (
+        f"{result.disturbed} of {len(result.rounds)} rounds were disturbed: something else took"
+        " more than a tenth of a processor."
+    )
+
+
+def _table_text(table: Table) -> str:
+    rows = [table.columns, *table.rows]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(table.columns))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if index == 0 else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    note = f"{table.note}\n" if table.note else ""
+    return f"{table.title}\n\n" + "\n".join(lines) + f"\n{note}"

@@ -1,0 +1,344 @@
+"""A pod's CPU split evenly among its containers, against the same CPU shared by them: seed 002.
+
+    python3 -m tests.bench sharing [--quick]
+
+In the virtual machine, for it needs cgroup v2. Both kinds of pods come from the product itself:
+`podslice apply` of manifests with the limits at the containers or at the pod level, and
+`podslice run POD -c CONTAINER` for what runs in them. What the kernel has is read back.
+
+The seed had a node of 8 CPUs and 10 pods of 3 CPUs; it does not say of how many containers. As far
+as CPU explains its figures, they do: who has an N-th can become at most N times as fast, so 3.7
+needs 4 containers, and a start in a sixth of the time needs 6. With one container of each pod at
+work, split pods use at most 30/8/N of the node, which at N = 6 is 62 %, less the pauses: about the
+seed's 50 %. So the pods here have 6 containers, and one with 3 beside them shows what depends on
+that number. The node has 2 CPUs, so it is 5 pods of 1.5 CPUs: the same overcommitment, 3.75, and
+still more than the one CPU that a single thread can use.
+
+Work is CPU time: a process spins until its own CPU clock says so. So it does not matter how slow
+the emulated processor is, only how much of it there is. Times are by the guest's monotonic clock,
+from the command to the end of the last process. Rounds alternate (split first, shared first), and
+ratios are those of one round.
+
+`By the quotas` is what follows from limits, widths and CPUs alone, as if quotas came as even
+streams. The kernel gives them out in periods of 100 ms: what fits into the first is done before the
+quota is felt, and what ends early in a period ends a little sooner.
+
+Where sharing does not help, or hurts: all containers at work at once, a node that is full, a small
+piece of work beside a greedy container of the same pod, and a container that leaks memory.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from tests.bench.load import watch_load
+from tests.bench.result import Result
+from tests.bench.sharing_pods import (
+    CPU_MILLI,
+    CPUS,
+    PERIOD_MS,
+    QUICK,
+    SHARED,
+    SPLIT,
+    WAYS,
+    Part,
+    Pod,
+    Row,
+    Scale,
+    operations,
+    pods_of,
+)
+from tests.bench.sharing_tables import summarize
+from tests.lab.paths import require_host, source_dir
+from tests.lab.vm import Vm
+
+NAME = "sharing"
+TITLE = "Containers that share their pod's CPU, against an even split (seed 002)"
+
+WORK = ("/usr/bin/python3", "-I", "-S", "/src/tests/bench/guest/work.py")
+MANIFEST = "/run/sharing.json"
+LIMIT_SEC, WHOLE_LIMIT_SEC = 120.0, 3600.0
+GAP_MS = 150
+"""Before a step: longer than a quota's period, so that the whole of it is there."""
+TURNS = ("300 ms", "450 ms by 2", "150 ms, waits")
+PAUSE_MS = 480
+"""0.4 of what these take in a split pod, as 30 s are of the seed's 50 to 90 s."""
+FULL = ("300 ms", "450 ms by 2")
+SPARE_MS = 50
+"""While the host does something else, the guest believes that its processes run."""
+TICK_USEC = (37_000, 2_000)
+"""Every so often so much CPU time; no divisor of the quota's period."""
+GREEDY_WIDTH = 4
+HELD_MIB = {"siblings below an even share": (14, 14), "one sibling above an even share": (46, 4)}
+"""By the two containers beside the one that leaks; an even share is 32."""
+
+Orders = Sequence[tuple[str, int, str]]
+"""Pod, container, and what it is told."""
+
+
+def run(*, quick: bool = False) -> Result:
+    """Measure all of it in one machine."""
+    require_host()
+    scale = QUICK if quick else Scale()
+    rows: list[Row] = []
+    with ThreadPoolExecutor() as executor, Vm() as vm:
+        node = Node(vm, executor)
+        node.begin(scale)
+        for number in range(1, scale.rounds + 1):
+            say(f"round {number} of {scale.rounds}\n")
+            ways = WAYS if number % 2 else WAYS[::-1]
+            for size in scale.sizes:
+                rows += alone(node, number, size, ways)
+            for way in ways:
+                rows += turns(node, number, scale, way)
+            rows += full(node, number, scale, ways)
+            rows += latency(node, number, scale)
+        for number in range(1, scale.memory_rounds + 1):
+            rows += memory(node, number)
+        node.end()
+    return summarize(NAME, TITLE, rows, scale)
+
+
+class Node:
+    """The machine, its pods, and the workers in their containers."""
+
+    def __init__(self, vm: Vm, executor: ThreadPoolExecutor) -> None:
+        self._vm = vm
+        self._executor = executor
+        self._in_place: dict[str, Future[object]] = {}
+        self._pods: dict[str, Pod] = {}
+
+    def begin(self, scale: Scale) -> None:
+        """Apply the pods, start their containers, and see that the limits are what is meant."""
+        say("making pods\n")
+        self._vm.push(source_dir(), "/src")
+        staff = pods_of(scale)
+        self._pods = {pod.name: pod for pod in staff}
+        items = [pod.manifest() for pod in staff]
+        self._vm.put(MANIFEST, json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        self._vm.podslice("apply", "-f", MANIFEST)
+        everyone = [(pod, at) for pod, count in staff.items() for at in range(count)]
+        for pod, at in everyone:
+            self._start(pod, at)
+        # what spins is forked now, and not by the first operation
+        found = self.conduct([track(warm_up(pod, at) for pod, at in everyone)])
+        if found["cpus"] != CPUS:
+            raise RuntimeError(f"the machine has {found['cpus']} CPUs instead of {CPUS}")
+
+    def _start(self, pod: Pod, at: int) -> None:
+        name = f"{pod.name}.{at}"
+        command = (pod.name, "-c", f"c{at}", "--", *WORK, "worker", name)
+        if not pod.is_for_memory:
+            self._vm.podslice("run", "--detach", *command)
+            return
+        # a service would end with the first process that is killed, and its counts with it
+        future = self._executor.submit(
+            self._vm.podslice, "run", *command, timeout_sec=WHOLE_LIMIT_SEC
+        )
+        while self._vm.run("test", "-p", f"/run/work/{name}.out", check=False).exit_code:
+            if future.done():
+                raise RuntimeError(f"{name} has ended: {future.result()}")
+        self._in_place[name] = future
+
+    def end(self) -> None:
+        """Have those in place end; the others go with the machine."""
+        for name, future in self._in_place.items():
+            self._vm.run("sh", "-c", f"echo quit >/run/work/{name}.in")
+            future.result()
+
+    def conduct(self, tracks: Sequence[Row], for_ms: int = 0) -> Row:
+        """Have steps played, see guest/work.py; what came of them.
+
+        Raises:
+            RuntimeError: the limits are not what the manifests say.
+        """
+        script = json.dumps({"for_ms": for_ms, "tracks": tracks})
+        with watch_load() as load:
+            done = self._vm.run(*WORK, "conduct", input=script, timeout_sec=LIMIT_SEC)
+        found: Row = json.loads(done.stdout)
+        for name, limits in found["limits"].items():
+            pod, _, at = name.rpartition(".")
+            if limits != (wanted := self._pods[pod].in_kernel(int(at))):
+                raise RuntimeError(f"{name} has {limits} instead of {wanted}")
+        return {**found, "disturbed": load.is_disturbed}
+
+
+def track(steps: Iterable[Orders], pauses: Iterable[int] = (), *, first_ms: int = 0) -> Row:
+    """One step after the other; where no pause is given, with a gap before it."""
+    given = iter(pauses)
+    told = [
+        {
+            "pause_ms": next(given, GAP_MS),
+            "parts": [[f"{pod}.{at}", command] for pod, at, command in step],
+        }
+        for step in steps
+    ]
+    return {"first_ms": first_ms, "steps": told}
+
+
+def warm_up(pod: Pod, at: int) -> Orders:
+    """A moment of work with as many processes as a container ever has."""
+    known = operations(pod.size).values()
+    width = max(part.width for parts in known for part in parts if part.container == at)
+    return orders(pod.name, (Part(at, width, width),))
+
+
+def orders(pod: str, parts: Sequence[Part]) -> Orders:
+    """Tell the containers of a pod their parts of an operation."""
+    return [
+        (pod, part.container, f"spin {part.width} {part.cpu_ms} {part.wait_ms}") for part in parts
+    ]
+
+
+def alone(node: Node, number: int, size: int, ways: Sequence[str]) -> Iterator[Row]:
+    """Each operation in one pod, both ways one after the other, while nothing else runs."""
+    todo = [
+        (name, way, parts)
+        for at, (name, parts) in enumerate(operations(size).items())
+        for way in (ways if at % 2 else ways[::-1])
+    ]
+    found = node.conduct([track(orders(f"{way}-{size}-0", parts) for _, way, parts in todo)])
+    for (name, way, parts), step in zip(todo, found["steps"], strict=True):
+        check(f"{name}, {way}, {size} containers", parts, size, way, step)
+        held_back = any(each["throttled"] for each in step["containers"])
+        if way == SPLIT and is_long_for(parts[0], size) and not held_back:
+            raise RuntimeError(f"{name}, {size} containers: no quota held it back: {step}")
+        yield row_of(number, "alone", name, way, found) | {"containers": size, "ms": step["ms"]}
+
+
+def turns(node: Node, number: int, scale: Scale, way: str) -> Iterator[Row]:
+    """The seed's loop in all pods at once: an operation, a pause, and again."""
+    size, tracks, names = scale.sizes[0], [], []
+    known = operations(size)
+    for pod in range(scale.pods):
+        chance = random.Random(1000 * number + pod)  # the same for both ways
+        todo = [name for _ in range(20) for name in chance.sample(TURNS, len(TURNS))]
+        pauses = [int(chance.uniform(0.5, 1.5) * PAUSE_MS) for _ in todo]
+        steps = (orders(f"{way}-{size}-{pod}", known[name]) for name in todo)
+        tracks.append(track(steps, pauses, first_ms=chance.randrange(2 * PAUSE_MS)))
+        names.append(todo)
+    found = node.conduct(tracks, scale.turns_ms)
+    taken: dict[str, list[float]] = {name: [] for name in TURNS}
+    for at, todo in enumerate(names):
+        own = [step for step in found["steps"] if step["track"] == at]
+        for name, step in zip(todo, own, strict=False):
+            check(f"{name}, {way}, in turns", known[name], size, way, step)
+            taken[name].append(step["ms"])
+    for name, times in taken.items():
+        figures = {"containers": size, "ms": statistics.median(times), "count": len(times)}
+        yield row_of(number, "turns", name, way, found) | figures
+    percent = 100 * found["used_ms"] / (CPUS * found["wall_ms"])
+    figures = {"percent": percent, "operations": sum(map(len, taken.values()))}
+    yield row_of(number, "turns", "use", way, found) | figures
+
+
+def full(node: Node, number: int, scale: Scale, ways: Sequence[str]) -> Iterator[Row]:
+    """Operations of one pod while the others want all that they may have."""
+    size, first = scale.sizes[-1], scale.sizes[0]
+    todo = [(name, way, operations(size)[name]) for name in FULL for way in ways]
+    others = [f"{SHARED}-{first}-{pod}" for pod in range(1, scale.pods)]
+    steps = [
+        [(pod, 1, f"burn {CPUS}") for pod in others],
+        *(orders(f"{way}-{size}-0", parts) for _, way, parts in todo),
+        [(pod, 1, "rest") for pod in others],
+    ]
+    found = node.conduct([track(steps)])
+    for (name, way, parts), step in zip(todo, found["steps"][1:-1], strict=True):
+        check(f"{name}, {way}, node full", parts, size, way, step)
+        yield row_of(number, "full", name, way, found) | {"containers": size, "ms": step["ms"]}
+
+
+def latency(node: Node, number: int, scale: Scale) -> Iterator[Row]:
+    """Small periodic work in one container, while another one of the pod takes all it can get."""
+    pods = {way: f"{way}-{scale.sizes[-1]}-0" for way in WAYS} | {
+        "weighed": "weighed",
+        "capped": "capped",
+    }
+    order = list(pods)
+    order = order[number % 4 :] + order[: number % 4]
+    tick = f"tick {scale.ticks} {TICK_USEC[0]} {TICK_USEC[1]}"
+    for way in order:
+        pod = pods[way]
+        told = ((1, f"burn {GREEDY_WIDTH}"), (0, tick), (1, "rest"))
+        found = node.conduct([track([(pod, at, command)] for at, command in told)])
+        step = found["steps"][1]
+        times = sorted(int(usec) / 1000 for usec in step["answers"][0].split())
+        if len(times) != scale.ticks:
+            raise RuntimeError(f"{len(times)} answers to {scale.ticks} ticks")
+        greedy_ms = step["pod"]["used_ms"] - step["containers"][0]["used_ms"]
+        yield row_of(number, "latency", "small work", way, found) | {
+            "p50_ms": at_percent(times, 50),
+            "p99_ms": at_percent(times, 99),
+            "greedy_cpus": greedy_ms / step["ms"],
+        }
+
+
+def memory(node: Node, number: int) -> Iterator[Row]:
+    """A container that leaks beside two that hold what they need; whom does the kernel kill?"""
+    for name, held in HELD_MIB.items():
+        for way in WAYS if number % 2 else WAYS[::-1]:
+            pod = f"memory-{way}"
+            told = (
+                *((at, f"hold {mebibytes}") for at, mebibytes in enumerate(held)),
+                *((2, "leak"), (0, "rest"), (1, "rest")),
+            )
+            found = node.conduct([track([(pod, at, command)] for at, command in told)])
+            kills = [found["kills"][f"{pod}.{at}"] for at in range(3)]
+            if kills[2]["killed"] != 1:
+                raise RuntimeError(f"{name}, {way}: the leak was not killed once: {kills}")
+            yield row_of(number, "memory", name, way, found) | {
+                "killed": [each["killed"] for each in kills],
+                "own_limit_met": [each["container_full"] for each in kills],
+                "pod_limit_met": kills[0]["pod_full"],
+                "leak_mib": int(found["steps"][len(held)]["answers"][0]),
+            }
+
+
+def row_of(number: int, part: str, what: str, way: str, found: Row) -> Row:
+    """What every row has."""
+    same = {"round": number, "part": part, "what": what, "way": way}
+    return same | {"disturbed": found["disturbed"]}
+
+
+def check(what: str, parts: Sequence[Part], size: int, way: str, step: Row) -> None:
+    """See that it was this work, and that the quotas were where they belong.
+
+    Raises:
+        RuntimeError: it was not.
+    """
+    asked = sum(part.cpu_ms for part in parts)
+    used = sum(each["used_ms"] for each in step["containers"])
+    time_ms, share = step["ms"] + 2 * PERIOD_MS, CPU_MILLI / size / 1000
+    wrong = []
+    if not 0.95 * asked <= used <= 1.3 * asked + SPARE_MS:
+        wrong.append(f"{asked} ms of work were {used:.0f}")
+    for part, each in zip(parts, step["containers"], strict=True):
+        if way == SHARED and each["throttled"]:
+            wrong.append(f"container {part.container} was held back")
+        if way == SPLIT and each["used_ms"] > 1.1 * share * time_ms + SPARE_MS:
+            wrong.append(f"container {part.container} had more than its share")
+    if step["pod"]["used_ms"] > 1.1 * CPU_MILLI / 1000 * time_ms + SPARE_MS:
+        wrong.append("the pod had more than its budget")
+    if wrong:
+        raise RuntimeError(f"{what}: {', '.join(wrong)}: {step}")
+
+
+def is_long_for(part: Part, size: int) -> bool:
+    """Whether it takes several periods of an even share."""
+    return part.cpu_ms > 3 * PERIOD_MS * CPU_MILLI / size / 1000
+
+
+def at_percent(ordered: Sequence[float], percent: int) -> float:
+    """The value that so many percent do not exceed."""
+    return ordered[-(-len(ordered) * percent // 100) - 1]
+
+
+def say(text: str) -> None:
+    """What it is doing, for who waits."""
+    sys.stderr.write(text)
+    sys.stderr.flush()

@@ -1,0 +1,156 @@
+"""The pods and operations of `sharing`, and what follows from their limits alone. No effects here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]
+SPLIT, SHARED = WAYS = ("split", "shared")
+CPUS = 2
+CPU_MILLI, MEMORY_MIB = 1500, 96
+"""What pods have."""
+REQUEST_MILLI = 60
+"""Of every pod but one, so that they weigh the same."""
+PERIOD_MS = 100
+"""The kernel's, of CPU quotas."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How much is measured."""
+
+    sizes: tuple[int, ...] = (6, 3)
+    """Containers of a pod; the first is that of the pods that take turns."""
+    pods: int = 5
+    rounds: int = 5
+    turns_ms: int = 12_000
+    ticks: int = 135
+    memory_rounds: int = 3
+
+
+QUICK = Scale(sizes=(3,), pods=2, rounds=1, turns_ms=5_000, ticks=40, memory_rounds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod whose budget is split evenly among its containers, or stated at the pod level."""
+
+    name: str
+    size: int
+    way: str
+    is_for_memory: bool = False
+    first_milli: int = 0
+    """What the first container asks for, where that is more than the others do."""
+    second_limit_milli: int = 0
+    """A limit that the second container has although the pod is shared."""
+
+    @property
+    def budget(self) -> int:
+        """In thousandths of a CPU, or MiB."""
+        return MEMORY_MIB if self.is_for_memory else CPU_MILLI
+
+    def limit(self, container: int) -> int:
+        """The same of a container; 0 for none."""
+        if self.way == SPLIT:
+            return self.budget // self.size
+        return self.second_limit_milli if container == 1 else 0
+
+    def manifest(self) -> Row:
+        """As `podslice apply` reads it."""
+        containers = []
+        for at in range(self.size):
+            milli = (at == 0 and self.first_milli) or REQUEST_MILLI // self.size
+            resources = {"requests": {"cpu": f"{milli}m", "memory": "4Mi"}}
+            resources |= self._limits(self.limit(at))
+            containers.append({"name": f"c{at}", "resources": resources})
+        spec: Row = {"containers": containers}
+        if self.way == SHARED:
+            spec["resources"] = self._limits(self.budget)
+        metadata = {"name": self.name, "uid": self.name}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    def in_kernel(self, container: int) -> dict[str, str]:
+        """What the kernel is to have for a container and its pod."""
+        own, whole, none = self.limit(container), self.budget, 0
+        if self.is_for_memory:
+            cpu, memory = (none, none), (own, whole)
+        else:
+            cpu, memory = (own, whole), (none, none)
+        return {
+            **dict(zip(("container_cpu", "pod_cpu"), map(_cpu_max, cpu), strict=True)),
+            **dict(zip(("container_memory", "pod_memory"), map(_memory_max, memory), strict=True)),
+        }
+
+    def _limits(self, limit: int) -> dict[str, dict[str, str]]:
+        if not limit:
+            return {}
+        text = {"memory": f"{limit}Mi"} if self.is_for_memory else {"cpu": f"{limit}m"}
+        return {"limits": text}
+
+
+def _cpu_max(milli: int) -> str:
+    return f"{milli * PERIOD_MS or 'max'} {PERIOD_MS * 1000}"
+
+
+def _memory_max(mebibytes: int) -> str:
+    return str(mebibytes * 2**20 or "max")
+
+
+def pods_of(scale: Scale) -> dict[Pod, int]:
+    """All pods, and how many of their containers have a process: the others are idle anyhow."""
+    pods = {}
+    for way in WAYS:
+        for size in scale.sizes:
+            pods[Pod(name=f"{way}-{size}-0", size=size, way=way)] = size
+        size = scale.sizes[0]
+        for number in range(1, scale.pods):
+            pods[Pod(name=f"{way}-{size}-{number}", size=size, way=way)] = 2
+        pods[Pod(name=f"memory-{way}", size=3, way=way, is_for_memory=True)] = 3
+    pods[Pod(name="weighed", size=3, way=SHARED, first_milli=560)] = 2
+    pods[Pod(name="capped", size=3, way=SHARED, second_limit_milli=1000)] = 2
+    return pods
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one container does in an operation."""
+
+    container: int
+    width: int
+    """Processes among which the work is divided."""
+    cpu_ms: int
+    wait_ms: int = 0
+    """For something else than CPU, in between."""
+
+
+START_UP_MS = (480, 60, 30, 15, 10, 5)
+"""One-time work of a pod's containers; the first does it with two processes."""
+
+
+def operations(size: int) -> dict[str, tuple[Part, ...]]:
+    """What a pod of so many containers does. In the last two all of them take part."""
+    start = enumerate(START_UP_MS[:size])
+    return {
+        "20 ms": (Part(0, 1, 20),),
+        "90 ms": (Part(0, 1, 90),),
+        "300 ms": (Part(0, 1, 300),),
+        "450 ms by 2": (Part(1, 2, 450),),
+        "600 ms by 4": (Part(1, 4, 600),),
+        "150 ms, waits": (Part(0, 1, 150, wait_ms=150),),
+        "start-up": tuple(Part(at, 1 + (at == 0), cpu_ms) for at, cpu_ms in start),
+        "all at once": tuple(Part(at, 1, 100) for at in range(size)),
+    }
+
+
+def by_quotas(parts: tuple[Part, ...], size: int) -> dict[str, float]:
+    """How many ms an operation takes by limits, widths and CPUs alone, on an idle node.
+
+    As if quotas were even streams. A wait costs nothing where the quota has to be waited for anyhow.
+    """
+    share, whole = CPU_MILLI / size / 1000, CPU_MILLI / 1000
+    longest = max(part.cpu_ms / min(part.width, CPUS) + part.wait_ms for part in parts)
+    return {
+        SPLIT: max(longest, *(part.cpu_ms / share for part in parts)),
+        SHARED: max(longest, sum(part.cpu_ms for part in parts) / min(whole, CPUS)),
+    }

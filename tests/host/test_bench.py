@@ -1,0 +1,21 @@
+"""Every benchmark that needs a machine still runs; what it measures is `make bench`'s business."""
+
+import importlib
+
+import pytest
+
+from tests.bench.__main__ import MODULES
+from tests.lab import fixtures
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "planning"])
+def test_a_benchmark_runs(name):
+    fixtures.need_lab()
+    module = importlib.import_module(f"tests.bench.{MODULES[name]}")
+    result = module.run(quick=True)
+    assert result.name == name == module.NAME
+    assert result.title == module.TITLE
+    assert result.rounds
+    for table in result.tables:
+        assert table.rows
+        assert {len(row) for row in table.rows} == {len(table.columns)}

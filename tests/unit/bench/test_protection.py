@@ -1,0 +1,141 @@
+"""What the kernel has to have in each way, and what is made of the rounds."""
+
+import pytest
+
+from tests.bench import protection
+from tests.bench.pressure import (
+    MIB,
+    WAYS,
+    Idle,
+    Round,
+    Usage,
+    check_settings,
+    control_groups,
+    expected,
+    manifests,
+    parse_log,
+)
+from tests.bench.result import to_markdown, to_text
+
+NONE = {"workingset_refault_file": 0, "workingset_refault_anon": 0, "pgmajfault": 0}
+CALM = {**NONE, "low": 0, "max": 0, "oom_kill": 0}
+IDLE = [
+    Idle(way="MemoryLow", held_mib=704, killed=False, disturbed=False),
+    Idle(way="qos-reserved", held_mib=336, killed=True, disturbed=True),
+]
+GUARD = control_groups()["guard"]
+
+
+def usage(file=(), anon=(), **counters):
+    return Usage(counters={**CALM, **counters}, passes={"file": list(file), "anon": list(anon)})
+
+
+def a_round(way="nothing", *, swap=True, number=1, file_pages=512, hog_kills=0):
+    return Round(
+        number=number,
+        way=way,
+        swap=swap,
+        quiet=usage([(9.0, 128), (0.06, 128), (0.08, 128)], [(9.0, 128), (0.005, 128)]),
+        guard=usage(
+            [(0.1, 128), (0.3, 128), (0.2, 128)],
+            [(0.006, 128)],
+            workingset_refault_file=file_pages,
+            low=3,
+        ),
+        hog=usage([(0.1, 16), (0.1, 16)], [(0.1, 16), (0.1, 304)], oom_kill=hog_kills),
+        pressed_sec=4.0,
+        disturbed=False,
+    )
+
+
+def test_the_pods_are_of_the_classes_that_are_meant():
+    groups = control_groups()
+    assert groups["guard"].startswith("kubepods.slice/kubepods-pod")
+    assert groups["hog"].startswith("kubepods.slice/kubepods-besteffort.slice/")
+    assert '"160Mi"' in manifests()
+
+
+def test_what_a_program_tells():
+    assert parse_log("0.05000 128\n0.10000 16\n") == [(0.05, 128), (0.1, 16)]
+    assert parse_log("") == []
+
+
+def test_only_what_came_since_counts():
+    before = usage([(1.0, 128)], pgmajfault=7, low=1)
+    after = usage([(1.0, 128), (2.0, 128)], [(3.0, 128)], pgmajfault=9, low=1)
+    found = after.since(before)
+    assert found.counters == {**CALM, "pgmajfault": 2}
+    assert found.ms("file") == [2000.0]
+    assert found.ms("anon") == [3000.0]
+
+
+def test_a_round_in_figures():
+    one = a_round()
+    assert one.refaults_mib("file") == 2.0
+    assert one.median_ms("file") == pytest.approx(200.0)
+    assert one.worst_ms("file") == pytest.approx(300.0)
+    assert one.quiet_ms("file") == pytest.approx(70.0), "the first pass is none of them"
+    assert one.hog.held_mib == 304
+    assert one.read_mib_per_sec == 8.0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_is_another_setting(way):
+    root_max = 768 * MIB
+    found = expected(way, "g", f"{root_max}")
+    request = 320 * MIB
+    protected = {
+        "nothing": ("0", "0"),
+        "MemoryLow": (f"{request}", "0"),
+        "MemoryMin": ("0", f"{request}"),
+        "qos-reserved": ("0", "0"),
+    }[way]
+    for group in ("kubepods.slice", "g"):
+        assert (found[f"{group}/memory.low"], found[f"{group}/memory.min"]) == protected
+    tier = found["kubepods.slice/kubepods-besteffort.slice/memory.max"]
+    assert tier == (f"{(768 - 100 - 320) * MIB}" if way == "qos-reserved" else "max")
+
+
+class FakeMachine:
+    def __init__(self, files):
+        self.files = {f"/sys/fs/cgroup/{path}": text for path, text in files.items()}
+        self.files["/sys/fs/cgroup/kubepods.slice/memory.max"] = f"{768 * MIB}\n"
+        self.files["/proc/swaps"] = "Filename Type\n/var/lib/bench.swap file\n"
+
+    def get(self, path):
+        return self.files[path].encode()
+
+
+def test_another_setting_in_the_kernel_is_refused():
+    files = expected("MemoryLow", GUARD, f"{768 * MIB}")
+    check_settings(FakeMachine(files), "MemoryLow", GUARD, swap=True)
+    with pytest.raises(RuntimeError, match="there should be no swap file"):
+        check_settings(FakeMachine(files), "MemoryLow", GUARD, swap=False)
+    with pytest.raises(RuntimeError, match="MemoryMin: the kernel should have"):
+        check_settings(FakeMachine(files), "MemoryMin", GUARD, swap=True)
+
+
+def test_tables_have_every_way_with_and_without_swap():
+    rounds = [
+        a_round(way, swap=swap, number=number, file_pages=256 * number, hog_kills=not swap)
+        for number in (2, 1, 4)
+        for way, swap in reversed(protection.MEASURED)
+    ]
+    result = protection.make_result(rounds, IDLE)
+    with_swap, without, cost, idle = result.tables
+    assert [row[0] for row in with_swap.rows] == ["alone", "nothing", "MemoryLow", "qos-reserved"]
+    assert [row[0] for row in without.rows] == ["alone", *WAYS]
+    assert with_swap.rows[1][1:5] == ("2 (1 to 4)", "0 (0 to 0)", "200.0 (200.0 to 200.0)", "300.0")
+    assert with_swap.rows[0][3:5] == ("70.0 (70.0 to 70.0)", "80.0")
+    assert [row[-1] for row in cost.rows] == ["0 of 3"] * 3 + ["3 of 3"] * 4
+    assert idle.rows == (("MemoryLow", "704", "no"), ("qos-reserved", "336", "yes"))
+    assert (len(result.rounds), result.disturbed) == (23, 1)
+    assert to_text(result)
+    assert to_markdown(result, "plots")
+
+
+def test_what_is_quick_is_a_part_of_the_whole():
+    rounds = [a_round(way, swap=swap) for way, swap in protection.QUICK_MEASURED]
+    result = protection.make_result(rounds, IDLE)
+    assert {point.x for point in result.plots[0].series["file, without swap"]} == {"nothing"}
+    assert set(protection.QUICK_MEASURED) <= set(protection.MEASURED)

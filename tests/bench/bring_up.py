@@ -79,13 +79,23 @@ def run(*, quick: bool = False) -> Result:
 
 
 def warm_up(machine: Namespace) -> dict[str, Any]:
-    """Run every client once; what podslice leaves is what the others have to leave."""
+    """Run every client once; what podslice leaves is what the others have to leave.
+
+    Raises:
+        WrongWork: podslice makes batches where it is said to make none.
+    """
     expected: dict[str, Any] = {}
+    jobs = {}
     for name, argv in CLIENTS.items():
+        before = inside.count_jobs(machine)
         inside.measure(machine, argv)
+        jobs[name] = inside.count_jobs(machine) - before
         expected = expected or inside.read_state(machine)
         check_same(name, expected, inside.read_state(machine))
         inside.stop_all(machine)
+    # a batch has a job of its own
+    if jobs[tables.UNBATCHED] != jobs[tables.FLOOR]:
+        raise WrongWork(f"{tables.UNBATCHED}: jobs of systemd, by client: {jobs}")
     return expected
 
 

@@ -142,7 +142,8 @@ def plots(taken: list[Round]) -> tuple[Plot, ...]:
     }
     cpu = {
         label: tuple(
-            Point(x=name, y=spread(column(taken, name, largest, key))) for name in names(taken)
+            Point(x=name.replace(" ", "\n", 1), y=spread(column(taken, name, largest, key)))
+            for name in names(taken)
         )
         for key, label in CPU_PARTS.items()
     }

@@ -122,6 +122,12 @@ def read_state(machine: Namespace) -> dict[str, Any]:
     return json.loads(machine.run(*argv, timeout_sec=TIMEOUT_SEC).stdout)  # type: ignore[no-any-return]
 
 
+def count_jobs(machine: Namespace) -> int:
+    """How many jobs systemd has had since its start."""
+    shown = machine.run("systemctl", "show", "--value", "--property=NInstalledJobs")
+    return int(shown.stdout)
+
+
 def stop_all(machine: Namespace) -> None:
     """Stop every pod, forget what was applied, and see that nothing is left.
 

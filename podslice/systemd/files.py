@@ -1,4 +1,4 @@
-"""Slices as systemd has written them down, which is ten times as cheap as to ask for each.
+"""Slices as systemd has written them down, which is several times as cheap as to ask for each.
 
 What a transient unit was started with systemd keeps in a file, `/run/systemd/transient/NAME`. For a
 slice that is as it was started, that file is what its properties are. Whatever speaks against that

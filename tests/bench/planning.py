@@ -119,7 +119,10 @@ def run(*, quick: bool = False) -> Result:
     return Result(
         name=NAME,
         title=TITLE,
-        tables=(make_table(off, "collector off, as on the command line"), make_table(on, "collector on")),
+        tables=(
+            make_table(off, "collector off, as on the command line"),
+            make_table(on, "collector on"),
+        ),
         aims=make_aims(off),
         plots=(make_plot(off),),
         rounds=taken,

@@ -395,7 +395,7 @@ async def test_call_without_an_answer(bus: ScriptedBus) -> None:
     bus.script = script
     async with bus.client(timeout_sec=0.1) as client:
         begin = time.monotonic()
-        with pytest.raises(CallTimeout, match="systemd's version"):
+        with pytest.raises(CallTimeout, match="systemd's Version"):
             await client.caps()
         assert time.monotonic() - begin < 2
         assert (await client.caps()).systemd_version == 252
@@ -676,7 +676,7 @@ async def test_calls_in_flight_end_when_the_client_is_closed(bus: ScriptedBus) -
 
 
 class Telling:
-    """A script that takes subscriptions and tells systemd's version; it remembers its callers."""
+    """A script that takes subscriptions and tells systemd's Version; it remembers its callers."""
 
     def __init__(self) -> None:
         self.callers: list[Caller] = []

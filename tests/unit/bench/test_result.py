@@ -5,11 +5,9 @@ import json
 import pytest
 
 from tests.bench import __main__ as bench
-from tests.bench import pictures
 from tests.bench.result import (
     Aim,
     Plot,
-    Point,
     Result,
     Spread,
     Table,
@@ -20,33 +18,13 @@ from tests.bench.result import (
     to_text,
 )
 
+PLOTS = (Plot(name="lines", title="Lines", x="pods", y="ms", kind="lines", series={}),)
 RESULT = Result(
     name="x",
     title="What is measured",
     tables=(Table(title="A table", columns=("what", "ms"), rows=(("a", "1"), ("longer", "22"))),),
     aims=(Aim(text="wall", value=0.9, limit=0.8), Aim(text="cpu", value=1, limit=2, unit="ms")),
-    plots=(
-        Plot(
-            name="lines",
-            title="Lines",
-            x="pods",
-            y="ms",
-            kind="lines",
-            series={"one": (Point(x=1, y=Spread(1, 2, 3)), Point(x=2, y=Spread(2, 3, 4)))},
-        ),
-        Plot(
-            name="bars",
-            title="Bars",
-            x="pods",
-            y="ratio",
-            kind="bars",
-            series={
-                "one": (Point(x="a", y=Spread(1, 2, 3)),),
-                "two": (Point(x="a", y=Spread(1, 2, 3)), Point(x="b", y=Spread(1, 2, 3))),
-            },
-            guide=1.0,
-        ),
-    ),
+    plots=PLOTS,
     rounds=[{"round": 1, "disturbed": False}, {"round": 2, "disturbed": True}],
 )
 
@@ -93,13 +71,6 @@ def test_the_document_has_everything():
     (aim, _) = document["results"]["x"]["aims"]
     assert aim["is_met"] is False
     assert document["results"]["x"]["rounds"][1]["disturbed"] is True
-
-
-@pytest.mark.parametrize("plot", RESULT.plots, ids=lambda plot: plot.kind)
-def test_plots_are_drawn(plot, tmp_path):
-    path = pictures.draw(plot, tmp_path)
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert path.stat().st_size > 5000
 
 
 def test_tables_take_their_places_in_a_text(tmp_path):

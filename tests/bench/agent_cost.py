@@ -31,12 +31,13 @@ from podslice.plan import StartUnit, make_plan, transient_unit
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
 from podslice.systemd.bus import Bus
+from tests.bench.inside import put_podslice
 from tests.bench.load import watch_load
 from tests.bench.planning import CAPS, CONFIG, NODE
 from tests.bench.result import Aim, Plot, Point, Result, Spread, Table, spread
 from tests.host import agent
 from tests.lab.namespace import Namespace
-from tests.lab.paths import require_host, source_dir
+from tests.lab.paths import require_host
 
 NAME = "agent"
 TITLE = "The agent: what it costs while nothing happens, and how soon a new manifest is in force"
@@ -96,9 +97,7 @@ def run(*, quick: bool = False) -> Result:
     for pods in sizes:
         sys.stderr.write(f"{pods} pods, {minutes:g} min\n")
         with Namespace() as machine:
-            # as a package has it: with its bytecode, which else is made anew in memory
-            machine.push(source_dir(), "/src")
-            machine.run("python3", "-m", "compileall", "-q", "/src/podslice")
+            put_podslice(machine)
             costs.append(measure(machine, pods, minutes, tries))
     return Result(
         name=NAME,

@@ -74,11 +74,15 @@ def podslice(*arguments: str) -> tuple[str, ...]:
     return ("python3", "-m", "podslice", verb, *OPTIONS, *rest)
 
 
-def prepare(machine: Namespace, suite: str) -> None:
-    """Put everything into a fresh machine that is measured in it."""
-    # as a package has it: with its bytecode
+def put_podslice(machine: Namespace) -> None:
+    """The source tree as a package has it: with its bytecode, which else is made anew in memory."""
     machine.push(source_dir(), "/src")
     machine.run("python3", "-m", "compileall", "-q", "/src/podslice")
+
+
+def prepare(machine: Namespace, suite: str) -> None:
+    """Put everything into a fresh machine that is measured in it."""
+    put_podslice(machine)
     extras.unpack(machine, suite, PACKAGES)
     machine.put(FLOOR, floor.build(suite).read_bytes(), 0o755)
     for path in PEERS.iterdir():

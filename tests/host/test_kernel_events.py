@@ -51,7 +51,7 @@ def test_changes_by_hand_are_told_of(machine_with_slices):
     )
     assert notes == []
     # the first one makes controllers come and directories, which concerns others as well
-    for each, name in list(zip(told, commands.values(), strict=True))[4:]:
+    for each, name in list(zip(told, commands.values(), strict=True))[1:]:
         assert {tuple(what) for what in each} == {("unit", name)}
 
 

@@ -1,7 +1,8 @@
 """`python3 -m tests.host.watcher`: what the kernel tells the agent of commands, one by one.
 
 Reads a JSON list of pairs, a shell command and what has to be told after it, like `["unit", NAME]`;
-writes a list of what was told with each. A command that nothing has to be told of has null.
+writes a list of what was told with each until all was quiet again. A command that nothing has to be
+told of has null.
 """
 
 import asyncio
@@ -17,6 +18,22 @@ SLICES = {
     "system.slice": "/system.slice",
 }
 PATIENCE_SEC = 20
+# more than the watch itself waits for before it compares
+QUIET_SEC = 0.1
+
+
+async def settle():
+    """Until what belongs to the command has been told of.
+
+    systemd writes to the control groups after it has answered, and before it answers the next one;
+    the watch reads what the kernel tells, and compares a moment later.
+    """
+    process = await asyncio.create_subprocess_exec(
+        "systemctl", "is-system-running", stdout=subprocess.DEVNULL
+    )
+    await process.wait()
+    for _ in ("read", "compared"):
+        await asyncio.sleep(QUIET_SEC)
 
 
 async def main():
@@ -48,6 +65,7 @@ async def main():
             while wanted is not None and wanted not in told:
                 news.clear()
                 await news.wait()
+        await settle()
         answers.append(list(told))
     watch.close()
     json.dump(answers, sys.stdout)

@@ -117,19 +117,15 @@ async def _take(steps: list[Step], edges: _Edges) -> None:
     client = edges.client
     starts = [step for step in steps if isinstance(step, StartUnit)]
     stops = [step for step in steps if isinstance(step, StopUnit)]
-    idle = [step for step in stops if not _is_busy(step)]
+    idle = [step for step in stops if not step.takes_time]
     await _in_batches(
         starts, lambda batch: client.start_batch([_transient(step) for step in batch]), edges
     )
     await _in_batches(idle, lambda batch: client.stop_batch([step.name for step in batch]), edges)
     # a batch would take as long as its slowest, and end nobody's grace
-    await _singly([step for step in stops if _is_busy(step)], edges)
+    await _singly([step for step in stops if step.takes_time], edges)
     others = [step for step in steps if isinstance(step, SetProperties | SetHugepages)]
     await _singly(others, edges)
-
-
-def _is_busy(step: StopUnit) -> bool:
-    return step.grace_sec is not None and (step.tasks > 0 or bool(step.signals))
 
 
 async def _in_batches(
@@ -240,7 +236,7 @@ async def _least_memory(name: UnitName, client: Client, enough_bytes: int) -> in
 
 async def _stop(step: StopUnit, client: Client) -> None:
     """Stop a unit; what runs in it is asked to end, and killed when its time is over."""
-    if not _is_busy(step):
+    if not step.takes_time:
         await client.stop(step.name)
         return
     grace_sec = step.grace_sec or 0

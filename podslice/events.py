@@ -31,6 +31,8 @@ class Kind(Enum):
     MANIFEST_MENDED = ("manifest-mended", "5c6d3766344c0cd354cc160fa125c1ce", Level.NOTICE)
     POD_APPLIED = ("pod-applied", "af0ed12153386a38be3b729cafc42d01", Level.INFO)
     POD_CHANGED = ("pod-changed", "e58d9f20493e34d48ee6794ba7d67d1f", Level.INFO)
+    POD_ENDING = ("pod-ending", "06b60696607a152d061907fe72e0e8b0", Level.INFO)
+    """What runs in it has time to end by itself."""
     POD_REMOVED = ("pod-removed", "9e3255aa498292cba4b844a73f7678cd", Level.INFO)
     POD_REFUSED = ("pod-refused", "0d40116561dea4dfab64bf08c300795d", Level.WARNING)
     POD_EVICTED = ("pod-evicted", "815db5d7a155f3a6ef60f595a667c234", Level.WARNING)

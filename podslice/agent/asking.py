@@ -24,11 +24,12 @@ class Asked:
     candidates: tuple[PodDecision, ...]
     """The pods that are new, or others than before; nothing is wrong with them."""
     goes: Callable[[Pod], bool]
-    """Whether an applied pod has to go."""
+    """Whether an applied pod has to go, and is not on its way."""
     wrong: Mapping[str, tuple[Problem, ...]]
     """The errors of pods that can be read, by the file that each is in."""
     is_waiting: bool
-    """Whether a pod can come only once another one of its name, or its uid, has gone."""
+    """Whether a pod can come only once another one of its name, or its uid, has gone that is not on
+    its way."""
     unrecorded: tuple[Pod, ...]
     """The pods that only their slices tell of."""
     records: Records
@@ -73,6 +74,7 @@ class Asking:
         problems = list(validate_node(world.node, world.config))
         wrong: dict[str, tuple[Problem, ...]] = {}
         candidates, is_waiting = [], False
+        under_way = frozenset(world.ends.under_way)
         for judged in self._judged.values():
             pod, source = judged.pod, wishes.sources[judged.pod.uid]
             others = [
@@ -91,8 +93,9 @@ class Asking:
             if errors:
                 wrong[source] = (*wrong.get(source, ()), *errors)
             elif others:
-                is_waiting = True
-            elif not is_there and not self._is_kept_away(pod):
+                # the end of one that is under way is told of
+                is_waiting |= not under_way.issuperset(other.uid for other in others)
+            elif not is_there and not self._is_kept_away(pod) and pod.uid not in under_way:
                 candidates.append(decide(pod, world.node, world.config))
         self._board.set_problems("pods", problems)
         return Asked(
@@ -127,10 +130,13 @@ class Asking:
         )
 
     def _who_goes(self, wishes: Wishes, records: Records) -> Callable[[Pod], bool]:
+        under_way = self._board.world.ends.under_way
         uids = {wish.pod.key: wish.pod.uid for wish in wishes.pods}
         keys = {wish.pod.uid: wish.pod.key for wish in wishes.pods}
 
         def goes(pod: Pod) -> bool:
+            if pod.uid in under_way:
+                return False
             # what was evicted may be stopped already, with nothing left to do but its record
             if self._is_kept_away(pod) or is_evicted(pod, records):
                 return True

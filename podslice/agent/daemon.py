@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from podslice.agent.board import Board
 from podslice.agent.counters import Counters
+from podslice.agent.ending import Endings
 from podslice.agent.evictor import Evictor
 from podslice.agent.http import Server
 from podslice.agent.journal import Journal
@@ -86,12 +87,16 @@ class Daemon:
         self._bus = Timed(setup.connect(self._on_bus), self._counters.operation)
         self._client = Remembering(self._bus, world.cgroups)
         self._board = Board(world, self._journal, self._counters)
+        self._endings = Endings(self._board, self._bus, self._on_ended)
         self._board.world = self._own(world)
-        self._rounds = Rounds(self._board, Manifests(self._config.manifests), self._client)
+        manifests = Manifests(self._config.manifests)
+        self._rounds = Rounds(self._board, manifests, self._client, self._endings)
         self._orphans = Orphans(self._board, self._bus, on_due=self._due_now)
         self._reservations = Reservations(self._board)
-        self._oom = OomWatch(self._board, self._bus, self._on_stopped)
-        self._evictor = Evictor(self._board, self._bus, on_change=self._due_now, root=setup.root)
+        self._oom = OomWatch(self._board, self._endings)
+        self._evictor = Evictor(
+            self._board, self._bus, self._endings, on_change=self._due_now, root=setup.root
+        )
         self._due, self._kernel_told, self._end = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._of_memory: set[UnitName] = set()
         self._reserved: frozenset[UnitName] = frozenset()
@@ -103,7 +108,9 @@ class Daemon:
         self._status = ""
 
     def _own(self, world: World) -> World:
-        return replace(world, client=self._client, on_note=self._board.note)
+        return replace(
+            world, client=self._client, ends=self._endings.ends, on_note=self._board.note
+        )
 
     @property
     def _directories(self) -> tuple[str, ...]:
@@ -133,8 +140,8 @@ class Daemon:
             stack.callback(self._board.leave)
             stack.push_async_exit(self._bus)
             await self._connect()
-            for part in (self._evictor, self._oom, self._orphans):
-                stack.callback(part.close)
+            stack.push_async_callback(self._endings.close)
+            stack.callback(self._orphans.close)
             server = Server(routes(self._snapshot))
             stack.push_async_callback(server.close)
             await self._serve(server)
@@ -322,15 +329,10 @@ class Daemon:
         """Tell systemd that the agent lives, as long as rounds end."""
         period_sec = self._notifier.watchdog_sec
         while period_sec is not None:
-            if time.monotonic() - self._rounded_at < _HUNG_SEC + self._graces_sec():
+            if time.monotonic() - self._rounded_at < _HUNG_SEC:
                 self._notifier.watchdog()
             await asyncio.sleep(period_sec / 2)
         await self._end.wait()
-
-    def _graces_sec(self) -> int:
-        """How long a round may wait for pods to end: those in the tiers go before the others."""
-        pods = self._board.state.current if self._board.state else ()
-        return 2 * max((pod.grace_period_sec for pod in pods), default=0)
 
     def _snapshot(self) -> Snapshot:
         return snapshot(self._board, self._setup.root)
@@ -363,7 +365,8 @@ class Daemon:
         self._of_memory.add(name)
         self._kernel_told.set()
 
-    def _on_stopped(self, name: UnitName) -> None:
-        """A pod's slice that the agent itself has stopped is made again, empty."""
-        self._rounds.forget(name)
-        self._on_unit(name)
+    def _on_ended(self, pod: str, slice_: UnitName) -> None:
+        """A pod that the agent has stopped can be forgotten now, or made again, empty."""
+        self._rounds.forget(pod, slice_)
+        self._oom.forget(slice_)
+        self._due.set()

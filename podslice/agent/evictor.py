@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from podslice.agent.board import Board
-from podslice.agent.ending import end_pod
+from podslice.agent.ending import Endings
 from podslice.errors import SystemdError
 from podslice.events import Kind
 from podslice.host import nodefs_device
@@ -65,6 +65,7 @@ class Evictor:
         self,
         board: Board,
         client: Client,
+        endings: Endings,
         on_change: Callable[[], None],
         *,
         root: Path = Path("/"),
@@ -74,11 +75,13 @@ class Evictor:
         Args:
             board: what the parts of the agent share.
             client: one that asks systemd itself.
+            endings: what ends pods.
             on_change: called when the conditions have changed, and after each eviction.
             root: the host.
         """
         self._board = board
         self._client = client
+        self._endings = endings
         self._on_change = on_change
         self._root = root
         self._woken = asyncio.Event()
@@ -86,8 +89,6 @@ class Evictor:
         self._quiet_until: dict[str, float] = {}
         self._helpless: set[str] = set()
         """The signals of which it was told that nobody's eviction would help."""
-        self._stopping: set[asyncio.Task[bool]] = set()
-        # held here, for the loop does not
         self._seen: State | None = None
         self._gone: set[str] = set()
         """The pods that were evicted since that look, by uid."""
@@ -95,11 +96,6 @@ class Evictor:
     def wake(self) -> None:
         """The kernel says that something is getting short."""
         self._woken.set()
-
-    def close(self) -> None:
-        """Wait for no pod to end."""
-        for task in self._stopping:
-            task.cancel()
 
     async def run(self) -> NoReturn:
         """Look and act, for ever."""
@@ -253,18 +249,13 @@ class Evictor:
         board, decision = self._board, candidate.decision
         message = f"{what}; {candidate.reason}"
         grace_sec = pod_grace_sec(decision.pod, threshold, board.world.config)
-        stopping = asyncio.create_task(
-            end_pod(
-                board,
-                self._client,
-                decision,
-                state,
-                why=f"pod {decision.pod.key} is evicted",
-                grace_sec=grace_sec,
-            )
+        stopping = self._endings.begin(
+            decision,
+            state,
+            why=f"pod {decision.pod.key} is evicted",
+            grace_sec=grace_sec,
+            for_good=True,
         )
-        self._stopping.add(stopping)
-        stopping.add_done_callback(self._stopping.discard)
         # the order is on its way before anything is written or told
         await asyncio.wait({stopping}, timeout=_ORDER_SEC)
         self._mark(decision, threshold, message)

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from podslice.agent.board import Board
-from podslice.agent.ending import end_pod
+from podslice.agent.ending import Endings
 from podslice.events import Kind
 from podslice.model.config import OomPolicy
 from podslice.model.desired import PodDecision
 from podslice.model.unit import UnitName
+from podslice.reconcile import State
 from podslice.reconcile.observation import control_group
-from podslice.systemd.client import Client
 
 
 class OomWatch:
     """Counts the kernel's kills per pod."""
 
-    def __init__(self, board: Board, client: Client, on_stop: Callable[[UnitName], None]) -> None:
-        """`on_stop` is called once a pod's slice was stopped, so that it is made again, empty."""
+    def __init__(self, board: Board, endings: Endings) -> None:
+        """Nothing is counted yet."""
         self._board = board
-        self._client = client
-        self._on_stop = on_stop
+        self._endings = endings
         self._kills: dict[UnitName, int] = {}
-        self._stopping: dict[UnitName, asyncio.Task[None]] = {}
 
     def follow(self) -> None:
         """Take the present counts of pods that are new for a beginning; forget those that left."""
@@ -39,16 +36,17 @@ class OomWatch:
     def check(self, names: Collection[UnitName]) -> None:
         """Look at pods of whose memory the kernel has told something."""
         state = self._board.state
-        for pod in state.desired.pods if state else ():
+        if state is None:
+            return
+        for pod in state.desired.pods:
             if pod.slice in names and pod.slice in self._kills:
-                self._check(pod)
+                self._check(pod, state)
 
-    def close(self) -> None:
-        """Wait for no pod to end."""
-        for task in self._stopping.values():
-            task.cancel()
+    def forget(self, name: UnitName) -> None:
+        """A slice was stopped: the kernel counts anew in the next one of its name."""
+        self._kills.pop(name, None)
 
-    def _check(self, pod: PodDecision) -> None:
+    def _check(self, pod: PodDecision, state: State) -> None:
         before, now = self._kills[pod.slice], self._count(pod)
         self._kills[pod.slice] = now
         if now < before:
@@ -66,25 +64,14 @@ class OomWatch:
             unit=pod.slice,
             fields={"OOM_KILLS": str(now)},
         )
-        if is_whole and pod.slice not in self._stopping:
-            # held here, for the loop does not
-            task = self._stopping[pod.slice] = asyncio.create_task(self._stop(pod))
-            task.add_done_callback(lambda _: self._stopping.pop(pod.slice))
-
-    async def _stop(self, pod: PodDecision) -> None:
-        state = self._board.state
-        if state is None:
-            return
-        await end_pod(
-            self._board,
-            self._client,
-            pod,
-            state,
-            why=f"the kernel has killed in pod {pod.pod.key}, and the rest is to go with it",
-            grace_sec=pod.pod.grace_period_sec,
-        )
-        self._kills.pop(pod.slice, None)
-        self._on_stop(pod.slice)
+        if is_whole and pod.pod.uid not in self._endings.ends.under_way:
+            self._endings.begin(
+                pod,
+                state,
+                why=f"the kernel has killed in pod {pod.pod.key}, and the rest is to go with it",
+                grace_sec=pod.pod.grace_period_sec,
+                for_good=False,
+            )
 
     def _count(self, pod: PodDecision) -> int:
         state = self._board.state

@@ -9,6 +9,7 @@ from functools import partial
 from podslice.agent.asking import Asked, Asking
 from podslice.agent.board import Board
 from podslice.agent.drift import Drift
+from podslice.agent.ending import Endings
 from podslice.agent.manifests import Manifests
 from podslice.agent.remember import Remembering
 from podslice.agent.telling import Telling
@@ -17,7 +18,7 @@ from podslice.events import Kind
 from podslice.model.desired import PodDecision
 from podslice.model.properties import MANAGED
 from podslice.model.unit import UnitName
-from podslice.plan import Plan
+from podslice.plan import Plan, Step, StopUnit
 from podslice.reconcile import State, apply, look
 from podslice.report import Outcome, Report, StepResult
 
@@ -34,8 +35,11 @@ class Round:
 class Rounds:
     """Takes rounds, and remembers from one to the next what was so already."""
 
-    def __init__(self, board: Board, manifests: Manifests, client: Remembering) -> None:
+    def __init__(
+        self, board: Board, manifests: Manifests, client: Remembering, endings: Endings
+    ) -> None:
         self._board = board
+        self._endings = endings
         self._client = client
         self._asking = Asking(board, manifests)
         self._telling = Telling(board)
@@ -60,9 +64,13 @@ class Rounds:
         self._telling.rounded(is_settled=taken.is_settled)
         return taken
 
-    def forget(self, name: UnitName) -> None:
-        """A unit that the agent itself has stopped: that it is missing is nobody's doing."""
-        self._drift.forget(name)
+    def forget(self, pod: str, slice_: UnitName) -> None:
+        """The agent itself has stopped a pod: that its units are missing is nobody's doing."""
+        state = self._board.state
+        units = state.desired.units if state else ()
+        for name in {slice_, *(unit.name for unit in units if unit.pod == pod)}:
+            self._drift.forget(name)
+            self._client.forget(name)
 
     def reload(self, manifests: Manifests) -> None:
         """The configuration is another one."""
@@ -82,6 +90,8 @@ class Rounds:
         except InputError:
             asked = await self._make_way(asked)
             state = await self._look(asked)
+        if any(_ends_pod(step) for step in state.plan.steps):
+            asked, state = await self._let_end(asked, state)
         self._telling.marks(state)
         await self._write_again(state)
         if not self._is_due(state, asked):
@@ -89,9 +99,7 @@ class Rounds:
             return Round(is_settled=self._is_settled(state, asked), acted=False)
         if self._is_all_contested(state, asked):
             return Round(is_settled=False, acted=False)
-        for step in state.plan.steps:
-            # what is stopped shall be seen as it is now
-            self._client.forget(step.name)
+        self._see_anew(state)
         return await self._act(asked)
 
     def _are_newcomers(self, asked: Asked) -> bool:
@@ -119,7 +127,22 @@ class Rounds:
         state = await look(world, asked.candidates, gone=asked.goes, known=known)
         self._known = state.desired.pods
         self._board.state = state
+        self._endings.forget(pod for pod in state.current if asked.goes(pod))
         return state
+
+    def _see_anew(self, state: State) -> None:
+        """What is stopped shall be seen as it is now."""
+        for step in state.plan.steps:
+            self._client.forget(step.name)
+
+    async def _let_end(self, asked: Asked, state: State) -> tuple[Asked, State]:
+        """A grace period is nothing to hold the lock for: who needs it ends beside the rounds."""
+        self._see_anew(state)
+        state = await self._look(asked)
+        if self._endings.take(state):
+            asked = self._asking.read(asked.unrecorded)
+            state = await self._look(asked)
+        return asked, state
 
     async def _make_way(self, asked: Asked) -> Asked:
         """What is asked for without pods in whose way there is one that has no record."""
@@ -210,6 +233,10 @@ class Rounds:
         """Remember how it is, and tell of what is left out."""
         self._telling.left_out(state)
         self._drift.settle(state)
+
+
+def _ends_pod(step: Step) -> bool:
+    return isinstance(step, StopUnit) and step.pod is not None
 
 
 def _is_done(report: Report) -> bool:

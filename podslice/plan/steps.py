@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from podslice.model.desired import Refusal
@@ -92,6 +92,11 @@ class StopUnit:
     """The units whose processes are signalled before anything is stopped, since a stop would end
     them too early; or the slice itself, where a stop would miss some."""
 
+    @property
+    def takes_time(self) -> bool:
+        """Whether something runs in it that has time to end by itself."""
+        return self.grace_sec is not None and (self.tasks > 0 or bool(self.signals))
+
 
 Step = StartUnit | SetProperties | SetHugepages | StopUnit
 
@@ -129,6 +134,14 @@ class Plan:
         return Plan(
             steps=tuple(step for step in self.steps if step.name in names),
             skipped=tuple(skipped for skipped in self.skipped if skipped.unit in names),
+        )
+
+    def without(self, names: Collection[UnitName]) -> Plan:
+        """The same without what is about some units, refusals aside."""
+        return replace(
+            self,
+            steps=tuple(step for step in self.steps if step.name not in names),
+            skipped=tuple(skipped for skipped in self.skipped if skipped.unit not in names),
         )
 
 

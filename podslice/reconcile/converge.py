@@ -227,6 +227,7 @@ def _record(
     for path in state.broken_records:
         world.store.discard(path)
     staying = {refusal.pod for refusal in state.plan.refused}
+    staying |= {pod.key for pod in state.current if pod.uid in world.ends.under_way}
     marked = {mark.uid for mark in state.evicted}
     recorded = {pod.uid: pod for pod in state.current if pod.uid in state.recorded}
     for decision in state.desired.pods:

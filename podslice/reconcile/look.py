@@ -47,15 +47,23 @@ async def look(  # noqa: PLR0913 (what has a default goes by name)
     current = records.pods
     agent = living_agent(world.store)
     wanted = {candidate.pod.key for candidate in candidates}
+    ends = world.ends
     leaving = tuple(
         pod
         for pod in current
-        if gone(pod) or is_evicted(pod, records) or (prune and pod.key not in wanted)
+        if pod.uid not in ends.under_way
+        and (gone(pod) or is_evicted(pod, records) or (prune and pod.key not in wanted))
     )
     candidates, held_back = keep_away(world, candidates, records, agent)
     _refuse_uid_changes([candidate.pod for candidate in candidates], current, leaving)
     used = used_bytes(world, found)
-    slices = {world.tree.pod(pod.uid, qos): pod for pod in leaving for qos in Qos}
+    slices = {
+        world.tree.pod(pod.uid, qos): replace(pod, grace_period_sec=0)
+        if pod.uid in ends.over
+        else pod
+        for pod in leaving
+        for qos in Qos
+    }
 
     def plan_for(candidates: Iterable[PodDecision]) -> tuple[Desired, Observed, Plan]:
         policy = desire(
@@ -81,6 +89,8 @@ async def look(  # noqa: PLR0913 (what has a default goes by name)
         desired, observed, plan = plan_for(rest)
         plan = replace(plan, refused=(*plan.refused, *(stuck[key] for key in sorted(stuck))))
     plan = replace(plan, refused=(*plan.refused, *held_back))
+    if ends.under_way:
+        plan = plan.without(_units_of(ends.under_way, current, desired))
     if world.asked is None and world.store.unconfirmed() is not None:
         plan = leave_reserved(plan)
     return State(
@@ -96,6 +106,11 @@ async def look(  # noqa: PLR0913 (what has a default goes by name)
         evicted=records.evicted,
         agent=agent,
     )
+
+
+def _units_of(uids: Collection[str], current: Iterable[Pod], desired: Desired) -> set[UnitName]:
+    keys = {pod.key for pod in current if pod.uid in uids}
+    return {unit.name for unit in desired.units if unit.pod in keys}
 
 
 def _current(world: World, observed: Observed) -> Records:

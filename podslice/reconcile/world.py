@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from podslice.cgroupfs import CgroupFs
@@ -27,6 +27,16 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """The pods, by their uids, that something else in this process ends; it may add and remove."""
+
+    under_way: Collection[str] = ()
+    """They stay as they are, and nothing is done about them."""
+    over: Collection[str] = ()
+    """They have had their time: where they still have to go, what is left of them is killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class World:
     """Where a verb works: the node, its configuration, and the edges."""
 
@@ -40,6 +50,7 @@ class World:
     cgroups: CgroupFs = field(default_factory=CgroupFs)
     asked: Asked | None = None
     """Without it reserved slices are left alone while new values of theirs are not confirmed."""
+    ends: Ends = Ends()
     on_note: Callable[[str], None] = lambda _: None
     """Told what the operator should know, in a sentence."""
 

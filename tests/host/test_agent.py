@@ -1,5 +1,6 @@
 """The agent on a real systemd: manifests, drift, and everything that may go wrong around it."""
 
+import json
 import os
 import statistics
 import sys
@@ -113,6 +114,32 @@ def test_a_reload_reads_the_configuration_anew(node):
     assert "cpu-weight-mapping" in event["MESSAGE"]
     assert show(node, WEB, "CPUWeight") == {"CPUWeight": "39"}
     node.run("rm", "/etc/podslice/podslice.toml")
+
+
+def test_a_pod_that_takes_its_time_to_end_holds_up_nobody(node):
+    agent.put(node, "web", agent.manifest("web", terminationGracePeriodSeconds=20))
+    agent.start(node)
+    # a shell that waits takes no notice of the signal before what it waits for has ended
+    script = "trap '' TERM; while :; do sleep 1; done"
+    node.run("systemd-run", "--quiet", "--service-type=exec", f"--slice={WEB}", "sh", "-c", script)
+    node.run("rm", f"{agent.MANIFESTS}/web.yaml")
+    (event,) = agent.until(lambda: agent.events(node, "pod-ending"))
+    assert event["PODSLICE_POD"] == "default/web"
+    assert "of pod default/web, up to 20 s" in event["MESSAGE"]
+    agent.put(node, "next", agent.manifest("next"))
+    agent.until(lambda: len(records(node)) == 2)
+    other = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "byhand"}, "spec": {}}
+    other["spec"]["containers"] = [{"name": "main"}]
+    node.podslice("apply", "-f", "-", input=json.dumps(other))
+    # it is wanted again, and comes when it has ended
+    agent.put(node, "web", agent.manifest("web", limit="96Mi"))
+    assert is_up(node, WEB)
+    assert not agent.events(node, "pod-removed")
+    (event,) = agent.until(lambda: agent.events(node, "pod-removed"), 30)
+    assert event["PODSLICE_UNIT"] == WEB
+    agent.until(lambda: show(node, WEB, "MemoryMax") == {"MemoryMax": str(96 * 2**20)})
+    assert not agent.events(node, "drift-repaired", "step-failed", "pod-lingers")
+    assert len(records(node)) == 3
 
 
 def test_orphans_are_told_of_and_collected_where_that_is_asked_for(node):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from podslice.agent import evictor as module
+from podslice.agent.ending import Endings
 from podslice.agent.evictor import Evictor
 from podslice.errors import BusUnavailable, HostError, JobFailed
 from podslice.events import Kind
@@ -63,8 +64,13 @@ class Node:
             tmp_path, memory, by=config(**{**HARD, **fields}), on=node("cpu=8,memory=4000Mi")
         )
         self.changes = []
+        self.endings = Endings(self.board, memory, lambda *_: None)
         self.evictor = Evictor(
-            self.board, memory, lambda: self.changes.append(True), root=host.root
+            self.board,
+            memory,
+            self.endings,
+            lambda: self.changes.append(True),
+            root=host.root,
         )
 
     async def put(self, *pods):
@@ -263,8 +269,7 @@ async def test_who_cannot_end_does_not_keep_the_next(make, host, monkeypatch):
     await here.check()
     await here.check()
     assert here.evicted() == ["default/batch", "default/web"]
-    here.evictor.close()
-    await asyncio.sleep(0.01)
+    await here.endings.close()
 
 
 # Conditions.

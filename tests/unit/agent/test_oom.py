@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from podslice.agent.ending import Endings
 from podslice.agent.oom import OomWatch
 from podslice.errors import JobFailed
 from podslice.events import Kind
@@ -22,7 +23,8 @@ class Node:
         self.memory = Memory()
         self.board = make_board(tmp_path, self.memory, by=config(oom_policy=policy))
         self.stopped = []
-        self.oom = OomWatch(self.board, self.memory, self.stopped.append)
+        self.endings = Endings(self.board, self.memory, lambda _, name: self.stopped.append(name))
+        self.oom = OomWatch(self.board, self.endings)
 
     async def begin(self):
         world = self.board.world
@@ -143,6 +145,5 @@ async def test_with_the_agent_its_waiting_ends(whole):
     whole.kill(WEB, 4)
     whole.check()
     await asyncio.sleep(0.01)
-    whole.oom.close()
-    await asyncio.sleep(0.01)
+    await whole.endings.close()
     assert not whole.stopped

@@ -1,0 +1,108 @@
+"""A node that is kept right by rounds, taken one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+
+from podslice.agent.ending import Endings
+from podslice.agent.manifests import Manifests
+from podslice.agent.remember import Remembering
+from podslice.agent.rounds import Rounds
+from podslice.cgroupfs import CgroupFs
+from podslice.events import Kind
+from podslice.model.agent import Eviction
+from podslice.reconcile import apply
+from podslice.systemd.memory import Memory
+from tests.unit import builders
+from tests.unit.agent.agents import make_board
+from tests.unit.builders import decisions
+
+WEB = "kubepods-burstable-podweb.slice"
+BATCH = "kubepods-besteffort-podbatch.slice"
+DEEDS = (Kind.POD_APPLIED, Kind.POD_CHANGED, Kind.POD_REMOVED)
+
+
+class Node:
+    """A node with a directory of manifests, and the rounds that keep it."""
+
+    def __init__(self, tmp_path, **fields):
+        self.memory = Memory(on_change=self._on_change)
+        cgroups = CgroupFs(mount=tmp_path / "cgroup")
+        self.client = Remembering(self.memory, cgroups)
+        self.board = make_board(tmp_path, self.client, **fields)
+        self.directory = tmp_path / "manifests"
+        self.directory.mkdir()
+        self.endings = Endings(self.board, self.memory, self._on_end)
+        self.board.world = replace(self.board.world, ends=self.endings.ends)
+        self.rounds = Rounds(self.board, self.manifests(), self.client, self.endings)
+
+    def _on_change(self, name):
+        self.client.forget(name)
+
+    def _on_end(self, pod, slice_):
+        self.rounds.forget(pod, slice_)
+
+    def manifests(self):
+        return Manifests([str(self.directory)])
+
+    def put(self, name, requests=None, limits=None, *, uid=None, file=None, **spec):
+        """Write a manifest; its uid is its name, so that its slice is easily named."""
+        document = json.loads(builders.manifest(name, requests, limits, **spec))
+        document["metadata"]["uid"] = uid or name
+        self.write(file or name, json.dumps(document))
+
+    def write(self, name, text):
+        (self.directory / f"{name}.yaml").write_text(text)
+
+    def drop(self, name):
+        (self.directory / f"{name}.yaml").unlink()
+
+    async def by_hand(self, *pods):
+        world = self.board.world
+        await apply(world, decisions(*pods, on=world.node, by=world.config))
+
+    async def take(self):
+        return await self.rounds.take()
+
+    async def settle(self):
+        """Rounds until everything is as it should be; what was told meanwhile is forgotten."""
+        async with asyncio.timeout(5):
+            while not (await self.take()).is_settled:
+                pass
+        self.board.journal.clear()
+
+    async def there(self):
+        """The pods' slices that systemd has, with their properties."""
+        units = await self.memory.observe(["kubepods*pod*.slice"])
+        return {unit.name: unit.properties for unit in units}
+
+    @property
+    def records(self):
+        return {pod.name for pod in self.board.world.store.load().pods}
+
+    def told(self, *kinds):
+        return [(event.kind.label, event.pod) for event in self.board.journal.of(*kinds)]
+
+    def texts(self, *kinds):
+        return self.board.journal.texts(*kinds)
+
+    async def evict(self, name, unit):
+        """As the evictor does."""
+        await self.memory.stop(unit)
+        self.mark(name)
+
+    def mark(self, name):
+        """A pod has to go, and stays away."""
+        pod = next(pod for pod in self.board.world.store.load().pods if pod.name == name)
+        self.board.mark(
+            Eviction(
+                pod=pod.key,
+                uid=pod.uid,
+                digest=self.board.world.store.digest(pod),
+                signal="memory.available",
+                message="memory.available is 1Mi",
+                at_usec=1,
+            )
+        )

@@ -318,6 +318,7 @@ def status(state: State, units: Iterable[UnitStatus], placement: Placement) -> D
 def _agent(agent: AgentState | None) -> Document:
     """What an agent says; the same without one, which has nothing to say."""
     return {
+        "agent_pid": None if agent is None else agent.pid,
         "conditions": [] if agent is None else [each.value for each in agent.conditions],
         "agent_problems": [] if agent is None else listed(agent.problems, problem),
     }

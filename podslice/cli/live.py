@@ -110,7 +110,8 @@ def _show_status(planning: Planning, output: Format, *, as_tree: bool) -> int:
         note(f"pod {pod} is in its init phase; see: podslice phase {pod}")
     if seen.unconfirmed:
         note(told_unconfirmed(seen.unconfirmed))
-    for told in live_text.notices(state.evicted, state.agent):
+    manifests = state.sources.values()
+    for told in live_text.notices(state.evicted, state.agent, manifests, user=planning.user):
         note(told)
     for name in state.orphans:
         note(f"{name} is no pod's: it was not made by podslice, or its pod is unknown")

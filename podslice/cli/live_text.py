@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podslice.cgroupfs import Usage
@@ -156,14 +157,33 @@ def strays(found: Iterable[Stray]) -> Iterator[str]:
         yield f"{whose}: {stray.what} ({inside}) runs in {where}, {outside}; {stray.hint}"
 
 
-def notices(evicted: Iterable[Eviction], agent: AgentState | None) -> Iterator[str]:
-    """Which pods stay away, what the node is short of, and what the agent finds wrong."""
+START_AGENT = {False: "systemctl start podslice-agent", True: "podslice agent --user"}
+"""By whether a user's service manager is meant."""
+
+
+def notices(
+    evicted: Iterable[Eviction],
+    agent: AgentState | None,
+    manifests: Iterable[str],
+    *,
+    user: bool,
+) -> Iterator[str]:
+    """Which pods stay away, what the node is short of, and what the agent finds wrong.
+
+    `manifests` are the files that an agent has pods from; where none runs, nobody follows them.
+    """
     for mark in evicted:
         yield (
             f"pod {mark.pod} was evicted: {printable(mark.message)}; it stays away until its"
             f" manifest changes, or: podslice uncordon {mark.pod}"
         )
     if agent is None:
+        directories = sorted({str(Path(each).parent) for each in manifests})
+        if directories:
+            yield (
+                "no agent runs, so that nobody follows what changes in"
+                f" {printable(', '.join(directories))}; to start it: {START_AGENT[user]}"
+            )
         return
     for condition in agent.conditions:
         yield f"the node has {condition}: the agent evicts pods, and new ones have to wait"

@@ -128,17 +128,38 @@ def test_status_tells_what_the_agent_has_to_say(podslice, store, memory):
     assert podslice("tree").err == ended.err
 
 
+@pytest.mark.parametrize(
+    ("options", "start"),
+    [((), "systemctl start podslice-agent"), (("--user",), "podslice agent --user")],
+)
+def test_status_tells_that_nobody_follows_manifests(podslice, here, files, memory, options, start):
+    store = Store(here / f"run-{bool(options)}")
+    files({"web.json": manifest("web")})
+    assert podslice("apply", "-f", "web.json", *options).code == 0
+    assert "no agent" not in podslice("status", *options).err
+    (pod,) = store.load().pods
+    store.save(pod, "/etc/podslice/manifests/web.yaml")
+    assert podslice("status", *options).err.splitlines()[-1] == (
+        "no agent runs, so that nobody follows what changes in /etc/podslice/manifests;"
+        f" to start it: {start}"
+    )
+    run_agent(store)
+    assert "no agent" not in podslice("status", *options).err
+
+
 def test_status_as_json_has_both(podslice, store, evicted):
     document = json.loads(podslice("status", "-o", "json").out)
     assert [mark["pod"] for mark in document["evicted"]] == ["default/shop", "default/web"]
     assert document["evicted"][0]["message"] == NUMBERS
     assert document["evicted"][0]["at_usec"] == 1_700_000_000_000_000
     assert (document["conditions"], document["agent_problems"]) == ([], [])
+    assert document["agent_pid"] is None
     run_agent(
         store, conditions=(Condition.DISK,), problems=(Problem(where="a.yaml", message="bad"),)
     )
     document = json.loads(podslice("status", "-o", "json").out)
     assert document["conditions"] == ["DiskPressure"]
+    assert document["agent_pid"] == os.getpid()
     assert document["agent_problems"] == [
         {"severity": "error", "where": "a.yaml", "message": "bad", "hint": ""}
     ]

@@ -56,16 +56,23 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waited:
+    """How long it was waited: the percentage of the last seconds, in thousandths, and in all."""
+
+    avg10_milli: int = 0
+    avg60_milli: int = 0
+    avg300_milli: int = 0
+    usec: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pressure:
     """How much a resource was waited for. Source: Linux, Documentation/accounting/psi.rst."""
 
-    some_avg10_milli: int = 0
-    """Percent of the last 10 s in which some task waited, in thousandths."""
-    some_usec: int = 0
-    """Time in which some task waited, in all."""
-    full_avg10_milli: int = 0
-    full_usec: int = 0
-    """The same, of the times in which nothing else was done."""
+    some: Waited = Waited()
+    """By some task."""
+    full: Waited = Waited()
+    """By all that there was to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,13 +319,21 @@ def parse_pressure(text: str) -> Pressure:
     for line in text.splitlines():
         kind, *pairs = line.split()
         found[kind] = dict(pair.split("=", 1) for pair in pairs)
-    some, full = found["some"], found.get("full", {"avg10": "0", "total": "0"})
-    return Pressure(
-        some_avg10_milli=round(float(some["avg10"]) * 1000),
-        some_usec=int(some["total"]),
-        full_avg10_milli=round(float(full["avg10"]) * 1000),
-        full_usec=int(full["total"]),
+    # older kernels have no `full` for the CPU
+    return Pressure(some=_waited(found["some"]), full=_waited(found.get("full", {})))
+
+
+def _waited(pairs: Mapping[str, str]) -> Waited:
+    return Waited(
+        avg10_milli=_milli(pairs.get("avg10", "0")),
+        avg60_milli=_milli(pairs.get("avg60", "0")),
+        avg300_milli=_milli(pairs.get("avg300", "0")),
+        usec=int(pairs.get("total", "0")),
     )
+
+
+def _milli(text: str) -> int:
+    return round(float(text) * 1000)
 
 
 def _working_set(used: int | None, inactive_file: int | None) -> int | None:

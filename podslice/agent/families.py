@@ -43,12 +43,12 @@ def _seconds(usec: int | None) -> float | None:
 
 def _waiting(resource: str, sample: Sample) -> float | None:
     found = sample.pressure.get(resource)
-    return None if found is None else found.some_usec / 1e6
+    return None if found is None else found.some.usec / 1e6
 
 
 def _stalled(resource: str, sample: Sample) -> float | None:
     found = sample.pressure.get(resource)
-    return None if found is None else found.full_usec / 1e6
+    return None if found is None else found.full.usec / 1e6
 
 
 def basics(prefix: str, what: str) -> tuple[Row, ...]:

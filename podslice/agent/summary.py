@@ -1,7 +1,8 @@
 """The node as the kubelet would tell of it: its Summary API, and its list of pods.
 
 Source: Kubernetes, staging/src/k8s.io/kubelet/pkg/apis/stats/v1alpha1/types.go, Summary; times are
-metav1.Time, which is RFC 3339 in whole seconds.
+metav1.Time, which is RFC 3339 in whole seconds. Pressure has the kernel's figures as they are: a
+total in microseconds, although the type's comment says nanoseconds.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from podslice.agent.snapshot import Snapshot, container_limits, pod_limits
-from podslice.cgroupfs import Sample
+from podslice.cgroupfs import Pressure, Sample
 from podslice.inputs.manifests import format_manifest
 from podslice.model.resources import memory_bytes
 from podslice.stats import GroupStats, NodeStats, PodStats, VolumeStats
@@ -136,11 +137,13 @@ class _Summary:
         return {**self._timed(figures), "name": volume.name}
 
     def _used(self, group: str, sample: Sample, available: int | None) -> Json:
-        """`cpu`, `memory` and `swap`, each only if the kernel counts any of it."""
-        figures: dict[str, dict[str, int | None]] = {
+        """`cpu`, `memory`, `io` and `swap`, each only if the kernel counts any of it."""
+        psi = {name: _psi(each) for name, each in sample.pressure.items()}
+        figures: dict[str, dict[str, object]] = {
             "cpu": {
                 "usageNanoCores": self._rates.get(group),
                 "usageCoreNanoSeconds": None if sample.cpu_usec is None else sample.cpu_usec * 1000,
+                "psi": psi.get("cpu"),
             },
             "memory": {
                 "availableBytes": available,
@@ -149,14 +152,28 @@ class _Summary:
                 "rssBytes": sample.rss_bytes,
                 "pageFaults": sample.page_faults,
                 "majorPageFaults": sample.major_page_faults,
+                "psi": psi.get("memory"),
             },
+            "io": {"psi": psi.get("io")},
             "swap": {"swapUsageBytes": sample.swap_bytes},
         }
         return {name: self._timed(each) for name, each in figures.items() if _any_of(each)}
 
-    def _timed(self, figures: Mapping[str, int | None]) -> Json:
+    def _timed(self, figures: Mapping[str, object]) -> Json:
         """What is known, with the time of the look."""
         return {"time": self._now, **{k: v for k, v in figures.items() if v is not None}}
+
+
+def _psi(pressure: Pressure) -> Json:
+    return {
+        name: {
+            "total": waited.usec,
+            "avg10": waited.avg10_milli / 1000,
+            "avg60": waited.avg60_milli / 1000,
+            "avg300": waited.avg300_milli / 1000,
+        }
+        for name, waited in (("full", pressure.full), ("some", pressure.some))
+    }
 
 
 def _left(limit: int | None, sample: Sample) -> int | None:
@@ -166,7 +183,7 @@ def _left(limit: int | None, sample: Sample) -> int | None:
     return max(limit - sample.working_set_bytes, 0)
 
 
-def _any_of(figures: Mapping[str, int | None]) -> bool:
+def _any_of(figures: Mapping[str, object]) -> bool:
     return any(value is not None for value in figures.values())
 
 

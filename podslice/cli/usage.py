@@ -46,7 +46,7 @@ class Row:
     @property
     def pressure_milli(self) -> int:
         """The worst of its pressures: percent of the last 10 s, in thousandths."""
-        return max((each.some_avg10_milli for each in self.sample.pressure.values()), default=0)
+        return max((each.some.avg10_milli for each in self.sample.pressure.values()), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +215,7 @@ def _pressure(sample: Sample) -> str:
     """`cpu 12% io 3%`: only what was waited for."""
     if not sample.pressure:
         return "-"
-    percent = {name: each.some_avg10_milli // 1000 for name, each in sample.pressure.items()}
+    percent = {name: each.some.avg10_milli // 1000 for name, each in sample.pressure.items()}
     return " ".join(f"{name} {value}%" for name, value in percent.items() if value) or "none"
 
 
@@ -275,7 +275,7 @@ def _document(row: Row) -> Document:
         "oom_kills": sample.oom_kills,
     }
     pressure = {
-        f"{name}_pressure_percent": each.some_avg10_milli / 1000
+        f"{name}_pressure_percent": each.some.avg10_milli / 1000
         for name, each in sample.pressure.items()
     }
     return {**{name: value for name, value in found.items() if value is not None}, **pressure}

@@ -1,6 +1,6 @@
 import pytest
 
-from podslice.cgroupfs import CgroupFs, Pressure, Sample, Usage, parse_pressure
+from podslice.cgroupfs import CgroupFs, Pressure, Sample, Usage, Waited, parse_pressure
 from podslice.model.unit import INFINITY
 from tests.unit.builders import make_files
 
@@ -178,7 +178,7 @@ def test_controllers_that_are_handed_down(tmp_path):
 
 # Samples.
 
-PSI = "some avg10=0.18 avg60=0.03 avg300=0.00 total=22099\nfull avg10=12.50 avg60=0.03 avg300=0.00 total=22088\n"
+PSI = "some avg10=0.18 avg60=0.03 avg300=0.00 total=22099\nfull avg10=12.50 avg60=0.02 avg300=0.01 total=22088\n"
 
 COUNTED = {
     **V2,
@@ -209,7 +209,8 @@ def test_a_sample_has_all_that_is_counted(tmp_path):
         written_bytes={"254:0": 37},
         pressure={
             "memory": Pressure(
-                some_avg10_milli=180, some_usec=22099, full_avg10_milli=12500, full_usec=22088
+                some=Waited(avg10_milli=180, avg60_milli=30, usec=22099),
+                full=Waited(avg10_milli=12500, avg60_milli=20, avg300_milli=10, usec=22088),
             )
         },
     )
@@ -268,7 +269,9 @@ def test_a_working_set_is_never_below_nothing(v2):
 
 def test_kernels_before_5_13_tell_no_full_pressure_of_cpus():
     line = "some avg10=0.50 avg60=0.03 avg300=0.00 total=22099\n"
-    assert parse_pressure(line) == Pressure(some_avg10_milli=500, some_usec=22099)
+    assert parse_pressure(line) == Pressure(
+        some=Waited(avg10_milli=500, avg60_milli=30, usec=22099)
+    )
 
 
 def test_a_long_file_is_read_to_its_end(v2):

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.cgroupfs import CgroupFs, Pressure
+from podslice.cgroupfs import CgroupFs, Pressure, Waited
 from podslice.errors import HostError
 from podslice.model.pod import MemoryVolume
 from podslice.model.unit import Caps, Observed, UnitKind, UnitName
@@ -77,7 +77,7 @@ def test_the_node(root):
         major_page_faults=7,
         oom_kills=2,
         tasks=57,
-        pressure={"cpu": Pressure(some_avg10_milli=1000, some_usec=5)},
+        pressure={"cpu": Pressure(some=Waited(avg10_milli=1000, avg60_milli=30, usec=5))},
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from podslice.agent.counters import Counters
 from podslice.agent.snapshot import Snapshot
-from podslice.cgroupfs import Pressure, Sample
+from podslice.cgroupfs import Pressure, Sample, Waited
 from podslice.events import Kind
 from podslice.model.agent import Condition
 from podslice.model.config import Threshold
@@ -48,7 +48,10 @@ def sample(scale=1, **fields):
         "oom_kills": 2 * scale,
         "written_bytes": {"254:0": 8192 * scale},
         "pressure": {
-            name: Pressure(some_usec=500_000 * place * scale, full_usec=100_000 * place * scale)
+            name: Pressure(
+                some=Waited(usec=500_000 * place * scale, avg10_milli=1230),
+                full=Waited(usec=100_000 * place * scale),
+            )
             for place, name in enumerate(("cpu", "memory", "io"), 1)
         },
     }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 TIME = "metav1.Time"
-UINT64, INT64, TEXT = "uint64", "int64", "string"
+UINT64, INT64, FLOAT64, TEXT = "uint64", "int64", "float64", "string"
 
 FS = {
     "time": (TIME, True),
@@ -22,10 +22,18 @@ FS = {
     "inodes": (UINT64, False),
     "inodesUsed": (UINT64, False),
 }
+PSI_DATA = {
+    "total": (UINT64, True),
+    "avg10": (FLOAT64, True),
+    "avg60": (FLOAT64, True),
+    "avg300": (FLOAT64, True),
+}
+PSI = {"full": (PSI_DATA, True), "some": (PSI_DATA, True)}
 CPU = {
     "time": (TIME, True),
     "usageNanoCores": (UINT64, False),
     "usageCoreNanoSeconds": (UINT64, False),
+    "psi": (PSI, False),
 }
 MEMORY = {
     "time": (TIME, True),
@@ -35,7 +43,9 @@ MEMORY = {
     "rssBytes": (UINT64, False),
     "pageFaults": (UINT64, False),
     "majorPageFaults": (UINT64, False),
+    "psi": (PSI, False),
 }
+IO = {"time": (TIME, True), "psi": (PSI, False)}
 SWAP = {
     "time": (TIME, True),
     "swapAvailableBytes": (UINT64, False),
@@ -48,6 +58,7 @@ CONTAINER = {
     "startTime": (TIME, True),
     "cpu": (CPU, False),
     "memory": (MEMORY, False),
+    "io": (IO, False),
     "swap": (SWAP, False),
     "rootfs": (FS, False),
     "logs": (FS, False),
@@ -59,6 +70,7 @@ POD = {
     "containers": ([CONTAINER], True),
     "cpu": (CPU, False),
     "memory": (MEMORY, False),
+    "io": (IO, False),
     "swap": (SWAP, False),
     "volume": ([VOLUME], False),
     "ephemeral-storage": (FS, False),
@@ -70,6 +82,7 @@ NODE = {
     "startTime": (TIME, True),
     "cpu": (CPU, False),
     "memory": (MEMORY, False),
+    "io": (IO, False),
     "swap": (SWAP, False),
     "fs": (FS, False),
     "runtime": ({"imageFs": (FS, False)}, False),
@@ -97,6 +110,8 @@ def decode(value, kind=SUMMARY, where="summary"):
         assert type(value) is int, f"{where} is {value!r}"
         low, high = (0, 2**64) if kind == UINT64 else (-(2**63), 2**63)
         assert low <= value < high, f"{where} is {value}"
+    elif kind == FLOAT64:
+        assert type(value) in (int, float), f"{where} is {value!r}"
     elif kind == TIME:
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", value), f"{where} is {value!r}"
     else:

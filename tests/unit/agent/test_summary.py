@@ -10,6 +10,7 @@ from tests.unit import builders
 from tests.unit.agent import nodes
 from tests.unit.agent.summary_schema import decode
 
+AVERAGES = ("avg10", "avg60", "avg300")
 MI, GI = 2**20, 2**30
 
 
@@ -44,7 +45,14 @@ def test_the_node(summary):
     node = summary["node"]
     assert node["nodeName"] == "node-1"
     assert node["startTime"] == "2023-11-14T22:13:20Z"
-    assert node["cpu"] == {"time": "2023-11-14T23:13:20Z", "usageCoreNanoSeconds": 150 * 10**9}
+    some, full = {"avg10": 1.23, "avg60": 0.0, "avg300": 0.0}, dict.fromkeys(AVERAGES, 0.0)
+    assert node["cpu"] == {
+        "time": "2023-11-14T23:13:20Z",
+        "usageCoreNanoSeconds": 150 * 10**9,
+        "psi": {"some": some | {"total": 50_000_000}, "full": full | {"total": 10_000_000}},
+    }
+    assert node["io"]["psi"]["some"]["total"] == 150_000_000
+    assert node["memory"].pop("psi")["some"]["total"] == 100_000_000
     assert node["memory"] == {
         "time": "2023-11-14T23:13:20Z",
         "availableBytes": 20 * GI,

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from podslice import stats
-from podslice.cgroupfs import Pressure, Sample
+from podslice.cgroupfs import Pressure, Sample, Waited
 from podslice.cli import page, usage
 from podslice.cli.arguments import Sort
 from podslice.cli.screen import is_able
@@ -33,7 +33,9 @@ def sample(cpu=0, memory=0, periods=None, throttled=None, tasks=1, waits=()):
         throttled_periods=throttled,
         tasks=tasks,
         oom_kills=2,
-        pressure={name: Pressure(some_avg10_milli=milli) for name, milli in dict(waits).items()},
+        pressure={
+            name: Pressure(some=Waited(avg10_milli=milli)) for name, milli in dict(waits).items()
+        },
     )
 
 

@@ -91,7 +91,7 @@ class Evictor:
         """The signals of which it was told that nobody's eviction would help."""
         self._seen: State | None = None
         self._gone: set[str] = set()
-        """The pods that were evicted since that look, by uid."""
+        """The pods, by uid, that were evicted since that look, or are still on their way."""
 
     def wake(self) -> None:
         """The kernel says that something is getting short."""
@@ -119,7 +119,8 @@ class Evictor:
         """One look, and one eviction where there has to be one; returns when to look again."""
         state = self._board.state
         if state is not self._seen:
-            self._seen, self._gone = state, set()
+            self._seen = state
+            self._gone.intersection_update(self._endings.ends.under_way)
         noticed = time.monotonic()
         verdict, observations = self._judge(state)
         if state is not None:
@@ -190,7 +191,8 @@ class Evictor:
         noticed: float,
     ) -> None:
         """Evict for the most urgent of what is due, or else for the next; one pod."""
-        pods = [pod for pod in state.desired.pods if pod.pod.uid not in self._gone]
+        away = self._gone.union(mark.uid for mark in state.evicted)
+        pods = [pod for pod in state.desired.pods if pod.pod.uid not in away]
         for threshold in verdict.due:
             resource = RESOURCE_OF_SIGNAL[threshold.signal]
             if asyncio.get_running_loop().time() < self._quiet_until.get(resource, 0.0):

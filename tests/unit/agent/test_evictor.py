@@ -272,6 +272,24 @@ async def test_who_cannot_end_does_not_keep_the_next(make, host, monkeypatch):
     await here.endings.close()
 
 
+async def test_who_takes_its_time_is_not_evicted_again(make, host, monkeypatch):
+    monkeypatch.setattr(module, "_STUCK_SEC", -20.0)
+    here = make(**SOFT)
+    here.board.world = replace(here.board.world, ends=here.endings.ends)
+    await here.put(besteffort("batch"), burstable("web"))
+    for name in (BATCH, WEB):
+        use_memory(here.board, name, 300)
+    here.memory.set_tasks(BATCH, 1)
+    here.memory.make_stubborn(BATCH)
+    host.set(free_mib=80)
+    await here.check()
+    state = await look_again(here.board)
+    assert BATCH in {pod.slice for pod in state.desired.pods}
+    await here.check()
+    assert here.evicted() == ["default/batch", "default/web"]
+    await here.endings.close()
+
+
 # Conditions.
 
 

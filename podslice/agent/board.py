@@ -103,12 +103,17 @@ class Board:
             pid=self._pid,
             started_ticks=process.started_ticks if process else 0,
             conditions=tuple(sorted(self.conditions)),
+            ending=self._ending(),
             problems=self.problems,
         )
         # by what is there: somebody may have taken it away
         if state != self.world.store.agent():
             with suppress(HostError):
                 self.world.store.save_agent(state)
+
+    def _ending(self) -> tuple[str, ...]:
+        pods = self.state.current if self.state else ()
+        return tuple(sorted(pod.key for pod in pods if pod.uid in self.world.ends.under_way))
 
     def mark(self, mark: Eviction) -> None:
         """Keep a pod away; where that can't be written, for as long as this agent lives."""

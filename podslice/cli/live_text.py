@@ -187,6 +187,8 @@ def notices(
         return
     for condition in agent.conditions:
         yield f"the node has {condition}: the agent evicts pods, and new ones have to wait"
+    for pod in agent.ending:
+        yield f"pod {printable(pod)} ends: what runs in it was asked to, and has its grace period"
     yield from map(problem, agent.problems)
 
 

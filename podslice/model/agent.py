@@ -44,5 +44,7 @@ class AgentState:
     started_ticks: int
     """With the id it names one process for good."""
     conditions: tuple[Condition, ...] = ()
+    ending: tuple[str, ...] = ()
+    """The pods, `namespace/name`, that were asked to end and are still there."""
     problems: tuple[Problem, ...] = ()
     """What is wrong with manifests, or keeps the agent from its work, until it is mended."""

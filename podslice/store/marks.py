@@ -39,6 +39,7 @@ def agent_state(found: Mapping[str, Any]) -> AgentState:
         pid=_number(found["pid"]),
         started_ticks=_number(found["started_ticks"]),
         conditions=tuple(map(Condition, found["conditions"])),
+        ending=tuple(map(_text, found["ending"])),
         problems=tuple(map(_problem, found["problems"])),
     )
 

@@ -128,6 +128,7 @@ def test_a_pod_that_takes_its_time_to_end_holds_up_nobody(node):
     assert "of pod default/web, up to 20 s" in event["MESSAGE"]
     agent.put(node, "next", agent.manifest("next"))
     agent.until(lambda: len(records(node)) == 2)
+    assert "pod default/web ends" in node.podslice("status").stderr
     other = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "byhand"}, "spec": {}}
     other["spec"]["containers"] = [{"name": "main"}]
     node.podslice("apply", "-f", "-", input=json.dumps(other))

@@ -52,6 +52,8 @@ async def test_while_a_pod_ends_others_come_and_the_lock_is_free(here):
         ("pod-ending", "default/web"),
         ("pod-applied", "default/late"),
     ]
+    here.board.publish()
+    assert here.board.world.store.agent().ending == ("default/web",)
     assert here.texts(Kind.POD_ENDING) == ["stopping 3 processes of pod default/web, up to 30 s"]
 
 

@@ -118,10 +118,11 @@ def test_status_tells_what_the_agent_has_to_say(podslice, store, memory):
         Problem(where="a.yaml", message="is \x1b[31mbroken", hint="mend it"),
         Problem(where="", message="odd", severity=Severity.WARNING),
     )
-    run_agent(store, conditions=(Condition.MEMORY,), problems=problems)
+    run_agent(store, conditions=(Condition.MEMORY,), ending=("default/web",), problems=problems)
     ended = podslice("status")
     assert ended.err.splitlines() == [
         "the node has MemoryPressure: the agent evicts pods, and new ones have to wait",
+        "pod default/web ends: what runs in it was asked to, and has its grace period",
         "error: a.yaml: is \\x1b[31mbroken; mend it",
         "warning: odd",
     ]
@@ -153,12 +154,16 @@ def test_status_as_json_has_both(podslice, store, evicted):
     assert document["evicted"][0]["message"] == NUMBERS
     assert document["evicted"][0]["at_usec"] == 1_700_000_000_000_000
     assert (document["conditions"], document["agent_problems"]) == ([], [])
-    assert document["agent_pid"] is None
+    assert (document["agent_pid"], document["ending"]) == (None, [])
     run_agent(
-        store, conditions=(Condition.DISK,), problems=(Problem(where="a.yaml", message="bad"),)
+        store,
+        conditions=(Condition.DISK,),
+        ending=("default/web",),
+        problems=(Problem(where="a.yaml", message="bad"),),
     )
     document = json.loads(podslice("status", "-o", "json").out)
     assert document["conditions"] == ["DiskPressure"]
+    assert document["ending"] == ["default/web"]
     assert document["agent_pid"] == os.getpid()
     assert document["agent_problems"] == [
         {"severity": "error", "where": "a.yaml", "message": "bad", "hint": ""}

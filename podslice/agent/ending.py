@@ -55,7 +55,9 @@ class Endings:
                 continue
             taken = True
             if step.grace_sec:
-                self._board.tell(Kind.POD_ENDING, waits(step), pod=step.pod, unit=step.name)
+                # where the kernel does not count there is no number of processes
+                text = waits(step) or f"stopping pod {step.pod}, up to {step.grace_sec} s"
+                self._board.tell(Kind.POD_ENDING, text, pod=step.pod, unit=step.name)
             self._begin(uid, step.pod, step.name, self._act(step), for_good=True)
         return taken
 

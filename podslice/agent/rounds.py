@@ -46,6 +46,8 @@ class Rounds:
         self._drift = Drift(board)
         self._known: tuple[PodDecision, ...] = ()
         self._was_settled = False
+        self._stopped: set[UnitName] = set()
+        """The units that the agent itself has stopped since the last look began."""
         self._edited: set[UnitName] = set()
         """The units whose files somebody has written to, until they are as they were."""
 
@@ -69,6 +71,7 @@ class Rounds:
         state = self._board.state
         units = state.desired.units if state else ()
         for name in {slice_, *(unit.name for unit in units if unit.pod == pod)}:
+            self._stopped.add(name)
             self._drift.forget(name)
             self._client.forget(name)
 
@@ -124,6 +127,7 @@ class Rounds:
     async def _look(self, asked: Asked) -> State:
         """One look, which at once is what the other parts of the agent go by."""
         world, known = self._board.world, self._known
+        self._stopped.clear()
         state = await look(world, asked.candidates, gone=asked.goes, known=known)
         self._known = state.desired.pods
         self._board.state = state
@@ -233,6 +237,8 @@ class Rounds:
         """Remember how it is, and tell of what is left out."""
         self._telling.left_out(state)
         self._drift.settle(state)
+        for name in self._stopped:
+            self._drift.forget(name)
 
 
 def _ends_pod(step: Step) -> bool:

@@ -184,3 +184,18 @@ async def test_at_the_agents_end_nobody_is_waited_for(here):
     await here.endings.close()
     assert not here.endings.ends.under_way
     assert WEB in await here.there()
+
+
+async def test_what_ends_while_a_round_looks_is_no_drift(here, monkeypatch):
+    """What the round has seen is not so any more when it is remembered."""
+    here.memory.set_tasks(WEB, 0)
+
+    async def stop(_):
+        await here.memory.stop(WEB)
+        here.rounds.forget("default/web", WEB)
+
+    monkeypatch.setattr(here.rounds, "_write_again", stop)
+    await here.take()
+    monkeypatch.undo()
+    await here.take()
+    assert here.told(Kind.DRIFT_REPAIRED, *DEEDS) == [("pod-applied", "default/web")]

@@ -116,14 +116,19 @@ def test_a_reload_reads_the_configuration_anew(node):
     node.run("rm", "/etc/podslice/podslice.toml")
 
 
-def test_a_pod_that_takes_its_time_to_end_holds_up_nobody(node):
-    agent.put(node, "web", agent.manifest("web", terminationGracePeriodSeconds=20))
+def lose_slowly(node, grace_sec):
+    """Have a pod go in which something runs that takes no notice of SIGTERM; what is told of it."""
+    agent.put(node, "web", agent.manifest("web", terminationGracePeriodSeconds=grace_sec))
     agent.start(node)
-    # a shell that waits takes no notice of the signal before what it waits for has ended
     script = "trap '' TERM; while :; do sleep 1; done"
     node.run("systemd-run", "--quiet", "--service-type=exec", f"--slice={WEB}", "sh", "-c", script)
     node.run("rm", f"{agent.MANIFESTS}/web.yaml")
     (event,) = agent.until(lambda: agent.events(node, "pod-ending"))
+    return event
+
+
+def test_a_pod_that_takes_its_time_to_end_holds_up_nobody(node):
+    event = lose_slowly(node, 20)
     assert event["PODSLICE_POD"] == "default/web"
     assert "of pod default/web, up to 20 s" in event["MESSAGE"]
     agent.put(node, "next", agent.manifest("next"))
@@ -141,6 +146,19 @@ def test_a_pod_that_takes_its_time_to_end_holds_up_nobody(node):
     agent.until(lambda: show(node, WEB, "MemoryMax") == {"MemoryMax": str(96 * 2**20)})
     assert not agent.events(node, "drift-repaired", "step-failed", "pod-lingers")
     assert len(records(node)) == 3
+
+
+def test_an_agent_that_comes_after_another_one_sees_to_the_end_of_its_pods(node):
+    lose_slowly(node, 5)
+    began = node.run("cat", "/proc/uptime").stdout.split()[0]
+    node.run("systemctl", "stop", agent.UNIT)
+    ended = node.run("cat", "/proc/uptime").stdout.split()[0]
+    assert float(ended) - float(began) < (1.5 if node.kind == "vm" else 1.0)
+    assert show(node, agent.UNIT, "Result") == {"Result": "success"}
+    assert is_up(node, WEB)
+    node.run("systemctl", "start", agent.UNIT)
+    agent.until(lambda: not is_up(node, WEB) and not records(node), 30)
+    assert not agent.events(node, "step-failed", "drift-repaired", "pod-lingers")
 
 
 def test_orphans_are_told_of_and_collected_where_that_is_asked_for(node):

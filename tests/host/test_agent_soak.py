@@ -69,6 +69,8 @@ def forget(name):
     subprocess.run(["systemctl", "daemon-reload"], check=True)
 
 events, weights = [wake, change, come_or_go, reload, forget], [900, 60, 20, 19, 1]
+for name in manifests:
+    change(name)  # at the latest now it has a directory of drop-ins
 while taken() < rounds:
     for event in chance.choices(events, weights, k=100):
         event(chance.choice(sorted(manifests)))

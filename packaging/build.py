@@ -12,24 +12,21 @@ same source gives the same bytes. $SOURCE_DATE_EPOCH dates a package whose chang
 from __future__ import annotations
 
 import argparse
-import calendar
-import email.utils
-import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-import textwrap
-import time
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))  # the lab, where this runs as a script
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+sys.path[:0] = [path for path in (str(HERE), str(ROOT)) if path not in sys.path]
+
+from builder import wheels  # noqa: E402 - after the path
+from builder.changelog import date_sec, debian_changelog, rpm_changelog  # noqa: E402 - as above
+from builder.chroot import SUITES, ensure_chroot, run_in  # noqa: E402
 
 from tests.lab import deps  # noqa: E402
 from tests.lab.image import ensure_dir, make_key  # noqa: E402
@@ -42,63 +39,9 @@ SOURCES = (
 )
 NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 VERSION_LINE = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
-MAINTAINER = "podslice maintainers <maintainers@example.org>"
-
-RUNTIME = (
-    *("python3-dbus-next", "python3-h11", "python3-prometheus-client", "python3-pydantic"),
-    *("python3-rich", "python3-typer", "python3-yaml"),
-)
-CHROOTS = {
-    "trixie": (
-        *("debhelper", "dh-python", "pybuild-plugin-pyproject", "python3-all", "python3-hatchling"),
-        *("lintian", "man-db", "rpm", "rpmlint", "systemd", *RUNTIME),
-    ),
-    "bookworm": (
-        *("debhelper", "python3", "python3-pip", "python3-hatchling", "lintian", "man-db"),
-    ),
-}
 # the same version sorts before Debian 13's, so that an upgrade of Debian takes that one
 VERSION_SUFFIX = {"trixie": "", "bookworm": "~deb12"}
-SUITES = tuple(CHROOTS)
 
-WHEELS_FOR = (
-    *("--only-binary=:all:", "--python-version=3.11", "--implementation=cp"),
-    *("--platform=manylinux2014_x86_64", "--platform=manylinux_2_17_x86_64", "--platform=any"),
-)
-LOCK = ROOT / "packaging/deb/bookworm/requirements.txt"
-LOCK_HEAD = """\
-# What the package for Debian 12 brings along: one wheel each, for CPython 3.11 on amd64.
-# Written by `packaging/build.py lock`; packaging/deb/bookworm/copyright has their licences.
-"""
-
-PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-ROOM_IN_MEMORY_BYTES = 4 << 30
-IN_OWN_NAMESPACES = (
-    *("setpriv", "--pdeathsig", "KILL"),
-    *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
-)
-# dpkg syncs so often that a disk takes twice as long as memory
-MAKE_CHROOT = """
-work=$1 target=$2 suite=$3 mirror=$4 place=$5
-shift 5
-if [ "$place" = memory ]; then mount -t tmpfs -o mode=755 tmpfs "$work"; fi
-mmdebstrap "$@" "$suite" "$work/root" "$mirror"
-cp -a "$work/root" "$target"
-"""
-# $1 chroot, $2 scratch directory, $3 source tree, $4 directory of results, $5 where to build, $6 how
-BUILD = """
-root=$2/root build=$2/root$5
-mount -t tmpfs -o mode=755 tmpfs "$2"
-mkdir "$2/upper" "$2/work" "$root"
-mount -t overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" overlay "$root"
-mkdir -p "$build" "$root/out"
-cp -a "$3" "$build/source"
-mount --bind "$4" "$root/out"
-mount -t proc proc "$root/proc"
-mount --rbind /dev "$root/dev"
-exec chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \\
-  SOURCE_DATE_EPOCH="$7" sh -euc 'cd "$0/source"; umask 022; '"$6" "$5"
-"""
 BUILD_DEB = """
 dpkg-checkbuilddeps -I
 dpkg-buildpackage --no-sign --build=binary --no-check-builddeps
@@ -153,7 +96,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         if arguments.verb == "lock":
-            LOCK.write_text(locked_requirements())
+            wheels.LOCK.write_text(wheels.locked_requirements())
             return 0
         kinds = ("rpm",) if arguments.verb == "rpm" else arguments.suite or SUITES
         for kind in kinds:
@@ -211,7 +154,8 @@ def build(
             script = BUILD_DEB
         level(source, epoch)
         chroot = ensure_chroot(suite)
-        key = make_key(chroot.name, tree_key(source), script, build_dir, str(epoch), Path(__file__))
+        # what builds is in the source, too
+        key = make_key(chroot.name, tree_key(source), script, build_dir, str(epoch))
 
         def fill(out: Path) -> None:
             run_in(chroot, script, source=source, out=out, build_dir=build_dir, epoch=epoch)
@@ -247,7 +191,7 @@ def source_date() -> int:
     changelog = ROOT / "CHANGELOG.md"
     found = re.search(r"^## \S+ \((.+)\)$", changelog.read_text(), re.MULTILINE)
     if found and found[1] != "unreleased":
-        return calendar.timegm(time.strptime(found[1], "%Y-%m-%d"))
+        return date_sec(found[1])
     commit = deps.run_tool(
         "git", "-c", "safe.directory=*", "-C", str(ROOT), "log", "-1", "--format=%ct", check=False
     )
@@ -287,7 +231,7 @@ def prepare_deb(source: Path, version: str, epoch: int, suite: str) -> None:
     entries = debian_changelog(changelog, version, VERSION_SUFFIX[suite], suite, epoch)
     (debian / "changelog").write_text(entries)
     if (debian / "requirements.txt").exists():
-        shutil.copytree(ensure_wheels(), debian / "wheels")
+        shutil.copytree(wheels.ensure_wheels(), debian / "wheels")
 
 
 def prepare_rpm(source: Path, version: str, epoch: int) -> None:
@@ -298,159 +242,11 @@ def prepare_rpm(source: Path, version: str, epoch: int) -> None:
     spec.write_text(text)
 
 
-def changelog_entries(text: str, version: str, epoch: int) -> list[tuple[str, int, list[str]]]:
-    """Version, time and items of each section of CHANGELOG.md, the newest first.
-
-    A version that it does not have yet is put on top.
-    """
-    entries = []
-    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        number, _, date = section.splitlines()[0].partition(" ")
-        date = date.strip("()")
-        when = epoch
-        if date != "unreleased":
-            when = calendar.timegm(time.strptime(date, "%Y-%m-%d"))
-        items = [line[2:] for line in section.splitlines() if line.startswith("- ")]
-        entries.append((number, when, [plain(item) for item in items]))
-    if version != entries[0][0]:
-        entries.insert(0, (version, epoch, ["Build of the present state."]))
-    return entries
-
-
-def plain(text: str) -> str:
-    """Markdown without its marks."""
-    return re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text).replace("`", "").replace("**", "")
-
-
-def debian_changelog(text: str, version: str, suffix: str, suite: str, epoch: int) -> str:
-    """debian/changelog, from CHANGELOG.md."""
-    parts = []
-    for number, when, items in changelog_entries(text, version, epoch):
-        parts.append(f"podslice ({number}{suffix}) {suite}; urgency=medium\n")
-        parts += [
-            textwrap.fill(item, 78, initial_indent="  * ", subsequent_indent="    ")
-            for item in items
-        ]
-        parts.append(f"\n -- {MAINTAINER}  {email.utils.formatdate(when, localtime=False)}\n")
-    return "\n".join(parts).replace("-0000", "+0000")
-
-
-def rpm_changelog(text: str, version: str, epoch: int) -> str:
-    """The entries below %changelog, from CHANGELOG.md."""
-    parts = []
-    for number, when, items in changelog_entries(text, version, epoch):
-        date = time.strftime("%a %b %d %Y", time.gmtime(when))
-        parts.append(f"* {date} {MAINTAINER} - {number}-1")
-        parts += [
-            textwrap.fill(item.replace("%", "%%"), 78, initial_indent="- ", subsequent_indent="  ")
-            for item in items
-        ]
-        parts.append("")
-    return "\n".join(parts)
-
-
 def tree_key(directory: Path) -> str:
     """Hash of names, modes and content below a directory."""
     paths = sorted(path for path in directory.rglob("*") if path.is_file())
     names = [f"{path.relative_to(directory)} {path.stat().st_mode & 0o111:o}" for path in paths]
     return make_key(*names, *paths)
-
-
-def ensure_chroot(suite: str) -> Path:
-    """A root directory with the tools to build and check for a suite; nobody may write there."""
-    packages = CHROOTS[suite]
-    key = make_key(repr(packages), MAKE_CHROOT)
-    made = ensure_dir("build", suite, key, lambda new: _make_chroot(suite, packages, new))
-    return made / "root"
-
-
-def _make_chroot(suite: str, packages: tuple[str, ...], new: Path) -> None:
-    deps.ensure_deps()
-    work = new / "work"
-    work.mkdir()
-    has_room = shutil.disk_usage("/dev/shm").free > ROOM_IN_MEMORY_BYTES  # noqa: S108
-    options = (
-        *("--quiet", "--mode=root", "--variant=minbase", "--format=directory"),
-        '--aptopt=Acquire::Languages "none"',
-        '--aptopt=Acquire::Check-Valid-Until "false"',
-        '--aptopt=APT::Install-Recommends "false"',
-        *(f"--aptopt={line.rstrip(';')}" for line in deps.apt_proxy_options()),
-        "--dpkgopt=force-unsafe-io",
-        "--dpkgopt=path-exclude=/usr/share/locale/*",
-        "--dpkgopt=path-exclude=/usr/share/man/*",
-        f"--include={','.join(packages)}",
-        '--customize-hook=rm "$1/etc/dpkg/dpkg.cfg.d/99mmdebstrap"',
-    )
-    deps.run_tool(
-        *(*IN_OWN_NAMESPACES, "sh", "-euc", MAKE_CHROOT, "sh", str(work), str(new / "root")),
-        *(suite, deps.debian_mirror(), "memory" if has_room else "disk", *options),
-    )
-    shutil.rmtree(work)
-
-
-def run_in(
-    chroot: Path,
-    script: str,
-    *,
-    source: Path,
-    out: Path,
-    build_dir: str = "/build",
-    epoch: int = 0,
-) -> str:
-    """Run a script in a throw-away copy of a chroot, without network; what it writes.
-
-    Raises:
-        LabError: it failed; the message has the end of what it wrote.
-    """
-    with tempfile.TemporaryDirectory(prefix="podslice-build.") as scratch:
-        done = subprocess.run(
-            [
-                *(*IN_OWN_NAMESPACES, "--net", "sh", "-euc", BUILD, "sh"),
-                *(str(chroot), scratch, str(source), str(out), build_dir, script, str(epoch)),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-    if done.returncode != 0:
-        raise LabError(f"the build in {chroot.parent.name} failed\n{done.stdout[-4000:]}")
-    return done.stdout
-
-
-def ensure_wheels() -> Path:
-    """The wheels that the lock names, fetched once; their hashes are checked."""
-    return ensure_dir("wheels", "bookworm", make_key(LOCK, repr(WHEELS_FOR)), _fetch_wheels)
-
-
-def _fetch_wheels(new: Path) -> None:
-    deps.run_tool(
-        *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"),
-        *(*WHEELS_FOR, f"--requirement={LOCK}", f"--dest={new}"),
-    )
-
-
-def locked_requirements() -> str:
-    """Solve the dependencies of pyproject.toml for Debian 12, and pin what comes out."""
-    with tempfile.TemporaryDirectory(prefix="podslice-build.") as target:
-        report = deps.run_tool(
-            *(sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--report=-"),
-            *("--ignore-installed", f"--target={target}", *WHEELS_FOR, *dependencies()),
-        )
-    lines = []
-    for item in json.loads(report)["install"]:
-        name, version = item["metadata"]["name"], item["metadata"]["version"]
-        name = re.sub(r"[-_.]+", "-", name).lower()
-        sha256 = item["download_info"]["archive_info"]["hashes"]["sha256"]
-        lines.append(f"{name}=={version} --hash=sha256:{sha256}\n")
-    return LOCK_HEAD + "".join(sorted(lines))
-
-
-def dependencies() -> list[str]:
-    """What pyproject.toml asks for."""
-    found = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    return [str(name) for name in found]
 
 
 if __name__ == "__main__":

@@ -217,10 +217,10 @@ def test_the_next_version_is_told_in_one_place_only(packages, suite):
 def test_the_lock_has_what_the_metadata_asks_for(packages):
     locked = dict(
         re.match(r"(\S+)==(\S+) --hash=sha256:[0-9a-f]{64}$", line).groups()
-        for line in packages.script.LOCK.read_text().splitlines()
+        for line in packages.script.wheels.LOCK.read_text().splitlines()
         if not line.startswith("#")
     )
-    for requirement in packages.script.dependencies():
+    for requirement in packages.script.wheels.dependencies():
         name, least, marker = re.match(r"([A-Za-z0-9-]+)>=([\d.]+)(.*)", requirement).groups()
         if "python_version" in marker:
             continue

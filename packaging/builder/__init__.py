@@ -1,0 +1,1 @@
+"""What `packaging/build.py` builds packages with."""

@@ -1,0 +1,58 @@
+"""The wheels that the package for Debian 12 brings along: which, and where they come from."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+from tests.lab import deps
+from tests.lab.image import ensure_dir, make_key
+
+ROOT = Path(__file__).resolve().parents[2]
+WHEELS_FOR = (
+    *("--only-binary=:all:", "--python-version=3.11", "--implementation=cp"),
+    *("--platform=manylinux2014_x86_64", "--platform=manylinux_2_17_x86_64", "--platform=any"),
+)
+LOCK = ROOT / "packaging/deb/bookworm/requirements.txt"
+LOCK_HEAD = """\
+# What the package for Debian 12 brings along: one wheel each, for CPython 3.11 on amd64.
+# Written by `packaging/build.py lock`; packaging/deb/bookworm/copyright has their licences.
+"""
+
+
+def ensure_wheels() -> Path:
+    """The wheels that the lock names, fetched once; their hashes are checked."""
+    return ensure_dir("wheels", "bookworm", make_key(LOCK, repr(WHEELS_FOR)), _fetch_wheels)
+
+
+def _fetch_wheels(new: Path) -> None:
+    deps.run_tool(
+        *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"),
+        *(*WHEELS_FOR, f"--requirement={LOCK}", f"--dest={new}"),
+    )
+
+
+def locked_requirements() -> str:
+    """Solve the dependencies of pyproject.toml for Debian 12, and pin what comes out."""
+    with tempfile.TemporaryDirectory(prefix="podslice-build.") as target:
+        report = deps.run_tool(
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--report=-"),
+            *("--ignore-installed", f"--target={target}", *WHEELS_FOR, *dependencies()),
+        )
+    lines = []
+    for item in json.loads(report)["install"]:
+        name, version = item["metadata"]["name"], item["metadata"]["version"]
+        name = re.sub(r"[-_.]+", "-", name).lower()
+        sha256 = item["download_info"]["archive_info"]["hashes"]["sha256"]
+        lines.append(f"{name}=={version} --hash=sha256:{sha256}\n")
+    return LOCK_HEAD + "".join(sorted(lines))
+
+
+def dependencies() -> list[str]:
+    """What pyproject.toml asks for."""
+    found = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    return [str(name) for name in found]

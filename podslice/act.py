@@ -90,6 +90,12 @@ async def act(
     return results
 
 
+async def act_alone(step: Step, client: Client) -> StepResult:
+    """Take a step that is no plan's; what became of it."""
+    (result,) = await act(Plan(steps=(step,)), client)
+    return result
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Edges:
     """Where effects go."""

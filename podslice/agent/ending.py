@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
-from podslice.act import act
+from podslice.act import act_alone
 from podslice.agent.board import Board
 from podslice.events import Kind
 from podslice.model.desired import PodDecision
 from podslice.model.pod import Pod
 from podslice.model.unit import UnitName
-from podslice.plan import Plan, StopUnit
+from podslice.plan import StopUnit
 from podslice.reconcile import Ends, State, stop_pod
 from podslice.report import Outcome, StepResult, told, waits
 from podslice.systemd.client import Client
@@ -58,7 +58,8 @@ class Endings:
                 # where the kernel does not count there is no number of processes
                 text = waits(step) or f"stopping pod {step.pod}, up to {step.grace_sec} s"
                 self._board.tell(Kind.POD_ENDING, text, pod=step.pod, unit=step.name)
-            self._begin(uid, step.pod, step.name, self._act(step), for_good=True)
+            stopping = act_alone(step, self._client)
+            self._begin(uid, step.pod, step.name, stopping, for_good=True)
         return taken
 
     def begin(
@@ -83,10 +84,6 @@ class Endings:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _act(self, step: StopUnit) -> StepResult:
-        (result,) = await act(Plan(steps=(step,)), self._client)
-        return result
 
     def _begin(
         self,

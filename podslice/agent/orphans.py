@@ -6,13 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from podslice.act import act
+from podslice.act import act_alone
 from podslice.agent.board import Board
 from podslice.errors import HostError
 from podslice.events import Kind
 from podslice.model.pod import DEFAULT_GRACE_SEC, Qos
 from podslice.model.unit import UnitName, control_group_of
-from podslice.plan import Plan, StopUnit, depth_of
+from podslice.plan import StopUnit, depth_of
 from podslice.reconcile.holds import Holds, name_processes, read_holds
 from podslice.reconcile.observation import control_group
 from podslice.report import Outcome
@@ -143,7 +143,7 @@ class Orphans:
             inside=holds.units,
             signals=(name,) if holds.is_mixed else (),
         )
-        (result,) = await act(Plan(steps=(step,)), self._client)
+        result = await act_alone(step, self._client)
         if result.outcome is not Outcome.DONE:
             self._since[name] = self._now()
             if name not in self._failed:

@@ -157,7 +157,7 @@ def strays(found: Iterable[Stray]) -> Iterator[str]:
         yield f"{whose}: {stray.what} ({inside}) runs in {where}, {outside}; {stray.hint}"
 
 
-START_AGENT = {False: "systemctl start podslice-agent", True: "podslice agent --user"}
+_START_AGENT = {False: "systemctl start podslice-agent", True: "podslice agent --user"}
 """By whether a user's service manager is meant."""
 
 
@@ -182,7 +182,7 @@ def notices(
         if directories:
             yield (
                 "no agent runs, so that nobody follows what changes in"
-                f" {printable(', '.join(directories))}; to start it: {START_AGENT[user]}"
+                f" {printable(', '.join(directories))}; to start it: {_START_AGENT[user]}"
             )
         return
     for condition in agent.conditions:

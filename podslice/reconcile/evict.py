@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from podslice.act import act
+from podslice.act import act_alone
 from podslice.model.desired import PodDecision
 from podslice.model.unit import Observed
-from podslice.plan import Plan, StopUnit
+from podslice.plan import StopUnit
 from podslice.reconcile.holds import read_holds
 from podslice.reconcile.observation import control_group
 from podslice.reconcile.world import World
@@ -41,5 +41,4 @@ async def stop_pod(
         inside=holds.units,
         signals=(pod.slice,) if holds.is_mixed else (),
     )
-    (result,) = await act(Plan(steps=(step,)), client)
-    return result
+    return await act_alone(step, client)

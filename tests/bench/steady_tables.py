@@ -6,10 +6,8 @@ import statistics
 from collections.abc import Iterable
 from typing import Any
 
-from tests.bench.bring_up_tables import column
-from tests.bench.result import Aim, Plot, Point, Spread, Table, ratios, spread
-
-Round = dict[str, object]
+from tests.bench.bring_up_tables import Round, column, ratio
+from tests.bench.result import Aim, Plot, Point, Table, spread
 
 APPLY, CHANGED, STATUS = "second apply", "one pod changed", "status"
 LIST, READ = "C: list", "C: list and read"
@@ -31,7 +29,7 @@ def commands(taken: list[Round], pods: int) -> Table:
             for key in ("wall", "client_cpu", "pid1_cpu", "bus_cpu")
         ]
         base = BASES.get(name)
-        beside = _ratio(taken, name, base, pods).show(2) if base else ""
+        beside = ratio(taken, name, pods, "wall", base).show(2) if base else ""
         rows.append((name, figures[0], beside, *figures[1:]))
     rounds = len(column(taken, APPLY, pods, "wall"))
     return Table(
@@ -77,7 +75,7 @@ def aims(taken: list[Round]) -> tuple[Aim, ...]:
     whole = (
         Aim(
             text=f"{name}, {pods:,} pods, ratio to the interpreter with its imports",
-            value=_ratio(taken, name, base, pods).middle,
+            value=ratio(taken, name, pods, "wall", base).middle,
             limit=IMPORTS_AIM,
         )
         for name, base in BASES.items()
@@ -116,10 +114,6 @@ def plots(taken: list[Round]) -> tuple[Plot, ...]:
 
 def _sizes(taken: Iterable[Round]) -> list[int]:
     return sorted({int(str(each["pods"])) for each in taken})
-
-
-def _ratio(taken: list[Round], name: str, base: str, pods: int) -> Spread:
-    return ratios(column(taken, name, pods, "wall"), column(taken, base, pods, "wall"))
 
 
 def _rounds(taken: Iterable[Round], what: str, pods: int) -> list[dict[str, Any]]:

@@ -63,7 +63,8 @@ class Asking:
             HostError: the records can't be read.
         """
         world = self._board.world
-        wishes, records = self._manifests.read(), world.store.load()
+        records = world.store.load()
+        wishes = self._manifests.read(_owners(records))
         unrecorded = tuple(pod for pod in unrecorded if pod.uid not in records.digests)
         self._judged = {wish.pod.uid: self._judge(wish.pod) for wish in wishes.pods}
         applied: dict[str, list[Pod]] = {}
@@ -154,6 +155,16 @@ class Asking:
         """Whether it was evicted as it is, and that could not be written."""
         mark = self._board.unwritten.get(pod.uid)
         return mark is not None and mark.digest == self._board.world.store.digest(pod)
+
+
+def _owners(records: Records) -> dict[str, str]:
+    """Return the files that applied pods came from, by the pods' names and uids."""
+    return {
+        name: source
+        for pod in records.pods
+        if (source := records.sources.get(pod.uid)) is not None
+        for name in (pod.key, pod.uid)
+    }
 
 
 def _in_the_way(pod: Pod, others: Iterable[Pod], sources: Mapping[str, str]) -> list[Problem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,18 +58,23 @@ class Manifests:
         self._directories = tuple(dict.fromkeys(map(_plain, directories)))
         self._read: dict[str, tuple[Stamp | None, Loaded]] = {}
 
-    def read(self) -> Wishes:
-        """What the directories ask for now.
+    def read(self, owners: Mapping[str, str] | None = None) -> Wishes:
+        """Return what the directories ask for now.
 
-        A pod that several files have, by its name or its uid, is the first one's, in the order of
-        the directories and then of the files' names. A pod is the same object as long as its file
-        does not change.
+        A pod that several files have, by its name or its uid, belongs to the file that it was
+        applied from, as long as that file has it. Otherwise it belongs to the first of them, in the
+        order of the directories and then of the files' names. A pod is the same object as long as
+        its file does not change.
+
+        Args:
+            owners: the files that applied pods came from, by the pods' names and uids.
         """
         unread: dict[str, Problem] = {}
         paths = [path for directory in self._directories for path in _files(directory, unread)]
         found = ((path, self._look_at(path)) for path in paths)
         self._read = {path: read for path, read in found if read is not None}
-        return _join({path: loaded for path, (_, loaded) in self._read.items()}, unread)
+        files = {path: loaded for path, (_, loaded) in self._read.items()}
+        return _join(files, unread, owners or {})
 
     def _look_at(self, path: str) -> tuple[Stamp | None, Loaded] | None:
         """What a file holds, with its stamp where it could be read; None where it is gone."""
@@ -121,16 +126,18 @@ def _files(directory: str, unread: dict[str, Problem]) -> Iterator[str]:
     unread[directory] = Problem(where=printable(directory), message=message, hint=hint)
 
 
-def _join(files: dict[str, Loaded], unread: dict[str, Problem]) -> Wishes:
-    """The pods of all files, where no two are the same."""
+def _join(
+    files: Mapping[str, Loaded], unread: Mapping[str, Problem], owners: Mapping[str, str]
+) -> Wishes:
+    """Return the pods of all files; no two have the same name or uid."""
     problems = [*unread.values()]
     broken: set[str] = set()
     wishes: dict[str, Wish] = {}
-    first: dict[str, str] = {}
+    claims = _Claims(files, unread, owners)
     for path, loaded in files.items():
         found = [*loaded.all_problems]
         for pod in loaded.pods:
-            clash = _find_clash(pod, path, first)
+            clash = claims.claim(pod, path)
             if clash is not None:
                 found.append(clash)
             elif pod.is_valid:
@@ -148,14 +155,39 @@ def _join(files: dict[str, Loaded], unread: dict[str, Problem]) -> Wishes:
     )
 
 
-def _find_clash(pod: Pod, path: str, first: dict[str, str]) -> Problem | None:
-    """What is wrong with a pod that another file has already; otherwise it is this one's."""
-    for what, key in (("name", pod.key), ("uid", pod.uid)):
-        other = first.setdefault(key, path) if pod.name else path
-        if other != path:
-            return Problem(
-                where=pod.where,
-                message=f"the {what} {key} is the one of a pod in {printable(other)} already",
-                hint="remove one of the two",
-            )
-    return None
+class _Claims:
+    """The names and uids of pods, each with the file that it belongs to."""
+
+    def __init__(
+        self, files: Mapping[str, Loaded], unread: Mapping[str, Problem], owners: Mapping[str, str]
+    ) -> None:
+        self._files, self._unread, self._owners = files, unread, owners
+        self._first: dict[str, str] = {}
+
+    def claim(self, pod: Pod, path: str) -> Problem | None:
+        """Claim the name and the uid of a pod for its file; return why that is impossible."""
+        if not pod.name:
+            return None
+        for what, name in (("name", pod.key), ("uid", pod.uid)):
+            holder = self._applied_from(name, path) or self._first.setdefault(name, path)
+            if holder != path:
+                return Problem(
+                    where=pod.where,
+                    message=f"the {what} {name} is taken by a pod of {printable(holder)}",
+                    hint="remove one of the two",
+                )
+        return None
+
+    def _applied_from(self, name: str, path: str) -> str | None:
+        """Return another file that an applied pod of this name came from and may still be in."""
+        owner = self._owners.get(name, path)
+        return owner if owner != path and self._may_have(owner, name) else None
+
+    def _may_have(self, path: str, name: str) -> bool:
+        """Return whether a file has a pod of this name or uid, or cannot be read in full."""
+        loaded = self._files.get(path)
+        if loaded is None:
+            return str(Path(path).parent) in self._unread
+        return any(name in (pod.key, pod.uid) for pod in loaded.pods) or any(
+            problem.severity is Severity.ERROR for problem in loaded.all_problems
+        )

@@ -177,7 +177,7 @@ def test_of_two_files_with_one_pod_the_first_wins(manifests, place):
         ("zoo", "z.yaml"),
     ]
     assert wishes.broken == {f"{place}/web.yaml", f"{place}/z.yaml"}
-    why = f"the name default/web is the one of a pod in {place}/a.yaml already"
+    why = f"the name default/web is taken by a pod of {place}/a.yaml"
     assert [str(problem) for problem in wishes.problems] == [
         f"{place}/web.yaml: {why}; remove one of the two",
         f"{place}/z.yaml[0]: {why}; remove one of the two",
@@ -189,7 +189,50 @@ def test_no_two_pods_have_one_uid(place, manifests):
     make_files(place, {"y.yaml": text, "z.yaml": text.replace("zoo", "zap")})
     wishes = manifests.read()
     assert names(wishes) == ["web", "zoo"]
-    assert "z.yaml: the uid 0a1b-2c is the one of a pod in" in str(wishes.problems[0])
+    assert "z.yaml: the uid 0a1b-2c is taken by a pod of" in str(wishes.problems[0])
+
+
+def owner_of(wishes, name):
+    return {wish.pod.name: Path(wish.source).name for wish in wishes.pods}.get(name)
+
+
+def test_an_applied_pod_stays_with_its_file(manifests, place):
+    """A new file does not take the pod over because its name sorts first."""
+    make_files(place, {"a.yaml": manifest("web", {"cpu": "1"})})
+    wishes = manifests.read({"default/web": f"{place}/web.yaml"})
+    assert owner_of(wishes, "web") == "web.yaml"
+    why = f"the name default/web is taken by a pod of {place}/web.yaml"
+    assert list(map(str, wishes.problems)) == [f"{place}/a.yaml: {why}; remove one of the two"]
+    assert wishes.broken == {f"{place}/a.yaml"}
+
+
+def test_an_applied_pod_keeps_its_uid(manifests, place):
+    text = manifest("zoo").replace('"name": "zoo"', '"name": "zoo", "uid": "0a1b-2c"', 1)
+    make_files(place, {"z.yaml": text, "a.yaml": text.replace('"zoo"', '"zap"')})
+    wishes = manifests.read({"default/zoo": f"{place}/z.yaml", "0a1b-2c": f"{place}/z.yaml"})
+    assert names(wishes) == ["web", "zoo"]
+    assert "a.yaml: the uid 0a1b-2c is taken by a pod of" in str(wishes.problems[0])
+
+
+@pytest.mark.parametrize("text", ["{", manifest("UPPER")])
+def test_an_applied_pod_stays_with_a_file_that_became_invalid(manifests, place, text):
+    """The file may still have the pod."""
+    make_files(place, {"web.yaml": text, "a.yaml": manifest("web", {"cpu": "1"})})
+    wishes = manifests.read({"default/web": f"{place}/web.yaml"})
+    assert owner_of(wishes, "web") is None
+    assert not lost(wishes, "web", place / "web.yaml")
+    assert any("the name default/web is taken" in str(each) for each in wishes.problems)
+
+
+@pytest.mark.parametrize("text", [manifest("other"), None])
+def test_an_applied_pod_moves_to_the_file_that_has_it_now(manifests, place, text):
+    make_files(place, {"a.yaml": manifest("web", {"cpu": "1"})})
+    if text is None:
+        (place / "web.yaml").unlink()
+    else:
+        make_files(place, {"web.yaml": text})
+    wishes = manifests.read({"default/web": f"{place}/web.yaml"})
+    assert (owner_of(wishes, "web"), wishes.problems) == ("a.yaml", ())
 
 
 def test_directories_count_in_their_order(place):

@@ -427,6 +427,21 @@ async def test_without_room_for_a_record_the_others_know_how_it_is(two, monkeypa
     assert {pod.pod.name for pod in two.board.state.desired.pods} >= {"web", "batch"}
 
 
+async def test_a_new_file_does_not_take_over_an_applied_pod(here):
+    """Neither by the name nor by the uid, though its name sorts first."""
+    here.put("web", {"memory": "8Mi"}, file="z")
+    await here.settle()
+    here.put("web", {"memory": "1Mi"}, uid="another", file="a")
+    here.put("api", uid="web", file="b")
+    assert (await here.take()).is_settled
+    assert (await here.there())[WEB]["MemoryLow"] == 8 * 2**20
+    assert len(await here.there()) == 1
+    assert [problem.message for problem in here.board.problems] == [
+        f"the name default/web is taken by a pod of {here.directory}/z.yaml",
+        f"the uid web is taken by a pod of {here.directory}/z.yaml",
+    ]
+
+
 # The configuration.
 
 

@@ -11,7 +11,7 @@ import typer
 
 from podslice import __version__
 from podslice.cli import text
-from podslice.cli.arguments import BAD_INPUT, DONE
+from podslice.cli.arguments import BAD_INPUT, DONE, FAILED
 from podslice.cli.output import note, write
 from podslice.errors import InputError, PodsliceError, Problem
 
@@ -86,6 +86,22 @@ def _node(verb: Callable[..., int]) -> typer.Typer:
 def run(arguments: list[str] | None = None) -> int:
     """Run a verb and return the exit code; errors are worded on stderr."""
     given = sys.argv[1:] if arguments is None else arguments
+    try:
+        return _run(given)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # verbs translate what they expect; this is the host out of space, descriptors or processes
+        where = "" if error.filename is None else str(error.filename)
+        found = Problem(where=where, message=(error.strerror or str(error)).lower())
+    except MemoryError:
+        found = Problem(where="", message="there is not enough memory")
+    note(text.problem(found))
+    return FAILED
+
+
+def _run(given: list[str]) -> int:
+    """Run a verb; errors of podslice and of the command line end here."""
     # whatever is no verb in the first place needs all of them, for the help and its hints
     app = make_app(given[:1] if given[:1] and given[0] in VERBS else VERBS)
     try:

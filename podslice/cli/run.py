@@ -181,7 +181,7 @@ def _be_child(place: Place, command: Command) -> NoReturn:
 def _detach(
     planning: Planning, key: str, container: str | None, wanted: Command, output: Format
 ) -> int:
-    directory = str(Path.cwd())
+    directory = _current_directory()
     _refuse_bytes(directory, *wanted.arguments, *wanted.environment.values())
 
     async def work(world: World) -> Place:
@@ -206,6 +206,20 @@ def _detach(
         names=lambda: [place.service],
     )
     return DONE
+
+
+def _current_directory() -> str:
+    """Return the directory that a detached command starts in.
+
+    Raises:
+        HostError: it was removed.
+    """
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError as error:
+        raise HostError(
+            "the current directory does not exist any more; change to another one"
+        ) from error
 
 
 def _refuse_bytes(*given: str) -> None:

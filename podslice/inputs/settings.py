@@ -14,12 +14,12 @@ from podslice.inputs.agent_values import (
     read_sync_period,
     read_tiers,
 )
+from podslice.inputs.control_groups import read_cgroup, read_root
 from podslice.inputs.values import (
     Reader,
     choose,
     read_boolean,
     read_capacity,
-    read_cgroup,
     read_driver,
     read_duration,
     read_enforce,
@@ -28,7 +28,6 @@ from podslice.inputs.values import (
     read_period,
     read_reclaims,
     read_reservation,
-    read_root,
     read_seconds,
     read_thresholds,
 )

@@ -83,7 +83,10 @@ def read_bytes(path: Path, *, limit_bytes: int) -> bytes:
 def _read_stdin(stdin: Callable[[], bytes], *, used: bool) -> Source:
     if used:
         return _refuse("stdin", "standard input can be read only once", "state '-' once")
-    data = stdin()
+    try:
+        data = stdin()
+    except OSError as error:
+        return _refuse("stdin", f"it cannot be read: {_lower(error.strerror or str(error))}")
     if len(data) > BYTES_MAX:
         return _refuse("stdin", f"is larger than {BYTES_MAX // 2**20} MiB", "use several files")
     return Source(name="stdin", data=data)

@@ -16,7 +16,6 @@ from podslice.inputs.readers import Wrong, read_amount
 from podslice.inputs.scalars import Number, describe, shown
 from podslice.model.config import Enforce, Threshold
 from podslice.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PIDS, Amounts, is_hugepages
-from podslice.model.unit import UnitName, control_group_of, escape_component, is_unit_name
 
 RESERVABLE = (CPU, MEMORY, EPHEMERAL_STORAGE, PIDS)
 """Source: Kubernetes, cmd/kubelet/app/server.go, parseResourceList."""
@@ -98,32 +97,6 @@ def read_driver(value: object) -> None:
             f"has to be systemd, is {describe(value)}",
             "podslice asks systemd for everything and never writes a control group itself",
         )
-
-
-def read_cgroup(value: object) -> str:
-    """An absolute control group that can be a slice: `/system.slice`, `/custom/pods`, or nothing.
-
-    Source: seed 004, "absolute paths are required".
-    """
-    if value == "":
-        return ""
-    if not is_text(value):
-        raise wrong(f"has to be a path, is {describe(value)}")
-    path = str(value)
-    if not path.startswith("/"):
-        raise wrong(f"{shown(path)} is not an absolute path", f"write {shown('/' + path)}")
-    components = [part for part in path.split("/") if part]
-    if components and components[-1].endswith(".slice"):
-        _check_slice(path.rstrip("/"), components[-1])
-    else:
-        for component in components:
-            _check_component(component)
-    return path
-
-
-def read_root(value: object) -> str:
-    """As `read_cgroup`; nothing is the root, `/`."""
-    return read_cgroup(value) or "/"
 
 
 def read_period(value: object) -> int:
@@ -350,24 +323,6 @@ def _flatten(table: dict[str, Any], prefix: str = "", depth: int = 0) -> Iterato
             yield from _flatten(value, f"{prefix}{key}.", depth + 1)
         else:
             yield f"{prefix}{key}", value
-
-
-def _check_component(component: str) -> None:
-    try:
-        escape_component("" if component in (".", "..") else component)
-    except ValueError as error:
-        message = f"{shown(component)} can't be part of a slice's name"
-        raise wrong(message, str(error).partition("; ")[2]) from error
-
-
-def _check_slice(path: str, name: str) -> None:
-    if not is_unit_name(name):
-        raise wrong(f"{shown(name)} can't be the name of a slice")
-    right = control_group_of(UnitName(name))
-    if path != right:
-        raise wrong(
-            f"{shown(path)} is not where systemd puts {shown(name)}", f"write {shown(right)}"
-        )
 
 
 def is_text(value: object) -> bool:

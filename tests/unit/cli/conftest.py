@@ -1,6 +1,9 @@
 """The command line on a machine that is not there: node, configuration, /run and systemd."""
 
 import asyncio
+import gc
+import os
+import sys
 import warnings
 from contextlib import suppress
 from functools import partial
@@ -8,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from podslice import __main__
 from podslice.cgroupfs import CgroupFs
 from podslice.cli import options, session
 from podslice.cli.app import run
@@ -107,3 +111,18 @@ def podslice(here, capsys):
 def files(here, tmp_path):
     """Write files into the current directory."""
     return partial(make_files, tmp_path / "work")
+
+
+@pytest.fixture
+def main(here, monkeypatch):
+    """Run the whole program; it leaves the streams and the collector of garbage as they were."""
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, getattr(sys, name))
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["podslice", *arguments])
+        monkeypatch.setattr(os, "_exit", sys.exit)
+        __main__.main()
+
+    yield call
+    gc.enable()

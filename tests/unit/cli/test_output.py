@@ -1,13 +1,12 @@
 """How lines, numbers and progress look."""
 
-import gc
 import io
 import os
 import sys
 
 import pytest
 
-from podslice import __main__, __version__
+from podslice import __version__
 from podslice.cgroupfs import Usage
 from podslice.cli import documents, live_text, text
 from podslice.cli.output import Format, Progress, emit
@@ -118,21 +117,10 @@ def test_progress_is_silent_where_nobody_watches_or_it_is_short(monkeypatch, str
 # The entry
 
 
-@pytest.fixture
-def main(here, monkeypatch):
-    """Run the whole program; it leaves the collector of garbage as it was."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["podslice", *arguments])
-        monkeypatch.setattr(os, "_exit", sys.exit)
-        __main__.main()
-
-    yield call
-    gc.enable()
-
-
 def test_the_version_is_told_without_much_ado(main, capsys):
-    main("--version")
+    with pytest.raises(SystemExit) as ended:
+        main("--version")
+    assert ended.value.code == 0
     assert capsys.readouterr().out == f"podslice {__version__}\n"
 
 

@@ -17,7 +17,9 @@ from podslice.model.config import (
     Threshold,
     WeightMapping,
 )
-from podslice.model.pod import Qos
+from podslice.model.pod import Qos, default_uid
+from podslice.model.unit import UNIT_NAME_MAX
+from podslice.policy.tree import Tree
 
 NOWHERE = Path("/nonexistent")
 MI = 2**20 * 1000
@@ -184,6 +186,11 @@ def test_value(key, value, expect):
         ("cgroup-root", "/a b", "--cgroup-root: 'a b' can't be part of a slice's name"),
         ("cgroup-root", "/a--b.slice", "--cgroup-root: 'a--b.slice' can't be the name of a slice"),
         ("cgroup-root", "/a-b.slice", "--cgroup-root: '/a-b.slice' is not where systemd puts 'a-b.slice'; write '/a.slice/a-b.slice'"),
+        ("cgroup-root", "/" + "a" * 300, f"--cgroup-root: '/{'a' * 63}…' is too long: the names of the pods' slices have at most 255 characters; shorten it by 111 characters"),
+        ("cgroup-root", f"/{'a' * 300}.slice", f"--cgroup-root: '/{'a' * 63}…' is too long: "),
+        ("cgroup-root", "/a" * 70, f"--cgroup-root: '{'/a' * 32}…' has too many levels; write a path with fewer of them"),
+        ("kube-reserved-cgroup", "/" + "a" * 300, f"--kube-reserved-cgroup: '/{'a' * 63}…' is too long: the name of its slice has at most 255 characters; shorten it by 51 characters"),
+        ("system-reserved-cgroup", "/a" * 100, f"--system-reserved-cgroup: '{'/a' * 32}…' has too many levels"),
         ("kube-reserved-cgroup", "/", "--kube-reserved-cgroup: the root can't be held to a reservation"),
         ("kube-reserved", "cpu", "--kube-reserved: 'cpu' is not of the form name=value; the operator is '='"),
         ("kube-reserved", "cpu=1,cpu=2", "--kube-reserved.cpu: 'cpu' stands twice; remove one"),
@@ -386,3 +393,13 @@ def test_a_directory_that_is_hidden_is_told_unless_it_is_that_of_the_records(tmp
     assert load_config(root=tmp_path) == Config()
     hidden = tmp_path / "etc/podslice"
     assert problems(root=tmp_path) == [f"{hidden}/podslice.toml: permission denied"]
+
+
+@pytest.mark.parametrize("form", ["/{}", "/{}.slice"])
+def test_a_root_of_the_greatest_length_has_room_for_every_pod(form):
+    longest = UNIT_NAME_MAX - len("-kubepods-besteffort-pod.slice") - 36
+    tree = Tree(cgroup_root=load(cgroup_root=form.format("a" * longest)).cgroup_root)
+    names = [tree.pod(default_uid("default", "web"), qos) for qos in Qos]
+    assert max(map(len, names)) == UNIT_NAME_MAX
+    with pytest.raises(InputError, match="too long"):
+        load(cgroup_root=form.format("a" * (longest + 1)))

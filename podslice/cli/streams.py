@@ -1,0 +1,116 @@
+"""The standard streams: present, and with one defined end for output that cannot be written.
+
+An interpreter that starts with a closed descriptor has no stream for it, and the next file that it
+opens gets the number. Output that fails raises one `OSError` that names the stream; a reader that
+has closed the pipe (`podslice tree | head`) stays a `BrokenPipeError`.
+
+Every call imports this module, so it imports only what the interpreter has loaded itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    from _typeshed import ReadableBuffer
+
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+
+
+def guard() -> None:
+    """Replace standard streams that are missing, and guard the two that are written to."""
+    for number in (_STDIN, _STDOUT, _STDERR):
+        _occupy(number)
+    sys.stdin = sys.stdin or open(_STDIN, closefd=False)  # noqa: SIM115 - a descriptor
+    sys.stdout = _guarded(sys.stdout, _STDOUT, _Output)
+    sys.stderr = _guarded(sys.stderr, _STDERR, _Notes)
+
+
+def _occupy(number: int) -> None:
+    """Give a closed descriptor to the wrong end of a pipe, so that using it fails as before.
+
+    The end is closed on exec: the command of `run` finds the descriptor as podslice found it.
+
+    Source: gnulib, lib/stdopen.c, stdopen.
+    """
+    try:
+        os.fstat(number)
+    except OSError:
+        reading, writing = os.pipe()
+        kept = writing if number == _STDIN else reading
+        if kept != number:
+            os.dup2(kept, number, inheritable=False)
+        for opened in {reading, writing} - {number}:
+            os.close(opened)
+
+
+def _guarded(stream: TextIO | None, number: int, kind: type[io.FileIO]) -> TextIO:
+    """Return the stream with a guarded file below it; one that is not a file stays as it is.
+
+    Characters that the locale lacks are escaped in both.
+    """
+    if stream is None:
+        return _text(kind(number, "w", closefd=False), encoding="utf-8")
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    if not isinstance(stream.buffer, io.BufferedWriter | io.FileIO):
+        stream.reconfigure(errors="backslashreplace")
+        return stream
+    stream.flush()
+    return _text(kind(stream.fileno(), "w", closefd=False), encoding=stream.encoding)
+
+
+def _text(file: io.FileIO, *, encoding: str) -> TextIO:
+    is_line_buffered = isinstance(file, _Notes) or file.isatty()
+    return io.TextIOWrapper(
+        io.BufferedWriter(file),
+        encoding=encoding,
+        errors="backslashreplace",
+        line_buffering=is_line_buffered,
+    )
+
+
+class _Patient(io.FileIO):
+    """A file that waits where a non-blocking descriptor takes nothing now."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        while (written := super().write(data)) is None:
+            import select
+
+            poll = select.poll()
+            poll.register(self.fileno(), select.POLLOUT)
+            poll.poll()
+        return written
+
+
+class _Output(_Patient):
+    """Standard output: the first error is raised, and what remains in buffers is dropped."""
+
+    _has_failed = False
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        if self._has_failed:
+            return len(memoryview(data))
+        try:
+            return super().write(data)
+        except OSError as error:
+            self._has_failed = True
+            is_closed = error.errno == errno.EBADF
+            reason = "it is closed" if is_closed else error.strerror
+            raise OSError(error.errno, reason, "standard output") from error
+
+
+class _Notes(_Patient):
+    """Standard error: there is no place to report that it fails."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(memoryview(data))

@@ -209,7 +209,8 @@ _ROWS = (
             name=f"{what}Accounting",
             key=f"{what}Accounting",
             signature="b",
-            observed=LIMITED,
+            # systemd 258 and later accept CPUAccounting= and do not show it: it is always on
+            observed=frozenset() if what == "CPU" else LIMITED,
             text=_boolean,
         )
         for what in ("CPU", "Memory", "IO", "Tasks")

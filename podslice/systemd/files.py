@@ -88,7 +88,7 @@ _UNSET: Mapping[str, Value] = {
     if name in OBSERVED[UnitKind.SLICE] and row.unset is not None
 }
 # what is not stated of these is what the manager was configured to take
-_STATED = frozenset(name for name in _READERS if name.endswith("Accounting"))
+_STATED = OBSERVED[UnitKind.SLICE] & {f"{what}Accounting" for what in ("Memory", "IO", "Tasks")}
 
 
 def parse_slice(text: str) -> Mapping[str, Value] | None:
@@ -112,7 +112,8 @@ def _parse_section(section: str) -> Mapping[str, Value] | None:
         value = None if name is None else _READERS[name](text)
         if name is None or value is None:
             return None
-        found[name] = value
+        if name in OBSERVED[UnitKind.SLICE]:
+            found[name] = value
     return {**_UNSET, **found} if found.keys() >= _STATED else None
 
 

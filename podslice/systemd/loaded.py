@@ -40,7 +40,6 @@ _NEEDED = {
 
 _DEFAULTS: dict[str, Value] = {
     **{row.name: row.unset for row in PROPERTIES.values() if row.unset is not None},
-    "CPUAccounting": False,
     "IOAccounting": False,
     "MemoryAccounting": True,
     "TasksAccounting": True,

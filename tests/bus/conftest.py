@@ -20,6 +20,13 @@ def old_machine() -> Iterator[Machine]:
         yield booted
 
 
+@pytest.fixture(scope="session")
+def new_machine() -> Iterator[Machine]:
+    """The same with the newest systemd in Debian, which runs on cgroup v2 only."""
+    with fixtures.boot_namespace("forky") as booted:
+        yield booted
+
+
 @pytest.fixture
 def clean_machine(machine: Machine) -> Iterator[Machine]:
     """The same, with whatever podslice left in it taken away after the test."""

@@ -166,3 +166,23 @@ def test_what_is_not_known_is_left_to_systemd():
     ):
         assert parse_slice(f"{HEAD}{more}\n") is None, more
     assert parse_slice("# x\n[Slice]\nCPUWeight=7\n") is None, "accounting is as configured"
+
+
+# as systemd 262 writes it, which ignores CPUAccounting=
+FILE_OF_262 = """\
+# This is a transient unit file, created programmatically via the systemd API. Do not edit.
+[Slice]
+MemoryAccounting=yes
+IOAccounting=yes
+TasksAccounting=yes
+CPUWeight=50
+MemoryMax=134217728
+CPUQuota=25.00%
+ManagedOOMSwap=kill
+"""
+
+
+def test_a_file_without_cpu_accounting_is_read():
+    found = parse_slice(FILE_OF_262)
+    assert found == parse_slice(FILE_OF_262.replace("[Slice]\n", "[Slice]\nCPUAccounting=yes\n"))
+    assert (found["CPUQuotaPerSecUSec"], found["MemoryMax"]) == (250_000, 134_217_728)

@@ -20,15 +20,21 @@ JUST_MADE_SEC = 60
 
 # Runs as a hook of mmdebstrap with the root as $1. The kernel is fetched here and unpacked later,
 # never installed: no initramfs-tools, no scripts of packages. $1/.debs is taken out afterwards.
+# Debian 14 divides linux-image-V into that, linux-binary-V and linux-modules-V.
 KERNEL_HOOK = f"""\
 set -eu
 export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
-name=$(apt-cache depends {KERNEL_PACKAGE} | sed -n 's/.*Depends: \\(linux-image-[0-9].*\\)/\\1/p')
+image=$(apt-cache depends {KERNEL_PACKAGE} | sed -n 's/.*Depends: \\(linux-image-[0-9].*\\)/\\1/p')
+version=${{image#linux-image-}}
+names=$(apt-cache pkgnames | grep -xF -e "$image" -e "linux-binary-$version" \\
+  -e "linux-modules-$version")
 cd "$1/var/cache/apt/archives"
-ls "$name"_*.deb >/dev/null 2>&1 || apt-get -q -o APT::Sandbox::User=root download "$name"
 mkdir "$1/.debs" "$1/.kernel"
+for name in $names; do
+  ls "$name"_*.deb >/dev/null 2>&1 || apt-get -q -o APT::Sandbox::User=root download "$name"
+  dpkg-deb -x "$name"_*.deb "$1/.kernel"
+done
 mv ./*.deb "$1/.debs/"
-dpkg-deb -x "$1/.debs/$name"_*.deb "$1/.kernel"
 chroot "$1" useradd --create-home --uid {USER_ID} --shell /bin/bash {USER_NAME}
 chroot "$1" passwd --quiet --delete root
 rm "$1/etc/dpkg/dpkg.cfg.d/99mmdebstrap"
@@ -118,9 +124,9 @@ def _mmdebstrap(suite: str, root: Path, debs: Path, *, log: Path) -> None:
 def _take_kernel(root: Path, target: Path) -> None:
     """Move the unpacked kernel and its modules to where they belong; modules without compression."""
     unpacked = root / ".kernel"
-    (vmlinuz,) = unpacked.glob("boot/vmlinuz-*")
-    shutil.copyfile(vmlinuz, target / "vmlinuz")
     (modules,) = [*unpacked.glob("lib/modules/*"), *unpacked.glob("usr/lib/modules/*")]
+    (vmlinuz,) = [*unpacked.glob("boot/vmlinuz-*"), *modules.glob("vmlinuz")]
+    shutil.copyfile(vmlinuz, target / "vmlinuz")
     home = root / "usr/lib/modules" / modules.name
     shutil.rmtree(home, ignore_errors=True)
     home.parent.mkdir(exist_ok=True)

@@ -53,6 +53,18 @@ def host_layout() -> Layout:
     raise LabError("no cgroup hierarchy is mounted which a systemd could use")
 
 
+def unified_only(layout: Layout) -> tuple[Hierarchy, ...]:
+    """Return the hierarchy of cgroup v2.
+
+    Raises:
+        LabError: it is not mounted.
+    """
+    found = tuple(h for h in layout.hierarchies if not h.names)
+    if not found:
+        raise LabError("the cgroup v2 hierarchy is not mounted, and this systemd needs it")
+    return found
+
+
 def is_systemd_host() -> bool:
     """Tell whether the host's PID 1 is a systemd, which owns the cgroup tree."""
     return Path("/run/systemd/system").is_dir()

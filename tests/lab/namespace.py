@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.lab import container_init, keeper
-from tests.lab.cgroups import host_layout, is_systemd_host
+from tests.lab.cgroups import host_layout, is_systemd_host, unified_only
 from tests.lab.channel import Channel
 from tests.lab.image import Image, ensure_image
 from tests.lab.machine import Kind
-from tests.lab.recipe import DEFAULT_SUITE
+from tests.lab.recipe import DEFAULT_SUITE, UNIFIED_SUITES
 from tests.lab.remote import Held, RemoteMachine
 
 AGENT_SOCKET = "run/podlab.sock"
@@ -22,7 +22,8 @@ SYSTEMD = ("/lib/systemd/systemd", "--system", "--log-level=notice", "--log-targ
 class Namespace(RemoteMachine):
     """A systemd in a throw-away copy of an image, with cgroups of its own; satisfies Machine.
 
-    On a host with cgroup v1 it gets the v1 controllers cpu, cpuacct, memory and pids, else v2.
+    On a host with cgroup v1 it gets the v1 controllers cpu, cpuacct, memory and pids, else v2. A
+    suite whose systemd refuses v1 gets v2 there, too, without these controllers.
     The kernel is the host's: never what a test about cgroup v2, OOM or pressure should look at.
     """
 
@@ -71,16 +72,17 @@ class Namespace(RemoteMachine):
 
     def _start(self, image: Image, bind: Mapping[str, Path]) -> None:
         layout = host_layout()
+        is_unified = layout.version == 2 or image.suite in UNIFIED_SUITES
+        hierarchies = unified_only(layout) if is_unified else layout.hierarchies
         name = self._held.name
         scratch = self._held.dir / "scratch"
         scratch.mkdir()
-        is_legacy = layout.version == 1
         inside = container_init.Orders(
             root=str(image.root),
             scratch=str(scratch),
             log=str(self._held.dir / "log"),
             binds={target: str(source.resolve()) for target, source in bind.items()},
-            cgroups=tuple((h.dir_name, h.names) for h in layout.hierarchies if is_legacy),
+            cgroups=() if is_unified else tuple((h.dir_name, h.names) for h in hierarchies),
             argv=SYSTEMD,
         )
         orders = keeper.Orders(
@@ -91,12 +93,12 @@ class Namespace(RemoteMachine):
             run_dir=str(self._held.dir),
             in_namespaces=True,
         )
-        if is_legacy:
-            cgroups = tuple(str(h.own / name) for h in layout.hierarchies)
+        if layout.version == 1:
+            cgroups = tuple(str(h.own / name) for h in hierarchies)
             self._held.start(replace(orders, cgroups=cgroups))
             return
         # on v2 a cgroup with processes has no children with controllers: not below our own one
-        top = str(layout.hierarchies[0].mount_point)
+        top = str(hierarchies[0].mount_point)
         if is_systemd_host():
             scope = ("systemd-run", "--scope", "--quiet", "--collect", f"--unit={name}")
             prefix = (*scope, "--property=Delegate=yes", "--")

@@ -1,7 +1,9 @@
 """What is in the image: packages, files and links. Data only; a change here makes a new image."""
 
 DEFAULT_SUITE = "trixie"
-SUITES = ("trixie", "bookworm")
+SUITES = ("trixie", "bookworm", "forky")
+# systemd 258 and later refuse to start on cgroup v1
+UNIFIED_SUITES = frozenset({"forky"})
 KERNEL_PACKAGE = "linux-image-cloud-amd64"
 USER_NAME, USER_ID = "lab", 1000
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from podslice.errors import HostError
+from podslice.kernel_text import read_text, read_value, split_lines, split_words
 from podslice.model.node import Node
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, EPHEMERAL_STORAGE, HUGEPAGES_PREFIX, MEMORY, PIDS
@@ -53,7 +54,7 @@ def process_named(name: str, root: Path = Path("/")) -> int | None:
     """The id of a running process with this name; None when there is none."""
     for comm in (root / "proc").glob("[0-9]*/comm"):
         try:
-            if comm.read_text().strip() == name:
+            if read_value(comm) == name:
                 return int(comm.parent.name)
         except OSError:
             continue
@@ -62,9 +63,9 @@ def process_named(name: str, root: Path = Path("/")) -> int | None:
 
 def _cpus(root: Path) -> set[int]:
     """The CPUs that are online and that this process tree may use."""
-    online = parse_cpu_list((root / "sys/devices/system/cpu/online").read_text())
+    online = parse_cpu_list(read_text(root / "sys/devices/system/cpu/online"))
     try:
-        allowed = parse_cpu_list((root / "sys/fs/cgroup/cpuset.cpus.effective").read_text())
+        allowed = parse_cpu_list(read_text(root / "sys/fs/cgroup/cpuset.cpus.effective"))
     except OSError:
         return online
     return online & allowed or online
@@ -76,7 +77,7 @@ def parse_cpu_list(text: str) -> set[int]:
     Source: Linux, Documentation/admin-guide/cputopology.rst.
     """
     cpus: set[int] = set()
-    for part in text.strip().split(","):
+    for part in text.removesuffix("\n").split(","):
         if part:
             first, _, last = part.partition("-")
             cpus |= set(range(int(first), int(last or first) + 1))
@@ -90,8 +91,8 @@ def read_meminfo(root: Path = Path("/")) -> dict[str, int]:
         OSError: it can't be read.
         ValueError: it says something that is not understood.
     """
-    lines = (root / "proc/meminfo").read_text().splitlines()
-    fields = (line.replace(":", "").split() for line in lines)
+    lines = split_lines(read_text(root / "proc/meminfo"))
+    fields = (split_words(line.replace(":", "")) for line in lines)
     return {words[0]: int(words[1]) * 1024 for words in fields if words[-1:] == ["kB"]}
 
 
@@ -140,7 +141,7 @@ def pids_left(root: Path = Path("/")) -> Left:
     Source: Kubernetes, pkg/kubelet/stats/pidlimit/pidlimit_linux.go, Stats; proc_loadavg(5).
     """
     capacity = _pids_max(root)
-    _, tasks = (root / "proc/loadavg").read_text().split()[3].split("/")
+    _, tasks = read_value(root / "proc/loadavg").split(" ")[3].split("/")
     return Left(available=max(capacity - int(tasks), 0), capacity=capacity)
 
 
@@ -154,7 +155,7 @@ def nodefs_device(root: Path = Path("/")) -> str:
         block = root / "sys/dev/block" / f"{os.major(number)}:{os.minor(number)}"
         # a partition is no disk: the kernel counts by those
         disk = block.resolve().parent if (block / "partition").exists() else block
-        return (disk / "dev").read_text().strip()
+        return read_value(disk / "dev")
     except OSError:
         return ""
 
@@ -165,7 +166,7 @@ def _pids_max(root: Path) -> int:
     Source: Kubernetes, pkg/kubelet/stats/pidlimit/pidlimit_linux.go, Stats.
     """
     names = ("pid_max", "threads-max")
-    return min(int((root / "proc/sys/kernel" / name).read_text()) for name in names)
+    return min(int(read_value(root / "proc/sys/kernel" / name)) for name in names)
 
 
 def _nodefs(root: Path) -> Path:
@@ -178,7 +179,7 @@ def _hugepages(root: Path) -> dict[str, int]:
     pages = {}
     for path in (root / "sys/kernel/mm/hugepages").glob("hugepages-*kB"):
         size = int(path.name.removeprefix("hugepages-").removesuffix("kB")) * 1024
-        count = int((path / "nr_hugepages").read_text())
+        count = int(read_value(path / "nr_hugepages"))
         if count:
             pages[HUGEPAGES_PREFIX + format_bytes(size)] = count * size * 1000
     return pages

@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from podslice.errors import printable
+from podslice.kernel_text import read_text, read_value, split_lines, split_words
 
 _KERNEL_THREAD = 0x00200000
 """Source: Linux, include/linux/sched.h, PF_KTHREAD."""
+
+ENDED_STATES = "ZX"
+"""The states of a process that has ended. Source: proc_pid_stat(5)."""
 
 # fields of /proc/<pid>/stat behind the name, which is in brackets and may hold anything
 _STATE, _PARENT, _FLAGS, _STARTED = 0, 1, 6, 19
@@ -44,21 +48,22 @@ def read_process(pid: int, root: Path = Path("/")) -> Process | None:
     """A process, or one of its threads; None when there is none of that id."""
     place = root / "proc" / str(pid)
     try:
-        stat = (place / "stat").read_text(errors="replace")
-        groups = (place / "cgroup").read_text(errors="surrogateescape")
-        status = _keyed((place / "status").read_text(errors="replace"))
+        stat = read_value(place / "stat")
+        groups = read_text(place / "cgroup")
+        status = _keyed(read_text(place / "status"))
     except OSError:
         return None
     head, _, tail = stat.rpartition(")")
-    fields = tail.split()
+    fields = split_words(tail)
+    state = fields[_STATE]
     return Process(
         pid=pid,
         name=printable(head.partition("(")[2]),
         parent=int(fields[_PARENT]),
-        state=fields[_STATE],
+        state=state,
         is_kernel_thread=bool(int(fields[_FLAGS]) & _KERNEL_THREAD),
         started_ticks=int(fields[_STARTED]),
-        control_group=parse_control_group(groups),
+        control_group=_without_mark(parse_control_group(groups), state),
         leader=int(status["Tgid"][0]),
         uid=int(status["Uid"][0]),
     )
@@ -67,10 +72,9 @@ def read_process(pid: int, root: Path = Path("/")) -> Process | None:
 def process_name(pid: int, root: Path = Path("/")) -> str:
     """The name of a process, as a terminal can show it; `?` when it has ended."""
     try:
-        text = (root / "proc" / str(pid) / "comm").read_text(errors="replace")
+        return printable(read_value(root / "proc" / str(pid) / "comm"))
     except OSError:
         return "?"
-    return printable(text.removesuffix("\n"))
 
 
 def children(pid: int, root: Path = Path("/")) -> tuple[int, ...]:
@@ -84,7 +88,7 @@ def children(pid: int, root: Path = Path("/")) -> tuple[int, ...]:
         threads += (root / "proc" / str(pid) / "task").iterdir()
     for thread in threads:
         with contextlib.suppress(OSError):
-            found += map(int, (thread / "children").read_text().split())
+            found += map(int, split_words(read_value(thread / "children")))
     return tuple(sorted(found))
 
 
@@ -138,7 +142,7 @@ def parse_control_group(text: str) -> str:
     Source: cgroups(7), "/proc/pid/cgroup".
     """
     found = ""
-    for line in text.splitlines():
+    for line in split_lines(text):
         number, controllers, path = line.split(":", 2)
         if controllers == "name=systemd":
             return path
@@ -149,5 +153,15 @@ def parse_control_group(text: str) -> str:
 
 def _keyed(status: str) -> dict[str, list[str]]:
     """The words of each line of /proc/<pid>/status, by its key."""
-    lines = (line.partition(":") for line in status.splitlines())
-    return {key: words.split() for key, _, words in lines}
+    lines = (line.partition(":") for line in split_lines(status))
+    return {key: split_words(words) for key, _, words in lines}
+
+
+def _without_mark(control_group: str, state: str) -> str:
+    """Remove the mark of a removed group. A name may end the same way, so it depends on the state.
+
+    A group with a live process cannot be removed, so for those the text belongs to the name.
+
+    Source: Linux, kernel/cgroup/cgroup.c, proc_cgroup_show and cgroup_destroy_locked.
+    """
+    return control_group.removesuffix(" (deleted)") if state in ENDED_STATES else control_group

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from podslice.cgroupfs import PRESSURES, CgroupFs, Pressure, Sample, parse_pressure
 from podslice.errors import HostError
 from podslice.host import inodes_left, memory_left, nodefs_left, pids_left, read_meminfo
+from podslice.kernel_text import read_text, split_lines, split_words
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision, VolumeDecision
 from podslice.model.unit import Observed, UnitName, control_group_of
@@ -152,7 +153,7 @@ def _node(cgroups: CgroupFs, root: Path) -> NodeStats:
 
 def _fields(path: Path) -> dict[str, str]:
     """A file of lines that begin with a name and a value."""
-    lines = (line.split(maxsplit=2) for line in path.read_text().splitlines())
+    lines = (split_words(line) for line in split_lines(read_text(path)))
     return {words[0]: words[1] for words in lines if len(words) > 1}
 
 
@@ -185,7 +186,7 @@ def _pressure(root: Path) -> dict[str, Pressure]:
     found = {}
     for name in PRESSURES:
         try:
-            found[name] = parse_pressure((root / "proc/pressure" / name).read_text())
+            found[name] = parse_pressure(read_text(root / "proc/pressure" / name))
         except OSError:
             continue
     return found

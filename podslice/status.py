@@ -150,7 +150,7 @@ def _is_set(name: str, has: Mapping[str, Value]) -> bool:
 
 def _label(unit: DesiredUnit) -> str:
     if unit.kind in HOLDS_PROCESSES:
-        return unit.description.split()[1]
+        return unit.description.split(" ")[1]
     if unit.kind is UnitKind.MOUNT:
-        return f"volume {unit.description.split()[1]}"
+        return f"volume {unit.description.split(' ')[1]}"
     return unit.pod or unit.name

@@ -6,15 +6,17 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1] / "podslice"
 
 CORE = {"errors", "model"}
+KERNEL = CORE | {"kernel_text"}
 MAY_IMPORT = {
     "errors": set(),
     "imports": set(),
+    "kernel_text": set(),
     "model": {"errors"},
     "policy": CORE,
     "plan": CORE,
     "inputs": CORE | {"imports"},
-    "host": CORE,
-    "cgroupfs": CORE,
+    "host": KERNEL,
+    "cgroupfs": KERNEL,
     "systemd": CORE | {"imports", "cgroupfs"},
     "unitfile": CORE,
     "events": CORE,
@@ -22,17 +24,17 @@ MAY_IMPORT = {
     "status": CORE | {"cgroupfs"},
     "store": CORE | {"inputs"},
     "act": CORE | {"plan", "report", "systemd"},
-    "procfs": CORE,
+    "procfs": KERNEL,
     "hugetlb": CORE | {"cgroupfs"},
     "shortage": CORE | {"policy", "host", "cgroupfs"},
-    "stats": CORE | {"policy", "cgroupfs", "host"},
+    "stats": KERNEL | {"policy", "cgroupfs", "host"},
     "reconcile": CORE
     | {"policy", "plan", "host", "procfs", "cgroupfs", "hugetlb", "systemd", "store", "act"}
     | {"report", "status"},
-    "processes": CORE
+    "processes": KERNEL
     | {"policy", "plan", "procfs", "cgroupfs", "systemd", "store", "report", "reconcile"},
-    "doctor": CORE | {"procfs", "cgroupfs", "host"},
-    "agent": CORE
+    "doctor": KERNEL | {"procfs", "cgroupfs", "host"},
+    "agent": KERNEL
     | {"policy", "plan", "inputs", "host", "procfs", "cgroupfs", "hugetlb", "systemd", "store"}
     | {"act", "report", "status", "reconcile", "processes", "events", "shortage", "stats"}
     | {"__version__"},

@@ -193,7 +193,12 @@ def _write_all(files: dict[str, str], root: Path, *, dry_run: bool) -> int:
     for name, text in files.items():
         path = root / name
         if dry_run:
-            write([f"would write {path}", *(f"  {line}" for line in text.splitlines())])
+            write(
+                [
+                    f"would write {path}",
+                    *(f"  {line}" for line in text.removesuffix("\n").split("\n")),
+                ]
+            )
         else:
             _write(path, _marked(text))
             write([f"wrote {path}"])

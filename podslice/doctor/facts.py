@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from podslice.doctor.runtimes import Runtime, Surroundings, read_runtimes
 from podslice.errors import HostError
 from podslice.host import process_named
+from podslice.kernel_text import parse_mounts, read_text, read_value, split_lines, split_words
 
 _CGROUP = "sys/fs/cgroup"
 # what cgroup v2 calls otherwise than v1
@@ -127,8 +128,8 @@ def read_facts(manager: Manager, asked: Asked, root: Path = Path("/")) -> Facts:
     """
     try:
         swap_bytes = _swap_bytes(root)
-        kernel = _text(root / "proc/sys/kernel/osrelease")
-        oom_score_adj = int(_text(root / "proc/self/oom_score_adj"))
+        kernel = read_value(root / "proc/sys/kernel/osrelease")
+        oom_score_adj = int(read_value(root / "proc/self/oom_score_adj"))
     except (OSError, ValueError) as error:
         raise HostError(f"this host can't be read: {error}; is /proc mounted?") from error
     layout = _layout(root)
@@ -141,7 +142,7 @@ def read_facts(manager: Manager, asked: Asked, root: Path = Path("/")) -> Facts:
         session=_session(asked, root) if asked.user else None,
         first_process=first_process,
         kernel=kernel,
-        command_line=frozenset(_text_or_nothing(root / "proc/cmdline").split()),
+        command_line=frozenset(split_words(_text_or_nothing(root / "proc/cmdline"))),
         layout=layout,
         protects_below=_protects_below(root),
         controllers=_controllers(root, layout, top, user=asked.user),
@@ -209,18 +210,17 @@ def _hugetlb(root: Path, layout: Layout, group: PurePosixPath) -> Hugetlb:
 
 def _protects_below(root: Path) -> bool:
     """Source: Linux, admin-guide/cgroup-v2.rst, memory_recursiveprot."""
-    for line in _text_or_nothing(root / "proc/self/mounts").splitlines():
-        _, place, kind, options, *_ = line.split()
-        if (place, kind) == ("/sys/fs/cgroup", "cgroup2"):
-            return "memory_recursiveprot" in options.split(",")
+    for mount in parse_mounts(_text_or_nothing(root / "proc/self/mounts")):
+        if (mount.place, mount.kind) == ("/sys/fs/cgroup", "cgroup2"):
+            return "memory_recursiveprot" in mount.options
     return False
 
 
 def _swap_bytes(root: Path) -> int:
-    for line in _text(root / "proc/meminfo").splitlines():
+    for line in split_lines(read_text(root / "proc/meminfo")):
         key, _, value = line.partition(":")
         if key == "SwapTotal":
-            return int(value.split()[0]) * 1024
+            return int(split_words(value)[0]) * 1024
     return 0
 
 
@@ -260,24 +260,20 @@ def _has_polkit_rule(root: Path) -> bool:
 def _is_readable(path: Path) -> bool:
     """Whether the kernel answers: it may list a file and refuse to read it."""
     try:
-        return bool(path.read_text())
+        return bool(read_text(path))
     except OSError:
         return False
 
 
 def _words(path: Path) -> frozenset[str] | None:
     try:
-        return frozenset(path.read_text().split())
+        return frozenset(split_words(read_value(path)))
     except OSError:
         return None
 
 
-def _text(path: Path) -> str:
-    return path.read_text().strip()
-
-
 def _text_or_nothing(path: Path) -> str:
     try:
-        return path.read_text(errors="replace").strip()
+        return read_value(path)
     except OSError:
         return ""

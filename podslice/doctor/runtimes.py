@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from podslice.host import process_named
+from podslice.kernel_text import read_text
 
 SYSTEMD, CGROUPFS = "systemd", "cgroupfs"
 _PLACES = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin", "bin", "sbin")
@@ -227,7 +228,7 @@ def _program(here: Surroundings, name: str) -> Path | None:
 
 def _command_line(here: Surroundings, pid: int) -> list[str]:
     try:
-        return (here.root / "proc" / str(pid) / "cmdline").read_text().split("\0")
+        return read_text(here.root / "proc" / str(pid) / "cmdline").split("\0")
     except OSError:
         return []
 
@@ -263,7 +264,7 @@ def _json(here: Surroundings, path: Path) -> object:
 def _read(here: Surroundings, path: Path) -> str:
     """The text of a configuration file; none where there is no file."""
     try:
-        return path.read_text()
+        return path.read_bytes().decode()
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:

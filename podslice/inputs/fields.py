@@ -39,7 +39,7 @@ class Level:
 
 
 def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+    return frozenset(text.split(" "))
 
 
 _AMOUNTS = ("cpu", "memory", "ephemeral-storage")

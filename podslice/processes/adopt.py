@@ -16,6 +16,7 @@ from podslice.model.unit import ObservedUnit, UnitName, Value
 from podslice.processes.place import Place, find_place, is_inside, scope_of
 from podslice.processes.placement import PodMap
 from podslice.procfs import (
+    ENDED_STATES,
     PidFd,
     Process,
     ancestors,
@@ -184,7 +185,7 @@ class _Gate:
             return "it is a kernel thread; it stays in the kernel's own group"
         if process.pid == 1 or PurePosixPath(process.control_group).name == "init.scope":
             return "it is a service manager; everything would be below the pod's limits with it"
-        if process.state in "ZX":
+        if process.state in ENDED_STATES:
             parent = f"{process.parent} ({process_name(process.parent, self._root)})"
             return f"it has ended already; its parent {parent} has yet to take notice"
         if process.pid in self._own:
@@ -200,7 +201,7 @@ class _Gate:
         """Why a process that is in a pod, or in another container of this one, stays there."""
         pods, group = self._pods, process.control_group
         home = pods.home(group)
-        pod, container = (home.pod, home.container) if home else pods.named(group)
+        pod, container = (home.pod, home.container) if home else pods.owner(group)
         here = self._place.pod.pod.key
         if pod is None and pods.root and is_inside(group, pods.root):
             return f"it is in {printable(group)}, which is of no applied pod"

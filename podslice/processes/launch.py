@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from podslice.errors import HostError, InputError, Problem
+from podslice.kernel_text import read_value
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit codes of what can't be started, as the shells have them."""
@@ -138,6 +139,6 @@ def become(command: Command) -> NoReturn:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text().strip()
+        return read_value(file)
     except OSError:
         return "as it is"

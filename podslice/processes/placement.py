@@ -118,16 +118,19 @@ class PodMap:
             for container in pod.scopes
             for unit in (container.scope, service_name(container.scope))
         }
+        self._owners = {
+            units[unit].control_group: owner
+            for unit, owner in self._containers.items()
+            if unit in units and units[unit].control_group
+        }
 
     def home(self, control_group: str) -> Home | None:
         """The pod that a control group lies in, with the unit and the container."""
         path = control_group.split("/")
-        for depth in range(len(path), 0, -1):
-            pod = self._pods.get("/".join(path[:depth]))
-            if pod is not None:
-                break
-        else:
+        depth = next((n for n, group in _upwards(control_group) if group in self._pods), None)
+        if depth is None:
             return None
+        pod = self._pods["/".join(path[:depth])]
         # slices may lie in the pod's; what is below a unit is the unit's own business
         end = depth
         while end < len(path) and path[end - 1].endswith(".slice"):
@@ -140,14 +143,24 @@ class PodMap:
             control_group="/".join(path[:end]),
         )
 
-    def named(self, control_group: str) -> tuple[str | None, str | None]:
-        """The pod and the container whose unit, by its name, a control group is or lies in."""
-        owners = (self.container(UnitName(part)) for part in control_group.split("/"))
-        return next((owner for owner in owners if owner[0]), (None, None))
+    def owner(self, control_group: str) -> tuple[str | None, str | None]:
+        """Return the pod and container whose unit contains a control group, wherever the unit is.
+
+        The unit's name in the path alone is no evidence: other users name groups of their own so.
+        """
+        groups = (group for _, group in _upwards(control_group))
+        return next((self._owners[each] for each in groups if each in self._owners), (None, None))
 
     def container(self, unit: UnitName) -> tuple[str | None, str | None]:
         """The pod and the container that a unit is for, by its name."""
         return self._containers.get(unit, (None, None))
+
+
+def _upwards(control_group: str) -> Iterator[tuple[int, str]]:
+    """Yield a control group and those above it, each with the number of parts of its path."""
+    path = control_group.split("/")
+    for depth in range(len(path), 0, -1):
+        yield depth, "/".join(path[:depth])
 
 
 def look_inside(

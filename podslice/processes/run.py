@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from podslice.errors import HostError, InputError, JobFailed, Problem, UnitExists
+from podslice.kernel_text import read_text
 from podslice.model.config import Rules
 from podslice.model.desired import PodDecision
 from podslice.model.pod import ContainerKind, InitProgress
@@ -153,7 +154,7 @@ async def _limit_hugepages(world: World, place: Place) -> None:
 
 def has_arrived(place: Place, cgroup_file: Path = Path("/proc/self/cgroup")) -> bool:
     """Whether this process is in the container's scope."""
-    own = parse_control_group(cgroup_file.read_text())
+    own = parse_control_group(read_text(cgroup_file))
     return own.endswith(f"/{place.pod.slice}/{place.container.scope}")
 
 

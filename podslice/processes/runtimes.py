@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from podslice.errors import printable
+from podslice.kernel_text import read_value, split_lines
 from podslice.model.pod import Pod
 from podslice.procfs import read_process
 
@@ -107,7 +108,7 @@ def _running(root: Path) -> frozenset[str]:
     for directory in (root / "proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
             if directory.stat().st_uid == os.geteuid():
-                names.add((directory / "comm").read_text(errors="replace").rstrip("\n"))
+                names.add(read_value(directory / "comm"))
     return frozenset(names)
 
 
@@ -147,7 +148,7 @@ async def run(*argv: str) -> str:
                 process.kill()
             await process.wait()
     if process.returncode:
-        last = said.decode(errors="replace").strip().rpartition("\n")[2]
+        last = said.decode(errors="replace").rstrip("\n").rpartition("\n")[2]
         raise NoAnswerError(printable(last) or f"it ended with {process.returncode}")
     return out.decode(errors="replace")
 
@@ -174,7 +175,8 @@ async def _podman(pods: Collection[Pod], ask: Ask, group_of: GroupOf) -> list[Ru
 
 async def _docker(socket: Path, ask: Ask, group_of: GroupOf) -> list[RuntimeContainer]:
     docker = partial(ask, "docker", f"--host=unix://{socket}")
-    ids = (await docker("ps", "--quiet", "--no-trunc")).split()
+    listed = split_lines(await docker("ps", "--quiet", "--no-trunc"))
+    ids = [id_ for id_ in listed if id_]
     return list(parse_docker(json.loads(await docker("inspect", *ids)), group_of)) if ids else []
 
 

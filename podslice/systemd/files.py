@@ -104,7 +104,7 @@ def parse_slice(text: str) -> Mapping[str, Value] | None:
 def _parse_section(section: str) -> Mapping[str, Value] | None:
     """What the lines below `[Slice]` say; those of many pods are the same."""
     found: dict[str, Value] = {}
-    for line in section.splitlines():
+    for line in section.split("\n"):
         if not line or line[0] in "#;":
             continue
         key, _, text = line.partition("=")

@@ -90,4 +90,4 @@ def listen_fds(environ: MutableMapping[str, str]) -> list[socket.socket]:
 
 
 def _status(text: str) -> str:
-    return f"STATUS={' '.join(text.split())}"
+    return "STATUS=" + text.replace("\n", " ")

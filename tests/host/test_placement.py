@@ -106,6 +106,39 @@ def test_what_is_inside_and_what_is_empty_is_seen(site):
     crowd.end(site, [outside])
 
 
+# how the unprivileged process of a service with a delegated group moves itself below a group whose
+# name ends a line for Python, and begins one that says that it is in the pod
+FORGE = f"""\
+line=$(printf 'x\\f0::')
+mkdir -p "$1/$line{GROUP}/{WEB}"
+echo $$ > "$1/$line{GROUP}/{WEB}/cgroup.procs"
+echo > /tmp/up
+exec sleep 1000
+"""
+
+
+def test_a_user_can_not_forge_the_place_of_a_process(site):
+    site.put("/tmp/forge", FORGE)
+    mount = "/sys/fs/cgroup/systemd" if site.cgroup_version == 1 else "/sys/fs/cgroup"
+    service = ("systemd-run", "--unit=eve", "--uid=nobody", "--property=Delegate=yes")
+    site.run("mkfifo", "-m", "666", "/tmp/up")
+    site.run(*service, "sh", "/tmp/forge", f"{mount}/system.slice/eve.service")
+    site.run("sh", "-c", "read _ </tmp/up; rm /tmp/up")
+    pid = int(site.run("systemctl", "show", "--property=MainPID", "--value", "eve").stdout)
+
+    seen, code = status(site, f"--pid={pid}")
+    (process,) = seen["processes"]
+    assert (code, process["pod"], process["container"]) == (3, None, None)
+    assert process["control_group"] == f"/system.slice/eve.service/x\\x0c0::{GROUP}/{WEB}"
+
+    site.podslice("adopt", "shop/site", "-c", "web", f"{pid}", *BIG)
+    seen, code = status(site, f"--pid={pid}")
+    (process,) = seen["processes"]
+    assert (code, process["pod"], process["container"]) == (0, "shop/site", "web")
+    assert process["control_group"] == f"{GROUP}/{WEB}"
+    crowd.end(site, [pid])
+
+
 def test_what_is_elsewhere_is_seen(site_in_namespace):
     site = site_in_namespace
     quietly = f"{ELSEWHERE} </dev/null >/dev/null 2>&1"

@@ -179,5 +179,5 @@ def make_files(root, files):
     for path, text in files.items():
         target = root / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
+        target.write_bytes(text.encode(errors="surrogateescape"))
     return root

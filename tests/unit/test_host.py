@@ -101,6 +101,13 @@ def test_a_process_is_found_by_its_name(tmp_path):
     assert process_named("kube", tmp_path) is None
 
 
+@pytest.mark.parametrize("name", [b"\xff", b"kubelet ", b"kubelet\f", b"\xc2\x85kubelet"])
+def test_a_process_of_another_name_is_not_taken_for_it(tmp_path, name):
+    make_files(tmp_path, {"proc/42/comm": ""})
+    (tmp_path / "proc/42/comm").write_bytes(name + b"\n")
+    assert process_named("kubelet", tmp_path) is None
+
+
 def test_a_process_that_ends_meanwhile_is_passed_over(tmp_path):
     make_files(tmp_path, {"proc/42/comm": "kubelet\n"})
     (tmp_path / "proc/41/comm").mkdir(parents=True)  # can't be read, as one that is gone

@@ -16,7 +16,7 @@ from podslice.procfs import (
     set_oom_score_adj,
 )
 from tests.unit.builders import make_files
-from tests.unit.processes.invented import processes
+from tests.unit.processes.invented import DELEGATED, hostile_groups, processes
 
 KERNEL_THREAD = 0x00200000
 
@@ -95,6 +95,32 @@ def test_a_control_group_that_is_no_text_is_kept_as_it_is(tmp_path):
 def test_control_groups_are_those_of_systemd(text, group):
     """Source: cgroups(7), "/proc/pid/cgroup"."""
     assert parse_control_group(text) == group
+
+
+@pytest.mark.parametrize("group", hostile_groups("/kubepods.slice/kubepods-podweb.slice"))
+def test_a_control_group_is_read_as_it_is_named(tmp_path, group):
+    make_files(tmp_path, processes({"pid": 7, "group": group}))
+    assert read_process(7, tmp_path).control_group == group
+    assert parse_control_group(f"0::/other\n1:name=systemd:{group}\n") == group
+
+
+@pytest.mark.parametrize(
+    ("state", "group"), [("S", f"{DELEGATED}/x (deleted)"), ("Z", f"{DELEGATED}/x")]
+)
+def test_only_the_group_of_an_ended_process_is_marked_as_deleted(tmp_path, state, group):
+    """Source: Linux, kernel/cgroup/cgroup.c, proc_cgroup_show."""
+    named = f"{DELEGATED}/x (deleted)"
+    make_files(tmp_path, processes({"pid": 7, "state": state, "group": named}))
+    assert read_process(7, tmp_path).control_group == group
+
+
+@pytest.mark.parametrize("name", ["\fUid:\t0", "\x1cTgid:\t1", "\x85Uid:"])
+def test_a_name_forges_no_line(tmp_path, name):
+    make_files(tmp_path, processes({"pid": 7, "name": name, "uid": 1000}))
+    # of two lines with one key the last counts
+    (tmp_path / "proc/7/status").write_text(f"Uid:\t1000\t0\t0\t0\nTgid:\t7\nName:\t{name}\n")
+    read = read_process(7, tmp_path)
+    assert (read.uid, read.leader) == (1000, 7)
 
 
 def test_ancestors_go_up_to_the_first(tmp_path):

@@ -125,6 +125,18 @@ CASES = {
         {},
         ("cgroup", "info", "without memory_recursiveprot", "MemoryLow", "mount -o remount,"),
     ),
+    # any user can mount with FUSE, and name what is mounted
+    "hostile mounts": (
+        {
+            "proc/self/mounts": (
+                "x\fy /home/eve/\x85m fuse.x rw 0 0\n"
+                "x\x85x\f/sys/fs/cgroup\fcgroup2\fmemory_recursiveprot /mnt fuse.x rw 0 0\n"
+                "cgroup2 /sys/fs/cgroup cgroup2 rw,nsdelegate 0 0\n"
+            )
+        },
+        {},
+        ("cgroup", "info", "without memory_recursiveprot", "MemoryLow", "mount -o remount,"),
+    ),
     "no cgroup at all": (
         {"proc/self/mounts": "", CONTROLLERS: None, HANDED_DOWN: None},
         {},

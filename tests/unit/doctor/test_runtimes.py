@@ -95,6 +95,15 @@ CASES = {
         "cgroupfs",
         "the command line of dockerd (process 9)",
     ),
+    "docker, told with an argument that is not text": (
+        "dockerd",
+        {
+            "proc/9/comm": "dockerd\n",
+            "proc/9/cmdline": "dockerd\0\udcff\0--exec-opt\0native.cgroupdriver=cgroupfs\0",
+        },
+        "cgroupfs",
+        "the command line of dockerd (process 9)",
+    ),
     "docker, gone meanwhile": ("dockerd", {"proc/9/comm": "dockerd\n"}, "systemd", ""),
     # containerd
     "containerd as it is": ("containerd", {}, "cgroupfs", ""),

@@ -7,16 +7,24 @@ from functools import partial
 
 import pytest
 
-from podslice.errors import BadProperty, HostError, InputError, JobFailed, Refused, UnitExists
+from podslice.errors import (
+    BadProperty,
+    HostError,
+    InputError,
+    JobFailed,
+    Refused,
+    UnitExists,
+    printable,
+)
 from podslice.model.pod import ContainerKind
-from podslice.model.unit import UnitName
+from podslice.model.unit import TransientUnit, UnitName
 from podslice.processes import adopt as adopting
 from podslice.processes.adopt import Outcome
 from podslice.processes.place import find_place, scope_of
 from podslice.reconcile import apply, look
 from podslice.systemd.memory import Memory
 from tests.unit.builders import burstable, container, decisions, make_files, world
-from tests.unit.processes.invented import processes
+from tests.unit.processes.invented import DELEGATED, hostile_groups, processes
 
 POD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podweb.slice"
 SCOPE = UnitName("podslice-podweb-main.scope")
@@ -49,7 +57,7 @@ class Host(Memory):
                 (self.root / f"proc/{pid}/{file}").unlink(missing_ok=True)
 
     def group_of(self, pid):
-        return (self.root / f"proc/{pid}/cgroup").read_text().strip().removeprefix("0::")
+        return (self.root / f"proc/{pid}/cgroup").read_text().strip().rpartition("0::")[2]
 
     def handle(self, pid):
         return Handle(self, pid)
@@ -233,10 +241,6 @@ async def test_descriptors_go_where_they_are_known_and_as_many_as_a_message_take
             "it is in container log of pod default/web; processes do not change pods",
         ),
         (
-            {"group": "/system.slice/podslice-podother-main.scope"},
-            "it is in container main of pod default/other",
-        ),
-        (
             {"group": POD.replace("podweb", "podother")},
             "it is in pod default/other; processes do not change pods or containers: end it there,",
         ),
@@ -246,6 +250,24 @@ async def test_some_may_not_move(host, row, said):
     host.add({"pid": 20, **row})
     assert said in await why(host, 20)
     assert host.calls["start"] == 0
+
+
+async def test_a_process_in_a_misplaced_unit_of_another_pod_may_not_move(host):
+    name = UnitName("podslice-podother-main.scope")
+    properties = {"Slice": "system.slice", "PIDs": (20,)}
+    host.add({"pid": 20})
+    await host.start(TransientUnit(name=name, properties=properties))
+    assert "it is in container main of pod default/other" in await why(host, 20)
+
+
+@pytest.mark.parametrize(
+    "group", [*hostile_groups(GROUP), f"{DELEGATED}/podslice-podother-main.scope"]
+)
+async def test_a_group_that_only_looks_like_a_pods_is_adopted(host, group):
+    host.add({"pid": 20, "group": group})
+    (done,) = (await adopt(host, 20)).processes
+    assert (done.outcome, done.why) == (Outcome.ADOPTED, f"from {printable(group)}")
+    assert host.group_of(20) == GROUP
 
 
 async def test_there_is_a_way_out_for_who_is_in_another_pod(host):

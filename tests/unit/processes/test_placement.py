@@ -28,7 +28,7 @@ from tests.unit.builders import (
     make_files,
     seen,
 )
-from tests.unit.processes.invented import processes
+from tests.unit.processes.invented import hostile_groups, processes
 
 POD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podweb.slice"
 SCOPE = "podslice-podweb-main.scope"
@@ -250,6 +250,14 @@ def test_a_process_is_located(tmp_path):
     assert (gone.name, gone.home, gone.control_group, gone.hint) == ("?", None, "", "")
 
 
+@pytest.mark.parametrize("group", hostile_groups(f"{POD}/{SCOPE}"))
+def test_a_group_that_only_looks_like_a_pods_is_in_no_pod(tmp_path, group):
+    make_files(tmp_path, processes({"pid": 3, "group": group}))
+    (found,) = locate(state(), [3], tmp_path)
+    assert (found.home, found.control_group) == (None, group)
+    assert found.hint == "podslice adopt POD -c CONTAINER 3"
+
+
 def test_nothing_moves_the_first_process_or_the_kernels(tmp_path):
     rows = ({"pid": 1}, {"pid": 2, "flags": 0x200040}, {"pid": 5, "leader": 4})
     make_files(tmp_path, processes(*rows))
@@ -257,8 +265,9 @@ def test_nothing_moves_the_first_process_or_the_kernels(tmp_path):
     assert hints == ["", "", "podslice adopt POD -c CONTAINER 4"]
 
 
-def test_the_owner_of_a_unit_is_told_by_its_name():
-    pods = PodMap(state())
-    assert pods.named(f"/system.slice/{SCOPE}/x") == ("default/web", "main")
-    assert pods.named("/system.slice/cron.service") == (None, None)
+def test_the_owner_of_a_group_is_that_of_the_unit_around_it():
+    pods = PodMap(state(at(SCOPE, f"/system.slice/{SCOPE}")))
+    assert pods.owner(f"/system.slice/{SCOPE}/x") == ("default/web", "main")
+    assert pods.owner("/system.slice/cron.service") == (None, None)
+    assert pods.owner(f"/user.slice/{SCOPE}") == (None, None)
     assert pods.container(UnitName("podslice-podbatch-main.service")) == ("default/batch", "main")

@@ -9,8 +9,11 @@ from podslice.errors import HostError, InputError, Problem
 from podslice.model.desired import Desired
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import DesiredUnit, UnitKind
+from podslice.regular import NotRegularError, read_regular
 
 HEAD = "# Made by podslice render; changes are lost when it is made anew."
+_BYTES_MAX = 2**16
+"""Bytes of a unit file of ours; a larger one is not."""
 _ACCOUNTING = ("CPUAccounting", "IOAccounting", "MemoryAccounting", "TasksAccounting")
 
 
@@ -86,8 +89,8 @@ def write_unit_files(files: dict[str, str], directory: Path) -> list[str]:
 
 def _is_foreign(path: Path) -> bool:
     try:
-        return not path.read_text().startswith(HEAD)
+        return not read_regular(path, limit_bytes=_BYTES_MAX).startswith(HEAD.encode())
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except (OSError, UnicodeDecodeError):
+    except (OSError, NotRegularError):
         return True

@@ -12,8 +12,14 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+from podslice.regular import read_regular
 
 COMMAND = "__complete"
+_BYTES_MAX = 16 * 2**20
+"""Bytes of a record, as in `store`."""
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 def main(arguments: list[str]) -> int:
@@ -62,8 +68,8 @@ def _there(words: list[str]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 def _evicted(base: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """The pods of the marks."""
     for path in (base / "podslice/evicted").glob("*.json"):
-        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            namespace, _, name = json.loads(path.read_bytes())["pod"].partition("/")
+        with suppress(*_UNREADABLE):
+            namespace, _, name = _parse(path)["pod"].partition("/")
             yield namespace, name, ()
 
 
@@ -71,12 +77,16 @@ def _applied(base: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """The pods of the records."""
     for path in (base / "podslice/pods").glob("*.json"):
         try:
-            manifest = json.loads(path.read_bytes())["manifest"]
+            manifest = _parse(path)["manifest"]
             metadata, spec = manifest["metadata"], manifest["spec"]
             containers = [*spec.get("initContainers", ()), *spec["containers"]]
             yield metadata["namespace"], metadata["name"], tuple(c["name"] for c in containers)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except _UNREADABLE:
             continue
+
+
+def _parse(path: Path) -> Any:  # noqa: ANN401 - whatever is in it
+    return json.loads(read_regular(path, limit_bytes=_BYTES_MAX))
 
 
 def _in_files(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -10,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from podslice.errors import HostError
+from podslice.inputs.limits import BYTES_MAX
+from podslice.regular import read_regular
+
+RECORD_BYTES_MAX = BYTES_MAX
+"""Bytes of one file: a pod as large as a whole manifest may be."""
 
 _WRITE_TRIES = 5
 
@@ -41,14 +47,24 @@ def stamp(status: os.stat_result) -> Stamp:
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 
+def parse_json(path: Path) -> Any:  # noqa: ANN401 - whatever is in it
+    """Return what a file of ours says.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError, RecursionError: it is not a regular file, is too large, or is not JSON.
+    """
+    return json.loads(read_regular(path, limit_bytes=RECORD_BYTES_MAX))
+
+
 def read_json(path: Path) -> dict[str, Any]:
-    """A mapping as it is written; nothing where there is none, or none that can be read.
+    """Return a mapping as it was written; an empty one where the path holds none.
 
     Raises:
         OSError: the file is there and can't be read.
     """
     try:
-        found = json.loads(path.read_bytes())
+        found = parse_json(path)
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -62,7 +78,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             # in one line: indented, it takes several times as long
-            new.write_text(json.dumps(content))
+            _write_new(new, json.dumps(content))
             new.replace(path)
         except FileNotFoundError:  # another has tidied the directory away meanwhile
             tries_left -= 1
@@ -74,6 +90,28 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
             raise
         else:
             return
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Write a file that is not there yet; what a crash left in its place is removed, not opened."""
+    if len(text) > RECORD_BYTES_MAX:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    with path.open("x") as file:
+        file.write(text)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or an empty directory in its place.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except IsADirectoryError:
+        path.rmdir()
 
 
 def entries(directory: Path) -> list[Path]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from podslice.errors import HostError
+from podslice.regular import NotRegularError, open_regular
 from podslice.store.files import writing
 
 WAIT_SEC = 120.0
@@ -75,9 +76,11 @@ def _open(path: Path) -> int:
             try:
                 with contextlib.suppress(FileExistsError):
                     path.parent.mkdir()
-                return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                return open_regular(path, os.O_RDWR | os.O_CREAT, 0o644)
             except FileNotFoundError:
                 continue  # the directory went away with another's lock
+            except NotRegularError as error:
+                raise HostError(f"{path} {error}; remove it") from error
 
 
 def _is_locked(handle: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from podslice.errors import Problem, Severity
 from podslice.model.agent import AgentState, Condition, Eviction
 from podslice.model.unconfirmed import Unconfirmed
-from podslice.model.unit import UnitName
+from podslice.model.unit import INFINITY, UnitName
 
 T = TypeVar("T")
 
@@ -78,6 +78,6 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> int:
-    if isinstance(value, int):
+    if isinstance(value, int) and 0 <= value <= INFINITY:
         return value
     raise TypeError(value)

@@ -12,7 +12,7 @@ from typing import Any
 
 from podslice.model.agent import Eviction
 from podslice.model.pod import InitProgress, Pod
-from podslice.store.files import Stamp, failed, stamp
+from podslice.store.files import Stamp, failed, parse_json, stamp
 
 VERSION = 1
 
@@ -73,7 +73,7 @@ class Reader:
 
     def _look_at(self, file: os.DirEntry[str]) -> tuple[Stamp, Record | None] | None:
         try:
-            now = stamp(file.stat())
+            now = stamp(file.stat(follow_symlinks=False))
             known = self._read.get(file.path)
             return known if known and known[0] == now else (now, parse(Path(file.path)))
         except FileNotFoundError:
@@ -92,7 +92,7 @@ def parse(path: Path) -> Record | None:
     from podslice.inputs.manifests import parse_manifest  # noqa: PLC0415
 
     try:
-        record = json.loads(path.read_bytes())
+        record = parse_json(path)
         pod = parse_manifest(record["manifest"], where=f"record of {path.stem}")
         return _record_of(pod, record)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -100,11 +100,13 @@ def parse(path: Path) -> Record | None:
 
 
 def _record_of(pod: Pod, record: Mapping[str, Any]) -> Record:
-    source = record.get("source")
+    source, cgroup_root = record.get("source"), record.get("cgroup_root", "/")
+    if not isinstance(cgroup_root, str):
+        raise TypeError(cgroup_root)
     return Record(
         pod=pod,
         digest=digest(pod),
-        cgroup_root=record.get("cgroup_root", "/"),
+        cgroup_root=cgroup_root,
         progress=_read_progress(record),
         source=source if isinstance(source, str) else None,
     )

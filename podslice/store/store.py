@@ -14,7 +14,7 @@ from podslice.model.agent import AgentState, Eviction
 from podslice.model.pod import InitProgress, Pod
 from podslice.model.unconfirmed import Unconfirmed
 from podslice.store import lock, marks, volumes
-from podslice.store.files import entries, failed, read_json, write_json, writing
+from podslice.store.files import entries, failed, read_json, remove, write_json, writing
 from podslice.store.records import Reader, Record, Records, digest, written
 
 
@@ -54,7 +54,7 @@ class Store:
             broken=tuple(
                 path
                 for path, held in {**found, **marked}.items()
-                if held is None and Path(path).exists()
+                if held is None and os.path.lexists(path)
             ),
             progress={
                 record.pod.uid: record.progress
@@ -124,7 +124,7 @@ class Store:
     def discard(self, path: str) -> None:
         """Remove a file that holds no record, as `load` named it."""
         with writing(self.root):
-            Path(path).unlink(missing_ok=True)
+            remove(Path(path))
 
     def _record(self, uid: str) -> Path:
         return self._pods / f"{uid}.json"

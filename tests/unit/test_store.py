@@ -1,6 +1,7 @@
 import fcntl
 import json
 import os
+import stat
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from podslice.model.pod import ContainerKind, InitProgress, MemoryVolume
 from podslice.model.unconfirmed import Unconfirmed
 from podslice.policy.tree import volume_path
 from podslice.store import Records, Store
+from podslice.store import files as store_files
 from podslice.store import lock as store_lock
 from podslice.store import volumes as store_volumes
 from tests.unit.builders import (
@@ -173,10 +175,116 @@ def test_a_broken_file_is_named_and_the_others_are_loaded(store, content):
     assert store.load().broken == ()
 
 
-def test_what_cannot_be_read_is_not_taken_for_broken(store):
-    record(store, "odd").mkdir(parents=True)
-    with pytest.raises(HostError, match=r"odd\.json: Is a directory"):
-        store.load()
+def make_link(path):
+    path.symlink_to("web.json")
+
+
+def make_loop(path):
+    path.symlink_to(path.name)
+
+
+def make_dangling(path):
+    path.symlink_to("/nonexistent/record")
+
+
+def make_device(path):
+    """`/dev/zero`, which never ends."""
+    os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5))
+
+
+def make_socket(path):
+    os.mknod(path, 0o600 | stat.S_IFSOCK)
+
+
+def make_huge(path):
+    with path.open("w") as file:
+        file.truncate(store_files.RECORD_BYTES_MAX + 1)
+
+
+NO_RECORDS = [os.mkfifo, Path.mkdir, make_link, make_loop, make_dangling, make_socket, make_huge]
+if os.geteuid() == 0:
+    NO_RECORDS.append(make_device)
+
+
+@pytest.fixture(params=NO_RECORDS, ids=lambda make: make.__name__)
+def make_odd(request):
+    """Make something that is not a regular file, or never ends."""
+    return request.param
+
+
+def test_something_else_in_the_place_of_a_record_is_broken_and_goes(store, make_odd):
+    """A pipe would block the reader, and a device may act when it is opened."""
+    store.save(besteffort("web"))
+    make_odd(record(store, "odd"))
+    records = store.load()
+    assert [each.name for each in records.pods] == ["web"]
+    assert records.broken == (str(record(store, "odd")),)
+    store.discard(records.broken[0])
+    assert (len(store.load().pods), store.load().broken) == (1, ())
+
+
+def test_something_else_in_the_place_of_a_mark_is_broken_and_goes(store, make_odd):
+    store.mark_evicted(eviction("web"))
+    odd = store.marks / "odd.json"
+    make_odd(odd)
+    assert store.load() == Records(evicted=(eviction("web"),), broken=(str(odd),))
+    store.discard(str(odd))
+    assert store.load() == Records(evicted=(eviction("web"),))
+
+
+def test_something_else_in_the_place_of_a_state_counts_as_absent(store, make_odd):
+    store.root.mkdir()
+    for name in ("agent.json", "unconfirmed.json"):
+        make_odd(store.root / name)
+    assert (store.agent(), store.unconfirmed()) == (None, None)
+    store.drop_agent()
+    store.drop_unconfirmed()
+    store.save_agent(STATE)
+    store.save_unconfirmed(TRIED)
+    assert (store.agent(), store.unconfirmed()) == (STATE, TRIED)
+
+
+def test_what_is_written_goes_through_no_link_and_into_no_pipe(store, make_odd):
+    """A file that a crash left half written is in the place that the next write uses."""
+    store.save(besteffort("shop"))
+    before = record(store, "shop").read_bytes()
+    half = record(store, "web").with_suffix(".new")
+    make_odd(half)
+    if half.is_dir():
+        with pytest.raises(HostError, match="Is a directory"):
+            store.save(besteffort("web"))
+    else:
+        store.save(besteffort("web"))
+        assert record(store, "web").is_file()
+        assert not record(store, "web").is_symlink()
+    assert record(store, "shop").read_bytes() == before
+
+
+def test_a_record_that_would_be_too_large_to_read_is_not_written(store, monkeypatch):
+    monkeypatch.setattr(store_files, "RECORD_BYTES_MAX", 100)
+    with pytest.raises(HostError, match=r"web\.new: File too large$"):
+        store.save(burstable("web"))
+    assert store.load() == Records()
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, make_loop, make_socket], ids=lambda make: make.__name__
+)
+def test_something_else_in_the_place_of_the_lock_is_told(store, make):
+    store.root.mkdir()
+    make(store.root / "lock")
+    with (
+        pytest.raises(HostError, match=r"/lock is a (pipe|link|socket), not a file; remove it$"),
+        store.lock(),
+    ):
+        pytest.fail("there is no lock")
+
+
+def test_a_record_whose_root_is_no_text_is_broken(store):
+    store.save(besteffort("web"))
+    path = record(store, "web")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "cgroup_root": ["/"]}))
+    assert Store(store.root).load().broken == (str(path),)
 
 
 def test_records_below_another_root_are_not_overlooked(store):
@@ -212,7 +320,7 @@ def test_who_may_not_write_is_told_what_to_do(store, no_permission):
 
 def test_who_may_not_read_is_told_what_to_do(store, no_permission):
     store.save(besteffort("web"))
-    no_permission(Path, "read_bytes")
+    no_permission(store_files, "read_regular")
     with pytest.raises(HostError, match=r"web.json: Permission denied; run as root"):
         Store(store.root).load()
 
@@ -226,10 +334,10 @@ def test_who_may_not_list_is_told(store, no_permission):
 def test_a_record_that_goes_while_they_are_read_is_no_error(store, monkeypatch):
     store.save(besteffort("web"))
 
-    def gone(path):
+    def gone(path, **_):
         raise FileNotFoundError(2, "No such file or directory", str(path))
 
-    monkeypatch.setattr("pathlib.Path.read_bytes", gone)
+    monkeypatch.setattr(store_files, "read_regular", gone)
     assert Store(store.root).load() == Records()
 
 
@@ -330,7 +438,7 @@ def test_saving_over_a_broken_record_mends_it(store):
 
 def test_a_record_that_may_not_be_read_is_not_written_over(store, no_permission):
     store.save(besteffort("web"))
-    no_permission(Path, "read_bytes")
+    no_permission(store_files, "read_regular")
     with pytest.raises(HostError, match="Permission denied; run as root"):
         store.save(burstable("web"))
     with pytest.raises(HostError, match="Permission denied; run as root"):
@@ -616,9 +724,11 @@ def test_the_digest_stays_the_same_in_a_newer_podslice(store):
 def reads(monkeypatch):
     """The files that are read."""
     paths = []
-    read_bytes = Path.read_bytes
+    read = store_files.read_regular
     monkeypatch.setattr(
-        Path, "read_bytes", lambda path: paths.append(path.name) or read_bytes(path)
+        store_files,
+        "read_regular",
+        lambda path, **how: paths.append(path.name) or read(path, **how),
     )
     return paths
 
@@ -707,26 +817,26 @@ def test_a_mark_has_to_say_everything(store, key):
     store.mark_evicted(eviction("web"))
     path = store.marks / "web.json"
     written = json.loads(path.read_text())
-    for value in (None, [], 0.5):
+    for value in (None, [], 0.5, -1, 10**400):
         path.write_text(json.dumps({**written, key: value}))
         assert store.load().broken == (str(path),)
 
 
 def test_a_mark_that_goes_while_they_are_read_is_no_error(store, monkeypatch):
     store.mark_evicted(eviction("web"))
-    read_bytes = Path.read_bytes
+    read = store_files.read_regular
 
-    def gone(path):
+    def gone(path, **how):
         path.unlink()
-        return read_bytes(path)
+        return read(path, **how)
 
-    monkeypatch.setattr(Path, "read_bytes", gone)
+    monkeypatch.setattr(store_files, "read_regular", gone)
     assert store.load() == Records()
 
 
 def test_marks_that_may_not_be_read_are_told(store, no_permission):
     store.mark_evicted(eviction("web"))
-    no_permission(Path, "read_bytes")
+    no_permission(store_files, "read_regular")
     with pytest.raises(HostError, match=r"web.json: Permission denied; run as root"):
         Store(store.root).load()
 
@@ -741,15 +851,15 @@ def test_what_writing_a_mark_left_behind_goes(store):
 
 def test_a_directory_that_another_tidies_away_is_made_again(store, monkeypatch):
     """The evictor can't wait for the lock."""
-    write_text, tidied = Path.write_text, []
+    write, tidied = store_files._write_new, []
 
-    def tidy_first(path, *arguments):
+    def tidy_first(path, text):
         if len(tidied) < 3:
             tidied.append(path)
             path.parent.rmdir()
-        return write_text(path, *arguments)
+        return write(path, text)
 
-    monkeypatch.setattr(Path, "write_text", tidy_first)
+    monkeypatch.setattr(store_files, "_write_new", tidy_first)
     store.mark_evicted(eviction("web"))
     assert store.load().evicted == (eviction("web"),)
 
@@ -758,20 +868,20 @@ def test_a_directory_that_always_goes_is_an_error(store, monkeypatch):
     def never(path, *_):
         raise FileNotFoundError(2, "No such file or directory", str(path))
 
-    monkeypatch.setattr(Path, "write_text", never)
+    monkeypatch.setattr(store_files, "_write_new", never)
     with pytest.raises(HostError, match="No such file or directory"):
         store.mark_evicted(eviction("web"))
 
 
 def test_on_a_full_disk_nothing_half_written_stays(store, monkeypatch):
-    write_text = Path.write_text
+    write_new = store_files._write_new
 
     def half(path, text):
-        write_text(path, text[:5])
+        write_new(path, text[:5])
         raise OSError(28, "No space left on device", str(path))
 
     store.mark_evicted(eviction("web"))
-    monkeypatch.setattr(Path, "write_text", half)
+    monkeypatch.setattr(store_files, "_write_new", half)
     for write in (
         lambda: store.mark_evicted(eviction("web", digest="cd")),
         lambda: store.save_agent(STATE),
@@ -870,5 +980,5 @@ def test_a_new_value_without_an_old_one_is_nothing_to_return_to(store, change):
 def test_what_may_not_be_read_is_none(store, no_permission):
     store.save_agent(STATE)
     store.save_unconfirmed(TRIED)
-    no_permission(Path, "read_bytes")
+    no_permission(store_files, "read_regular")
     assert (store.agent(), store.unconfirmed()) == (None, None)

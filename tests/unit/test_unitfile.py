@@ -1,3 +1,6 @@
+import os
+from pathlib import Path
+
 import pytest
 
 from podslice.errors import HostError, InputError
@@ -118,8 +121,9 @@ def test_a_foreign_file_is_refused_and_nothing_is_written(tmp_path, content):
     assert (tmp_path / "b.slice").read_bytes() == content
 
 
-def test_a_directory_in_the_place_of_a_file_is_foreign(tmp_path):
-    (tmp_path / "a.slice").mkdir()
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_something_else_in_the_place_of_a_file_is_foreign(tmp_path, make):
+    make(tmp_path / "a.slice")
     with pytest.raises(InputError):
         write_unit_files({"a.slice": ""}, tmp_path)
 

@@ -3,6 +3,7 @@
     PodsliceError                 every error raised on purpose; has .exit_code
     ├─ InputError(problems)       files or arguments are wrong; carries all problems    exit 2
     ├─ HostError                  the host is not as needed                             exit 1
+    │  └─ ForeignRoot             the root slice belongs to a kubelet
     └─ SystemdError               talking to systemd                                    exit 1
        ├─ BusUnavailable          no bus, or the bus was lost
        ├─ CallTimeout             no answer in time; the call may have had its effect
@@ -62,6 +63,10 @@ class InputError(PodsliceError):
 
 class HostError(PodsliceError):
     """The host is not as needed: /proc, /sys, /run, or something in charge already."""
+
+
+class ForeignRoot(HostError):
+    """The root slice belongs to a kubelet; nothing was changed."""
 
 
 class SystemdError(PodsliceError):

@@ -26,12 +26,13 @@ MAY_IMPORT = {
     "store": CORE | {"inputs", "regular"},
     "act": CORE | {"plan", "report", "systemd"},
     "procfs": KERNEL,
+    "kubelets": KERNEL,
     "hugetlb": CORE | {"cgroupfs"},
     "shortage": CORE | {"policy", "host", "cgroupfs"},
     "stats": KERNEL | {"policy", "cgroupfs", "host"},
     "reconcile": CORE
     | {"policy", "plan", "host", "procfs", "cgroupfs", "hugetlb", "systemd", "store", "act"}
-    | {"report", "status"},
+    | {"report", "status", "kubelets"},
     "processes": KERNEL
     | {"policy", "plan", "procfs", "cgroupfs", "systemd", "store", "report", "reconcile"},
     "doctor": KERNEL | {"procfs", "cgroupfs", "host"},

@@ -38,6 +38,7 @@ from podslice.model.config import Config
 from podslice.model.unit import UnitKind, UnitName
 from podslice.reconcile import World
 from podslice.reconcile.cordon import living_agent
+from podslice.reconcile.guard import Guard, Guarded
 from podslice.systemd.client import Client, OnChange
 from podslice.systemd.notify import Notifier, listen_fds
 
@@ -84,7 +85,8 @@ class Daemon:
         self._journal = setup.journal
         self._notifier = Notifier(setup.environment)
         world = setup.load()
-        self._bus = Timed(setup.connect(self._on_bus), self._counters.operation)
+        timed = Timed(setup.connect(self._on_bus), self._counters.operation)
+        self._bus = Guarded(timed, lambda: self._board.world.guard.claim(self._board.world))
         self._client = Remembering(self._bus, world.cgroups)
         self._board = Board(world, self._journal, self._counters)
         self._endings = Endings(self._board, self._bus, self._on_ended)
@@ -109,7 +111,11 @@ class Daemon:
 
     def _own(self, world: World) -> World:
         return replace(
-            world, client=self._client, ends=self._endings.ends, on_note=self._board.note
+            world,
+            client=self._client,
+            ends=self._endings.ends,
+            guard=Guard(self._setup.root),
+            on_note=self._board.note,
         )
 
     @property

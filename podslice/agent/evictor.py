@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from podslice.agent.board import Board
 from podslice.agent.ending import Endings
-from podslice.errors import SystemdError
+from podslice.errors import HostError, SystemdError
 from podslice.events import Kind
 from podslice.host import nodefs_device
 from podslice.model.agent import Condition, Eviction
@@ -102,7 +102,7 @@ class Evictor:
         while True:
             try:
                 poll_sec = await self.check()
-            except SystemdError as error:
+            except (SystemdError, HostError) as error:
                 self._board.fail("eviction", f"eviction: {error}")
                 poll_sec = _FAILED_SEC
             else:
@@ -123,7 +123,7 @@ class Evictor:
             self._gone.intersection_update(self._endings.ends.under_way)
         noticed = time.monotonic()
         verdict, observations = self._judge(state)
-        if state is not None:
+        if state is not None and state.foreign is None:
             await self._act_on(verdict, observations, state, noticed)
         self._tell_conditions(verdict, observations)
         return next_poll_usec(self._thresholds(), observations) / 1e6
@@ -208,6 +208,7 @@ class Evictor:
             self._helpless.discard(threshold.signal)
             # while nobody can be stopped nobody is marked: the next in turn would be, and the next
             await self._client.caps()
+            await self._board.world.guard.claim(self._board.world)
             ordered = await self._order(candidate, threshold, what, state, noticed)
             self._tell_conditions(verdict, observations)
             is_gone = await self._see_it_through(ordered, candidate.decision, threshold, state)
@@ -311,7 +312,7 @@ class Evictor:
                 continue
             verdict, _ = self._judge(state)
             if any(each.is_hard for each in verdict.due):
-                with suppress(SystemdError):  # it is tried again
+                with suppress(SystemdError, HostError):  # it is tried again
                     await self._client.kill(decision.slice, signal.SIGKILL)
                     is_hard, deadline = True, now()
         return not stopping.done() or stopping.result()

@@ -55,7 +55,7 @@ class OomWatch:
             return
         count = "a process" if now - before == 1 else f"{now - before} processes"
         self._board.counters.oom_killed(now - before)
-        is_whole = self._board.world.config.oom_policy is OomPolicy.POD
+        is_whole = self._board.world.config.oom_policy is OomPolicy.POD and not state.foreign
         self._board.tell(
             Kind.POD_OOM,
             f"pod {pod.pod.key}: the kernel has killed {count} for want of memory"

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from podslice.agent.around import Around
 from podslice.cgroupfs import CgroupFs
 from podslice.model.unit import (
     Caps,
@@ -18,6 +17,7 @@ from podslice.model.unit import (
     control_group_of,
     is_unit_name,
 )
+from podslice.systemd.around import Around
 from podslice.systemd.client import Client
 
 # from here on it is cheaper to have all of them read than to name each

@@ -13,7 +13,7 @@ from podslice.agent.ending import Endings
 from podslice.agent.manifests import Manifests
 from podslice.agent.remember import Remembering
 from podslice.agent.telling import Telling
-from podslice.errors import InputError
+from podslice.errors import ForeignRoot, InputError
 from podslice.events import Kind
 from podslice.model.desired import PodDecision
 from podslice.model.properties import MANAGED
@@ -86,13 +86,16 @@ class Rounds:
         self._telling.asked(asked)
         if was_settled and self._are_newcomers(asked):
             # apply looks itself, so that another look before it would only take time
-            with suppress(InputError):
+            with suppress(InputError, ForeignRoot):
                 return await self._act(asked)
         try:
             state = await self._look(asked)
         except InputError:
             asked = await self._make_way(asked)
             state = await self._look(asked)
+        self._telling.owner(state)
+        if state.foreign is not None:
+            return Round(is_settled=False, acted=False)
         if any(_ends_pod(step) for step in state.plan.steps):
             asked, state = await self._let_end(asked, state)
         self._telling.marks(state)

@@ -32,6 +32,7 @@ class Telling:
         self._told: dict[str, frozenset[str]] = {}
         self._wrong: frozenset[str] = frozenset()
         self._marked: frozenset[str] = frozenset()
+        self._is_foreign = False
         self._deeds: set[str] = set()
         self._deeds_before: set[str] = set()
 
@@ -47,6 +48,16 @@ class Telling:
         self._wrong = wrong
         self._board.set_problems("manifests", wishes.problems)
         self._board.counters.broken_manifests = len(wishes.broken | asked.wrong.keys())
+
+    def owner(self, state: State) -> None:
+        """Tell that nothing is changed because the root belongs to a kubelet, and the end of it."""
+        was_foreign, self._is_foreign = self._is_foreign, state.foreign is not None
+        if state.foreign is not None:
+            self._board.fail("owner", str(state.foreign))
+        elif was_foreign:
+            self._board.set_problems("owner", ())
+            root = self._board.world.tree.root
+            self._board.tell(Kind.AGENT_NOTED, f"{root} is podslice's own again")
 
     def marks(self, state: State) -> None:
         """Which evicted pods may come back."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from podslice.agent.around import Around
 from podslice.agent.counters import Operation
 from podslice.model.unit import (
     TransientUnit,
     UnitName,
     Value,
 )
+from podslice.systemd.around import Around
 from podslice.systemd.client import Client
 
 OnOperation = Callable[[Operation, float], None]

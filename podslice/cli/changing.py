@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import documents, text
+from podslice.cli import conditions, documents, text
 from podslice.cli.arguments import (
     DIFFERENCES,
     DONE,
@@ -99,11 +99,15 @@ def plan(
     made = state.plan
     emit(
         output,
-        document=lambda: documents.document(**documents.plan(made)),
+        document=lambda: documents.document(
+            **documents.plan(made), **conditions.foreign(state.foreign)
+        ),
         lines=lambda _: _plan_lines(made),
         names=lambda: [step.name for step in made.steps],
     )
-    if made.refused or made.is_blocked:
+    if state.foreign:
+        note(f"apply would be refused: {state.foreign}")
+    if made.refused or made.is_blocked or state.foreign:
         return FAILED
     return DIFFERENCES if made else DONE
 

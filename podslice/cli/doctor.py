@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,13 +12,16 @@ from podslice.cli import documents
 from podslice.cli.arguments import DIFFERENCES, DONE, Output
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import Format, emit
+from podslice.cli.session import open_store
 from podslice.cli.text import columns
 from podslice.doctor.facts import Asked, Facts, Manager, read_facts
 from podslice.doctor.finding import Finding, State
 from podslice.doctor.findings import examine
-from podslice.errors import SystemdError
-from podslice.model.unit import control_group_of
+from podslice.errors import HostError, SystemdError
+from podslice.model.pod import Pod
+from podslice.model.unit import ObservedUnit, control_group_of
 from podslice.policy.tree import Tree
+from podslice.reconcile.guard import Guard, list_evidence, recorded_pods
 
 ROOT = Path("/")
 ANSWER_SEC = 10.0
@@ -47,7 +50,7 @@ def doctor(planning: Planning, output: Output = Format.TABLE) -> int:
 def _facts(planning: Planning) -> Facts:
     config = planning.config
     return read_facts(
-        asyncio.run(_ask(user=planning.user)),
+        asyncio.run(_ask(planning)),
         Asked(
             uid=os.getuid(),
             user=planning.user,
@@ -59,18 +62,35 @@ def _facts(planning: Planning) -> Facts:
     )
 
 
-async def _ask(*, user: bool) -> Manager:
-    """The service manager's version, or why it does not answer."""
+async def _ask(planning: Planning) -> Manager:
+    """Return what the service manager tells, or why it does not answer."""
     from podslice.systemd.bus import Bus
 
+    tree, guard = Tree(cgroup_root=planning.config.cgroup_root), Guard(ROOT)
+    kubelets = await guard.kubelets()
+    units: Sequence[ObservedUnit] = ()
+    version, error = None, ""
     try:
-        async with asyncio.timeout(ANSWER_SEC), Bus(user=user) as client:
-            caps = await client.caps()
-    except SystemdError as error:
-        return Manager(version=None, error=str(error))
+        async with asyncio.timeout(ANSWER_SEC), Bus(user=planning.user) as client:
+            version = (await client.caps()).systemd_version
+            units = await list_evidence(client, tree, user=planning.user)
+    except SystemdError as said:
+        error = str(said)
     except TimeoutError:
-        return Manager(version=None, error=f"no answer within {ANSWER_SEC:.0f} s")
-    return Manager(version=caps.systemd_version)
+        error = f"no answer within {ANSWER_SEC:.0f} s"
+    return Manager(
+        version=version,
+        error=error,
+        foreign=await guard.judge(tree, units, _recorded(planning), user=planning.user),
+        kubelets=kubelets,
+    )
+
+
+def _recorded(planning: Planning) -> Collection[Pod]:
+    try:
+        return recorded_pods(open_store(planning))
+    except HostError:
+        return ()  # there is no session, which is a finding of its own
 
 
 def _lines(found: Sequence[Finding], *, wide: bool) -> Iterator[str]:

@@ -25,7 +25,6 @@ from podslice.model.resources import (
     is_hugepages,
     whole,
 )
-from podslice.model.unconfirmed import Pending
 from podslice.model.unit import INFINITY, Setting, Value
 from podslice.plan import Plan, SetProperties, Skipped, Step, StopUnit
 from podslice.policy.compare import Difference
@@ -250,32 +249,6 @@ def report(done: Report) -> Document:
         "refused": [refusal(refused) for refused in done.refused],
         "remaining": [step(taken) for taken in done.remaining.steps],
         "lingering": [asdict(each) for each in done.lingering],
-    }
-
-
-def unconfirmed(pending: Pending | None) -> Document:
-    """Values of reserved slices that nobody has confirmed, where there are any."""
-    if pending is None:
-        return {}
-    return {
-        "unconfirmed": {
-            "state": pending.standing.value,
-            "remaining_sec": pending.remaining_sec,
-            "units": [
-                {
-                    "unit": unit,
-                    "settings": [
-                        {
-                            "name": name,
-                            "old": number(old),
-                            "new": number(pending.values.new.get(unit, {}).get(name)),
-                        }
-                        for name, old in sorted(values.items())
-                    ],
-                }
-                for unit, values in sorted(pending.values.old.items())
-            ],
-        }
     }
 
 

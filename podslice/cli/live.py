@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from podslice.cgroupfs import CgroupFs
-from podslice.cli import documents
+from podslice.cli import conditions, documents
 from podslice.cli.arguments import DIFFERENCES, DONE, Output
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import Format, emit, note
@@ -101,13 +101,17 @@ def _show_status(planning: Planning, output: Format, *, as_tree: bool) -> int:
     emit(
         output,
         document=lambda: documents.document(
-            **documents.status(state, units, placement), **documents.unconfirmed(seen.unconfirmed)
+            **documents.status(state, units, placement),
+            **conditions.foreign(state.foreign),
+            **conditions.unconfirmed(seen.unconfirmed),
         ),
         lines=lines,
         names=lambda: [unit.name for unit in units if unit.state != EMPTY],
     )
     for pod in sorted(state.desired.initializing):
         note(f"pod {pod} is in its init phase; see: podslice phase {pod}")
+    if state.foreign:
+        note(str(state.foreign))
     if seen.unconfirmed:
         note(told_unconfirmed(seen.unconfirmed))
     manifests = state.sources.values()
@@ -117,7 +121,8 @@ def _show_status(planning: Planning, output: Format, *, as_tree: bool) -> int:
         note(f"{name} is no pod's: it was not made by podslice, or its pod is unknown")
     if as_tree:
         return DONE
-    return DIFFERENCES if state.plan or state.broken_records or placement.strays else DONE
+    is_wrong = state.plan or state.broken_records or placement.strays or state.foreign
+    return DIFFERENCES if is_wrong else DONE
 
 
 def _show_located(planning: Planning, output: Format, pids: list[int]) -> int:

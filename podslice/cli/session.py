@@ -104,6 +104,7 @@ async def open_world(planning: Planning, *, offline: bool = False) -> AsyncItera
         BusUnavailable: there is no systemd to talk to.
     """
     from podslice.cgroupfs import CgroupFs
+    from podslice.reconcile.guard import Guarded
     from podslice.systemd.bus import Bus
     from podslice.systemd.files import SliceFiles
 
@@ -115,12 +116,13 @@ async def open_world(planning: Planning, *, offline: bool = False) -> AsyncItera
         try:
             # a user's manager is asked: who it is, and where its files are, depends on the session
             files = None if planning.user else SliceFiles(Path("/"), CgroupFs())
-            client = await stack.enter_async_context(Bus(user=planning.user, files=files))
+            bus = await stack.enter_async_context(Bus(user=planning.user, files=files))
+            client = Guarded(bus, lambda: world.guard.claim(world))
         except BusUnavailable as error:
             if not offline:
                 raise
             note(f"{error}; the plan is for a host with nothing on it")
-        yield World(
+        world = World(
             node=node,
             config=config,
             store=store,
@@ -128,6 +130,7 @@ async def open_world(planning: Planning, *, offline: bool = False) -> AsyncItera
             user=planning.user,
             on_note=_once(note),
         )
+        yield world
 
 
 def on_wait() -> None:

@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 
 from podslice.doctor.runtimes import Runtime, Surroundings, read_runtimes
 from podslice.errors import HostError
-from podslice.host import process_named
 from podslice.kernel_text import parse_mounts, read_text, read_value, split_lines, split_words
+from podslice.model.owner import Foreign, Kubelet
 
 _CGROUP = "sys/fs/cgroup"
 # what cgroup v2 calls otherwise than v1
@@ -39,6 +39,10 @@ class Manager:
     version: int | None
     error: str = ""
     """Why it has not answered."""
+    foreign: Foreign | None = None
+    """Why the root is not podslice's own, as far as its units and the kubelets tell."""
+    kubelets: tuple[Kubelet, ...] = ()
+    """The kubelets that run on the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +112,6 @@ class Facts:
     swap_bytes: int
     oom_score_adj: int
     """That of this process."""
-    kubelet: int | None
-    """The id of a kubelet that runs."""
     has_polkit_rule: bool
     """Whether podslice's rule for its groups is there, and polkit is."""
     runtimes: tuple[Runtime, ...]
@@ -153,7 +155,6 @@ def read_facts(manager: Manager, asked: Asked, root: Path = Path("/")) -> Facts:
         has_pressure=_is_readable(root / "proc/pressure/memory"),
         swap_bytes=swap_bytes,
         oom_score_adj=oom_score_adj,
-        kubelet=process_named("kubelet", root),
         has_polkit_rule=_has_polkit_rule(root),
         runtimes=read_runtimes(
             Surroundings(

@@ -8,6 +8,7 @@ from podslice.doctor import groups
 from podslice.doctor.facts import Facts, Layout, Session
 from podslice.doctor.finding import Finding, State
 from podslice.doctor.runtimes import SYSTEMD, Runtime
+from podslice.model.owner import Foreign, Kubelet
 from podslice.model.properties import PROPERTIES
 
 SYSTEMD_LEAST = 252
@@ -43,8 +44,10 @@ def _all(facts: Facts) -> Iterator[Finding]:
     yield groups.hugepages(facts)
     if facts.session is not None:
         yield from _user_limits(facts)
-    if facts.kubelet is not None:
-        yield _kubelet(facts, facts.kubelet)
+    if (foreign := facts.manager.foreign) is not None:
+        yield _foreign(foreign)
+    elif facts.manager.kubelets:
+        yield _kubelet(facts.manager.kubelets[0])
     yield from (_runtime(runtime) for runtime in facts.runtimes)
     yield _kernel(facts)
     yield _pressure(facts)
@@ -169,19 +172,23 @@ def _user_limits(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def _kubelet(facts: Facts, pid: int) -> Finding:
-    if facts.user or facts.cgroup_root != "/":
-        return Finding(
-            check="kubelet",
-            state=State.OK,
-            what=f"a kubelet runs (process {pid}), and podslice's pods lie elsewhere",
-        )
+def _foreign(foreign: Foreign) -> Finding:
     return Finding(
         check="kubelet",
         state=State.ATTENTION,
-        what=f"a kubelet runs (process {pid}), and {facts.root_slice} is its own",
-        effect="apply and delete are refused: two masters would undo each other's work",
-        fix='put podslice\'s pods elsewhere: cgroup-root = "/podslice" in podslice.toml',
+        what=foreign.reason,
+        effect="podslice changes nothing: apply, delete, run, adopt, phase --set, confirm and the"
+        " agent are refused; verbs that only read work",
+        fix=foreign.way_out,
+    )
+
+
+def _kubelet(kubelet: Kubelet) -> Finding:
+    return Finding(
+        check="kubelet",
+        state=State.OK,
+        what=f"a kubelet runs (process {kubelet.pid}, {kubelet.name}), and podslice's pods lie"
+        " elsewhere",
     )
 
 

@@ -26,6 +26,7 @@ from podslice.procfs import (
     set_oom_score_adj,
 )
 from podslice.reconcile import World, look
+from podslice.reconcile.guard import refuse
 from podslice.systemd.client import PIDFDS_MAX, Client
 
 _TRIES = 5
@@ -99,6 +100,7 @@ async def adopt(
     if client is None:
         raise HostError("there is no service manager to move processes")
     state = await look(world)
+    refuse(state.foreign)
     place = find_place(state, key, container)
     gate = _Gate(place, PodMap(state), root, is_user=world.user)
     wanted = tuple(dict.fromkeys(pids))

@@ -19,6 +19,7 @@ from podslice.processes.launch import Command
 from podslice.processes.place import Place, container_properties, find_place, find_pod, scope_of
 from podslice.procfs import PidFd, parse_control_group
 from podslice.reconcile import World, look, settle
+from podslice.reconcile.guard import refuse
 from podslice.reconcile.holds import name_processes
 from podslice.report import Outcome, Report, told
 from podslice.systemd.client import Client
@@ -177,7 +178,11 @@ async def finish_container(world: World, key: str, container: str) -> Report:
     """Count an init container as done; with the last one the pod gets its own limits.
 
     The lock is the caller's. A pod that is gone by now needs nothing.
+
+    Raises:
+        ForeignRoot: the root belongs to a kubelet.
     """
+    await world.guard.claim(world)
     try:
         phase = await read_phase(world, key)
     except HostError:
@@ -193,9 +198,11 @@ async def set_phase(world: World, key: str, *, initializing: bool) -> Report:
     """End the init phase of a pod, or begin it anew. The lock is the caller's.
 
     Raises:
+        ForeignRoot: the root belongs to a kubelet.
         HostError: the pod is not applied.
         InputError: the pod has no init phase.
     """
+    await world.guard.claim(world)
     phase = await read_phase(world, key)
     refuse_without_phase(phase, world.config.rules)
     progress = InitProgress() if initializing else replace(phase.progress, over=True)
@@ -224,7 +231,9 @@ def why_no_phase(phase: Phase, rules: Rules) -> str:
 
 async def _free_place(world: World, key: str, container: str | None) -> Place:
     """The place of a container that may be started now."""
-    place = find_place(await look(world), key, container)
+    state = await look(world)
+    refuse(state.foreign)
+    place = find_place(state, key, container)
     if place.initializing and place.container.kind is ContainerKind.APP:
         verb = f"podslice phase{_user_flag(place)} {key}"
         raise HostError(

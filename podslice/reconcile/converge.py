@@ -10,7 +10,6 @@ from functools import partial
 from podslice import hugetlb
 from podslice.act import OnResult, act
 from podslice.errors import HostError, printable
-from podslice.host import process_named
 from podslice.model.desired import PodDecision
 from podslice.model.pod import InitProgress, Pod, Qos
 from podslice.model.unit import control_group_of
@@ -18,6 +17,7 @@ from podslice.plan import Plan, SetProperties, StartUnit, StopUnit
 from podslice.policy.phase import pending
 from podslice.reconcile.confirm import confirm_by_asking, on_trial
 from podslice.reconcile.cordon import pod_of, uncordon
+from podslice.reconcile.guard import refuse
 from podslice.reconcile.holds import name_processes
 from podslice.reconcile.look import look
 from podslice.reconcile.observation import control_group
@@ -48,7 +48,8 @@ async def apply(  # noqa: PLR0913 (what has a default goes by name)
     an earlier look at this world has decided.
 
     Raises:
-        HostError: a kubelet is in charge of the root, or /run can't be written.
+        ForeignRoot: the root belongs to a kubelet; nothing was changed.
+        HostError: /run can't be written.
     """
     candidates = tuple(candidates)
     wanted = {candidate.pod.key: candidate for candidate in candidates}
@@ -79,7 +80,7 @@ async def delete(
     What runs in them has `grace_sec` to end by itself, or as long as each pod states.
 
     Raises:
-        HostError: as `apply`.
+        ForeignRoot, HostError: as `apply`.
     """
     _note_sources(world, gone)
     report = await _converge(
@@ -109,6 +110,7 @@ def _note_sources(world: World, gone: Callable[[Pod], bool]) -> None:
 async def settle(world: World, key: str) -> Report:
     """Make the units of one applied pod what they should be. The lock is the caller's."""
     state = await look(world)
+    refuse(state.foreign)
     plan = _of_pod(state, key)
     results = await _act(world, plan)
     report = Report(results=tuple(results), skipped=plan.skipped)
@@ -129,8 +131,8 @@ async def _converge(
     on_plan: Callable[[Plan], None],
     on_result: OnResult,
 ) -> Report:
-    _refuse_kubelet(world)
     state = await look_again()
+    refuse(state.foreign)
     if await confirm_by_asking(world, _need(world)):
         state = await look_again()
     on_plan(state.plan)
@@ -192,22 +194,6 @@ def _note_phases(world: World, state: State, wanted: Collection[str]) -> None:
             f"pod {pod.key}: its own limits bind once its {what} {', '.join(waits_for)} ended"
             f" with 0 (podslice run {pod.key} -c {waits_for[0]} -- CMD); to bind them now:"
             f" podslice phase {pod.key} --set running"
-        )
-
-
-def _refuse_kubelet(world: World) -> None:
-    """Two masters on one tree would undo each other's work for ever.
-
-    Raises:
-        HostError: a kubelet runs, and the root is where it keeps its pods.
-    """
-    if world.config.cgroup_root != "/" or world.user:
-        return
-    pid = process_named("kubelet")
-    if pid is not None:
-        raise HostError(
-            f"a kubelet (pid {pid}) owns {world.tree.root} on this host; put podslice's pods"
-            " elsewhere: --cgroup-root /podslice"
         )
 
 

@@ -44,6 +44,8 @@ async def look(  # noqa: PLR0913 (what has a default goes by name)
     candidates, known = tuple(candidates), tuple(known)
     found = await observe(world)
     records = _current(world, found)
+    recorded = [pod for pod in records.pods if pod.uid in records.digests]
+    foreign = await world.guard.judge(world.tree, found.units.values(), recorded, user=world.user)
     current = records.pods
     agent = living_agent(world.store)
     wanted = {candidate.pod.key for candidate in candidates}
@@ -99,12 +101,14 @@ async def look(  # noqa: PLR0913 (what has a default goes by name)
         observed=observed,
         plan=plan,
         broken_records=records.broken,
-        orphans=tuple(_orphans(world, desired, observed)),
+        # what a kubelet has below its root is its own
+        orphans=() if foreign else tuple(_orphans(world, desired, observed)),
         progress=records.progress,
         sources=records.sources,
         recorded=frozenset(records.digests),
         evicted=records.evicted,
         agent=agent,
+        foreign=foreign,
     )
 
 

@@ -19,6 +19,7 @@ from podslice.model.unit import (
     parent_slice,
 )
 from podslice.policy.tree import TIERS, service_name, slice_of_cgroup
+from podslice.reconcile.guard import scope_patterns
 from podslice.reconcile.holds import read_holds
 from podslice.reconcile.world import World
 
@@ -34,9 +35,10 @@ async def observe(world: World) -> Observed:
     if world.client is None:
         return NO_SYSTEMD
     reserved = (world.config.kube_reserved_cgroup, world.config.system_reserved_cgroup)
-    names = [slice_of_cgroup(cgroup) for cgroup in reserved if cgroup]
+    names: list[str] = [slice_of_cgroup(cgroup) for cgroup in reserved if cgroup]
     # the control group of a user's manager is not the top one
     names += [_TOP] if world.user else []
+    names += scope_patterns(world.tree, user=world.user)
     units = await world.client.observe((*world.tree.patterns, *names))
     caps = replace(await world.client.caps(), hugetlb=_has_hugetlb(world))
     # what failed in a slice that was stopped keeps it in systemd's mind

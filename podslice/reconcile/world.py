@@ -10,10 +10,12 @@ from podslice.model.agent import AgentState, Eviction
 from podslice.model.config import Config
 from podslice.model.desired import Desired
 from podslice.model.node import Node
+from podslice.model.owner import Foreign
 from podslice.model.pod import InitProgress, Pod
 from podslice.model.unit import Observed, UnitName
 from podslice.plan import Plan
 from podslice.policy.tree import Tree
+from podslice.reconcile.guard import Guard
 from podslice.store import Store
 from podslice.systemd.client import Client
 
@@ -51,6 +53,8 @@ class World:
     asked: Asked | None = None
     """Without it reserved slices are left alone while new values of theirs are not confirmed."""
     ends: Ends = Ends()
+    guard: Guard = field(default_factory=Guard)
+    """Says who owns the root."""
     on_note: Callable[[str], None] = lambda _: None
     """Told what the operator should know, in a sentence."""
 
@@ -80,5 +84,7 @@ class State:
     """The uids of the applied pods that have records."""
     evicted: tuple[Eviction, ...] = ()
     """The pods that stay away."""
+    foreign: Foreign | None = None
+    """Why nothing may be changed; None where the root is podslice's own."""
     agent: AgentState | None = None
     """What the agent lets others know, where one runs."""

@@ -42,6 +42,7 @@ from podslice.plan import SetProperties, StartUnit, StopUnit
 from podslice.policy.decide import decide
 from podslice.policy.tree import TIERS, slice_of_cgroup
 from podslice.reconcile import World, apply, look
+from podslice.reconcile.guard import Guard
 from podslice.store import Store
 from podslice.systemd.memory import Memory
 from tests.cases.rows import to_amounts
@@ -81,9 +82,8 @@ class Case:
 
 
 @pytest.fixture(params=CASES)
-async def case(request, tmp_path, monkeypatch):
+async def case(request, tmp_path):
     # whether a kubelet runs where the tests run is none of the cases' business
-    monkeypatch.setattr("podslice.reconcile.converge.process_named", lambda _: None)
     path = PLANS / request.param
     observed = path / "observed.toml"
     state = tomllib.loads(observed.read_text()) if observed.exists() else {}
@@ -97,6 +97,7 @@ async def case(request, tmp_path, monkeypatch):
         store=Store(tmp_path / "run"),
         client=client,
         cgroups=CgroupFs(mount=tmp_path / "cgroup"),
+        guard=Guard(tmp_path / "host"),
     )
     made = Case(path=path, config=config, node=node, state=state, world=world, client=client)
     await set_up(made, tmp_path / "cgroup")

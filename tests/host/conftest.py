@@ -53,3 +53,9 @@ def clean_machine(machine: Machine) -> Iterator[Machine]:
 def clean_vm(vm: Vm) -> Iterator[Machine]:
     """The virtual machine, with whatever podslice left in it taken away after the test."""
     yield from fixtures.keep_clean(vm)
+
+
+@pytest.fixture
+def clean_namespace(namespace: Machine) -> Iterator[Machine]:
+    """The namespace, with whatever podslice left in it taken away after the test."""
+    yield from fixtures.keep_clean(namespace)

@@ -27,6 +27,7 @@ from podslice.model.unit import (
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
 from podslice.reconcile import World
+from podslice.reconcile.guard import Guard, Guarded
 from podslice.store import Store
 
 UNSET = {row.name: row.unset for row in PROPERTIES.values() if row.managed}
@@ -154,15 +155,29 @@ def as_observed(desired_, *, scopes=True, version=257):
 
 def world(tmp_path, client, *, on=None, by=None, notes=None, **fields):
     """A world below a directory; `notes` is a list that gets what the operator is told."""
-    return World(
+    made = World(
         node=on or node(),
         config=by or config(),
         store=Store(tmp_path / "run"),
-        client=client,
+        client=client and Guarded(client, lambda: made.guard.claim(made)),
+        guard=fields.pop("guard", None) or Guard(tmp_path / "host"),
         cgroups=CgroupFs(mount=tmp_path / "cgroup"),
         on_note=(lambda _: None) if notes is None else notes.append,
         **fields,
     )
+    return made
+
+
+def run_process(tmp_path, pid, name, *arguments, uid=0, ids=1, login=2**32 - 1):
+    """A process in the /proc of a world, in so many namespaces of process ids."""
+    status = f"Name:\t{name}\nUid:\t" + "\t".join(4 * [str(uid)]) + "\n"
+    files = {
+        "comm": f"{name}\n",
+        "cmdline": "\0".join((f"/usr/bin/{name}", *arguments, "")),
+        "status": status + "NSpid:\t" + "\t".join(map(str, (pid, *range(1, ids)))) + "\n",
+        "loginuid": str(login),
+    }
+    make_files(tmp_path / "host/proc" / str(pid), files)
 
 
 def manifest(name, requests=None, limits=None, **more):

@@ -50,7 +50,6 @@ def _read(assignment):
 @pytest.fixture(autouse=True)
 def systemctl(tmp_path, monkeypatch):
     """A systemctl that is found, and never run."""
-    monkeypatch.setattr("podslice.reconcile.converge.process_named", lambda _: None)
     path = tmp_path / "bin/systemctl"
     path.parent.mkdir()
     path.touch(mode=0o755)

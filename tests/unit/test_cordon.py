@@ -20,11 +20,6 @@ BATCH = "kubepods-besteffort-podbatch.slice"
 NUMBERS = "50Mi of memory are available, 100Mi have to be"
 
 
-@pytest.fixture(autouse=True)
-def no_kubelet(monkeypatch):
-    monkeypatch.setattr("podslice.reconcile.converge.process_named", lambda _: None)
-
-
 @pytest.fixture
 def memory():
     return Memory()

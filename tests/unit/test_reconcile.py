@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from podslice.cgroupfs import CgroupFs
-from podslice.errors import HostError, InputError, JobFailed, Refused, SystemdError
+from podslice.errors import ForeignRoot, HostError, InputError, JobFailed, Refused, SystemdError
 from podslice.model.pod import ContainerKind, InitProgress, MemoryVolume
 from podslice.model.unit import INFINITY, TransientUnit, UnitKind
 from podslice.plan import CLASS_CHANGED, SetHugepages, SetProperties, Skipped, StopUnit
@@ -25,6 +25,7 @@ from tests.unit.builders import (
     node,
     pod,
     resources,
+    run_process,
     world,
 )
 
@@ -34,14 +35,10 @@ THREE = (besteffort("batch"), burstable("web"), guaranteed("database"))
 WRITES = {"start", "start_batch", "set_properties", "stop", "stop_batch", "reset_failed"}
 
 
-@pytest.fixture(autouse=True)
-def kubelet(monkeypatch):
-    """No kubelet runs, whatever the machine of the test has; a test may append one's id."""
-    pids = []
-    monkeypatch.setattr(
-        "podslice.reconcile.converge.process_named", lambda _: pids[0] if pids else None
-    )
-    return pids
+@pytest.fixture
+def kubelet(tmp_path):
+    """A kubelet runs."""
+    run_process(tmp_path, 42, "kubelet")
 
 
 @pytest.fixture
@@ -311,22 +308,19 @@ async def test_another_name_for_a_uid_that_is_there_is_refused_until_that_goes(h
 
 
 async def test_a_kubelet_is_in_charge(here, memory, kubelet):
-    kubelet.append(42)
-    with pytest.raises(HostError, match=r"a kubelet \(pid 42\) owns kubepods.slice on this host"):
+    with pytest.raises(ForeignRoot, match=r"a kubelet runs on this host \(process 42, kubelet\)"):
         await put(here, *THREE)
-    with pytest.raises(HostError, match="--cgroup-root /podslice"):
+    with pytest.raises(ForeignRoot, match='cgroup-root = "/podslice"'):
         await remove(here)
-    assert not memory.calls
+    assert not memory.calls.keys() & WRITES
     assert not here.store.root.exists()
 
 
 async def test_looking_is_allowed_beside_a_kubelet(here, kubelet):
-    kubelet.append(42)
     assert (await look(here, decisions(*THREE))).plan
 
 
 async def test_a_kubelet_does_not_mind_another_tree(tmp_path, memory, kubelet):
-    kubelet.append(42)
     for name, fields in (
         ("root", {"by": config(cgroup_root="/podslice")}),
         ("user", {"user": True}),

@@ -7,7 +7,7 @@ import pytest
 from podslice.agent import evictor as module
 from podslice.agent.ending import Endings
 from podslice.agent.evictor import Evictor
-from podslice.errors import BusUnavailable, HostError, JobFailed
+from podslice.errors import BusUnavailable, ForeignRoot, HostError, JobFailed
 from podslice.events import Kind
 from podslice.model.agent import Condition
 from podslice.model.config import Threshold
@@ -25,6 +25,7 @@ from tests.unit.agent.agents import (
     write_group,
 )
 from tests.unit.builders import besteffort, burstable, config, decisions, guaranteed, node
+from tests.unit.test_guard import start_units_of_a_kubelet
 
 MI = 2**20 * 1000
 SHORT = Threshold(amount=100 * MI)
@@ -405,3 +406,22 @@ async def test_it_looks_at_once_when_the_kernel_calls(here, host):
     here.evictor.wake()
     await until(here.evicted)
     await end(running)
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "since the last look"])
+async def test_beside_a_kubelet_nobody_is_evicted_nor_marked(here, host, is_known):
+    await start_units_of_a_kubelet(here.memory)
+    here.board.world.guard._judged = None  # some time ago
+    if is_known:
+        await look_again(here.board)
+    before = await here.there()
+    host.set(free_mib=50)
+    if is_known:
+        await here.check()
+        assert here.board.conditions == {Condition.MEMORY}
+    else:
+        with pytest.raises(ForeignRoot):
+            await here.check()
+    assert not here.evicted()
+    assert not here.marked()
+    assert await here.there() == before

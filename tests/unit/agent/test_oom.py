@@ -11,6 +11,7 @@ from podslice.reconcile import apply
 from podslice.systemd.memory import Memory
 from tests.unit.agent.agents import look_again, make_board, until, write_group
 from tests.unit.builders import burstable, config, decisions
+from tests.unit.test_guard import start_units_of_a_kubelet
 
 WEB = "kubepods-burstable-podweb.slice"
 SHOP = "kubepods-burstable-podshop.slice"
@@ -147,3 +148,14 @@ async def test_with_the_agent_its_waiting_ends(whole):
     await asyncio.sleep(0.01)
     await whole.endings.close()
     assert not whole.stopped
+
+
+async def test_beside_a_kubelet_nothing_goes_with_a_process_that_was_killed(whole):
+    await start_units_of_a_kubelet(whole.memory)
+    await look_again(whole.board)
+    whole.kill(WEB, 4)
+    whole.check()
+    (event,) = whole.told()
+    assert event.message.endswith("for want of memory")
+    assert not whole.endings.ends.under_way
+    assert await whole.is_up(WEB)

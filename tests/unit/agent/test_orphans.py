@@ -10,6 +10,7 @@ from podslice.reconcile import apply
 from podslice.systemd.memory import Memory
 from tests.unit.agent.agents import Clock, look_again, make_board, until, write_group
 from tests.unit.builders import burstable, config, decisions
+from tests.unit.test_guard import start_units_of_a_kubelet
 
 STRAY = "kubepods-burstable-podstray.slice"
 WEB = "kubepods-burstable-podweb.slice"
@@ -29,7 +30,8 @@ class Node:
         self.memory = Memory()
         self.board = make_board(tmp_path, self.memory, by=config(collect_orphans=collect))
         self.clock = Clock()
-        self.orphans = Orphans(self.board, self.memory, on_due=lambda: None, now=self.clock)
+        client = self.board.world.client
+        self.orphans = Orphans(self.board, client, on_due=lambda: None, now=self.clock)
 
     async def begin(self):
         await apply(self.board.world, decisions(burstable("web")))
@@ -140,3 +142,34 @@ async def test_one_that_cannot_be_removed_is_told_once_and_tried_again(collectin
     collecting.memory.refuse(STRAY, None)
     await collecting.look(PATIENCE_SEC)
     await until(lambda: collecting.events(Kind.ORPHAN_REMOVED))
+
+
+async def test_what_a_kubelet_has_left_is_no_orphan(tmp_path):
+    """With its process gone, and nothing that podslice has applied."""
+    node = Node(tmp_path, collect=True)
+    await start_units_of_a_kubelet(node.memory)
+    before = await node.memory.observe(["*"])
+    await node.look()
+    await node.look(MAKING_SEC)
+    await node.look(PATIENCE_SEC * 2)
+    assert node.orphans._removing is None
+    assert not node.board.journal.all
+    assert await node.memory.observe(["*"]) == before
+    node.orphans.close()
+
+
+async def test_a_kubelet_that_comes_while_an_orphan_waits_for_its_end_keeps_it(collecting):
+    collecting.board.world.guard._judged = None  # some time ago
+    await start_units_of_a_kubelet(collecting.memory)
+    before = await collecting.memory.observe(["*"])
+    collecting.clock.go(PATIENCE_SEC)
+    # the last look was before that
+    collecting.orphans.check()
+    (event,) = await until_told(collecting, Kind.STEP_FAILED)
+    assert "belongs to a kubelet" in event.message
+    assert await collecting.memory.observe(["*"]) == before
+
+
+async def until_told(node, kind):
+    await until(lambda: node.events(kind))
+    return node.events(kind)

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from podslice.agent.drift import CONTESTED_TIMES
+from podslice.agent.rounds import Round
 from podslice.errors import BusUnavailable, HostError, JobFailed
 from podslice.events import Kind
 from podslice.model.agent import Condition
@@ -14,6 +15,7 @@ from podslice.store import Store
 from tests.unit.agent.agents import write_group
 from tests.unit.agent.kept import BATCH, DEEDS, WEB, Node
 from tests.unit.builders import burstable, config
+from tests.unit.test_guard import RECORDED, start_units_of_a_kubelet
 
 
 @pytest.fixture
@@ -451,3 +453,35 @@ async def test_another_configuration_is_no_drift(two):
     two.rounds.reload(two.manifests())
     assert (await two.take()).acted
     assert not two.texts(Kind.DRIFT_REPAIRED)
+
+
+# Beside a kubelet.
+
+
+async def test_beside_a_kubelet_rounds_change_nothing_and_say_so_once(two):
+    await start_units_of_a_kubelet(two.memory)
+    two.put("late")
+    two.drop("web")
+    await two.memory.set_properties(BATCH, {"CPUWeight": 77})
+    before = await two.memory.observe(["*"])
+    for _ in range(3):
+        assert await two.take() == Round(is_settled=False, acted=False)
+    assert await two.memory.observe(["*"]) == before
+    assert two.records == {"web", "batch"}
+    (text,) = two.texts(Kind.AGENT_FAILED)
+    assert "belongs to a kubelet" in text
+    (problem,) = two.board.failures
+    assert problem == text
+
+
+async def test_rounds_go_on_when_the_kubelet_and_its_units_are_gone(two):
+    await start_units_of_a_kubelet(two.memory)
+    await two.take()
+    for name in RECORDED:
+        if "pod" in name.removeprefix("kubepods"):
+            await two.memory.stop(name)
+    two.put("late")
+    assert (await two.take()).is_settled
+    assert "late" in two.records
+    assert two.texts(Kind.AGENT_NOTED) == ["kubepods.slice is podslice's own again"]
+    assert not two.board.failures

@@ -7,6 +7,7 @@ import sys
 import warnings
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -17,6 +18,7 @@ from podslice.cli import options, session
 from podslice.cli.app import run
 from podslice.errors import BusUnavailable
 from podslice.inputs.config import load_config
+from podslice.kubelets import find_kubelets
 from podslice.processes import runtimes
 from podslice.systemd import bus
 from podslice.systemd.memory import Memory
@@ -39,6 +41,11 @@ def no_loop():
         asyncio.get_event_loop().close()
 
 
+def _kubelets(root):
+    """A kubelet of the machine of the tests does not count."""
+    return iter(()) if root == Path("/") else find_kubelets(root)
+
+
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """The directory that stands for the machine; the current directory is beside it."""
@@ -47,7 +54,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.setattr(session, "read_node", lambda: host)
     monkeypatch.setattr(session, "runtime_directory", lambda *, user: root / f"run-{user}")
     monkeypatch.setattr(options, "load_config", partial(load_config, root=root))
-    monkeypatch.setattr("podslice.reconcile.converge.process_named", lambda _: None)
+    monkeypatch.setattr("podslice.reconcile.guard.find_kubelets", _kubelets)
     monkeypatch.setitem(CgroupFs.__init__.__kwdefaults__, "mount", root / "cgroup")
     work = tmp_path / "work"
     work.mkdir()

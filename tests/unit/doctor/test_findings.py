@@ -5,6 +5,7 @@ import pytest
 from podslice.doctor.facts import Manager
 from podslice.doctor.finding import State
 from podslice.errors import HostError
+from podslice.model.owner import Foreign, Kubelet
 from tests.unit.doctor.hosts import LEGACY, PLAIN, ROOT, USER, USER_GROUP, facts, findings, host
 
 DOWN = Manager(version=None, error="/run/dbus: no such file")
@@ -233,21 +234,21 @@ CASES = {
     ),
     # what else there is
     "a kubelet": (
-        {"proc/77/comm": "kubelet\n"},
         {},
+        {
+            "manager": Manager(
+                version=257,
+                foreign=Foreign(reason="kubepods.slice belongs to a kubelet", way_out="go away"),
+            )
+        },
         (
-            *("kubelet", "attention", "(process 77), and kubepods.slice is its own"),
-            *("apply and delete are refused", 'cgroup-root = "/podslice" in podslice.toml'),
+            *("kubelet", "attention", "kubepods.slice belongs to a kubelet"),
+            *("podslice changes nothing: apply, delete, run", "go away"),
         ),
     ),
     "a kubelet, and pods elsewhere": (
-        {"proc/77/comm": "kubelet\n"},
-        {"cgroup_root": "/podslice", "control_group": "/podslice.slice/podslice-kubepods.slice"},
-        ("kubelet", "ok", "podslice's pods lie elsewhere", "", ""),
-    ),
-    "a kubelet, and pods of a user": (
-        {"proc/77/comm": "kubelet\n"},
-        {"asked": USER},
+        {},
+        {"manager": Manager(version=257, kubelets=(Kubelet(pid=77, name="k3s-server"),))},
         ("kubelet", "ok", "podslice's pods lie elsewhere", "", ""),
     ),
     "an old kernel": (

@@ -1,0 +1,40 @@
+"""JSON of what `plan` and `status` show beside units: a foreign root, values outside the root."""
+
+from __future__ import annotations
+
+from podslice.cli.documents import Document, number
+from podslice.model.owner import Foreign
+from podslice.model.unconfirmed import Pending
+
+
+def foreign(found: Foreign | None) -> Document:
+    """Why podslice changes nothing, where the root belongs to a kubelet."""
+    if found is None:
+        return {}
+    return {"foreign": {"reason": found.reason, "fix": found.way_out}}
+
+
+def unconfirmed(pending: Pending | None) -> Document:
+    """Values of reserved slices that nobody has confirmed, where there are any."""
+    if pending is None:
+        return {}
+    return {
+        "unconfirmed": {
+            "state": pending.standing.value,
+            "remaining_sec": pending.remaining_sec,
+            "units": [
+                {
+                    "unit": unit,
+                    "settings": [
+                        {
+                            "name": name,
+                            "old": number(old),
+                            "new": number(pending.values.new.get(unit, {}).get(name)),
+                        }
+                        for name, old in sorted(values.items())
+                    ],
+                }
+                for unit, values in sorted(pending.values.old.items())
+            ],
+        }
+    }

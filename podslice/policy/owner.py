@@ -1,0 +1,127 @@
+"""Decide who owns the root slice, from the units in it and the kubelets that run.
+
+Two managers of one tree undo each other's work, and podslice would stop the kubelet's pods as
+slices that no pod accounts for. The units are the stronger evidence: they stay when the kubelet is
+stopped or upgraded, and they do not depend on the name of a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from podslice.model.owner import Foreign, Kubelet
+from podslice.model.unit import ObservedUnit, UnitKind, UnitName
+from podslice.policy.tree import Tree
+
+LIBCONTAINER = "libcontainer container "
+"""The beginning of the description of every unit that libcontainer starts.
+
+Source: opencontainers/cgroups 0.0.6, systemd/v2.go, UnifiedManager.Apply.
+"""
+CRI_SCOPES = ("cri-containerd-*.scope", "crio-*.scope")
+"""Globs for the scopes of containers that a kubelet has started.
+
+Source: containerd, internal/cri/server/podsandbox/helpers.go, getCgroupsPath; CRI-O,
+internal/config/cgmgr/cgmgr.go, CrioPrefix.
+"""
+_DEFAULT_ROOT = "/"
+_SHOWN = 3
+
+
+def find_foreign(
+    tree: Tree,
+    units: Iterable[ObservedUnit],
+    recorded: Collection[UnitName],
+    kubelets: Sequence[Kubelet],
+    *,
+    user: bool = False,
+) -> Foreign | None:
+    """Return why the root is not podslice's own; None where it is.
+
+    Args:
+        tree: the names below the configured root.
+        units: the loaded units of the root, and the scopes of containers (`CRI_SCOPES`).
+        recorded: the slices that the recorded pods of podslice may have.
+        kubelets: the processes of the host that run a kubelet. They own the default root of the
+            system's manager only.
+        user: whether the units are those of a user's manager.
+    """
+    has_default_root = tree.cgroup_root == _DEFAULT_ROOT and not user
+    running = tuple(kubelets) if has_default_root else ()
+    made = _made_by_libcontainer(tree, units, recorded)
+    if not running and not made:
+        return None
+    return Foreign(
+        reason=_reason(tree.root, running, made),
+        way_out=_way_out(tree, running, made, has_pods=bool(recorded), user=user),
+    )
+
+
+def _made_by_libcontainer(
+    tree: Tree, units: Iterable[ObservedUnit], recorded: Collection[UnitName]
+) -> list[UnitName]:
+    """The root and the units below it that libcontainer has made and that no record accounts for.
+
+    A container that runc has started in the slice of a recorded pod is that pod's.
+    """
+    below = f"{tree.root.removesuffix('.slice')}-"
+
+    def is_foreign(unit: ObservedUnit) -> bool:
+        if unit.name.endswith(f".{UnitKind.SLICE}"):
+            is_there = unit.name == tree.root or unit.name.startswith(below)
+            is_theirs = unit.description == f"{LIBCONTAINER}{unit.name}"
+            return is_there and is_theirs and unit.name not in recorded
+        slice_ = str(unit.properties.get("Slice", ""))
+        is_there = slice_ == tree.root or slice_.startswith(below)
+        return is_there and slice_ not in recorded and _is_cri_scope(unit.name)
+
+    return sorted((unit.name for unit in units if is_foreign(unit)), key=_by_depth)
+
+
+def _by_depth(name: UnitName) -> tuple[bool, int, UnitName]:
+    return not name.endswith(f".{UnitKind.SLICE}"), name.count("-"), name
+
+
+def _is_cri_scope(name: UnitName) -> bool:
+    prefixes = tuple(glob.partition("*")[0] for glob in CRI_SCOPES)
+    return name.endswith(f".{UnitKind.SCOPE}") and name.startswith(prefixes)
+
+
+def _reason(root: UnitName, running: Sequence[Kubelet], made: Sequence[UnitName]) -> str:
+    if running:
+        kubelet = running[0]
+        return (
+            f"a kubelet runs on this host (process {kubelet.pid}, {kubelet.name}), and {root} is"
+            " where it keeps its pods"
+        )
+    if root in made:
+        return f"{root} belongs to a kubelet: its description is {LIBCONTAINER + root!r}"
+    count = "1 unit" if len(made) == 1 else f"{len(made)} units"
+    return f"{root} belongs to a kubelet: it holds {count} of one ({_some(made)})"
+
+
+def _way_out(
+    tree: Tree,
+    running: Sequence[Kubelet],
+    made: Sequence[UnitName],
+    *,
+    has_pods: bool,
+    user: bool,
+) -> str:
+    base = "/podslice" if tree.cgroup_root == _DEFAULT_ROOT else "/podslice2"
+    elsewhere = f'use another root for podslice: cgroup-root = "{base}" in podslice.toml'
+    stop = f"systemctl{' --user' if user else ''} stop"
+    what = tree.root if tree.root in made else _some(made)
+    if has_pods:
+        steps = ["stop the kubelet"] if running else []
+        steps += [f"stop what it has started ({stop} {what})"] if made else []
+        steps += ["run podslice delete --all", elsewhere]
+        return f"podslice has pods there, too; to move them: {'; '.join(steps)}"
+    if running:
+        return elsewhere
+    return f"{elsewhere}; or, if the kubelet was removed for good: {stop} {what}"
+
+
+def _some(names: Sequence[UnitName]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{' '.join(names[:_SHOWN])}{more}"

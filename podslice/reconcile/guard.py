@@ -1,0 +1,170 @@
+"""The guard: nothing is changed while the root slice belongs to a kubelet.
+
+Every call of a client that changes something goes through `Guarded`, so that no part of podslice
+can leave the question out. Code that writes records before it calls the client asks with `claim`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from podslice.errors import ForeignRoot, HostError
+from podslice.kubelets import find_kubelets
+from podslice.model.owner import Foreign, Kubelet
+from podslice.model.pod import Pod, Qos
+from podslice.model.unit import ObservedUnit, TransientUnit, UnitKind, UnitName, Value
+from podslice.policy.owner import CRI_SCOPES, find_foreign
+from podslice.policy.tree import Tree
+from podslice.store import Store
+from podslice.systemd.around import Around
+from podslice.systemd.client import Client
+
+if TYPE_CHECKING:
+    from podslice.reconcile.world import World
+
+_HOLDS_SEC = 1.0
+"""How long one answer holds, so that the calls of one plan share it."""
+_AT_ONCE = 200
+"""Processes that are read before other tasks get their turn: about 4 ms."""
+
+
+class Guard:
+    """Remembers for a moment who owns the root."""
+
+    def __init__(
+        self, root: Path = Path("/"), *, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`root` is the host whose processes count; `now` is a monotonic clock."""
+        self._root = root
+        self._now = now
+        self._judged: tuple[float, Foreign | None] | None = None
+        self._kubelets: tuple[float, tuple[Kubelet, ...]] | None = None
+        self._asking = asyncio.Lock()
+
+    async def judge(
+        self, tree: Tree, units: Iterable[ObservedUnit], pods: Iterable[Pod], *, user: bool
+    ) -> Foreign | None:
+        """Return why the root is not podslice's own, from units that were read just now."""
+        recorded = {tree.pod(pod.uid, qos) for pod in pods for qos in Qos}
+        kubelets = () if user or tree.cgroup_root != "/" else await self.kubelets()
+        foreign = find_foreign(tree, units, recorded, kubelets, user=user)
+        self._judged = (self._now(), foreign)
+        return foreign
+
+    async def kubelets(self) -> tuple[Kubelet, ...]:
+        """Return the kubelets that run on the host."""
+        if self._kubelets is None or self._now() - self._kubelets[0] >= _HOLDS_SEC:
+            found = []
+            for number, kubelet in enumerate(find_kubelets(self._root), 1):
+                found += [kubelet] if kubelet else []
+                if number % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            self._kubelets = (self._now(), tuple(found))
+        return self._kubelets[1]
+
+    async def claim(self, world: World) -> None:
+        """Refuse where the root is not podslice's own.
+
+        Raises:
+            ForeignRoot: it belongs to a kubelet.
+        """
+        async with self._asking:
+            if self._judged is None or self._now() - self._judged[0] >= _HOLDS_SEC:
+                await self._look(world)
+        if self._judged is not None and (foreign := self._judged[1]) is not None:
+            raise ForeignRoot(str(foreign))
+
+    async def _look(self, world: World) -> None:
+        if world.client is None:
+            return
+        units = await list_evidence(world.client, world.tree, user=world.user)
+        await self.judge(world.tree, units, recorded_pods(world.store), user=world.user)
+
+
+def scope_patterns(tree: Tree, *, user: bool) -> tuple[str, ...]:
+    """Return the globs for containers of a kubelet; without its root it has none there."""
+    return () if user or tree.cgroup_root != "/" else CRI_SCOPES
+
+
+async def list_evidence(client: Client, tree: Tree, *, user: bool) -> Sequence[ObservedUnit]:
+    """Return the units that tell who owns the root, as cheaply as possible."""
+    slices = [each for each in tree.patterns if each.endswith(f".{UnitKind.SLICE}")]
+    listed = await client.list_units((*slices, *scope_patterns(tree, user=user)))
+    there = [each for each in listed if each.active_state != "inactive"]
+    scopes = [each.name for each in there if each.name.endswith(f".{UnitKind.SCOPE}")]
+    slices_there = [
+        ObservedUnit(name=each.name, description=each.description)
+        for each in there
+        if each.name.endswith(f".{UnitKind.SLICE}")
+    ]
+    return (*slices_there, *(await client.observe(scopes) if scopes else ()))
+
+
+def recorded_pods(store: Store) -> Collection[Pod]:
+    """Return the recorded pods; none where the records can't be read."""
+    with suppress(HostError):
+        return store.load().pods
+    return ()
+
+
+def refuse(foreign: Foreign | None) -> None:
+    """Refuse to change anything where the root is not podslice's own.
+
+    Raises:
+        ForeignRoot: it belongs to a kubelet.
+    """
+    if foreign is not None:
+        raise ForeignRoot(str(foreign))
+
+
+class Guarded(Around):
+    """Another client, which is asked to change something only while the root is podslice's own.
+
+    Every call that changes something may raise `ForeignRoot`.
+    """
+
+    def __init__(self, client: Client, claim: Callable[[], Awaitable[None]]) -> None:
+        """`claim` raises `ForeignRoot` where the root is not podslice's own."""
+        super().__init__(client)
+        self._claim = claim
+
+    async def start(self, unit: TransientUnit) -> None:
+        await self._claim()
+        await self._client.start(unit)
+
+    async def start_batch(self, units: Sequence[TransientUnit]) -> None:
+        await self._claim()
+        await self._client.start_batch(units)
+
+    async def start_timer(self, timer: TransientUnit, service: TransientUnit) -> None:
+        await self._claim()
+        await self._client.start_timer(timer, service)
+
+    async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
+        await self._claim()
+        await self._client.set_properties(name, properties)
+
+    async def attach(self, name: UnitName, pids: Sequence[int]) -> None:
+        await self._claim()
+        await self._client.attach(name, pids)
+
+    async def stop(self, name: UnitName, *, patience_sec: float | None = None) -> None:
+        await self._claim()
+        await self._client.stop(name, patience_sec=patience_sec)
+
+    async def stop_batch(self, names: Sequence[UnitName]) -> None:
+        await self._claim()
+        await self._client.stop_batch(names)
+
+    async def kill(self, name: UnitName, signal_number: int) -> None:
+        await self._claim()
+        await self._client.kill(name, signal_number)
+
+    async def reset_failed(self, name: UnitName) -> None:
+        await self._claim()
+        await self._client.reset_failed(name)

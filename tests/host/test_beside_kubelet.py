@@ -1,0 +1,82 @@
+"""Units as a kubelet leaves them on a real systemd, while no kubelet runs."""
+
+import json
+
+import pytest
+
+from tests.host import agent
+from tests.host.scenario import BIG, ROOT, SEED
+
+RECORDED = json.loads((ROOT / "tests/kubelet_units.json").read_text())["units"]
+START = (
+    *("busctl", "--", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1"),
+    *("org.freedesktop.systemd1.Manager", "StartTransientUnit", "ssa(sv)a(sa(sv))"),
+)
+HELD = "podlab-held"
+
+
+def start(machine, name, unit, pid=None):
+    """Start a unit with the properties that libcontainer gives it."""
+    properties = [
+        *("Description", "s", unit["Description"]),
+        *("DefaultDependencies", "b", "false"),
+    ]
+    if pid is None:
+        properties += ["Wants", "as", "1", unit["Wants"]]
+    else:
+        properties += ["Slice", "s", unit["Slice"], "Delegate", "b", "true"]
+        properties += ["PIDs", "au", "1", str(pid)]
+    count = 3 if pid is None else 5
+    machine.run(*START, name, "replace", str(count), *properties, "0")
+
+
+@pytest.fixture
+def node(clean_namespace):
+    """A machine with the slices of a kubelet, and one of its containers."""
+    machine = clean_namespace
+    agent.begin(machine)
+    for name, unit in RECORDED.items():
+        if name.endswith(".slice"):
+            start(machine, name, unit)
+    machine.run("systemd-run", "--service-type=exec", f"--unit={HELD}", "sleep", "1000")
+    pid = machine.run("systemctl", "show", "-P", "MainPID", HELD).stdout.strip()
+    scope, unit = next(each for each in RECORDED.items() if each[0].endswith(".scope"))
+    start(machine, scope, unit, pid)
+    yield machine
+    agent.remove(machine)
+    machine.run("systemctl", "stop", "kubepods.slice", HELD, check=False)
+
+
+def state(machine):
+    """Every unit of the kubelet with its properties."""
+    names = sorted(RECORDED)
+    shown = machine.run("systemctl", "show", *names, "-p", "Id,ActiveState,CPUWeight,MemoryMax")
+    return shown.stdout
+
+
+def test_nothing_changes_what_a_stopped_kubelet_has_left(node):
+    before = state(node)
+    assert before.count("ActiveState=active") == 6
+    for verb in (["apply", "-f", SEED, *BIG], ["delete", "--all", *BIG]):
+        refused = node.podslice(*verb, check=False)
+        assert refused.exit_code == 1
+        assert "kubepods.slice belongs to a kubelet" in refused.stderr
+        assert 'cgroup-root = "/podslice" in podslice.toml' in refused.stderr
+    agent.put(node, "web", agent.manifest("web"))
+    agent.start(node, "--collect-orphans")
+    (event,) = agent.until(lambda: agent.events(node, "agent-failed"))
+    assert "kubepods.slice belongs to a kubelet" in event["MESSAGE"]
+    # whatever is no pod's would be told of before it is stopped
+    assert "podslice_orphans 0.0" in agent.ask(node, "/metrics")
+    assert not agent.events(node, "orphan-found", "orphan-removed", "pod-applied")
+    node.run("systemctl", "stop", agent.UNIT)
+    assert state(node) == before
+    doctor = json.loads(node.podslice("doctor", "-o", "json", check=False).stdout)
+    (found,) = [each for each in doctor["findings"] if each["check"] == "kubelet"]
+    assert (found["state"], "belongs to a kubelet" in found["what"]) == ("attention", True)
+    status = node.podslice("status", *BIG, check=False)
+    assert status.exit_code == 3
+    assert "kubepods.slice belongs to a kubelet" in status.stderr
+    plan = node.podslice("plan", "-o", "json", "-f", SEED, *BIG, check=False)
+    assert plan.exit_code == 1
+    assert "belongs to a kubelet" in json.loads(plan.stdout)["foreign"]["reason"]

@@ -1,0 +1,131 @@
+"""Who owns the root: units as a kubelet leaves them (tests/kubelet_units.json), and processes."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from podslice.model.owner import Kubelet
+from podslice.model.pod import Qos
+from podslice.model.unit import ObservedUnit
+from podslice.policy.owner import find_foreign
+from podslice.policy.tree import Tree
+
+RECORDED = json.loads((Path(__file__).parents[2] / "kubelet_units.json").read_text())["units"]
+UNITS = [
+    ObservedUnit(
+        name=name,
+        description=unit["Description"],
+        properties={"Slice": unit["Slice"]},
+    )
+    for name, unit in RECORDED.items()
+]
+TREE = Tree()
+K3S = Kubelet(pid=812, name="k3s-server")
+POD = "kubepods-burstable-pod73084cd1_9820_53d5_8f18_c13b836629f6.slice"
+SCOPE = "cri-containerd-60a43b7480c8e1db7686345a6d8d3b5128f279eccea0fb45f10b426b4087d95d.scope"
+OURS = [
+    ObservedUnit(name="kubepods.slice", description="Pods on this node"),
+    ObservedUnit(name="kubepods-burstable.slice", description="Burstable pods"),
+    ObservedUnit(name="kubepods-burstable-podweb.slice", description="Pod default/web (Burstable)"),
+]
+WEB = {TREE.pod("web", qos) for qos in Qos}
+NOBODYS = ObservedUnit(name="kubepods-podstray.slice", description="kubepods-podstray.slice")
+
+
+def unit(name):
+    return next(each for each in UNITS if each.name == name)
+
+
+def judge(units, *, kubelets=(), recorded=(), tree=TREE, user=False):
+    return find_foreign(tree, units, recorded, kubelets, user=user)
+
+
+@pytest.mark.parametrize(
+    ("units", "recorded"),
+    [
+        ([], ()),
+        (OURS, WEB),
+        (OURS, ()),
+        ([*OURS, NOBODYS], WEB),
+        # runc as podman or docker starts it in the slice of a pod of ours, and elsewhere
+        (
+            [*OURS, replace(unit(SCOPE), properties={"Slice": "kubepods-burstable-podweb.slice"})],
+            WEB,
+        ),
+        ([*OURS, replace(unit(SCOPE), properties={"Slice": "system.slice"})], WEB),
+        ([*OURS, replace(unit(SCOPE), name="libpod-1.scope")], WEB),
+    ],
+)
+def test_the_root_is_podslices_own(units, recorded):
+    assert judge(units, recorded=recorded) is None
+
+
+def test_a_kubelet_that_was_stopped_leaves_its_units():
+    foreign = judge(UNITS)
+    assert foreign.reason == (
+        "kubepods.slice belongs to a kubelet: its description is"
+        " 'libcontainer container kubepods.slice'"
+    )
+    assert 'cgroup-root = "/podslice" in podslice.toml' in foreign.way_out
+    assert foreign.way_out.endswith("removed for good: systemctl stop kubepods.slice")
+
+
+@pytest.mark.parametrize("name", list(RECORDED))
+def test_each_unit_of_a_kubelet_is_enough(name):
+    others = [each for each in OURS if each.name != name]
+    foreign = judge([*others, unit(name)], recorded=WEB)
+    assert "belongs to a kubelet" in foreign.reason
+    assert name in f"{foreign.reason} {foreign.way_out}"
+
+
+def test_a_container_of_crio_is_one_of_a_kubelet():
+    scope = replace(unit(SCOPE), name="crio-1.scope", description="libcrun container")
+    assert "(crio-1.scope)" in judge([scope]).reason
+
+
+@pytest.mark.parametrize("units", [[], OURS])
+def test_a_running_kubelet_is_enough(units):
+    foreign = judge(units, kubelets=[K3S])
+    assert foreign.reason == (
+        "a kubelet runs on this host (process 812, k3s-server), and kubepods.slice is where it"
+        " keeps its pods"
+    )
+    assert foreign.way_out == (
+        'use another root for podslice: cgroup-root = "/podslice" in podslice.toml'
+    )
+
+
+def test_a_kubelet_that_came_later_has_a_way_out_for_the_pods_that_are_there():
+    foreign = judge([*OURS, unit(POD), unit(SCOPE)], kubelets=[K3S], recorded=WEB)
+    assert foreign.way_out == (
+        "podslice has pods there, too; to move them: stop the kubelet; stop what it has started"
+        f" (systemctl stop {POD} {SCOPE}); run podslice delete --all; use another root for podslice:"
+        ' cgroup-root = "/podslice" in podslice.toml'
+    )
+    # which works: each step leaves what the next needs
+    assert judge([*OURS, unit(POD), unit(SCOPE)], recorded=WEB) is not None
+    assert judge(OURS, recorded=WEB) is None
+
+
+def test_many_units_are_counted():
+    foreign = judge([each for each in UNITS if each.name != "kubepods.slice"])
+    assert "it holds 8 units of one (kubepods-besteffort.slice" in foreign.reason
+    assert "and 5 more" in foreign.reason
+
+
+@pytest.mark.parametrize(
+    "elsewhere", [{"tree": Tree(cgroup_root="/podslice")}, {"user": True}], ids=str
+)
+def test_a_kubelet_owns_the_default_root_of_the_system_only(elsewhere):
+    assert judge(OURS, kubelets=[K3S], **elsewhere) is None
+
+
+def test_another_root_may_be_a_kubelets_as_well():
+    """As with `--cgroup-root` of its own, or a kubelet without root in a user's manager."""
+    name = "podslice-kubepods.slice"
+    root = ObservedUnit(name=name, description=f"libcontainer container {name}")
+    foreign = judge([root], tree=Tree(cgroup_root="/podslice"))
+    assert 'cgroup-root = "/podslice2"' in foreign.way_out
+    assert "systemctl --user stop kubepods.slice" in judge(UNITS, user=True).way_out

@@ -6,6 +6,7 @@
     │  └─ ForeignRoot             the root slice belongs to a kubelet
     └─ SystemdError               talking to systemd                                    exit 1
        ├─ BusUnavailable          no bus, or the bus was lost
+       ├─ BadMessage              what came over the bus is not D-Bus, or not what was asked for
        ├─ CallTimeout             no answer in time; the call may have had its effect
        ├─ Refused                 access denied
        ├─ UnitExists              a unit of that name is loaded already
@@ -75,6 +76,10 @@ class SystemdError(PodsliceError):
 
 class BusUnavailable(SystemdError):
     """There is no bus, or the connection was lost."""
+
+
+class BadMessage(SystemdError):
+    """A message is malformed, or its values are not of the expected types."""
 
 
 class CallTimeout(SystemdError):

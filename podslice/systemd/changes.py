@@ -46,7 +46,7 @@ class Changes:
         if not self.are_told:
             return
         if signal.member == "Reloading":
-            (self._is_reloading,) = signal.body()
+            (self._is_reloading,) = signal.body("b")
             if not self._is_reloading:
                 self._on_change(None)
         elif not self._is_reloading:  # while it lasts, every unit goes and comes back
@@ -63,6 +63,8 @@ def _unit_of(signal: Received) -> UnitName:
     """The unit that a signal is about."""
     if signal.member == "PropertiesChanged":
         return name_of(signal.path)
-    body = signal.body()
-    # of JobRemoved: id, job, unit, result; of UnitRemoved: unit, path
-    return UnitName(body[2] if signal.member == "JobRemoved" else body[0])
+    if signal.member == "JobRemoved":
+        _id, _job, unit, _result = signal.body("uoss")
+    else:  # UnitRemoved
+        unit, _path = signal.body("so")
+    return UnitName(unit)

@@ -14,13 +14,13 @@ import asyncio
 import itertools
 import logging
 import socket
-import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol, Self, cast
 
 from podslice.errors import (
+    BadMessage,
     BadProperty,
     BusUnavailable,
     CallTimeout,
@@ -243,7 +243,7 @@ class Connection(asyncio.Protocol):
             await self._call_bus("AddMatch", match)
         try:
             owner = await self._call_bus("GetNameOwner", self._peer.service)
-            self._follow(str(owner.body()[0]))
+            self._follow(str(owner.body("s")[0]))
         except Interrupted:
             await self._await_service()
 
@@ -319,8 +319,8 @@ class Connection(asyncio.Protocol):
                 frame = bytes(self._buffer[:size])
                 del self._buffer[:size]
                 self._take(wire.parse_frame(frame))
-        except (ValueError, LookupError, struct.error) as error:
-            log.debug("the bus sent what is not D-Bus: %s", error)
+        except BadMessage as error:
+            log.debug("%s", error)
             if self._transport is not None:
                 self._transport.abort()
 
@@ -346,7 +346,7 @@ class Connection(asyncio.Protocol):
             for listener in self._listeners:
                 listener.on_signal(signal)
         elif signal.member == "NameOwnerChanged":
-            name, _before, owner = signal.body()
+            name, _before, owner = signal.body("sss")
             if name == self._peer.service:
                 self._follow(owner)
 

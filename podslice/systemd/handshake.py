@@ -7,6 +7,11 @@ import os
 import socket
 from urllib.parse import unquote
 
+_ANSWER_MAX = 64 * 1024
+"""Bytes of an answer. Source: systemd, src/libsystemd/sd-bus/bus-internal.h, BUS_AUTH_SIZE_MAX."""
+_REFUSAL_MAX = 100
+"""Characters of a refusal that are shown."""
+
 # what may name a unix socket: `unix:path=/run/dbus/system_bus_socket,guid=…`, `unix:abstract=…`
 _SOCKET_KEYS = {"path": "", "abstract": "\0"}
 
@@ -77,7 +82,10 @@ async def _authenticate(sock: socket.socket) -> bool:
             raise EOFError("it hung up during authentication")
         answer += some
         if b"\r\n" in answer and not answer.startswith(b"OK "):
-            refusal = answer.decode(errors="replace").strip()
-            raise ValueError(f"it refuses authentication: {refusal}")
+            refusal = answer.partition(b"\r\n")[0].decode(errors="replace")
+            raise ValueError(f"it refuses authentication: {refusal:.{_REFUSAL_MAX}}")
+        if len(answer) > _ANSWER_MAX:
+            # a receive that finds something does not let the loop, and so no timeout, have a turn
+            raise ValueError("it does not stop talking during authentication")
     await loop.sock_sendall(sock, b"BEGIN\r\n")
     return b"\r\nAGREE_UNIX_FD\r\n" in answer

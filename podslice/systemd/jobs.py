@@ -44,7 +44,7 @@ class Jobs:
         self._asking += 1
         interruptions = self._interruptions
         try:
-            (job,) = (await asking).body()
+            (job,) = (await asking).body("o")
             if job in self._early:
                 return self._early[job]
             if interruptions != self._interruptions:
@@ -68,7 +68,7 @@ class Jobs:
         """Take a signal that systemd itself has sent."""
         if (signal.interface, signal.member) != (MANAGER, "JobRemoved"):
             return
-        _id, job, _unit, result = signal.body()
+        _id, job, _unit, result = signal.body("uoss")
         for future in self._waiting.get(job, ()):
             if not future.done():
                 future.set_result(result)

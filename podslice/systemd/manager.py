@@ -6,13 +6,24 @@ import re
 from collections.abc import Awaitable, Mapping, Sequence
 from operator import attrgetter
 
-from podslice.errors import JobFailed
+from podslice.errors import BadMessage, JobFailed
 from podslice.model.properties import OBSERVED, PROPERTIES
 from podslice.model.unit import ListedUnit, TransientUnit, UnitKind, UnitName, Value
 from podslice.systemd.checks import kind_of
 from podslice.systemd.connection import Connection, Variant
 from podslice.systemd.jobs import MANAGER, MANAGER_PATH, Jobs
 from podslice.systemd.wire import Received, Wire
+
+_TYPES: Mapping[str, type] = {
+    **{name: type(row.unset) for name, row in PROPERTIES.items() if row.unset is not None},
+    **dict.fromkeys(("MemoryCurrent", "TasksCurrent"), int),
+    **dict.fromkeys(("ControlGroup", "FragmentPath", "LoadState", "ActiveState", "Version"), str),
+    **dict.fromkeys(("Transient", "Perpetual"), bool),
+    "UnitPath": tuple,
+}
+"""What a property's value is, where it matters to somebody."""
+_ALWAYS = {"LoadState", "ActiveState", "FragmentPath", "Transient", "Perpetual"}
+"""What every unit has."""
 
 _INTERFACES = {
     UnitKind.SLICE: "org.freedesktop.systemd1.Slice",
@@ -77,14 +88,14 @@ class Manager:
             interface=_PROPERTIES,
             about=f"systemd's {key}",
         )
-        (value,) = reply.body()
-        return value
+        (value,) = reply.body("v")
+        return _typed(key, value)
 
     async def list_units(self, patterns: Sequence[str]) -> list[ListedUnit]:
         """The loaded units of our kinds that match a pattern, by name; all when there is none."""
         about = " ".join(patterns)
         reply = await self._call("ListUnitsByPatterns", "asas", [], list(patterns), about=about)
-        (rows,) = reply.body()
+        (rows,) = reply.body("a(ssssssouso)")
         units = [
             ListedUnit(name=name, description=words, load_state=load_state, active_state=state)
             for name, words, load_state, state, *_ in rows
@@ -102,14 +113,14 @@ class Manager:
 
     async def unit_property(self, name: UnitName, key: str) -> Wire:
         """One property that every kind of unit has."""
-        (value,) = (await self._read("Get", "ss", name, _UNIT, key)).body()
-        return value
+        (value,) = (await self._read("Get", "ss", name, _UNIT, key)).body("v")
+        return _typed(key, value)
 
     async def resources(self, name: UnitName) -> dict[str, Wire]:
         """The limits and the usage of a unit, also of one that isn't there (all unset)."""
         kind = kind_of(name)
         reply = await self._read("GetAll", "s", name, _INTERFACES[kind])
-        return reply.properties(_RESOURCES[kind])
+        return _all_typed(reply.properties(_RESOURCES[kind]))
 
     async def properties(self, name: UnitName) -> dict[str, Wire]:
         """What podslice can want to know of a unit, also of one that isn't there (see `is_there`).
@@ -117,11 +128,15 @@ class Manager:
         The first time for a unit this takes systemd 0.5 ms, five times as long as `resources`: it
         looks for presets.
         """
-        return (await self._read("GetAll", "s", name, "")).properties(_STATE)
+        found = _all_typed((await self._read("GetAll", "s", name, "")).properties(_STATE))
+        if missing := _ALWAYS - found.keys():
+            raise BadMessage(f"{name}: systemd's answer lacks {', '.join(sorted(missing))}")
+        return found
 
     async def count_processes(self, name: UnitName) -> int:
         """Processes in a unit's control group and below, counted one by one."""
-        (processes,) = (await self._call("GetUnitProcesses", "s", name, about=name)).body()
+        reply = await self._call("GetUnitProcesses", "s", name, about=name)
+        (processes,) = reply.body("a(sus)")
         return len(processes)
 
     async def start_transient(self, unit: TransientUnit, *beside: TransientUnit) -> None:
@@ -222,6 +237,23 @@ class Manager:
         return await self._connection.call(
             member, signature, body, path=_path_of(name), interface=_PROPERTIES, about=name
         )
+
+
+def _typed(key: str, value: Wire) -> Wire:
+    """Return the value of a property, which is of the type that it has to be.
+
+    Raises:
+        BadMessage: it is not.
+    """
+    if not isinstance(value, _TYPES.get(key, object)):
+        raise BadMessage(f"systemd's {key} is {value!r:.80}, which podslice does not understand")
+    return value
+
+
+def _all_typed(found: dict[str, Wire]) -> dict[str, Wire]:
+    for key, value in found.items():
+        _typed(key, value)
+    return found
 
 
 def is_there(found: Mapping[str, Wire]) -> bool:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from podslice.errors import BadMessage
+
 METHOD_RETURN = 2
 ERROR = 3
 SIGNAL = 4
@@ -25,14 +27,16 @@ MAX_FRAME_BYTES = 128 * 1024 * 1024
 _PREFIX_BYTES = 16
 _ORDERS = {ord("l"): "<", ord("B"): ">"}
 _FIELDS = {
-    1: "path",
-    2: "interface",
-    3: "member",
-    4: "error_name",
-    5: "reply_serial",
-    7: "sender",
-    8: "signature",
+    1: ("path", "o"),
+    2: ("interface", "s"),
+    3: ("member", "s"),
+    4: ("error_name", "s"),
+    5: ("reply_serial", "u"),
+    7: ("sender", "s"),
+    8: ("signature", "g"),
 }
+_DEPTH_MAX = 64
+"""Source: D-Bus Specification, "Valid Signatures": 32 arrays and 32 structs in one another."""
 
 # the types with a fixed size, and their formats for `struct`
 _FORMATS = dict(zip("ynqbiuhxtd", "BhHIiIIqQd", strict=True))
@@ -43,6 +47,11 @@ _UNPACK = {
     order: {type_: struct.Struct(order + code).unpack_from for type_, code in _FORMATS.items()}
     for order in "<>"
 }
+
+_KEYS = frozenset({*_FORMATS, "s", "o", "g"})
+"""Types that may be the key of a dictionary."""
+_MALFORMED = (ValueError, LookupError, struct.error)
+"""What reading bytes that are not D-Bus raises here, and no caller sees."""
 
 Wire = Any
 """Whatever a message may hold: numbers, strings, tuples and dicts of them."""
@@ -79,17 +88,30 @@ def _members(type_: str) -> tuple[str, ...]:
     return members
 
 
+@lru_cache(maxsize=256)
+def _single(signature: str) -> str:
+    """Return the type of a variant.
+
+    Raises:
+        ValueError: the signature has none, or several.
+    """
+    (type_,) = split_types(signature)
+    return type_
+
+
 class Reader:
     """Reads values one after the other from a marshalled block that begins at an 8-byte boundary.
 
-    Arrays and structs become tuples, dictionaries dicts, variants their bare value.
+    Arrays and structs become tuples, dictionaries dicts, variants their bare value. What is not
+    D-Bus raises ValueError, LookupError or struct.error.
     """
 
-    __slots__ = ("_data", "_unpack", "position")
+    __slots__ = ("_data", "_depth", "_unpack", "position")
 
     def __init__(self, data: bytes, *, position: int = 0, order: str = "<") -> None:
         self._data = data
         self._unpack = _UNPACK[order]
+        self._depth = 0
         self.position = position
 
     def read(self, type_: str) -> Wire:
@@ -99,12 +121,18 @@ class Reader:
             return self._fixed(head)
         if head in "so":
             return self._string(self._fixed("u"))
-        if head == "a":
-            return self._array(type_[1:])
-        if head == "v":
-            return self.read(self._signature())
         if head == "g":
             return self._signature()
+        self._descend()
+        value = self._read_container(type_)
+        self._depth -= 1
+        return value
+
+    def _read_container(self, type_: str) -> Wire:
+        if type_[0] == "a":
+            return self._array(type_[1:])
+        if type_[0] == "v":
+            return self.read(_single(self._signature()))
         self.align(8)
         return tuple(self.read(member) for member in _members(type_))
 
@@ -119,14 +147,20 @@ class Reader:
             self.position += length + 1
         elif head == "a":
             self.position = self._array_end(type_[1])
-        elif head == "v":
-            self.skip(self._signature())
         elif head == "g":
             self._signature()
         else:
-            self.align(8)
-            for member in _members(type_):
-                self.skip(member)
+            self._descend()
+            self._skip_container(type_)
+            self._depth -= 1
+
+    def _skip_container(self, type_: str) -> None:
+        if type_[0] == "v":
+            self.skip(_single(self._signature()))
+            return
+        self.align(8)
+        for member in _members(type_):
+            self.skip(member)
 
     def read_properties(self, wanted: Collection[str]) -> dict[str, Wire]:
         """The next value, an `a{sv}`, without the entries that nobody wants."""
@@ -143,16 +177,26 @@ class Reader:
             type_ = data[key_end + 2 : type_end].decode()
             self.position = type_end + 1
             if name := names.get(data[at:key_end]):
-                found[name] = self.read(type_)
+                found[name] = self.read(_single(type_))
             elif type_ in _SIZES:
                 self.position = (self.position + _SIZES[type_] - 1 & -_SIZES[type_]) + _SIZES[type_]
             else:
-                self.skip(type_)
+                self.skip(_single(type_))
+        self._expect(end)
         return found
 
     def align(self, size: int) -> None:
         """Step to the next multiple of a size."""
         self.position = self.position + size - 1 & -size
+
+    def _descend(self) -> None:
+        self._depth += 1
+        if self._depth > _DEPTH_MAX:
+            raise ValueError(f"more than {_DEPTH_MAX} values in one another")
+
+    def _expect(self, end: int) -> None:
+        if self.position != end:
+            raise ValueError("the last value of an array goes beyond its end")
 
     def _fixed(self, type_: str) -> Wire:
         size = _SIZES[type_]
@@ -164,6 +208,8 @@ class Reader:
     def _string(self, length: int) -> str:
         at = self.position
         self.position = at + length + 1
+        if self.position > len(self._data):
+            raise ValueError("a text goes beyond the end of the message")
         return self._data[at : at + length].decode()
 
     def _signature(self) -> str:
@@ -173,6 +219,8 @@ class Reader:
         """Step to an array's first element; the position after its last."""
         length: int = self._fixed("u")
         self.align(_ALIGN.get(element, 4))
+        if self.position + length > len(self._data):
+            raise ValueError("an array goes beyond the end of the message")
         return self.position + length
 
     def _array(self, element: str) -> Wire:
@@ -182,13 +230,17 @@ class Reader:
         values = []
         while self.position < end:
             values.append(self.read(element))
+        self._expect(end)
         return tuple(values)
 
     def _entries(self, element: str, end: int) -> Iterator[tuple[Wire, Wire]]:
         key, value = _members(element)
+        if key not in _KEYS:
+            raise ValueError(f"{key!r} is not the type of a key")
         while self.position < end:
             self.align(8)
             yield self.read(key), self.read(value)
+        self._expect(end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,14 +258,43 @@ class Received:
     frame: bytes = field(default=b"", repr=False)
     body_at: int = 0
 
-    def body(self) -> tuple[Wire, ...]:
-        """Every value of the body."""
+    def body(self, expected: str | None = None) -> tuple[Wire, ...]:
+        """Return every value of the body, which has the expected types if these are given.
+
+        Raises:
+            BadMessage: it has others, or is malformed.
+        """
+        self._check(self.signature if expected is None else expected)
         reader = self._reader()
-        return tuple(reader.read(type_) for type_ in split_types(self.signature))
+        try:
+            return tuple(reader.read(type_) for type_ in split_types(self.signature))
+        except _MALFORMED as error:
+            raise self._malformed(error) from error
 
     def properties(self, wanted: Collection[str]) -> dict[str, Wire]:
-        """The wanted entries of a body that is one `a{sv}`."""
-        return self._reader().read_properties(wanted)
+        """Return the wanted entries of a body that is one `a{sv}`.
+
+        Raises:
+            BadMessage: it is something else, or is malformed.
+        """
+        self._check("a{sv}")
+        try:
+            return self._reader().read_properties(wanted)
+        except _MALFORMED as error:
+            raise self._malformed(error) from error
+
+    def _check(self, expected: str) -> None:
+        if self.signature != expected:
+            raise BadMessage(
+                f"{self._name} has values of the types {self.signature!r}, not {expected!r}"
+            )
+
+    def _malformed(self, error: Exception) -> BadMessage:
+        return BadMessage(f"{self._name} is not D-Bus: {error}")
+
+    @property
+    def _name(self) -> str:
+        return f"the message {self.member or self.error_name or self.reply_serial}"
 
     def _reader(self) -> Reader:
         return Reader(self.frame, position=self.body_at, order=_order(self.frame))
@@ -223,14 +304,14 @@ def frame_bytes(buffer: bytes | bytearray) -> int | None:
     """How long the message at the start of the buffer is; None while too little of it is there.
 
     Raises:
-        ValueError: this is not D-Bus, or longer than D-Bus allows.
+        BadMessage: this is not D-Bus, or longer than D-Bus allows.
     """
     if len(buffer) < _PREFIX_BYTES:
         return None
     body, _serial, fields = struct.unpack_from(_order(buffer) + "III", buffer, 4)
     length: int = _PREFIX_BYTES + (fields + 7 & -8) + body
     if length > MAX_FRAME_BYTES:
-        raise ValueError(f"a message of {length} bytes is longer than D-Bus allows")
+        raise BadMessage(f"a message of {length} bytes is longer than D-Bus allows")
     return length
 
 
@@ -238,21 +319,34 @@ def parse_frame(frame: bytes) -> Received:
     """The message that one whole frame holds.
 
     Raises:
-        ValueError, IndexError, struct.error: this is not D-Bus.
+        BadMessage: this is not D-Bus.
     """
+    try:
+        return _parse_frame(frame)
+    except _MALFORMED as error:
+        raise BadMessage(f"a message is not D-Bus: {error}") from error
+
+
+def _parse_frame(frame: bytes) -> Received:
     order = _order(frame)
     body, _serial, fields = struct.unpack_from(order + "III", frame, 4)
     reader = Reader(frame, position=_PREFIX_BYTES, order=order)
     header: dict[str, Wire] = {}
     while reader.position < _PREFIX_BYTES + fields:
         reader.align(8)
-        code, value = reader.read("y"), reader.read("v")
-        if name := _FIELDS.get(code):
-            header[name] = value
+        name, expected = _FIELDS.get(reader.read("y"), ("", ""))
+        if not name:
+            reader.skip("v")
+        elif (type_ := reader.read("g")) == expected:
+            header[name] = reader.read(type_)
+        else:
+            raise ValueError(f"the field {name} has the type {type_!r}")
+    if not reader.position <= len(frame) - body <= len(frame):
+        raise ValueError("its header goes beyond its end")
     return Received(kind=frame[1], frame=frame, body_at=len(frame) - body, **header)
 
 
 def _order(frame: bytes | bytearray) -> str:
     if frame[0] not in _ORDERS:
-        raise ValueError(f"a message can't begin with byte {frame[0]:#x}")
+        raise BadMessage(f"a message can't begin with byte {frame[0]:#x}")
     return _ORDERS[frame[0]]

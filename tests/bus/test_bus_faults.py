@@ -7,6 +7,7 @@ import io
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -49,6 +50,15 @@ TIMER = (
         properties={"Type": "oneshot", "ExecStart": (("/bin/true", ("true",), False),)},
     ),
 )
+
+TRANSIENT = {
+    "LoadState": Variant("s", "loaded"),
+    "ActiveState": Variant("s", "active"),
+    "FragmentPath": Variant("s", f"/run/systemd/transient/{NAME}"),
+    "Transient": Variant("b", True),
+    "Perpetual": Variant("b", False),
+}
+"""What every transient unit answers."""
 
 # the head of the field that tells how many descriptors a message has
 UNIX_FDS = b"\x09\x01u\0"
@@ -256,6 +266,97 @@ async def test_silence_during_authentication(bus: ScriptedBus) -> None:
     bus.handshake = be_silent
     with pytest.raises(BusUnavailable, match=r"no answer in 0\.1 s"):
         await bus.client(timeout_sec=0.1).__aenter__()
+
+
+@pytest.mark.parametrize("start", [b"", b"OK 0\r\n"])
+async def test_endless_talk_during_authentication_starves_no_timeout(
+    tmp_path: Path, start: bytes
+) -> None:
+    """The kernel has the next bytes before they are asked for, so that nothing else gets a turn."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "bus"))
+        listening.listen()
+        talking = threading.Thread(target=talk, args=(listening, start))
+        talking.start()
+        try:
+            with pytest.raises(BusUnavailable, match="does not stop talking during authentication"):
+                await Bus(address=f"unix:path={tmp_path / 'bus'}").__aenter__()
+        finally:
+            talking.join()
+
+
+def talk(listening: socket.socket, start: bytes) -> None:
+    """Say something for as long as there is a listener."""
+    with contextlib.suppress(OSError), listening.accept()[0] as peer:
+        peer.sendall(start)
+        while True:
+            peer.sendall(b"x" * 4096)
+
+
+async def test_a_long_refusal_is_shortened(bus: ScriptedBus) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"REJECTED" + b"x" * 50_000 + b"\r\nERROR\r\n")
+        await reader.read()
+
+    bus.handshake = refuse
+    with pytest.raises(BusUnavailable) as caught:
+        await bus.client().__aenter__()
+    assert len(str(caught.value)) < 400
+    assert "ERROR" not in str(caught.value)
+
+
+# what each call may be answered with, and what nobody may be shown a traceback for
+Work = Callable[[Bus], Awaitable[object]]
+READS: dict[str, Work] = {
+    "caps": lambda client: client.caps(),
+    "list": lambda client: client.list_units(["*"]),
+    "observe": lambda client: client.observe(["*"]),
+    "start": lambda client: client.start(UNIT),
+    "stop": lambda client: client.stop(NAME),
+    "set": lambda client: client.set_properties(NAME, {"CPUWeight": 5}),
+}
+ANSWERS: list[tuple[str, tuple[Any, ...]]] = [
+    ("", ()),
+    ("u", (7,)),
+    ("v", (Variant("a{sv}", {}),)),
+    ("v", (Variant("u", 7),)),
+    ("v", (Variant("as", [""]),)),
+    ("a{sv}", ({"LoadState": Variant("u", 7)},)),
+    ("a(ssssssouso)", ([[str(NAME), *["loaded"] * 5, "/", 0, "", "/"]],)),
+]
+
+
+@pytest.mark.parametrize("work", READS.values(), ids=READS.keys())
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: str(answer[0]) or "nothing")
+async def test_answers_of_other_types_are_errors_of_ours(
+    bus: ScriptedBus, work: Work, answer: tuple[str, tuple[Any, ...]]
+) -> None:
+    async def script(caller: Caller, call: wire.Received) -> None:
+        if answer[0] != "a(ssssssouso)" or call.member == "ListUnitsByPatterns":
+            caller.reply(call, answer[0], *answer[1])
+        else:  # further calls are made with what the first one has told
+            caller.reply(call, "v", Variant("d", 0.5))
+
+    bus.script = script
+    async with bus.client(timeout_sec=0.1) as client:
+        with contextlib.suppress(SystemdError):
+            await work(client)
+
+
+@pytest.mark.parametrize("body", [("u", (7,)), ("a{sv}", ({},)), ("uavss", (1, [], "", ""))])
+async def test_signals_of_other_types_cost_the_connection_only(
+    bus: ScriptedBus, body: tuple[str, tuple[Any, ...]]
+) -> None:
+    async def script(caller: Caller, call: wire.Received) -> None:
+        if bus.clients == 1:
+            caller.manager_signal("JobRemoved", body[0], *body[1])
+        else:
+            caller.reply(call, "v", Variant("s", "257"))
+
+    bus.script = script
+    async with bus.client() as client:
+        assert (await client.caps()).systemd_version == 257
+    assert bus.clients == 2
 
 
 async def test_bus_that_passes_no_descriptors(bus: ScriptedBus) -> None:
@@ -616,10 +717,9 @@ async def test_timer_that_exists_after_an_interruption(
                 caller.refuse(call, "org.freedesktop.systemd1.UnitExists")
             case "GetAll" if "timer" in call.path:
                 delays = Variant("a(stt)", [["OnActiveUSec", delay_usec, 99]])
-                found = {"Transient": Variant("b", True), "TimersMonotonic": delays}
-                caller.reply(call, "a{sv}", found)
+                caller.reply(call, "a{sv}", {**TRANSIENT, "TimersMonotonic": delays})
             case "GetAll":
-                caller.reply(call, "a{sv}", {"Transient": Variant("b", True)})
+                caller.reply(call, "a{sv}", TRANSIENT)
             case "StartUnit":
                 caller.reply(call, "o", JOB)
                 caller.job_removed("done")
@@ -647,8 +747,7 @@ async def test_unit_that_exists_after_an_interruption(
             case "Get":
                 caller.reply(call, "v", Variant("s", "active"))
             case "GetAll":
-                found = {"Transient": ("b", True), "CPUWeight": ("t", weight)}
-                caller.reply(call, "a{sv}", {key: Variant(*pair) for key, pair in found.items()})
+                caller.reply(call, "a{sv}", {**TRANSIENT, "CPUWeight": Variant("t", weight)})
             case "StartUnit":
                 caller.reply(call, "o", JOB)
                 caller.job_removed("done")

@@ -112,8 +112,8 @@ class Facts:
     swap_bytes: int
     oom_score_adj: int
     """That of this process."""
-    has_polkit_rule: bool
-    """Whether podslice's rule for its groups is there, and polkit is."""
+    has_manifest_dir: bool
+    """The directory of manifests exists, as the packages make it for their groups."""
     runtimes: tuple[Runtime, ...]
 
     @property
@@ -155,7 +155,7 @@ def read_facts(manager: Manager, asked: Asked, root: Path = Path("/")) -> Facts:
         has_pressure=_is_readable(root / "proc/pressure/memory"),
         swap_bytes=swap_bytes,
         oom_score_adj=oom_score_adj,
-        has_polkit_rule=_has_polkit_rule(root),
+        has_manifest_dir=(root / "etc/podslice/manifests").is_dir(),
         runtimes=read_runtimes(
             Surroundings(
                 root=root,
@@ -250,12 +250,6 @@ def _config_home(environment: Mapping[str, str]) -> str:
     """Where a user's configuration is. Source: XDG Base Directory Specification."""
     home = environment.get("HOME", "/nonexistent")
     return environment.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")  # noqa: PTH118
-
-
-def _has_polkit_rule(root: Path) -> bool:
-    daemons = ("usr/lib/polkit-1/polkitd", "usr/libexec/polkitd")
-    rule = root / "usr/share/polkit-1/rules.d/50-podslice.rules"
-    return rule.exists() and any((root / path).exists() for path in daemons)
 
 
 def _is_readable(path: Path) -> bool:

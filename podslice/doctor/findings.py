@@ -109,15 +109,15 @@ def _rights(facts: Facts) -> Finding:
     if facts.uid == 0:
         return Finding(check="rights", state=State.OK, what="root may change everything")
     by_group = (
-        "; members of podslice-admin have manifests applied:"
-        " systemctl reload-or-restart podslice-apply.service"
+        "; members of podslice-admin write manifests to /etc/podslice/manifests,"
+        " and podslice-agent.service applies them"
     )
     return Finding(
         check="rights",
         state=State.INFO,
         what=f"user {facts.uid} is not root",
         effect="verbs that read work; those that change something are refused",
-        fix=f"run those as root, or use --user{by_group if facts.has_polkit_rule else ''}",
+        fix=f"run those as root, or use --user{by_group if facts.has_manifest_dir else ''}",
     )
 
 

@@ -14,7 +14,7 @@ CONTROLLERS = "sys/fs/cgroup/cgroup.controllers"
 HANDED_DOWN = "sys/fs/cgroup/cgroup.subtree_control"
 SLICE = "sys/fs/cgroup/kubepods.slice/cgroup.controllers"
 LINGERS = {"var/lib/systemd/linger/4711": ""}
-POLKIT = {"usr/lib/polkit-1/polkitd": "", "usr/share/polkit-1/rules.d/50-podslice.rules": ""}
+PACKAGE = {"etc/podslice/manifests/web.yaml": ""}
 
 
 def test_nothing_is_wrong_with_a_plain_host(tmp_path):
@@ -91,10 +91,10 @@ CASES = {
         {"uid": 1000},
         ("rights", "info", "user 1000 is not root", "are refused", "as root, or use --user"),
     ),
-    "somebody, with polkit": (
-        POLKIT,
+    "a user of a host with the package": (
+        PACKAGE,
         {"uid": 1000},
-        ("rights", "info", "", "", "members of podslice-admin have manifests applied: systemctl"),
+        ("rights", "info", "", "", "members of podslice-admin write manifests to /etc/podslice"),
     ),
     "no session": (
         {},

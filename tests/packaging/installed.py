@@ -1,0 +1,47 @@
+"""Machines that have podslice's units, groups and polkit rule installed, and a user for each role."""
+
+from pathlib import Path
+
+from tests.lab import fixtures
+from tests.packaging.extras import boot_with
+
+UNITS = Path(__file__).resolve().parents[2] / "units"
+PLACES = {
+    "*.service": "/usr/lib/systemd/system",
+    "*.slice": "/usr/lib/systemd/system",
+    "*.socket": "/usr/lib/systemd/system",
+    "catalog/*": "/usr/lib/systemd/catalog",
+    "sysusers.d/*": "/usr/lib/sysusers.d",
+    "tmpfiles.d/*": "/usr/lib/tmpfiles.d",
+    "system-preset/*": "/usr/lib/systemd/system-preset",
+    "polkit/*.rules": "/usr/share/polkit-1/rules.d",
+}
+SERVICE, AGENT = "podslice-apply.service", "podslice-agent.service"
+# what systemd 252 does not know; packages for it are without
+DROP_INS = "podslice-*.d/*.conf"
+MANIFESTS = "/etc/podslice/manifests"
+# as an installed podslice, with the source tree in its place
+PROGRAM = '#!/bin/sh\nPYTHONPATH=/src exec python3 -m podslice "$@"\n'
+ROLES = {"alice": "podslice-admin", "bob": "podslice", "carol": ""}
+
+
+def boot(suite):
+    fixtures.need_lab()
+    machine = boot_with(suite, "polkitd")
+    for pattern, place in PLACES.items():
+        for path in UNITS.glob(pattern):
+            machine.put(f"{place}/{path.name}", path.read_text())
+    for path in UNITS.glob(DROP_INS) if suite != "bookworm" else ():
+        machine.put(f"/usr/lib/systemd/system/{path.relative_to(UNITS)}", path.read_text())
+    machine.put("/usr/bin/podslice", PROGRAM, mode=0o755)
+    machine.run("systemd-sysusers", "podslice.conf")
+    machine.run("systemd-tmpfiles", "--create", "podslice.conf")
+    for user, group in ROLES.items():
+        machine.run("useradd", *(("-G", group) if group else ()), user)
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "restart", "polkit.service")
+    return machine
+
+
+def run_as(machine, user, *argv):
+    return machine.run("runuser", "-u", user, "--", *argv, check=False).exit_code

@@ -67,9 +67,9 @@ class Board:
             self.set_problems(topic, found)
 
     def recover(self, topic: str) -> None:
-        """What has failed works again."""
-        for problem in self._problems.pop(topic, ()):
-            self.tell(Kind.AGENT_NOTED, f"{topic} works again; it had failed: {problem}")
+        """Report that what has failed works again; why it failed was reported then."""
+        if self._problems.pop(topic, ()):
+            self.tell(Kind.AGENT_NOTED, f"{topic} works again")
             self.publish()
 
     def note(self, text: str) -> None:

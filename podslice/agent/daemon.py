@@ -137,6 +137,7 @@ class Daemon:
             raise HostError(
                 f"an agent runs already: process {other.pid}; two would undo each other's work"
             )
+        self._save_settings()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end.set)
@@ -309,9 +310,12 @@ class Daemon:
             world = self._own(self._setup.load())
             world.store.load()  # which are of another control group are out of its reach
         except (InputError, HostError) as error:
-            self._board.fail("configuration", f"the configuration stays as it was: {error}")
+            problems = error.problems if isinstance(error, InputError) else (error,)
+            said = "; ".join(map(str, problems))
+            self._board.fail("configuration", f"the previous configuration stays in effect: {said}")
         else:
             self._board.world = world
+            self._save_settings()
             self._board.recover("configuration")
             self._rounds.reload(Manifests(self._config.manifests))
             self._watch.direct(self._directories)
@@ -319,6 +323,13 @@ class Daemon:
                 self._board.note("listen has changed; it takes effect with a restart")
         self._client.forget(None)
         self._notifier.ready(self._status)
+
+    def _save_settings(self) -> None:
+        """Record the configuration as the last valid one; without room for it, it is not known."""
+        world = self._board.world
+        with suppress(HostError):
+            if world.origin.settings is not None and world.store.load().pods:
+                world.store.save_settings(world.origin.settings)
 
     async def _follow_kernel(self) -> NoReturn:
         """Look at what the kernel has told of memory."""

@@ -17,7 +17,6 @@ import typer
 from podslice.cli.arguments import DONE
 from podslice.cli.options import Planning, agent_options
 from podslice.cli.session import load_node, runtime_directory
-from podslice.inputs.config import load_config
 from podslice.model.config import Config
 from podslice.reconcile import World
 from podslice.store import Store
@@ -43,6 +42,7 @@ def agent(
     from podslice.agent.journal import Journal
     from podslice.systemd.bus import Bus
 
+    _ = planning.config  # an invalid one is refused before anything is opened
     # other verbs are over before it pays; what is imported by now stays for good
     gc.freeze()
     gc.enable()
@@ -50,14 +50,15 @@ def agent(
     directory = runtime_directory(user=planning.user)
 
     def load() -> World:
-        # not the one that planning has read: a reload reads the files anew
-        config = load_config(planning.flags, file=planning.config_file)
+        files = replace(planning)  # a reload reads the files again
+        config = files.config
         if planning.user and config.manifests == Config().manifests:
             # those of the host are the host's business
             config = replace(config, manifests=(own_manifests(os.environ),))
         return World(
             node=load_node(config),
             config=config,
+            origin=files.origin,
             store=Store(directory, cgroup_root=config.cgroup_root),
             client=None,
             user=planning.user,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import conditions, documents, text
+from podslice.cli import conditions, configuration, documents, text
 from podslice.cli.arguments import (
     DIFFERENCES,
     DONE,
@@ -25,12 +25,14 @@ from podslice.cli.output import Format, Progress, emit, note
 from podslice.cli.session import (
     decide_all,
     in_world,
+    load_all,
     load_manifests,
     load_node,
     on_wait,
     valid_only,
 )
 from podslice.errors import InputError, Problem
+from podslice.model.config import Origin, Source
 from podslice.model.desired import PodDecision
 from podslice.model.pod import Pod
 from podslice.plan import Plan
@@ -174,6 +176,11 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     output: Output = Format.TABLE,
 ) -> int:
     """Stop what runs in pods, and remove their slices; the tiers relax."""
+    planning = configuration.tolerate(planning)
+    if planning.origin.source is Source.DEFAULT:
+        note(
+            "pods are only stopped: units that stay keep their values until the next podslice apply"
+        )
     keys = {key_of(name, namespace) for name in pod or ()}
     if filename:
         loaded = load_manifests(filename, namespace)
@@ -206,7 +213,7 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
                 on_result=progress.step,
             )
 
-    code = emit_report(in_world(planning, work), output)
+    code = emit_report(in_world(planning, work), output, planning.origin)
     for key in sorted(keys - found):
         missing = Problem(
             where="", message=f"pod {key} is not applied", hint="see: podslice status"
@@ -237,9 +244,8 @@ def _load_valid(
     planning: Planning, filename: list[str], namespace: str | None
 ) -> tuple[PodDecision, ...]:
     """The candidates, if nothing at all is wrong with the input."""
-    config = planning.config
+    config, loaded = load_all(planning, filename, namespace)
     node = load_node(config)
-    loaded = load_manifests(filename, namespace)
     decisions = decide_all(loaded, node, config)
     problems = validate_node(node, config)
     if decisions and not config.cgroups_per_qos:
@@ -253,11 +259,13 @@ def _load_valid(
     return valid_only(loaded, decisions, problems)
 
 
-def emit_report(report: Report, output: Format) -> int:
-    """Print what was done; the exit code."""
+def emit_report(report: Report, output: Format, origin: Origin | None = None) -> int:
+    """Print what was done, and where its configuration came from; return the exit code."""
     emit(
         output,
-        document=lambda: documents.document(**documents.report(report)),
+        document=lambda: documents.document(
+            **(configuration.document(origin) if origin else {}), **documents.report(report)
+        ),
         lines=lambda _: _report_lines(report),
         names=lambda: [result.step.name for result in report.results],
     )

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from podslice.cli import documents
+from podslice.cli import configuration, documents
 from podslice.cli.arguments import DIFFERENCES, DONE, Output
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import Format, emit
@@ -17,7 +17,8 @@ from podslice.cli.text import columns
 from podslice.doctor.facts import Asked, Facts, Manager, read_facts
 from podslice.doctor.finding import Finding, State
 from podslice.doctor.findings import examine
-from podslice.errors import HostError, SystemdError
+from podslice.errors import HostError, SystemdError, printable
+from podslice.model.config import Origin, Source
 from podslice.model.pod import Pod
 from podslice.model.unit import ObservedUnit, control_group_of
 from podslice.policy.tree import Tree
@@ -34,7 +35,8 @@ def doctor(planning: Planning, output: Output = Format.TABLE) -> int:
 
     Nothing is changed, and no rights are needed.
     """
-    found = examine(_facts(planning))
+    planning = configuration.tolerate(planning)
+    found = (*_configuration(planning.origin), *examine(_facts(planning)))
     grave = [finding for finding in found if finding.state is State.ATTENTION]
     emit(
         output,
@@ -45,6 +47,21 @@ def doctor(planning: Planning, output: Output = Format.TABLE) -> int:
         names=lambda: [finding.check for finding in grave],
     )
     return DIFFERENCES if grave else DONE
+
+
+def _configuration(origin: Origin) -> Iterator[Finding]:
+    """Report configuration files that are invalid."""
+    if origin.source is Source.FILES:
+        return
+    yield Finding(
+        check="configuration",
+        state=State.ATTENTION,
+        what="; ".join(printable(str(found)) for found in origin.problems),
+        effect="plan, apply, run and adopt fail, and the agent does not start; one that runs keeps"
+        " its configuration",
+        fix="correct the files, check them with podslice check, then: systemctl reload"
+        " podslice-agent.service",
+    )
 
 
 def _facts(planning: Planning) -> Facts:

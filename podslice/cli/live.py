@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from podslice.cgroupfs import CgroupFs
-from podslice.cli import conditions, documents
+from podslice.cli import conditions, configuration, documents
 from podslice.cli.arguments import DIFFERENCES, DONE, Output
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import Format, emit, note
 from podslice.cli.session import in_world
+from podslice.model.config import Source
 from podslice.model.unconfirmed import Pending
 from podslice.reconcile import Asked, State, World, look
 from podslice.reconcile.confirm import pending
@@ -38,6 +39,7 @@ Pids = Annotated[
 @planning_options
 def status(planning: Planning, output: Output = Format.TABLE, pid: Pids = None) -> int:
     """Show desired values, systemd's, the kernel's, and live usage; exit 3 when they differ."""
+    planning = configuration.tolerate(planning)
     if pid:
         return _show_located(planning, output, pid)
     return _show_status(planning, output, as_tree=False)
@@ -46,7 +48,7 @@ def status(planning: Planning, output: Output = Format.TABLE, pid: Pids = None) 
 @planning_options
 def tree(planning: Planning, output: Output = Format.TABLE) -> int:
     """Show the slices as a tree, with what each may use, what it uses, and what runs in it."""
-    return _show_status(planning, output, as_tree=True)
+    return _show_status(configuration.tolerate(planning), output, as_tree=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +103,7 @@ def _show_status(planning: Planning, output: Format, *, as_tree: bool) -> int:
     emit(
         output,
         document=lambda: documents.document(
+            **configuration.document(planning.origin),
             **documents.status(state, units, placement),
             **conditions.foreign(state.foreign),
             **conditions.unconfirmed(seen.unconfirmed),
@@ -121,7 +124,8 @@ def _show_status(planning: Planning, output: Format, *, as_tree: bool) -> int:
         note(f"{name} is no pod's: it was not made by podslice, or its pod is unknown")
     if as_tree:
         return DONE
-    is_wrong = state.plan or state.broken_records or placement.strays or state.foreign
+    is_wrong = planning.origin.source is not Source.FILES
+    is_wrong |= bool(state.plan or state.broken_records or placement.strays or state.foreign)
     return DIFFERENCES if is_wrong else DONE
 
 
@@ -135,7 +139,9 @@ def _show_located(planning: Planning, output: Format, pids: list[int]) -> int:
     found = in_world(planning, work)
     emit(
         output,
-        document=lambda: documents.document(**documents.located(found)),
+        document=lambda: documents.document(
+            **configuration.document(planning.origin), **documents.located(found)
+        ),
         lines=lambda _: live_text.located(found),
         names=lambda: [each.home.unit for each in found if each.home],
     )

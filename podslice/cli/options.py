@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from podslice.inputs.config import load_config
+from podslice.inputs.config import make_config, read_files
 from podslice.inputs.settings import SETTINGS, Row
-from podslice.model.config import Config
+from podslice.model.config import Config, Origin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,15 +23,34 @@ class Planning:
     config_file: Path | None = None
     flags: dict[str, object] = field(default_factory=dict)
     user: bool = False
+    substitute: tuple[Config, Origin] | None = None
+    """The configuration that takes the place of invalid files."""
 
-    @cached_property
+    @property
     def config(self) -> Config:
-        """The configuration from files and flags, read once, so that a verb has one and no other.
+        """The configuration from files and flags.
 
         Raises:
             InputError: a file or a flag is wrong; it has every problem.
         """
-        return load_config(self.flags, file=self.config_file)
+        return self._configuration[0]
+
+    @property
+    def origin(self) -> Origin:
+        """Where the configuration comes from.
+
+        Raises:
+            InputError: as `config`.
+        """
+        return self._configuration[1]
+
+    @cached_property
+    def _configuration(self) -> tuple[Config, Origin]:
+        """Read once, so that a verb has one configuration and no other."""
+        if self.substitute is not None:
+            return self.substitute
+        files = read_files(file=self.config_file)
+        return make_config(files, self.flags), Origin(settings=files.settings)
 
     @property
     def arguments(self) -> list[str]:

@@ -69,6 +69,8 @@ class Eyes:
             state = self._state
         found = self._gather(state)
         before, self._before = self._before or found, found
+        if self._world.origin.problems:
+            problems.append("the configuration files are invalid, see: podslice status")
         return Seen(
             usage=usage.measure(found, before, _limits(state)), about=_about(state, problems)
         )

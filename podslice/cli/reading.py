@@ -10,11 +10,17 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import documents, text
+from podslice.cli import configuration, documents, text
 from podslice.cli.arguments import DONE, Files, Names, Namespace, Output, code_of, key_of
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import Format, emit, note, write
-from podslice.cli.session import all_problems, decide_all, load_manifests, load_node, recorded_pods
+from podslice.cli.session import (
+    all_problems,
+    decide_all,
+    load_all,
+    load_node,
+    recorded_pods,
+)
 from podslice.errors import InputError, Problem
 from podslice.model.config import Config
 from podslice.model.desired import Desired, PodDecision
@@ -31,13 +37,22 @@ from podslice.unitfile import unit_files, write_unit_files
 @planning_options
 def check(
     planning: Planning,
-    filename: Files,
+    filename: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filename",
+            "-f",
+            metavar="FILE",
+            help="File, directory or - for stdin; may be repeated. Without it, the configuration.",
+        ),
+    ] = None,
     namespace: Namespace = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Read manifests and tell everything that is wrong with them."""
-    config = planning.config
-    loaded = load_manifests(filename, namespace)
+    """Read the configuration and manifests, and report everything that is wrong with them."""
+    if not filename:
+        return _check_configuration(planning.config, output)
+    config, loaded = load_all(planning, filename, namespace)
     decisions = decide_all(loaded, load_node(config, lenient=True), config)
     problems = all_problems(loaded, decisions)
     emit(
@@ -58,6 +73,25 @@ def check(
     return code_of(problems)
 
 
+def _check_configuration(config: Config, output: Format) -> int:
+    """Compare the configuration with this node.
+
+    Raises:
+        InputError: it does not fit.
+    """
+    host = load_node(config, lenient=True)
+    problems = validate_node(host, config) if host.capacity else []
+    if code_of(problems):
+        raise InputError(problems)
+    emit(
+        output,
+        document=lambda: documents.document(problems=documents.listed(problems, documents.problem)),
+        lines=lambda _: [*map(text.problem, problems), "the configuration is valid"],
+        names=list,
+    )
+    return DONE
+
+
 DiffRules = Annotated[
     bool, typer.Option("--diff-rules", help="Show where the two rule sets differ.")
 ]
@@ -73,9 +107,8 @@ def explain(
     diff_rules: DiffRules = False,  # noqa: FBT002
 ) -> int:
     """Show what each pod counts as, and each setting with the field and formula that gave it."""
-    config = planning.config
+    config, loaded = load_all(planning, filename, namespace)
     node = load_node(config)
-    loaded = load_manifests(filename, namespace)
     decisions = decide_all(loaded, node, config)
     shown = named_pods(decisions, pod, namespace)
     if planning.user:
@@ -129,9 +162,8 @@ def render(
     ] = None,
 ) -> int:
     """Show the units that the manifests ask for, or write them as unit files."""
-    config = planning.config
+    config, loaded = load_all(planning, filename, namespace)
     node = load_node(config)
-    loaded = load_manifests(filename, namespace)
     decisions = decide_all(loaded, node, config)
     problems = [*all_problems(loaded, decisions), *validate_node(node, config)]
     valid = [each for each in decisions if each.is_valid]
@@ -163,6 +195,7 @@ def node(planning: Planning, context: typer.Context, output: Output = Format.TAB
     """Show what the node has, what is reserved, what is left, and what pods request of it."""
     if context.invoked_subcommand is not None:
         return DONE
+    planning = configuration.tolerate(planning)
     config = planning.config
     host = load_node(config)
     allocation = allocate(host, config)
@@ -175,7 +208,10 @@ def node(planning: Planning, context: typer.Context, output: Output = Format.TAB
         document=lambda: (
             documents.node_status(allocation)
             if output is Format.YAML
-            else documents.document(**documents.node(allocation, requested))
+            else documents.document(
+                **configuration.document(planning.origin),
+                **documents.node(allocation, requested),
+            )
         ),
         lines=lambda _: text.node(allocation, requested),
         names=lambda: sorted(allocation.capacity),

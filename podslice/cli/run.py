@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from podslice.cli import documents, text
+from podslice.cli import configuration, documents, text
 from podslice.cli.arguments import DONE, ContainerName, Namespace, Output, PodName, key_of
 from podslice.cli.changing import emit_report
 from podslice.cli.options import Planning, planning_options
@@ -268,7 +268,7 @@ def init_done(
     """Record how a detached init container has ended, as systemd tells it."""
     if any(os.environ.get(name) != value for name, value in _RESULT.items()):
         return DONE
-    return _finish(planning, pod, container)
+    return _finish(configuration.tolerate(planning), pod, container)
 
 
 @planning_options
@@ -284,13 +284,15 @@ def phase(
 ) -> int:
     """Show whether a pod is in its init phase, or end that: until then its own limits do not bind."""
     key = key_of(pod, namespace)
-    rules = planning.config.rules
     if wanted is None:
+        planning = configuration.tolerate(planning)
         found = in_world(planning, lambda world: read_phase(world, key))
         emit(
             output,
-            document=lambda: _document(found),
-            lines=lambda _: _lines(found, rules),
+            document=lambda: documents.document(
+                **configuration.document(planning.origin), **_document(found)
+            ),
+            lines=lambda _: _lines(found, planning.config.rules),
             names=lambda: [_name(found)],
         )
         return DONE
@@ -307,11 +309,11 @@ def _name(found: Phase) -> PhaseName:
 
 
 def _document(found: Phase) -> documents.Document:
-    return documents.document(
-        pod=found.pod.pod.key,
-        phase=_name(found).value,
-        init_containers=[{"name": name, "done": done} for name, done in found.init_containers],
-    )
+    return {
+        "pod": found.pod.pod.key,
+        "phase": _name(found).value,
+        "init_containers": [{"name": name, "done": done} for name, done in found.init_containers],
+    }
 
 
 def _lines(found: Phase, rules: Rules) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from podslice.cgroupfs import CgroupFs
+from podslice.cli import configuration
 from podslice.cli.arguments import DONE, Namespace, key_of
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
@@ -65,6 +66,8 @@ def cgroup_parent(
 ) -> int:
     """Print a pod's slice, or the line that has podman, docker or systemd put something there."""
     key = key_of(pod, namespace)
+    if not filename:
+        planning = configuration.tolerate(planning)
     found = (
         _find_in(planning, filename, key, namespace) if filename else _find_applied(planning, key)
     )

@@ -55,6 +55,22 @@ def load_manifests(sources: Sequence[str], namespace: str | None) -> Loaded:
     )
 
 
+def load_all(
+    planning: Planning, sources: Sequence[str], namespace: str | None
+) -> tuple[Config, Loaded]:
+    """Return the configuration and the pods of all files.
+
+    Raises:
+        InputError: the configuration is invalid; it has the problems of the manifests, too.
+    """
+    try:
+        config = planning.config
+    except InputError as error:
+        loaded = load_manifests(sources, namespace)
+        raise InputError((*error.problems, *loaded.all_problems)) from error
+    return config, load_manifests(sources, namespace)
+
+
 def runtime_directory(*, user: bool) -> Path:
     """Where records are kept until the end of the boot, or of the user's session.
 
@@ -125,6 +141,7 @@ async def open_world(planning: Planning, *, offline: bool = False) -> AsyncItera
         world = World(
             node=node,
             config=config,
+            origin=planning.origin,
             store=store,
             client=client,
             user=planning.user,

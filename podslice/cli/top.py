@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import documents
+from podslice.cli import configuration, documents
 from podslice.cli.arguments import DONE, Output, Sort
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import Format, emit
@@ -42,6 +42,7 @@ def top(
     from podslice.cli.page import Live, look_twice
 
     interval_sec = _interval_sec(interval)
+    planning = configuration.tolerate(planning)
     if not once and output in (Format.TABLE, Format.WIDE) and screen.is_able():
         gc.enable()  # it may run for days
         wide = output is Format.WIDE
@@ -54,7 +55,9 @@ def top(
 
     emit(
         output,
-        document=lambda: documents.document(**usage.document(shown, about)),
+        document=lambda: documents.document(
+            **configuration.document(planning.origin), **usage.document(shown, about)
+        ),
         lines=lines,
         names=lambda: [row.name for row in shown.pods],
     )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import text
+from podslice.cli import configuration, text
 from podslice.cli.arguments import DONE, FAILED, Namespace, key_of
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
@@ -27,7 +27,7 @@ def uncordon(
 ) -> int:
     """Let pods come back that were evicted, as they are; a changed manifest does so by itself."""
     keys = {key_of(name, namespace) for name in pod}
-    store = open_store(planning)
+    store = open_store(configuration.tolerate(planning))
     marks = let_come_back(store, lambda mark: mark.pod in keys)
     runs = living_agent(store) is not None
     write(_told(mark, agent_runs=runs) for mark in marks)

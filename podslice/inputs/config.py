@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,19 @@ class _Stated:
             ) from error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """The values that files state, and everything that is wrong with the files themselves."""
+
+    values: Mapping[str, _Stated] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """The values by key, for `restore`."""
+        return {key: each.value for key, each in self.values.items()}
+
+
 def load_config(
     flags: Mapping[str, object] | None = None,
     *,
@@ -63,23 +76,51 @@ def load_config(
 ) -> Config:
     """Read the configuration: built-in values, then files, then flags; a later one replaces.
 
-    The files are those of systemd's own programs: `podslice.toml` of /etc, or else of /run or
+    Args:
+        flags: by key, in the syntax of the command line or as values.
+        root: as in `read_files`.
+        file: as in `read_files`.
+
+    Raises:
+        InputError: with everything that is wrong in files and flags.
+    """
+    return make_config(read_files(root=root, file=file), flags or {})
+
+
+def read_files(*, root: Path = Path("/"), file: Path | None = None) -> Stated:
+    """Read the configuration files.
+
+    They are placed as those of systemd's own programs: `podslice.toml` of /etc, or else of /run or
     /usr/lib, then the drop-ins `podslice.toml.d/*.toml` of all three by name, where /etc takes the
     place of a file of the same name in /run, and that of one in /usr/lib.
 
     Args:
-        flags: by key, in the syntax of the command line or as values.
         root: below which the directories are.
         file: read instead of all these files; it has to exist.
-
-    Raises:
-        InputError: with everything that is wrong in files and flags.
     """
     problems: list[Problem] = []
     stated: dict[str, _Stated] = {}
     for path in _find_files(root) if file is None else [file]:
         _take(_read_file(path, problems), f"{printable(str(path))}: ", stated, problems)
-    _take(flags or {}, "--", stated, problems)
+    return Stated(values=stated, problems=tuple(problems))
+
+
+def restore(settings: Mapping[str, object]) -> Stated:
+    """Return what files stated, from their settings as `Stated.settings` had them."""
+    problems: list[Problem] = []
+    stated: dict[str, _Stated] = {}
+    _take(settings, "", stated, problems)
+    return Stated(values=stated, problems=tuple(problems))
+
+
+def make_config(files: Stated, flags: Mapping[str, object]) -> Config:
+    """Return the configuration that files and flags state.
+
+    Raises:
+        InputError: with everything that is wrong in files and flags.
+    """
+    problems, stated = [*files.problems], {**files.values}
+    _take(flags, "--", stated, problems)
     config, failed = _build(stated, problems)
     for problem in validate_config(config):
         if not any(key in str(problem) for key in failed):
@@ -98,11 +139,20 @@ def _take(
         where = f"{prefix}{extend_path('', key)}"
         row = _BY_KEY.get(key)
         if row is None:
-            right = nearest(key.replace("_", "-"), _BY_KEY)
-            hint = f"write {right}" if right else f"settings are {', '.join(sorted(_BY_KEY))}"
-            problems.append(Problem(where=where, message=f"{shown(key)} is no setting", hint=hint))
+            problems.append(_unknown(key, value, where))
         else:
             stated[row.key] = _Stated(row=row, value=value, where=where)
+
+
+def _unknown(key: str, value: object, where: str) -> Problem:
+    right = nearest(key.replace("_", "-"), _BY_KEY)
+    if right:
+        hint = f"write {right}"
+    elif isinstance(value, dict):
+        hint = f"settings are not grouped in tables; remove the line [{printable(key)}]"
+    else:
+        hint = "see podslice.toml(5) for the settings"
+    return Problem(where=where, message=f"{shown(key)} is not a setting", hint=hint)
 
 
 def _build(stated: Mapping[str, _Stated], problems: list[Problem]) -> tuple[Config, frozenset[str]]:

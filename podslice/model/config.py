@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from podslice.errors import Problem
 from podslice.model.pod import Qos
 from podslice.model.resources import Amounts
 
@@ -122,3 +123,25 @@ class Config:
     """Whether the agent removes slices below the root that no record knows."""
     sync_period_usec: int = 60_000_000
     """How often the agent looks even if nothing has woken it."""
+
+
+class Source(StrEnum):
+    """Which configuration a command works with."""
+
+    FILES = "files"
+    """That of the configuration files, with the flags of the command line."""
+    LAST_VALID = "last-valid"
+    """That of the last command that changed units, because the files are invalid now."""
+    DEFAULT = "default"
+    """The built-in one, because the files are invalid and no last valid one is recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a configuration comes from."""
+
+    source: Source = Source.FILES
+    settings: Mapping[str, object] | None = None
+    """What the files state, by key; None where they are invalid, or there are none to record."""
+    problems: tuple[Problem, ...] = ()
+    """Everything that is wrong with the files, where another configuration takes their place."""

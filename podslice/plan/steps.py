@@ -136,6 +136,11 @@ class Plan:
             skipped=tuple(skipped for skipped in self.skipped if skipped.unit in names),
         )
 
+    def only_stops(self) -> Plan:
+        """Return the plan without the steps that set values."""
+        steps = tuple(step for step in self.steps if isinstance(step, StopUnit))
+        return Plan(steps=steps, refused=self.refused)
+
     def without(self, names: Collection[UnitName]) -> Plan:
         """The same without what is about some units, refusals aside."""
         return replace(

@@ -77,15 +77,21 @@ async def delete(
 ) -> Report:
     """Stop the pods that `gone` names and remove them; the tiers relax. The lock is the caller's.
 
-    What runs in them has `grace_sec` to end by itself, or as long as each pod states.
+    What runs in them has `grace_sec` to end by itself, or as long as each pod states. Where the
+    configuration is only assumed, units are stopped and no value of another unit changes.
 
     Raises:
         ForeignRoot, HostError: as `apply`.
     """
+
+    async def look_again() -> State:
+        state = await look(world, gone=gone, grace_sec=grace_sec)
+        return state if world.may_set_values else replace(state, plan=state.plan.only_stops())
+
     _note_sources(world, gone)
     report = await _converge(
         world,
-        lambda: look(world, gone=gone, grace_sec=grace_sec),
+        look_again,
         _recorded_source,
         on_plan=on_plan,
         on_result=on_result,
@@ -108,7 +114,12 @@ def _note_sources(world: World, gone: Callable[[Pod], bool]) -> None:
 
 
 async def settle(world: World, key: str) -> Report:
-    """Make the units of one applied pod what they should be. The lock is the caller's."""
+    """Make the units of one applied pod what they should be. The lock is the caller's.
+
+    Where the configuration is only assumed, the next `apply` does that.
+    """
+    if not world.may_set_values:
+        return Report()
     state = await look(world)
     refuse(state.foreign)
     plan = _of_pod(state, key)
@@ -212,6 +223,8 @@ def _record(
 ) -> None:
     for path in state.broken_records:
         world.store.discard(path)
+    if state.desired.pods and world.origin.settings is not None:
+        world.store.save_settings(world.origin.settings)
     staying = {refusal.pod for refusal in state.plan.refused}
     staying |= {pod.key for pod in state.current if pod.uid in world.ends.under_way}
     marked = {mark.uid for mark in state.evicted}

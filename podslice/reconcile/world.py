@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from podslice.cgroupfs import CgroupFs
 from podslice.model.agent import AgentState, Eviction
-from podslice.model.config import Config
+from podslice.model.config import Config, Origin, Source
 from podslice.model.desired import Desired
 from podslice.model.node import Node
 from podslice.model.owner import Foreign
@@ -47,6 +47,8 @@ class World:
     store: Store
     client: Client | None
     """None where there is no service manager; then only the plan can be made."""
+    origin: Origin = field(default_factory=Origin)
+    """Where the configuration comes from."""
     user: bool = False
     """Whether the client is a user's service manager."""
     cgroups: CgroupFs = field(default_factory=CgroupFs)
@@ -57,6 +59,11 @@ class World:
     """Says who owns the root."""
     on_note: Callable[[str], None] = lambda _: None
     """Told what the operator should know, in a sentence."""
+
+    @property
+    def may_set_values(self) -> bool:
+        """Whether units may get values of this configuration: not where it is only assumed."""
+        return self.origin.source is not Source.DEFAULT
 
     @property
     def tree(self) -> Tree:

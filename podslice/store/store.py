@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +15,7 @@ from podslice.model.pod import InitProgress, Pod
 from podslice.model.unconfirmed import Unconfirmed
 from podslice.store import lock, marks, volumes
 from podslice.store.files import entries, failed, read_json, remove, write_json, writing
-from podslice.store.records import Reader, Record, Records, digest, written
+from podslice.store.records import VERSION, Reader, Record, Records, digest, written
 
 
 class Store:
@@ -33,6 +33,7 @@ class Store:
         """Where the marks of evicted pods are; it is there as long as there is one."""
         self._agent = root / "agent.json"
         self._unconfirmed = root / "unconfirmed.json"
+        self._settings = root / "configuration.json"
         self._reader = Reader()
 
     def load(self) -> Records:
@@ -188,6 +189,24 @@ class Store:
         """Forget about values that were tried."""
         self.discard(str(self._unconfirmed))
 
+    def save_settings(self, settings: Mapping[str, object]) -> None:
+        """Write what valid configuration files state; it lasts as long as there are pods.
+
+        Raises:
+            HostError: it cannot be written.
+        """
+        content = {"version": VERSION, "settings": dict(settings)}
+        with writing(self.root):
+            if read_json(self._settings) != content:
+                write_json(self._settings, content)
+
+    def settings(self) -> Mapping[str, object] | None:
+        """Return what the configuration files stated when they were last valid."""
+        with contextlib.suppress(OSError):
+            found = read_json(self._settings).get("settings")
+            return found if isinstance(found, dict) else None
+        return None
+
     def volume_path(self, uid: str, name: str) -> Path:
         """Where a pod's volume in memory is."""
         return self._volumes(uid) / name
@@ -225,6 +244,9 @@ class Store:
         for directory in (self._pods, self.marks):
             with contextlib.suppress(OSError):
                 directory.rmdir()
+        if not self._pods.exists():
+            with contextlib.suppress(OSError):
+                self._settings.unlink()
 
     @contextlib.contextmanager
     def lock(self, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:

@@ -1,5 +1,7 @@
 """The unit files, and what comes with them, on both releases of systemd."""
 
+import json
+
 import pytest
 
 from tests.lab.recipe import SUITES
@@ -256,6 +258,38 @@ def test_the_agent_reloads_and_goes_on(host):
         "MainPID": pid,
         "ActiveState": "active",
     }
+
+
+def logged(machine, since):
+    return machine.run("journalctl", "-u", AGENT, f"--since={since}", "-o", "cat").stdout
+
+
+def test_a_reload_fails_where_the_configuration_is_invalid(host):
+    """The agent goes on with the one that it has."""
+    put_pod(host, "web")
+    pid = start_agent(host)
+    before = json.loads(host.podslice("status", "-o", "json").stdout)
+    since = host.run("date", "+@%s.%N").stdout.strip()
+    host.put("/etc/podslice/podslice.toml", 'rules = "own"\nfoo = 1\n')
+    try:
+        ended = host.run("systemctl", "reload", AGENT, check=False)
+        status = json.loads(host.podslice("status", "-o", "json", check=False).stdout)
+        said = logged(host, since)
+        # the signal alone, without the check that the reload begins with
+        host.run("systemctl", "kill", "--kill-whom=main", "--signal=HUP", AGENT)
+        told = f"journalctl -u {AGENT} --since={since} | grep 'stays in effect'"
+        host.run("sh", "-c", f"until {told}; do sleep 0.1; done")
+    finally:
+        host.run("rm", "/etc/podslice/podslice.toml")
+    host.run("systemctl", "reload", AGENT)
+    assert (ended.exit_code, "Job for podslice-agent.service failed" in ended.stderr) == (1, True)
+    assert show(host, AGENT, "MainPID", "ActiveState") == {"MainPID": pid, "ActiveState": "active"}
+    assert status["configuration"]["source"] == "last-valid"
+    units = [(unit["name"], unit["state"]) for unit in status["units"]]
+    assert units == [(unit["name"], unit["state"]) for unit in before["units"]]
+    for problem in ("'foo' is not a setting", "has to be one of proposal, kubernetes"):
+        assert said.count(problem) == 1
+        assert logged(host, since).count(problem) == 2
 
 
 def test_the_end_of_the_agent_is_that_of_its_socket_and_of_no_pod(host):

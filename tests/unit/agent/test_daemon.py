@@ -11,7 +11,7 @@ from podslice.agent.daemon import Daemon, Setup
 from podslice.errors import HostError, InputError, JobFailed, Problem
 from podslice.events import Kind
 from podslice.model.agent import AgentState, Condition
-from podslice.model.config import Threshold, WeightMapping
+from podslice.model.config import Origin, Threshold, WeightMapping
 from podslice.procfs import read_process
 from podslice.store import Store
 from podslice.systemd.memory import Memory
@@ -203,6 +203,20 @@ async def test_a_reload_reads_the_configuration_anew(node):
     assert not node.events.of(Kind.DRIFT_REPAIRED)
 
 
+async def test_a_valid_configuration_is_recorded_as_the_last_one(node, monkeypatch):
+    node.put("web")
+    await node.begin()
+    load, settings = node.load, {"rules": "proposal"}
+    origin = Origin(settings=settings)
+    setup = replace(node.daemon._setup, load=lambda: replace(load(), origin=origin))
+    monkeypatch.setattr(node.daemon, "_setup", setup)
+    await reload(node)
+    assert node.store.settings() == settings
+    node.wrong = InputError(Problem(where="podslice.toml", message="no such key"))
+    await reload(node)
+    assert node.store.settings() == settings
+
+
 async def test_other_directories_are_followed_from_then_on(node):
     await node.begin()
     other = node.root / "other"
@@ -242,7 +256,7 @@ async def test_a_configuration_that_loses_the_pods_is_refused(node, monkeypatch)
     )
     await reload(node)
     await until(lambda: node.events.of(Kind.AGENT_FAILED))
-    assert "the configuration stays as it was" in node.events.texts(Kind.AGENT_FAILED)[0]
+    assert "the previous configuration stays in effect" in node.events.texts(Kind.AGENT_FAILED)[0]
     node.put("shop")
     await until(lambda: node.records() == {"web", "shop"})
 

@@ -17,7 +17,7 @@ from podslice.cgroupfs import CgroupFs
 from podslice.cli import options, session
 from podslice.cli.app import run
 from podslice.errors import BusUnavailable
-from podslice.inputs.config import load_config
+from podslice.inputs.config import read_files
 from podslice.kubelets import find_kubelets
 from podslice.processes import runtimes
 from podslice.systemd import bus
@@ -53,7 +53,7 @@ def here(tmp_path, monkeypatch):
     host = node("cpu=8,memory=32Gi,ephemeral-storage=100Gi,pid=32768")
     monkeypatch.setattr(session, "read_node", lambda: host)
     monkeypatch.setattr(session, "runtime_directory", lambda *, user: root / f"run-{user}")
-    monkeypatch.setattr(options, "load_config", partial(load_config, root=root))
+    monkeypatch.setattr(options, "read_files", partial(read_files, root=root))
     monkeypatch.setattr("podslice.reconcile.guard.find_kubelets", _kubelets)
     monkeypatch.setitem(CgroupFs.__init__.__kwdefaults__, "mount", root / "cgroup")
     work = tmp_path / "work"

@@ -22,7 +22,7 @@ VERBS = sorted(
 )
 NO_PLAN = ["confirm", "events"]
 """Verbs for which no setting matters."""
-FILE_VERBS = ["apply", "check", "explain", "plan", "render"]
+FILE_VERBS = ["apply", "explain", "plan", "render"]
 
 
 def test_every_verb_is_known():

@@ -216,9 +216,10 @@ def test_value(key, value, expect):
         ("eviction-hard", "memory.available<101%", "--eviction-hard.memory.available: '101%' is not a percentage"),
         ("eviction-hard", "memory.available<-1%", "--eviction-hard.memory.available: '-1%' is not a percentage"),
         ("eviction-hard", "pid.available<1,pid.available<2", "--eviction-hard.pid.available: 'pid.available' stands twice"),
-        ("kube-resevred", "", "--kube-resevred: 'kube-resevred' is no setting; write kube-reserved"),
-        ("kube_reserved", "", "--kube_reserved: 'kube_reserved' is no setting; write kube-reserved"),
-        ("xyz", "", "--xyz: 'xyz' is no setting; settings are admission, capacity,"),
+        ("kube-resevred", "", "--kube-resevred: 'kube-resevred' is not a setting; write kube-reserved"),
+        ("kube_reserved", "", "--kube_reserved: 'kube_reserved' is not a setting; write kube-reserved"),
+        ("xyz", "", "--xyz: 'xyz' is not a setting; see podslice.toml(5) for the settings"),
+        ("agent", {"listen": ""}, "--agent: 'agent' is not a setting; settings are not grouped in tables; remove the line [agent]"),
     ],
 )  # fmt: skip
 def test_wrong_value(key, value, expect):

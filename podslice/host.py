@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from podslice.errors import HostError
-from podslice.kernel_text import read_text, read_value, split_lines, split_words
+from podslice.kernel_text import parse_mounts, read_text, read_value, split_lines, split_words
 from podslice.model.node import Node
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, EPHEMERAL_STORAGE, HUGEPAGES_PREFIX, MEMORY, PIDS
 
+_CGROUP2 = ("/sys/fs/cgroup", "cgroup2")
 NODEFS = "var/lib"
 """The file system that counts as ephemeral storage, as the kubelet's default root directory."""
 
@@ -46,8 +47,23 @@ def read_node(root: Path = Path("/")) -> Node:
             f"this host's capacity can't be read: {error}; state it: --capacity cpu=8,memory=32Gi"
         ) from error
     return Node(
-        capacity=capacity, swap_bytes=swap_bytes, page_size_bytes=os.sysconf("SC_PAGE_SIZE")
+        capacity=capacity,
+        swap_bytes=swap_bytes,
+        page_size_bytes=os.sysconf("SC_PAGE_SIZE"),
+        counts_hugepages="memory_hugetlb_accounting" in cgroup2_options(root),
     )
+
+
+def cgroup2_options(root: Path = Path("/")) -> frozenset[str]:
+    """Return how cgroup v2 is mounted at /sys/fs/cgroup; nothing where it is not.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "Mounting".
+    """
+    try:
+        mounts = parse_mounts(read_text(root / "proc/self/mounts"))
+        return next((m.options for m in mounts if (m.place, m.kind) == _CGROUP2), frozenset())
+    except OSError:
+        return frozenset()
 
 
 def process_named(name: str, root: Path = Path("/")) -> int | None:

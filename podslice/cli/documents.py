@@ -116,9 +116,11 @@ def node(allocation: Allocation, requested: Amounts) -> Document:
             "kube": amounts(allocation.kube_reserved),
             "system": amounts(allocation.system_reserved),
             "eviction": amounts(allocation.eviction),
+            "hugepages": amounts(allocation.hugepages),
         },
         "allocatable": amounts(allocation.allocatable),
         "requested": amounts(requested),
+        "memory_hugetlb_accounting": allocation.counts_hugepages,
     }
 
 

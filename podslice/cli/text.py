@@ -128,19 +128,24 @@ def _structure(unit: DesiredUnit) -> list[str]:
 
 def node(allocation: Allocation, requested: Amounts) -> Iterator[str]:
     """A table of what the node has, what is reserved, and what is left."""
-    parts = (
-        allocation.capacity,
-        allocation.kube_reserved,
-        allocation.system_reserved,
-        allocation.eviction,
-        allocation.allocatable,
-        requested,
-    )
-    rows = [["RESOURCE", "CAPACITY", "KUBE", "SYSTEM", "EVICTION", "ALLOCATABLE", "REQUESTED"]]
+    parts = {
+        "CAPACITY": allocation.capacity,
+        "KUBE": allocation.kube_reserved,
+        "SYSTEM": allocation.system_reserved,
+        "EVICTION": allocation.eviction,
+        **({"HUGEPAGES": allocation.hugepages} if allocation.hugepages else {}),
+        "ALLOCATABLE": allocation.allocatable,
+        "REQUESTED": requested,
+    }
+    rows = [["RESOURCE", *parts]]
     for name in sorted(allocation.capacity):
-        cells = (format_amount(name, part[name]) if name in part else "-" for part in parts)
+        cells = (
+            format_amount(name, part[name]) if name in part else "-" for part in parts.values()
+        )
         rows.append([name, *cells])
-    return columns(rows)
+    yield from columns(rows)
+    if allocation.counts_hugepages:
+        yield "Huge pages count as memory here: memory limits include them."
 
 
 def human_bytes(number: int) -> str:

@@ -14,7 +14,8 @@ from pathlib import Path, PurePosixPath
 
 from podslice.doctor.runtimes import Runtime, Surroundings, read_runtimes
 from podslice.errors import HostError
-from podslice.kernel_text import parse_mounts, read_text, read_value, split_lines, split_words
+from podslice.host import cgroup2_options
+from podslice.kernel_text import read_text, read_value, split_lines, split_words
 from podslice.model.owner import Foreign, Kubelet
 
 _CGROUP = "sys/fs/cgroup"
@@ -98,8 +99,8 @@ class Facts:
     command_line: frozenset[str]
     """The words of the kernel's command line."""
     layout: Layout
-    protects_below: bool
-    """Whether the protection of a control group holds for everything below it."""
+    mount_options: frozenset[str]
+    """Those of cgroup v2. Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "Mounting"."""
     controllers: frozenset[str]
     """Those that the manager which was asked may use."""
     root_slice: str
@@ -115,6 +116,16 @@ class Facts:
     has_manifest_dir: bool
     """The directory of manifests exists, as the packages make it for their groups."""
     runtimes: tuple[Runtime, ...]
+
+    @property
+    def protects_below(self) -> bool:
+        """Whether the protection of a control group holds for everything below it."""
+        return "memory_recursiveprot" in self.mount_options
+
+    @property
+    def counts_hugepages(self) -> bool:
+        """Whether huge pages count as memory of their control group."""
+        return "memory_hugetlb_accounting" in self.mount_options
 
     @property
     def user(self) -> bool:
@@ -146,7 +157,7 @@ def read_facts(manager: Manager, asked: Asked, root: Path = Path("/")) -> Facts:
         kernel=kernel,
         command_line=frozenset(split_words(_text_or_nothing(root / "proc/cmdline"))),
         layout=layout,
-        protects_below=_protects_below(root),
+        mount_options=cgroup2_options(root),
         controllers=_controllers(root, layout, top, user=asked.user),
         root_slice=group.name,
         cgroup_root=asked.cgroup_root,
@@ -207,14 +218,6 @@ def _hugetlb(root: Path, layout: Layout, group: PurePosixPath) -> Hugetlb:
         known=layout is Layout.V2 and "hugetlb" in known,
         stops_at=stops_at,
     )
-
-
-def _protects_below(root: Path) -> bool:
-    """Source: Linux, admin-guide/cgroup-v2.rst, memory_recursiveprot."""
-    for mount in parse_mounts(_text_or_nothing(root / "proc/self/mounts")):
-        if (mount.place, mount.kind) == ("/sys/fs/cgroup", "cgroup2"):
-            return "memory_recursiveprot" in mount.options
-    return False
 
 
 def _swap_bytes(root: Path) -> int:

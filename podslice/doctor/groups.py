@@ -36,7 +36,9 @@ def layout(facts: Facts) -> Finding:
             state=State.INFO,
             what="cgroup v2, mounted without memory_recursiveprot",
             effect="MemoryLow of a pod protects only what its containers ask for",
-            fix="mount -o remount,nsdelegate,memory_recursiveprot /sys/fs/cgroup",
+            # a remount takes away what it does not name
+            fix="mount -o remount,nsdelegate,memory_recursiveprot"
+            f"{',memory_hugetlb_accounting' if facts.counts_hugepages else ''} /sys/fs/cgroup",
         )
     if facts.layout is Layout.NONE:
         return Finding(
@@ -148,9 +150,15 @@ def _delegated(facts: Facts, missing: list[str]) -> Finding:
 
 
 def hugepages(facts: Facts) -> Finding:
-    """Systemd does not know this controller, so nobody hands it down by himself."""
+    """Return whether huge pages can be limited: systemd does not hand this controller down.
+
+    Where they count as memory and are not limited, more of them than MemoryMax allows do not get a
+    process killed; see `policy.hugepages.with_hugepages`.
+    """
     hugetlb = facts.hugetlb
     effect = "pods that ask for huge pages are made, and not limited in them"
+    if facts.counts_hugepages:
+        effect += "; a process with more of them than its MemoryMax allows hangs in a page fault"
     if facts.user:
         what, fix = "the limit of huge pages is out of a user's reach", "apply such pods as root"
     elif facts.layout is not Layout.V2:
@@ -169,21 +177,22 @@ def hugepages(facts: Facts) -> Finding:
         return Finding(
             check="hugepages",
             state=State.OK,
-            what=f"huge pages can be limited; {_pages(hugetlb.pages)}",
+            what=f"huge pages can be limited; {_pages(facts)}",
         )
     return Finding(
         check="hugepages",
         state=State.ATTENTION if hugetlb.pages else State.INFO,
-        what=f"{what}; {_pages(hugetlb.pages)}",
+        what=f"{what}; {_pages(facts)}",
         effect=effect,
         fix=fix,
     )
 
 
-def _pages(count: int) -> str:
-    if not count:
-        return "none are set aside on this host"
-    return f"{count} {'is' if count == 1 else 'are'} set aside on this host"
+def _pages(facts: Facts) -> str:
+    count = facts.hugetlb.pages
+    verb = "is" if count == 1 else "are"
+    text = f"{count or 'none'} {verb} set aside on this host"
+    return text + (", and they count as memory" if facts.counts_hugepages else "")
 
 
 def _is(names: list[str]) -> str:

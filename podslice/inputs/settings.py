@@ -18,6 +18,7 @@ from podslice.inputs.control_groups import read_cgroup, read_root
 from podslice.inputs.values import (
     Reader,
     choose,
+    read_accounting,
     read_boolean,
     read_capacity,
     read_driver,
@@ -70,6 +71,14 @@ SETTINGS = (
         read=read_capacity,
         metavar="RESOURCE=QUANTITY,…",
         help="Plan for a node with this capacity; what is not stated is this host's.",
+    ),
+    Row(
+        key="memory-hugetlb-accounting",
+        field="memory_hugetlb_accounting",
+        read=read_accounting,
+        metavar="true|false",
+        help="Plan for a node that counts huge pages as memory, or not; empty for what this host"
+        " does.",
     ),
     Row(
         key="kube-reserved",

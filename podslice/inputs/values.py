@@ -75,6 +75,11 @@ def read_boolean(value: object) -> bool:
     raise wrong(f"has to be true or false, is {describe(value)}")
 
 
+def read_accounting(value: object) -> bool | None:
+    """Read `true` or `false`; nothing is for what this host does."""
+    return None if value == "" else read_boolean(value)
+
+
 def choose(kinds: type[E]) -> Callable[[object], E]:
     """A reader of one of the names of an enumeration."""
     names = ", ".join(kinds)

@@ -92,6 +92,8 @@ class Config:
     cpu_cfs_quota_period_usec: int = 100_000
     capacity: Amounts = field(default_factory=dict)
     """Stated instead of the host's, per resource."""
+    memory_hugetlb_accounting: bool | None = None
+    """Stated instead of what the host's mount of control groups says; see `Node`."""
     kube_reserved: Amounts = field(default_factory=dict)
     system_reserved: Amounts = field(default_factory=dict)
     kube_reserved_cgroup: str = ""

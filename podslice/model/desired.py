@@ -57,6 +57,8 @@ class PodDecision:
     """The slice's settings until the init containers have finished, where they are others."""
     hugepages: Mapping[int, int] = field(default_factory=dict)
     """Size of a page in bytes → limit in bytes."""
+    hugepages_in_memory_bytes: int = 0
+    """What its memory limit and its protection include for huge pages."""
     notes: tuple[str, ...] = ()
     """What is left unset and why: `no MemoryMax: container log has no memory limit`."""
     problems: tuple[Problem, ...] = ()

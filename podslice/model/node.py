@@ -15,6 +15,11 @@ class Node:
     """CPUs, memory, ephemeral storage, process ids, huge pages per size."""
     swap_bytes: int = 0
     page_size_bytes: int = 4096
+    counts_hugepages: bool = False
+    """Whether the kernel counts huge pages as memory of their control group.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst, memory_hugetlb_accounting.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +31,10 @@ class Allocation:
     system_reserved: Amounts = field(default_factory=dict)
     eviction: Amounts = field(default_factory=dict)
     """Hard eviction thresholds in absolute amounts."""
+    hugepages: Amounts = field(default_factory=dict)
+    """Memory that is set aside as huge pages."""
+    counts_hugepages: bool = False
+    """Whether memory limits include huge pages, as the kernel counts them."""
     allocatable: Amounts = field(default_factory=dict)
     """What pods may request in sum."""
     enforced: Amounts = field(default_factory=dict)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from podslice.errors import Problem
 from podslice.model.config import Config, Threshold
 from podslice.model.node import Allocation, Node
-from podslice.model.resources import EPHEMERAL_STORAGE, MEMORY, Amounts, format_amount, total
+from podslice.model.resources import (
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    Amounts,
+    format_amount,
+    is_hugepages,
+    total,
+)
+from podslice.policy.hugepages import counts_as_memory
 
 _EVICTION_RESOURCE = {"memory.available": MEMORY, "nodefs.available": EPHEMERAL_STORAGE}
 """The thresholds that take something off Allocatable.
@@ -17,24 +25,30 @@ Source: Kubernetes, pkg/kubelet/cm/node_container_manager_linux.go, hardEviction
 def allocate(node: Node, config: Config) -> Allocation:
     """How the node's capacity is divided.
 
-    Allocatable is the capacity less what is reserved and less the hard eviction thresholds, never
-    below 0. `enforced`, what `kubepods.slice` is held to, leaves the eviction thresholds in, so
-    that eviction acts before the kernel's OOM killer.
+    Allocatable is the capacity less what is reserved, less the hard eviction thresholds and, of
+    memory, less what is set aside as huge pages, never below 0. `enforced`, what `kubepods.slice` is held to, leaves the eviction thresholds in, so
+    that eviction acts before the kernel's OOM killer; it includes the huge pages, as the capacity
+    does.
 
     Source: seed 004, "Allocatable" and "Kubelet Evictions Thresholds"; Kubernetes,
-    pkg/kubelet/cm/node_container_manager_linux.go, GetNodeAllocatableReservation.
+    pkg/kubelet/cm/node_container_manager_linux.go, GetNodeAllocatableReservation;
+    pkg/kubelet/nodestatus/setters.go, MachineInfo ("for every huge page reservation, we need to
+    remove it from allocatable memory").
     """
     capacity = {**node.capacity, **config.capacity}
     eviction = hard_eviction(capacity, config)
     reserved = total((config.kube_reserved, config.system_reserved))
     enforced = _subtract(capacity, reserved)
     subtract_eviction = {} if config.ignore_eviction_threshold else eviction
+    set_aside = {MEMORY: sum(milli for name, milli in capacity.items() if is_hugepages(name))}
     return Allocation(
         capacity=capacity,
         kube_reserved=config.kube_reserved,
         system_reserved=config.system_reserved,
         eviction=eviction,
-        allocatable=_subtract(capacity, total((reserved, subtract_eviction))),
+        hugepages=set_aside if set_aside[MEMORY] else {},
+        counts_hugepages=counts_as_memory(node, config),
+        allocatable=_subtract(capacity, total((reserved, subtract_eviction, set_aside))),
         enforced=enforced,
     )
 

@@ -26,7 +26,14 @@ from podslice.model.unit import (
 from podslice.policy.aggregate import effective
 from podslice.policy.allocatable import allocate
 from podslice.policy.defaulting import default_pod
-from podslice.policy.hugepages import HugePages, container_hugepages, pod_hugepages
+from podslice.policy.hugepages import (
+    HugePages,
+    container_hugepages,
+    counts_as_memory,
+    most_bytes,
+    pod_hugepages,
+    with_hugepages,
+)
 from podslice.policy.oom import oom_score_adj
 from podslice.policy.qos import classify, why_qos
 from podslice.policy.settings import (
@@ -62,6 +69,9 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
     problems += _validate_names(pod, slice_)
     hugepages = pod_hugepages(counted)
     settings = pod_settings(defaulted, pod, qos, counted, config)
+    counts = counts_as_memory(node, config)
+    in_memory = sum(hugepages.values()) if counts else 0
+    before = init_settings(defaulted, pod, qos, config)
     decision = PodDecision(
         pod=pod,
         qos=qos,
@@ -69,15 +79,16 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
         limits=counted.limits,
         slice=slice_,
         control_group=control_group_of(slice_),
-        settings=settings,
+        settings=with_hugepages(settings, in_memory),
         containers=tuple(
-            _decide_container(defaulted, container, qos, config, memory)
+            _decide_container(defaulted, container, qos, config, memory, counts=counts)
             for container in defaulted.containers
         ),
         overhead=_decide_overhead(defaulted, qos, config, memory) if pod.overhead else None,
         volumes=tuple(_decide_volumes(pod, settings, node, config)),
-        init_settings=init_settings(defaulted, pod, qos, config),
+        init_settings=None if before is None else with_hugepages(before, in_memory),
         hugepages=hugepages,
+        hugepages_in_memory_bytes=in_memory,
         notes=tuple(_notes(defaulted, qos, hugepages, config)),
         problems=_join_problems(pod.problems, problems),
         elsewhere=tree.elsewhere(pod.uid, qos),
@@ -122,15 +133,23 @@ def _units(pod: PodDecision) -> Iterator[DesiredUnit]:
 
 
 def _decide_container(
-    pod: Pod, container: Container, qos: Qos, config: Config, node_memory_bytes: int
+    pod: Pod,
+    container: Container,
+    qos: Qos,
+    config: Config,
+    node_memory_bytes: int,
+    *,
+    counts: bool,
 ) -> ContainerDecision:
+    hugepages = container_hugepages(pod, container, config.rules)
+    in_memory = most_bytes(pod, hugepages) if counts else 0
     return ContainerDecision(
         name=container.name,
         kind=container.kind,
         scope=scope_name(pod.uid, container.name),
         oom_score_adj=oom_score_adj(pod, container, qos, node_memory_bytes),
-        settings=container_settings(pod, container, qos, config),
-        hugepages=container_hugepages(pod, container, config.rules),
+        settings=with_hugepages(container_settings(pod, container, qos, config), in_memory),
+        hugepages=hugepages,
     )
 
 

@@ -9,7 +9,7 @@ from podslice.model.config import Config, Enforce, Rules
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.node import Allocation, Node
 from podslice.model.pod import InitProgress, Pod, Qos
-from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, total, whole
+from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, format_amount, total, whole
 from podslice.model.unit import (
     DesiredUnit,
     Setting,
@@ -22,7 +22,7 @@ from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate
 from podslice.policy.decide import decide
 from podslice.policy.phase import is_initializing
-from podslice.policy.reserve import protection, tier_settings
+from podslice.policy.reserve import protected, protection, tier_settings
 from podslice.policy.settings import (
     cpu_weight,
     memory_limit,
@@ -197,18 +197,27 @@ def _root_settings(
     pkg/kubelet/cm/node_container_manager_linux.go, getCgroupConfig and, where nothing is enforced,
     createNodeAllocatableCgroups. There is no CPU quota.
     """
-    requests = sum(pod.requests.get(MEMORY, 0) for pod in pods)
+    requests = protected(pods)
     enforced = Enforce.PODS in config.enforce_node_allocatable
     limits = allocation.enforced if enforced else allocation.capacity
     what = "capacity - kube-reserved - system-reserved" if enforced else "capacity"
     settings = protection(requests, "requests.memory of all pods, so that theirs hold", config)
     settings += [cpu_weight(limits, f"{what}, cpu", config)] if limits.get(CPU) else []
     if enforced or config.rules is Rules.KUBERNETES:
-        settings += memory_limit(limits, f"{what}, memory")
+        settings += memory_limit(limits, f"{what}, memory{_huge_part(allocation)}")
     reserved = total((allocation.kube_reserved, allocation.system_reserved))
     if config.rules is Rules.KUBERNETES or (enforced and reserved.get(PIDS)):
         settings += _tasks(limits, f"{what}, pid")
     return tuple(sorted(settings, key=lambda setting: setting.name))
+
+
+def _huge_part(allocation: Allocation) -> str:
+    """Return why a limit that is made of the capacity includes huge pages already."""
+    milli = allocation.hugepages.get(MEMORY)
+    if not milli or not allocation.counts_hugepages:
+        return ""
+    part = format_amount(MEMORY, milli)
+    return f", with {part} of huge pages, which count as memory here"
 
 
 def _tasks(limits: Amounts, why: str) -> Iterator[Setting]:

@@ -197,11 +197,17 @@ def rank(
         if is_critical(pod.pod):
             continue
         used = used_of(signal, usage.get(pod.pod.key, PodUsage()))
-        request = pod.requests.get(resource, 0) if has_request else 0
+        request = _request(resource, pod) if has_request else 0
         above = resource != PIDS and used > request
         place = (not above, pod.pod.priority, request - used, pod.pod.key)
         ranked.append((place, Candidate(decision=pod, reason=_reason(resource, pod, used))))
     return tuple(candidate for _, candidate in sorted(ranked, key=lambda each: each[0]))
+
+
+def _request(resource: str, pod: PodDecision) -> int:
+    """Return a request in thousandths, with the huge pages that its use includes."""
+    hugepages = pod.hugepages_in_memory_bytes * 1000 if resource == MEMORY else 0
+    return pod.requests.get(resource, 0) + hugepages
 
 
 def used_of(signal: str, usage: PodUsage) -> int:
@@ -221,7 +227,7 @@ def _reason(resource: str, pod: PodDecision, used: int) -> str:
     """Numbers for whoever has to understand it later."""
     text = f"priority {pod.pod.priority}, uses {format_amount(_shown_as(resource), used)}"
     if resource in (MEMORY, EPHEMERAL_STORAGE):
-        text += f" of {resource}, requests {format_amount(resource, pod.requests.get(resource, 0))}"
+        text += f" of {resource}, requests {format_amount(resource, _request(resource, pod))}"
     return text if resource in (MEMORY, EPHEMERAL_STORAGE) else f"{text} {resource}"
 
 

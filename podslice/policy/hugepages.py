@@ -1,10 +1,13 @@
-"""Huge pages per size. Systemd has no property for them, so they are planned and shown."""
+"""Huge pages per size: their own limits, and what they add to limits of memory."""
 
 from __future__ import annotations
 
-from podslice.model.config import Rules
+from dataclasses import replace
+
+from podslice.model.config import Config, Rules
+from podslice.model.node import Node
 from podslice.model.pod import Container, Pod
-from podslice.model.quantity import parse_quantity
+from podslice.model.quantity import format_bytes, parse_quantity
 from podslice.model.resources import (
     HUGEPAGES_PREFIX,
     Amounts,
@@ -12,9 +15,12 @@ from podslice.model.resources import (
     is_hugepages,
     whole,
 )
+from podslice.model.unit import Setting
 
 HugePages = dict[int, int]
 """Size of a page in bytes → limit in bytes."""
+
+_MEMORY_SETTINGS = ("MemoryLow", "MemoryMax", "MemoryMin")
 
 
 def pod_hugepages(counted: Resources) -> HugePages:
@@ -45,6 +51,41 @@ def container_hugepages(pod: Pod, container: Container, rules: Rules) -> HugePag
         elif rules is Rules.KUBERNETES:
             limits[size] = at_pod[size]
     return limits
+
+
+def counts_as_memory(node: Node, config: Config) -> bool:
+    """Return whether the memory limits of the node's control groups include huge pages."""
+    stated = config.memory_hugetlb_accounting
+    return node.counts_hugepages if stated is None else stated
+
+
+def most_bytes(pod: Pod, limits: HugePages) -> int:
+    """Return how much a container with these limits can have: the pod level's where it has none."""
+    return sum({**_by_size(pod.resources.limits), **limits}.values())
+
+
+def with_hugepages(settings: tuple[Setting, ...], hugepages_bytes: int) -> tuple[Setting, ...]:
+    """Return the settings, with huge pages added to what is stated of memory.
+
+    Where the kernel counts huge pages as memory, a process whose huge pages do not fit its limit
+    is not killed: it repeats the page fault for ever. The protection includes them, too, since they
+    count as the usage that it is compared with.
+
+    Source: Linux, mm/hugetlb.c, alloc_hugetlb_folio (mem_cgroup_charge_hugetlb), which fails with
+    ENOSPC; mm/memcontrol.c, mem_cgroup_calculate_protection.
+    """
+    if not hugepages_bytes:
+        return settings
+    return tuple(
+        _add(setting, hugepages_bytes) if setting.name in _MEMORY_SETTINGS else setting
+        for setting in settings
+    )
+
+
+def _add(setting: Setting, hugepages_bytes: int) -> Setting:
+    value = int(setting.value) + hugepages_bytes
+    plus = f"{format_bytes(hugepages_bytes)} of huge pages, which count as memory here"
+    return replace(setting, value=value, why=f"{setting.why} + {plus} = {format_bytes(value)}")
 
 
 def page_size_bytes(resource: str) -> int | None:

@@ -23,6 +23,12 @@ def requested(pods: Iterable[PodDecision], resource: str, *classes: Qos) -> int:
     return sum(pod.requests.get(resource, 0) for pod in pods if pod.qos in classes)
 
 
+def protected(pods: Iterable[PodDecision]) -> int:
+    """Return the sum of what pods' slices protect, in thousandths of a byte."""
+    asking = [pod for pod in pods if pod.requests.get(MEMORY)]
+    return sum(pod.requests[MEMORY] + pod.hugepages_in_memory_bytes * 1000 for pod in asking)
+
+
 def tier_settings(
     qos: Qos,
     pods: tuple[PodDecision, ...],
@@ -85,7 +91,9 @@ def _tier_weight(qos: Qos, pods: tuple[PodDecision, ...], config: Config) -> Set
 
 def _tier_protection(qos: Qos, pods: tuple[PodDecision, ...], config: Config) -> list[Setting]:
     return protection(
-        requested(pods, MEMORY, qos), f"requests.memory of {qos} pods, so that theirs hold", config
+        protected(pod for pod in pods if pod.qos is qos),
+        f"requests.memory of {qos} pods, so that theirs hold",
+        config,
     )
 
 

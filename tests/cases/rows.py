@@ -97,7 +97,10 @@ def to_bytes(text):
 
 def to_node(row):
     """A node with the capacity of a row."""
-    return Node(capacity=to_amounts(row.get("capacity", "cpu=8,memory=32Gi")))
+    return Node(
+        capacity=to_amounts(row.get("capacity", "cpu=8,memory=32Gi")),
+        counts_hugepages=row.get("counts_hugepages", False),
+    )
 
 
 def to_config(row):

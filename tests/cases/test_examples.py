@@ -76,7 +76,8 @@ def test_a_directory_of_examples_loads_as_a_whole():
 
 def test_the_configuration_is_the_document_s_example():
     config = load_config({}, file=EXAMPLES / "podslice.toml")
-    allocation = allocate(NODE, config)
+    node = to_node({"capacity": "cpu=8,memory=32Gi,ephemeral-storage=100Gi"})
+    allocation = allocate(node, config)
     # seed 004: 32Gi - 2Gi - 1Gi - 100Mi; 8 CPUs - 200m - 300m
     assert allocation.allocatable["memory"] == to_amounts("memory=29596Mi")["memory"]
     assert allocation.allocatable["cpu"] == 7500

@@ -53,6 +53,26 @@ def test_a_host_without_swap_and_huge_pages(host):
     assert not any(name.startswith("hugepages") for name in found.capacity)
 
 
+MOUNT = "cgroup2 /sys/fs/cgroup cgroup2 rw,nsdelegate{} 0 0\n"
+
+
+@pytest.mark.parametrize(
+    ("mounts", "counts"),
+    [
+        (MOUNT.format(",memory_recursiveprot,memory_hugetlb_accounting"), True),
+        (MOUNT.format(",memory_recursiveprot"), False),
+        # only the mount that systemd uses counts
+        ("cgroup2 /mnt cgroup2 rw,memory_hugetlb_accounting 0 0\n" + MOUNT.format(""), False),
+        ("tmpfs /sys/fs/cgroup tmpfs rw,memory_hugetlb_accounting 0 0\n", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_whether_huge_pages_count_as_memory_is_read_from_the_mount(host, mounts, counts):
+    make_files(host, {} if mounts is None else {"proc/self/mounts": mounts})
+    assert read_node(host).counts_hugepages is counts
+
+
 @pytest.mark.parametrize(("effective", "cpus"), [("0-1\n", 2), ("2-6\n", 3), ("\n", 5), ("9\n", 5)])
 def test_only_cpus_that_may_be_used_count(host, effective, cpus):
     """An empty intersection is a host that says nothing useful, not one without CPUs."""

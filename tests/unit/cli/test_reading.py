@@ -40,7 +40,8 @@ EXPLAIN_JSON = """\
       "eviction": {
         "memory_bytes": 104857600,
         "ephemeral_storage_bytes": 10737418240
-      }
+      },
+      "hugepages": {}
     },
     "allocatable": {
       "cpu_milli": 8000,
@@ -51,7 +52,8 @@ EXPLAIN_JSON = """\
     "requested": {
       "cpu_milli": 750,
       "memory_bytes": 268435456
-    }
+    },
+    "memory_hugetlb_accounting": false
   },
   "pods": [
     {
@@ -266,7 +268,8 @@ NODE_JSON = """\
     "eviction": {
       "memory_bytes": 104857600,
       "ephemeral_storage_bytes": 10737418240
-    }
+    },
+    "hugepages": {}
   },
   "allocatable": {
     "cpu_milli": 8000,
@@ -274,7 +277,8 @@ NODE_JSON = """\
     "ephemeral_storage_bytes": 96636764160,
     "pids": 32768
   },
-  "requested": {}
+  "requested": {},
+  "memory_hugetlb_accounting": false
 }
 """
 
@@ -630,6 +634,41 @@ def test_node_names_its_resources(podslice):
     assert podslice("node", "-o", "name").out == "cpu\nephemeral-storage\nmemory\npid\n"
 
 
+def test_node_shows_memory_that_is_set_aside_as_huge_pages(podslice):
+    capacity = "--capacity=cpu=4,memory=4Gi,hugepages-2Mi=64Mi"
+    ended = podslice("node", capacity, "--eviction-hard=")
+    rows = [line.split() for line in ended.out.splitlines()]
+    assert rows[0][4:6] == ["EVICTION", "HUGEPAGES"]
+    assert ["memory", "4Gi", "-", "-", "-", "64Mi", "4032Mi", "-"] in rows
+    assert "count as memory" not in ended.out
+
+    counted = (capacity, "--eviction-hard=", "--memory-hugetlb-accounting=true")
+    assert podslice("node", *counted).out.splitlines()[-1] == (
+        "Huge pages count as memory here: memory limits include them."
+    )
+    document = json.loads(podslice("node", *counted, "-o", "json").out)
+    assert document["memory_hugetlb_accounting"]
+    assert document["reserved"]["hugepages"] == {"memory_bytes": 64 * 2**20}
+
+
+HUGE = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: huge, uid: huge}
+spec:
+  containers:
+  - {name: app, resources: {limits: {cpu: 1, memory: 32Mi, hugepages-2Mi: 64Mi}}}
+"""
+
+
+def test_explain_tells_that_a_limit_includes_huge_pages(podslice, files):
+    files({"huge.yaml": HUGE})
+    ended = podslice("explain", "-f", "huge.yaml", "--memory-hugetlb-accounting=true")
+    plus = "+ 64Mi of huge pages, which count as memory here = 96Mi"
+    (limit,) = {line.strip() for line in ended.out.splitlines() if "MemoryMax=96Mi" in line[:30]}
+    assert limit.endswith(f"limits.memory 32Mi {plus}")
+
+
 def test_node_with_the_flags_of_the_kubelet(podslice):
     """Seed 004: Allocatable = capacity - kube-reserved - system-reserved - hard eviction."""
     ended = podslice(
@@ -646,6 +685,7 @@ def test_node_with_the_flags_of_the_kubelet(podslice):
         "kube": {"cpu_milli": 1000, "memory_bytes": 2 * 2**30},
         "system": {"cpu_milli": 500, "memory_bytes": 2**30},
         "eviction": {"memory_bytes": 500 * 2**20},
+        "hugepages": {},
     }
     assert document["allocatable"]["cpu_milli"] == 14_500
     assert document["allocatable"]["memory_bytes"] == 29 * 2**30 - 500 * 2**20

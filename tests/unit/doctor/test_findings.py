@@ -9,6 +9,8 @@ from podslice.model.owner import Foreign, Kubelet
 from tests.unit.doctor.hosts import LEGACY, PLAIN, ROOT, USER, USER_GROUP, facts, findings, host
 
 DOWN = Manager(version=None, error="/run/dbus: no such file")
+MOUNT = "cgroup2 /sys/fs/cgroup cgroup2 rw,{} 0 0\n"
+COUNTED = {"proc/self/mounts": MOUNT.format("memory_recursiveprot,memory_hugetlb_accounting")}
 POOL = {"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "8\n"}
 CONTROLLERS = "sys/fs/cgroup/cgroup.controllers"
 HANDED_DOWN = "sys/fs/cgroup/cgroup.subtree_control"
@@ -226,6 +228,27 @@ CASES = {
         {CONTROLLERS: "cpu memory pids\n", HANDED_DOWN: "cpu memory pids\n"} | POOL,
         {},
         ("hugepages", "attention", "the kernel has no hugetlb", "", "CONFIG_CGROUP_HUGETLB"),
+    ),
+    "huge pages that count as memory": (
+        COUNTED | POOL,
+        {},
+        ("hugepages", "ok", "8 are set aside on this host, and they count as memory", "", ""),
+    ),
+    "huge pages that count as memory and are not limited": (
+        {HANDED_DOWN: "cpu memory pids\n"} | COUNTED | POOL,
+        {},
+        (
+            *("hugepages", "attention", "8 are set aside on this host, and they count as memory"),
+            *(
+                "a process with more of them than its MemoryMax allows hangs in a page fault",
+                "echo",
+            ),
+        ),
+    ),
+    "a mount that loses nothing by its repair": (
+        {"proc/self/mounts": MOUNT.format("nsdelegate,memory_hugetlb_accounting")},
+        {},
+        ("cgroup", "info", "without memory_recursiveprot", "", ",memory_hugetlb_accounting /sys"),
     ),
     "a huge page for users": (
         {"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "1\n"},

@@ -46,6 +46,11 @@ class Problem:
         return f"{text}; {self.hint}" if self.hint else text
 
 
+def warning(where: str, message: str, hint: str = "") -> Problem:
+    """Return a problem that does not stop the pod."""
+    return Problem(where=where, message=message, hint=hint, severity=Severity.WARNING)
+
+
 class PodsliceError(Exception):
     """An error that podslice raises on purpose."""
 

@@ -28,7 +28,7 @@ from podslice import __version__
 from podslice.inputs.settings import SETTINGS, Row
 from podslice.model.config import Config, Threshold, WeightMapping
 from podslice.model.quantity import format_shortest, parse_quantity
-from podslice.policy.convert import MAPPING_TEXT, shares_from_milli, weight_from_shares
+from podslice.policy.convert import curve_of, shares_from_milli, weight_from_shares
 
 _BY_KEY = {row.key: row for row in SETTINGS}
 _DEFAULTS = Config()
@@ -235,14 +235,27 @@ def _docstring(module: str, name: str) -> tuple[list[str], str]:
 
 def _weights(_: Verb) -> Iterator[str]:
     for mapping in WeightMapping:
-        text = MAPPING_TEXT[mapping]
-        yield from (f"`{mapping}`", f":   {'shares ' if text.startswith('×') else ''}{text}", "")
-    yield f"| request | shares | {' | '.join(WeightMapping)} |"
-    yield f"|{'---|' * (2 + len(WeightMapping))}"
+        texts = [_formula(mapping, container=container) for container in (False, True)]
+        text = texts[0] if texts[0] == texts[1] else f"slices {texts[0]}, containers {texts[1]}"
+        yield from (f"`{mapping}`", f":   {text}", "")
+    columns = tuple(WeightMapping)
+    yield f"| request | shares | {' | '.join(columns)} |"
+    yield f"|{'---|' * (2 + len(columns))}"
     for request in ("0", "10m", "100m", "250m", "500m", "1", "2", "8", "64"):
         shares = shares_from_milli(parse_quantity(request).milli)
-        weights = (str(weight_from_shares(shares, mapping)) for mapping in WeightMapping)
+        weights = (_weights_of(shares, mapping) for mapping in columns)
         yield f"| {request} | {shares} | {' | '.join(weights)} |"
+
+
+def _formula(mapping: WeightMapping, *, container: bool) -> str:
+    text = curve_of(mapping, container=container).value
+    return f"shares {text}" if text.startswith("×") else text
+
+
+def _weights_of(shares: int, mapping: WeightMapping) -> str:
+    """Return the weight of a slice, and that of a container where it is another."""
+    both = [weight_from_shares(shares, mapping, container=each) for each in (False, True)]
+    return str(both[0]) if both[0] == both[1] else f"{both[0]} ({both[1]})"
 
 
 _DIRECTIVES: dict[str, Callable[..., Iterator[str]]] = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from podslice.agent.board import Board
 from podslice.events import Kind
-from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, format_amount
+from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, format_amount, rounded_up
 from podslice.model.unit import UnitName, control_group_of
 from podslice.policy.tree import slice_of_cgroup
 
@@ -80,7 +80,7 @@ class Reservations:
         ):
             unit = slice_of_cgroup(cgroup) if cgroup else default
             if reserved:
-                yield from self._of(label, unit, reserved)
+                yield from self._of(label, unit, rounded_up(reserved))
 
     def _of(self, label: str, unit: UnitName, reserved: Amounts) -> Iterator[_Use]:
         sample = self._board.world.cgroups.sample(control_group_of(unit))

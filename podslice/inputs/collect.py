@@ -201,7 +201,7 @@ def _name_pods(metadata: Metadata, count: int | None, notes: Notes, path: str) -
     if name is None:
         if metadata.generate_name is not None:
             notes.error(at, "a name is needed; 'generateName' is for an API server", "state a name")
-        elif not any(problem.where in (notes.at(at), notes.at(path)) for problem in notes.problems):
+        elif not notes.has_error(at, path):
             notes.error(at, "a name is needed")
         return ("",)
     notes.mistake(at, check_subdomain(name, "pod"))

@@ -122,10 +122,9 @@ def make_config(files: Stated, flags: Mapping[str, object]) -> Config:
     problems, stated = [*files.problems], {**files.values}
     _take(flags, "--", stated, problems)
     config, failed = _build(stated, problems)
-    for problem in validate_config(config):
-        if not any(key in str(problem) for key in failed):
-            at = stated.get(problem.where)
-            problems.append(replace(problem, where=at.where) if at else problem)
+    for problem in validate_config(config, failed):
+        at = stated.get(problem.where)
+        problems.append(replace(problem, where=at.where) if at else problem)
     if problems:
         raise InputError(problems)
     return config

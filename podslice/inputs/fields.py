@@ -17,6 +17,7 @@ from typing import Any
 
 from podslice.errors import Problem, Severity
 from podslice.inputs.scalars import extend_path, shown
+from podslice.model.resources import describe_unknown
 
 _NEAR = 0.75
 """How alike two names are when one is a slip of the other; `gpu` and `cpu` are 0.67."""
@@ -126,10 +127,17 @@ def find_slips(level: Level, fields: object, where: str, path: str) -> Iterator[
         if hint:
             yield Problem(
                 where=f"{where}: {extend_path(path, str(name))}",
-                message=f"the field {shown(str(name))} is not known and was passed over",
+                message=_describe(level, str(name)),
                 hint=hint,
                 severity=Severity.WARNING,
             )
+
+
+def _describe(level: Level, name: str) -> str:
+    """Return the message for an unknown field; that of a resource is the one of `validate`."""
+    if level is AMOUNTS:
+        return describe_unknown(name)
+    return f"the field {shown(name)} is unknown and was ignored"
 
 
 def nearest(name: str, known: frozenset[str] | Mapping[str, Any]) -> str | None:

@@ -34,6 +34,13 @@ class Notes:
         if mistake is not None:
             self.error(path, *mistake)
 
+    def has_error(self, *paths: str) -> bool:
+        """Return whether one of the paths has an error already."""
+        places = {self.at(path) for path in paths}
+        return any(
+            each.where in places and each.severity is Severity.ERROR for each in self.problems
+        )
+
     def faults(self, path: str, faults: list[Fault]) -> None:
         """Note the fields below a path that could not be read."""
         for fault in faults:

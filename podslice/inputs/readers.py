@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from functools import lru_cache
 
 from podslice.inputs.scalars import Boolean, Number, Odd, describe, shown
@@ -33,6 +34,16 @@ def read_amount(value: object) -> int:
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**64:
         return _milli(repr(value))
     raise Wrong(f"has to be a quantity, is {describe(value)}", "write 500m, 2 or 1Gi, for example")
+
+
+def read_exact(value: object) -> int | Fraction:
+    """Return a quantity in thousandths, exact where it is finer than those.
+
+    Raises:
+        Wrong: the value is none, or below zero.
+    """
+    milli = read_amount(value)
+    return Fraction(parse_quantity(str(value)).nano, 10**6) if is_finer(value) else milli
 
 
 @lru_cache(maxsize=4096)

@@ -210,7 +210,7 @@ SETTINGS = (
         key="cpu-weight-mapping",
         field="cpu_weight_mapping",
         read=choose(WeightMapping),
-        metavar="systemd|kubelet|oci",
+        metavar="systemd|kubelet|kubelet-linear|oci",
         help="How CPU requests become CPUWeight.",
     ),
     Row(

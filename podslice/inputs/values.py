@@ -12,10 +12,18 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from podslice.inputs.fields import nearest
-from podslice.inputs.readers import Wrong, read_amount
+from podslice.inputs.readers import Wrong, read_amount, read_exact
 from podslice.inputs.scalars import Number, describe, shown
 from podslice.model.config import Enforce, Threshold
-from podslice.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PIDS, Amounts, is_hugepages
+from podslice.model.resources import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    PIDS,
+    Amounts,
+    ExactAmounts,
+    is_hugepages,
+)
 
 RESERVABLE = (CPU, MEMORY, EPHEMERAL_STORAGE, PIDS)
 """Source: Kubernetes, cmd/kubelet/app/server.go, parseResourceList."""
@@ -35,6 +43,7 @@ is left out: the kubelet derives it from `memory.available`, and so does podslic
 
 Reader = Callable[[object], Any]
 E = TypeVar("E", bound=StrEnum)
+N = TypeVar("N")
 
 # `<100Mi` as it stands behind a signal; kubelet takes no other operator
 _ENTRY = re.compile(r"\s*([^=<>]*?)\s*([=<>]=?)\s*(.*?)\s*", re.DOTALL)
@@ -121,15 +130,21 @@ def read_period(value: object) -> int:
     return usec
 
 
-def read_reservation(value: object) -> Amounts:
-    """`cpu=500m,memory=5Mi`."""
-    return _read_amounts(value, lambda name: name in RESERVABLE, RESERVABLE)
+def read_reservation(value: object) -> ExactAmounts:
+    """Read `cpu=500m,memory=5Mi`, exactly: reservations are added up before they are rounded.
+
+    Source: Kubernetes, pkg/kubelet/cm/node_container_manager_linux.go,
+    getNodeAllocatableAbsoluteImpl, which subtracts quantities.
+    """
+    return _read_amounts(value, lambda name: name in RESERVABLE, RESERVABLE, read_exact)
 
 
 def read_capacity(value: object) -> Amounts:
     """`cpu=8,memory=32Gi,hugepages-2Mi=1Gi`."""
     names = (*RESERVABLE, "hugepages-<size>")
-    return _read_amounts(value, lambda name: name in RESERVABLE or is_hugepages(name), names)
+    return _read_amounts(
+        value, lambda name: name in RESERVABLE or is_hugepages(name), names, read_amount
+    )
 
 
 def read_enforce(value: object) -> frozenset[Enforce]:
@@ -276,13 +291,18 @@ def _read_threshold(signal: str, text: object) -> Threshold | None:
     return Threshold(amount=amount)
 
 
-def _read_amounts(value: object, known: Callable[[str], bool], names: tuple[str, ...]) -> Amounts:
-    def read(name: str, text: object) -> int:
+def _read_amounts(
+    value: object,
+    known: Callable[[str], bool],
+    names: tuple[str, ...],
+    read_one: Callable[[object], N],
+) -> dict[str, N]:
+    def read(name: str, text: object) -> N:
         if not known(name):
             raise Wrong(
                 f"{shown(name)} is no resource that it takes", f"it takes {', '.join(names)}"
             )
-        return read_amount(text)
+        return read_one(text)
 
     return _read_map(value, "=", read)
 

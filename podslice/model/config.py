@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from podslice.errors import Problem
 from podslice.model.pod import Qos
-from podslice.model.resources import Amounts
+from podslice.model.resources import Amounts, ExactAmounts
 
 
 class Rules(StrEnum):
@@ -23,6 +23,9 @@ class WeightMapping(StrEnum):
 
     SYSTEMD = "systemd"
     KUBELET = "kubelet"
+    """As on a current node: slices linear, by the kubelet; containers by the runtime's curve."""
+    KUBELET_LINEAR = "kubelet-linear"
+    """As on a node with runc 1.1 or earlier: slices and containers linear."""
     OCI = "oci"
 
 
@@ -94,8 +97,8 @@ class Config:
     """Stated instead of the host's, per resource."""
     memory_hugetlb_accounting: bool | None = None
     """Stated instead of what the host's mount of control groups says; see `Node`."""
-    kube_reserved: Amounts = field(default_factory=dict)
-    system_reserved: Amounts = field(default_factory=dict)
+    kube_reserved: ExactAmounts = field(default_factory=dict)
+    system_reserved: ExactAmounts = field(default_factory=dict)
     kube_reserved_cgroup: str = ""
     system_reserved_cgroup: str = ""
     enforce_node_allocatable: frozenset[Enforce] = frozenset({Enforce.PODS})

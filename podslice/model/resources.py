@@ -6,8 +6,11 @@ is 1024000. A resource that is not stated is absent; 0 is a statement.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TypeVar
 
 from podslice.model.quantity import format_milli, format_shortest
 
@@ -19,6 +22,9 @@ HUGEPAGES_PREFIX = "hugepages-"
 
 Amounts = Mapping[str, int]
 """Name of a resource → thousandths of its base unit (CPUs, bytes, processes)."""
+ExactAmounts = Mapping[str, int | Fraction]
+"""As `Amounts`, and exact where a quantity is finer than a thousandth."""
+_Number = TypeVar("_Number", int, int | Fraction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +42,20 @@ class Resources:
 def is_hugepages(resource: str) -> bool:
     """Whether the resource is a size of huge pages (`hugepages-2Mi`)."""
     return resource.startswith(HUGEPAGES_PREFIX)
+
+
+def is_extended(resource: str) -> bool:
+    """Return whether the resource is one of a vendor, such as `example.com/gpu`.
+
+    Source: Kubernetes, pkg/apis/core/v1/helper/helpers.go, IsExtendedResourceName.
+    """
+    is_native = "/" not in resource or "kubernetes.io/" in resource
+    return not is_native and not resource.startswith("requests.")
+
+
+def describe_unknown(resource: str) -> str:
+    """Return the message for the name of a resource that podslice ignores."""
+    return f"'{resource}' is not a known resource"
 
 
 def hugetlb_file(size_bytes: int) -> str:
@@ -76,12 +96,20 @@ def whole(amounts: Amounts, resource: str) -> int | None:
     return None if milli is None else -(-milli // 1000)
 
 
-def total(lists: Iterable[Amounts]) -> dict[str, int]:
-    """The sum per resource; a resource that nobody states stays absent.
+def rounded_up(amounts: ExactAmounts) -> dict[str, int]:
+    """Return amounts in whole thousandths.
+
+    Source: Kubernetes, quantity.go, MilliValue: "rounded up to the nearest integer away from 0".
+    """
+    return {name: math.ceil(milli) for name, milli in amounts.items()}
+
+
+def total(lists: Iterable[Mapping[str, _Number]]) -> dict[str, _Number]:
+    """Return the sum per resource; a resource that none of them states is absent.
 
     Source: Kubernetes, component-helpers/resource/helpers.go, addResourceList.
     """
-    result: dict[str, int] = {}
+    result: dict[str, _Number] = {}
     for amounts in lists:
         for resource, milli in amounts.items():
             result[resource] = result.get(resource, 0) + milli

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from podslice.model.config import Rules
 from podslice.model.pod import Container, ContainerKind, Pod
 from podslice.model.resources import Amounts, Resources, is_pod_level_resource, maximum, total
 
@@ -20,6 +21,19 @@ def aggregate(pod: Pod) -> Resources:
     return Resources(
         requests=_aggregate(pod, [c.resources.requests for c in pod.containers]),
         limits=_aggregate(pod, [c.resources.limits for c in pod.containers]),
+    )
+
+
+def running(pod: Pod) -> Resources:
+    """Return the sums of what runs once the init containers have finished.
+
+    Source: seed 002, "Proposal", the sums over `pod.containers`; KEP-753: a sidecar runs as long as
+    the pod's containers.
+    """
+    together = [c.resources for c in pod.containers if c.kind is not ContainerKind.INIT]
+    return Resources(
+        requests=total(each.requests for each in together),
+        limits=total(each.limits for each in together),
     )
 
 
@@ -63,9 +77,22 @@ def _aggregate(pod: Pod, amounts: list[Amounts]) -> dict[str, int]:
     return together
 
 
-def lacking_limit(pod: Pod, resource: str) -> tuple[Container, ...]:
-    """The containers, of every kind, without a limit above zero for a resource.
+def lacking_limit(pod: Pod, resource: str, rules: Rules) -> tuple[Container, ...]:
+    """Return the containers, of every kind, without a limit above zero for a resource.
 
-    Source: Kubernetes, pkg/kubelet/cm/helpers_linux.go, ResourceConfigForPod.
+    Under the rules of Kubernetes an init container or a sidecar counts together with the sidecars
+    before it, so that it lacks none where one of those has one.
+
+    Source: Kubernetes, pkg/kubelet/cm/helpers_linux.go, ResourceConfigForPod, with the sums of
+    component-helpers/resource/helpers.go, PodLimits; kubelet 1.36.2 does so.
     """
-    return tuple(c for c in pod.containers if not c.resources.limits.get(resource))
+    lacking, sidecars = [], 0
+    for container in pod.containers:
+        limit = container.resources.limits.get(resource, 0)
+        if container.kind is ContainerKind.SIDECAR:
+            sidecars += limit
+        if rules is Rules.KUBERNETES and container.kind is not ContainerKind.APP:
+            limit += sidecars
+        if not limit:
+            lacking.append(container)
+    return tuple(lacking)

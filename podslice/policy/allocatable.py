@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from podslice.errors import Problem
 from podslice.model.config import Config, Threshold
 from podslice.model.node import Allocation, Node
@@ -9,8 +11,10 @@ from podslice.model.resources import (
     EPHEMERAL_STORAGE,
     MEMORY,
     Amounts,
+    ExactAmounts,
     format_amount,
     is_hugepages,
+    rounded_up,
     total,
 )
 from podslice.policy.hugepages import counts_as_memory
@@ -23,12 +27,13 @@ Source: Kubernetes, pkg/kubelet/cm/node_container_manager_linux.go, hardEviction
 
 
 def allocate(node: Node, config: Config) -> Allocation:
-    """How the node's capacity is divided.
+    """Return how the node's capacity is divided.
 
     Allocatable is the capacity less what is reserved, less the hard eviction thresholds and, of
-    memory, less what is set aside as huge pages, never below 0. `enforced`, what `kubepods.slice` is held to, leaves the eviction thresholds in, so
-    that eviction acts before the kernel's OOM killer; it includes the huge pages, as the capacity
-    does.
+    memory, less what is set aside as huge pages, never below 0. `enforced`, what `kubepods.slice`
+    is held to, leaves the eviction thresholds in, so that eviction acts before the kernel's OOM
+    killer; it includes the huge pages, as the capacity does. What is left is rounded up to whole
+    thousandths after an exact subtraction.
 
     Source: seed 004, "Allocatable" and "Kubelet Evictions Thresholds"; Kubernetes,
     pkg/kubelet/cm/node_container_manager_linux.go, GetNodeAllocatableReservation;
@@ -38,18 +43,17 @@ def allocate(node: Node, config: Config) -> Allocation:
     capacity = {**node.capacity, **config.capacity}
     eviction = hard_eviction(capacity, config)
     reserved = total((config.kube_reserved, config.system_reserved))
-    enforced = _subtract(capacity, reserved)
     subtract_eviction = {} if config.ignore_eviction_threshold else eviction
     set_aside = {MEMORY: sum(milli for name, milli in capacity.items() if is_hugepages(name))}
     return Allocation(
         capacity=capacity,
-        kube_reserved=config.kube_reserved,
-        system_reserved=config.system_reserved,
+        kube_reserved=rounded_up(config.kube_reserved),
+        system_reserved=rounded_up(config.system_reserved),
         eviction=eviction,
         hugepages=set_aside if set_aside[MEMORY] else {},
         counts_hugepages=counts_as_memory(node, config),
         allocatable=_subtract(capacity, total((reserved, subtract_eviction, set_aside))),
-        enforced=enforced,
+        enforced=_subtract(capacity, reserved),
     )
 
 
@@ -80,7 +84,7 @@ def validate_node(node: Node, config: Config) -> list[Problem]:
     return [
         Problem(
             where="kube-reserved + system-reserved + eviction-hard",
-            message=f"{format_amount(name, milli)} of {name} is reserved, the node has"
+            message=f"{format_amount(name, math.ceil(milli))} of {name} is reserved, the node has"
             f" {format_amount(name, capacity[name])}",
             hint="lower the reservations",
         )
@@ -89,5 +93,6 @@ def validate_node(node: Node, config: Config) -> list[Problem]:
     ]
 
 
-def _subtract(amounts: Amounts, less: Amounts) -> dict[str, int]:
-    return {name: max(milli - less.get(name, 0), 0) for name, milli in amounts.items()}
+def _subtract(amounts: Amounts, less: ExactAmounts) -> dict[str, int]:
+    left = rounded_up({name: milli - less.get(name, 0) for name, milli in amounts.items()})
+    return {name: max(milli, 0) for name, milli in left.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from podslice.model.config import WeightMapping
 
@@ -28,19 +29,41 @@ def shares_from_milli(cpu_milli: int) -> int:
     return min(max(cpu_milli * SHARES_PER_CPU // 1000, MIN_SHARES), MAX_SHARES)
 
 
-def weight_from_shares(shares: int, mapping: WeightMapping = WeightMapping.SYSTEMD) -> int:
-    """CPUWeight for CPU shares, 1 to 10000."""
-    return min(max(unbounded_weight(shares, mapping), MIN_WEIGHT), MAX_WEIGHT)
+class Curve(StrEnum):
+    """A formula from CPU shares to CPUWeight."""
+
+    SYSTEMD = "×100/1024"
+    LINEAR = "1+(shares-2)×9999/262142"
+    OCI = "⌈10^((l²+125l)/612-7/34)⌉, l=log2 shares"
 
 
-def unbounded_weight(shares: int, mapping: WeightMapping) -> int:
-    """What a mapping gives before it is brought into the range that systemd takes.
+def curve_of(mapping: WeightMapping, *, container: bool = False) -> Curve:
+    """Return the formula of a mapping for slices, or for the scopes of containers.
+
+    Source: Kubernetes 1.36.2 with containerd 2.1.9 and runc 1.3.6, where the kubelet writes the
+    weights of slices and the runtime those of containers; runc 1.1,
+    libcontainer/cgroups/utils.go, ConvertCPUSharesToCgroupV2Value, which was linear.
+    """
+    return (_OF_CONTAINERS if container else _OF_SLICES)[mapping]
+
+
+def weight_from_shares(
+    shares: int, mapping: WeightMapping = WeightMapping.SYSTEMD, *, container: bool = False
+) -> int:
+    """Return CPUWeight for CPU shares, 1 to 10000."""
+    weight = unbounded_weight(shares, curve_of(mapping, container=container))
+    return min(max(weight, MIN_WEIGHT), MAX_WEIGHT)
+
+
+def unbounded_weight(shares: int, curve: Curve) -> int:
+    """Return what a formula gives before it is brought into the range that systemd takes.
 
     Source: `systemd`: one CPU is 100, the weight of a unit that asks for nothing
-    (systemd.resource-control(5)). `kubelet`: Kubernetes, pkg/kubelet/cm/util, CPUSharesToCPUWeight,
-    from KEP-2254. `oci`: opencontainers/cgroups, utils.go, ConvertCPUSharesToCgroupV2Value.
+    (systemd.resource-control(5)). Linear: Kubernetes, pkg/kubelet/cm/cgroup_v2_manager_linux.go,
+    getCPUWeight, from KEP-2254. `oci`: opencontainers/cgroups, utils.go,
+    ConvertCPUSharesToCgroupV2Value.
     """
-    return _MAPPINGS[mapping](shares)
+    return _FORMULAS[curve](shares)
 
 
 def _oci_weight(shares: int) -> int:
@@ -49,18 +72,18 @@ def _oci_weight(shares: int) -> int:
     return math.ceil(10 ** ((log * log + 125 * log - 126) / 612))
 
 
-_MAPPINGS: Mapping[WeightMapping, Callable[[int], int]] = {
-    WeightMapping.SYSTEMD: lambda shares: shares * 100 // SHARES_PER_CPU,
-    WeightMapping.KUBELET: lambda shares: 1 + (shares - 2) * 9999 // 262_142,
-    WeightMapping.OCI: _oci_weight,
+_FORMULAS: Mapping[Curve, Callable[[int], int]] = {
+    Curve.SYSTEMD: lambda shares: shares * 100 // SHARES_PER_CPU,
+    Curve.LINEAR: lambda shares: 1 + (shares - 2) * 9999 // 262_142,
+    Curve.OCI: _oci_weight,
 }
-
-MAPPING_TEXT = {
-    WeightMapping.SYSTEMD: "×100/1024",
-    WeightMapping.KUBELET: "1+(shares-2)×9999/262142",
-    WeightMapping.OCI: "⌈10^((l²+125l)/612-7/34)⌉, l=log2 shares",
+_OF_SLICES = {
+    WeightMapping.SYSTEMD: Curve.SYSTEMD,
+    WeightMapping.KUBELET: Curve.LINEAR,
+    WeightMapping.KUBELET_LINEAR: Curve.LINEAR,
+    WeightMapping.OCI: Curve.OCI,
 }
-"""How each mapping is written where a number is explained."""
+_OF_CONTAINERS = {**_OF_SLICES, WeightMapping.KUBELET: Curve.OCI}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

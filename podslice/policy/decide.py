@@ -65,7 +65,7 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
     slice_ = tree.pod(pod.uid, qos)
     capacity = {**node.capacity, **config.capacity}
     memory = memory_bytes(capacity) or 0
-    problems = validate(defaulted, config, page_size=node.page_size_bytes, capacity=capacity)
+    problems = validate(defaulted, pod, config, page_size=node.page_size_bytes, capacity=capacity)
     problems += _validate_names(pod, slice_)
     hugepages = pod_hugepages(counted)
     settings = pod_settings(defaulted, pod, qos, counted, config)
@@ -192,7 +192,7 @@ def _notes(pod: Pod, qos: Qos, hugepages: HugePages, config: Config) -> Iterator
     if qos is not Qos.BURSTABLE:
         return
     for resource, name in ((CPU, "CPUQuotaPerSecUSec"), (MEMORY, "MemoryMax")):
-        if reason := why_no_limit(pod, resource):
+        if reason := why_no_limit(pod, resource, config.rules):
             yield f"no {name}: {reason}"
     if not config.cpu_cfs_quota:
         yield "no CPUQuotaPerSecUSec: cpu-cfs-quota is off"
@@ -217,6 +217,7 @@ def _validate_names(pod: Pod, slice_: UnitName) -> Iterator[Problem]:
 
 
 def _join_problems(read: tuple[Problem, ...], found: list[Problem]) -> tuple[Problem, ...]:
-    """Each problem once; of what reading has complained about already, nothing more is said."""
-    told = {problem.where for problem in read}
-    return tuple(dict.fromkeys([*read, *(each for each in found if each.where not in told)]))
+    """Return every problem; one that reading has reported in the same words is not repeated."""
+    told = {(each.where, each.severity, each.message) for each in read}
+    new = (each for each in found if (each.where, each.severity, each.message) not in told)
+    return tuple(dict.fromkeys((*read, *new)))

@@ -9,7 +9,16 @@ from podslice.model.config import Config, Enforce, Rules
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.node import Allocation, Node
 from podslice.model.pod import InitProgress, Pod, Qos
-from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, format_amount, total, whole
+from podslice.model.resources import (
+    CPU,
+    MEMORY,
+    PIDS,
+    Amounts,
+    format_amount,
+    memory_bytes,
+    total,
+    whole,
+)
 from podslice.model.unit import (
     DesiredUnit,
     Setting,
@@ -22,11 +31,8 @@ from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate
 from podslice.policy.decide import decide
 from podslice.policy.phase import is_initializing
-from podslice.policy.reserve import protected, protection, tier_settings
-from podslice.policy.settings import (
-    cpu_weight,
-    memory_limit,
-)
+from podslice.policy.reserve import protection, tier_settings
+from podslice.policy.settings import cpu_weight, memory_limit, settle
 from podslice.policy.tree import TIERS, Tree, slice_of_cgroup
 
 
@@ -71,9 +77,10 @@ def desire(  # noqa: PLR0913 (everything that is known; what has a default goes 
         for pod in pods
         if is_initializing(pod.pod, (progress or {}).get(pod.pod.uid, InitProgress()), config.rules)
     )
-    units = [*_node_units(tree, pods, allocation, node, config, used_bytes or {})]
-    for pod in pods:
-        units += _pod_units(pod, initializing=pod.pod.key in initializing, mounts=mounts)
+    in_phase = tuple(_in_phase(pod, initializing) for pod in pods)
+    units = [*_node_units(tree, in_phase, allocation, node, config, used_bytes or {})]
+    for pod in in_phase:
+        units += _pod_units(pod, mounts=mounts)
     return Desired(
         root=tree.root,
         units=tuple(units),
@@ -141,18 +148,17 @@ def _node_units(
     config: Config,
     used_bytes: Mapping[UnitName, int],
 ) -> Iterator[DesiredUnit]:
-    """The units of no pod, parents before children."""
+    """Return the units of no pod, parents before children."""
     yield from _reserved_units(allocation, config)
-    yield _slice(
-        tree.root, "Pods on this node", _root_settings(allocation, pods, config), owned=True
-    )
-    allocatable_memory = allocation.allocatable.get(MEMORY, 0)
+    root = _root_settings(allocation, pods, config, page_size=node.page_size_bytes)
+    yield _slice(tree.root, "Pods on this node", root, owned=True)
+    available_bytes = memory_bytes(allocation.enforced) or 0
     for qos in TIERS:
         name = tree.tier(qos)
         settings = tier_settings(
             qos,
             pods,
-            allocatable_memory,
+            available_bytes,
             config,
             page_size=node.page_size_bytes,
             used_bytes=used_bytes.get(name),
@@ -160,18 +166,19 @@ def _node_units(
         yield _slice(name, f"{qos} pods", settings, owned=True)
 
 
-def _pod_units(pod: PodDecision, *, initializing: bool, mounts: bool) -> Iterable[DesiredUnit]:
-    """The units of one pod, its slice first."""
-    if initializing and pod.init_settings is not None:
-        units: tuple[DesiredUnit, ...] = (
-            replace(pod.units[0], settings=pod.init_settings),
-            *pod.units[1:],
-        )
-    else:
-        units = pod.units
+def _in_phase(pod: PodDecision, initializing: frozenset[str]) -> PodDecision:
+    """Return the pod with the settings that are in force."""
+    if pod.pod.key not in initializing or pod.init_settings is None:
+        return pod
+    slice_ = replace(pod.units[0], settings=pod.init_settings)
+    return replace(pod, settings=pod.init_settings, units=(slice_, *pod.units[1:]))
+
+
+def _pod_units(pod: PodDecision, *, mounts: bool) -> Iterable[DesiredUnit]:
+    """Return the units of one pod, its slice first."""
     if mounts or not pod.volumes:
-        return units
-    return (unit for unit in units if unit.kind is not UnitKind.MOUNT)
+        return pod.units
+    return (unit for unit in pod.units if unit.kind is not UnitKind.MOUNT)
 
 
 def _slice(
@@ -189,26 +196,29 @@ def _slice(
 
 
 def _root_settings(
-    allocation: Allocation, pods: tuple[PodDecision, ...], config: Config
+    allocation: Allocation, pods: tuple[PodDecision, ...], config: Config, *, page_size: int
 ) -> tuple[Setting, ...]:
-    """Node allocatable, where it is to be enforced on pods, and the sum of the protections.
+    """Return node allocatable, where it is to be enforced on pods, and the sum of the protections.
+
+    Where everything is reserved pods get the least that systemd takes.
 
     Source: seed 004, "Kubelet Evictions Thresholds"; Kubernetes,
     pkg/kubelet/cm/node_container_manager_linux.go, getCgroupConfig and, where nothing is enforced,
     createNodeAllocatableCgroups. There is no CPU quota.
     """
-    requests = protected(pods)
     enforced = Enforce.PODS in config.enforce_node_allocatable
     limits = allocation.enforced if enforced else allocation.capacity
     what = "capacity - kube-reserved - system-reserved" if enforced else "capacity"
-    settings = protection(requests, "requests.memory of all pods, so that theirs hold", config)
-    settings += [cpu_weight(limits, f"{what}, cpu", config)] if limits.get(CPU) else []
+    settings = protection(pods, "the sum over all pods' slices", config)
+    if CPU in limits:
+        settings.append(cpu_weight(limits, f"{what}, cpu", config))
     if enforced or config.rules is Rules.KUBERNETES:
-        settings += memory_limit(limits, f"{what}, memory{_huge_part(allocation)}")
-    reserved = total((allocation.kube_reserved, allocation.system_reserved))
-    if config.rules is Rules.KUBERNETES or (enforced and reserved.get(PIDS)):
-        settings += _tasks(limits, f"{what}, pid")
-    return tuple(sorted(settings, key=lambda setting: setting.name))
+        why = f"{what}, memory{_huge_part(allocation)}"
+        settings += _at_least(page_size, "MemoryMax", limits, MEMORY, why)
+    reserved = {*allocation.kube_reserved, *allocation.system_reserved}
+    if config.rules is Rules.KUBERNETES or (enforced and PIDS in reserved):
+        settings += _at_least(1, "TasksMax", limits, PIDS, f"{what}, pid")
+    return settle(settings)
 
 
 def _huge_part(allocation: Allocation) -> str:
@@ -220,10 +230,13 @@ def _huge_part(allocation: Allocation) -> str:
     return f", with {part} of huge pages, which count as memory here"
 
 
-def _tasks(limits: Amounts, why: str) -> Iterator[Setting]:
-    count = whole(limits, PIDS)
-    if count:
-        yield Setting(name="TasksMax", value=count, why=why)
+def _at_least(least: int, name: str, limits: Amounts, resource: str, why: str) -> Iterator[Setting]:
+    """Return a limit, where the amount of the resource is known."""
+    value = whole(limits, resource)
+    if value is not None:
+        if value < least:
+            why += f" = {value}, brought to {least}, the least that there is"
+        yield Setting(name=name, value=max(value, least), why=why)
 
 
 def _reserved_units(allocation: Allocation, config: Config) -> Iterator[DesiredUnit]:
@@ -249,10 +262,11 @@ def _reserved_units(allocation: Allocation, config: Config) -> Iterator[DesiredU
     ):
         if not cgroup or not enforce & {full, compressible}:
             continue
-        settings = [cpu_weight(reserved, f"{full} cpu", config)] if reserved.get(CPU) else []
+        settings = [cpu_weight(reserved, f"{full} cpu", config)] if CPU in reserved else []
         if full in enforce:
-            settings += memory_limit(reserved, f"{full} memory")
-            settings += _tasks(reserved, f"{full} pid")
+            # a limit of 0 would stop the daemons: inputs.rules refuses one
+            stated = {name: milli for name, milli in reserved.items() if milli}
+            settings += memory_limit(stated, f"{full} memory")
+            settings += _at_least(1, "TasksMax", stated, PIDS, f"{full} pid")
         name = slice_of_cgroup(cgroup)
-        ordered = tuple(sorted(settings, key=lambda setting: setting.name))
-        yield _slice(name, f"{full.value} daemons", ordered, owned=False)
+        yield _slice(name, f"{full.value} daemons", settle(settings), owned=False)

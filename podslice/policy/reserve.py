@@ -2,65 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision
 from podslice.model.pod import Qos
 from podslice.model.properties import share_of_percent
 from podslice.model.quantity import format_bytes
-from podslice.model.resources import CPU, MEMORY, format_amount
+from podslice.model.resources import CPU, MEMORY, format_amount, memory_bytes
 from podslice.model.unit import Setting
 from podslice.policy.convert import MIN_SHARES, shares_from_milli
-from podslice.policy.settings import PROTECTION_PROPERTY, weight
+from podslice.policy.settings import PROTECTION_PROPERTY, settle, weight
 
 _CAP_STEP_BYTES = 2**20
 """A limit at the current usage is rounded up to this, so that it does not change with a page."""
 
 
 def requested(pods: Iterable[PodDecision], resource: str, *classes: Qos) -> int:
-    """The sum of the effective requests of the pods of some classes, in thousandths."""
+    """Return the sum of the effective requests of the pods of some classes, in thousandths."""
     return sum(pod.requests.get(resource, 0) for pod in pods if pod.qos in classes)
 
 
-def protected(pods: Iterable[PodDecision]) -> int:
-    """Return the sum of what pods' slices protect, in thousandths of a byte."""
-    asking = [pod for pod in pods if pod.requests.get(MEMORY)]
-    return sum(pod.requests[MEMORY] + pod.hugepages_in_memory_bytes * 1000 for pod in asking)
+def requested_bytes(pods: Iterable[PodDecision], qos: Qos) -> int:
+    """Return the sum of the memory requests of a class, each pod's rounded up to whole bytes.
+
+    Source: Kubernetes, pkg/kubelet/cm/qos_container_manager_linux.go, getQoSMemoryRequests.
+    """
+    return sum(memory_bytes(pod.requests) or 0 for pod in pods if pod.qos is qos)
 
 
 def tier_settings(
     qos: Qos,
     pods: tuple[PodDecision, ...],
-    allocatable_memory: int,
+    available_bytes: int,
     config: Config,
     *,
     page_size: int,
     used_bytes: int | None = None,
 ) -> tuple[Setting, ...]:
-    """What the slice of the Burstable or the BestEffort tier gets.
+    """Return what the slice of the Burstable or the BestEffort tier gets.
 
-    `allocatable_memory` is in thousandths of a byte; `used_bytes` is the tier's unreclaimable
-    memory where it is known.
+    Args:
+        qos: the class.
+        pods: all of them, with the settings that are in force.
+        available_bytes: the capacity without the reservations, which pods share.
+        config: the node's configuration.
+        page_size: of the node's memory, in bytes; no limit is less.
+        used_bytes: the tier's unreclaimable memory, where it is known.
 
     Source: seed 000, "QoS level CPU allocation" and "QoS level memory allocation".
     """
     settings = [_tier_weight(qos, pods, config)]
-    settings += _tier_protection(qos, pods, config)
+    settings += protection(
+        (pod for pod in pods if pod.qos is qos), f"the sum over {qos} pods' slices", config
+    )
     if config.qos_reserved.get(MEMORY) is not None:
-        settings += [
-            _tier_memory(
-                qos,
-                pods,
-                allocatable_memory,
-                config.qos_reserved,
-                page_size=page_size,
-                used_bytes=used_bytes,
-            )
-        ]
+        target, why = _tier_memory(qos, pods, available_bytes, config.qos_reserved[MEMORY])
+        settings += [_held(max(target, page_size), why, used_bytes)]
     if qos in config.oomd_tiers:
         settings += _oomd(config)
-    return tuple(sorted(settings, key=lambda setting: setting.name))
+    return settle(settings)
 
 
 def _oomd(config: Config) -> Iterator[Setting]:
@@ -89,45 +90,42 @@ def _tier_weight(qos: Qos, pods: tuple[PodDecision, ...], config: Config) -> Set
     return weight(shares, why, config)
 
 
-def _tier_protection(qos: Qos, pods: tuple[PodDecision, ...], config: Config) -> list[Setting]:
-    return protection(
-        protected(pod for pod in pods if pod.qos is qos),
-        f"requests.memory of {qos} pods, so that theirs hold",
-        config,
-    )
-
-
-def protection(milli: int, why: str, config: Config) -> list[Setting]:
-    """The memory protection of an inner slice; without it the kernel ignores its children's.
+def protection(pods: Iterable[PodDecision], why: str, config: Config) -> list[Setting]:
+    """Return the memory protection of an inner slice: the sum of what its pods' slices have.
 
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst, memory.low: "up to the amount of its
     ancestors' effective protection".
     """
     name = PROTECTION_PROPERTY.get(config.memory_protection)
-    return [Setting(name=name, value=-(-milli // 1000), why=why)] if name and milli else []
+    found = (each.value for pod in pods for each in pod.settings if each.name == name)
+    value = sum(map(int, found))
+    return [Setting(name=name, value=value, why=why)] if name and value else []
 
 
 def _tier_memory(
-    qos: Qos,
-    pods: tuple[PodDecision, ...],
-    allocatable_memory: int,
-    qos_reserved: Mapping[str, int],
-    *,
-    page_size: int,
-    used_bytes: int | None,
-) -> Setting:
-    """MemoryMax of a tier: Allocatable less what the tiers above request, in part or in whole.
+    qos: Qos, pods: tuple[PodDecision, ...], available_bytes: int, percent: int
+) -> tuple[int, str]:
+    """Return MemoryMax of a tier: what pods share, less what the tiers above request of it.
 
-    Source: seed 000, "QoS level memory allocation", both formulas.
+    The eviction thresholds are left in, so that eviction begins before the kernel's OOM killer acts
+    in a tier.
+
+    Source: seed 000, "QoS level memory allocation", both formulas, with seed 004, "Kubelet
+    Evictions Thresholds"; Kubernetes, pkg/kubelet/cm/qos_container_manager_linux.go,
+    setMemoryReserve, and container_manager_linux.go, which passes GetNodeAllocatableAbsolute.
     """
     above = (Qos.GUARANTEED,) if qos is Qos.BURSTABLE else (Qos.GUARANTEED, Qos.BURSTABLE)
-    percent = qos_reserved[MEMORY]
-    reserved_milli = sum(requested(pods, MEMORY, each) * percent // 100 for each in above)
-    target = max((allocatable_memory - reserved_milli) // 1000, page_size)
+    asked = [requested_bytes(pods, each) for each in above]
+    reserved = sum(each * percent // 100 for each in asked)
     why = (
-        f"allocatable {format_amount(MEMORY, allocatable_memory)} - {percent}% of the requests of"
-        f" {' and '.join(above)} pods {format_amount(MEMORY, requested(pods, MEMORY, *above))}"
+        f"capacity - kube-reserved - system-reserved {format_bytes(available_bytes)} - {percent}%"
+        f" of the requests of {' and '.join(above)} pods {format_bytes(sum(asked))}"
     )
+    return available_bytes - reserved, why
+
+
+def _held(target: int, why: str, used_bytes: int | None) -> Setting:
+    """Return a limit that is not below what is in use."""
     if used_bytes is not None and used_bytes > target:
         capped = -(-used_bytes // _CAP_STEP_BYTES) * _CAP_STEP_BYTES
         why += f" = {format_bytes(target)}, held at the current usage until that has fallen"

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
 from podslice.model.config import Config, MemoryProtection, Rules
 from podslice.model.pod import Container, ContainerKind, Pod, Qos
 from podslice.model.properties import QUOTA_PERIOD_USEC
+from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, MEMORY, Amounts, Resources, format_amount
 from podslice.model.unit import Setting
 from podslice.policy.aggregate import aggregate, effective, lacking_limit
 from podslice.policy.convert import (
-    MAPPING_TEXT,
     MAX_WEIGHT,
     MIN_SHARES,
     MIN_WEIGHT,
+    curve_of,
     quota_from_milli,
     shares_from_milli,
     unbounded_weight,
@@ -37,25 +38,38 @@ def _setting(*, name: str, value: int, why: str) -> Setting:
 def pod_settings(
     pod: Pod, stated: Pod, qos: Qos, counted: Resources, config: Config
 ) -> tuple[Setting, ...]:
-    """What a pod's slice gets; `stated` is the pod before its defaults, for the reasons.
+    """Return what a pod's slice gets; `stated` is the pod before its defaults, for the reasons.
 
     Guaranteed and Burstable: weight; quota and memory each only if the pod level or every container
-    has that limit, which in a Guaranteed pod is so. BestEffort: shares 2.
+    has that limit, which in a Guaranteed pod is so. BestEffort: shares 2. A request above the limit
+    is protected up to the limit.
 
     Source: seed 000, "Pod level cgroups"; seed 002, "Proposal" and "Design Details"; Kubernetes,
     pkg/kubelet/cm/helpers_linux.go, ResourceConfigForPod.
     """
     if qos is Qos.BESTEFFORT:
-        return (weight(MIN_SHARES, f"BestEffort → {MIN_SHARES} shares", config),)
+        return (_weight_of_none(config),)
     settings = [cpu_weight(counted.requests, explain_sum(pod, stated, "requests", CPU), config)]
     settings += memory_request(
         counted.requests, explain_sum(pod, stated, "requests", MEMORY), config
     )
-    if not why_no_limit(pod, CPU):
+    if not why_no_limit(pod, CPU, config.rules):
         settings += cpu_limit(counted.limits, explain_sum(pod, stated, "limits", CPU), config)
-    if not why_no_limit(pod, MEMORY):
+    if not why_no_limit(pod, MEMORY, config.rules):
         settings += memory_limit(counted.limits, explain_sum(pod, stated, "limits", MEMORY))
-    return tuple(sorted(settings, key=lambda setting: setting.name))
+    return settle(settings)
+
+
+def settle(settings: Iterable[Setting]) -> tuple[Setting, ...]:
+    """Return the settings of a unit by their names, with no more memory protected than allowed."""
+    by_name = {setting.name: setting for setting in settings}
+    limit = by_name.get("MemoryMax")
+    for name in PROTECTION_PROPERTY.values():
+        asked = by_name.get(name)
+        if limit is not None and asked is not None and int(asked.value) > int(limit.value):
+            why = f"{asked.why} = {format_bytes(int(asked.value))}, held to MemoryMax"
+            by_name[name] = _setting(name=name, value=int(limit.value), why=why)
+    return tuple(by_name[name] for name in sorted(by_name))
 
 
 def init_settings(pod: Pod, stated: Pod, qos: Qos, config: Config) -> tuple[Setting, ...] | None:
@@ -77,18 +91,19 @@ def init_settings(pod: Pod, stated: Pod, qos: Qos, config: Config) -> tuple[Sett
 def container_settings(
     pod: Pod, container: Container, qos: Qos, config: Config
 ) -> tuple[Setting, ...]:
-    """What a container's scope gets: its own request and limit.
+    """Return what a container's scope gets: its own request and limit.
 
-    Under the rules of Kubernetes a container without a limit gets the pod's; under the proposal it
-    is unlimited below the pod.
+    Under the rules of Kubernetes a container without a limit gets the pod's, and one without a CPU
+    request the weight of the pod's CPU limit; under the proposal it is unlimited below the pod.
 
     Source: seed 002, "Proposal" (the example's hierarchy); Kubernetes,
-    pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, generateLinuxContainerResources.
+    pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, generateLinuxContainerResources,
+    getCPULimit and calculateLinuxResources.
     """
     if qos is Qos.BESTEFFORT:
-        return (weight(MIN_SHARES, f"BestEffort → {MIN_SHARES} shares", config),)
+        return (_weight_of_none(config, container=True),)
     requests, limits = container.resources.requests, container.resources.limits
-    settings = [cpu_weight(requests, _own("requests", CPU, requests), config)]
+    settings = [_container_weight(pod, container, config)]
     settings += memory_request(requests, _own("requests", MEMORY, requests), config)
     for resource, setting_of in _limits(config):
         if limits.get(resource):
@@ -96,19 +111,29 @@ def container_settings(
         elif config.rules is Rules.KUBERNETES and pod.resources.limits.get(resource):
             at_pod = pod.resources.limits
             settings += setting_of(at_pod, f"the pod's {_own('limits', resource, at_pod)}")
-    return tuple(sorted(settings, key=lambda setting: setting.name))
+    return settle(settings)
+
+
+def _container_weight(pod: Pod, container: Container, config: Config) -> Setting:
+    """Return the weight of a container's request, or of the limit that the kubelet takes for it."""
+    requests, at_pod = container.resources.requests, pod.resources.limits
+    if config.rules is Rules.KUBERNETES and CPU not in requests and at_pod.get(CPU):
+        return cpu_weight(
+            at_pod, f"the pod's {_own('limits', CPU, at_pod)}", config, container=True
+        )
+    return cpu_weight(requests, _own("requests", CPU, requests), config, container=True)
 
 
 def overhead_settings(pod: Pod, qos: Qos, config: Config) -> tuple[Setting, ...]:
-    """What the scope of a pod's helpers gets: the overhead as its requests, and no limits.
+    """Return what the scope of a pod's helpers gets: the overhead as its requests, no limits.
 
     Source: KEP-688, "Pod Overhead": the pod's own limits are raised by the overhead.
     """
     if qos is Qos.BESTEFFORT:
-        return (weight(MIN_SHARES, f"BestEffort → {MIN_SHARES} shares", config),)
+        return (_weight_of_none(config, container=True),)
     overhead = pod.overhead
     return (
-        cpu_weight(overhead, _own("overhead", CPU, overhead), config),
+        cpu_weight(overhead, _own("overhead", CPU, overhead), config, container=True),
         *memory_request(overhead, _own("overhead", MEMORY, overhead), config),
     )
 
@@ -124,31 +149,37 @@ def _own(part: str, resource: str, amounts: Amounts) -> str:
     return f"{part}.{resource} " + ("none" if stated is None else format_amount(resource, stated))
 
 
-def why_no_limit(pod: Pod, resource: str) -> str:
-    """Why a pod's slice has no limit for a resource; empty when it has one."""
+def why_no_limit(pod: Pod, resource: str, rules: Rules) -> str:
+    """Return why a pod's slice has no limit for a resource; empty when it has one."""
     if pod.resources.limits.get(resource):
         return ""
-    names = [container.name for container in lacking_limit(pod, resource)]
+    names = [container.name for container in lacking_limit(pod, resource, rules)]
     if not names:
         return ""
     who = f"container {names[0]} has" if len(names) == 1 else f"containers {', '.join(names)} have"
     return f"{who} no {resource} limit"
 
 
-def weight(shares: int, why: str, config: Config) -> Setting:
-    """CPUWeight for CPU shares."""
+def _weight_of_none(config: Config, *, container: bool = False) -> Setting:
+    return weight(MIN_SHARES, f"BestEffort → {MIN_SHARES} shares", config, container=container)
+
+
+def weight(shares: int, why: str, config: Config, *, container: bool = False) -> Setting:
+    """Return CPUWeight for CPU shares, of a slice or of a container's scope."""
     mapping = config.cpu_weight_mapping
-    value, before = weight_from_shares(shares, mapping), unbounded_weight(shares, mapping)
-    text = f"{why} → {MAPPING_TEXT[mapping]}"
+    curve = curve_of(mapping, container=container)
+    value = weight_from_shares(shares, mapping, container=container)
+    before = unbounded_weight(shares, curve)
+    text = f"{why} → {curve}"
     if value != before:
         text += f" = {before}, brought to {value}: systemd takes {MIN_WEIGHT} to {MAX_WEIGHT}"
     return _setting(name="CPUWeight", value=value, why=text)
 
 
-def cpu_weight(requests: Amounts, why: str, config: Config) -> Setting:
-    """CPUWeight for a CPU request; none counts as the least."""
+def cpu_weight(requests: Amounts, why: str, config: Config, *, container: bool = False) -> Setting:
+    """Return CPUWeight for a CPU request; none counts as the least."""
     shares = shares_from_milli(requests.get(CPU, 0))
-    return weight(shares, f"{why} → {shares} shares", config)
+    return weight(shares, f"{why} → {shares} shares", config, container=container)
 
 
 def memory_request(requests: Amounts, why: str, config: Config) -> Iterator[Setting]:

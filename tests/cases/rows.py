@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from podslice.inputs.values import read_reservation
 from podslice.model.config import Config, Enforce, MemoryProtection, Rules, Threshold
 from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod, Qos
@@ -109,7 +110,7 @@ def to_config(row):
     known = {"eviction_hard": {}}
     for name in ("kube_reserved", "system_reserved"):
         if name in fields:
-            known[name] = to_amounts(fields.pop(name))
+            known[name] = read_reservation(fields.pop(name))
     for name, value in fields.pop("eviction_hard", {}).items():
         known["eviction_hard"][name] = to_threshold(value)
     for name, kind in (("rules", Rules), ("memory_protection", MemoryProtection)):

@@ -14,12 +14,14 @@ import pytest
 
 from podslice.errors import InputError
 from podslice.inputs.config import load_config
+from podslice.inputs.manifests import load_text
 from podslice.model.agent import Condition
 from podslice.model.config import Config, Rules, Threshold, WeightMapping
 from podslice.model.node import Node
 from podslice.model.pod import InitProgress, Qos, default_uid
 from podslice.model.properties import PROPERTIES
 from podslice.model.quantity import format_bytes, parse_quantity
+from podslice.model.resources import memory_bytes
 from podslice.model.unit import (
     Caps,
     Observed,
@@ -86,7 +88,15 @@ def run_shares(row):
 
 
 def run_weight(row):
-    return {each.value: weight_from_shares(row["shares"], each) for each in WeightMapping}
+    """By mapping the weights of a slice, and as `mapping (container)` those of a container."""
+    shares = row["shares"]
+    return {
+        **{each.value: weight_from_shares(shares, each) for each in WeightMapping},
+        **{
+            f"{each.value} (container)": weight_from_shares(shares, each, container=True)
+            for each in WeightMapping
+        },
+    }
 
 
 def run_quota(row):
@@ -135,6 +145,7 @@ def run_allocatable(row):
         "allocatable": of_amounts(allocation.allocatable),
         "enforced": of_amounts(allocation.enforced),
         "eviction": of_amounts(allocation.eviction),
+        "kube_reserved": of_amounts(allocation.kube_reserved),
         "valid": not validate_node(node, config),
     }
 
@@ -176,14 +187,14 @@ def run_tiers(row):
     config, node = to_config(row), to_node(row)
     pods = tuple(decide(to_pod(each), node, config) for each in row["pods"])
     used = row.get("used_bytes", {})
-    memory = allocate(node, config).allocatable.get("memory", 0)
+    available = memory_bytes(allocate(node, config).enforced) or 0
     return {
         qos.value.lower(): {
             setting.name: setting.value
             for setting in tier_settings(
                 qos,
                 pods,
-                memory,
+                available,
                 config,
                 page_size=4096,
                 used_bytes=used.get(qos.value.lower()),
@@ -208,9 +219,24 @@ def run_admit(row):
 def run_validate(row):
     found, messages = {}, []
     for rules in Rules:
-        pod = default_pod(to_pod(row))
-        problems = validate(pod, replace(to_config(row), rules=rules))
+        pod = to_pod(row)
+        problems = validate(default_pod(pod), pod, replace(to_config(row), rules=rules))
         found[rules.value] = sorted(f"{each.severity.value} {each.where}" for each in problems)
+        messages += map(str, problems)
+    return {**found, "messages": messages}
+
+
+def run_problems(row):
+    """Everything that is wrong with a manifest, read and decided."""
+    text = f"{{kind: Pod, metadata: {{name: web}}, spec: {row['spec']}}}"
+    (pod,) = load_text(text.encode(), "web.yaml").pods
+    found, messages = {}, []
+    for rules in Rules:
+        problems = decide(pod, to_node(row), replace(to_config(row), rules=rules)).problems
+        found[rules.value] = sorted(
+            f"{each.severity.value} {each.where.removeprefix('web.yaml: ')}: {each.message}"
+            for each in problems
+        )
         messages += map(str, problems)
     return {**found, "messages": messages}
 
@@ -438,6 +464,7 @@ KINDS = {
     "tiers": run_tiers,
     "admit": run_admit,
     "validate": run_validate,
+    "problems": run_problems,
     "names": run_names,
     "config": run_config,
     "thresholds": run_thresholds,
@@ -458,7 +485,7 @@ KINDS = {
 """A function gives everything that rows of its kind may expect, by the name of the field."""
 
 # amounts may be written in any way that means the same
-AMOUNTS = {"requests", "limits", "allocatable", "enforced", "eviction"}
+AMOUNTS = {"requests", "limits", "allocatable", "enforced", "eviction", "kube_reserved"}
 
 
 @pytest.mark.parametrize(("kind", "row"), [row for kind in KINDS for row in load_rows(kind)])

@@ -158,7 +158,6 @@ def test_every_formula_of_the_policy_is_in_its_manual():
 
 
 LEFT_OUT = {
-    ("policy.reserve", "_tier_memory"),  # tier_settings names the same source
     ("policy.tree", "cgroup_components"),  # how a name is read, no formula
 }
 

@@ -149,13 +149,15 @@ def test_tables_have_every_mapping_and_case_in_order():
     result = weights.make_result(rounds)
     summary, system, detail = result.tables
     assert [row[0] for row in summary.rows] == [
-        f"{mapping}, {pods}" for pods in (5, 10) for mapping in ("systemd", "kubelet", "oci")
+        f"{mapping}, {pods}"
+        for pods in (5, 10)
+        for mapping in ("systemd", "kubelet", "kubelet-linear", "oci")
     ]
     assert summary.rows[0][1:] == ("3.00", "0.10", "2.0", "88 %")
     assert system.rows[0][1] == "150 : 50"
     (guaranteed,) = [row for row in detail.rows if row[0] == "pod-0 Guaranteed 800m"]
     assert guaranteed[1:4] == ("40.0", "40.0", "38.0 (37.0 to 39.0)")
-    assert len(result.rounds) == 18
+    assert len(result.rounds) == 24
     assert to_text(result)
     assert to_markdown(result, "plots")
     assert {len(points) for points in result.plots[1].series.values()} == {3}

@@ -46,7 +46,7 @@ PLAN_JSON = """\
           "name": "MemoryLow",
           "old": null,
           "new": 268435456,
-          "why": "requests.memory of all pods, so that theirs hold"
+          "why": "the sum over all pods' slices"
         },
         {
           "name": "MemoryMax",
@@ -82,7 +82,7 @@ PLAN_JSON = """\
           "name": "MemoryLow",
           "old": null,
           "new": 268435456,
-          "why": "requests.memory of Burstable pods, so that theirs hold"
+          "why": "the sum over Burstable pods' slices"
         }
       ]
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+from podslice.model.config import Rules
 from podslice.model.pod import Container, ContainerKind
 from podslice.model.resources import Resources
 from podslice.policy.aggregate import aggregate, effective, lacking_limit
@@ -116,7 +117,7 @@ def test_a_container_without_a_limit_or_with_zero_lacks_it():
                     for n, (kind, milli) in enumerate(zip(kinds, amounts, strict=True))
                 )
             )
-            lacking = [c.name for c in lacking_limit(each, "cpu")]
+            lacking = [c.name for c in lacking_limit(each, "cpu", Rules.PROPOSAL)]
             expected = [
                 c.name for c, milli in zip(each.containers, amounts, strict=True) if not milli
             ]

@@ -7,9 +7,9 @@ import pytest
 
 from podslice.model.config import WeightMapping
 from podslice.policy.convert import (
-    MAPPING_TEXT,
     MAX_SHARES,
     MIN_SHARES,
+    curve_of,
     quota_from_milli,
     shares_from_milli,
     weight_from_shares,
@@ -50,8 +50,10 @@ def test_by_default_ratios_between_requests_survive():
         assert math.isclose(asked, given, rel_tol=0.12)
 
 
-def test_each_mapping_can_be_written_down():
-    assert MAPPING_TEXT.keys() == set(WeightMapping)
+@pytest.mark.parametrize("mapping", WeightMapping)
+def test_slices_and_containers_differ_only_in_what_a_current_node_does(mapping):
+    curves = [curve_of(mapping, container=container) for container in (False, True)]
+    assert (curves[0] is curves[1]) == (mapping is not WeightMapping.KUBELET)
 
 
 @pytest.mark.parametrize("period_usec", [1000, 5000, 10_000, 30_000, 100_000, 1_000_000])

@@ -167,9 +167,10 @@ def test_requests_are_summed_by_class():
 
 
 def test_nothing_is_protected_where_nothing_is_requested_or_protection_is_off():
-    assert protection(0, "", PLAIN) == []
-    assert protection(1, "", Config(memory_protection=MemoryProtection.NONE)) == []
-    assert [s.value for s in protection(1, "why", PLAIN)] == [1]
+    made = decisions([(1, 1, 0), (0, 2, 0)])
+    assert protection(made[:0], "", PLAIN) == []
+    assert protection(made, "", Config(memory_protection=MemoryProtection.NONE)) == []
+    assert [s.value for s in protection(made, "why", PLAIN)] == [3000]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from podslice.errors import Severity
 from podslice.model.config import Config, Rules
 from podslice.model.resources import Resources
+from podslice.policy import validate as module
 from podslice.policy.defaulting import default_pod
-from podslice.policy.validate import validate
 from tests.unit.policy.worlds import AMOUNTS, container, pod, stated
 
 # also what is wrong: requests above limits
@@ -23,7 +23,11 @@ ANY = [
 
 def small_pods():
     for first, second, level in itertools.product(ANY, repeat=3):
-        yield default_pod(pod(container(first), container(second, 1), resources=level))
+        yield pod(container(first), container(second, 1), resources=level)
+
+
+def validate(stated, config, **more):
+    return module.validate(default_pod(stated), stated, config, **more)
 
 
 def errors(problems):
@@ -63,7 +67,7 @@ def test_a_request_above_its_limit_is_an_error_at_its_address():
     ],
 )
 def test_amounts_that_nobody_means_are_warned_of(requests, limits, said):
-    each = default_pod(pod(container(Resources(requests=requests, limits=limits))))
+    each = pod(container(Resources(requests=requests, limits=limits)))
     found = validate(each, Config(), capacity={"cpu": 8000})
     text = said.format("less than a page of memory")
     assert [str(one) for one in found] == [f"spec.containers[0].resources.{text}"]
@@ -71,16 +75,17 @@ def test_amounts_that_nobody_means_are_warned_of(requests, limits, said):
 
 
 def test_many_cpus_are_fine_where_they_are_or_nobody_knows():
-    few = default_pod(pod(container(Resources(requests={"cpu": 9000, "memory": 4096_000}))))
+    few = pod(container(Resources(requests={"cpu": 9000, "memory": 4096_000})))
     assert validate(few, Config(), capacity={"cpu": 8000}) == []
-    each = default_pod(pod(container(Resources(limits={"cpu": 128_000}))))
+    each = pod(container(Resources(limits={"cpu": 128_000})))
     assert validate(each, Config(), capacity={"cpu": 256_000}) == []
     assert validate(each, Config()) == []
 
 
 def test_a_pod_s_limit_below_its_containers_requests_is_an_error():
     for each in small_pods():
-        asked = sum(one.resources.requests.get("cpu", 0) for one in each.containers)
+        containers = default_pod(each).containers
+        asked = sum(one.resources.requests.get("cpu", 0) for one in containers)
         limit = each.resources.limits.get("cpu")
         wrong = limit is not None and limit < asked
         assert ("spec.resources.limits[cpu]" in errors(validate(each, Config()))) == wrong
@@ -125,6 +130,6 @@ def test_the_address_of_the_pod_level_is_where_the_spec_is():
 
 @pytest.mark.parametrize("page_size", [4096, 16384, 65536])
 def test_the_page_is_the_node_s(page_size):
-    limit = default_pod(pod(container(Resources(limits={"memory": page_size * 1000}))))
+    limit = pod(container(Resources(limits={"memory": page_size * 1000})))
     assert validate(limit, Config(), page_size=page_size) == []
     assert len(validate(limit, Config(), page_size=page_size * 2)) == 1

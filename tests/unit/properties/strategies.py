@@ -30,7 +30,7 @@ some = settings(max_examples=25)
 
 STEPS = {
     "cpu": (0, 1, 2, 100, 125, 250, 500, 1000, 2500, 9000),
-    "memory": (0, 1000, 4096_000, 100_000, 64 * MI, 128 * MI, 300 * MI, GI, 3 * GI, 20 * GI),
+    "memory": (0, 1500, 4096_500, 100_000, 64 * MI, 128 * MI, 300 * MI, GI, 3 * GI, 20 * GI),
     "ephemeral-storage": (0, MI, GI),
     "hugepages-2Mi": (0, 2 * MI, 64 * MI),
     "example.com/gpu": (1000, 2000),
@@ -61,8 +61,9 @@ def resources(draw, names=ANY):
         form = draw(st.sampled_from(("request", "limit", "both", "equal")))
         if form != "limit":
             requests[name] = high if form == "equal" else low
-        if form != "request" or name.startswith("hugepages-"):
-            limits[name] = low if name.startswith("hugepages-") else high
+        is_fixed = name.startswith("hugepages-") or name == "example.com/gpu"
+        if form != "request" or is_fixed:
+            limits[name] = low if is_fixed else high
         if name.startswith("hugepages-") and name in requests:
             requests[name] = low
     return Resources(requests=requests, limits=limits)

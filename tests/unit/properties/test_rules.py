@@ -41,7 +41,7 @@ def test_without_a_pod_level_only_lonely_huge_pages_are_judged_differently(pod, 
 @some
 @given(pods(names=COMPUTE), nodes, configs)
 def test_where_the_classes_are_one_only_containers_without_a_limit_differ(pod, node, config):
-    """They get the pod's limit from Kubernetes, and none of their own from the proposal."""
+    """They get the pod's limit and its weight from Kubernetes, and neither from the proposal."""
     stated = default_pod(pod)
     assume(classify(stated, Rules.PROPOSAL) is classify(stated, Rules.KUBERNETES))
     without = {
@@ -54,13 +54,18 @@ def test_where_the_classes_are_one_only_containers_without_a_limit_differ(pod, n
         )
         if pod.resources.limits.get(name) and not each.resources.limits.get(name)
     }
+    least = {
+        f"CPUWeight of container {each.name}"
+        for each in stated.containers
+        if pod.resources.limits.get(CPU) and CPU not in each.resources.requests
+    }
     differences = [
         each
         for each in compare_rules(pod, node, config)
         if not each.what.endswith(" until the init containers have finished")
     ]
-    assert {each.what for each in differences} <= without
-    assert all(each.proposal == "unset" for each in differences)
+    assert {each.what for each in differences} <= without | least
+    assert all(each.proposal == ("1" if each.what in least else "unset") for each in differences)
 
 
 @some

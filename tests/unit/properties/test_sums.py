@@ -11,7 +11,7 @@ from hypothesis import given
 from podslice.model.config import MemoryProtection
 from podslice.model.pod import Qos
 from podslice.model.resources import CPU, MEMORY, total
-from podslice.model.unit import control_group_of, is_unit_name, parent_slice
+from podslice.model.unit import INFINITY, control_group_of, is_unit_name, parent_slice
 from podslice.policy.convert import shares_from_milli, weight_from_shares
 from podslice.policy.desire import desire
 from podslice.policy.settings import PROTECTION_PROPERTY
@@ -32,8 +32,17 @@ def test_the_memory_that_slices_are_promised_fits_the_slice_they_lie_in(world, n
     promised = guarantees(desired, config)
     owned = [unit for unit in desired.units if unit.owned and unit.name.endswith(".slice")]
     for parent in owned:
-        inside = [unit for unit in owned if unit.parent == parent.name]
-        assert sum(promised[unit.name] for unit in inside) <= promised[parent.name] or not inside
+        inside = sum(promised[unit.name] for unit in owned if unit.parent == parent.name)
+        assert min(inside, parent.values.get("MemoryMax", INFINITY)) <= promised[parent.name]
+
+
+@some
+@given(worlds(), nodes, configs)
+def test_no_unit_is_promised_more_memory_than_it_may_use(world, node, config):
+    desired = desire(decisions(world, node, config), node, config)
+    promised = guarantees(desired, config)
+    for unit in desired.units:
+        assert promised[unit.name] <= unit.values.get("MemoryMax", INFINITY)
 
 
 @some
@@ -45,7 +54,8 @@ def test_the_memory_that_containers_are_promised_fits_their_pod(world, node, con
         scopes = {each.name: promised[each.scope] for each in decision.containers}
         for together in phases(decision.pod):
             asked = sum(scopes[container.name] for container in together)
-            assert asked <= promised[decision.slice]
+            # each container's bytes are rounded up, the pod's once
+            assert asked < promised[decision.slice] + len(together)
 
 
 @some
@@ -73,9 +83,9 @@ def test_reserved_memory_is_kept_from_the_lower_tiers(world, node, config):
     if MEMORY not in config.qos_reserved:
         assert (burstable, besteffort) == (None, None)
         return
-    allocatable = desired.allocation.allocatable[MEMORY] // 1000
+    shared = desired.allocation.enforced[MEMORY] // 1000
     assert node.page_size_bytes <= besteffort <= burstable
-    assert burstable <= max(allocatable, node.page_size_bytes)
+    assert burstable <= max(shared, node.page_size_bytes)
 
 
 @some

@@ -6,6 +6,7 @@
 #                BENCH='planning steady' measures these only
 #   make test    everything, with a real systemd in namespaces and in a virtual machine (root)
 #   make deb, make rpm   the packages, into dist/ (root)
+#   make lock    pins the newest versions of all dependencies, with their hashes
 #   make man     manual pages and completions, into build/
 #   make demo    a private systemd, the example pods in it, and what systemctl shows of them (root)
 #   make clean   remove the environment and the caches in this folder
@@ -15,11 +16,12 @@ PYTHON ?= python3
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 VENV := .venv
 RUN := $(VENV)/bin/python
+PIP := $(VENV)/bin/pip install -q --disable-pip-version-check
 
-.PHONY: check coverage bench deb rpm man test demo clean lab-clean
+.PHONY: check coverage bench deb rpm lock man test demo clean lab-clean
 
 check: $(VENV)/ready
-	@$(RUN) -m pytest -q -n auto tests/test_static.py tests/test_layers.py tests/unit tests/cases
+	@$(RUN) -m pytest -q -n auto tests/test_*.py tests/unit tests/cases
 
 # model, policy and plan are pure, so there is no excuse for an untested branch
 coverage: $(VENV)/ready
@@ -35,6 +37,9 @@ deb: $(VENV)/ready
 
 rpm: $(VENV)/ready
 	@$(SUDO) $(RUN) packaging/build.py rpm
+
+lock: $(VENV)/ready
+	@$(RUN) packaging/build.py lock
 
 man: $(VENV)/ready
 	@$(RUN) packaging/generate.py build
@@ -52,13 +57,14 @@ clean:
 lab-clean: $(VENV)/ready
 	$(SUDO) $(RUN) -m tests.lab clean --all
 
-# Debian's python3 comes without venv; the rest of what is needed comes by pip
-$(VENV)/ready: pyproject.toml
+# Debian's python3 comes without venv; the rest comes by pip, as requirements-dev.txt pins it
+$(VENV)/ready: pyproject.toml requirements-dev.txt
 	@echo "setting up $(VENV)"
 	@$(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { \
 	  $(SUDO) apt-get update -qq && \
 	  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	    python3-venv >/dev/null && \
 	  $(PYTHON) -m venv --clear $(VENV); }
-	@$(VENV)/bin/pip install -q --disable-pip-version-check -e '.[dev]'
+	@$(PIP) --require-hashes --requirement requirements-dev.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -3,7 +3,7 @@
 
     packaging/build.py deb [--suite trixie|bookworm]
     packaging/build.py rpm
-    packaging/build.py lock      renews deb/bookworm/requirements.txt
+    packaging/build.py lock      renews the files that pin what is fetched: builder/locks.py
 
 Needs root and Debian: each build runs in a throw-away copy of a small Debian, without network. The
 same source gives the same bytes. $SOURCE_DATE_EPOCH dates a package whose changelog has no date yet.
@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path[:0] = [path for path in (str(HERE), str(ROOT)) if path not in sys.path]
 
-from builder import wheels  # noqa: E402 - after the path
+from builder import locks, wheels  # noqa: E402 - after the path
 from builder.changelog import date_sec, debian_changelog, rpm_changelog  # noqa: E402 - as above
 from builder.chroot import SUITES, ensure_chroot, run_in  # noqa: E402
 
@@ -96,7 +96,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         if arguments.verb == "lock":
-            wheels.LOCK.write_text(wheels.locked_requirements())
+            locks.write_locks()
             return 0
         kinds = ("rpm",) if arguments.verb == "rpm" else arguments.suite or SUITES
         for kind in kinds:

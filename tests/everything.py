@@ -28,7 +28,7 @@ PRESSURE = ["tests/host/test_eviction.py"]
 BENCH = ["tests/host/test_bench.py"]
 """One small round of each benchmark, which checks that nothing else has done the work."""
 PARTS = {
-    "static": ["tests/test_static.py", "tests/test_layers.py", *PARALLEL],
+    "static": ["tests/test_static.py", "tests/test_layers.py", "tests/test_locks.py", *PARALLEL],
     "unit": ["tests/unit", *PARALLEL],
     "cases": ["tests/cases", *PARALLEL],
     "bus": ["tests/bus"],

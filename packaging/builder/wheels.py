@@ -20,7 +20,7 @@ WHEELS_FOR = (
 LOCK = ROOT / "packaging/deb/bookworm/requirements.txt"
 LOCK_HEAD = """\
 # What the package for Debian 12 brings along: one wheel each, for CPython 3.11 on amd64.
-# Written by `packaging/build.py lock`; packaging/deb/bookworm/copyright has their licences.
+# Written by `make lock`; packaging/deb/bookworm/copyright has their licences.
 """
 
 
@@ -36,12 +36,13 @@ def _fetch_wheels(new: Path) -> None:
     )
 
 
-def locked_requirements() -> str:
-    """Solve the dependencies of pyproject.toml for Debian 12, and pin what comes out."""
+def locked_requirements(constraints: Path) -> str:
+    """Pin one wheel for each dependency of pyproject.toml on Debian 12, in the constrained versions."""
     with tempfile.TemporaryDirectory(prefix="podslice-build.") as target:
         report = deps.run_tool(
             *(sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--report=-"),
-            *("--ignore-installed", f"--target={target}", *WHEELS_FOR, *dependencies()),
+            *("--ignore-installed", f"--target={target}", f"--constraint={constraints}"),
+            *(*WHEELS_FOR, *dependencies()),
         )
     lines = []
     for item in json.loads(report)["install"]:

@@ -14,6 +14,8 @@ from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, EPHEMERAL_STORAGE, HUGEPAGES_PREFIX, MEMORY, PIDS
 
 _CGROUP2 = ("/sys/fs/cgroup", "cgroup2")
+_CPUS_MAX = 2**16
+"""Eight times as many as any kernel has. Source: Linux, arch/x86/Kconfig, NR_CPUS_RANGE_END."""
 NODEFS = "var/lib"
 """The file system that counts as ephemeral storage, as the kubelet's default root directory."""
 
@@ -88,7 +90,10 @@ def _cpus(root: Path) -> set[int]:
 
 
 def parse_cpu_list(text: str) -> set[int]:
-    """The kernel's list format: `0-3,8` → {0, 1, 2, 3, 8}.
+    """Parse the kernel's list format: `0-3,8` → {0, 1, 2, 3, 8}.
+
+    Raises:
+        ValueError: it is something else.
 
     Source: Linux, Documentation/admin-guide/cputopology.rst.
     """
@@ -96,6 +101,8 @@ def parse_cpu_list(text: str) -> set[int]:
     for part in text.removesuffix("\n").split(","):
         if part:
             first, _, last = part.partition("-")
+            if not 0 <= int(first) <= int(last or first) < _CPUS_MAX:
+                raise ValueError(f"{part:.64} is not a range of CPUs")
             cpus |= set(range(int(first), int(last or first) + 1))
     return cpus
 

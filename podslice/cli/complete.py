@@ -67,7 +67,7 @@ def _there(words: list[str]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 
 def _evicted(base: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """The pods of the marks."""
-    for path in (base / "podslice/evicted").glob("*.json"):
+    for path in _records(base / "podslice/evicted"):
         with suppress(*_UNREADABLE):
             namespace, _, name = _parse(path)["pod"].partition("/")
             yield namespace, name, ()
@@ -75,7 +75,7 @@ def _evicted(base: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 
 def _applied(base: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """The pods of the records."""
-    for path in (base / "podslice/pods").glob("*.json"):
+    for path in _records(base / "podslice/pods"):
         try:
             manifest = _parse(path)["manifest"]
             metadata, spec = manifest["metadata"], manifest["spec"]
@@ -83,6 +83,13 @@ def _applied(base: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
             yield metadata["namespace"], metadata["name"], tuple(c["name"] for c in containers)
         except _UNREADABLE:
             continue
+
+
+def _records(directory: Path) -> list[Path]:
+    """Return the files of a directory; none where it cannot be read."""
+    with suppress(OSError, ValueError):
+        return list(directory.glob("*.json"))
+    return []
 
 
 def _parse(path: Path) -> Any:  # noqa: ANN401 - whatever is in it

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ DIRECTORIES = (Path("/var/log/journal"), Path("/run/log/journal"))
 _SPAN = re.compile(r"(\d+ ?[A-Za-zµ]+ ?)+")
 
 _KINDS = {kind.label: kind for kind in Kind}
+_TIME_MAX_USEC = 250_000_000_000 * 10**6
+"""Before the year 9999, the last one that Python knows."""
 _PREFIX = "PODSLICE_"
 _OWN = frozenset({"PODSLICE_EVENT", "PODSLICE_POD", "PODSLICE_UNIT"})
 
@@ -104,14 +106,24 @@ def ask(question: Question) -> Iterator[Entry]:
 
 
 def parse(line: bytes) -> Entry:
-    """One entry, of a line of `journalctl -o json`.
+    """Parse one entry from a line of `journalctl -o json`.
+
+    Raises:
+        HostError: it is something else.
 
     Source: systemd, docs/JOURNAL_EXPORT_FORMATS.md, "Journal JSON Format".
     """
-    found = {name: _text(value) for name, value in json.loads(line).items()}
+    try:
+        return _entry({name: _text(value) for name, value in json.loads(line).items()})
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise HostError(f"journalctl printed what is not an entry: {line[:80]!r}") from error
+
+
+def _entry(found: Mapping[str, str]) -> Entry:
+    """Make an entry from the texts of its fields."""
     label = found.get("PODSLICE_EVENT", "")
     return Entry(
-        time_usec=int(found["__REALTIME_TIMESTAMP"]),
+        time_usec=_time(found["__REALTIME_TIMESTAMP"]),
         kind=label,
         level=(_KINDS[label].level if label in _KINDS else Level.INFO).name.lower(),
         pod=found.get("PODSLICE_POD"),
@@ -123,6 +135,18 @@ def parse(line: bytes) -> Entry:
             if name.startswith(_PREFIX) and name not in _OWN
         },
     )
+
+
+def _time(text: str) -> int:
+    """Parse a time, which can be shown as one.
+
+    Raises:
+        ValueError: it is not a time, or is one that no calendar has.
+    """
+    usec = int(text)
+    if not 0 <= usec < _TIME_MAX_USEC:
+        raise ValueError(text)
+    return usec
 
 
 def _text(value: Any) -> str:  # noqa: ANN401 (JSON)

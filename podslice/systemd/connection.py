@@ -134,7 +134,9 @@ class Peer:
         reason = (
             f"no answer in {self.timeout_sec:g} s" if isinstance(error, TimeoutError) else error
         )
-        return f"no connection to systemd at {self.address!r}: {reason}; {self.hint}".rstrip("; ")
+        return f"no connection to systemd at {self.address!r:.128}: {reason}; {self.hint}".rstrip(
+            "; "
+        )
 
 
 class Connection(asyncio.Protocol):

@@ -25,3 +25,10 @@ def test_a_damaged_record_gives_no_name(tmp_path, monkeypatch, capsys, words, co
             odd.write_text(content)
     assert complete.main(["pods", "podslice", *words, "--user", ""]) == 0
     assert capsys.readouterr() == ("web\n", "")
+
+
+@pytest.mark.parametrize("directory", ["/" + "a" * 5000, "/dev/null", "\udcff"])
+def test_a_directory_that_cannot_be_gives_no_name(monkeypatch, capsys, directory):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", directory)
+    assert complete.main(["pods", "podslice", "status", "--user", ""]) == 0
+    assert capsys.readouterr() == ("", "")

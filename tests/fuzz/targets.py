@@ -1,0 +1,334 @@
+"""What is fuzzed: one row for each reader of text or bytes that podslice has not made itself.
+
+A target takes bytes and raises nothing unless the reader is at fault: an error that its docstring
+does not name, a value of another type than it promises, or a value that does not survive being
+written and read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+from podslice import cgroupfs, host, kernel_text, procfs
+from podslice.cli import journal, text
+from podslice.errors import BadMessage, HostError, InputError, PodsliceError, Problem
+from podslice.inputs.config import load_config
+from podslice.inputs.manifests import format_manifest, load_text, parse_manifest
+from podslice.model.config import Config
+from podslice.model.node import Node
+from podslice.model.pod import Qos, default_uid
+from podslice.policy.decide import decide
+from podslice.policy.tree import Tree
+from podslice.store import Store
+from podslice.systemd import handshake, wire
+from podslice.systemd.changes import Changes
+from podslice.systemd.connection import Connection, Peer
+from podslice.systemd.jobs import Jobs
+
+HERE = Path(__file__).resolve().parent
+TESTS = HERE.parent
+CORPUS = HERE / "corpus"
+NODE = Node(capacity={"cpu": 8_000, "memory": 2**35 * 1000, "hugepages-2Mi": 2**30 * 1000})
+SEED_BYTES_MAX = 8 * 1024
+PODS_MAX = 20
+"""Pods of one input that are decided; the others differ from them in their names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """One reader."""
+
+    name: str
+    run: Callable[[bytes], None]
+    seeds: tuple[str, ...] = ()
+    """Globs below `tests` and `examples` that give inputs beside the corpus."""
+    tokens: tuple[bytes, ...] = ()
+    """What mutations insert, beside random bytes."""
+    calls: int
+    """Calls of functions that each byte of input may cost."""
+
+    @property
+    def corpus(self) -> Path:
+        """The directory of its seeds and of what was found."""
+        return CORPUS / self.name
+
+    def inputs(self) -> list[bytes]:
+        """Return the corpus and the other seeds, in the order of names."""
+        paths = [path for glob in self.seeds for path in sorted(TESTS.parent.glob(glob))]
+        contents = [path.read_bytes() for path in (*sorted(self.corpus.glob("*")), *paths)]
+        return [content for content in contents if len(content) <= SEED_BYTES_MAX]
+
+
+@cache
+def scratch() -> Path:
+    """A directory for readers of files; it goes with the process."""
+    directory = tempfile.TemporaryDirectory(prefix="podslice-fuzz-")
+    SCRATCH.append(directory)
+    return Path(directory.name)
+
+
+SCRATCH: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def run_frame(data: bytes) -> None:
+    """Read a message, and check that skipping its values ends where reading them does."""
+    with contextlib.suppress(BadMessage):
+        wire.frame_bytes(data)
+        message = wire.parse_frame(data)
+        check_header(message)
+        with contextlib.suppress(BadMessage):
+            assert isinstance(message.properties({"Id", "CPUWeight", "Slice"}), dict)
+        body = message.body()
+        assert isinstance(body, tuple)
+        reader, skipper = message._reader(), message._reader()
+        for type_ in wire.split_types(message.signature):
+            reader.read(type_)
+            skipper.skip(type_)
+            assert reader.position == skipper.position <= len(data)
+
+
+def check_header(message: wire.Received) -> None:
+    """Check the types that a message's header promises."""
+    texts = (message.path, message.interface, message.member, message.error_name, message.sender)
+    assert all(isinstance(each, str) for each in (*texts, message.signature))
+    assert isinstance(message.reply_serial, int)
+
+
+def run_stream(data: bytes) -> None:
+    """Feed a connection, in pieces, with what a bus sends: it takes it, or gives up."""
+    jobs, changes = Jobs(timeout_sec=1), Changes(lambda _: None)
+    changes.begin()
+    connection = Connection(Peer(address="unix:path=/x", service="a.b"), [jobs, changes])
+    transport = Transport()
+    connection.connection_made(transport)
+    connection._follow(":1.1")
+    for start in range(0, len(data), 97):
+        if not transport.is_closing():
+            connection.data_received(data[start : start + 97])
+    assert len(connection._buffer) <= len(data)
+    connection.connection_lost(None)
+
+
+class Transport(asyncio.Transport):
+    """The end of a connection that only knows whether it was given up."""
+
+    is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    def is_closing(self) -> bool:
+        return self.is_aborted
+
+
+def run_handshake(data: bytes) -> None:
+    """Authenticate at a bus that sends this, whatever it is asked, and hangs up."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.sendall(data[:65_536])
+        theirs.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError, EOFError, ValueError):
+            assert asyncio.run(handshake._authenticate(ours)) in (True, False)
+
+
+def run_manifest(data: bytes, name: str) -> None:
+    """Read manifests and decide their pods: whatever is wrong is a problem, never an exception."""
+    loaded = load_text(data, name)
+    check_problems(loaded.all_problems)
+    for pod in loaded.pods[:PODS_MAX]:
+        decision = decide(pod, NODE, Config())
+        check_problems(decision.problems)
+        assert all(line.isprintable() for line in text.explanation(decision))
+        if decision.is_valid:
+            again = parse_manifest(format_manifest(pod), where="again")
+            assert format_manifest(again) == format_manifest(pod)
+
+
+def check_problems(problems: tuple[Problem, ...]) -> None:
+    """Check that problems can be shown: each on one line, and not as long as the input."""
+    for problem in problems:
+        shown = text.problem(problem)
+        assert shown.isprintable()
+        assert len(shown) < 4096
+
+
+def run_toml(data: bytes) -> None:
+    """Read a configuration file."""
+    path = scratch() / "podslice.toml"
+    path.write_bytes(data)
+    try:
+        assert isinstance(load_config(file=path), Config)
+    except InputError as error:
+        check_problems(error.problems)
+
+
+def run_flags(data: bytes) -> None:
+    """Read settings as the command line states them: `key=value`, one to a line."""
+    lines = data.decode(errors="surrogateescape").split("\n")
+    flags = dict(line.partition("=")[::2] for line in lines if line)
+    try:
+        config = load_config(flags, root=scratch() / "nowhere")
+        assert Tree(cgroup_root=config.cgroup_root).pod(default_uid("a", "b"), Qos.BESTEFFORT)
+    except InputError as error:
+        check_problems(error.problems)
+
+
+def run_record(data: bytes) -> None:
+    """Read a damaged file in each place where podslice keeps one."""
+    store = Store(scratch() / "run")
+    places = [store.root / "pods/a.json", store.marks / "a.json"]
+    places += [store.root / "agent.json", store.root / "unconfirmed.json"]
+    for path in places:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    store.agent()
+    store.unconfirmed()
+    with contextlib.suppress(HostError):  # applied below another root
+        records = store.load()
+        assert len(records.pods) + len(records.broken) + len(records.evicted) == 2
+        for pod in records.pods:
+            store.save(pod, records.sources.get(pod.uid))
+            assert pod.uid in Store(store.root).load().digests
+            store.remove(pod.uid)
+
+
+def run_proc(data: bytes) -> None:
+    """Read a process with a name and a control group that somebody has chosen.
+
+    The kernel takes any byte but the line feed and NUL, in groups no slash either.
+    """
+    name, _, group = (
+        part.replace(b"\n", b"").replace(b"\0", b"") for part in data.partition(b"\n")
+    )
+    place = scratch() / "proc/7"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "stat").write_bytes(b"7 (" + name[:15] + b") S 1" + b" 0" * 40 + b"\n")
+    (place / "cgroup").write_bytes(b"1:name=x:/forged\n0::/" + group + b"\n")
+    (place / "status").write_bytes(b"Name:\tx\nTgid:\t7\nUid:\t5\t5\t5\t5\n")
+    process = procfs.read_process(7, scratch())
+    assert process is not None
+    assert (process.parent, process.state, process.leader, process.uid) == (1, "S", 7, 5)
+    assert process.control_group.encode(errors="surrogateescape") == b"/" + group
+    assert process.name.isprintable()
+
+
+def run_kernel(data: bytes) -> None:
+    """Read the texts of counters and lists; what the kernel never writes is a ValueError at most."""
+    shown = data.decode(errors="surrogateescape")
+    for parse in (procfs.parse_control_group, cgroupfs.parse_pressure, host.parse_cpu_list):
+        with contextlib.suppress(ValueError, LookupError):
+            parse(shown)
+    with contextlib.suppress(ValueError):
+        list(kernel_text.parse_mounts(shown))
+    lines = kernel_text.split_lines(shown)
+    assert "\n".join(lines) == shown.removesuffix("\n")
+
+
+def run_journal(data: bytes) -> None:
+    """Read a line of journalctl."""
+    with contextlib.suppress(PodsliceError):
+        entry = journal.parse(data)
+        assert datetime.fromtimestamp(entry.time_usec / 1e6, UTC).year >= 1970
+        assert all(isinstance(each, str) for each in entry.fields.values())
+
+
+def as_json(data: bytes) -> None:
+    """Read a manifest that has to be JSON."""
+    run_manifest(data, "a.json")
+
+
+def as_yaml(data: bytes) -> None:
+    """Read a manifest that may be either."""
+    run_manifest(data, "a.yaml")
+
+
+_QUANTITIES = (b"1e3", b"0.1", b"-1", b"9223372036854775808", b"1Ei", b"100u", b"0x1F", b"1_0")
+_YAML = (
+    b"&a ",
+    b"*a",
+    b"<<: ",
+    b"? ",
+    b"- ",
+    b": ",
+    b"\n  ",
+    b"!!str ",
+    b"---\n",
+    b"|\n",
+    b"%TAG ",
+)
+_HOSTILE = (b"\x00", b"\xff", b"\xe2\x80\xa8", b"\xc2\x85", b"\x0c", b"\x1b[31m", b"\xed\xa0\x80")
+_JSON = (b"{", b"[", b"null", b"1e400", b'"\\ud800"', b'""', b"]", b"}", b",", b"true", b"-0.0")
+_FIELDS = (b"replicas", b"limits", b"hugepages-2Mi", b"initContainers", b"List", b"items", b"uid")
+_FRAME = (
+    b"\x01v\0",
+    b"l\2\0\1",
+    b"a{sv}",
+    b"\0\0\0\0",
+    b"\xff\xff\xff\x7f",
+    b"(",
+    b")",
+    b"a",
+    b"B",
+)
+
+TARGETS = (
+    Target(
+        name="frame", run=run_frame, seeds=("tests/fuzz/corpus/stream/*",), tokens=_FRAME, calls=40
+    ),
+    Target(name="stream", run=run_stream, tokens=_FRAME, calls=60),
+    Target(name="handshake", run=run_handshake, tokens=(b"\r\n", b"OK ", b"\0"), calls=20),
+    Target(
+        name="yaml",
+        run=as_yaml,
+        seeds=("tests/cases/hostile/*.yaml", "examples/**/*.yaml"),
+        tokens=(*_YAML, *_QUANTITIES, *_HOSTILE, *_FIELDS),
+        calls=2000,
+    ),
+    Target(
+        name="json",
+        run=as_json,
+        seeds=("tests/cases/hostile/*.json",),
+        tokens=(*_JSON, *_QUANTITIES, *_HOSTILE, *_FIELDS),
+        calls=2000,
+    ),
+    Target(
+        name="toml",
+        run=run_toml,
+        seeds=("examples/*.toml",),
+        tokens=(
+            *_QUANTITIES,
+            *_HOSTILE,
+            b"[",
+            b"=",
+            b'"',
+            b"'''",
+            b".",
+            b"{",
+            b"inf",
+            b"1979-05-27",
+        ),
+        calls=400,
+    ),
+    Target(
+        name="flags",
+        run=run_flags,
+        tokens=(*_QUANTITIES, *_HOSTILE, b"=", b",", b"<", b"%", b"/", b"\n", b"1h30m", b".slice"),
+        calls=400,
+    ),
+    Target(name="record", run=run_record, tokens=(*_JSON, *_QUANTITIES, *_FIELDS), calls=2000),
+    Target(name="proc", run=run_proc, tokens=(*_HOSTILE, b")", b"(", b" ", b"0::", b":"), calls=60),
+    Target(
+        name="kernel", run=run_kernel, tokens=(*_HOSTILE, b"0::", b"-", b",", b"\\040"), calls=60
+    ),
+    Target(name="journal", run=run_journal, tokens=(*_JSON, *_HOSTILE, b"[256]"), calls=60),
+)
+"""Every reader. To add one, add a row and seeds in `corpus`."""

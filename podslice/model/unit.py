@@ -166,7 +166,7 @@ def is_unit_name(name: str) -> bool:
     Source: systemd, src/basic/unit-name.c, unit_name_is_valid, slice_name_is_valid.
     """
     stem, dot, suffix = name.rpartition(".")
-    if not dot or suffix not in tuple(UnitKind) or len(name.encode()) > UNIT_NAME_MAX:
+    if not dot or suffix not in tuple(UnitKind) or len(name) > UNIT_NAME_MAX:
         return False
     if name == "-.slice":
         return True

@@ -116,7 +116,8 @@ def _check_effective(pod: Pod, stated: Pod, rules: Rules) -> Iterator[Problem]:
     for name in (CPU, MEMORY):
         request = stated.resources.requests.get(name, 0)
         is_limited = not pod.resources.limits.get(name) and not lacking_limit(pod, name, rules)
-        if is_limited and request > limits[name]:
+        # a pod without containers, which is an error of its own, has no limits
+        if is_limited and name in limits and request > limits[name]:
             yield warning(
                 f"{level(pod)}.requests[{name}]",
                 f"{format_amount(name, request)} is more than the containers' limits of"

@@ -98,6 +98,7 @@ def test_names_that_systemd_takes(name):
         "a b.slice",
         "a/b.slice",
         "é.slice",
+        "\udcff.slice",
         "a\n.slice",
         "-a.slice",
         "a-.slice",

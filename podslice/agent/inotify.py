@@ -10,7 +10,6 @@ Source: inotify(7).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import os
 import struct
@@ -30,11 +29,9 @@ IN_DELETE_SELF = 0x400
 IN_MOVE_SELF = 0x800
 IN_Q_OVERFLOW = 0x4000
 IN_IGNORED = 0x8000
-_IN_ONLYDIR = 0x1000000
+IN_ONLYDIR = 0x1000000
+IN_DONT_FOLLOW = 0x2000000
 _IN_MASK_ADD = 0x20000000
-
-_ITSELF = IN_DELETE_SELF | IN_MOVE_SELF
-_COMING_AND_GOING = IN_CREATE | IN_MOVED_TO | IN_DELETE
 _HEAD = struct.Struct("iIII")
 _READ_BYTES = 2**16
 
@@ -87,7 +84,7 @@ class Inotify:
         # the kernel has one watch for each inode, whatever it is called
         added = ctypes.c_uint32(mask | _IN_MASK_ADD)
         number = _checked(_libc.inotify_add_watch(self._handle, os.fsencode(path), added))
-        watched = Watched(number, mask & ~_IN_ONLYDIR, on_event)
+        watched = Watched(number, mask & ~(IN_ONLYDIR | IN_DONT_FOLLOW), on_event)
         self._watched.setdefault(number, []).append(watched)
         return watched
 
@@ -121,92 +118,6 @@ class Inotify:
         if mask & IN_IGNORED:
             return self._watched.pop(number, [])
         return [each for each in self._watched.get(number, ()) if each.mask & mask]
-
-
-class Following:
-    """A directory by its path, whatever lies there: now nothing, then another one.
-
-    Watched is the directory where there is one, and what it takes to learn that another one has
-    come in its place: each directory above it for being moved, the last one, and those that hold
-    a symbolic link on the way or the place where the way ends, for what comes and goes.
-    """
-
-    def __init__(self, inotify: Inotify, path: Path, mask: int, on_change: OnEvent) -> None:
-        """Begin.
-
-        Args:
-            inotify: what tells.
-            path: absolute.
-            mask: what in the directory is of interest.
-            on_change: as `OnEvent`; an empty name: it is another directory now, or none.
-        """
-        self._inotify = inotify
-        self.path = path
-        self._mask = mask
-        self._on_change = on_change
-        self._watched: list[Watched] = []
-        self.error: OSError | None = None
-        """Why the directory can't be watched, although there is one."""
-        self.renew()
-
-    def close(self) -> None:
-        """End it."""
-        while self._watched:
-            self._inotify.unwatch(self._watched.pop())
-
-    def renew(self) -> None:
-        """Look anew for what lies there, as is to be done when events were lost."""
-        self.close()
-        self.error = None
-        for directory in (*reversed(self.path.parents), self.path):
-            is_plain = directory != self.path and not directory.is_symlink()
-            if not (is_plain and self._reach(directory)):
-                # first the watch for what may come, then the look, so that there is no gap
-                self._await(directory)
-                if not self._reach(directory):
-                    return
-
-    def _reach(self, directory: Path) -> bool:
-        """Watch the directory, or one on the way to it; whether there is a way on."""
-        is_it = directory == self.path
-        mask, on_event = (self._mask, self._on_itself) if is_it else (0, self._on_above)
-        try:
-            self._add(directory, mask | _ITSELF, on_event)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except PermissionError as error:
-            # what is above may be closed to us, as the home of all homes
-            self.error = error if is_it else None
-        except OSError as error:
-            self.error = error
-            return False
-        return True
-
-    def _await(self, directory: Path) -> None:
-        """Watch for a directory to come or go; where that is not allowed, nobody tells."""
-
-        def on_event(name: str, mask: int) -> None:
-            if name == directory.name:
-                self._replace(mask)
-
-        with contextlib.suppress(OSError):
-            self._add(directory.parent, _COMING_AND_GOING, on_event)
-
-    def _add(self, path: Path, mask: int, on_event: OnEvent) -> None:
-        self._watched.append(self._inotify.watch(path, mask | _IN_ONLYDIR, on_event))
-
-    def _on_itself(self, name: str, mask: int) -> None:
-        if name:
-            self._on_change(name, mask)
-        else:
-            self._replace(mask)
-
-    def _on_above(self, _: str, mask: int) -> None:
-        self._replace(mask)
-
-    def _replace(self, mask: int) -> None:
-        self.renew()
-        self._on_change("", mask)
 
 
 def _events(data: bytes) -> Iterator[tuple[int, int, str]]:

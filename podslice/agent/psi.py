@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import errno
 import os
-import select
 from collections.abc import Callable
 from pathlib import Path
+
+from podslice.agent.exceptional import Exceptional
 
 TRIGGERS = (b"some 35000 500000\0", b"some 140000 2000000\0")
 """Some process has waited for 7 % of half a second, the shortest time that may be asked for.
@@ -29,28 +28,17 @@ class MemoryAlarm:
         Raises:
             OSError: a kernel without pressures, or no right to be told.
         """
-        self._on_pressure = on_pressure
         path = root / "proc/pressure/memory"
-        with contextlib.ExitStack() as stack:
-            trigger = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-            stack.callback(os.close, trigger)
-            _set(trigger)
-            # asyncio can't wait for EPOLLPRI, but for another epoll that does
-            self._epoll = stack.enter_context(select.epoll())
-            self._epoll.register(trigger, select.EPOLLPRI)
-            self._opened = stack.pop_all()
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._epoll, self._on_readable)
+        self._trigger = Exceptional(path, os.O_RDWR, on_pressure)
+        try:
+            _set(self._trigger.descriptor)
+        except OSError:
+            self._trigger.close()
+            raise
 
     def close(self) -> None:
         """Be told no more."""
-        self._loop.remove_reader(self._epoll)
-        self._opened.close()
-
-    def _on_readable(self) -> None:
-        # the outer epoll has fetched the event already, so that this one has nothing to say
-        self._epoll.poll(0)
-        self._on_pressure()
+        self._trigger.close()
 
 
 def _set(trigger: int) -> None:

@@ -12,7 +12,10 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
+from podslice.agent.exceptional import MountAlarm
+from podslice.agent.following import Following
 from podslice.agent.inotify import (
     IN_ATTRIB,
     IN_CLOSE_WRITE,
@@ -22,7 +25,6 @@ from podslice.agent.inotify import (
     IN_MODIFY,
     IN_MOVED_FROM,
     IN_MOVED_TO,
-    Following,
     Inotify,
     OnEvent,
     Watched,
@@ -38,6 +40,8 @@ _MEMORY_EVENTS = "memory.events"
 # systemd does not write these
 _HUGEPAGES = re.compile(r"hugetlb\..*\.max")
 _QUIET_SEC = 0.01
+
+_Alarm = TypeVar("_Alarm")
 
 
 class Watch:
@@ -79,6 +83,7 @@ class Watch:
         self._inotify = Inotify(self._on_lost)
         self._loop = asyncio.get_running_loop()
         self._units: dict[UnitName, dict[Path, Watched]] = {}
+        self._groups: dict[UnitName, str] = {}
         self._limits: dict[str, Mapping[str, str]] = {}
         self._written: dict[str, UnitName] = {}
         self._comparing: asyncio.TimerHandle | None = None
@@ -89,7 +94,8 @@ class Watch:
             path: Following(self._inotify, path, IN_CREATE | IN_MOVED_TO, self._on_place(path))
             for path in drop_in_directories(root, os.environ, user=user)
         }
-        self._alarm, self._alarm_error = _alarm(on_pressure, root)
+        self._alarm, self._alarm_error = _alarm(MemoryAlarm, on_pressure, root)
+        self._mounts, self._mounts_error = _alarm(MountAlarm, self._on_mounts, root)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -104,6 +110,9 @@ class Watch:
         if self._alarm_error:
             why = _why(self._alarm_error)
             notes.append(f"the kernel does not tell when memory gets short: {why}")
+        if self._mounts_error:
+            why = _why(self._mounts_error)
+            notes.append(f"mounts over directories of manifests are not noticed: {why}")
         return tuple(notes)
 
     def direct(self, manifests: Iterable[str]) -> None:
@@ -127,6 +136,7 @@ class Watch:
             before.
         """
         self._group_error = None
+        self._groups = dict(groups)
         for name in self._units.keys() - groups.keys():
             for watched in self._units.pop(name).values():
                 self._inotify.unwatch(watched)
@@ -138,8 +148,9 @@ class Watch:
         """Tell nothing more."""
         if self._comparing is not None:
             self._comparing.cancel()
-        if self._alarm is not None:
-            self._alarm.close()
+        for alarm in (self._alarm, self._mounts):
+            if alarm is not None:
+                alarm.close()
         self._inotify.close()
 
     def _follow(self, name: UnitName, group: str) -> bool:
@@ -179,13 +190,20 @@ class Watch:
     # What the kernel tells.
 
     def _on_lost(self) -> None:
-        """Anything may have happened."""
+        """Anything may have happened, and what was watched may have been replaced."""
         for following in (*self._manifests, *self._drop_ins.values()):
             following.renew()
+        groups = self._groups
+        self.follow({})
+        self.follow(groups)
         self._on_manifests()
         self._on_unit(None)
         for name in self._units:
             self._on_memory_event(name)
+
+    def _on_mounts(self) -> None:
+        for following in (*self._manifests, *self._drop_ins.values()):
+            following.check()
 
     def _on_manifest(self, directory: Path) -> OnEvent:
         def on_event(name: str, mask: int) -> None:
@@ -275,11 +293,11 @@ def drop_in_directories(
 
 
 def _alarm(
-    on_pressure: Callable[[], None], root: Path
-) -> tuple[MemoryAlarm | None, OSError | None]:
-    """The alarm, or why there is none."""
+    kind: Callable[[Callable[[], None], Path], _Alarm], on_event: Callable[[], None], root: Path
+) -> tuple[_Alarm | None, OSError | None]:
+    """Return the alarm, or why there is none."""
     try:
-        return MemoryAlarm(on_pressure, root), None
+        return kind(on_event, root), None
     except OSError as error:
         return None, error
 

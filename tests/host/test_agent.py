@@ -57,6 +57,36 @@ def test_a_limit_written_by_hand_is_repaired(node):
     agent.until(lambda: kernel(node, group, "cpu.weight") == "1")
 
 
+def test_a_manifest_directory_is_followed_through_permissions_moves_and_mounts(node):
+    def has_web():
+        return agent.until(lambda: is_up(node, WEB))
+
+    def has_no_web():
+        return agent.until(lambda: not records(node) and not is_up(node, WEB))
+
+    def said():
+        return [event["MESSAGE"] for event in agent.events(node)]
+
+    agent.start(node, "--sync-period=1h")
+    node.run("chmod", "0", agent.MANIFESTS)
+    agent.until(lambda: any(f"{agent.MANIFESTS}: permission" in text for text in said()))
+    node.run("chmod", "755", agent.MANIFESTS)
+    agent.put(node, "web", agent.manifest("web"))
+    has_web()
+
+    node.run("mv", agent.MANIFESTS, "/etc/podslice/old")
+    has_no_web()
+    node.run("mv", "/etc/podslice/old", agent.MANIFESTS)
+    has_web()
+
+    # in a container systemd leaves mounts private, so that none reaches its services
+    reach = () if node.kind == "vm" else ("nsenter", f"--target={agent.pid(node)}", "--mount")
+    node.run(*reach, "mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", agent.MANIFESTS)
+    has_no_web()
+    node.run(*reach, "umount", agent.MANIFESTS)
+    has_web()
+
+
 def test_a_broken_manifest_touches_nobody(node):
     agent.put(node, "web", agent.manifest("web"))
     agent.put(node, "other", agent.manifest("other"))

@@ -55,6 +55,11 @@ async def so_far(told, root):
     return [each for each in told if each != ("manifests",)]
 
 
+def discard(watch):
+    """Have the events lost that wait to be read."""
+    os.read(watch._inotify._handle, 2**16)
+
+
 # Manifests.
 
 
@@ -289,6 +294,31 @@ async def test_when_events_were_lost_everything_may_be_another(watch, told, root
     assert set(told) == {("manifests",), ("unit", None), ("memory", A), ("memory", B)}
 
 
+async def test_a_group_that_was_replaced_while_events_were_lost_is_watched(watch, told, root):
+    watch.follow(GROUPS)
+    group = root / CGROUP / GROUPS[A].lstrip("/")
+    group.rename(group.with_name("old"))
+    make_files(group, GROUP_FILES)
+    watch._on_lost()
+    told.clear()
+    (group / "memory.events").write_text("oom_kill 1\n")
+    await told.until(lambda told: ("memory", A) in told)
+
+
+async def test_a_directory_of_manifests_that_was_mounted_over_is_read(watch, manifests, told):
+    await told.until(len)
+    manifests.rename(manifests.with_name("old"))
+    manifests.mkdir()
+    discard(watch)  # mounts are no events in the directory
+    told.clear()
+    watch._on_mounts()
+    assert told == [("manifests",)]
+    (manifests / "a.yaml").write_text("x")
+    watch._on_mounts()
+    await told.until(lambda told: len(told) > 1)
+    assert set(told) == {("manifests",)}
+
+
 async def test_too_many_groups_are_noted(watch, root, monkeypatch):
     def refuse(path, _mask, _on_event):
         raise OSError(28, "No space left on device", str(path))
@@ -304,12 +334,14 @@ async def test_too_many_groups_are_noted(watch, root, monkeypatch):
 async def test_without_pressures_there_is_a_note(watch):
     assert watch.notes == (
         "the kernel does not tell when memory gets short: No such file or directory",
+        "mounts over directories of manifests are not noticed: No such file or directory",
     )
 
 
 async def test_closed_it_leaves_nothing_open(told, root):
-    (root / "proc/pressure").mkdir(parents=True)
-    os.mkfifo(root / "proc/pressure/memory")
+    for path in (root / "proc/pressure/memory", root / "proc/self/mountinfo"):
+        path.parent.mkdir(parents=True)
+        os.mkfifo(path)
     before = open_files()
     opened = Watch(
         ["/etc/podslice/manifests"],

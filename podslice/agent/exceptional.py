@@ -1,0 +1,62 @@
+"""Wait for exceptional conditions (EPOLLPRI), by which the kernel reports changes of some files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+from collections.abc import Callable
+from pathlib import Path
+
+
+class Exceptional:
+    """Calls back when the kernel reports an exceptional condition of a file, in the running loop.
+
+    asyncio cannot wait for EPOLLPRI, but it can wait for another epoll instance that does.
+    """
+
+    def __init__(self, path: Path, flags: int, on_event: Callable[[], None]) -> None:
+        """Open the file.
+
+        Raises:
+            OSError: the file cannot be opened, or has no such conditions.
+        """
+        self._on_event = on_event
+        with contextlib.ExitStack() as stack:
+            self.descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+            stack.callback(os.close, self.descriptor)
+            self._epoll = stack.enter_context(select.epoll())
+            self._epoll.register(self.descriptor, select.EPOLLPRI)
+            self._opened = stack.pop_all()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._epoll, self._on_readable)
+
+    def close(self) -> None:
+        """Stop waiting, and close the file."""
+        self._loop.remove_reader(self._epoll)
+        self._opened.close()
+
+    def _on_readable(self) -> None:
+        # the outer epoll has fetched the event already; this one has nothing more to report
+        self._epoll.poll(0)
+        self._on_event()
+
+
+class MountAlarm:
+    """Calls back when file systems were mounted or unmounted.
+
+    Source: proc_pid_mounts(5): the file is marked as having a priority event.
+    """
+
+    def __init__(self, on_change: Callable[[], None], root: Path = Path("/")) -> None:
+        """Open the list of mounts.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        self._mounts = Exceptional(root / "proc/self/mountinfo", os.O_RDONLY, on_change)
+
+    def close(self) -> None:
+        """Stop waiting."""
+        self._mounts.close()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 from podslice.agent import metrics
-from podslice.agent.http import JSON, Answer, Route
+from podslice.agent.pages import JSON, Answer, Route
 from podslice.agent.snapshot import Snapshot
 from podslice.agent.summary import Json, Summarizer, pod_list
 

@@ -3,12 +3,17 @@ import grp
 import os
 import socket
 import stat
+import tempfile
+from collections import Counter
+from pathlib import Path
 
 import h11
 import pytest
 
-from podslice.agent import http
-from podslice.agent.http import Answer, Server
+from podslice.agent import clients, conversation
+from podslice.agent.conversation import Waits
+from podslice.agent.http import Server
+from podslice.agent.pages import Answer, Page
 from podslice.errors import HostError
 
 pytestmark = pytest.mark.usefixtures("allow_effects")  # sockets in a directory of the test's own
@@ -20,9 +25,11 @@ class Pages:
     def __init__(self):
         self.asked = {}
         self.broken = None
+        self.more = {}
 
     def routes(self):
-        return {"/hello": self.hello, "/big": self.big, "/costly": self.costly, "/bad": self.bad}
+        known = {"/hello": self.hello, "/big": self.big, "/costly": self.costly, "/bad": self.bad}
+        return known | self.more
 
     def _count(self, path):
         self.asked[path] = self.asked.get(path, 0) + 1
@@ -96,8 +103,9 @@ class Client:
 async def connect(tmp_path):
     writers = []
 
-    async def open_one():
-        reader, writer = await asyncio.open_unix_connection(tmp_path / "socket")
+    async def open_one(opening=None):
+        opening = opening or asyncio.open_unix_connection(tmp_path / "socket")
+        reader, writer = await opening
         writers.append(writer)
         return Client(reader, writer)
 
@@ -196,7 +204,7 @@ async def test_a_big_answer_arrives_whole(client):
 
 
 async def test_who_does_not_take_an_answer_is_left(server, connect, monkeypatch):
-    monkeypatch.setattr(http, "PATIENCE_SEC", 0.1)
+    monkeypatch.setattr(conversation, "PATIENCE_SEC", 0.1)
     lazy, other = await connect(), await connect()
     lazy.writer.transport.pause_reading()
     lazy.writer.write(get("/big"))
@@ -207,13 +215,13 @@ async def test_who_does_not_take_an_answer_is_left(server, connect, monkeypatch)
 
 
 async def test_half_a_request_is_waited_for_only_so_long(server, connect, monkeypatch):
-    monkeypatch.setattr(http, "PATIENCE_SEC", 0.1)
+    monkeypatch.setattr(conversation, "PATIENCE_SEC", 0.1)
     slow = await connect()
     assert await slow.raw(b"GET /hello HTTP/1.1\r\nHo") == b""
 
 
 async def test_an_idle_connection_ends_some_time(server, connect, monkeypatch):
-    monkeypatch.setattr(http, "IDLE_SEC", 0.1)
+    monkeypatch.setattr(conversation, "IDLE_SEC", 0.1)
     idle = await connect()
     assert await idle.reader.read() == b""
 
@@ -228,7 +236,7 @@ async def test_a_client_that_leaves_in_the_middle_does_no_harm(server, connect):
 
 
 async def test_a_new_client_takes_the_place_of_an_idle_one(server, connect, monkeypatch):
-    monkeypatch.setattr(http, "CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(clients, "PEER_CONNECTIONS_MAX", 3)
     idle = [await connect() for _ in range(3)]
     await idle[0].ask("/hello")
     for _ in range(3):
@@ -237,7 +245,7 @@ async def test_a_new_client_takes_the_place_of_an_idle_one(server, connect, monk
 
 
 async def test_of_a_crowd_that_comes_at_once_nobody_is_left_hanging(server, connect, monkeypatch):
-    monkeypatch.setattr(http, "CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(clients, "PEER_CONNECTIONS_MAX", 3)
     crowd = await asyncio.gather(*(connect() for _ in range(30)))
     await asyncio.sleep(0.05)
     ended = [each for each in crowd if each.reader._eof]
@@ -247,17 +255,183 @@ async def test_of_a_crowd_that_comes_at_once_nobody_is_left_hanging(server, conn
             assert (await each.ask("/hello"))[0] == 200
 
 
-async def test_where_all_are_busy_one_more_is_turned_away(server, connect, monkeypatch):
-    monkeypatch.setattr(http, "CONNECTIONS_MAX", 2)
-    busy = [await connect() for _ in range(2)]
-    for each in busy:
-        each.writer.write(b"GET /hello HTTP/1.1\r\n")
-    await asyncio.sleep(0.05)
+# Who gives way to whom.
+
+
+@pytest.fixture
+def gate(pages):
+    """Opened, it lets /gate be answered."""
+    opened = asyncio.Event()
+
+    async def wait():
+        await opened.wait()
+        return Answer(body=[b"open"])
+
+    pages.more = {"/gate": wait}
+    return opened
+
+
+@pytest.fixture
+def peer(monkeypatch):
+    """Say who connects next."""
+
+    def be(name):
+        monkeypatch.setattr(clients, "peer_of", lambda _: name)
+
+    return be
+
+
+def connections(server):
+    return [each for listener in server._listeners for each in listener._clients.values()]
+
+
+async def until(condition):
+    """Let the loop go on until it holds."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - the server sets no event for a test
+            await asyncio.sleep(0)
+
+
+async def hold(server, connect, waits):
+    """Connect, and have the connection wait for something."""
+    sent = {Waits.FOR_NEXT: b"", Waits.FOR_REST: b"GET /hello", Waits.FOR_ANSWER: get("/gate")}
+    sent[Waits.FOR_READER] = get("/big")
+    before = set(connections(server))
+    client = await connect()
+    if waits is Waits.FOR_READER:
+        client.writer.transport.pause_reading()
+    client.writer.write(sent[waits])
+    await until(lambda: waits in {each.waits for each in set(connections(server)) - before})
+    return client
+
+
+async def test_the_first_to_give_way_is_idle_then_slow_to_ask_then_slow_to_read(
+    gate, server, connect, monkeypatch
+):
+    monkeypatch.setattr(clients, "PEER_CONNECTIONS_MAX", 4)
+    order = (Waits.FOR_READER, Waits.FOR_REST, Waits.FOR_NEXT)
+    *_, answered = [await hold(server, connect, each) for each in (*order, Waits.FOR_ANSWER)]
+    for number in range(3):
+        held = [each.waits for each in connections(server)]
+        assert held == [*order[: 3 - number], *[Waits.FOR_ANSWER] * (number + 1)]
+        await hold(server, connect, Waits.FOR_ANSWER)
     answer = await (await connect()).reader.read()
     assert answer.startswith(b"HTTP/1.1 503")
-    for each in busy:
-        assert b"hello world" in await each.raw(b"Host: x\r\nConnection: close\r\n\r\n")
-    assert (await (await connect()).ask("/hello"))[0] == 200
+    gate.set()
+    assert (await answered.take())[2] == b"open"
+
+
+async def test_the_oldest_gives_way_first(server, connect, monkeypatch):
+    monkeypatch.setattr(clients, "PEER_CONNECTIONS_MAX", 3)
+    first, second, third = [await hold(server, connect, Waits.FOR_NEXT) for _ in range(3)]
+    # the first one has waited for its next request for less time than the others
+    assert (await first.ask("/hello"))[0] == 200
+    await connect()
+    assert await second.reader.read() == b""
+    await connect()
+    assert await third.reader.read() == b""
+    assert (await first.ask("/hello"))[0] == 200
+
+
+async def test_incomplete_requests_of_one_user_keep_out_no_other(server, connect, peer):
+    peer("uid 1000")
+    for _ in range(100):
+        await hold(server, connect, Waits.FOR_REST)
+    assert len(connections(server)) == clients.PEER_CONNECTIONS_MAX
+    peer("uid 0")
+    root = await connect()
+    assert (await root.ask("/hello"))[0] == 200
+    peer("uid 1000")
+    for _ in range(100):
+        await hold(server, connect, Waits.FOR_REST)
+    assert (await root.ask("/hello"))[0] == 200
+
+
+async def test_slow_readers_of_one_user_keep_out_no_other(server, connect, peer):
+    peer("uid 1000")
+    for _ in range(20):
+        await hold(server, connect, Waits.FOR_READER)
+    assert len(connections(server)) == clients.PEER_CONNECTIONS_MAX
+    assert len(server._pages["/big"]._sent) == 1
+    peer("uid 0")
+    assert len((await (await connect()).ask("/big"))[2]) == 5_000_000
+
+
+async def test_who_reads_an_old_answer_slowly_loses_it(pages, server, connect):
+    made = []
+
+    async def changing():
+        made.append(1)
+        return Answer(body=[b"%d" % len(made) * 1_000_000])
+
+    server._pages["/changing"] = Page(changing)
+    slow = []
+    for count in (1, 2, 3, 4, 4, 4):
+        slow.append(await connect())
+        slow[-1].writer.transport.pause_reading()
+        slow[-1].writer.write(get("/changing", "Connection: close"))
+        await until(lambda: len(made) == len(slow))
+        await until(lambda: len(connections(server)) == count)  # noqa: B023 - awaited here
+    for each in slow:
+        each.writer.transport.resume_reading()
+    sizes = [len(await each.reader.read()) for each in slow]
+    assert [size > 1_000_000 for size in sizes] == [False, False, True, True, True, True]
+
+
+async def test_where_the_address_is_full_who_has_most_gives_way(server, connect, peer):
+    for user, count in ((0, 1), (1, 7), (2, 8), (3, 8), (4, 8)):
+        peer(f"uid {user}")
+        for _ in range(count):
+            kind = Waits.FOR_REST if user else Waits.FOR_NEXT
+            await hold(server, connect, kind)
+    assert len(connections(server)) == clients.CONNECTIONS_MAX
+    for number in range(20):
+        peer(f"uid {1000 + number}")
+        await hold(server, connect, Waits.FOR_REST)
+    held = Counter(each.peer for each in connections(server))
+    assert held.total() == clients.CONNECTIONS_MAX
+    assert held["uid 0"] == 1
+    assert max(held.values()) <= 3
+
+
+@pytest.fixture
+def public():
+    """A directory that other users reach."""
+    directory = Path(tempfile.mkdtemp())
+    directory.chmod(0o755)
+    yield directory
+    directory.rmdir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user")
+async def test_the_user_is_the_one_that_the_kernel_says(public, pages, connect):
+    server = Server(pages.routes())
+    await server.serve_unix(public / "socket", mode=0o666)
+    os.seteuid(65534)
+    try:
+        for _ in range(12):
+            slow = await connect(asyncio.open_unix_connection(public / "socket"))
+            slow.writer.write(b"GET /hello")
+    finally:
+        os.seteuid(0)
+    client = await connect(asyncio.open_unix_connection(public / "socket"))
+    assert (await client.ask("/hello"))[0] == 200
+    assert Counter(each.peer for each in connections(server)) == {
+        "uid 65534": clients.PEER_CONNECTIONS_MAX,
+        "uid 0": 1,
+    }
+    await server.close()
+
+
+async def test_a_peer_of_tcp_is_its_address(pages, connect):
+    server = Server(pages.routes())
+    await server.serve_tcp("127.0.0.1", 0)
+    port = int(server.addresses[0].rpartition(":")[2])
+    for address in ("127.0.0.1", "127.0.0.2"):
+        opening = asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+        assert (await (await connect(opening)).ask("/hello"))[0] == 200
+    assert [each.peer for each in connections(server)] == ["127.0.0.1", "127.0.0.2"]
+    await server.close()
 
 
 async def test_what_costs_something_is_made_once_for_many(server, connect, pages):

@@ -1,7 +1,9 @@
 """Somebody at a terminal: types, waits for what appears, resizes the window. Runs in a machine.
 
+`run` is another command meanwhile, which is over before the next act.
+
 Reads a play as JSON, {"argv": […], "env": {…}, "acts": [["type", "fg\\n"], ["see", "done"],
-["resize", 40, 132], ["signal", 15]]}, and writes {"screen", "exit_code"}; the latter is negative
+["resize", 40, 132], ["signal", 15], ["run", "touch", "x"]]}, and writes {"screen", "exit_code"}; the latter is negative
 for death by a signal, as the parent's waitpid has it. Stdlib only.
 """
 
@@ -12,6 +14,7 @@ import pty
 import select
 import signal
 import struct
+import subprocess
 import sys
 import termios
 
@@ -59,6 +62,9 @@ def main() -> None:
                 screen.see(how[0])
             case "resize":
                 fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", *how, 0, 0))
+            case "run":
+                environment = {**os.environ, **play["env"]}
+                subprocess.run(how, env=environment, check=True)
             case "signal":
                 os.kill(pid, signal.Signals(how[0]))
     while screen.read():

@@ -137,16 +137,25 @@ def test_a_second_apply_makes_no_write(clean_machine):
 def calls_of(machine, *arguments):
     """The methods of systemd that a command called, as the bus itself saw them."""
     match = "type='method_call',destination='org.freedesktop.systemd1'"
-    monitor = machine.spawn(
-        "sh", "-c", f'exec busctl monitor --json=short --match "{match}" 2>&1 >/tmp/seen | head -1'
-    )
-    # the first line on stderr says that it is listening
-    machine.run("sh", "-c", "until busctl --list | grep -q busctl; do :; done", check=False)
+    machine.run("rm", "-f", "/tmp/seen")
+    script = f'exec busctl monitor --json=short --match "{match}" >/tmp/seen'
+    monitor = machine.spawn("sh", "-c", script)
+    call_until_seen(machine, "Begin")
     machine.podslice(*arguments)
-    machine.run("pkill", "busctl")
+    call_until_seen(machine, "End")
+    monitor.kill()
     monitor.wait()
     lines = machine.get("/tmp/seen").decode().splitlines()
-    return [json.loads(line).get("member") for line in lines if line.startswith("{")]
+    members = [json.loads(line)["member"] for line in lines]
+    begin = max(place for place, member in enumerate(members) if member == "Begin")
+    return members[begin + 1 : members.index("End")]
+
+
+def call_until_seen(machine, member):
+    """Call a method that systemd does not have, until the monitor has written that down."""
+    call = f"busctl call org.freedesktop.systemd1 / org.podslice.Lab {member} 2>/dev/null || :"
+    seen = f'grep -qs \'"member":"{member}"\' /tmp/seen'
+    machine.run("timeout", "60", "sh", "-c", f"until {seen}; do {call}; done")
 
 
 def test_drift_is_found_and_mended(clean_machine):

@@ -91,9 +91,14 @@ def test_the_journal_explains_every_kind(told):
 def test_followed_they_come_as_they_happen(namespace):
     tell(namespace)
     argv = ["python3", "-m", "podslice", "events", "--follow", "--lines=1"]
-    script = f"(sleep 1; exec python3 -c '{TELL}') & exec {' '.join(argv)}"
-    acts = [["see", "pod-evicted"], ["see", "pod-applied"], ["see", "pod-evicted"]]
-    ended = at_a_terminal(namespace, ["sh", "-c", script], *acts, ["type", "\x03"])
+    # the last event of before says that it follows
+    acts = [
+        ["see", "pod-evicted"],
+        ["run", "python3", "-c", TELL],
+        ["see", "pod-applied"],
+        ["see", "pod-evicted"],
+    ]
+    ended = at_a_terminal(namespace, argv, *acts, ["type", "\x03"])
     assert ended["exit_code"] == 0
     assert ended["screen"].startswith("TIME ")
     left = namespace.run("pgrep", "-x", "journalctl", check=False)
@@ -102,9 +107,8 @@ def test_followed_they_come_as_they_happen(namespace):
 
 def test_a_reader_that_has_enough_ends_it(namespace):
     tell(namespace)
-    script = "python3 -m podslice events -f | head -n 2; sleep 1; pgrep -x journalctl"
-    ended = namespace.run(
-        "sh", "-c", f"({script}) & sleep 2; exec python3 -c '{TELL}'", env=OUTSIDE
-    )
+    # nobody reads from the pipe any more when the next events come
+    reader = f"(head -n 2; exec </dev/null; exec python3 -c '{TELL}')"
+    ended = namespace.run("sh", "-c", f"python3 -m podslice events -f | {reader}", env=OUTSIDE)
     assert ended.stdout.count("\n") == 2
     assert namespace.run("pgrep", "-x", "journalctl", check=False).stdout == ""

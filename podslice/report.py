@@ -10,7 +10,7 @@ from typing import assert_never
 from podslice.model.desired import Refusal
 from podslice.model.properties import PROPERTIES
 from podslice.model.quantity import about_bytes, format_bytes
-from podslice.model.unconfirmed import Pending, Standing
+from podslice.model.reserved import Pending, Standing
 from podslice.model.unit import INFINITY, DesiredUnit, Value
 from podslice.plan import (
     Change,
@@ -94,7 +94,10 @@ def format_change(change: Change, *, with_old: bool) -> str:
     if change.name not in PROPERTIES:
         return _format_file(change, with_old=with_old)
     text = f"{PROPERTIES[change.name].key}={format_value(change.name, change.new)}"
-    return f"{text} (was {format_value(change.name, change.old)})" if with_old else text
+    if not with_old:
+        return text
+    back = "; as before podslice set it" if change.is_return else ""
+    return f"{text} (was {format_value(change.name, change.old)}{back})"
 
 
 def _format_file(change: Change, *, with_old: bool) -> str:

@@ -163,6 +163,8 @@ class Rounds:
         return bool(state.plan) or self._are_records_due(state, asked)
 
     def _are_records_due(self, state: State, asked: Asked) -> bool:
+        if state.held != state.recorded_values and state.recorded_values.unconfirmed is None:
+            return True
         if state.broken_records or any(map(asked.goes, state.current)):
             return True
         refused = {refusal.pod for refusal in (*state.plan.refused, *state.desired.refused)}

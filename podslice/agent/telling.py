@@ -8,8 +8,9 @@ from podslice.agent.asking import Asked
 from podslice.agent.board import Board
 from podslice.errors import Severity
 from podslice.events import Kind
+from podslice.model.properties import PROPERTIES
 from podslice.model.unit import UnitName
-from podslice.plan import StartUnit, StopUnit
+from podslice.plan import SetProperties, StartUnit, StopUnit
 from podslice.reconcile import State
 from podslice.reconcile.cordon import EVICTED
 from podslice.report import (
@@ -91,6 +92,8 @@ class Telling:
             what = "stopped" if isinstance(step, StartUnit) else "changed"
             text = f"somebody had {what} it: {text}"
             self._board.tell(Kind.DRIFT_REPAIRED, text, pod=pod, unit=step.name)
+        elif pod is None and isinstance(step, SetProperties) and not step.unit.owned:
+            self._board.tell(Kind.AGENT_NOTED, text, unit=step.name)
         elif pod is not None and step.name.endswith(".slice"):
             self._deeds.add(text)
             if text not in self._deeds_before:
@@ -104,6 +107,9 @@ class Telling:
             if each.outcome is Outcome.FAILED
         }
         self._tell_keyed("failed", Kind.STEP_FAILED, failed)
+        for each in report.skipped:
+            if each.name in PROPERTIES and not each.blocks:
+                self._board.note(told_skipped(each))
         lingering = {each.pod: (told_lingering(each), each.pod, None) for each in report.lingering}
         self._tell_keyed("lingering", Kind.POD_LINGERS, lingering)
 

@@ -36,6 +36,7 @@ VERBS = {
     "doctor": "doctor",
     "agent": "agent",
     "__init_done": "run",
+    "__give_back": "confirm",
 }
 """Each verb, in the order of the help, and the module that has it as a function.
 

@@ -102,7 +102,9 @@ def plan(
     emit(
         output,
         document=lambda: documents.document(
-            **documents.plan(made), **conditions.foreign(state.foreign)
+            **documents.plan(made),
+            **conditions.foreign(state.foreign),
+            **conditions.reserved(state.held),
         ),
         lines=lambda _: _plan_lines(made),
         names=lambda: [step.name for step in made.steps],

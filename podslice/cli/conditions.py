@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from podslice.cli.documents import Document, number
 from podslice.model.owner import Foreign
-from podslice.model.unconfirmed import Pending
+from podslice.model.reserved import Pending, Reserved
 
 
 def foreign(found: Foreign | None) -> Document:
@@ -12,6 +12,24 @@ def foreign(found: Foreign | None) -> Document:
     if found is None:
         return {}
     return {"foreign": {"reason": found.reason, "fix": found.way_out}}
+
+
+def reserved(held: Reserved) -> Document:
+    """What podslice has set outside its root, and what it was before; where it has set anything."""
+    if not held:
+        return {}
+    return {
+        "reserved_slices": [
+            {
+                "unit": unit,
+                "settings": [
+                    {"name": name, "before": number(each.before), "set": number(each.ours[-1])}
+                    for name, each in sorted(values.items())
+                ],
+            }
+            for unit, values in sorted(held.units.items())
+        ]
+    }
 
 
 def unconfirmed(pending: Pending | None) -> Document:

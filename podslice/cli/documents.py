@@ -219,6 +219,7 @@ def step(taken: Step) -> Document:
             "old": number(change.old),
             "new": number(change.new),
             "why": change.why,
+            **({"is_return": True} if change.is_return else {}),
         }
         for change in taken.changes
     ]

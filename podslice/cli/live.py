@@ -15,10 +15,10 @@ from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import Format, emit, note
 from podslice.cli.session import in_world
 from podslice.model.config import Source
-from podslice.model.unconfirmed import Pending
+from podslice.model.reserved import Pending
 from podslice.reconcile import Asked, State, World, look
 from podslice.reconcile.confirm import pending
-from podslice.report import told_unconfirmed
+from podslice.report import told_skipped, told_unconfirmed
 from podslice.status import EMPTY, UnitStatus, unit_statuses
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class _Seen:
 async def _see(world: World) -> _Seen:
     from podslice.processes.placement import look_inside
 
-    state = await look(replace(world, asked=Asked()))
+    state = await look(replace(world, asked=Asked()), is_idle=True)
     return _Seen(
         state=state,
         units=unit_statuses(state.desired, state.observed, world.cgroups),
@@ -99,6 +99,7 @@ def _show_status(planning: Planning, output: Format, *, as_tree: bool) -> int:
         rows = live_text.rows(units, placement, seen.cgroups.usage, wide=wide)
         yield from table(tuple(rows), wide=wide) if units else ["no pods"]
         yield from live_text.strays(placement.strays)
+        yield from live_text.reserved(state.held)
 
     emit(
         output,
@@ -106,6 +107,7 @@ def _show_status(planning: Planning, output: Format, *, as_tree: bool) -> int:
             **configuration.document(planning.origin),
             **documents.status(state, units, placement),
             **conditions.foreign(state.foreign),
+            **conditions.reserved(state.held),
             **conditions.unconfirmed(seen.unconfirmed),
         ),
         lines=lines,
@@ -115,6 +117,9 @@ def _show_status(planning: Planning, output: Format, *, as_tree: bool) -> int:
         note(f"pod {pod} is in its init phase; see: podslice phase {pod}")
     if state.foreign:
         note(str(state.foreign))
+    for skipped in state.plan.skipped:
+        if skipped.unit in state.recorded_values.units:
+            note(told_skipped(skipped))
     if seen.unconfirmed:
         note(told_unconfirmed(seen.unconfirmed))
     manifests = state.sources.values()

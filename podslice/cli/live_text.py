@@ -13,6 +13,7 @@ from podslice.cli.text import columns, human_bytes, problem
 from podslice.errors import printable
 from podslice.model.agent import AgentState, Eviction
 from podslice.model.properties import PROPERTIES
+from podslice.model.reserved import Reserved
 from podslice.model.unit import UnitKind, UnitName
 from podslice.report import format_value
 from podslice.status import ELSEWHERE, EMPTY, MISSING, SettingStatus, UnitStatus
@@ -155,6 +156,17 @@ def strays(found: Iterable[Stray]) -> Iterator[str]:
         where = _short(stray.control_group.removesuffix(f"/{stray.what}")) or "/"
         outside = "outside of the pod" if stray.pod else "and is of none"
         yield f"{whose}: {stray.what} ({inside}) runs in {where}, {outside}; {stray.hint}"
+
+
+def reserved(held: Reserved) -> Iterator[str]:
+    """Show what podslice has set outside its root, and what it was before, one line for a slice."""
+    for unit, values in sorted(held.units.items()):
+        settings = (
+            f"{PROPERTIES[name].key}={format_value(name, each.ours[-1])}"
+            f" (before: {format_value(name, each.before)})"
+            for name, each in sorted(values.items())
+        )
+        yield f"{unit}: podslice has set {', '.join(settings)}"
 
 
 _START_AGENT = {False: "systemctl start podslice-agent", True: "podslice agent --user"}

@@ -60,6 +60,8 @@ class Setting:
     name: str
     value: int | str
     why: str = field(default="", compare=False)
+    is_return: bool = field(default=False, compare=False)
+    """Whether it is the value that a unit outside the root had before podslice set it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,7 +85,13 @@ def _changes(
 
 
 def _change(setting: Setting, old: Value | None) -> Change:
-    return Change(name=setting.name, old=old, new=setting.value, why=setting.why)
+    return Change(
+        name=setting.name,
+        old=old,
+        new=setting.value,
+        why=setting.why,
+        is_return=setting.is_return,
+    )
 
 
 def _tightens(change: Change) -> bool:

@@ -34,6 +34,8 @@ class Change:
     old: Value | None
     new: int | str
     why: str = field(default="", compare=False)
+    is_return: bool = field(default=False, compare=False)
+    """Whether a unit outside the root gets back what it had before podslice set it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -239,6 +239,12 @@ def _at_least(least: int, name: str, limits: Amounts, resource: str, why: str) -
         yield Setting(name=name, value=max(value, least), why=why)
 
 
+def without_reserved(config: Config) -> Config:
+    """Return the configuration with reservations enforced on pods alone."""
+    enforced = config.enforce_node_allocatable & {Enforce.PODS}
+    return replace(config, enforce_node_allocatable=enforced)
+
+
 def _reserved_units(allocation: Allocation, config: Config) -> Iterator[DesiredUnit]:
     """The slices of system daemons, where their reservations are to be enforced.
 

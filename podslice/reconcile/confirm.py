@@ -17,9 +17,10 @@ from typing import TypeGuard
 from podslice.act import OnResult
 from podslice.errors import HostError, SystemdError
 from podslice.model.properties import PROPERTIES
-from podslice.model.unconfirmed import Pending, Standing, Unconfirmed, Values
+from podslice.model.reserved import Pending, Reserved, Standing, Unconfirmed, Values
 from podslice.model.unit import ListedUnit, TransientUnit, UnitKind, UnitName, Value
 from podslice.plan import Plan, SetProperties, Step
+from podslice.plan.reserved import fail_trial, try_steps
 from podslice.reconcile.world import World
 from podslice.report import Outcome, StepResult, told_unconfirmed
 from podslice.store import Store
@@ -55,8 +56,7 @@ async def confirm_by_asking(world: World, client: Client) -> bool:
     before = await pending(world.store, client)
     if before is None:
         return False
-    await confirm(world.store, client)
-    world.store.drop_unconfirmed()
+    await end_trial(world.store, client)
     if before.standing is Standing.ARMED:
         world.on_note("an apply without --confirm confirms what was not confirmed before")
     return True
@@ -85,9 +85,7 @@ async def on_trial(
     tried = await take(replace(plan, steps=steps))
     unset = {result.step.name for result in tried if result.outcome is not Outcome.DONE}
     if unset:
-        # what these have tells nothing of a return
-        new = {unit: values for unit, values in armed.values.new.items() if unit not in unset}
-        world.store.save_unconfirmed(replace(armed.values, new=new))
+        world.store.save_reserved(fail_trial(recorded(world.store), unset))
     world.on_note(told_unconfirmed(armed))
     return [*results, *tried]
 
@@ -106,20 +104,23 @@ async def arm(
     systemctl = shutil.which("systemctl")
     if systemctl is None:
         raise HostError("there is no systemctl in PATH to return the old values with")
-    before = await pending(store, client)
-    values = _values(steps, seconds)
-    if before is not None and before.standing is not Standing.RETURNED:
-        values = _joined(before.values, values)
+    before, record = await pending(store, client), recorded(store)
+    joins = before is not None and before.standing is not Standing.RETURNED
+    until_usec = time.monotonic_ns() // 1000 + seconds * 10**6
+    tried = try_steps(record, steps, until_usec, joins=joins)
+    values = tried.unconfirmed
+    if values is None:
+        raise HostError("no value would return")
     listed = await client.list_units([_PATTERN])
     stem = _free_stem(listed)
-    store.save_unconfirmed(values)
+    store.save_reserved(tried)
     try:
         await client.start_timer(
             _timer(UnitName(f"{stem}.timer"), seconds),
             _service(UnitName(f"{stem}.service"), systemctl, values.old),
         )
     except BaseException:
-        _put_back(store, before)
+        store.save_reserved(record)
         raise
     # only now, so that at no time nothing would return the values that are there
     await _stop_timers(client, listed)
@@ -140,13 +141,25 @@ async def confirm(store: Store, client: Client) -> Pending | None:
     await _await_return(client)
     found = await pending(store, client)
     if found is not None and found.standing is not Standing.RETURNED:
-        store.drop_unconfirmed()
+        store.save_reserved(recorded(store).confirmed())
     return found
+
+
+async def end_trial(store: Store, client: Client) -> None:
+    """End a trial, whatever its state: nothing returns any more, and nothing is to be confirmed."""
+    await halt(client)
+    await _await_return(client)
+    store.save_reserved(recorded(store).confirmed())
+
+
+def recorded(store: Store) -> Reserved:
+    """Return the recorded values outside the root; none where the record is damaged."""
+    return store.reserved() or Reserved()
 
 
 async def pending(store: Store, client: Client) -> Pending | None:
     """What is not confirmed, and how it stands with that."""
-    values = store.unconfirmed()
+    values = recorded(store).unconfirmed
     if values is None:
         return None
     if any(map(_is_armed, await client.list_units([_PATTERN]))):
@@ -156,33 +169,6 @@ async def pending(store: Store, client: Client) -> Pending | None:
     has_returned = values.at_old(await _observed(values, client))
     standing = Standing.RETURNED if has_returned else Standing.STOPPED
     return Pending(values=values, standing=standing)
-
-
-def _values(steps: Iterable[SetProperties], seconds: int) -> Unconfirmed:
-    old, new = {}, {}
-    for step in steps:
-        had = _plain({change.name: change.old for change in step.changes})
-        old[step.name] = had
-        new[step.name] = {change.name: change.new for change in step.changes if change.name in had}
-    until_usec = time.monotonic_ns() // 1000 + seconds * 10**6
-    return Unconfirmed(old=old, new=new, until_usec=until_usec)
-
-
-def _joined(before: Unconfirmed, now: Unconfirmed) -> Unconfirmed:
-    """The oldest old values, and the newest new ones."""
-    units = before.old.keys() | now.old.keys()
-    return replace(
-        now,
-        old={unit: {**now.old.get(unit, {}), **before.old.get(unit, {})} for unit in units},
-        new={unit: {**before.new.get(unit, {}), **now.new.get(unit, {})} for unit in units},
-    )
-
-
-def _put_back(store: Store, before: Pending | None) -> None:
-    if before is None:
-        store.drop_unconfirmed()
-    else:
-        store.save_unconfirmed(before.values)
 
 
 def _free_stem(listed: Iterable[ListedUnit]) -> str:

@@ -14,13 +14,15 @@ from podslice.model.desired import PodDecision
 from podslice.model.pod import InitProgress, Pod, Qos
 from podslice.model.unit import control_group_of
 from podslice.plan import Plan, SetProperties, StartUnit, StopUnit
+from podslice.policy.desire import without_reserved
 from podslice.policy.phase import pending
-from podslice.reconcile.confirm import confirm_by_asking, on_trial
-from podslice.reconcile.cordon import pod_of, uncordon
+from podslice.reconcile.confirm import confirm_by_asking, end_trial, is_reserved, on_trial, recorded
+from podslice.reconcile.cordon import living_agent, pod_of, uncordon
 from podslice.reconcile.guard import refuse
 from podslice.reconcile.holds import name_processes
 from podslice.reconcile.look import look
 from podslice.reconcile.observation import control_group
+from podslice.reconcile.reserved import note, settle_values
 from podslice.reconcile.world import State, World
 from podslice.report import Lingering, Outcome, Report, StepResult
 from podslice.systemd.client import Client
@@ -79,16 +81,19 @@ async def delete(
 
     What runs in them has `grace_sec` to end by itself, or as long as each pod states. Where the
     configuration is only assumed, units are stopped and no value of another unit changes.
+    With the last of them the values outside the root go: what was before returns.
 
     Raises:
         ForeignRoot, HostError: as `apply`.
     """
 
     async def look_again() -> State:
-        state = await look(world, gone=gone, grace_sec=grace_sec)
-        return state if world.may_set_values else replace(state, plan=state.plan.only_stops())
+        state = await look(world, gone=gone, grace_sec=grace_sec, lets_go=True)
+        return state if world.may_set_values else _without_values(state)
 
     _note_sources(world, gone)
+    if all(map(gone, world.store.load().pods)):
+        await _let_go(world)
     report = await _converge(
         world,
         look_again,
@@ -99,6 +104,28 @@ async def delete(
     for mark in uncordon(world.store, lambda mark: gone(pod_of(mark))):
         world.on_note(f"pod {mark.pod} was evicted; that is forgotten, and it may come back")
     return report
+
+
+def _without_values(state: State) -> State:
+    """Return a look of which only stops are left, and with the last pod what returns then."""
+    stops = state.plan.only_stops()
+    if state.desired.pods:
+        return replace(state, plan=stops, held=state.recorded_values)
+    returns = tuple(step for step in state.plan.steps if is_reserved(step))
+    return replace(state, plan=replace(stops, steps=(*stops.steps, *returns)))
+
+
+async def _let_go(world: World) -> None:
+    """End a trial of values outside the root, for all of them return, and say what an agent does."""
+    if recorded(world.store).unconfirmed is not None:
+        await world.guard.claim(world)
+        await end_trial(world.store, _need(world))
+    is_enforced = without_reserved(world.config) != world.config
+    if is_enforced and living_agent(world.store) is not None:
+        world.on_note(
+            "an agent runs, and the configuration enforces reservations on other slices: it sets"
+            " their values again; to prevent that: systemctl stop podslice-agent.service"
+        )
 
 
 def _note_sources(world: World, gone: Callable[[Pod], bool]) -> None:
@@ -151,6 +178,7 @@ async def _converge(
     # written before the slices are made: a crash then leaves a pod that is known and not yet there,
     # never a slice that nobody knows
     _record(world, state, source_of)
+    note(world, state.held, state.plan)
     take = partial(_act, world, on_result=on_result)
     if world.asked is None or world.asked.confirm_sec is None:
         results = await take(state.plan)
@@ -158,6 +186,7 @@ async def _converge(
         results = await on_trial(
             world, _need(world), state.plan, world.asked.confirm_sec, take, on_result
         )
+    settle_values(world, state.held, results)
     lingering = await _forget(world, state, results)
     report = Report(
         results=tuple(results),

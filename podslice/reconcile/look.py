@@ -9,9 +9,10 @@ from itertools import chain
 from podslice.errors import InputError, Problem
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.pod import Pod, Qos
+from podslice.model.reserved import Reserved
 from podslice.model.unit import Observed, UnitKind, UnitName
-from podslice.plan import CLASS_CHANGED, Leaving, Plan, make_plan
-from podslice.policy.desire import desire
+from podslice.plan import CLASS_CHANGED, Leaving, Plan, Returning, make_plan, return_values
+from podslice.policy.desire import desire, without_reserved
 from podslice.policy.recover import recover, uid_of
 from podslice.reconcile.confirm import leave_reserved
 from podslice.reconcile.cordon import is_evicted, keep_away, living_agent
@@ -29,6 +30,8 @@ async def look(  # noqa: PLR0913 (what has a default goes by name)
     gone: Callable[[Pod], bool] = lambda _: False,
     grace_sec: int | None = None,
     known: Iterable[PodDecision] = (),
+    lets_go: bool = False,
+    is_idle: bool = False,
 ) -> State:
     """Observe, and plan for the candidates to join the pods that were applied.
 
@@ -40,9 +43,13 @@ async def look(  # noqa: PLR0913 (what has a default goes by name)
         gone: names further pods that are to go.
         grace_sec: how long what runs in those has to end; None: as each pod states.
         known: what an earlier look at this world has decided, to save time.
+        lets_go: whether reserved slices get their old values back once no pod is left.
+        is_idle: whether that is so, too, where podslice has applied nothing at all.
     """
     candidates, known = tuple(candidates), tuple(known)
-    found = await observe(world)
+    values = world.store.reserved()
+    recorded_values = Reserved() if values is None else values
+    found = await observe(world, recorded_values.units)
     records = _current(world, found)
     recorded = [pod for pod in records.pods if pod.uid in records.digests]
     foreign = await world.guard.judge(world.tree, found.units.values(), recorded, user=world.user)
@@ -56,6 +63,10 @@ async def look(  # noqa: PLR0913 (what has a default goes by name)
         if pod.uid not in ends.under_way
         and (gone(pod) or is_evicted(pod, records) or (prune and pod.key not in wanted))
     )
+    staying = len(leaving) < len(current)
+    is_let_go = (lets_go and not staying) or (
+        is_idle and not (staying or recorded_values or candidates or agent)
+    )
     candidates, held_back = keep_away(world, candidates, records, agent)
     _refuse_uid_changes([candidate.pod for candidate in candidates], current, leaving)
     used = used_bytes(world, found)
@@ -67,11 +78,11 @@ async def look(  # noqa: PLR0913 (what has a default goes by name)
         for qos in Qos
     }
 
-    def plan_for(candidates: Iterable[PodDecision]) -> tuple[Desired, Observed, Plan]:
+    def plan_for(candidates: Iterable[PodDecision]) -> tuple[Returning, Observed, Plan]:
         policy = desire(
             candidates,
             world.node,
-            world.config,
+            without_reserved(world.config) if is_let_go else world.config,
             current=current,
             gone=leaving,
             used_bytes=used,
@@ -81,26 +92,31 @@ async def look(  # noqa: PLR0913 (what has a default goes by name)
         )
         desired, observed = meet(world, policy, found, leaving)
         going = Leaving(pods=slices, grace_sec=grace_sec)
-        return desired, observed, make_plan(desired, observed, force=force, leaving=going)
+        returning = return_values(desired, observed, recorded_values)
+        plan = make_plan(returning.desired, observed, force=force, leaving=going)
+        return returning, observed, replace(plan, skipped=(*plan.skipped, *returning.skipped))
 
-    desired, observed, plan = plan_for(candidates)
+    returning, observed, plan = plan_for(candidates)
     stuck = {refusal.pod: refusal for refusal in plan.refused if refusal.reason == CLASS_CHANGED}
     if not wanted.isdisjoint(stuck):
         # they stay what they were, and the tiers' sums have to say so
         rest = (each for each in candidates if each.pod.key not in stuck)
-        desired, observed, plan = plan_for(rest)
+        returning, observed, plan = plan_for(rest)
         plan = replace(plan, refused=(*plan.refused, *(stuck[key] for key in sorted(stuck))))
     plan = replace(plan, refused=(*plan.refused, *held_back))
+    desired = returning.desired
     if ends.under_way:
         plan = plan.without(_units_of(ends.under_way, current, desired))
-    if world.asked is None and world.store.unconfirmed() is not None:
+    if world.asked is None and recorded_values.unconfirmed is not None:
         plan = leave_reserved(plan)
     return State(
         current=current,
         desired=desired,
         observed=observed,
         plan=plan,
-        broken_records=records.broken,
+        broken_records=(*records.broken, *_damaged(world, values)),
+        recorded_values=recorded_values,
+        held=returning.held,
         # what a kubelet has below its root is its own
         orphans=() if foreign else tuple(_orphans(world, desired, observed)),
         progress=records.progress,
@@ -110,6 +126,18 @@ async def look(  # noqa: PLR0913 (what has a default goes by name)
         agent=agent,
         foreign=foreign,
     )
+
+
+def _damaged(world: World, values: Reserved | None) -> Iterable[str]:
+    """Return the file of the values outside the root where it holds none, and say so."""
+    if values is None:
+        path = str(world.store.reserved_path)
+        world.on_note(
+            f"{path} is damaged: which values podslice has set outside {world.tree.root} is not"
+            " known; to return those of a slice: systemctl revert SLICE; the next apply removes the"
+            " file"
+        )
+        yield path
 
 
 def _units_of(uids: Collection[str], current: Iterable[Pod], desired: Desired) -> set[UnitName]:

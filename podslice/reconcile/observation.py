@@ -30,13 +30,14 @@ _HUGETLB = "hugetlb"
 _TOP = UnitName("-.slice")
 
 
-async def observe(world: World) -> Observed:
-    """One snapshot of the units that matter."""
+async def observe(world: World, others: Iterable[UnitName] = ()) -> Observed:
+    """Return one snapshot of the units that matter, and of others by their names."""
     if world.client is None:
         return NO_SYSTEMD
     reserved = (world.config.kube_reserved_cgroup, world.config.system_reserved_cgroup)
     names: list[str] = [slice_of_cgroup(cgroup) for cgroup in reserved if cgroup]
     # the control group of a user's manager is not the top one
+    names += [each for each in others if each not in names]
     names += [_TOP] if world.user else []
     names += scope_patterns(world.tree, user=world.user)
     units = await world.client.observe((*world.tree.patterns, *names))

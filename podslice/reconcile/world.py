@@ -12,12 +12,15 @@ from podslice.model.desired import Desired
 from podslice.model.node import Node
 from podslice.model.owner import Foreign
 from podslice.model.pod import InitProgress, Pod
+from podslice.model.reserved import Reserved
 from podslice.model.unit import Observed, UnitName
 from podslice.plan import Plan
 from podslice.policy.tree import Tree
 from podslice.reconcile.guard import Guard
 from podslice.store import Store
 from podslice.systemd.client import Client
+
+_NOTHING = Reserved()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,10 @@ class State:
     """The uids of the applied pods that have records."""
     evicted: tuple[Eviction, ...] = ()
     """The pods that stay away."""
+    recorded_values: Reserved = _NOTHING
+    """What podslice has set outside the root, as it is recorded."""
+    held: Reserved = _NOTHING
+    """The same without what is not podslice's any more."""
     foreign: Foreign | None = None
     """Why nothing may be changed; None where the root is podslice's own."""
     agent: AgentState | None = None

@@ -1,4 +1,4 @@
-"""Marks, the agent's state and unconfirmed values as JSON; what is damaged counts as absent."""
+"""Marks, the agent's state and the values outside the root as JSON; None where one is damaged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from podslice.errors import Problem, Severity
 from podslice.model.agent import AgentState, Condition, Eviction
-from podslice.model.unconfirmed import Unconfirmed
+from podslice.model.properties import PROPERTIES
+from podslice.model.reserved import Held, Reserved, Trial
 from podslice.model.unit import INFINITY, UnitName
 
 T = TypeVar("T")
@@ -44,12 +45,43 @@ def agent_state(found: Mapping[str, Any]) -> AgentState:
     )
 
 
-def unconfirmed(found: Mapping[str, Any]) -> Unconfirmed:
-    """Values that return."""
-    old, new = _values(found["old"]), _values(found["new"])
-    if any(values.keys() - old[unit].keys() for unit, values in new.items()):
-        raise ValueError("a new value without an old one")
-    return Unconfirmed(old=old, new=new, until_usec=_number(found["until_usec"]))
+def reserved(found: Mapping[str, Any]) -> Reserved:
+    """Read the values that podslice has set outside its root."""
+    return Reserved(
+        units={
+            UnitName(_text(unit)): {_known(name): _held(held) for name, held in values.items()}
+            for unit, values in found["units"].items()
+        },
+        until_usec=_number(found["until_usec"]),
+        cgroup_root=_text(found["cgroup_root"]),
+    )
+
+
+def _held(found: Mapping[str, Any]) -> Held:
+    ours = tuple(map(_value, found["ours"]))
+    if not ours:
+        raise ValueError("a value that podslice has not set")
+    trial = found["trial"]
+    return Held(
+        before=_value(found["before"]),
+        ours=ours,
+        trial=None
+        if trial is None
+        else Trial(
+            old=_value(trial["old"]),
+            new=None if trial["new"] is None else _value(trial["new"]),
+        ),
+    )
+
+
+def _known(name: str) -> str:
+    if name in PROPERTIES:
+        return name
+    raise ValueError(name)
+
+
+def _value(found: object) -> int | str:
+    return _text(found) if isinstance(found, str) else _number(found)
 
 
 def _problem(found: Mapping[str, Any]) -> Problem:
@@ -59,16 +91,6 @@ def _problem(found: Mapping[str, Any]) -> Problem:
         hint=_text(found["hint"]),
         severity=Severity(found["severity"]),
     )
-
-
-def _values(found: Mapping[str, Any]) -> dict[UnitName, dict[str, int | str]]:
-    return {
-        UnitName(unit): {
-            name: _text(value) if isinstance(value, str) else _number(value)
-            for name, value in values.items()
-        }
-        for unit, values in found.items()
-    }
 
 
 def _text(value: object) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from podslice.errors import HostError
 from podslice.model.agent import AgentState, Eviction
 from podslice.model.pod import InitProgress, Pod
-from podslice.model.unconfirmed import Unconfirmed
+from podslice.model.reserved import Reserved
 from podslice.store import lock, marks, volumes
 from podslice.store.files import entries, failed, read_json, remove, write_json, writing
 from podslice.store.records import VERSION, Reader, Record, Records, digest, written
@@ -32,8 +32,9 @@ class Store:
         self.marks = root / "evicted"
         """Where the marks of evicted pods are; it is there as long as there is one."""
         self._agent = root / "agent.json"
-        self._unconfirmed = root / "unconfirmed.json"
         self._settings = root / "configuration.json"
+        self.reserved_path = root / "reserved.json"
+        """Where the values outside the root are recorded; it is there as long as there is one."""
         self._reader = Reader()
 
     def load(self) -> Records:
@@ -170,24 +171,25 @@ class Store:
         """Remove what an agent has left."""
         self.discard(str(self._agent))
 
-    def save_unconfirmed(self, tried: Unconfirmed) -> None:
-        """Keep the old values of reserved slices, and those that are tried.
+    def save_reserved(self, reserved: Reserved) -> None:
+        """Record the values that podslice has set outside its root; without any the file goes.
 
         Raises:
-            HostError: they can't be written.
+            HostError: it can't be written.
         """
-        with writing(self.root):
-            write_json(self._unconfirmed, asdict(tried))
+        if not reserved:
+            self.discard(str(self.reserved_path))
+        elif reserved != self.reserved():
+            with writing(self.root):
+                write_json(self.reserved_path, asdict(reserved))
 
-    def unconfirmed(self) -> Unconfirmed | None:
-        """The values that are tried, and their old ones."""
+    def reserved(self) -> Reserved | None:
+        """Return the recorded values outside the root; None where the file does not hold them."""
         with contextlib.suppress(OSError):
-            return marks.read(marks.unconfirmed, read_json(self._unconfirmed))
+            if not os.path.lexists(self.reserved_path):
+                return Reserved()
+            return marks.read(marks.reserved, read_json(self.reserved_path))
         return None
-
-    def drop_unconfirmed(self) -> None:
-        """Forget about values that were tried."""
-        self.discard(str(self._unconfirmed))
 
     def save_settings(self, settings: Mapping[str, object]) -> None:
         """Write what valid configuration files state; it lasts as long as there are pods.
@@ -272,7 +274,9 @@ class Store:
         try:
             yield
         finally:
-            lock.give_back(self.root, handle, is_needed=self._pods.exists())
+            lock.give_back(
+                self.root, handle, is_needed=self._pods.exists() or self.reserved_path.exists()
+            )
 
 
 def _files(directory: Path) -> list[os.DirEntry[str]]:

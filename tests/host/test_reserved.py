@@ -63,3 +63,68 @@ def test_a_slice_that_is_not_there_is_told_with_the_way_out(clean_machine):
         result.stdout
     )
     assert "kubepods.slice" in result.stdout
+
+
+SYSTEM = (
+    *("--system-reserved", "cpu=500m,memory=8Gi,pid=5000", "--system-reserved-cgroup"),
+    *("/system.slice", "--enforce-node-allocatable", "pods,system-reserved"),
+)
+NAMES = ("CPUWeight", "MemoryMax", "TasksMax")
+HELD = {"CPUWeight": "50", "MemoryMax": str(8192 * MI), "TasksMax": "5000"}
+
+
+@pytest.fixture
+def system(clean_namespace):
+    """A machine whose system.slice had a weight before."""
+    machine = clean_namespace
+    machine.run("systemctl", "set-property", "--runtime", "system.slice", "CPUWeight=70")
+    yield machine
+    machine.run("systemctl", "stop", "podslice-rollback.timer", check=False)
+    machine.run("sh", "-c", "rm -rf /run/systemd/system.control/system.slice.d")
+    machine.run("systemctl", "daemon-reload")
+
+
+def test_values_return_when_nothing_asks_for_them(system):
+    before = show(system, "system.slice", *NAMES)
+    assert before["CPUWeight"] == "70"
+    apply(system, "-f", SEED, *BIG, *SYSTEM)
+    assert show(system, "system.slice", *NAMES) == HELD
+    status = system.podslice("status", *BIG, *SYSTEM).stdout
+    assert "system.slice: podslice has set CPUWeight=50 (before: 70), MemoryMax=8Gi" in status
+    # the configuration does not enforce it any more
+    status = system.podslice("status", *BIG, check=False)
+    assert status.exit_code == 3
+    assert "system.slice: MemoryMax is 8Gi, should be unset" in status.stdout
+    plan = system.podslice("plan", "-f", SEED, *BIG, check=False)
+    assert plan.exit_code == 3
+    assert "would set CPUWeight=70 (was 50; as before podslice set it)" in plan.stdout
+    apply(system, "-f", SEED, *BIG)
+    assert show(system, "system.slice", *NAMES) == before
+    assert system.podslice("plan", "-f", SEED, *BIG).stdout == "nothing to do\n"
+
+
+def test_values_return_with_the_last_pod_and_with_the_package(system):
+    before = show(system, "system.slice", *NAMES)
+    apply(system, "-f", SEED, *BIG, *SYSTEM)
+    system.podslice("delete", "--all", *BIG, *SYSTEM)
+    assert show(system, "system.slice", *NAMES) == before
+    status = system.podslice("status", *BIG, *SYSTEM)
+    assert (status.stdout, status.stderr) == ("no pods\n", "")
+    apply(system, "-f", SEED, *BIG, *SYSTEM)
+    system.run("systemctl", "daemon-reload")
+    # as the package's scripts do it, without any configuration
+    system.podslice("__give_back")
+    assert show(system, "system.slice", *NAMES) == before
+    assert system.podslice("__give_back").stdout == ""
+
+
+def test_a_value_that_was_changed_since_is_not_overwritten(system):
+    apply(system, "-f", SEED, *BIG, *SYSTEM)
+    system.run("systemctl", "set-property", "--runtime", "system.slice", "TasksMax=4000")
+    result = apply(system, "-f", SEED, *BIG)
+    assert "left out TasksMax of system.slice: podslice set it to 5000" in result.stdout
+    assert show(system, "system.slice", *NAMES) == {
+        "CPUWeight": "70",
+        "MemoryMax": "infinity",
+        "TasksMax": "4000",
+    }

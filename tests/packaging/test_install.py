@@ -86,6 +86,12 @@ class Machine:
         return {line for line in lines if "__pycache__" not in line or "podslice" in line}
 
 
+RESERVED = (
+    *("--system-reserved", "cpu=500m", "--system-reserved-cgroup", "/system.slice"),
+    *("--enforce-node-allocatable", "pods,system-reserved-compressible"),
+)
+
+
 @pytest.fixture(scope="module", params=["trixie", "bookworm"])
 def machine(request, packages):
     packages.get(request.param)  # before the machine is there
@@ -240,6 +246,9 @@ def test_an_upgrade_keeps_pods_and_configuration(machine):
 def test_removal_leaves_the_pods_and_the_configuration(machine):
     machine.run("rm", "/etc/podslice/podslice.toml")
     machine.podslice("node", "init")
+    weight = show(machine.vm, "system.slice", "CPUWeight")
+    machine.podslice("apply", "-f", MANIFESTS, *RESERVED)
+    assert show(machine.vm, "system.slice", "CPUWeight") == {"CPUWeight": "50"}
     machine.run("apt-get", "remove", "--yes", "-q", "podslice", timeout_sec=300)
     for name in (AGENT, "podslice-agent.socket"):
         assert show(machine.vm, name, "ActiveState") == {"ActiveState": "inactive"}
@@ -248,6 +257,8 @@ def test_removal_leaves_the_pods_and_the_configuration(machine):
     assert machine.vm.get(f"{MANIFESTS}/web.yaml").decode() == POD
     assert machine.run("ls", "/run/podslice/pods").stdout != ""
     assert explained(machine) == set()
+    # what is set outside the root belongs to nobody once podslice is gone
+    assert show(machine.vm, "system.slice", "CPUWeight") == weight
 
 
 def test_purging_leaves_nothing_but_what_runs(machine):

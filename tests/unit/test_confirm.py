@@ -6,7 +6,7 @@ import pytest
 
 from podslice.errors import BusUnavailable, HostError, Refused
 from podslice.model.config import Enforce
-from podslice.model.unconfirmed import Standing, Unconfirmed
+from podslice.model.reserved import Standing, Unconfirmed
 from podslice.model.unit import INFINITY, ListedUnit
 from podslice.reconcile import Asked, apply, delete, look
 from podslice.reconcile import confirm as confirming
@@ -140,8 +140,8 @@ async def test_old_values_that_somebody_has_set_return_as_they_were(here, memory
     await apply(here, ())
     (_, arguments, _) = memory.timers[TIMER][1]["ExecStart"][0]
     assert arguments[4:] == ("CPUWeight=idle", f"MemoryMax={300 * MI}", "TasksMax=500")
-    assert here.store.unconfirmed().old == {SLICE: had}
-    assert here.store.unconfirmed().new == {SLICE: NEW}
+    assert here.store.reserved().unconfirmed.old == {SLICE: had}
+    assert here.store.reserved().unconfirmed.new == {SLICE: NEW}
 
 
 async def test_the_timer_is_there_before_the_values_and_after_all_else(here, memory):
@@ -161,7 +161,7 @@ async def test_nothing_is_armed_where_no_reserved_slice_changes(here, memory, no
     report = await apply(replace(here, config=by), decisions(burstable("web"), on=here.node, by=by))
     assert report.exit_code == 0
     assert memory.calls["start_timer"] == 0
-    assert here.store.unconfirmed() is None
+    assert here.store.reserved().unconfirmed is None
     assert notes == ["no reserved slice changes: there is nothing to confirm"]
 
 
@@ -176,7 +176,7 @@ async def test_without_a_timer_reserved_slices_stay_as_they_are(here, memory, er
     assert left.error == f"nothing would return the old values: {error}"
     assert results == list(report.results)
     assert await values(memory) == OLD
-    assert here.store.unconfirmed() is None
+    assert here.store.reserved().unconfirmed is None
 
 
 async def test_without_systemctl_reserved_slices_stay_as_they_are(here, memory, systemctl):
@@ -203,10 +203,10 @@ async def test_a_second_time_keeps_the_oldest_old_values(here, memory):
 
 async def test_a_second_time_without_a_timer_leaves_the_first(here, memory):
     await apply(here, ())
-    first = here.store.unconfirmed()
+    first = here.store.reserved()
     memory.refuse(SECOND, Refused("access denied"))
     await apply(replace(here, config=reserving("memory=128Mi")), ())
-    assert here.store.unconfirmed() == first
+    assert here.store.reserved() == first
     assert await armed(memory) == [TIMER]
 
 
@@ -235,7 +235,7 @@ async def test_after_a_return_what_is_there_is_old(here, memory):
     await memory.elapse()
     await memory.set_properties(SLICE, {"MemoryMax": 200 * MI})
     await apply(here, ())
-    assert here.store.unconfirmed().old == {SLICE: OLD | {"MemoryMax": 200 * MI}}
+    assert here.store.reserved().unconfirmed.old == {SLICE: OLD | {"MemoryMax": 200 * MI}}
 
 
 # Confirming, and not.
@@ -247,7 +247,7 @@ async def test_what_is_confirmed_stays(here, memory):
     assert found.standing is Standing.STOPPED
     assert await values(memory) == NEW
     assert await armed(memory) == []
-    assert here.store.unconfirmed() is None
+    assert here.store.reserved().unconfirmed is None
     assert await confirm(here.store, memory) is None
 
 
@@ -294,7 +294,7 @@ async def test_a_return_that_does_not_end_is_told(here, memory, monkeypatch):
     memory.list_units = list_units
     with pytest.raises(HostError, match="are about to return, and that does not end"):
         await confirm(here.store, memory)
-    assert here.store.unconfirmed() is not None
+    assert here.store.reserved().unconfirmed is not None
 
 
 async def test_how_it_stands(here, memory):
@@ -326,10 +326,41 @@ async def test_who_is_not_asked_leaves_reserved_slices_alone(here, memory):
     await memory.elapse()
     assert not (await look(unasked(here))).plan
     await apply(unasked(here), decisions(burstable("web"), on=here.node, by=here.config))
-    await delete(unasked(here), lambda _: True)
     assert await values(memory) == OLD
     assert (await look(plain(here))).plan
-    assert here.store.unconfirmed() is not None
+    assert here.store.reserved().unconfirmed is not None
+
+
+async def test_with_the_last_pod_a_trial_is_over(here, memory):
+    await apply(here, decisions(burstable("web"), on=here.node, by=here.config))
+    assert (await delete(unasked(here), lambda _: True)).exit_code == 0
+    assert await values(memory) == OLD
+    assert await armed(memory) == []
+    assert not here.store.root.exists() or not here.store.reserved()
+
+
+async def test_a_trial_of_other_values_returns_to_those_of_podslice_and_then_to_the_first(
+    here, memory
+):
+    await apply(plain(here), ())
+    again = replace(here, config=reserving("cpu=500m,memory=128Mi,pid=100"))
+    await apply(again, ())
+    await memory.elapse()
+    assert await values(memory) == NEW
+    await apply(replace(plain(here), config=config()), ())
+    assert await values(memory) == OLD
+
+
+async def test_a_return_can_be_tried_too(here, memory):
+    await apply(plain(here), ())
+    free = replace(here, config=config())
+    await apply(free, ())
+    assert await values(memory) == OLD
+    await memory.elapse()
+    assert await values(memory) == NEW
+    await apply(plain(free), ())
+    assert await values(memory) == OLD
+    assert not here.store.reserved()
 
 
 async def test_a_plain_apply_after_a_return_sets_them(here, memory, notes):
@@ -338,7 +369,7 @@ async def test_a_plain_apply_after_a_return_sets_them(here, memory, notes):
     notes.clear()
     report = await apply(plain(here), ())
     assert (report.exit_code, await values(memory)) == (0, NEW)
-    assert here.store.unconfirmed() is None
+    assert here.store.reserved().unconfirmed is None
     assert not (await look(unasked(here))).plan
     assert notes == []
 
@@ -348,7 +379,7 @@ async def test_a_plain_apply_confirms(here, memory, notes):
     await apply(plain(here), ())
     assert await values(memory) == NEW
     assert await armed(memory) == []
-    assert here.store.unconfirmed() is None
+    assert here.store.reserved().unconfirmed is None
     assert notes[-1] == "an apply without --confirm confirms what was not confirmed before"
 
 

@@ -11,7 +11,7 @@ import pytest
 from podslice.errors import HostError, Problem, Severity
 from podslice.model.agent import AgentState, Condition, Eviction
 from podslice.model.pod import ContainerKind, InitProgress, MemoryVolume
-from podslice.model.unconfirmed import Unconfirmed
+from podslice.model.reserved import Held, Reserved, Trial
 from podslice.policy.tree import volume_path
 from podslice.store import Records, Store
 from podslice.store import files as store_files
@@ -234,14 +234,14 @@ def test_something_else_in_the_place_of_a_mark_is_broken_and_goes(store, make_od
 
 def test_something_else_in_the_place_of_a_state_counts_as_absent(store, make_odd):
     store.root.mkdir()
-    for name in ("agent.json", "unconfirmed.json"):
+    for name in ("agent.json", "reserved.json"):
         make_odd(store.root / name)
-    assert (store.agent(), store.unconfirmed()) == (None, None)
+    assert (store.agent(), store.reserved()) == (None, None)
     store.drop_agent()
-    store.drop_unconfirmed()
+    store.save_reserved(Reserved())
     store.save_agent(STATE)
-    store.save_unconfirmed(TRIED)
-    assert (store.agent(), store.unconfirmed()) == (STATE, TRIED)
+    store.save_reserved(TRIED)
+    assert (store.agent(), store.reserved()) == (STATE, TRIED)
 
 
 def test_what_is_written_goes_through_no_link_and_into_no_pipe(store, make_odd):
@@ -906,10 +906,16 @@ STATE = AgentState(
         Problem(where="", message="odd", severity=Severity.WARNING),
     ),
 )
-TRIED = Unconfirmed(
+TRIED = Reserved(
     until_usec=5_000_000,
-    old={"system.slice": {"MemoryMax": 2**64 - 1, "ManagedOOMSwap": "auto"}},
-    new={"system.slice": {"MemoryMax": 2**30}},
+    cgroup_root="/podslice",
+    units={
+        "system.slice": {
+            "MemoryMax": Held(before=2**64 - 1, ours=(2**30,), trial=Trial(old=2**29, new=2**30)),
+            "ManagedOOMSwap": Held(before="auto", ours=("kill", "auto")),
+            "TasksMax": Held(before=5, ours=(7,), trial=Trial(old=5, new=None)),
+        }
+    },
 )
 
 
@@ -918,7 +924,6 @@ TRIED = Unconfirmed(
     [
         ("save_agent", "agent", "drop_agent", STATE, "agent.json"),
         ("save_agent", "agent", "drop_agent", AgentState(pid=1, started_ticks=2), "agent.json"),
-        ("save_unconfirmed", "unconfirmed", "drop_unconfirmed", TRIED, "unconfirmed.json"),
     ],
 )
 def test_what_was_left_is_found(store, save, read, drop, value, file):
@@ -960,25 +965,45 @@ def test_an_agent_s_state_that_is_wrong_anywhere_is_none(store, change):
     assert store.agent() is None
 
 
+def held(**change):
+    return {"a.slice": {"MemoryMax": {"before": 1, "ours": [2], "trial": None, **change}}}
+
+
+def test_values_outside_the_root_are_recorded_until_there_are_none(store):
+    assert store.reserved() == Reserved()
+    store.save_reserved(Reserved())
+    assert not store.root.exists()
+    store.save_reserved(TRIED)
+    assert Store(store.root).reserved() == TRIED
+    store.save_reserved(Reserved(units={"system.slice": {}}))
+    assert not store.reserved_path.exists()
+
+
 @pytest.mark.parametrize(
     "change",
     [
-        {"old": {}},
-        {"old": {"system.slice": {"ManagedOOMSwap": "auto"}}},
-        {"new": {"system.slice": {"MemoryMax": [1]}}},
-        {"old": 5},
+        {"units": 5},
+        {"units": {"a.slice": 5}},
+        {"units": {"a.slice": {"MemoryMax": [1]}}},
+        {"units": {"a.slice": {"Unknown": {"before": 1, "ours": [2], "trial": None}}}},
+        {"units": held(before=None)},
+        {"units": held(ours=[])},
+        {"units": held(ours=[[1]])},
+        {"units": held(trial={"old": 1})},
+        {"units": held(trial={"old": None, "new": 1})},
         {"until_usec": None},
+        {"cgroup_root": 5},
     ],
 )
-def test_a_new_value_without_an_old_one_is_nothing_to_return_to(store, change):
-    store.save_unconfirmed(TRIED)
-    path = store.root / "unconfirmed.json"
+def test_a_record_of_values_that_is_wrong_anywhere_is_none(store, change):
+    store.save_reserved(TRIED)
+    path = store.root / "reserved.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    assert store.unconfirmed() is None
+    assert store.reserved() is None
 
 
 def test_what_may_not_be_read_is_none(store, no_permission):
     store.save_agent(STATE)
-    store.save_unconfirmed(TRIED)
+    store.save_reserved(TRIED)
     no_permission(store_files, "read_regular")
-    assert (store.agent(), store.unconfirmed()) == (None, None)
+    assert (store.agent(), store.reserved()) == (None, None)

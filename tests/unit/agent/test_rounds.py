@@ -8,13 +8,13 @@ from podslice.agent.rounds import Round
 from podslice.errors import BusUnavailable, HostError, JobFailed
 from podslice.events import Kind
 from podslice.model.agent import Condition
-from podslice.model.config import WeightMapping
-from podslice.model.unit import TransientUnit
+from podslice.model.config import Enforce, WeightMapping
+from podslice.model.unit import INFINITY, TransientUnit
 from podslice.reconcile.cordon import uncordon
 from podslice.store import Store
 from tests.unit.agent.agents import write_group
 from tests.unit.agent.kept import BATCH, DEEDS, WEB, Node
-from tests.unit.builders import burstable, config
+from tests.unit.builders import amounts, burstable, config
 from tests.unit.test_guard import RECORDED, start_units_of_a_kubelet
 
 
@@ -485,3 +485,30 @@ async def test_rounds_go_on_when_the_kubelet_and_its_units_are_gone(two):
     assert "late" in two.records
     assert two.texts(Kind.AGENT_NOTED) == ["kubepods.slice is podslice's own again"]
     assert not two.board.failures
+
+
+# Outside the root.
+
+
+async def test_values_outside_the_root_return_when_the_configuration_drops_them(here):
+    here.memory.provide("podruntime.slice")
+    enforcing = config(
+        kube_reserved=amounts("memory=64Mi,pid=100"),
+        kube_reserved_cgroup="/podruntime.slice",
+        enforce_node_allocatable=frozenset({Enforce.PODS, Enforce.KUBE_RESERVED}),
+    )
+    here.board.world = replace(here.board.world, config=enforcing)
+    here.rounds.reload(here.manifests())
+    await here.settle()
+    assert here.board.world.store.reserved()
+    # what somebody else sets at the same moment stays
+    here.board.world = replace(here.board.world, config=config())
+    here.rounds.reload(here.manifests())
+    await here.memory.set_properties("podruntime.slice", {"TasksMax": 50})
+    assert (await here.take()).is_settled
+    (unit,) = await here.memory.observe(["podruntime.slice"])
+    assert (unit.properties["MemoryMax"], unit.properties["TasksMax"]) == (INFINITY, 50)
+    assert not here.board.world.store.reserved()
+    returned, kept = sorted(here.texts(Kind.AGENT_NOTED), reverse=True)
+    assert returned.startswith("set MemoryMax=unset (was 64Mi; as before podslice set it)")
+    assert kept.startswith("left out TasksMax of podruntime.slice: podslice set it to 100")

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from podslice.model.unit import INFINITY
+from podslice.model.unit import INFINITY, TransientUnit
 from tests.unit.builders import manifest
 
 SLICE = "podruntime.slice"
@@ -115,3 +115,59 @@ def test_the_time_to_confirm_in_is_checked(podslice, seconds):
     ended = podslice(*APPLY, f"--confirm={seconds}")
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("error: invalid value for '--confirm': ")
+
+
+def test_values_outside_the_root_are_in_plan_and_status_until_they_have_returned(podslice, memory):
+    podslice(*APPLY)
+    before = [
+        {"name": "CPUWeight", "before": "infinity", "set": 50},
+        {"name": "MemoryMax", "before": "infinity", "set": 64 * MI},
+    ]
+    for verb in (("status",), ("plan", "-f", "web.yaml")):
+        document = json.loads(podslice(*verb, "-o", "json", *RESERVE).out)
+        assert document["reserved_slices"] == [{"unit": SLICE, "settings": before}]
+    line = f"{SLICE}: podslice has set CPUWeight=50 (before: unset), MemoryMax=64Mi (before: unset)"
+    assert line in podslice("status", *RESERVE).out.splitlines()
+    status = podslice("status")
+    assert status.code == 3
+    assert f"{SLICE}: MemoryMax is 64Mi, should be unset" in status.out.splitlines()
+    plan = podslice("plan", "-o", "json", "-f", "web.yaml")
+    (step,) = [each for each in json.loads(plan.out)["steps"] if each["unit"] == SLICE]
+    assert (plan.code, {each["is_return"] for each in step["settings"]}) == (3, {True})
+    assert podslice("apply", "-f", "web.yaml").code == 0
+    assert has(memory, CPUWeight=INFINITY, MemoryMax=INFINITY)
+    assert "reserved_slices" not in json.loads(podslice("status", "-o", "json").out)
+
+
+def test_what_stays_because_others_have_changed_it_is_told(podslice, memory):
+    podslice(*APPLY)
+    asyncio.run(memory.set_properties(SLICE, {"MemoryMax": 32 * MI}))
+    assert f"left out MemoryMax of {SLICE}: podslice set it to" in podslice("status").err
+    assert f"left out MemoryMax of {SLICE}: podslice set it to" in (
+        podslice("apply", "-f", "web.yaml").out
+    )
+    assert has(memory, CPUWeight=INFINITY, MemoryMax=32 * MI)
+    assert podslice("status").err == ""
+
+
+def test_values_are_given_back_without_configuration_or_pods(podslice, memory):
+    assert podslice("__give_back") == (0, "", "")
+    podslice(*APPLY)
+    ended = podslice("__give_back")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith("set CPUWeight=unset (was 50; as before podslice set it)")
+    assert has(memory, CPUWeight=INFINITY, MemoryMax=INFINITY)
+    assert podslice("__give_back") == (0, "", "")
+
+
+def test_nothing_is_confirmed_beside_a_kubelet(podslice, memory):
+    podslice(*APPLY, "--confirm=60")
+    name = "kubepods-podx.slice"
+    unit = TransientUnit(name=name, properties={"Description": f"libcontainer container {name}"})
+    asyncio.run(memory.start(unit))
+    for verb in ("confirm", "__give_back"):
+        ended = podslice(verb)
+        assert (ended.code, ended.out) == (1, "")
+        assert "kubepods.slice belongs to a kubelet" in ended.err
+    asyncio.run(memory.stop(name))
+    assert podslice("confirm").code == 0

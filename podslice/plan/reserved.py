@@ -1,0 +1,218 @@
+"""Values outside the root: which return to what they were, and what is recorded of each.
+
+podslice compares before it returns a value: what somebody else has set since stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from podslice.model.desired import Desired
+from podslice.model.properties import PROPERTIES
+from podslice.model.reserved import Held, Reserved, Trial
+from podslice.model.unit import (
+    DesiredUnit,
+    Observed,
+    Setting,
+    UnitKind,
+    UnitName,
+    Value,
+    control_group_of,
+    parent_slice,
+)
+from podslice.plan.changes import is_up
+from podslice.plan.steps import SetProperties, Skipped
+
+WHY = "nothing asks for another value; it had this one before podslice set it"
+_NOTHING = Reserved()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returning:
+    """What becomes of the recorded values."""
+
+    desired: Desired
+    """With the old values of those that return."""
+    skipped: tuple[Skipped, ...] = ()
+    """Values that do not return, and why."""
+    held: Reserved = _NOTHING
+    """The record without the values that are not podslice's any more."""
+
+
+def return_values(desired: Desired, observed: Observed, recorded: Reserved) -> Returning:
+    """Ask for the old value of each recorded property that the configuration does not name."""
+    wanted = {unit.name: unit for unit in desired.units if not unit.owned}
+    skipped: list[Skipped] = []
+    held: dict[UnitName, Mapping[str, Held]] = {}
+    extra: dict[UnitName, DesiredUnit] = {}
+    for name, values in sorted(recorded.units.items()):
+        unit = wanted.get(name) or _unit(name)
+        idle = {key: each for key, each in values.items() if key not in unit.values}
+        there = observed.units.get(name)
+        kept = {key: each for key, each in values.items() if key not in idle}
+        if there is None or not is_up(there):
+            kept |= idle
+            skipped += [_not_there(name, key) for key in sorted(idle)]
+        else:
+            ours = {
+                key: each for key, each in idle.items() if there.properties.get(key) in each.ours
+            }
+            kept |= ours
+            extra[name] = replace(unit, settings=_with_old(unit.settings, ours))
+            skipped += _changed_since(name, idle, there.properties)
+        if kept:
+            held[name] = kept
+    units = (*(each for name, each in sorted(extra.items()) if each.settings),)
+    names = {each.name for each in units}
+    return Returning(
+        desired=replace(
+            desired, units=(*units, *(each for each in desired.units if each.name not in names))
+        ),
+        skipped=tuple(skipped),
+        held=replace(recorded, units=held),
+    )
+
+
+def _unit(name: UnitName) -> DesiredUnit:
+    """Return a slice outside the root of which nothing is asked."""
+    return DesiredUnit(
+        name=name,
+        kind=UnitKind.SLICE,
+        parent=parent_slice(name),
+        control_group=control_group_of(name),
+        description="",
+        settings=(),
+        owned=False,
+    )
+
+
+def _with_old(settings: tuple[Setting, ...], held: Mapping[str, Held]) -> tuple[Setting, ...]:
+    old = [
+        Setting(name=name, value=each.before, why=WHY, is_return=True)
+        for name, each in held.items()
+    ]
+    return tuple(sorted((*settings, *old), key=lambda setting: setting.name))
+
+
+def _not_there(unit: UnitName, name: str) -> Skipped:
+    why = (
+        "the slice is not loaded; if it is started again it may have the value that podslice set,"
+        f" and the next apply returns the old one; systemctl revert {unit} does it at once"
+    )
+    return Skipped(unit=unit, name=name, why=why)
+
+
+def _changed_since(
+    unit: UnitName, values: Mapping[str, Held], has: Mapping[str, Value]
+) -> Iterable[Skipped]:
+    for name, held in sorted(values.items()):
+        now = has.get(name)
+        if now in (held.before, *held.ours) or now is None:
+            continue
+        text = PROPERTIES[name].text
+        why = (
+            f"podslice set it to {text(held.ours[-1])}, and it was changed to {text(now)} since;"
+            " that stays, and podslice keeps no record of it any longer"
+        )
+        yield Skipped(unit=unit, name=name, why=why)
+
+
+def note_steps(held: Reserved, steps: Iterable[SetProperties], cgroup_root: str) -> Reserved:
+    """Return the record before steps are taken: from then on both values may be in force."""
+
+    def note(before: Held | None, old: int | str, new: int | str) -> Held:
+        if before is None:
+            return Held(before=old, ours=(new,))
+        if old != before.before and old not in before.ours:
+            # somebody else has set it since, which is what it was before podslice sets it again
+            return replace(before, before=old, ours=(new,))
+        return replace(before, ours=(*(each for each in before.ours if each != new), new))
+
+    units = {unit: dict(values) for unit, values in held.units.items()}
+    for step in steps:
+        values = units.setdefault(step.name, {})
+        for change in step.changes:
+            old = change.old if isinstance(change.old, int | str) else _unset(change.name)
+            values[change.name] = note(values.get(change.name), old, change.new)
+    return replace(held, units=units, cgroup_root=cgroup_root)
+
+
+def settle_steps(
+    recorded: Reserved,
+    before: Reserved,
+    done: Iterable[SetProperties],
+    not_tried: Iterable[SetProperties],
+) -> Reserved:
+    """Return the record after steps were taken; of those that failed both values may be in force.
+
+    Args:
+        recorded: what was recorded before they were taken (`note_steps`).
+        before: what was recorded before that.
+        done: the steps after which the new value is in force.
+        not_tried: those that have changed nothing.
+    """
+    units = {unit: dict(values) for unit, values in recorded.units.items()}
+    for step in done:
+        for change in step.changes:
+            held = units[step.name][change.name]
+            if change.new == held.before and held.trial is None:
+                del units[step.name][change.name]
+            else:
+                units[step.name][change.name] = replace(held, ours=_in_force(held, change.new))
+    for step in not_tried:
+        for change in step.changes:
+            units[step.name].pop(change.name)
+            known = before.units.get(step.name, {}).get(change.name)
+            if known is not None:
+                units[step.name][change.name] = known
+    return replace(recorded, units={unit: values for unit, values in units.items() if values})
+
+
+def _in_force(held: Held, new: int | str) -> tuple[int | str, ...]:
+    """Return the values of ours that may be in force; what a timer returns may be one of them."""
+    returns = held.trial.old if held.trial else None
+    return (*(each for each in held.ours if each == returns and each != new), new)
+
+
+def try_steps(
+    recorded: Reserved, steps: Iterable[SetProperties], until_usec: int, *, joins: bool
+) -> Reserved:
+    """Return the record with the changes of steps as a trial.
+
+    With `joins` they join one that is under way: the oldest old values return with them. Otherwise
+    that one is over.
+    """
+    base = recorded if joins else recorded.confirmed()
+    units = {unit: dict(values) for unit, values in base.units.items()}
+    for step in steps:
+        for change in step.changes:
+            held = units[step.name][change.name]
+            old = change.old if isinstance(change.old, int | str) else _unset(change.name)
+            trial = Trial(old=held.trial.old if held.trial else old, new=change.new)
+            units[step.name][change.name] = replace(held, trial=trial)
+    return replace(base, units=units, until_usec=until_usec)
+
+
+def fail_trial(recorded: Reserved, names: Collection[UnitName]) -> Reserved:
+    """Return the record of a trial after some units could not be set: they prove no return."""
+
+    def fail(held: Held) -> Held:
+        return replace(held, trial=replace(held.trial, new=None)) if held.trial else held
+
+    return _on_units(recorded, lambda unit, held: fail(held) if unit in names else held)
+
+
+def _on_units(recorded: Reserved, change: Callable[[UnitName, Held], Held]) -> Reserved:
+    return replace(
+        recorded,
+        units={
+            unit: {name: change(unit, held) for name, held in values.items()}
+            for unit, values in recorded.units.items()
+        },
+    )
+
+
+def _unset(name: str) -> int | str:
+    unset = PROPERTIES[name].unset
+    return unset if isinstance(unset, int | str) else ""

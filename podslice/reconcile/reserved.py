@@ -1,0 +1,63 @@
+"""What podslice sets outside its root: recorded before and after, and returned in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from podslice.act import OnResult, act
+from podslice.errors import HostError
+from podslice.model.desired import Desired
+from podslice.model.reserved import Reserved
+from podslice.model.unit import Observed
+from podslice.plan import Plan, SetProperties, make_plan, return_values
+from podslice.plan.reserved import note_steps, settle_steps
+from podslice.reconcile.confirm import end_trial, is_reserved, recorded
+from podslice.reconcile.world import World
+from podslice.report import Outcome, Report, StepResult
+
+
+def note(world: World, held: Reserved, plan: Plan) -> None:
+    """Record what the steps of a plan are about to set.
+
+    It is written before they are taken: after a crash both the old and the new value are known.
+    """
+    steps = filter(is_reserved, plan.steps)
+    world.store.save_reserved(note_steps(held, steps, world.config.cgroup_root))
+
+
+def settle_values(world: World, held: Reserved, results: Iterable[StepResult]) -> None:
+    """Record what was set. `held` is what was recorded before `note`."""
+    results = tuple(results)
+
+    def of(outcome: Outcome) -> list[SetProperties]:
+        return [each.step for each in results if each.outcome is outcome and is_reserved(each.step)]
+
+    now = recorded(world.store)
+    if now:
+        done, not_tried = of(Outcome.DONE), of(Outcome.NOT_TRIED)
+        world.store.save_reserved(settle_steps(now, held, done, not_tried))
+
+
+async def give_back(world: World, on_result: OnResult = lambda _: None) -> Report:
+    """Return every value outside the root, and touch nothing else. The lock is the caller's.
+
+    Raises:
+        ForeignRoot: the root belongs to a kubelet; nothing was changed.
+        HostError: there is no service manager, or the record can't be written.
+    """
+    client = world.client
+    if client is None:
+        raise HostError("there is no service manager to return values to")
+    if not recorded(world.store):
+        return Report()
+    await world.guard.claim(world)
+    await end_trial(world.store, client)
+    values = recorded(world.store)
+    units = await client.observe(sorted(values.units))
+    observed = Observed(caps=await client.caps(), units={unit.name: unit for unit in units})
+    returning = return_values(Desired(root=world.tree.root), observed, values)
+    plan = make_plan(returning.desired, observed)
+    note(world, returning.held, plan)
+    results = await act(plan, client, on_result)
+    settle_values(world, returning.held, results)
+    return Report(results=tuple(results), skipped=(*plan.skipped, *returning.skipped))

@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from podslice.model.config import Rules
 from podslice.model.pod import ContainerKind, Qos
 from podslice.model.resources import CPU, MEMORY, Resources, is_hugepages
+from podslice.policy.aggregate import lacking_limit
 from podslice.policy.compare import compare_rules
 from podslice.policy.decide import decide
 from podslice.policy.defaulting import default_pod
@@ -41,7 +42,11 @@ def test_without_a_pod_level_only_lonely_huge_pages_are_judged_differently(pod, 
 @some
 @given(pods(names=COMPUTE), nodes, configs)
 def test_where_the_classes_are_one_only_containers_without_a_limit_differ(pod, node, config):
-    """They get the pod's limit and its weight from Kubernetes, and neither from the proposal."""
+    """They get the pod's limit and its weight from Kubernetes, and neither from the proposal.
+
+    For Kubernetes a container counts together with the sidecars before it, so that the pod's slice
+    may have a limit; and the pod's limit has to hold init containers, which gives warnings.
+    """
     stated = default_pod(pod)
     assume(classify(stated, Rules.PROPOSAL) is classify(stated, Rules.KUBERNETES))
     without = {
@@ -59,13 +64,27 @@ def test_where_the_classes_are_one_only_containers_without_a_limit_differ(pod, n
         for each in stated.containers
         if pod.resources.limits.get(CPU) and CPU not in each.resources.requests
     }
-    differences = [
-        each
+    of_slice = {
+        setting
+        for name, settings in (
+            (CPU, ("CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec")),
+            (MEMORY, ("MemoryMax", "MemoryLow", "MemoryMin")),
+        )
+        if lacking_limit(stated, name, Rules.PROPOSAL)
+        and not lacking_limit(stated, name, Rules.KUBERNETES)
+        for setting in settings
+    }
+    differences = {
+        each.what: each
         for each in compare_rules(pod, node, config)
         if not each.what.endswith(" until the init containers have finished")
-    ]
-    assert {each.what for each in differences} <= without | least
-    assert all(each.proposal == ("1" if each.what in least else "unset") for each in differences)
+    }
+    warned = {what for what in differences if what.startswith("spec.resources.")}
+    assert all(differences[what].proposal == "fine" for what in warned)
+    assert all(differences[what].kubernetes == "warning" for what in warned)
+    assert differences.keys() - warned <= without | least | of_slice
+    assert all(differences[what].proposal == "unset" for what in without & differences.keys())
+    assert all(differences[what].proposal == "1" for what in least & differences.keys())
 
 
 @some

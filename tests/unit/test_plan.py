@@ -616,6 +616,7 @@ def test_a_volume_that_is_not_mounted_is_mounted(state):
         ("rw,size=64k", 1),
         ("rw,size=50%", 64 * MI),
         ("rw,nosuid", 64 * MI),
+        ("rw,size=65536k", 64 * MI - 2**16 + 1),
     ],
 )
 def test_a_volume_of_the_right_size_stays(has, wanted):
@@ -630,7 +631,15 @@ def test_a_volume_without_a_size_is_not_compared():
     assert make_plan(desired(slice_unit(WEB), unit), there) == Plan()
 
 
-@pytest.mark.parametrize(("wanted", "text"), [(128 * MI, "128Mi"), (32 * MI, "32Mi")])
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        (128 * MI, "128Mi"),
+        (32 * MI, "32Mi"),
+        (64 * MI + 1, "67108865"),
+        (64 * MI - 2**16, "65472Ki"),  # one page of 64 KiB, the largest, is no rounding
+    ],
+)
 def test_a_mounted_volume_keeps_its_size_and_that_is_said(wanted, text):
     there = observed(seen(WEB), mounted())
     plan = make_plan(desired(slice_unit(WEB), volume_unit(wanted)), there)
@@ -679,6 +688,25 @@ def test_a_pod_whose_volumes_are_mounted_does_not_move():
         f"the pod is Guaranteed now, and volumes are mounted in {WEB}; delete the pod first"
     ]
     assert not names(plan, StopUnit)
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        mounted(active_state="inactive"),
+        mounted(active_state="failed"),
+        replace(seen("podslice-podweb-main.scope"), properties={"Slice": WEB}),
+    ],
+    ids=["unmounted", "failed", "no mount"],
+)
+def test_what_is_no_mounted_volume_does_not_keep_a_pod_from_moving(inside):
+    was, then = with_volume(burstable), with_volume(guaranteed)
+    there = as_observed(desired_for(was), scopes=False)
+    units = {name: unit for name, unit in there.units.items() if name != CACHE}
+    there = replace(there, units={**units, inside.name: inside})
+    plan = make_plan(desired_for(then, current=[was]), there)
+    assert plan.refused == ()
+    assert WEB in names(plan, StopUnit)
 
 
 def test_a_volume_in_a_slice_that_goes_is_mounted_anew():
@@ -840,9 +868,15 @@ def test_a_control_group_that_has_outlived_its_slice_is_emptied(tasks):
 
 def test_a_plan_for_some_units():
     plan = make_plan(desired_for(*THREE), observed(version=239))
-    part = plan.only({WEB})
-    assert [step.name for step in part.steps] == [WEB]
-    assert {skipped.unit for skipped in part.skipped} <= {WEB}
+    for name in {skipped.unit for skipped in plan.skipped} | {WEB}:
+        part = plan.only({name})
+        assert part.steps == tuple(step for step in plan.steps if step.name == name)
+        assert part.skipped == tuple(each for each in plan.skipped if each.unit == name)
+    left_out = Skipped(unit=WEB, name="a setting", why="of a reason")
+    others = replace(left_out, unit=ROOT)
+    plan = Plan(skipped=(left_out, others), refused=(Refusal(pod="a", reason="b", message="c"),))
+    assert plan.only({WEB}) == Plan(skipped=(left_out,))
+    assert plan.only(()) == Plan()
 
 
 # Small worlds.

@@ -71,6 +71,20 @@ def test_admission_does_not_depend_on_the_order():
             assert admit(order, (), NODE.capacity) == expected
 
 
+@pytest.mark.parametrize(("memory", "is_refused"), [(1_000_000, False), (1_000_001, True)])
+def test_a_pod_gives_back_only_what_it_had(memory, is_refused):
+    """What it now asks for in addition has to be free beside the other pods."""
+
+    def decided(name, **requests):
+        return decide(pod(container(Resources(requests=requests)), name=name), NODE, PLAIN)
+
+    before = [decided("web", cpu=1000), decided("shop", cpu=1000, memory=3_000_000)]
+    accepted, refused = admit([decided("web", cpu=1000, memory=memory)], before, NODE.capacity)
+    assert (len(accepted), [each.reason for each in refused]) == (
+        (0, ["OutOfmemory"]) if is_refused else (1, [])
+    )
+
+
 def test_a_higher_priority_is_never_refused_for_a_lower_one():
     for amounts in worlds():
         candidates = decisions(amounts)

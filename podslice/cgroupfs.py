@@ -30,9 +30,8 @@ _V1 = {
 }
 """As `_V2`, with the controller's directory. Drop when systemd < 258 is gone."""
 
-# `hugetlb.2MB.max`. Source: Linux, mm/hugetlb_cgroup.c, mem_fmt
-_HUGETLB_FILE = re.compile(r"hugetlb\.(\d+)(KB|MB|GB)\.max")
-_HUGETLB_UNITS = {"KB": 2**10, "MB": 2**20, "GB": 2**30}
+# `hugetlb.2MB.max`, `hugetlb.2MB.rsvd.max`. Source: Linux, mm/hugetlb_cgroup.c, mem_fmt
+_HUGETLB_FILE = re.compile(r"hugetlb\.\d+(KB|MB|GB)(\.rsvd)?\.max")
 
 PRESSURES = ("cpu", "memory", "io")
 """The resources that the kernel tells the pressure of."""
@@ -201,16 +200,15 @@ class CgroupFs:
         text = self._read("cgroup.subtree_control", control_group) if self.is_v2 else None
         return frozenset(split_words(text or ""))
 
-    def hugepages(self, control_group: str) -> Mapping[int, int] | None:
-        """Limits of huge pages by the size of a page, in bytes; None where nobody counts them."""
+    def hugepages(self, control_group: str) -> Mapping[str, int] | None:
+        """Return limits of huge pages in bytes by file; None where they are not counted."""
         limits = {}
         directory = self.mount / control_group.lstrip("/")
         for path in sorted(directory.glob("hugetlb.*.max")) if self.is_v2 else ():
             found = _HUGETLB_FILE.fullmatch(path.name)
             text = self._read(path.name, control_group)
             if found and text is not None:
-                size = int(found[1]) * _HUGETLB_UNITS[found[2]]
-                limits[size] = int(text) if text.isdigit() else INFINITY
+                limits[path.name] = int(text) if text.isdigit() else INFINITY
         return limits or None
 
     def unreclaimable_bytes(self, control_group: str) -> int | None:

@@ -52,6 +52,7 @@ def read_node(root: Path = Path("/")) -> Node:
         capacity=capacity,
         swap_bytes=swap_bytes,
         page_size_bytes=os.sysconf("SC_PAGE_SIZE"),
+        hugepage_sizes=tuple(sorted(_hugepage_counts(root))),
         counts_hugepages="memory_hugetlb_accounting" in cgroup2_options(root),
     )
 
@@ -199,10 +200,21 @@ def _nodefs(root: Path) -> Path:
 
 def _hugepages(root: Path) -> dict[str, int]:
     """Huge pages per size: `hugepages-2Mi` → thousandths of a byte."""
+    counts = _hugepage_counts(root).items()
+    return {
+        HUGEPAGES_PREFIX + format_bytes(size): count * size * 1000
+        for size, count in counts
+        if count
+    }
+
+
+def _hugepage_counts(root: Path) -> dict[int, int]:
+    """Return how many huge pages are set aside, by their size in bytes, for each that is known.
+
+    Source: Linux, Documentation/admin-guide/mm/hugetlbpage.rst.
+    """
     pages = {}
     for path in (root / "sys/kernel/mm/hugepages").glob("hugepages-*kB"):
         size = int(path.name.removeprefix("hugepages-").removesuffix("kB")) * 1024
-        count = int(read_value(path / "nr_hugepages"))
-        if count:
-            pages[HUGEPAGES_PREFIX + format_bytes(size)] = count * size * 1000
+        pages[size] = int(read_value(path / "nr_hugepages"))
     return pages

@@ -6,11 +6,14 @@ Nothing above our own root is changed: whether that has the controller is the op
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from podslice.cgroupfs import CgroupFs
 from podslice.errors import HostError
+from podslice.model.resources import RESERVED_SUFFIX
 
 _CONTROLLER = "hugetlb"
 
@@ -37,6 +40,10 @@ def limit(cgroups: CgroupFs, root: str, control_group: str, files: Mapping[str, 
 def _write(cgroups: CgroupFs, group: PurePosixPath, name: str, text: str) -> None:
     path = Path(cgroups.mount, *group.parts[1:], name)
     try:
-        path.write_text(text)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_TRUNC), "w") as file:
+            file.write(text)
     except OSError as error:
-        raise HostError(f"{path}: {text} can't be written: {error.strerror}") from error
+        if error.errno == errno.ENOENT and name.endswith(RESERVED_SUFFIX):
+            return  # Linux 5.6 has no such file
+        hint = "; more is in use" if error.errno == errno.EBUSY else ""
+        raise HostError(f"{path}: {text} can't be written: {error.strerror}{hint}") from error

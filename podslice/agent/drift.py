@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from podslice.agent.board import Board
 from podslice.events import Kind
 from podslice.model.properties import PROPERTIES
-from podslice.model.resources import hugetlb_file
+from podslice.model.resources import hugetlb_files
 from podslice.model.unit import INFINITY, DesiredUnit, UnitName, Value
 from podslice.plan import StartUnit, Step, StopUnit
 from podslice.reconcile import State
@@ -96,7 +96,11 @@ class Drift:
 
 def _values(unit: DesiredUnit) -> Mapping[str, Value]:
     """Everything that a unit is to have, properties and files of the kernel."""
-    pages = {hugetlb_file(size): limit // size * size for size, limit in unit.hugepages.items()}
+    pages = {
+        name: limit // size * size
+        for size, limit in unit.hugepages.items()
+        for name in hugetlb_files(size)
+    }
     return {**unit.values, **pages}
 
 

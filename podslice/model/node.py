@@ -15,6 +15,8 @@ class Node:
     """CPUs, memory, ephemeral storage, process ids, huge pages per size."""
     swap_bytes: int = 0
     page_size_bytes: int = 4096
+    hugepage_sizes: tuple[int, ...] = ()
+    """The sizes of huge pages that the kernel knows, in bytes, whether there are any or not."""
     counts_hugepages: bool = False
     """Whether the kernel counts huge pages as memory of their control group.
 

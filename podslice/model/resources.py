@@ -19,6 +19,8 @@ MEMORY = "memory"
 EPHEMERAL_STORAGE = "ephemeral-storage"
 PIDS = "pid"
 HUGEPAGES_PREFIX = "hugepages-"
+RESERVED_SUFFIX = ".rsvd.max"
+"""How the name of a file ends that limits reserved huge pages; Linux 5.7 and later have it."""
 
 Amounts = Mapping[str, int]
 """Name of a resource → thousandths of its base unit (CPUs, bytes, processes)."""
@@ -58,15 +60,18 @@ def describe_unknown(resource: str) -> str:
     return f"'{resource}' is not a known resource"
 
 
-def hugetlb_file(size_bytes: int) -> str:
-    """The file that limits the huge pages of a size: `hugetlb.2MB.max`.
+def hugetlb_files(size_bytes: int) -> tuple[str, str]:
+    """Return the files that limit the huge pages of a size: those in use, and those reserved.
 
-    Source: Linux, mm/hugetlb_cgroup.c, mem_fmt.
+    `hugetlb.2MB.max`, `hugetlb.2MB.rsvd.max`; with the first alone a process that has mapped more
+    than it may use gets SIGBUS, with the second mmap(2) fails.
+
+    Source: Linux, mm/hugetlb_cgroup.c, mem_fmt; Documentation/admin-guide/cgroup-v2.rst, "HugeTLB".
     """
-    for suffix, unit in (("GB", 2**30), ("MB", 2**20)):
-        if size_bytes >= unit:
-            return f"hugetlb.{size_bytes // unit}{suffix}.max"
-    return f"hugetlb.{size_bytes // 1024}KB.max"
+    units = ((2**30, "GB"), (2**20, "MB"), (1024, "KB"))
+    unit, suffix = next((u, s) for u, s in units if size_bytes >= u or s == "KB")
+    stem = f"hugetlb.{size_bytes // unit}{suffix}"
+    return f"{stem}.max", f"{stem}{RESERVED_SUFFIX}"
 
 
 def is_pod_level_resource(resource: str) -> bool:

@@ -118,8 +118,8 @@ class ObservedUnit:
     """Processes and threads in the unit's control group and below, as systemd counts them."""
     memory_bytes: int | None = None
     """What the unit uses now; None where nobody counts it."""
-    hugepages: Mapping[int, int] | None = None
-    """Size of a page in bytes → the kernel's limit in bytes; None where nobody counts them."""
+    hugepages: Mapping[str, int] | None = None
+    """File of the kernel → its limit in bytes; None where huge pages are not counted."""
     holds: tuple[str, ...] = ()
     """What is in it, in words, where somebody has looked: `container web: 2 processes (sh, nginx)`."""
     processes: int = 0

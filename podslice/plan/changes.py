@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from podslice.model.properties import MANAGED, PROPERTIES
 from podslice.model.quantity import about_bytes, format_bytes, tmpfs_size_bytes
-from podslice.model.resources import hugetlb_file
+from podslice.model.resources import hugetlb_files
 from podslice.model.unit import (
     Caps,
     DesiredUnit,
@@ -179,23 +179,33 @@ def _size_bytes(options: Value | None) -> int | None:
 def hugepages_step(
     unit: DesiredUnit, observed: ObservedUnit | None, caps: Caps, *, starts: bool
 ) -> tuple[SetHugepages | None, list[Skipped]]:
-    """What limits the huge pages of a unit that is there, or with `starts` will be."""
+    """Return what limits the huge pages of a unit that is there, or with `starts` will be.
+
+    Source: opencontainers/cgroups, fs2/hugetlb.go, setHugeTlb, which writes both files of a size,
+    and leaves out those of reserved pages where the kernel has none.
+    """
     if not unit.hugepages or not (starts or is_up(observed)):
         return None, []
     if not caps.hugetlb:
-        # the pod's slice stands for what lies in it
-        return None, [_no_hugetlb(unit, caps)] if unit.kind is UnitKind.SLICE else []
+        # the pod's slice speaks for what lies in it
+        asks = unit.kind is UnitKind.SLICE and any(unit.hugepages.values())
+        return None, [_no_hugetlb(unit, caps)] if asks else []
     there = {} if observed is None or observed.hugepages is None else observed.hugepages
     changes, skipped = [], []
     for size, limit in sorted(unit.hugepages.items()):
-        name, old = hugetlb_file(size), there.get(size)
-        new = limit // size * size  # as the kernel keeps it
-        if there and old is None:
+        names = hugetlb_files(size)
+        if there and names[0] not in there:
             why = f"the kernel has no huge pages of {format_bytes(size)}"
-            skipped.append(Skipped(unit=unit.name, name=name, why=why))
-        elif old != new or starts:
-            why = f"huge pages of {format_bytes(size)}"
-            changes.append(Change(name=name, old=None if starts else old, new=new, why=why))
+            skipped.append(Skipped(unit=unit.name, name=names[0], why=why))
+            continue
+        why, new = (
+            f"huge pages of {format_bytes(size)}",
+            limit // size * size,
+        )  # as the kernel has it
+        for name in names:
+            old = None if starts else there.get(name)
+            if old != new and (name in there or not there):
+                changes.append(Change(name=name, old=old, new=new, why=why))
     return (SetHugepages(unit=unit, changes=tuple(changes)) if changes else None), skipped
 
 

@@ -67,10 +67,9 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
     memory = memory_bytes(capacity) or 0
     problems = validate(defaulted, pod, config, page_size=node.page_size_bytes, capacity=capacity)
     problems += _validate_names(pod, slice_)
-    hugepages = pod_hugepages(counted)
+    hugepages = pod_hugepages(counted, node.hugepage_sizes)
     settings = pod_settings(defaulted, pod, qos, counted, config)
-    counts = counts_as_memory(node, config)
-    in_memory = sum(hugepages.values()) if counts else 0
+    in_memory = sum(hugepages.values()) if counts_as_memory(node, config) else 0
     before = init_settings(defaulted, pod, qos, config)
     decision = PodDecision(
         pod=pod,
@@ -81,7 +80,7 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
         control_group=control_group_of(slice_),
         settings=with_hugepages(settings, in_memory),
         containers=tuple(
-            _decide_container(defaulted, container, qos, config, memory, counts=counts)
+            _decide_container(defaulted, container, qos, config, memory, node=node)
             for container in defaulted.containers
         ),
         overhead=_decide_overhead(defaulted, qos, config, memory) if pod.overhead else None,
@@ -139,10 +138,10 @@ def _decide_container(
     config: Config,
     node_memory_bytes: int,
     *,
-    counts: bool,
+    node: Node,
 ) -> ContainerDecision:
-    hugepages = container_hugepages(pod, container, config.rules)
-    in_memory = most_bytes(pod, hugepages) if counts else 0
+    hugepages = container_hugepages(pod, container, config.rules, node.hugepage_sizes)
+    in_memory = most_bytes(pod, hugepages) if counts_as_memory(node, config) else 0
     return ContainerDecision(
         name=container.name,
         kind=container.kind,
@@ -185,6 +184,8 @@ def _notes(pod: Pod, qos: Qos, hugepages: HugePages, config: Config) -> Iterator
     """Why the class, and why what one might expect is not set."""
     yield f"{qos}: {why_qos(pod, qos, config.rules)}"
     for size, limit in hugepages.items():
+        if not limit:
+            continue
         yield (
             f"huge pages of {format_bytes(size)}: {format_bytes(limit)}, enforced where the"
             " kernel's hugetlb controller can be had (podslice doctor tells)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from podslice.model.config import Config, Rules
@@ -23,25 +24,30 @@ HugePages = dict[int, int]
 _MEMORY_SETTINGS = ("MemoryLow", "MemoryMax", "MemoryMin")
 
 
-def pod_hugepages(counted: Resources) -> HugePages:
-    """The limits of a pod, from its effective requests, which are the limits.
+def pod_hugepages(counted: Resources, known: Iterable[int] = ()) -> HugePages:
+    """Return the limits of a pod: its effective requests, and 0 for other sizes that are known.
 
-    Source: Kubernetes, pkg/kubelet/cm/helpers_linux.go, HugePageLimits.
+    Source: Kubernetes, pkg/kubelet/cm/helpers_linux.go, HugePageLimits, and
+    cgroup_manager_linux.go, maybeSetHugetlb ("for each page size omitted, limit to 0").
     """
-    return _by_size(counted.requests)
+    return {**dict.fromkeys(known, 0), **_by_size(counted.requests)}
 
 
-def container_hugepages(pod: Pod, container: Container, rules: Rules) -> HugePages:
-    """The limits of a container, for every size that its pod names.
+def container_hugepages(
+    pod: Pod, container: Container, rules: Rules, known: Iterable[int] = ()
+) -> HugePages:
+    """Return the limits of a container, for every size that is known or that its pod names.
 
     One that states none has no limit of its own where the pod level states one (the proposal), or
-    the pod's (Kubernetes), and nothing where there is no pod level.
+    the pod's (Kubernetes), and 0 where there is no pod level.
 
     Source: seed 002, "HugeTLB cgroup"; Kubernetes,
-    pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, GetHugepageLimitsFromResources.
+    pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, GetHugepageLimitsFromResources, which
+    begins with 0 for each of the kernel's sizes.
     """
     own, at_pod = _by_size(container.resources.limits), _by_size(pod.resources.limits)
-    sizes = set(at_pod).union(*(_by_size(each.resources.limits) for each in pod.containers))
+    named = set(at_pod).union(*(_by_size(each.resources.limits) for each in pod.containers))
+    sizes = named.union(known)
     limits: HugePages = {}
     for size in sorted(sizes):
         if size in own:

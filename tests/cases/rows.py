@@ -101,6 +101,7 @@ def to_node(row):
     return Node(
         capacity=to_amounts(row.get("capacity", "cpu=8,memory=32Gi")),
         counts_hugepages=row.get("counts_hugepages", False),
+        hugepage_sizes=tuple(map(to_bytes, row.get("hugepage_sizes", []))),
     )
 
 

@@ -8,8 +8,9 @@ MI = 2**20
 CAPACITY = ("--capacity", "cpu=8,memory=32Gi,hugepages-2Mi=64Mi")
 SLICE = "kubepods-podhuge.slice"
 GROUP = f"/kubepods.slice/{SLICE}"
+PLAIN = "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podplain.slice"
 SCOPE = "podslice-podhuge-app.scope"
-FILE = "hugetlb.2MB.max"
+FILE, RESERVED = "hugetlb.2MB.max", "hugetlb.2MB.rsvd.max"
 
 HUGE = """\
 apiVersion: v1
@@ -19,6 +20,13 @@ spec:
   containers:
   - {name: app, resources: {limits: {cpu: 1, memory: 64Mi, hugepages-2Mi: 8Mi}}}
   - {name: web, resources: {limits: {cpu: 1, memory: 64Mi, hugepages-2Mi: 4Mi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: plain, uid: plain}
+spec:
+  containers:
+  - {name: app}
 """
 
 
@@ -42,7 +50,10 @@ def converge(machine):
 
 
 def limits(machine):
-    return kernel(machine, GROUP, FILE), kernel(machine, f"{GROUP}/{SCOPE}", FILE)
+    groups = (GROUP, f"{GROUP}/{SCOPE}")
+    pairs = [(kernel(machine, group, FILE), kernel(machine, group, RESERVED)) for group in groups]
+    assert all(used == reserved for used, reserved in pairs)
+    return tuple(used for used, _ in pairs)
 
 
 def test_limits_of_huge_pages_hold_beside_systemd(huge):
@@ -52,7 +63,9 @@ def test_limits_of_huge_pages_hold_beside_systemd(huge):
 
     hand_down(machine, "+")
     converge(machine)
-    assert kernel(machine, GROUP, FILE) == str(12 * MI)
+    assert [kernel(machine, GROUP, file) for file in (FILE, RESERVED)] == [str(12 * MI)] * 2
+    # a pod that asks for none gets none
+    assert [kernel(machine, PLAIN, file) for file in (FILE, RESERVED)] == ["0"] * 2
 
     # a container that has come since
     machine.spawn(
@@ -61,7 +74,7 @@ def test_limits_of_huge_pages_hold_beside_systemd(huge):
     )
     until = f"until systemctl -q is-active {SCOPE}; do :; done"
     machine.run("timeout", "60", "sh", "-c", until)
-    assert f"set {FILE}=8Mi (was unset) on {SCOPE}" in converge(machine)
+    assert f"set {FILE}=8Mi (was unset), {RESERVED}=8Mi (was unset) on {SCOPE}" in converge(machine)
     assert limits(machine) == (str(12 * MI), str(8 * MI))
 
     # systemd leaves the files, and the controller, as they are

@@ -145,7 +145,7 @@ def test_a_group_that_ends_while_it_is_read_is_left_out(tmp_path):
 # Huge pages.
 
 
-def test_limits_of_huge_pages_come_by_size(tmp_path):
+def test_limits_of_huge_pages_come_by_file(tmp_path):
     make_files(
         tmp_path,
         {
@@ -158,7 +158,12 @@ def test_limits_of_huge_pages_come_by_size(tmp_path):
         },
     )
     cgroups = CgroupFs(mount=tmp_path)
-    assert cgroups.hugepages(GROUP) == {2**21: 2**23, 2**30: INFINITY, 2**16: 0}
+    assert cgroups.hugepages(GROUP) == {
+        "hugetlb.2MB.max": 2**23,
+        "hugetlb.1GB.max": INFINITY,
+        "hugetlb.64KB.max": 0,
+        "hugetlb.2MB.rsvd.max": INFINITY,
+    }
     assert cgroups.hugepages("/kubepods.slice") is None
 
 

@@ -40,6 +40,7 @@ def test_the_capacity_is_what_the_host_has(host):
         **amounts("cpu=5,memory=16Mi,pid=1000,hugepages-2Mi=16Mi"),
         "ephemeral-storage": stat.f_blocks * stat.f_frsize * 1000,
     }
+    assert found.hugepage_sizes == (2**21, 2**30)
     assert found.swap_bytes == 2**20
     assert found.page_size_bytes == os.sysconf("SC_PAGE_SIZE")
 

@@ -65,6 +65,17 @@ def test_with_another_root_nothing_above_it_is_written(mount):
     assert controls(mount) == ["cpu hugetlb\n", "cpu\n", "+hugetlb", "cpu\n", "cpu\n"]
 
 
+def test_a_kernel_without_files_of_reserved_pages_is_no_problem(mount):
+    limit(CgroupFs(mount=mount), ROOT, POD, {"hugetlb.2MB.max": 5, "hugetlb.2MB.rsvd.max": 5})
+    assert read(mount, POD, "hugetlb.2MB.max") == "5"
+    assert not (mount / POD[1:] / "hugetlb.2MB.rsvd.max").exists()
+
+
+def test_a_size_that_the_kernel_does_not_have_is_reported(mount):
+    with pytest.raises(HostError, match=r"hugetlb.1GB.max: 5 can't be written: No such file"):
+        limit(CgroupFs(mount=mount), ROOT, POD, {"hugetlb.1GB.max": 5})
+
+
 def test_what_can_not_be_written_is_told_with_its_path(mount):
     (mount / POD[1:] / "hugetlb.2MB.max").unlink()
     (mount / POD[1:] / "hugetlb.2MB.max").mkdir()

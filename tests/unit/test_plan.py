@@ -721,7 +721,8 @@ def test_a_volume_in_a_slice_that_goes_is_mounted_anew():
 # Huge pages.
 
 HUGE = {2 * MI: 8 * MI}
-FILE = "hugetlb.2MB.max"
+FILE, RESERVED = "hugetlb.2MB.max", "hugetlb.2MB.rsvd.max"
+THERE = {FILE: 8 * MI, RESERVED: 8 * MI}
 
 
 def with_pages(unit, pages=None):
@@ -745,27 +746,50 @@ def test_huge_pages_are_limited_last_and_from_the_root_down():
         (Stage.HUGEPAGES, main.name),
     ]
     assert plan.steps[2] == SetHugepages(
-        unit=with_pages(web), changes=(change(FILE, None, 8 * MI),)
+        unit=with_pages(web),
+        changes=(change(FILE, None, 8 * MI), change(RESERVED, None, 8 * MI)),
     )
     assert plan.steps[2].changes[0].why == "huge pages of 2Mi"
 
 
 @pytest.mark.parametrize("old", [INFINITY, 0, 4 * MI])
-def test_huge_pages_that_differ_are_put_back(old):
+@pytest.mark.parametrize("file", [FILE, RESERVED])
+def test_huge_pages_that_differ_are_put_back(old, file):
     unit = with_pages(slice_unit(WEB))
-    there = able(seen(WEB, hugepages={2 * MI: old, 2**30: INFINITY}))
-    assert only(make_plan(desired(unit), there)).changes == (change(FILE, old, 8 * MI),)
-    assert not make_plan(desired(unit), able(seen(WEB, hugepages=HUGE)))
+    there = able(seen(WEB, hugepages={**THERE, file: old, "hugetlb.1GB.max": INFINITY}))
+    assert only(make_plan(desired(unit), there)).changes == (change(file, old, 8 * MI),)
+    assert not make_plan(desired(unit), able(seen(WEB, hugepages=THERE)))
+
+
+def test_a_kernel_without_limits_of_reserved_huge_pages_needs_none():
+    unit = with_pages(slice_unit(WEB))
+    there = able(seen(WEB, hugepages={FILE: INFINITY}))
+    plan = make_plan(desired(unit), there)
+    assert only(plan).changes == (change(FILE, INFINITY, 8 * MI),)
+    assert not plan.skipped
+
+
+def test_a_pod_that_asks_for_no_huge_pages_gets_none():
+    unit = with_pages(slice_unit(WEB), {2 * MI: 0, 2**30: 0})
+    there = able(seen(WEB, hugepages={FILE: INFINITY, RESERVED: INFINITY}))
+    plan = make_plan(desired(unit), there)
+    assert only(plan).changes == (change(FILE, INFINITY, 0), change(RESERVED, INFINITY, 0))
+    assert [each.name for each in plan.skipped] == ["hugetlb.1GB.max"]
+
+
+def test_without_the_controller_nothing_is_said_of_a_pod_that_asks_for_none():
+    unit = with_pages(slice_unit(WEB), {2 * MI: 0})
+    assert make_plan(desired(unit), able(seen(WEB), hugetlb=False)) == Plan()
 
 
 def test_whole_pages_are_what_the_kernel_keeps():
     unit = with_pages(slice_unit(WEB), {2 * MI: 8 * MI + 1})
-    assert not make_plan(desired(unit), able(seen(WEB, hugepages=HUGE)))
+    assert not make_plan(desired(unit), able(seen(WEB, hugepages=THERE)))
 
 
 def test_a_slice_that_starts_anew_has_no_limits_of_huge_pages():
     unit = with_pages(slice_unit(WEB))
-    there = able(seen(WEB, transient=False, hugepages=HUGE))
+    there = able(seen(WEB, transient=False, hugepages=THERE))
     plan = make_plan(desired(unit), there)
     assert names(plan, SetHugepages) == [WEB]
 
@@ -778,7 +802,7 @@ def test_nothing_is_limited_in_a_container_that_does_not_run():
 
 def test_huge_pages_that_the_kernel_does_not_have_are_said():
     unit = with_pages(slice_unit(WEB), {2**30: 2**30, 64 * 2**10: 64 * 2**10})
-    plan = make_plan(desired(unit), able(seen(WEB, hugepages=HUGE)))
+    plan = make_plan(desired(unit), able(seen(WEB, hugepages=THERE)))
     assert [(each.name, each.why) for each in plan.skipped] == [
         ("hugetlb.1GB.max", "the kernel has no huge pages of 1Gi"),
         ("hugetlb.64KB.max", "the kernel has no huge pages of 64Ki"),

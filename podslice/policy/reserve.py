@@ -108,7 +108,8 @@ def _tier_memory(
     """Return MemoryMax of a tier: what pods share, less what the tiers above request of it.
 
     The eviction thresholds are left in, so that eviction begins before the kernel's OOM killer acts
-    in a tier.
+    in a tier. Huge pages of the pods above are subtracted in full where they count as memory: the
+    pages are set aside.
 
     Source: seed 000, "QoS level memory allocation", both formulas, with seed 004, "Kubelet
     Evictions Thresholds"; Kubernetes, pkg/kubelet/cm/qos_container_manager_linux.go,
@@ -121,7 +122,10 @@ def _tier_memory(
         f"capacity - kube-reserved - system-reserved {format_bytes(available_bytes)} - {percent}%"
         f" of the requests of {' and '.join(above)} pods {format_bytes(sum(asked))}"
     )
-    return available_bytes - reserved, why
+    hugepages = sum(pod.hugepages_in_memory_bytes for pod in pods if pod.qos in above)
+    if hugepages:
+        why += f" - their huge pages {format_bytes(hugepages)}, which count as memory here"
+    return available_bytes - reserved - hugepages, why
 
 
 def _held(target: int, why: str, used_bytes: int | None) -> Setting:

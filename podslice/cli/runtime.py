@@ -82,7 +82,7 @@ def cgroup_parent(
     if not parent.exists:
         user = " --user" if planning.user else ""
         note(
-            f"{found.slice} is not there yet, and systemd would make it without any limit; apply"
+            f"{found.slice} does not exist: what names it starts without any limit, or fails; apply"
             f" pod {key} first: podslice apply{user} -f FILE"
         )
     if output in HINTS and sys.stdout.isatty():

@@ -10,7 +10,7 @@ from tests.unit.builders import make_files, manifest
 SLICE = "kubepods-burstable-podweb.slice"
 GROUP = f"kubepods.slice/kubepods-burstable.slice/{SLICE}"
 NOT_THERE = (
-    f"{SLICE} is not there yet, and systemd would make it without any limit; apply pod shop/web"
+    f"{SLICE} does not exist: what names it starts without any limit, or fails; apply pod shop/web"
     " first: podslice apply -f FILE\n"
 )
 

@@ -17,7 +17,7 @@ from podslice.cli.text import columns
 from podslice.doctor.facts import Asked, Facts, Manager, read_facts
 from podslice.doctor.finding import Finding, State
 from podslice.doctor.findings import examine
-from podslice.errors import HostError, SystemdError, printable
+from podslice.errors import HostError, SystemdError
 from podslice.model.config import Origin, Source
 from podslice.model.pod import Pod
 from podslice.model.unit import ObservedUnit, control_group_of
@@ -41,7 +41,9 @@ def doctor(planning: Planning, output: Output = Format.TABLE) -> int:
     emit(
         output,
         document=lambda: documents.document(
-            able=not grave, findings=[{**asdict(each), "state": each.state.value} for each in found]
+            **configuration.document(planning.origin),
+            able=not grave,
+            findings=[{**asdict(each), "state": each.state.value} for each in found],
         ),
         lines=lambda wide: _lines(found, wide=wide),
         names=lambda: [finding.check for finding in grave],
@@ -53,10 +55,11 @@ def _configuration(origin: Origin) -> Iterator[Finding]:
     """Report configuration files that are invalid."""
     if origin.source is Source.FILES:
         return
+    count = len(origin.problems)
     yield Finding(
         check="configuration",
         state=State.ATTENTION,
-        what="; ".join(printable(str(found)) for found in origin.problems),
+        what=f"{count} problem{'' if count == 1 else 's'} in the configuration files",
         effect="plan, apply, run and adopt fail, and the agent does not start; one that runs keeps"
         " its configuration",
         fix="correct the files, check them with podslice check, then: systemctl reload"

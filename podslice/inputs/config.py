@@ -227,4 +227,6 @@ def _toml_problem(where: str, message: str) -> Problem:
     text, where = (match[1], f"{where}: line {match[2]}") if match else (message, where)
     if "int_max_str_digits" in text:
         text = "a number has thousands of digits"
-    return Problem(where=where, message=printable(text[:1].lower() + text[1:]))
+    text = text[:1].lower() + text[1:]
+    hint = "texts need quotes" if text == "invalid value" else ""
+    return Problem(where=where, message=printable(text), hint=hint)

@@ -244,8 +244,8 @@ SETTINGS = (
         key="oom-policy",
         field="oom_policy",
         read=choose(OomPolicy),
-        metavar="container|pod",
-        help="What ends when the kernel kills in a pod for want of memory.",
+        metavar="process|container|pod",
+        help="What ends when the kernel kills a process in a pod for lack of memory.",
         is_agents=True,
     ),
     Row(

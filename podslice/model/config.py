@@ -40,8 +40,10 @@ class MemoryProtection(StrEnum):
 class OomPolicy(StrEnum):
     """What ends with a process that the kernel kills for want of memory."""
 
+    PROCESS = "process"
+    """Nothing."""
     CONTAINER = "container"
-    """What systemd ends with it: a container that systemd itself has started, else nothing."""
+    """The whole container."""
     POD = "pod"
     """The whole pod, which the agent stops."""
 

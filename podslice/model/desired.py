@@ -21,6 +21,8 @@ class ContainerDecision:
     scope: UnitName
     oom_score_adj: int
     settings: tuple[Setting, ...]
+    oom_group: bool
+    """Whether all of its processes end when the kernel kills one of them for lack of memory."""
     hugepages: Mapping[int, int] = field(default_factory=dict)
     """Size of a page in bytes → limit in bytes."""
 

@@ -178,6 +178,7 @@ _ROWS = (
         text=_patience,
     ),
     Property(name="KillMode", key="KillMode", signature="s", kinds=CONTAINER),
+    Property(name="OOMPolicy", key="OOMPolicy", signature="s", kinds=CONTAINER),
     Property(name="SendSIGHUP", key="SendSIGHUP", signature="b", kinds=CONTAINER, text=_boolean),
     # when a service is up: `exec`, `oneshot`; the file system of a mount: `tmpfs`
     Property(name="Type", key="Type", signature="s", kinds=SERVICE | MOUNT, observed=MOUNT),

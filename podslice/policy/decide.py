@@ -34,7 +34,7 @@ from podslice.policy.hugepages import (
     pod_hugepages,
     with_hugepages,
 )
-from podslice.policy.oom import oom_score_adj
+from podslice.policy.oom import ends_as_a_whole, oom_score_adj
 from podslice.policy.qos import classify, why_qos
 from podslice.policy.settings import (
     container_settings,
@@ -148,6 +148,7 @@ def _decide_container(
         scope=scope_name(pod.uid, container.name),
         oom_score_adj=oom_score_adj(pod, container, qos, node_memory_bytes),
         settings=with_hugepages(container_settings(pod, container, qos, config), in_memory),
+        oom_group=ends_as_a_whole(config),
         hugepages=hugepages,
     )
 
@@ -167,6 +168,7 @@ def _decide_overhead(
         scope=scope_name(pod.uid, helpers.name),
         oom_score_adj=oom_score_adj(alone, helpers, qos, node_memory_bytes),
         settings=overhead_settings(pod, qos, config),
+        oom_group=ends_as_a_whole(config),
     )
 
 

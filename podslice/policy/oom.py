@@ -1,7 +1,8 @@
-"""The kernel's preference for whom to kill: oom_score_adj of a container's processes."""
+"""What the kernel kills first when memory runs out, and what ends with it."""
 
 from __future__ import annotations
 
+from podslice.model.config import Config, OomPolicy
 from podslice.model.pod import Container, ContainerKind, Pod, Qos
 from podslice.model.resources import memory_bytes
 from podslice.policy.aggregate import aggregate
@@ -30,6 +31,16 @@ def oom_score_adj(pod: Pod, container: Container, qos: Qos, node_memory_bytes: i
     request += _surplus_each(pod)
     adjustment = 1000 - 1000 * request // max(node_memory_bytes, 1)
     return min(max(adjustment, 1000 + GUARANTEED_ADJ), BESTEFFORT_ADJ - 1)
+
+
+def ends_as_a_whole(config: Config) -> bool:
+    """Return whether all processes of a container end when the kernel kills one of them.
+
+    Source: Kubernetes v1.36, pkg/kubelet/kubelet.go, NewMainKubelet (singleProcessOOMKill is false
+    with cgroup v2 unless it is stated), and pkg/kubelet/kuberuntime/kuberuntime_container_linux.go
+    (memory.oom.group=1 then).
+    """
+    return config.oom_policy is not OomPolicy.PROCESS
 
 
 def _least_request(pod: Pod) -> int:

@@ -110,6 +110,8 @@ def container_properties(place: Place) -> dict[str, Value]:
         "Slice": place.pod.slice,
         "Delegate": True,
         "CollectMode": "inactive-or-failed",
+        # the default of systemd for delegated units is to continue
+        "OOMPolicy": "kill" if place.container.oom_group else "continue",
         "TimeoutStopUSec": place.pod.pod.grace_period_sec * 1_000_000,
         "CPUAccounting": True,
         "IOAccounting": True,

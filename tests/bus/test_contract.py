@@ -707,6 +707,16 @@ async def test_start_of_a_scope_lies_in_its_slice(
     assert await names(client, root) == ["-s.scope", ".slice"]
 
 
+async def test_start_of_a_container_takes_an_oom_policy(
+    client: Client, root: UnitName, world: World
+) -> None:
+    """Also of a scope: systemd.scope(5) of both versions."""
+    policy: dict[str, Value] = {"Delegate": True, "OOMPolicy": "kill"}
+    await client.start(scope(root, "s", world.new_process(), **policy))
+    await client.start(service(root, "t", "/bin/sleep", "1000", **policy))
+    assert await names(client, root) == ["-s.scope", "-t.service", ".slice"]
+
+
 async def test_start_of_a_scope_takes_descriptors(
     client: Client, root: UnitName, world: World
 ) -> None:

@@ -199,6 +199,47 @@ def test_detached_it_is_a_service_with_its_output_in_the_journal(shop):
     assert again.stderr.count("\n") == 1
 
 
+# the shell outlives the kill of what it has started, unless it is killed with it
+OOM = """\
+sleep 100000 &
+python3 -c 'bytearray(100 * 2**20)'
+sleep 100000
+"""
+
+
+@pytest.mark.cgroup2
+def test_a_container_ends_as_a_whole_when_the_kernel_kills_in_it(shop):
+    """In place, adopted, and as a service; a real kernel kills."""
+    in_place = shop.podslice("run", "shop", "-c", "fetch", "--", "sh", "-c", OOM, check=False)
+    assert in_place.exit_code == 137
+    assert phase(shop)["init_containers"][0] == {"name": "fetch", "done": False}
+    shop.podslice("phase", "shop", "--set", "running")
+
+    outside = shop.spawn("sh", "-c", f"read go; {OOM}")
+    shop.podslice("adopt", "shop", "-c", "web", str(outside.pid))
+    outside.write("go\n")
+    assert outside.wait().exit_code == 137
+
+    run = ("run", "shop", "-c", "web", "--detach", "-o", "name", "--", "sh", "-c", OOM)
+    unit = shop.podslice(*run).stdout.strip()
+    said = f"journalctl --follow --lines=all -o cat -u {unit} | grep -q -m1 {{}}"
+    shop.run("timeout", "60", "sh", "-c", said.format('"Failed with result .oom-kill"'))
+    tasks = show(shop, SLICE, "TasksCurrent")
+    assert tasks == {"TasksCurrent": "0"}
+
+
+@pytest.mark.cgroup2
+def test_only_a_process_ends_where_that_is_configured(shop):
+    shop.podslice("phase", "shop", "--set", "running")
+    shop.put("/etc/podslice/podslice.toml", 'oom-policy = "process"\n')
+    try:
+        script = OOM.replace("sleep 100000\n", "echo ended with $?\n")
+        ended = shop.podslice("run", "shop", "-c", "web", "--", "sh", "-c", f"{script}kill $!")
+    finally:
+        shop.run("rm", "-r", "/etc/podslice")
+    assert ended.stdout.splitlines()[-1] == "ended with 137"
+
+
 def test_a_detached_init_container_counts_when_it_ends_well(shop):
     machine = shop
     machine.podslice("run", "shop", "-c", "fetch", "--", "true")

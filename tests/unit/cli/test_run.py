@@ -143,6 +143,7 @@ def test_the_process_itself_becomes_the_command_in_its_scope(shop, podslice, sys
         "Slice": SLICE,
         "Delegate": True,
         "CollectMode": "inactive-or-failed",
+        "OOMPolicy": "kill",
         # so that they are there until it has ended
         "After": (r"run-podslice-pods-u\x2d1-volumes-page\x2dcache.mount",),
         "TimeoutStopUSec": 7_000_000,

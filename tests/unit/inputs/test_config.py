@@ -116,6 +116,7 @@ def test_every_field_has_one_row_and_every_row_its_field():
         ("oomd-tiers", ["burstable", "besteffort"], frozenset({Qos.BURSTABLE, Qos.BESTEFFORT})),
         ("oomd-memory-pressure-limit", "", None),
         ("oom-policy", "pod", OomPolicy.POD),
+        ("oom-policy", "process", OomPolicy.PROCESS),
         ("manifests", "", ()),
         ("manifests", [], ()),
         ("manifests", "/a/, /b//c,/a", ("/a", "/b/c")),
@@ -159,7 +160,7 @@ def test_value(key, value, expect):
         ("oomd-memory-pressure-limit", "101%", "--oomd-memory-pressure-limit: has to be a percentage, is the text '101%'; write 1% to 100%"),
         ("oomd-memory-pressure-limit", "60", "--oomd-memory-pressure-limit: has to be a percentage, is the text '60'; write 1% to 100%"),
         ("oomd-memory-pressure-limit", 60, "--oomd-memory-pressure-limit: has to be a percentage, is the number 60; write 1% to 100%"),
-        ("oom-policy", "stop", "--oom-policy: has to be one of container, pod, is the text 'stop'"),
+        ("oom-policy", "stop", "--oom-policy: has to be one of process, container, pod, is the text 'stop'"),
         ("manifests", "pods", "--manifests.pods: 'pods' is not an absolute path; write /etc/podslice/manifests"),
         ("manifests", ["/a", "/\0"], "--manifests['/\\x00']: '/\\x00' is not an absolute path; write /etc/podslice/manifests"),
         ("manifests", [5], "--manifests: has to be a list of directories, is a list; write '/etc/podslice/manifests'"),
@@ -404,3 +405,9 @@ def test_a_root_of_the_greatest_length_has_room_for_every_pod(form):
     assert max(map(len, names)) == UNIT_NAME_MAX
     with pytest.raises(InputError, match="too long"):
         load(cgroup_root=form.format("a" * (longest + 1)))
+
+
+def test_a_text_without_quotes_says_so(tmp_path):
+    (tmp_path / "a.toml").write_text("rules = kubernetes\n")
+    (problem,) = problems(file=tmp_path / "a.toml")
+    assert problem == f"{tmp_path}/a.toml: line 1: invalid value; texts need quotes"

@@ -197,9 +197,9 @@ def _is_there(directory: str, path: Path) -> bool:
 def _read_file(path: Path, problems: list[Problem]) -> dict[str, Any]:
     """The values of a file; a link to /dev/null is an empty one, which masks others."""
     where = printable(str(path))
-    if path.is_symlink() and str(path.readlink()) == "/dev/null":
-        return {}
     try:
+        if path.is_symlink() and str(path.readlink()) == "/dev/null":
+            return {}
         text = read_bytes(path, limit_bytes=TOML_BYTES_MAX).decode("utf-8-sig")
         _check_dots(text)
         return tomllib.loads(text, parse_float=Number)
@@ -207,6 +207,8 @@ def _read_file(path: Path, problems: list[Problem]) -> dict[str, Any]:
         problems.append(Problem(where=where, message="no such file or directory"))
     except InputError as error:
         problems += error.problems
+    except OSError as error:  # a name that is too long, or a link that went away
+        problems.append(Problem(where=where, message=(error.strerror or "").lower()))
     except RecursionError:
         problems.append(Problem(where=where, message="it is nested too deep"))
     except UnicodeDecodeError:

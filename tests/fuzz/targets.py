@@ -20,7 +20,7 @@ from pathlib import Path
 from podslice import cgroupfs, host, kernel_text, procfs
 from podslice.cli import journal, text
 from podslice.errors import BadMessage, HostError, InputError, PodsliceError, Problem
-from podslice.inputs.config import load_config
+from podslice.inputs.config import load_config, make_config, restore
 from podslice.inputs.manifests import format_manifest, load_text, parse_manifest
 from podslice.model.config import Config
 from podslice.model.node import Node
@@ -186,12 +186,15 @@ def run_record(data: bytes) -> None:
     """Read a damaged file in each place where podslice keeps one."""
     store = Store(scratch() / "run")
     places = [store.root / "pods/a.json", store.marks / "a.json"]
-    places += [store.root / "agent.json", store.root / "unconfirmed.json"]
+    names = ("agent.json", "reserved.json", "configuration.json")
+    places += [store.root / name for name in names]
     for path in places:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     store.agent()
-    store.unconfirmed()
+    store.reserved()
+    with contextlib.suppress(InputError):
+        make_config(restore(store.settings() or {}), {})
     with contextlib.suppress(HostError):  # applied below another root
         records = store.load()
         assert len(records.pods) + len(records.broken) + len(records.evicted) == 2

@@ -397,6 +397,11 @@ def test_a_directory_that_is_hidden_is_told_unless_it_is_that_of_the_records(tmp
     assert problems(root=tmp_path) == [f"{hidden}/podslice.toml: permission denied"]
 
 
+def test_a_file_whose_name_is_too_long_is_told():
+    (said,) = problems(file=Path("/" + "a" * 300))
+    assert said == f"/{'a' * 300}: file name too long"
+
+
 @pytest.mark.parametrize("form", ["/{}", "/{}.slice"])
 def test_a_root_of_the_greatest_length_has_room_for_every_pod(form):
     longest = UNIT_NAME_MAX - len("-kubepods-besteffort-pod.slice") - 36

@@ -115,7 +115,7 @@ AMOUNTS = Level(
     elsewhere={"limits": "resources", "requests": "resources"},
 )
 
-_SHORT = {"mem": "memory", "storage": "ephemeral-storage", "pids": "pid"}
+_SHORT = {"mem": "memory", "storage": "ephemeral-storage"}
 
 
 def find_slips(level: Level, fields: object, where: str, path: str) -> Iterator[Problem]:

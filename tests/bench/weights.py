@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import statistics
 
-from podslice.model.config import WeightMapping
 from tests.bench import contention
 from tests.bench.contention import ALL_PODS, CPUS, PODS_MILLI, SYSTEM, SYSTEM_MILLI, Case, Round
 from tests.bench.result import Aim, Plot, Point, Result, Spread, Table, spread
@@ -78,7 +77,7 @@ def _by_case(rounds: list[Round]) -> list[list[Round]]:
 
 
 def _order(one: Round) -> tuple[bool, int, int]:
-    return not one.case.reserved, one.case.pods, list(WeightMapping).index(one.mapping)
+    return not one.case.reserved, one.case.pods, contention.MAPPINGS.index(one.mapping)
 
 
 def summary_table(rounds: list[Round]) -> Table:
@@ -160,7 +159,7 @@ def prediction_plot(rounds: list[Round]) -> Plot:
             if one.mapping is mapping
             for share in one.shares.values()
         )
-        for mapping in WeightMapping
+        for mapping in contention.MAPPINGS
     }
     top = max(predicted for pairs in shares.values() for predicted, _ in pairs)
     exact = {"as predicted": tuple(Point(x=x, y=Spread(x, x, x)) for x in (0.0, top))}

@@ -9,7 +9,8 @@ GI = 2**30
 
 # plans for a node on which the seeds' pods fit, whatever machine the test runs on
 BIG = ("--capacity", "cpu=8,memory=32Gi,ephemeral-storage=100Gi")
-ALLOCATABLE = 32 * GI - 100 * 2**20
+SHARED = 32 * GI
+"""What pods share of it: nothing is reserved, and the eviction threshold is left in."""
 
 
 def pods(count, *, cpu="10m", memory="8Mi", prefix="many"):

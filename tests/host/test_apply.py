@@ -6,10 +6,10 @@ import random
 import pytest
 
 from tests.host.scenario import (
-    ALLOCATABLE,
     BIG,
     GI,
     SEED,
+    SHARED,
     apply,
     control_groups,
     explained,
@@ -82,9 +82,9 @@ def test_systemd_has_the_numbers_of_seed_000(clean_machine):
         assert has == {"CPUQuotaPerSecUSec": quota, "MemoryMax": str(memory)}
     burstable = show(machine, "kubepods-burstable.slice", "CPUWeight", "MemoryMax")
     # 130m are 133 shares, 133 × 100 / 1024 = 12
-    assert burstable == {"CPUWeight": "12", "MemoryMax": str(ALLOCATABLE - 5 * GI)}
+    assert burstable == {"CPUWeight": "12", "MemoryMax": str(SHARED - 5 * GI)}
     besteffort = show(machine, "kubepods-besteffort.slice", "CPUWeight", "MemoryMax")
-    assert besteffort == {"CPUWeight": "1", "MemoryMax": str(ALLOCATABLE - 8 * GI)}
+    assert besteffort == {"CPUWeight": "1", "MemoryMax": str(SHARED - 8 * GI)}
 
 
 @pytest.mark.cgroup2
@@ -105,9 +105,9 @@ def test_the_kernel_holds_the_numbers_of_seed_000(clean_machine):
         assert kernel(machine, group, "memory.max") == memory
     tiers = "/kubepods.slice/kubepods-"
     assert kernel(machine, f"{tiers}burstable.slice", "cpu.weight") == "12"
-    assert kernel(machine, f"{tiers}burstable.slice", "memory.max") == str(ALLOCATABLE - 5 * GI)
+    assert kernel(machine, f"{tiers}burstable.slice", "memory.max") == str(SHARED - 5 * GI)
     assert kernel(machine, f"{tiers}besteffort.slice", "cpu.weight") == "1"
-    assert kernel(machine, f"{tiers}besteffort.slice", "memory.max") == str(ALLOCATABLE - 8 * GI)
+    assert kernel(machine, f"{tiers}besteffort.slice", "memory.max") == str(SHARED - 8 * GI)
     assert kernel(machine, "/kubepods.slice", "memory.max") == str(32 * GI)
     assert kernel(machine, "/kubepods.slice", "memory.low") == str(8 * GI)
     assert kernel(machine, made["pod3"]["control_group"], "memory.low") == str(2 * GI)

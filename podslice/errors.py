@@ -19,7 +19,7 @@ A pod that does not fit on the node is not an error: it is data in the result (`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -51,6 +51,20 @@ def warning(where: str, message: str, hint: str = "") -> Problem:
     return Problem(where=where, message=message, hint=hint, severity=Severity.WARNING)
 
 
+PROBLEMS_SHOWN = 100
+"""Problems that are told at a time; the others are counted."""
+
+
+def bounded(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    """Return the first problems, and in the place of all others one that tells how many they are."""
+    rest = problems[PROBLEMS_SHOWN:]
+    if not rest:
+        return tuple(problems)
+    severity = min(problem.severity for problem in rest)  # "error" is before "warning"
+    more = Problem(where="", message=f"there are {len(rest):,} more problems", severity=severity)
+    return (*problems[:PROBLEMS_SHOWN], more)
+
+
 class PodsliceError(Exception):
     """An error that podslice raises on purpose."""
 
@@ -64,7 +78,7 @@ class InputError(PodsliceError):
 
     def __init__(self, problems: Problem | Iterable[Problem]) -> None:
         self.problems = (problems,) if isinstance(problems, Problem) else tuple(problems)
-        super().__init__("\n".join(map(str, self.problems)))
+        super().__init__("\n".join(map(str, bounded(self.problems))))
 
 
 class HostError(PodsliceError):

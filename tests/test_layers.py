@@ -5,13 +5,14 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "podslice"
 
-CORE = {"errors", "model"}
+CORE = {"errors", "model", "steps"}
 KERNEL = CORE | {"kernel_text"}
 MAY_IMPORT = {
     "errors": set(),
     "imports": set(),
     "kernel_text": set(),
     "regular": set(),
+    "steps": set(),
     "model": {"errors"},
     "policy": CORE,
     "plan": CORE,

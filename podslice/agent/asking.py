@@ -13,6 +13,7 @@ from podslice.model.pod import Pod
 from podslice.policy.allocatable import validate_node
 from podslice.policy.decide import decide
 from podslice.reconcile.cordon import is_evicted
+from podslice.steps import finish
 from podslice.store import Records
 
 
@@ -64,7 +65,7 @@ class Asking:
         """
         world = self._board.world
         records = world.store.load()
-        wishes = self._manifests.read(_owners(records))
+        wishes = finish(self._manifests.read(_owners(records)))
         unrecorded = tuple(pod for pod in unrecorded if pod.uid not in records.digests)
         self._judged = {wish.pod.uid: self._judge(wish.pod) for wish in wishes.pods}
         applied: dict[str, list[Pod]] = {}

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
-from podslice.errors import InputError, Problem, Severity, printable
-from podslice.inputs.limits import BYTES_MAX, FILES_MAX
+from podslice.errors import Problem, Severity, bounded, printable
+from podslice.inputs.budget import LIMITS, Budget, Exhausted, Kind
+from podslice.inputs.limits import FILES_MAX
 from podslice.inputs.manifests import Loaded, load_text
-from podslice.inputs.source import list_manifests, read_bytes
+from podslice.inputs.source import TooLarge, list_manifests, read_regular, worded
 from podslice.model.pod import Pod
+from podslice.steps import Steps, paced
 from podslice.store.files import Stamp, stamp
+
+_FILES_PER_STEP = 100
+_PODS_PER_STEP = 500
+"""What is looked at between two pauses: a millisecond or two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +57,33 @@ class Wishes:
         return str(Path(source).parent) not in self.unread
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """A file as it was read."""
+
+    stamp: Stamp | None
+    """None where it could not be read."""
+    loaded: Loaded
+    used: Mapping[Kind, int] = field(default_factory=dict)
+    """What it takes of the budget."""
+    lacked: tuple[Kind, int] | None = None
+    """Where it was refused: what the budget did not suffice for, and what was left of that."""
+
+
 class Manifests:
-    """The manifests of some directories; a file that has not changed is not read again."""
+    """The manifests of some directories; a file that has not changed is not read again.
 
-    def __init__(self, directories: Iterable[str]) -> None:
+    All of them have one budget. Files that were taken before keep their part; of the others the
+    smaller ones come first. A file that does not fit is refused as a whole, and read again once
+    there is more room.
+    """
+
+    def __init__(self, directories: Iterable[str], limits: Mapping[Kind, int] = LIMITS) -> None:
         self._directories = tuple(dict.fromkeys(map(_plain, directories)))
-        self._read: dict[str, tuple[Stamp | None, Loaded]] = {}
+        self._limits = limits
+        self._read: dict[str, _File] = {}
 
-    def read(self, owners: Mapping[str, str] | None = None) -> Wishes:
+    def read(self, owners: Mapping[str, str] | None = None) -> Steps[Wishes]:
         """Return what the directories ask for now.
 
         A pod that several files have, by its name or its uid, belongs to the file that it was
@@ -70,65 +95,111 @@ class Manifests:
             owners: the files that applied pods came from, by the pods' names and uids.
         """
         unread: dict[str, Problem] = {}
-        paths = [path for directory in self._directories for path in _files(directory, unread)]
-        found = ((path, self._look_at(path)) for path in paths)
-        self._read = {path: read for path, read in found if read is not None}
-        files = {path: loaded for path, (_, loaded) in self._read.items()}
-        return _join(files, unread, owners or {})
+        paths: list[str] = []
+        for directory in self._directories:
+            paths += yield from _files(directory, unread)
+        kept: dict[str, _File] = {}
+        new: list[tuple[int, str]] = []
+        for path in paced(paths, _FILES_PER_STEP):
+            if path is None:
+                yield
+                continue
+            size, known = self._known(path)
+            if known is None:
+                new.append((size, path))
+            else:
+                kept[path] = known
+        budget = Budget(limits=self._limits)
+        for file in kept.values():
+            budget.add(file.used)
+        for _, path in sorted(new):
+            taken = yield from self._take(path, budget)
+            if taken is not None:
+                kept[path] = taken
+        self._read = {path: kept[path] for path in paths if path in kept}
+        files = {path: file.loaded for path, file in self._read.items()}
+        return (yield from _join(files, unread, owners or {}))
 
-    def _look_at(self, path: str) -> tuple[Stamp | None, Loaded] | None:
-        """What a file holds, with its stamp where it could be read; None where it is gone."""
+    def _known(self, path: str) -> tuple[int, _File | None]:
+        """Return a file's size, and the file as it was read, if it was and is the same."""
         try:
             status = os.stat(path)  # noqa: PTH116 - hundreds of times in each round
-            known = self._read.get(path)
-            if known is not None and known[0] == stamp(status):
-                return known
-            if not stat.S_ISREG(status.st_mode):
-                return None, _wrong(path, "is not a regular file")  # others might never end
-            return stamp(status), load_text(
-                read_bytes(Path(path), limit_bytes=BYTES_MAX), printable(path)
-            )
+        except OSError:
+            return 0, None  # reading it tells why
+        known = self._read.get(path)
+        is_same = known is not None and known.stamp == stamp(status) and known.lacked is None
+        return status.st_size, known if is_same else None
+
+    def _take(self, path: str, budget: Budget) -> Steps[_File | None]:
+        """Read a file, and take what it needs of the budget; None where it is gone."""
+        name, part = printable(path), budget.part()
+        if (known := self._still_refused(path, budget)) is not None:
+            return known
+        status: os.stat_result | None = None
+        try:
+            data, status = read_regular(path, budget.left(Kind.BYTES))
+            part.charge(Kind.BYTES, len(data))
+            loaded = yield from load_text(data, name, part)
         except FileNotFoundError:
-            return (None, _wrong(path, "is a broken link")) if Path(path).is_symlink() else None
-        except OSError as error:
-            return None, _wrong(path, _worded(error))
-        except InputError as error:
-            return None, Loaded(problems=error.problems)
+            is_link = Path(path).is_symlink()
+            return _File(stamp=None, loaded=_wrong(path, "is a broken link")) if is_link else None
+        except (OSError, ValueError) as error:
+            return _File(stamp=None, loaded=_wrong(path, worded(error)))
+        except TooLarge:
+            problem = budget.exhausted(Kind.BYTES).at(name)
+            return _File(stamp=None, loaded=Loaded(problems=(problem,)))
+        except Exhausted as error:
+            return _File(
+                stamp=None if status is None else stamp(status),
+                loaded=Loaded(problems=(error.at(name),)),
+                lacked=(error.kind, budget.left(error.kind)),
+            )
+        used = {kind: part.used[kind] - budget.used.get(kind, 0) for kind in part.used}
+        budget.take(part)
+        return _File(stamp=stamp(status), loaded=loaded, used=used)
+
+    def _still_refused(self, path: str, budget: Budget) -> _File | None:
+        """Return a file that was refused and is the same, while there is no more room for it."""
+        known = self._read.get(path)
+        if known is None or known.lacked is None:
+            return None
+        kind, left = known.lacked
+        if budget.left(kind) > left:
+            return None
+        try:
+            return known if known.stamp == stamp(os.stat(path)) else None  # noqa: PTH116
+        except OSError:
+            return None
 
 
 def _wrong(path: str, message: str) -> Loaded:
     return Loaded(problems=(Problem(where=printable(path), message=message),))
 
 
-def _worded(error: OSError) -> str:
-    message = error.strerror or str(error)
-    return message[:1].lower() + message[1:]
-
-
 def _plain(directory: str) -> str:
     return str(Path(directory))
 
 
-def _files(directory: str, unread: dict[str, Problem]) -> Iterator[str]:
-    """The manifests of a directory; one that is not there has none."""
+def _files(directory: str, unread: dict[str, Problem]) -> Steps[list[str]]:
+    """Return the manifests of a directory; one that is not there has none."""
     try:
-        names = list_manifests(directory)
+        names = yield from list_manifests(directory)
     except FileNotFoundError:
-        return
+        return []
     except OSError as error:
-        message = _worded(error)
+        message = worded(error)
     else:
         if len(names) <= FILES_MAX:
-            yield from (f"{directory}/{name}" for name in names)
-            return
+            return [f"{directory}/{name}" for name in names]
         message = f"the directory has more than {FILES_MAX} manifests"
     hint = "the pods that came from it stay as they are"
     unread[directory] = Problem(where=printable(directory), message=message, hint=hint)
+    return []
 
 
 def _join(
     files: Mapping[str, Loaded], unread: Mapping[str, Problem], owners: Mapping[str, str]
-) -> Wishes:
+) -> Steps[Wishes]:
     """Return the pods of all files; no two have the same name or uid."""
     problems = [*unread.values()]
     broken: set[str] = set()
@@ -136,19 +207,21 @@ def _join(
     claims = _Claims(files, unread, owners)
     for path, loaded in files.items():
         found = [*loaded.all_problems]
-        for pod in loaded.pods:
-            clash = claims.claim(pod, path)
-            if clash is not None:
+        for pod in paced(loaded.pods, _PODS_PER_STEP):
+            if pod is None:
+                yield
+            elif (clash := claims.claim(pod, path)) is not None:
                 found.append(clash)
             elif pod.is_valid:
                 wishes[pod.key] = Wish(pod=pod, source=path)
         if any(problem.severity is Severity.ERROR for problem in found):
             broken.add(path)
         problems += found
+        yield
     pods = tuple(wishes[key] for key in sorted(wishes))
     return Wishes(
         pods=pods,
-        problems=tuple(dict.fromkeys(problems)),
+        problems=bounded(tuple(dict.fromkeys(problems))),
         broken=frozenset(broken),
         unread=frozenset(unread),
         sources={wish.pod.uid: wish.source for wish in pods},
@@ -163,6 +236,7 @@ class _Claims:
     ) -> None:
         self._files, self._unread, self._owners = files, unread, owners
         self._first: dict[str, str] = {}
+        self._names = cache(self._read_names)
 
     def claim(self, pod: Pod, path: str) -> Problem | None:
         """Claim the name and the uid of a pod for its file; return why that is impossible."""
@@ -185,9 +259,26 @@ class _Claims:
 
     def _may_have(self, path: str, name: str) -> bool:
         """Return whether a file has a pod of this name or uid, or cannot be read in full."""
+        names = self._names(path)
+        if names is None:
+            return str(Path(path).parent) in self._unread
+        return name in names
+
+    def _read_names(self, path: str) -> Container[str] | None:
+        """Return the names and uids that a file may have; None where there is no such file."""
         loaded = self._files.get(path)
         if loaded is None:
-            return str(Path(path).parent) in self._unread
-        return any(name in (pod.key, pod.uid) for pod in loaded.pods) or any(
-            problem.severity is Severity.ERROR for problem in loaded.all_problems
-        )
+            return None
+        if any(problem.severity is Severity.ERROR for problem in loaded.all_problems):
+            return _EVERYTHING
+        return {name for pod in loaded.pods for name in (pod.key, pod.uid)}
+
+
+class _Everything:
+    """Contains whatever is asked for."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+_EVERYTHING = _Everything()

@@ -108,8 +108,8 @@ def _run(given: list[str]) -> int:
     try:
         code = app(given, prog_name="podslice", standalone_mode=False)
     except InputError as error:
-        for problem in error.problems:
-            note(text.problem(problem))
+        for line in text.problem_lines(error.problems):
+            note(line)
         return error.exit_code
     except PodsliceError as error:
         note(text.problem(Problem(where="", message=str(error))))

@@ -21,7 +21,7 @@ from podslice.cli.session import (
     load_node,
     recorded_pods,
 )
-from podslice.errors import InputError, Problem
+from podslice.errors import InputError, Problem, bounded
 from podslice.model.config import Config
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.node import Node
@@ -62,10 +62,10 @@ def check(
                 {"namespace": each.pod.namespace, "name": each.pod.name, "valid": each.is_valid}
                 for each in decisions
             ],
-            problems=[documents.problem(found) for found in problems],
+            problems=documents.listed(bounded(problems), documents.problem),
         ),
         lines=lambda _: [
-            *map(text.problem, problems),
+            *text.problem_lines(problems),
             text.count_problems(problems, len(decisions)),
         ],
         names=lambda: [each.pod.key for each in decisions if each.is_valid],
@@ -118,14 +118,14 @@ def explain(
     valid = [each for each in decisions if each.is_valid]
     allocation = allocate(node, config)
     requested = desire(valid, node, config).requested
-    for found in loaded.problems:
-        note(text.problem(found))
+    for line in text.problem_lines(loaded.problems):
+        note(line)
     emit(
         output,
         document=lambda: documents.document(
             node=documents.node(allocation, requested),
             pods=documents.listed(shown, documents.pod),
-            problems=documents.listed(loaded.problems, documents.problem),
+            problems=documents.listed(bounded(loaded.problems), documents.problem),
         ),
         lines=lambda _: _separated(map(text.explanation, shown)),
         names=lambda: [each.pod.key for each in shown],
@@ -170,8 +170,8 @@ def render(
     # what holds in the end: a file can't know how far init containers have come
     over = {each.pod.uid: InitProgress(over=True) for each in valid}
     desired = desire(valid, node, config, progress=over, mounts=not planning.user)
-    for found in problems:
-        note(text.problem(found))
+    for line in text.problem_lines(problems):
+        note(line)
     for refusal in desired.refused:
         note(told_refusal(refusal))
     if output_dir is not None and not code_of(problems):
@@ -201,8 +201,8 @@ def node(planning: Planning, context: typer.Context, output: Output = Format.TAB
     allocation = allocate(host, config)
     requested = desire((), host, config, current=recorded_pods(planning)).requested
     problems = validate_node(host, config)
-    for found in problems:
-        note(text.problem(found))
+    for line in text.problem_lines(problems):
+        note(line)
     emit(
         output,
         document=lambda: (

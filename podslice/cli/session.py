@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 from podslice.cli.options import Planning
 from podslice.cli.output import note
-from podslice.cli.text import problem
+from podslice.cli.text import problem_lines
 from podslice.errors import BusUnavailable, HostError, InputError, Problem, Severity
 from podslice.host import read_node
-from podslice.inputs.limits import BYTES_MAX
+from podslice.inputs.limits import BYTES_MAX, PROBLEMS_MAX
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision
 from podslice.model.node import Node
 from podslice.model.pod import Pod
 from podslice.model.resources import CPU, MEMORY
-from podslice.policy.decide import decide
+from podslice.policy.replicas import decide_each
 from podslice.reconcile import World
 from podslice.store import Store
 from podslice.systemd.client import Client
@@ -50,9 +50,13 @@ def load_manifests(sources: Sequence[str], namespace: str | None) -> Loaded:
     """The pods of all files."""
     from podslice.inputs.manifests import load_pods
 
-    return load_pods(
-        sources, namespace=namespace, stdin=lambda: sys.stdin.buffer.read(BYTES_MAX + 1)
-    )
+    return load_pods(sources, namespace=namespace, stdin=_read_stdin)
+
+
+def _read_stdin() -> bytes:
+    from podslice.inputs.source import read_stream
+
+    return read_stream(sys.stdin.fileno(), limit_bytes=BYTES_MAX)
 
 
 def load_all(
@@ -180,14 +184,28 @@ def in_world(
 
 
 def decide_all(loaded: Loaded, node: Node, config: Config) -> tuple[PodDecision, ...]:
-    """What each pod gets on its own, with everything that is wrong with it; by name."""
-    pods = sorted(loaded.pods, key=lambda pod: pod.key)
-    return tuple(decide(pod, node, config) for pod in pods)
+    """Decide what each pod gets on its own, with everything that is wrong with it; by name.
+
+    Raises:
+        InputError: there are more problems than are counted.
+    """
+    decisions: list[PodDecision] = []
+    problems = dict.fromkeys(loaded.problems)
+    last: tuple[Problem, ...] = ()
+    for decision in decide_each(sorted(loaded.pods, key=lambda pod: pod.key), node, config):
+        decisions.append(decision)
+        if decision.problems is not last:  # replicas have the same
+            last = decision.problems
+            problems |= dict.fromkeys(last)
+        if len(problems) > PROBLEMS_MAX:
+            raise InputError(problems)
+    return tuple(decisions)
 
 
 def all_problems(loaded: Loaded, decisions: Sequence[PodDecision]) -> list[Problem]:
     """Every problem once, of files and of pods, in order; replicas share their template's."""
-    of_pods = (found for each in decisions for found in each.problems)
+    different = {id(each.problems): each.problems for each in decisions}.values()
+    of_pods = (found for problems in different for found in problems)
     return list(dict.fromkeys((*loaded.problems, *of_pods)))
 
 
@@ -202,8 +220,8 @@ def valid_only(
     problems = [*others, *all_problems(loaded, decisions)]
     if any(found.severity is Severity.ERROR for found in problems):
         raise InputError(problems)
-    for found in problems:
-        note(problem(found))
+    for line in problem_lines(problems):
+        note(line)
     return tuple(decisions)
 
 

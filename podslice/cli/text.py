@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from podslice.errors import Problem, Severity, printable
+from podslice.errors import Problem, Severity, bounded, printable
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.node import Allocation
 from podslice.model.pod import ContainerKind, Pod
@@ -30,6 +30,11 @@ def columns(rows: Iterable[Row], *, indent: str = "") -> Iterator[str]:
 def problem(found: Problem) -> str:
     """One problem as a line; what came from a hostile file can't reach the terminal raw."""
     return f"{found.severity}: {printable(str(found))}"
+
+
+def problem_lines(found: Sequence[Problem]) -> Iterator[str]:
+    """Yield the first problems as lines, and how many more there are."""
+    return map(problem, bounded(found))
 
 
 def count_problems(problems: Sequence[Problem], pods: int) -> str:

@@ -24,7 +24,8 @@ from yaml.events import (
     StreamStartEvent,
 )
 
-from podslice.inputs.limits import DEPTH_MAX, DOCUMENTS_MAX, NODES_MAX, PROBLEMS_MAX
+from podslice.inputs.budget import Budget, Kind
+from podslice.inputs.limits import DEPTH_MAX, POD_PROBLEMS_MAX
 from podslice.inputs.scalars import Boolean, Number, Scalar, read_plain, shown
 
 
@@ -53,6 +54,9 @@ class EventSource(Protocol):
     def get_event(self) -> Event | None:
         """The next event; the last is a StreamEndEvent."""
 
+
+EVENTS_PER_STEP = 500
+"""Events between two pauses: a millisecond or two."""
 
 _LIST: Final = object()
 """In place of a key: the open collection is a list."""
@@ -89,22 +93,32 @@ class Builder:
     """Builds documents from the events of one text."""
 
     source: EventSource
-    nodes_max: int = NODES_MAX
+    budget: Budget = field(default_factory=Budget)
     _items: Any = field(default_factory=list)
     _key: Any = _LIST
     _stack: list[tuple[Any, Any, _Anchor | None, int]] = field(default_factory=list)
     _anchors: dict[str, _Anchor] = field(default_factory=dict)
     _plain: dict[str, Any] = field(default_factory=dict)
     _nodes: int = 0
+    _nodes_max: int = 0
+    _values: int = 0
+    """Those of the documents that are complete."""
     _merges: bool = False
     _complaints: list[Refused] = field(default_factory=list)
 
-    def documents(self) -> Iterator[Document]:
-        """Every document with something in it.
+    @property
+    def progress(self) -> int:
+        """Return a number that grows with every value."""
+        return self._values + self._nodes
+
+    def documents(self) -> Iterator[Document | None]:
+        """Yield every document with something in it, and None as a pause.
 
         Raises:
             Refused: a limit is passed, or the text means what no manifest may mean.
+            Exhausted: there are more documents or values than may be read.
         """
+        self._nodes_max = self.budget.left(Kind.VALUES)
         handlers: dict[type[Event], Callable[[Any], None]] = {
             ScalarEvent: self._scalar,
             MappingStartEvent: self._start_mapping,
@@ -115,14 +129,15 @@ class Builder:
             DocumentStartEvent: self._start_document,
             StreamStartEvent: lambda _: None,
         }
-        get_event = self.source.get_event
-        count = 0
-        while (event := get_event()) is not None:
+        for count, event in enumerate(iter(self.source.get_event, None), 1):
+            if count % EVENTS_PER_STEP == 0:
+                yield None
             kind = type(event)
             if kind is DocumentEndEvent:
-                count += 1
-                if count > DOCUMENTS_MAX:
-                    raise _at(event, f"there are more than {DOCUMENTS_MAX} documents")
+                self.budget.charge(Kind.DOCUMENTS)
+                self.budget.charge(Kind.VALUES, self._nodes)
+                self._values += self._nodes
+                self._nodes_max, self._nodes = self._nodes_max - self._nodes, 0
                 if self._items[0] is not None or self._complaints:
                     yield Document(value=self._items[0], complaints=tuple(self._complaints))
             elif kind is StreamEndEvent:
@@ -148,7 +163,7 @@ class Builder:
                 value = self._plain[text] = read_plain(text)
         else:
             value = text
-        self._grow(event, 1)
+        self._grow(1)
         if event.anchor is not None:
             self._anchors[event.anchor] = _Anchor(value, 1)
         self._add(event, value)
@@ -193,7 +208,7 @@ class Builder:
             self._refuse_tag(event)
         if len(self._stack) >= DEPTH_MAX:
             raise _at(event, f"it is nested more than {DEPTH_MAX} levels deep")
-        self._grow(event, 1)
+        self._grow(1)
         anchor = None
         if event.anchor is not None:
             anchor = self._anchors[event.anchor] = _Anchor(items)
@@ -216,7 +231,7 @@ class Builder:
             raise _at(event, f"there is no anchor for the alias {shown('*' + name)}")
         if not anchor.nodes:
             raise _at(event, f"the alias {shown('*' + name)} stands in what it stands for")
-        self._grow(event, anchor.nodes)
+        self._grow(anchor.nodes)
         self._add(event, anchor.value)
 
     def _merge(self, event: Event, items: dict[Any, Any]) -> dict[Any, Any]:
@@ -229,7 +244,7 @@ class Builder:
             if not isinstance(part, dict):
                 self._complain(event, "'<<' takes a mapping or a list of mappings", "name an alias")
                 continue
-            self._grow(event, len(part))
+            self._grow(len(part))
             for key, value in part.items():
                 items.setdefault(key, value)
         return items
@@ -246,16 +261,15 @@ class Builder:
         message = f"the tag {shown(tag)} is not allowed"
         self._complain(event, message, "write the plain value")
 
-    def _grow(self, event: Event, nodes: int) -> None:
+    def _grow(self, nodes: int) -> None:
         self._nodes += nodes
-        if self._nodes > self.nodes_max:
-            message = f"there are more than {self.nodes_max:,} values"
-            raise _at(event, message, "aliases count as what they stand for; use several files")
+        if self._nodes > self._nodes_max:
+            raise self.budget.exhausted(Kind.VALUES)
 
     def _complain(self, event: Event, message: str, hint: str) -> None:
         self._complaints.append(_at(event, message, hint))
-        if len(self._complaints) > PROBLEMS_MAX:
-            raise _at(event, f"there are more than {PROBLEMS_MAX} mistakes in this document")
+        if len(self._complaints) > POD_PROBLEMS_MAX:
+            raise _at(event, f"there are more than {POD_PROBLEMS_MAX} mistakes in this document")
 
 
 def _at(event: Event, message: str, hint: str = "") -> Refused:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from podslice.errors import Problem, Severity, printable
+from podslice.inputs.budget import Budget, Kind
 from podslice.inputs.build import Document
 from podslice.inputs.fields import OBJECT, find_slips, nearest
 from podslice.inputs.kinds import PASSED_OVER, WORKLOADS, Workload, is_foreign
-from podslice.inputs.limits import LISTS_MAX, PODS_MAX, REPLICAS_MAX
+from podslice.inputs.limits import LISTS_MAX, REPLICAS_MAX
 from podslice.inputs.names import SUBDOMAIN_MAX, check_subdomain, is_uid
 from podslice.inputs.notes import Notes
 from podslice.inputs.podspec import Template, read_metadata, read_spec
@@ -19,6 +20,10 @@ from podslice.inputs.scalars import describe, extend_path, shown
 from podslice.inputs.schema import Metadata
 from podslice.inputs.text import to_problem
 from podslice.model.pod import Pod, default_uid
+from podslice.steps import Steps
+
+_PODS_PER_STEP = 100
+"""Replicas that are made between two pauses: a millisecond."""
 
 
 @dataclass(slots=True)
@@ -26,31 +31,39 @@ class Collector:
     """Takes documents apart into pods, and sees to it that no two are the same."""
 
     namespace: str | None
+    budget: Budget = field(default_factory=Budget)
     pods: list[Pod] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     _first: dict[str, str] = field(default_factory=dict)
     """Name or uid of a pod → where it stands first."""
-    _left_out: int = 0
-    """Pods beyond the limit."""
 
-    def add_document(self, document: Document, where: str, file: str = "") -> None:
-        """Take every pod of a document; what is wrong with its text is wrong with all of them."""
-        if self._left_out > 0:
-            return
+    def add_document(self, document: Document, where: str, file: str = "") -> Steps[None]:
+        """Take every pod of a document; what is wrong with its text is wrong with all of them.
+
+        Raises:
+            Exhausted: there are more pods, containers, volumes or problems than may be read.
+        """
         before = len(self.pods)
         notes = Notes(where, [to_problem(complaint, file) for complaint in document.complaints])
-        self._add(document.value, notes, "", depth=0)
+        self.budget.charge(Kind.PROBLEMS, len(notes.problems))
+        yield from self._add(document.value, notes, "", depth=0)
         if len(self.pods) == before:
             self.problems += notes.problems
-        if self._left_out > 0:
-            hint = "apply them in parts"
-            self.complain(where, f"there are more than {PODS_MAX} pods; the rest is left out", hint)
+
+    def add_problem(self, problem: Problem) -> None:
+        """Note a problem that belongs to no pod.
+
+        Raises:
+            Exhausted: there are too many.
+        """
+        self.budget.charge(Kind.PROBLEMS)
+        self.problems.append(problem)
 
     def complain(self, where: str, message: str, hint: str = "") -> None:
         """Note an error that belongs to no pod."""
-        self.problems.append(Problem(where=where, message=message, hint=hint))
+        self.add_problem(Problem(where=where, message=message, hint=hint))
 
-    def _add(self, value: object, notes: Notes, path: str, *, depth: int) -> None:
+    def _add(self, value: object, notes: Notes, path: str, *, depth: int) -> Steps[None]:
         """Take an object, which may be a list of objects."""
         if not isinstance(value, dict):
             message = f"a manifest has to be a mapping, is {describe(value)}"
@@ -58,15 +71,15 @@ class Collector:
             return
         kind = value.get("kind")
         if isinstance(kind, str) and kind in WORKLOADS:
-            self._add_workload(value, WORKLOADS[kind], notes, path)
+            yield from self._add_workload(value, WORKLOADS[kind], notes, path)
         elif kind == "List" or (str(kind).endswith("List") and "items" in value):
-            self._add_list(value, notes, path, depth=depth + 1)
+            yield from self._add_list(value, notes, path, depth=depth + 1)
         else:
             self._pass_over(value, kind, notes, path)
 
     def _add_list(
         self, value: Mapping[str, object], notes: Notes, path: str, *, depth: int
-    ) -> None:
+    ) -> Steps[None]:
         items = value.get("items")
         where = extend_path(path, "items")
         if depth > LISTS_MAX:
@@ -76,7 +89,8 @@ class Collector:
             for index, item in enumerate(items):
                 if isinstance(item, dict) and kind and item.get("kind") is None:
                     item = {**item, "kind": kind}  # noqa: PLW2901 (a typed list leaves it out)
-                self._add(item, notes, extend_path(where, index), depth=depth)
+                yield from self._add(item, notes, extend_path(where, index), depth=depth)
+                yield
         elif items is not None:
             self.complain(notes.at(where), f"has to be a list, is {describe(items)}")
 
@@ -88,12 +102,13 @@ class Collector:
         if kind is None:
             hint = "add 'kind: Pod'" if "spec" in value else "it begins with apiVersion and kind"
             self.complain(at, "a manifest has to say what it is", hint)
-            self.problems += find_slips(OBJECT, value, notes.where, path)
+            for slip in find_slips(OBJECT, value, notes.where, path):
+                self.add_problem(slip)
         elif not isinstance(kind, str):
             self.complain(at, f"has to be a text, is {describe(kind)}")
         elif kind in PASSED_OVER or is_foreign(value.get("apiVersion")):
             message = f"an object of kind {shown(kind)} has no pod in it and was passed over"
-            self.problems.append(Problem(where=at, message=message, severity=Severity.WARNING))
+            self.add_problem(Problem(where=at, message=message, severity=Severity.WARNING))
         else:
             right = nearest(kind, WORKLOADS)
             hint = f"write {right}" if right else f"podslice reads {', '.join(WORKLOADS)} and List"
@@ -101,7 +116,7 @@ class Collector:
 
     def _add_workload(
         self, value: Mapping[str, Any], workload: Workload, shared: Notes, path: str
-    ) -> None:
+    ) -> Steps[None]:
         notes = Notes(shared.where, list(shared.problems))
         notes.slips(OBJECT, value, path)
         at = extend_path(path, "metadata")
@@ -109,13 +124,14 @@ class Collector:
         namespace = self._choose_namespace(metadata, notes, at)
         template = _read_template(value, workload, notes, path)
         count = _read_count(value, workload, notes, path) if workload.count else None
+        self._charge(template, 1 if count is None else count)
         names = _name_pods(metadata, count, notes, at)
         uid = metadata.uid if not workload.template and is_uid(metadata.uid) else None
         problems = notes.told()
-        for name in names:
-            if len(self.pods) >= PODS_MAX:
-                self._left_out += 1
-                return
+        self.budget.charge(Kind.PROBLEMS, len(problems) - len(shared.problems))
+        for number, name in enumerate(names, 1):
+            if number % _PODS_PER_STEP == 0:
+                yield
             pod = Pod(
                 name=name,
                 namespace=namespace,
@@ -133,6 +149,12 @@ class Collector:
             self._keep(pod, path)
         if not names:
             self.problems += problems
+
+    def _charge(self, template: Template, pods: int) -> None:
+        """Take what the pods of a template are before they are made."""
+        self.budget.charge(Kind.PODS, pods)
+        self.budget.charge(Kind.CONTAINERS, pods * len(template.containers))
+        self.budget.charge(Kind.VOLUMES, pods * len(template.volumes))
 
     def _choose_namespace(self, metadata: Metadata, notes: Notes, path: str) -> str:
         """The manifest's own, or the one that was asked for.
@@ -157,6 +179,7 @@ class Collector:
                     message=f"the {what} {shown(key)} is the one of a pod in {first} already",
                     hint="remove one of the two",
                 )
+                self.budget.charge(Kind.PROBLEMS)
                 pod = replace(pod, problems=(*pod.problems, problem))
                 break
         self.pods.append(pod)

@@ -6,16 +6,18 @@ is no pod at all gives a problem only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from podslice.errors import Problem, Severity
-from podslice.inputs.build import Document
+from podslice.inputs.budget import Budget, Exhausted, Kind
+from podslice.inputs.build import Document, Refused
 from podslice.inputs.collect import Collector
 from podslice.inputs.source import read_sources
-from podslice.inputs.text import read_documents
+from podslice.inputs.text import read_documents, to_problem
 from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume, Pod
 from podslice.model.resources import MEMORY, Amounts, Resources, format_amount
+from podslice.steps import Steps, finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,50 +31,104 @@ class Loaded:
     @property
     def all_problems(self) -> tuple[Problem, ...]:
         """Every problem once, those of the pods included: replicas share their template's."""
-        of_pods = (problem for pod in self.pods for problem in pod.problems)
+        # replicas have the same tuple
+        different = {id(pod.problems): pod.problems for pod in self.pods}.values()
+        of_pods = (problem for problems in different for problem in problems)
         return tuple(dict.fromkeys((*self.problems, *of_pods)))
 
 
 def load_pods(
-    sources: Sequence[str], *, namespace: str | None = None, stdin: Callable[[], bytes]
+    sources: Sequence[str],
+    *,
+    namespace: str | None = None,
+    stdin: Callable[[], bytes],
+    budget: Budget | None = None,
 ) -> Loaded:
     """Read the pods of files, directories and standard input.
 
     Args:
         sources: as `kubectl -f`: a file, a directory (not what lies below it), or `-`.
         namespace: the one of manifests that state none; one that states another is an error.
-        stdin: reads standard input to its end; `limits.BYTES_MAX + 1` bytes are enough.
+        stdin: reads standard input to its end, or raises `OSError` or `ValueError`.
+        budget: what all of them together may take.
     """
-    collector = Collector(namespace=namespace)
-    for source in read_sources(tuple(sources), stdin):
-        if source.problem is not None:
-            collector.problems.append(source.problem)
-        else:
-            _collect(collector, source.data, source.name, may_be_empty=not source.named)
+    collector = Collector(namespace=namespace, budget=Budget() if budget is None else budget)
+    name = ""
+    try:
+        for source in read_sources(tuple(sources), stdin, collector.budget):
+            name = source.name
+            if source.problem is not None:
+                collector.add_problem(source.problem)
+            else:
+                finish(_collect(collector, source.data, name, may_be_empty=not source.named))
+    except Exhausted as error:
+        return _refused(collector, error, name)
     return _loaded(collector)
 
 
-def load_text(data: bytes, name: str) -> Loaded:
-    """The pods of one file that was read already; one without any manifest is an error."""
-    collector = Collector(namespace=None)
-    _collect(collector, data, name, may_be_empty=False)
+def load_text(data: bytes, name: str, budget: Budget) -> Steps[Loaded]:
+    """Read the pods of one file that was read already; one without any manifest is an error.
+
+    Raises:
+        Exhausted: the budget does not suffice.
+    """
+    collector = Collector(namespace=None, budget=budget)
+    yield from _collect(collector, data, name, may_be_empty=False)
     return _loaded(collector)
 
 
-def _collect(collector: Collector, data: bytes, name: str, *, may_be_empty: bool) -> None:
-    texts = read_documents(data, name)
-    several = len(texts.documents) > 1
-    for index, document in enumerate(texts.documents):
-        where = f"{name}[{index}]" if several else name
-        collector.add_document(document, where, name)
-    if texts.problem is not None:
-        collector.problems.append(texts.problem)
-    elif not may_be_empty and not texts.documents:
-        collector.complain(name, "there is no manifest in it")
+def _collect(collector: Collector, data: bytes, name: str, *, may_be_empty: bool) -> Steps[None]:
+    documents = _numbered(read_documents(data, name, collector.budget), name)
+    is_empty = True
+    try:
+        for document, where in documents:
+            if document is not None:
+                is_empty = False
+                yield from collector.add_document(document, where, name)
+            yield
+    except Refused as error:
+        collector.add_problem(to_problem(error, name))
+    else:
+        if is_empty and not may_be_empty:
+            collector.complain(name, "there is no manifest in it")
+
+
+def _numbered(
+    documents: Iterable[Document | None], name: str
+) -> Iterator[tuple[Document | None, str]]:
+    """Each document with its address, which has a number where the file has several.
+
+    Raises:
+        Refused, Exhausted: as `read_documents`, after all documents before that.
+    """
+    first: Document | None = None
+    count = 0
+    for document in documents:
+        if document is None:
+            yield None, name
+            continue
+        count += 1
+        if count == 1:
+            first = document
+            continue
+        if first is not None:
+            yield first, f"{name}[0]"
+            first = None
+        yield document, f"{name}[{count - 1}]"
+    if first is not None:
+        yield first, name
 
 
 def _loaded(collector: Collector) -> Loaded:
     return Loaded(pods=tuple(collector.pods), problems=tuple(dict.fromkeys(collector.problems)))
+
+
+def _refused(collector: Collector, error: Exhausted, name: str) -> Loaded:
+    """Nothing of what was read, but where there are too many problems these."""
+    problems = [error.at(name)]
+    if error.kind is Kind.PROBLEMS:
+        problems = [*_loaded(collector).all_problems, *problems]
+    return Loaded(problems=tuple(problems))
 
 
 def parse_manifest(document: object, where: str) -> Pod:
@@ -82,7 +138,10 @@ def parse_manifest(document: object, where: str) -> Pod:
         ValueError: it is no valid pod.
     """
     collector = Collector(namespace=None)
-    collector.add_document(Document(value=document), where)
+    try:
+        finish(collector.add_document(Document(value=document), where))
+    except Exhausted as error:
+        raise ValueError(str(error.at(where))) from error
     errors = [p for p in Loaded(pods=tuple(collector.pods)).all_problems if _is_error(p)]
     if errors or len(collector.pods) != 1:
         raise ValueError(str((*errors, *collector.problems, f"{where}: there is no pod in it")[0]))

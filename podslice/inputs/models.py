@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
-from podslice.inputs.limits import CONTAINERS_MAX, RESOURCES_MAX, VOLUMES_MAX
+from podslice.inputs.limits import POD_CONTAINERS_MAX, POD_VOLUMES_MAX, RESOURCES_MAX
 from podslice.inputs.readers import Wrong, read_amount, read_int, read_seconds, read_text
 
 
@@ -60,7 +60,7 @@ class ContainerFields(_Model):
     restart_policy: Text | None = Field(default=None, alias="restartPolicy")
 
 
-Containers = Annotated[list[ContainerFields | None], _bound(CONTAINERS_MAX)]
+Containers = Annotated[list[ContainerFields | None], _bound(POD_CONTAINERS_MAX)]
 
 
 class EmptyDirFields(_Model):
@@ -77,7 +77,7 @@ class VolumeFields(_Model):
     empty_dir: EmptyDirFields | None = Field(default=None, alias="emptyDir")
 
 
-Volumes = Annotated[list[VolumeFields | None], _bound(VOLUMES_MAX)]
+Volumes = Annotated[list[VolumeFields | None], _bound(POD_VOLUMES_MAX)]
 
 
 class PodFields(_Model):

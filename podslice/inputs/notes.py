@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from podslice.errors import Problem, Severity
 from podslice.inputs.fields import Level, find_slips
-from podslice.inputs.limits import PROBLEMS_MAX
+from podslice.inputs.limits import POD_PROBLEMS_MAX
 from podslice.inputs.names import Mistake
 from podslice.inputs.scalars import extend_path
 from podslice.inputs.schema import Fault
@@ -57,8 +57,8 @@ class Notes:
 
     def told(self) -> tuple[Problem, ...]:
         """The problems, or the first of them where they are very many."""
-        rest = len(self.problems) - PROBLEMS_MAX
+        rest = len(self.problems) - POD_PROBLEMS_MAX
         if rest <= 0:
             return tuple(self.problems)
         last = Problem(where=self.where, message=f"there are {rest} more problems in it")
-        return (*self.problems[:PROBLEMS_MAX], last)
+        return (*self.problems[:POD_PROBLEMS_MAX], last)

@@ -9,6 +9,7 @@ from typing import Any
 from podslice.errors import printable
 from podslice.inputs.fields import AMOUNTS, CONTAINER, METADATA, POD, RESOURCES
 from podslice.inputs.kinds import PRIORITY_CLASSES
+from podslice.inputs.limits import POD_AMOUNTS_MAX
 from podslice.inputs.names import check_label, check_uid, is_resource_name
 from podslice.inputs.notes import Notes
 from podslice.inputs.readers import is_finer
@@ -26,6 +27,7 @@ from podslice.model.quantity import format_milli
 from podslice.model.resources import Amounts, Resources
 
 _NO_RESOURCES = Resources()
+_PARTS = ("requests", "limits")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +59,13 @@ def read_metadata(value: object, notes: Notes, path: str) -> Metadata:
 
 def read_spec(value: object, notes: Notes, path: str) -> Template:
     """Read the `spec` of a pod."""
+    raw: Mapping[str, Any] = value if isinstance(value, dict) else {}
+    if _count_amounts(raw) > POD_AMOUNTS_MAX:
+        message = f"the containers have more than {POD_AMOUNTS_MAX:,} requests and limits"
+        notes.error(path, message)
+        return Template(where=path)
     fields, faults = read_model(PodFields, {} if value is None else value)
     notes.faults(path, faults)
-    raw: Mapping[str, Any] = value if isinstance(value, dict) else {}
     notes.slips(POD, raw, path)
     if not fields.containers and not any(
         fault.path[:1] in ((), ("containers",)) for fault in faults
@@ -88,6 +94,15 @@ def read_spec(value: object, notes: Notes, path: str) -> Template:
             fields.volumes or (), raw.get("volumes") or (), notes, f"{path}.volumes"
         ),
     )
+
+
+def _count_amounts(raw: Mapping[str, Any]) -> int:
+    """Count the requests and limits of all containers, before any of them is read."""
+    lists = (raw.get("containers"), raw.get("initContainers"))
+    containers = (each for entries in lists if isinstance(entries, list) for each in entries)
+    stated = (each.get("resources") for each in containers if isinstance(each, dict))
+    amounts = (each.get(part) for each in stated if isinstance(each, dict) for part in _PARTS)
+    return sum(len(each) for each in amounts if isinstance(each, dict))
 
 
 def _read_containers(

@@ -1,26 +1,33 @@
 """Bytes from files, directories and standard input: the one place where inputs are read.
 
-What is read is bounded, and nothing blocks for ever: devices and sockets are refused, a named pipe
-needs a writer.
+What is read is bounded, and nothing blocks for ever: devices and sockets are refused, in directories
+also pipes; a pipe that is named, and standard input, have a deadline.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import stat
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from podslice.errors import InputError, Problem, printable
-from podslice.inputs.limits import BYTES_MAX, FILES_MAX, PIPE_WAIT_MSEC
+from podslice.inputs.budget import Budget, Kind
+from podslice.inputs.limits import FILES_MAX, PIPE_WAIT_SEC, READ_WAIT_SEC
+from podslice.steps import Steps, finish, paced
 
 STDIN = "-"
 MANIFESTS = (".json", ".yaml", ".yml")
 """What a manifest in a directory ends with; as kubectl's `-f DIRECTORY`."""
 
 _CHUNK = 2**18
+_ENTRIES_PER_STEP = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,32 +41,70 @@ class Source:
     """Stated by the user, not found in a directory."""
 
 
-def read_sources(sources: tuple[str, ...], stdin: Callable[[], bytes]) -> Iterator[Source]:
-    """Read each source: a file, the manifests of a directory in the order of names, or `-`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long pipes and standard input are waited for; `now` is a monotonic clock."""
+
+    writer_sec: float = PIPE_WAIT_SEC
+    """For the first writer of a named pipe."""
+    whole_sec: float = READ_WAIT_SEC
+    """For all that is written."""
+    now: Callable[[], float] = time.monotonic
+
+
+PATIENCE = Patience()
+
+
+class TooLarge(Exception):
+    """There is more to read than the limit."""
+
+
+def read_sources(
+    sources: tuple[str, ...],
+    stdin: Callable[[], bytes],
+    budget: Budget,
+    patience: Patience = PATIENCE,
+) -> Iterator[Source]:
+    """Read each source: a file, the manifests of a directory in the order of names, or `-`.
+
+    Raises:
+        Exhausted: they are larger than what the budget leaves.
+    """
     stdin_used = False
     for source in sources:
         if source == STDIN:
-            yield _read_stdin(stdin, used=stdin_used)
+            yield _read_stdin(stdin, budget, used=stdin_used)
             stdin_used = True
         elif "://" in source:
             yield _refuse(source, "podslice reads files only", "save it, or pipe it into '-f -'")
         elif os.path.isdir(source):  # noqa: PTH112 (Path's raises for names that can't be)
-            yield from _read_directory(source)
+            yield from _read_directory(source, budget)
         else:
-            yield _read(source, named=True)
+            read = partial(_read_any, patience=patience)
+            yield _read(source, budget, read, named=True)
 
 
-def list_manifests(directory: str) -> list[str]:
-    """The names of the manifests in a directory, not of those below it, in order.
+def list_manifests(directory: str) -> Steps[list[str]]:
+    """Return the names of the manifests in a directory, not of those below it, in order.
+
+    There is one more than `FILES_MAX` where there are more.
 
     Raises:
         OSError: the directory can't be read.
     """
+    names: list[str] = []
     with os.scandir(directory) as entries:
-        return sorted(entry.name for entry in entries if _is_manifest(entry))
+        for entry in paced(entries, _ENTRIES_PER_STEP):
+            if entry is None:
+                yield
+            elif _is_manifest(entry):
+                names.append(entry.name)
+                if len(names) > FILES_MAX:
+                    break
+    return sorted(names)
 
 
-def read_bytes(path: Path, *, limit_bytes: int) -> bytes:
+def read_bytes(path: Path, *, limit_bytes: int, patience: Patience = PATIENCE) -> bytes:
     """Read a regular file or a pipe.
 
     Raises:
@@ -68,36 +113,67 @@ def read_bytes(path: Path, *, limit_bytes: int) -> bytes:
     """
     name = printable(str(path))
     try:
-        data = _read_path(path, limit_bytes)
+        return _read_any(path, limit_bytes, patience)
     except FileNotFoundError:
         raise
-    except (OSError, ValueError) as error:
-        message = getattr(error, "strerror", None) or str(error)
-        raise InputError(Problem(where=name, message=_lower(message))) from error
-    if len(data) > limit_bytes:
+    except TooLarge as error:
         message = f"is larger than {limit_bytes // 1024:,} KiB, which is the most that is read"
-        raise InputError(Problem(where=name, message=message))
-    return data
+        raise InputError(Problem(where=name, message=message)) from error
+    except (OSError, ValueError) as error:
+        raise InputError(Problem(where=name, message=worded(error))) from error
 
 
-def _read_stdin(stdin: Callable[[], bytes], *, used: bool) -> Source:
+def read_regular(path: str, limit_bytes: int) -> tuple[bytes, os.stat_result]:
+    """Read a regular file; return what it holds and what it is.
+
+    It is looked at once it is open, so that nothing can take its place in between.
+
+    Raises:
+        OSError, ValueError: it can't be read, or is something else.
+        TooLarge: it is larger than the limit.
+    """
+    with _opened(path) as (descriptor, status):
+        _refuse_other(status, "a regular file")
+        return _read_regular(descriptor, status, limit_bytes), status
+
+
+def read_stream(descriptor: int, *, limit_bytes: int, patience: Patience = PATIENCE) -> bytes:
+    """Read what is open, as standard input, to its end. Only a terminal may take as long as it likes.
+
+    Raises:
+        OSError, ValueError: it can't be read, or does not end in time.
+        TooLarge: there is more than the limit.
+    """
+    if os.isatty(descriptor):
+        patience = replace(patience, whole_sec=math.inf)
+    return _drain(descriptor, limit_bytes, patience, began=patience.now())
+
+
+def worded(error: OSError | ValueError) -> str:
+    """Return what an error says, to go on after the name of a file."""
+    message = getattr(error, "strerror", None) or str(error)
+    return message[:1].lower() + message[1:]
+
+
+def _read_stdin(stdin: Callable[[], bytes], budget: Budget, *, used: bool) -> Source:
     if used:
         return _refuse("stdin", "standard input can be read only once", "state '-' once")
     try:
         data = stdin()
-    except OSError as error:
-        return _refuse("stdin", f"it cannot be read: {_lower(error.strerror or str(error))}")
-    if len(data) > BYTES_MAX:
-        return _refuse("stdin", f"is larger than {BYTES_MAX // 2**20} MiB", "use several files")
+    except (OSError, ValueError) as error:
+        return _refuse("stdin", f"it cannot be read: {worded(error)}")
+    except TooLarge as error:
+        raise budget.exhausted(Kind.BYTES) from error
+    budget.charge(Kind.BYTES, len(data))
     return Source(name="stdin", data=data)
 
 
-def _read_directory(directory: str) -> Iterator[Source]:
+def _read_directory(directory: str, budget: Budget) -> Iterator[Source]:
     """The manifests of a directory, not those below it. Hidden files are editors' and tools'."""
     try:
-        names = list_manifests(directory)
+        names = finish(list_manifests(directory))
     except OSError as error:
-        yield _refuse(directory, _lower(error.strerror or str(error)))
+        yield _refuse(directory, worded(error))
         return
     if not names:
         yield _refuse(directory, "the directory has no *.json, *.yaml or *.yml")
@@ -105,7 +181,8 @@ def _read_directory(directory: str) -> Iterator[Source]:
         yield _refuse(directory, f"the directory has more than {FILES_MAX} manifests")
         return
     for name in names:
-        yield _read(os.path.join(directory, name), named=False)  # noqa: PTH118 (text as given)
+        path = os.path.join(directory, name)  # noqa: PTH118 (text as given)
+        yield _read(path, budget, lambda path, limit: read_regular(path, limit)[0], named=False)
 
 
 def _is_manifest(entry: os.DirEntry[str]) -> bool:
@@ -118,13 +195,21 @@ def _is_manifest(entry: os.DirEntry[str]) -> bool:
         return True
 
 
-def _read(path: str, *, named: bool) -> Source:
+def _read(path: str, budget: Budget, read: Callable[[str, int], bytes], *, named: bool) -> Source:
+    """Read a file with what reads at most so many bytes.
+
+    Raises:
+        Exhausted: it is larger than what the budget leaves.
+    """
     try:
-        data = read_bytes(Path(path), limit_bytes=BYTES_MAX)
+        data = read(path, budget.left(Kind.BYTES))
     except FileNotFoundError:
         return _refuse(path, "no such file or directory")
-    except InputError as error:
-        return Source(name=printable(path), problem=error.problems[0])
+    except (OSError, ValueError) as error:
+        return _refuse(path, worded(error))
+    except TooLarge as error:
+        raise budget.exhausted(Kind.BYTES) from error
+    budget.charge(Kind.BYTES, len(data))
     return Source(name=printable(path), data=data, named=named)
 
 
@@ -133,46 +218,79 @@ def _refuse(source: str, message: str, hint: str = "") -> Source:
     return Source(name=name, problem=Problem(where=name, message=message, hint=hint))
 
 
-def _lower(message: str) -> str:
-    return message[:1].lower() + message[1:]
-
-
-def _read_path(path: Path, limit_bytes: int) -> bytes:
-    """Up to one byte more than the limit. Non-blocking, so that opening a pipe returns."""
+@contextmanager
+def _opened(path: str | Path) -> Iterator[tuple[int, os.stat_result]]:
+    """Open a file to read; opening a pipe returns at once."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISFIFO(mode):
-            raise ValueError(f"is {_kind(mode)}, not a file")
-        first = _await_writer(descriptor) if stat.S_ISFIFO(mode) else b""
-        return first + _drain(descriptor, limit_bytes + 1 - len(first))
+        yield descriptor, os.fstat(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _kind(mode: int) -> str:
-    return "a directory" if stat.S_ISDIR(mode) else "a device or a socket"
+def _refuse_other(status: os.stat_result, what: str) -> None:
+    mode = status.st_mode
+    if stat.S_ISDIR(mode):
+        raise ValueError(f"is a directory, not {what}")
+    if stat.S_ISFIFO(mode):
+        raise ValueError(f"is a pipe, not {what}")
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"is a device or a socket, not {what}")
 
 
-def _await_writer(descriptor: int) -> bytes:
-    """Wait until somebody has the pipe open for writing; return what was read in finding out."""
+def _read_any(path: str | Path, limit_bytes: int, patience: Patience) -> bytes:
+    """Read a regular file, or a pipe to its end."""
+    with _opened(path) as (descriptor, status):
+        if not stat.S_ISFIFO(status.st_mode):
+            _refuse_other(status, "a file")
+            return _read_regular(descriptor, status, limit_bytes)
+        began = patience.now()
+        first = _await_writer(descriptor, patience)
+        return first + _drain(descriptor, limit_bytes - len(first), patience, began=began)
+
+
+def _read_regular(descriptor: int, status: os.stat_result, limit_bytes: int) -> bytes:
+    """Read what is not larger than the limit, and does not become so meanwhile."""
+    if status.st_size > limit_bytes:
+        raise TooLarge
+    chunks: list[bytes] = []
+    left = limit_bytes
+    while chunk := os.read(descriptor, _CHUNK):
+        left -= len(chunk)
+        if left < 0:
+            raise TooLarge
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _await_writer(descriptor: int, patience: Patience) -> bytes:
+    """Wait until a process has the pipe open for writing; return what was read to find out."""
     try:
         first = os.read(descriptor, _CHUNK)
-    except BlockingIOError:  # it has a writer, who has written nothing so far
-        first = b""
-    else:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        if not first and not poll.poll(PIPE_WAIT_MSEC):
-            raise ValueError("is a pipe that nobody writes to")
-    os.set_blocking(descriptor, True)
+    except BlockingIOError:  # it has a writer that has written nothing so far
+        return b""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    if not first and not poll.poll(patience.writer_sec * 1000):
+        raise ValueError("is a pipe that no process writes to")
     return first
 
 
-def _drain(descriptor: int, limit_bytes: int) -> bytes:
-    chunks = []
+def _drain(descriptor: int, limit_bytes: int, patience: Patience, *, began: float) -> bytes:
+    """Read to the end, which has to come in time."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    chunks: list[bytes] = []
     left = limit_bytes
-    while left > 0 and (chunk := os.read(descriptor, min(_CHUNK, left))):
-        chunks.append(chunk)
+    while True:
+        rest_sec = began + patience.whole_sec - patience.now()
+        wait_msec = None if math.isinf(rest_sec) else max(rest_sec, 0) * 1000
+        if rest_sec < 0 or not poll.poll(wait_msec):
+            raise ValueError(f"does not end: it was read for {patience.whole_sec:g} s")
+        chunk = os.read(descriptor, _CHUNK)
         left -= len(chunk)
-    return b"".join(chunks)
+        if not chunk:
+            return b"".join(chunks)
+        if left < 0:
+            raise TooLarge
+        chunks.append(chunk)

@@ -1,28 +1,26 @@
 """Bytes → documents: mappings, lists and scalars that keep their source text.
 
 YAML is built in `build` from the events of PyYAML's C parser, or of its Python one where there is
-no other; JSON goes through the standard library. Numbers stay text (see `scalars`). What the
-documents mean is not decided here.
+no other; JSON is read in `json_text`. Numbers stay text (see `scalars`). What the documents mean is
+not decided here.
 """
 
 from __future__ import annotations
 
 import codecs
-import json
-import re
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from collections.abc import Iterator
 
 import yaml
 
 from podslice.errors import Problem, printable
+from podslice.inputs.budget import Budget
 from podslice.inputs.build import Builder, Document, Refused
-from podslice.inputs.limits import DOCUMENTS_MAX, NODES_MAX, PROBLEMS_MAX
-from podslice.inputs.scalars import Number, shown
+from podslice.inputs.json_text import JsonReader, NotJson
+from podslice.inputs.limits import DIRECTIVES_MAX, TEXT_BYTES_MAX
 
 _YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MARKS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
-_SPACE = re.compile(r"[ \t\r\n]*")
+_SPACE = " \t\r\n"
 
 # What PyYAML says, C parser and Python one → what would be right.
 _HINTS = {
@@ -41,30 +39,32 @@ _HINTS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Texts:
-    """What a file holds: its documents, and why there are no more of them."""
-
-    documents: tuple[Document, ...] = ()
-    problem: Problem | None = None
-
-
-def read_documents(data: bytes, name: str) -> Texts:
-    """Read every document of a text, up to the first place that can't be read.
+def read_documents(data: bytes, name: str, budget: Budget) -> Iterator[Document | None]:
+    """Yield every document of a text up to the first place that can't be read, and None as a pause.
 
     Args:
         data: UTF-8, with or without a byte order mark.
         name: the file's name for messages; one that ends in `.json` is taken as JSON only, and
             any other as JSON where it begins like it and is valid, else as YAML.
+        budget: what may be read.
+
+    Raises:
+        Refused: there is such a place.
+        Exhausted: the budget does not suffice.
     """
-    documents: list[Document] = []
-    try:
-        text = _decode(data)
-        if not _read_json(text, documents, strict=name.endswith(".json")):
-            _read_yaml(text, documents)
-    except Refused as error:
-        return Texts(documents=tuple(documents), problem=to_problem(error, name))
-    return Texts(documents=tuple(documents))
+    text = _decode(data)
+    is_json = name.endswith(".json")
+    if is_json or text.lstrip(_SPACE)[:1] in ("{", "["):
+        try:
+            yield from _read_json(text, budget, strict=is_json)
+        except NotJson as error:
+            if is_json:
+                message = f"this is not JSON: {error.message}"
+                hint = "a file with YAML ends in .yaml"
+                raise Refused(error.line, message, hint) from error
+        else:
+            return
+    yield from _read_yaml(text, budget)
 
 
 def to_problem(error: Refused, name: str) -> Problem:
@@ -85,11 +85,50 @@ def _decode(data: bytes) -> str:
         raise Refused(line, message, "save the file as UTF-8") from error
 
 
-def _read_yaml(text: str, documents: list[Document]) -> None:
+class _Feed:
+    """Gives PyYAML a text piece by piece, and no more of it than it takes to the next value.
+
+    One event of PyYAML can't be interrupted: what stands between two values is bounded here.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.name = "text"
+        self._data = text.encode("utf-8", "surrogatepass")
+        self._given = 0
+        self._since = 0
+        self._directives = 0
+        self._builder: Builder | None = None
+        self._seen = -1
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return the next bytes.
+
+        Raises:
+            Refused: there are too many since the last value.
+        """
+        piece = self._data[self._given : self._given + size]
+        if self._builder is not None and self._builder.progress != self._seen:
+            self._seen, self._since, self._directives = self._builder.progress, 0, 0
+        self._given += len(piece)
+        self._since += len(piece)
+        self._directives += piece.count(b"\n%")
+        if self._since > TEXT_BYTES_MAX:
+            message = f"there is more than {TEXT_BYTES_MAX // 2**20} MiB without a value, or in one"
+            raise Refused(None, message)
+        if self._directives > DIRECTIVES_MAX:
+            raise Refused(None, f"there are more than {DIRECTIVES_MAX:,} directives (%)")
+        return piece
+
+    def follow(self, builder: Builder) -> Builder:
+        """Know how far a builder has come."""
+        self._builder = builder
+        return builder
+
+
+def _read_yaml(text: str, budget: Budget) -> Iterator[Document | None]:
     try:
-        # extend() would lose what came before an error
-        for document in Builder(_YAML(text)).documents():
-            documents.append(document)  # noqa: PERF402
+        feed = _Feed(text)
+        yield from feed.follow(Builder(_YAML(feed), budget)).documents()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = printable(error.problem or error.context or "this is not YAML")
@@ -108,67 +147,17 @@ def _hint(message: str) -> str:
     return next((hint for part, hint in _HINTS.items() if part in message), "")
 
 
-def _read_json(text: str, documents: list[Document], *, strict: bool) -> bool:
-    """Read JSON values one after the other; False where the text is no JSON and may be YAML."""
-    start = _skip_space(text, 0)
-    if not strict and text[start : start + 1] not in ("{", "["):
-        return False
-    _check_size(text)
-    found: list[Document] = []
-    try:
-        while start < len(text):
-            reader = _JsonReader()
-            value, end = reader.decoder.raw_decode(text, start)
-            start = _skip_space(text, end)
-            found.append(Document(value=value, complaints=tuple(reader.complaints)))
-            if len(found) > DOCUMENTS_MAX:
-                raise Refused(None, f"there are more than {DOCUMENTS_MAX} documents")
-    except json.JSONDecodeError as error:
-        if not strict:
-            return False
-        message = f"this is not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
-        line = error.lineno if error.doc is text else None
-        raise Refused(line, message, "a file with YAML ends in .yaml") from error
-    except RecursionError as error:
-        raise Refused(None, "it is nested too deep") from error
-    documents.extend(found)
-    return True
+def _read_json(text: str, budget: Budget, *, strict: bool) -> Iterator[Document | None]:
+    """Yield JSON values one after the other; where it may be YAML, after all of them were read.
 
-
-def _skip_space(text: str, start: int) -> int:
-    match = _SPACE.match(text, start)
-    return match.end() if match else start
-
-
-def _check_size(text: str) -> None:
-    """Refuse JSON that has too many values, before they are built: each follows one of these."""
-    if text.count(",") + text.count("[") + text.count("{") > NODES_MAX:
-        raise Refused(None, f"there are more than {NODES_MAX:,} values", "use several files")
-
-
-class _JsonReader:
-    """A decoder that keeps numbers as text and notes what Python's would let pass."""
-
-    def __init__(self) -> None:
-        self.complaints: list[Refused] = []
-        self.decoder = json.JSONDecoder(
-            object_pairs_hook=self._mapping,
-            parse_int=Number,
-            parse_float=Number,
-            parse_constant=_refuse_constant,
-        )
-
-    def _mapping(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        items = dict(pairs)
-        if len(items) != len(pairs) and len(self.complaints) < PROBLEMS_MAX:
-            seen: set[str] = set()
-            for key, _ in pairs:
-                if key in seen:
-                    message = f"the key {shown(key)} stands twice in one mapping"
-                    self.complaints.append(Refused(None, message, "remove one"))
-                seen.add(key)
-        return items
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise json.JSONDecodeError(f"there is no {name} in it", name, 0)
+    Raises:
+        NotJson: the text is something else.
+    """
+    part, found = budget.part(), list[Document]()
+    for document in JsonReader(text, part).documents():
+        if document is None or strict:
+            yield document
+        else:
+            found.append(document)
+    budget.take(part)
+    yield from found

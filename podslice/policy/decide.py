@@ -92,11 +92,11 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
         problems=_join_problems(pod.problems, problems),
         elsewhere=tree.elsewhere(pod.uid, qos),
     )
-    return replace(decision, units=tuple(_units(decision)))
+    return replace(decision, units=tuple(units_of(decision)))
 
 
-def _units(pod: PodDecision) -> Iterator[DesiredUnit]:
-    """The units of a pod, its slice first."""
+def units_of(pod: PodDecision) -> Iterator[DesiredUnit]:
+    """Yield the units of a pod, its slice first."""
     yield DesiredUnit(
         name=pod.slice,
         kind=UnitKind.SLICE,

@@ -6,10 +6,19 @@ from pathlib import Path
 import pytest
 
 from podslice.agent import manifests as manifests_module
-from podslice.agent.manifests import Manifests
-from podslice.errors import Severity
+from podslice.agent.manifests import Manifests as Stepwise
+from podslice.errors import PROBLEMS_SHOWN, Severity
+from podslice.inputs.budget import LIMITS, Kind
 from podslice.model.pod import default_uid
+from podslice.steps import finish
 from tests.unit.builders import besteffort, make_files, manifest
+
+
+class Manifests(Stepwise):
+    """Read at once."""
+
+    def read(self, owners=None):
+        return finish(super().read(owners))
 
 
 @pytest.fixture
@@ -253,7 +262,9 @@ def test_a_file_that_has_not_changed_is_not_read_again(manifests, place, monkeyp
     first, read = manifests.read(), []
     load_text = manifests_module.load_text
     monkeypatch.setattr(
-        manifests_module, "load_text", lambda data, name: read.append(name) or load_text(data, name)
+        manifests_module,
+        "load_text",
+        lambda data, name, budget: read.append(name) or load_text(data, name, budget),
     )
     second = manifests.read()
     assert (second, read) == (first, [])
@@ -290,11 +301,11 @@ def test_what_could_not_be_read_is_tried_again(manifests, place, monkeypatch):
 
 
 def test_a_file_that_goes_while_it_is_read_is_gone(manifests, place, monkeypatch):
-    def gone(path, **_):
-        path.unlink()
+    def gone(path, _):
+        Path(path).unlink()
         raise FileNotFoundError(2, "No such file or directory")
 
-    monkeypatch.setattr(manifests_module, "read_bytes", gone)
+    monkeypatch.setattr(manifests_module, "read_regular", gone)
     wishes = manifests.read()
     assert wishes.problems == ()
     assert lost(wishes, "web", place / "web.yaml")
@@ -315,7 +326,7 @@ def make_dangling(path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (make_pipe, "is not a regular file"),
+        (make_pipe, "is a pipe, not a regular file"),
         (make_loop, "too many levels of symbolic links"),
         (make_dangling, "is a broken link"),
     ],
@@ -343,3 +354,88 @@ def test_a_link_to_a_manifest_is_one(manifests, place):
     (place / "new").replace(place / "web.yaml")
     (wish,) = manifests.read().pods
     assert wish.pod.containers[0].resources.requests == {"cpu": 1000}
+
+
+# All directories have one budget.
+
+
+def workload(name, replicas, containers=1):
+    entries = ",".join(f"{{name: c{number}}}" for number in range(containers))
+    spec = f"{{replicas: {replicas}, template: {{spec: {{containers: [{entries}]}}}}}}"
+    return f"kind: Deployment\nmetadata: {{name: {name}}}\nspec: {spec}\n"
+
+
+def few(**most):
+    return {**LIMITS, **{Kind[name.upper()]: number for name, number in most.items()}}
+
+
+def refused(wishes):
+    return [str(problem) for problem in wishes.problems]
+
+
+def test_a_bomb_is_refused_and_the_others_are_asked_for(place):
+    make_files(place.parent, {"second/a.yaml": manifest("shop")})
+    manifests = Manifests([str(place), str(place.parent / "second")], few(pods=10))
+    bomb = place / "a.yaml"
+    bomb.write_text(workload("d", 100))
+    for _ in range(2):
+        wishes = manifests.read()
+        assert names(wishes) == ["shop", "web"]
+        assert wishes.broken == {str(bomb)}
+        why = "there are more than 10 pods; that is the most that all manifests together may have"
+        assert refused(wishes) == [f"{bomb}: {why}"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "text"),
+    [
+        (few(pods=10), workload("d", 11)),
+        (few(containers=10), workload("d", 3, containers=4)),
+        (few(values=30), "a: [" + "1," * 30 + "]"),
+        (few(documents=5), "---\na: 1\n" * 6),
+        (few(problems=5), "---\na: 1\n" * 6),
+        (few(bytes=1024), "#" * 1025),
+    ],
+    ids=["pods", "containers", "values", "documents", "problems", "bytes"],
+)
+def test_what_a_refused_file_would_take_is_left_for_the_others(place, limits, text):
+    make_files(place, {"a.yaml": text, "b.yaml": text + " "})
+    wishes = Manifests([str(place)], limits).read()
+    assert names(wishes) == ["web"]
+    assert len(refused(wishes)) == 2
+
+
+def test_files_that_were_taken_keep_their_part(place):
+    make_files(place, {"web.yaml": workload("web", 8)})
+    manifests = Manifests([str(place)], few(pods=10))
+    first = manifests.read()
+    make_files(place, {"a.yaml": workload("a", 3), "b.yaml": workload("b", 2)})
+    wishes = manifests.read()
+    assert len(first.pods) == 8
+    assert wishes.broken in ({f"{place}/b.yaml"}, {f"{place}/a.yaml"})
+    assert {wish.source for wish in first.pods} <= {wish.source for wish in wishes.pods}
+
+
+def test_a_refused_file_is_read_again_once_there_is_room(place, monkeypatch):
+    make_files(place, {"web.yaml": workload("web", 8)})
+    manifests, read = Manifests([str(place)], few(pods=10)), []
+    manifests.read()
+    load_text = manifests_module.load_text
+    monkeypatch.setattr(
+        manifests_module,
+        "load_text",
+        lambda data, name, budget: read.append(name) or load_text(data, name, budget),
+    )
+    make_files(place, {"shop.yaml": workload("shop", 5)})
+    for _ in range(3):
+        assert len(manifests.read().pods) == 8
+    assert read == [f"{place}/shop.yaml"]
+    make_files(place, {"web.yaml": workload("web", 5)})
+    assert len(manifests.read().pods) == 10
+
+
+def test_problems_are_told_up_to_a_number(place):
+    make_files(place, {"a.yaml": "---\na: 1\n" * 300})
+    problems = Manifests([str(place)]).read().problems
+    assert len(problems) == PROBLEMS_SHOWN + 1
+    assert str(problems[-1]) == f"there are {300 - PROBLEMS_SHOWN} more problems"

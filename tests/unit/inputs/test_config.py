@@ -386,11 +386,11 @@ def test_a_directory_that_is_hidden_is_told_unless_it_is_that_of_the_records(tmp
             raise PermissionError(13, "Permission denied")
         return exists(path, **more)
 
-    def open_nothing(path, _):
+    def open_nothing(path, *_):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "exists", refuse)
-    monkeypatch.setattr("podslice.inputs.source._read_path", open_nothing)
+    monkeypatch.setattr("podslice.inputs.source._read_any", open_nothing)
     hidden = tmp_path / "run/podslice"
     assert load_config(root=tmp_path) == Config()
     hidden = tmp_path / "etc/podslice"

@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 
 from podslice.errors import Severity
-from podslice.inputs.limits import PODS_MAX
-from podslice.inputs.manifests import format_manifest, load_pods, parse_manifest
+from podslice.inputs.budget import LIMITS, Budget, Kind
+from podslice.inputs.manifests import format_manifest, load_pods, load_text, parse_manifest
 from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod, default_uid
 from podslice.model.resources import Resources
 
@@ -456,14 +456,80 @@ def test_duplicates_across_files_are_errors_of_the_second(tmp_path):
     assert f"{tmp_path}/a.yaml" in problem.message
 
 
-def test_at_most_so_many_pods():
-    text = "---\n".join(
-        template("Deployment", "replicas: 1000,", metadata=f"name: w{n}")
-        for n in range(PODS_MAX // 1000 + 3)
+def budget(**most):
+    return Budget(
+        limits={**LIMITS, **{Kind[name.upper()]: number for name, number in most.items()}}
     )
-    loaded = load(text)
-    assert len(loaded.pods) == PODS_MAX
-    assert [p.where for p in loaded.problems] == [f"stdin[{PODS_MAX // 1000}]"]
+
+
+def workloads(count, replicas, spec=APP):
+    return "---\n".join(
+        f"kind: Deployment\nmetadata: {{name: d{n}}}\n"
+        f"spec: {{replicas: {replicas}, template: {{spec: {{{spec}}}}}}}\n"
+        for n in range(count)
+    )
+
+
+@pytest.mark.parametrize(
+    ("most", "spec"),
+    [
+        ({"pods": 20}, APP),
+        ({"containers": 40}, "containers: [{name: a}, {name: b}]"),
+        ({"containers": 40}, "containers: [{name: a}], initContainers: [{name: b}]"),
+        (
+            {"volumes": 20},
+            "containers: [{name: a}], volumes: [{name: v, emptyDir: {medium: Memory}}]",
+        ),
+    ],
+)
+def test_pods_and_what_is_in_them_are_counted_with_every_replica(most, spec):
+    ((what, number),) = most.items()
+    text = workloads(2, 10, spec)
+    loaded = load_pods(["-"], stdin=text.encode, budget=budget(**most))
+    assert (len(loaded.pods), loaded.problems) == (20, ())
+    loaded = load_pods(["-"], stdin=text.encode, budget=budget(**{what: number - 1}))
+    assert loaded.pods == ()
+    (problem,) = loaded.problems
+    assert problem.where == "stdin"
+    assert problem.message.startswith(f"there are more than {number - 1} {what}")
+
+
+def test_all_files_have_one_budget(tmp_path):
+    for name in "abc":
+        (tmp_path / f"{name}.yaml").write_text(workloads(1, 10).replace("d0", name))
+    loaded = load_pods([str(tmp_path)], stdin=bytes, budget=budget(pods=25))
+    assert loaded.pods == ()
+    assert [problem.where for problem in loaded.problems] == [f"{tmp_path}/c.yaml"]
+
+
+def test_no_pod_is_made_beyond_the_budget(monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        "podslice.inputs.collect.default_uid", lambda *names: made.append(names) or "0a"
+    )
+    load_pods(["-"], stdin=workloads(1, 1000).encode, budget=budget(pods=999))
+    assert made == []
+
+
+def test_problems_are_counted_and_no_more_is_read_beyond_a_number():
+    text = "---\na: 1\n" * 30
+    assert len(load_pods(["-"], stdin=text.encode, budget=budget(problems=30)).problems) == 30
+    problems = load_pods(["-"], stdin=text.encode, budget=budget(problems=29)).problems
+    assert len(problems) == 30
+    assert str(problems[-1]) == "stdin: there are more than 29 problems; nothing further is read"
+
+
+def test_one_pod_has_a_number_of_requests_and_limits():
+    amounts = ",".join(f"x/k{n}: 1" for n in range(64))
+    container = "{name: c%d, resources: {limits: {" + amounts + "}}}"
+    spec = "containers: [" + ",".join(container % n for n in range(65)) + "]"
+    (problem,) = load(f"kind: Pod\nmetadata: {{name: a}}\nspec: {{{spec}}}").pods[0].problems
+    assert problem.message == "the containers have more than 4,096 requests and limits"
+
+
+def test_replicas_are_made_with_pauses():
+    steps = load_text(workloads(1, 1000).encode(), "a", budget())
+    assert sum(1 for _ in steps) >= 10
 
 
 def test_directory_gives_its_manifests_by_name(tmp_path):

@@ -6,14 +6,24 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import InputError
-from podslice.inputs import source
-from podslice.inputs.source import read_bytes, read_sources
+from podslice.inputs.budget import LIMITS, Budget, Exhausted, Kind
+from podslice.inputs.source import (
+    PATIENCE,
+    Patience,
+    TooLarge,
+    read_bytes,
+    read_regular,
+    read_sources,
+    read_stream,
+)
 
 
-def read(*sources, stdin=lambda: b"stdin"):
+def read(*sources, stdin=lambda: b"stdin", patience=PATIENCE, budget=None):
     return [
         (each.name, each.data if each.problem is None else str(each.problem))
-        for each in read_sources(tuple(map(str, sources)), stdin)
+        for each in read_sources(
+            tuple(map(str, sources)), stdin, budget or Budget(), patience=patience
+        )
     ]
 
 
@@ -75,10 +85,97 @@ def test_no_more_than_the_limit_is_read(tmp_path):
         read_bytes(path, limit_bytes=1024)
 
 
-def test_standard_input_has_the_same_limit(monkeypatch):
-    monkeypatch.setattr(source, "BYTES_MAX", 2**20)
-    (entry,) = read("-", stdin=lambda: b"x" * (2**20 + 1))
-    assert entry == ("stdin", "stdin: is larger than 1 MiB; use several files")
+def test_all_sources_together_have_a_limit(tmp_path):
+    def budget():
+        return Budget(limits={**LIMITS, Kind.BYTES: 2048})
+
+    (tmp_path / "a").write_bytes(b"x" * 2048)
+    assert read(tmp_path / "a", budget=budget()) == [(str(tmp_path / "a"), b"x" * 2048)]
+    with pytest.raises(Exhausted, match="more than 2 KiB of text"):
+        read(tmp_path / "a", "-", budget=budget())
+    with pytest.raises(Exhausted):
+        read("-", tmp_path / "a", budget=budget())
+    with pytest.raises(Exhausted):
+        read("-", budget=budget(), stdin=lambda: b"x" * 2049)
+
+
+def test_what_is_too_large_is_not_read(tmp_path, monkeypatch):
+    (tmp_path / "a").write_bytes(b"x" * 2048)
+    monkeypatch.setattr(os, "read", None)
+    with pytest.raises(TooLarge):
+        read_regular(str(tmp_path / "a"), 2047)
+
+
+SILENT = Patience(writer_sec=0, whole_sec=0)
+
+
+@pytest.mark.parametrize("has_writer", [True, False])
+def test_a_pipe_in_a_directory_holds_nobody_up(tmp_path, has_writer):
+    path = tmp_path / "pipe.yaml"
+    os.mkfifo(path)
+    (tmp_path / "web.yaml").write_bytes(b"text")
+    writer = os.open(path, os.O_RDWR) if has_writer else None
+    try:
+        assert read(tmp_path) == [
+            (str(path), f"{path}: is a pipe, not a regular file"),
+            (f"{tmp_path}/web.yaml", b"text"),
+        ]
+    finally:
+        if writer is not None:
+            os.close(writer)
+
+
+def test_what_takes_the_place_of_a_file_is_not_read(tmp_path, monkeypatch):
+    """It is looked at once it is open; what it was before says nothing."""
+    path = tmp_path / "web.yaml"
+    path.write_bytes(b"text")
+    really_open = os.open
+
+    def swapped(name, flags):
+        path.unlink()
+        os.mkfifo(path)
+        return really_open(name, flags)
+
+    monkeypatch.setattr(os, "open", swapped)
+    with pytest.raises(ValueError, match="is a pipe, not a regular file"):
+        read_regular(str(path), 2**20)
+
+
+def test_a_pipe_with_a_silent_writer_has_a_deadline(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = os.open(path, os.O_RDWR)
+    try:
+        expect = [(str(path), f"{path}: does not end: it was read for 0 s")]
+        assert read(path, patience=SILENT) == expect
+        os.write(writer, b"kind: Pod")
+        assert read(path, patience=SILENT) == expect
+    finally:
+        os.close(writer)
+
+
+def test_standard_input_has_a_deadline_however_much_comes():
+    """Each look at the clock is a second later, and each time something has come."""
+    reader, writer = os.pipe()
+    seconds = iter(range(100))
+
+    def now():
+        os.write(writer, b"x")
+        return float(next(seconds))
+
+    try:
+        with pytest.raises(ValueError, match="does not end: it was read for 9 s"):
+            read_stream(reader, limit_bytes=1000, patience=Patience(whole_sec=9, now=now))
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_standard_input_that_can_not_be_read_is_a_problem():
+    def fail():
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    assert read("-", stdin=fail) == [("stdin", "stdin: it cannot be read: bad file descriptor")]
 
 
 def test_directory_where_a_file_is_read(tmp_path):
@@ -92,7 +189,7 @@ def test_empty_directory_is_a_problem(tmp_path):
 
 
 def test_directory_with_too_many_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "FILES_MAX", 2)
+    monkeypatch.setattr("podslice.inputs.source.FILES_MAX", 2)
     for name in "abc":
         (tmp_path / f"{name}.yaml").touch()
     expect = f"{tmp_path}: the directory has more than 2 manifests"

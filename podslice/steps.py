@@ -1,0 +1,32 @@
+"""Work in steps: pure code states where it can pause, and its caller decides whether it does.
+
+A command runs all steps at once. The agent returns to its event loop between them, so that a large
+manifest delays neither an eviction nor an answer of `/healthz`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+Steps = Generator[None, None, T]
+"""Work that yields after each bounded part of it, and returns its result."""
+
+
+def finish(steps: Steps[T]) -> T:
+    """Run all steps; return their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def paced(items: Iterable[T], every: int) -> Iterator[T | None]:
+    """Yield the items, and None as a pause after each `every` of them."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % every == 0:
+            yield None

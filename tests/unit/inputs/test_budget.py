@@ -1,0 +1,169 @@
+"""What one load may take, and how much is done from one pause to the next."""
+
+import json
+
+import pytest
+
+from podslice.inputs import text
+from podslice.inputs.budget import LIMITS, Budget, Exhausted, Kind
+from podslice.inputs.build import EVENTS_PER_STEP, Builder, Refused
+from podslice.inputs.limits import DIRECTIVES_MAX, TEXT_BYTES_MAX
+from podslice.inputs.text import to_problem
+
+
+def budget(**most):
+    """A budget of a few things, by their names in lower case."""
+    return Budget(
+        limits={**LIMITS, **{Kind[name.upper()]: number for name, number in most.items()}}
+    )
+
+
+def problem_of(data, name="a.yaml"):
+    """Why a text can't be read to its end."""
+    try:
+        for _ in text.read_documents(data, name, budget()):
+            pass
+    except Refused as error:
+        return to_problem(error, name)
+
+
+def documents_of(source):
+    return [each.value for each in text.read_documents(source.encode(), "a.json", budget()) if each]
+
+
+def count_values(source):
+    """How many values a text has: the fewest that suffice to read it."""
+    used = budget()
+    list(Builder(text._YAML(source), used).documents())
+    with pytest.raises(Exhausted, match=f"more than {used.used[Kind.VALUES] - 1} values"):
+        list(Builder(text._YAML(source), budget(values=used.used[Kind.VALUES] - 1)).documents())
+    return used.used[Kind.VALUES]
+
+
+def test_nodes_are_counted_with_what_aliases_stand_for():
+    assert count_values("a: &a [1, 2]\nb: &b [*a, *a]\nc: [*b, *b]\n") == 1 + 3 + 7 + 15
+
+
+def test_merged_keys_are_counted():
+    source = "a: &a {x: 1, y: 2}\nb: {<<: *a}\nc: {<<: *a}\n"
+    assert count_values(source) == 1 + 3 + 2 * (1 + 3 + 2)
+
+
+@pytest.mark.parametrize("name", ["a.yaml", "a.json"])
+def test_values_are_counted_over_all_documents_of_all_files(name):
+    spent = budget(values=10)
+    data = b'{"a": [1, 2]}' if name == "a.json" else b"a: [1, 2]\n---\n"
+    for _ in range(2):
+        list(text.read_documents(data, name, spent))
+    with pytest.raises(Exhausted):
+        list(text.read_documents(data, name, spent))
+
+
+def test_flow_yaml_is_charged_once():
+    spent = budget()
+    assert [each.value for each in text.read_documents(b"{a: 1,}", "a", spent)] == [{"a": "1"}]
+    assert spent.used[Kind.VALUES] == 2
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        b"#" * (2 * TEXT_BYTES_MAX),
+        b"# x\n" * TEXT_BYTES_MAX,
+        b"\n" * (2 * TEXT_BYTES_MAX),
+        b"a: '" + b"x" * (2 * TEXT_BYTES_MAX) + b"'",
+        b"a: |\n" + b"  x\n" * TEXT_BYTES_MAX,
+        b"a\n" * TEXT_BYTES_MAX,
+    ],
+    ids=["comment", "comments", "empty lines", "quoted", "block", "plain"],
+)
+def test_no_more_is_scanned_than_the_longest_value(source):
+    """The parser can't be interrupted on its way to the next value."""
+    problem = problem_of(source)
+    assert problem.message == "there is more than 1 MiB without a value, or in one"
+
+
+def test_many_long_values_are_read():
+    source = b"".join(b"a%d: '" % n + b"x" * (TEXT_BYTES_MAX // 2) + b"'\n" for n in range(5))
+    assert problem_of(source) is None
+
+
+def test_directives_are_bounded():
+    """PyYAML compares each with all before it."""
+    source = b"".join(b"%%TAG !t%d! t\n" % n for n in range(2 * DIRECTIVES_MAX + 2000)) + b"--- a\n"
+    problem = problem_of(source)
+    assert problem.message == "there are more than 1,000 directives (%)"
+    every = b"%YAML 1.1\n---\na: 1\n...\n" * (2 * DIRECTIVES_MAX)
+    assert problem_of(every) is None
+
+
+class Counted:
+    """PyYAML's events, counted from one pause to the next."""
+
+    def __init__(self, source):
+        self.get_events = source.get_event
+        self.since = 0
+
+    def get_event(self):
+        self.since += 1
+        return self.get_events()
+
+
+def test_a_document_pauses_after_so_many_events():
+    counted = Counted(text._YAML("[" + "1," * 20_000 + "]"))
+    most = 0
+    for _ in Builder(counted).documents():
+        most = max(most, counted.since)
+        counted.since = 0
+    assert most <= EVENTS_PER_STEP
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["[" + '{"a": [1, "x"]},' * 20_000 + "{}]", '{"items": [' + "1," * 90_000 + "1]}"],
+    ids=["mappings", "numbers"],
+)
+def test_json_is_read_in_pieces(source, monkeypatch):
+    read = []
+    scan = json.JSONDecoder.raw_decode
+
+    def counted(decoder, piece, **options):
+        read.append(len(piece))
+        return scan(decoder, piece, **options)
+
+    monkeypatch.setattr(json.JSONDecoder, "raw_decode", counted)
+    steps, most = text.read_documents(source.encode(), "a.json", budget()), 0
+    values = []
+    for document in steps:
+        values += [] if document is None else [document.value]
+        most = max(most, max(read, default=0))
+        read.clear()
+    assert most <= 2**16
+    assert values == [json.JSONDecoder(parse_int=str).decode(source)]
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "message"),
+    [
+        ("[" + "1,\n" * 90_000 + "1,]", 90_001, "this is not JSON: expecting value"),
+        ('{"a": [' + "1,\n" * 90_000 + "1]", 90_001, "this is not JSON: expecting ',' delimiter"),
+        ('{"a"' + " " * 70_000 + ", 1}", 1, "this is not JSON: expecting ':' delimiter"),
+        ("[" * 200_000, None, "it is nested"),
+        ('["' + "\\u0041" * 180_000 + '"]', None, "a value is longer than 1 MiB"),
+    ],
+)
+def test_what_is_wrong_in_large_json_has_its_place(source, line, message):
+    problem = problem_of(source.encode(), "a.json")
+    assert problem.message.startswith(message)
+    assert problem.where == ("a.json" if line is None else f"a.json: line {line}")
+
+
+@pytest.mark.parametrize("source", ["[" + " " * 70_000 + "]", "{" + " " * 70_000 + "}"])
+def test_large_json_may_be_empty(source):
+    assert documents_of(source) == [json.loads(source)]
+
+
+def test_a_key_twice_in_large_json_is_complained_of_once():
+    source = '{"x": {"c": 1, "c": 2}, "y": [' + "1," * 90_000 + "1]}"
+    found = filter(None, text.read_documents(source.encode(), "a.json", budget()))
+    assert [len(document.complaints) for document in found] == [1]

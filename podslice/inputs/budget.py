@@ -38,6 +38,8 @@ class Exhausted(Exception):
 
     def __init__(self, kind: Kind, most: int) -> None:
         self.kind = kind
+        self.line: int | None = None
+        """Where in the file, if that is known."""
         amount = f"{most // 1024:,} KiB" if kind is Kind.BYTES else f"{most:,}"
         self.message = f"there are more than {amount} {kind}"
         self.hint = _HINTS.get(kind, "that is the most that all manifests together may have")
@@ -45,6 +47,7 @@ class Exhausted(Exception):
 
     def at(self, where: str) -> Problem:
         """Return the problem; `where` is the file that was being read."""
+        where = where if self.line is None else f"{where}: line {self.line}"
         return Problem(where=where, message=self.message, hint=self.hint)
 
 

@@ -24,7 +24,7 @@ from yaml.events import (
     StreamStartEvent,
 )
 
-from podslice.inputs.budget import Budget, Kind
+from podslice.inputs.budget import Budget, Exhausted, Kind
 from podslice.inputs.limits import DEPTH_MAX, POD_PROBLEMS_MAX
 from podslice.inputs.scalars import Boolean, Number, Scalar, read_plain, shown
 
@@ -143,7 +143,11 @@ class Builder:
             elif kind is StreamEndEvent:
                 return
             else:
-                handlers[kind](event)
+                try:
+                    handlers[kind](event)
+                except Exhausted as error:
+                    error.line = event.start_mark.line + 1 if event.start_mark else None
+                    raise
 
     def _start_document(self, _event: DocumentStartEvent) -> None:
         self._items, self._key = [], _LIST

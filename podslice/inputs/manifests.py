@@ -57,6 +57,8 @@ def load_pods(
     try:
         for source in read_sources(tuple(sources), stdin, collector.budget):
             name = source.name
+            if source.exhausted is not None:
+                return _refused(collector, source.exhausted, name)
             if source.problem is not None:
                 collector.add_problem(source.problem)
             else:

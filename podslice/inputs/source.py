@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from podslice.errors import InputError, Problem, printable
-from podslice.inputs.budget import Budget, Kind
+from podslice.inputs.budget import Budget, Exhausted, Kind
 from podslice.inputs.limits import FILES_MAX, PIPE_WAIT_SEC, READ_WAIT_SEC
 from podslice.steps import Steps, finish, paced
 
@@ -37,6 +37,8 @@ class Source:
     name: str
     data: bytes = b""
     problem: Problem | None = None
+    exhausted: Exhausted | None = None
+    """It is larger than what the budget leaves."""
     named: bool = True
     """Stated by the user, not found in a directory."""
 
@@ -65,11 +67,7 @@ def read_sources(
     budget: Budget,
     patience: Patience = PATIENCE,
 ) -> Iterator[Source]:
-    """Read each source: a file, the manifests of a directory in the order of names, or `-`.
-
-    Raises:
-        Exhausted: they are larger than what the budget leaves.
-    """
+    """Read each source: a file, the manifests of a directory in the order of names, or `-`."""
     stdin_used = False
     for source in sources:
         if source == STDIN:
@@ -162,10 +160,9 @@ def _read_stdin(stdin: Callable[[], bytes], budget: Budget, *, used: bool) -> So
         data = stdin()
     except (OSError, ValueError) as error:
         return _refuse("stdin", f"it cannot be read: {worded(error)}")
-    except TooLarge as error:
-        raise budget.exhausted(Kind.BYTES) from error
-    budget.charge(Kind.BYTES, len(data))
-    return Source(name="stdin", data=data)
+    except TooLarge:
+        return Source(name="stdin", exhausted=budget.exhausted(Kind.BYTES))
+    return _charged("stdin", data, budget, named=True)
 
 
 def _read_directory(directory: str, budget: Budget) -> Iterator[Source]:
@@ -196,21 +193,24 @@ def _is_manifest(entry: os.DirEntry[str]) -> bool:
 
 
 def _read(path: str, budget: Budget, read: Callable[[str, int], bytes], *, named: bool) -> Source:
-    """Read a file with what reads at most so many bytes.
-
-    Raises:
-        Exhausted: it is larger than what the budget leaves.
-    """
+    """Read a file with what reads at most so many bytes."""
     try:
         data = read(path, budget.left(Kind.BYTES))
     except FileNotFoundError:
         return _refuse(path, "no such file or directory")
     except (OSError, ValueError) as error:
         return _refuse(path, worded(error))
-    except TooLarge as error:
-        raise budget.exhausted(Kind.BYTES) from error
-    budget.charge(Kind.BYTES, len(data))
-    return Source(name=printable(path), data=data, named=named)
+    except TooLarge:
+        return Source(name=printable(path), exhausted=budget.exhausted(Kind.BYTES))
+    return _charged(printable(path), data, budget, named=named)
+
+
+def _charged(name: str, data: bytes, budget: Budget, *, named: bool) -> Source:
+    try:
+        budget.charge(Kind.BYTES, len(data))
+    except Exhausted as error:
+        return Source(name=name, exhausted=error)
+    return Source(name=name, data=data, named=named)
 
 
 def _refuse(source: str, message: str, hint: str = "") -> Source:

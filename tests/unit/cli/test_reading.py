@@ -1,6 +1,5 @@
 """The verbs that need no service manager, and their machine interface in full."""
 
-import io
 import json
 import re
 import sys
@@ -728,6 +727,8 @@ def test_every_format_of_every_verb_is_stable(podslice, files, no_systemd, verb,
     assert other == first
 
 
-def test_the_list_of_files_may_come_from_stdin(podslice, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(WEB.encode())))
-    assert podslice("check", "-f", "-").out == "1 pod, 0 errors, 0 warnings\n"
+def test_the_list_of_files_may_come_from_stdin(podslice, monkeypatch, tmp_path):
+    (tmp_path / "stdin").write_text(WEB)
+    with (tmp_path / "stdin").open() as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert podslice("check", "-f", "-").out == "1 pod, 0 errors, 0 warnings\n"

@@ -1,7 +1,7 @@
-"""Reads of regular files only, without blocking and without following a link at the end of a path.
+"""Reads of regular files only, without blocking; a link at the end of a path is one on request.
 
 A pipe blocks, a device may act when it is opened, and neither has to end. Nothing that podslice or
-systemd writes is one of these.
+systemd writes is one of these, nor a link; the configuration of other programs may be a link.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 
-_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FLAGS = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFLNK: "a link",
@@ -24,16 +24,19 @@ class NotRegularError(ValueError):
     """Something else than a regular file, or one that is too large."""
 
 
-def open_regular(path: str | os.PathLike[str], flags: int, mode: int = 0o777) -> int:
-    """Open a regular file and return its descriptor.
+def open_regular(
+    path: str | os.PathLike[str], flags: int, mode: int = 0o777, *, follow: bool = False
+) -> int:
+    """Open a regular file, or with `follow` also a link to one, and return its descriptor.
 
     Raises:
         OSError: it cannot be opened.
         NotRegularError: it is something else.
     """
     if not flags & os.O_CREAT or os.path.lexists(path):
-        _check(os.lstat(path))  # before it is opened, which does something to a device
-    descriptor = os.open(path, flags | _FLAGS, mode)
+        # before it is opened, which does something to a device
+        _check(os.stat(path) if follow else os.lstat(path))  # noqa: PTH116 - no Path is made
+    descriptor = os.open(path, flags | _FLAGS | (0 if follow else os.O_NOFOLLOW), mode)
     try:
         _check(os.fstat(descriptor))
     except NotRegularError:
@@ -42,14 +45,14 @@ def open_regular(path: str | os.PathLike[str], flags: int, mode: int = 0o777) ->
     return descriptor
 
 
-def read_regular(path: str | os.PathLike[str], *, limit_bytes: int) -> bytes:
-    """Return the content of a regular file.
+def read_regular(path: str | os.PathLike[str], *, limit_bytes: int, follow: bool = False) -> bytes:
+    """Return the content of a regular file, or with `follow` also of what a link leads to.
 
     Raises:
         OSError: it cannot be read.
         NotRegularError: it is something else, or larger than the limit.
     """
-    with open(open_regular(path, os.O_RDONLY), "rb") as file:
+    with open(open_regular(path, os.O_RDONLY, follow=follow), "rb") as file:
         data = file.read(limit_bytes + 1)
     if len(data) > limit_bytes:
         raise NotRegularError(f"is larger than {limit_bytes // 1024:,} KiB")

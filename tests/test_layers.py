@@ -36,7 +36,7 @@ MAY_IMPORT = {
     | {"report", "status", "kubelets"},
     "processes": KERNEL
     | {"policy", "plan", "procfs", "cgroupfs", "systemd", "store", "report", "reconcile"},
-    "doctor": KERNEL | {"procfs", "cgroupfs", "host"},
+    "doctor": KERNEL | {"regular", "procfs", "cgroupfs", "host"},
     "agent": KERNEL
     | {"policy", "plan", "inputs", "host", "procfs", "cgroupfs", "hugetlb", "systemd", "store"}
     | {"act", "report", "status", "reconcile", "processes", "events", "shortage", "stats"}

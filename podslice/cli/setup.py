@@ -21,10 +21,13 @@ from podslice.errors import HostError, InputError, Problem
 from podslice.host import read_node
 from podslice.model.quantity import format_bytes, format_milli
 from podslice.policy.proposal import PROVIDERS, Reservation, by_provider, system_reservation
+from podslice.regular import NotRegularError, read_regular
 
 MARK = "# Written by podslice node init; podslice node reset removes it again."
 CONFIG = "etc/podslice/podslice.toml"
 RUNTIME_SLICE = "podruntime.slice"
+_BYTES_MAX = 2**20
+"""Bytes of a file of ours; a larger one is not."""
 SERVICES = ("containerd", "crio", "docker", "kubelet", "podman")
 """What belongs under kube-reserved: container runtimes and the kubelet."""
 SYSTEM_SLICES = ("/system.slice", "/user.slice")
@@ -224,9 +227,12 @@ def _is_ours(path: Path) -> bool:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_text(errors="replace")
+        data = read_regular(path, limit_bytes=_BYTES_MAX, follow=True)
+        return data.decode(errors="replace")
     except FileNotFoundError:
         return None
+    except NotRegularError as error:
+        raise HostError(f"{path} {error}") from error
     except OSError as error:
         raise HostError(f"{path}: {error.strerror}") from error
 

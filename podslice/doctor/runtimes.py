@@ -15,8 +15,11 @@ from typing import Any
 
 from podslice.host import process_named
 from podslice.kernel_text import read_text
+from podslice.regular import NotRegularError, read_regular
 
 SYSTEMD, CGROUPFS = "systemd", "cgroupfs"
+_BYTES_MAX = 2**20
+"""Bytes of a configuration file; those of all runtimes together are smaller."""
 _PLACES = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin", "bin", "sbin")
 _CRI_PLUGINS = {"cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"}
 
@@ -249,7 +252,7 @@ def _toml(here: Surroundings, path: Path) -> Mapping[str, Any]:
     text = _read(here, path)
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise _UnreadableError(f"{_shown(here, path)}: it is no TOML: {error}") from error
 
 
@@ -257,16 +260,18 @@ def _json(here: Surroundings, path: Path) -> object:
     text = _read(here, path)
     try:
         return json.loads(text or "{}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _UnreadableError(f"{_shown(here, path)}: it is no JSON: {error}") from error
 
 
 def _read(here: Surroundings, path: Path) -> str:
     """The text of a configuration file; none where there is no file."""
     try:
-        return path.read_bytes().decode()
+        return read_regular(path, limit_bytes=_BYTES_MAX, follow=True).decode()
     except FileNotFoundError:
         return ""
+    except NotRegularError as error:
+        raise _UnreadableError(f"{_shown(here, path)}: it {error}") from error
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
         raise _UnreadableError(f"{_shown(here, path)}: {why}") from error

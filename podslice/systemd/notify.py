@@ -14,6 +14,8 @@ from collections.abc import Mapping, MutableMapping
 log = logging.getLogger(__name__)
 
 _FIRST_DESCRIPTOR = 3
+_DIGITS_MAX = 20
+"""Digits of a number of 64 bits."""
 # systemd reads these within microseconds; it may be away for a daemon-reexec
 _PATIENCE_SEC = 1.0
 
@@ -34,9 +36,8 @@ class Notifier:
     def watchdog_sec(self) -> float | None:
         """Within what time `watchdog` has to be called again and again; None: nobody waits."""
         is_ours = self._watchdog_pid in ("", str(os.getpid()))
-        if not is_ours or not self._watchdog_usec.isdecimal() or not int(self._watchdog_usec):
-            return None
-        return int(self._watchdog_usec) / 1_000_000
+        usec = _number(self._watchdog_usec) if is_ours else 0
+        return usec / 1_000_000 if usec else None
 
     def ready(self, status: str) -> None:
         """The service is up, or has read its settings again; `status` as in the method."""
@@ -78,15 +79,21 @@ def listen_fds(environ: MutableMapping[str, str]) -> list[socket.socket]:
     """
     pid, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
     environ.pop("LISTEN_FDNAMES", None)
-    if pid != str(os.getpid()) or not count.isdecimal():
+    if pid != str(os.getpid()):
         return []
-    descriptors = range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + int(count))
+    descriptors = range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + _number(count))
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - the standard library's way
     sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
     for sock in sockets:
         sock.settimeout(0)
     return sockets
+
+
+def _number(text: str) -> int:
+    """Parse a variable that systemd sets; 0 where it is not one of its numbers."""
+    is_number = text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
+    return int(text) if is_number else 0
 
 
 def _status(text: str) -> str:

@@ -1,5 +1,7 @@
 """Which drivers the runtimes use, from trees of their configuration files."""
 
+import os
+
 import pytest
 
 from tests.unit.doctor.hosts import LEGACY, PLAIN, ROOT, USER, facts, findings, host, program
@@ -245,7 +247,11 @@ def test_a_cri_plugin_that_nobody_uses_needs_none(tmp_path, files, state):
     [
         ("podman", {"etc/containers/containers.conf": "[engine\n"}, "containers.conf: it is no"),
         ("dockerd", {"etc/docker/daemon.json": "{,}"}, "daemon.json: it is no JSON: "),
-        ("crio", {"etc/crio/crio.conf/file": ""}, "crio.conf: Is a directory"),
+        ("dockerd", {"etc/docker/daemon.json": "[" * 100_000}, "daemon.json: it is no JSON: "),
+        ("dockerd", {"etc/docker/daemon.json": " " * (2**20 + 1)}, "it is larger than 1,024 KiB"),
+        ("podman", {"etc/containers/containers.conf": f"a = {'[' * 50_000}"}, "it is no TOML: "),
+        ("podman", {"etc/containers/containers.conf": f"a = {'9' * 6_000}"}, "it is no TOML: "),
+        ("crio", {"etc/crio/crio.conf/file": ""}, "crio.conf: it is a directory"),
     ],
 )
 def test_what_can_not_be_read_is_told(tmp_path, name, files, why):
@@ -271,3 +277,14 @@ def test_a_program_that_can_not_be_read_is_told(tmp_path, monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.read_bytes", refuse)
     assert only(root).unreadable == "/usr/bin/crun: Permission denied"
+
+
+def test_a_configuration_that_is_a_pipe_is_unreadable_and_a_link_is_not(tmp_path):
+    root = host(tmp_path, {**program("podman"), "etc/real.conf": manager("cgroupfs")})
+    path = root / "etc/containers/containers.conf"
+    path.parent.mkdir(exist_ok=True)
+    os.mkfifo(path)
+    assert only(root).unreadable == "/etc/containers/containers.conf: it is a pipe, not a file"
+    path.unlink()
+    path.symlink_to("../real.conf")
+    assert only(root).driver == "cgroupfs"

@@ -48,6 +48,16 @@ def test_messages(manager: socket.socket) -> None:
     assert before <= at_usec <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
 
 
+@pytest.mark.parametrize("usec", ["", "0", "-1", "1e6", "٣", "9" * 5000, "x"])
+def test_a_watchdog_of_no_number_is_none(usec: str) -> None:
+    assert Notifier({"WATCHDOG_USEC": usec}).watchdog_sec is None
+
+
+@pytest.mark.parametrize("count", ["", "-1", "٣", "9" * 5000, "x"])
+def test_descriptors_of_no_number_are_none(count: str) -> None:
+    assert listen_fds({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": count}) == []
+
+
 @pytest.mark.parametrize(
     "environ", [{}, {"NOTIFY_SOCKET": "vsock:2:1"}, {"NOTIFY_SOCKET": "/nonexistent/notify"}]
 )

@@ -16,18 +16,32 @@ class Exceptional:
     asyncio cannot wait for EPOLLPRI, but it can wait for another epoll instance that does.
     """
 
-    def __init__(self, path: Path, flags: int, on_event: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        flags: int,
+        on_event: Callable[[], None],
+        prepare: Callable[[int], None] = lambda _: None,
+    ) -> None:
         """Open the file.
+
+        Args:
+            path: the file.
+            flags: whether to open it for reading, or for writing as well.
+            on_event: called at each event.
+            prepare: says to the kernel which events are meant. A file of pressures reports nothing
+                to those who have begun to wait before.
 
         Raises:
             OSError: the file cannot be opened, or has no such conditions.
         """
         self._on_event = on_event
         with contextlib.ExitStack() as stack:
-            self.descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
-            stack.callback(os.close, self.descriptor)
+            descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+            stack.callback(os.close, descriptor)
+            prepare(descriptor)
             self._epoll = stack.enter_context(select.epoll())
-            self._epoll.register(self.descriptor, select.EPOLLPRI)
+            self._epoll.register(descriptor, select.EPOLLPRI)
             self._opened = stack.pop_all()
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._epoll, self._on_readable)

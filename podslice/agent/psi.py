@@ -29,12 +29,7 @@ class MemoryAlarm:
             OSError: a kernel without pressures, or no right to be told.
         """
         path = root / "proc/pressure/memory"
-        self._trigger = Exceptional(path, os.O_RDWR, on_pressure)
-        try:
-            _set(self._trigger.descriptor)
-        except OSError:
-            self._trigger.close()
-            raise
+        self._trigger = Exceptional(path, os.O_RDWR, on_pressure, _set)
 
     def close(self) -> None:
         """Be told no more."""

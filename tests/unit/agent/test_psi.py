@@ -2,6 +2,7 @@
 
 import errno
 import os
+import select
 
 import pytest
 
@@ -26,6 +27,41 @@ async def test_it_asks_to_be_told_quickly(pipe, tmp_path):
     assert os.read(pipe, 100) == TRIGGERS[0]
     alarm.close()
     assert os.read(pipe, 100) == b"", "nobody has it open any more"
+
+
+class Epoll:
+    """An epoll instance that notes what was asked for when the wait began."""
+
+    def __init__(self, pipe, asked):
+        self._pipe, self._asked = pipe, asked
+        self._epoll = select.epoll()
+
+    def register(self, descriptor, mask):
+        self._asked.append(os.read(self._pipe, 100))
+        self._epoll.register(descriptor, mask)
+
+    def fileno(self):
+        return self._epoll.fileno()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._epoll.close()
+
+
+async def test_it_asks_before_it_waits(pipe, tmp_path, monkeypatch):
+    """Source: Linux, kernel/sched/psi.c, psi_trigger_poll: without a trigger nothing wakes."""
+    asked = []
+    epoll = select.epoll
+
+    def make():
+        monkeypatch.setattr(select, "epoll", epoll)
+        return Epoll(pipe, asked)
+
+    monkeypatch.setattr(select, "epoll", make)
+    MemoryAlarm(lambda: None, tmp_path).close()
+    assert asked == [TRIGGERS[0]]
 
 
 @pytest.fixture

@@ -532,3 +532,15 @@ def test_delete_of_a_file_that_cannot_be_read_deletes_nothing(podslice, web, mem
     ended = podslice("delete", "-f", web, "-f", "gone.yaml")
     assert ended == (2, "", "error: gone.yaml: no such file or directory\n")
     assert POD in [unit.name for unit in asyncio.run(memory.observe(["kubepods*"]))]
+
+
+def test_a_new_file_with_the_name_of_an_applied_pod_changes_nothing(memory, podslice, files):
+    """podslice-apply.service applies a directory; both files are named, whichever sorts first."""
+    files({"pods/b.yaml": manifest("web", {"memory": "8Mi"})})
+    assert podslice("apply", "-f", "pods").code == 0
+    files({"pods/a.yaml": manifest("web", {"memory": "1Mi"})})
+    ended = podslice("apply", "-f", "pods")
+    assert (ended.code, ended.out) == (2, "")
+    assert "pods/b.yaml: metadata.name: the name 'default/web' is the one of a pod in" in ended.err
+    assert "pods/a.yaml" in ended.err
+    assert podslice("plan", "-f", "pods/b.yaml").code == 0

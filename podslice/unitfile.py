@@ -92,5 +92,7 @@ def _is_foreign(path: Path) -> bool:
         return not read_regular(path, limit_bytes=_BYTES_MAX).startswith(HEAD.encode())
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except (OSError, NotRegularError):
+    except (PermissionError, NotRegularError):
         return True
+    except OSError as error:
+        raise HostError(f"{path}: {error.strerror}") from error

@@ -128,6 +128,11 @@ def test_something_else_in_the_place_of_a_file_is_foreign(tmp_path, make):
         write_unit_files({"a.slice": ""}, tmp_path)
 
 
+def test_a_path_that_is_too_long_is_an_error_of_the_host(tmp_path):
+    with pytest.raises(HostError, match="File name too long"):
+        write_unit_files({"a.slice": HEAD}, tmp_path / ("a" * 300))
+
+
 def test_a_directory_that_can_not_be_is_an_error_of_the_host(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(HostError, match=r"Not a directory|File exists"):

@@ -1,7 +1,6 @@
 """How lines, numbers and progress look."""
 
 import io
-import os
 import sys
 
 import pytest
@@ -129,19 +128,6 @@ def test_the_exit_code_is_that_of_the_verb(main, arguments, code):
     with pytest.raises(SystemExit) as ended:
         main(*arguments)
     assert ended.value.code == code
-
-
-def test_a_reader_that_has_gone_is_no_complaint(main, monkeypatch, tmp_path, capsys):
-    """As `podslice node | head -0`."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "w") as pipe:
-        monkeypatch.setattr(sys, "stdout", pipe)
-        with pytest.raises(SystemExit) as ended:
-            main("node")
-        monkeypatch.undo()
-    assert ended.value.code == 1
-    assert capsys.readouterr().err == ""
 
 
 def test_letters_that_a_locale_does_not_have_are_escaped(main, monkeypatch, files):

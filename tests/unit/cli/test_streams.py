@@ -77,6 +77,15 @@ def test_output_to_a_full_device_is_an_error(web, ended, arguments):
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize("arguments", PRINTING, ids=" ".join)
+def test_a_reader_that_has_gone_is_no_complaint(web, ended, arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    code, said = ended(writer, *arguments)
+    assert code == FAILED
+    assert "rror" not in said
+
+
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if not verb.startswith("_")])
 def test_help_to_a_full_device_is_an_error(ended, verb):
     assert ended(os.open("/dev/full", os.O_WRONLY), verb, "--help") == (FAILED, FULL)

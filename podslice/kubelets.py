@@ -55,49 +55,50 @@ def find_kubelets(root: Path = Path("/")) -> Iterator[Kubelet | None]:
     if it is not in a container, and if it does not come from the login of another user: a program
     such as sudo becomes root under whatever name a user starts it.
     """
-    proc = root / "proc"
-    own_login = _value(proc / "1/loginuid")
-    for name in _ids(proc):
-        yield _kubelet(proc / name, own_login)
+    # strings: paths as objects take as long as the reading
+    proc = f"{root}/proc"
+    own_login = _value(f"{proc}/1/loginuid")
+    for pid in _ids(proc):
+        yield _kubelet(pid, f"{proc}/{pid}", own_login)
 
 
-def _ids(proc: Path) -> list[str]:
+def _ids(proc: str) -> list[str]:
     try:
         return [name for name in os.listdir(proc) if name.isdecimal()]  # noqa: PTH208 - thousands
     except OSError:
         return []
 
 
-def _kubelet(process: Path, own_login: str) -> Kubelet | None:
-    name = _value(process / "comm")
+def _kubelet(pid: str, process: str, own_login: str) -> Kubelet | None:
+    name = _value(f"{process}/comm")
     if name not in _PROGRAMS:
         return None
     # a program that sets its title writes all of it as one argument
-    words = split_words(_value(process / "cmdline").replace("\0", " "))
+    words = split_words(_value(f"{process}/cmdline").replace("\0", " "))
     if not _PROGRAMS[name](words[1:]):
         return None
     if not _is_of_the_host(process) or not _is_of_no_user(process, own_login):
         return None
-    return Kubelet(pid=int(process.name), name=name)
+    return Kubelet(pid=int(pid), name=name)
 
 
-def _is_of_the_host(process: Path) -> bool:
+def _is_of_the_host(process: str) -> bool:
     """Return whether root runs a process, in the namespace of process ids that /proc shows.
 
     Source: proc_pid_status(5), Uid (real, effective, saved, file system) and NSpid, which has one
     id more for each namespace further down.
     """
-    lines = (line.partition(":") for line in split_lines(_value(process / "status")))
+    lines = (line.partition(":") for line in split_lines(_value(f"{process}/status")))
     fields = {key: split_words(value) for key, _, value in lines}
     return set(fields.get("Uid", ())) == {"0"} and len(fields.get("NSpid", ())) <= 1
 
 
-def _is_of_no_user(process: Path, own_login: str) -> bool:
+def _is_of_no_user(process: str, own_login: str) -> bool:
     """Return whether a process comes from no login, from root's, or from that of process 1."""
-    return _value(process / "loginuid") in {"", "0", _UNSET, own_login}
+    return _value(f"{process}/loginuid") in {"", "0", _UNSET, own_login}
 
 
-def _value(path: Path) -> str:
+def _value(path: str) -> str:
     try:
         return read_value(path)
     except OSError:

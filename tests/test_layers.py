@@ -119,3 +119,22 @@ def test_the_core_has_no_clock_no_environment_and_no_effects():
         if name.split(".")[0] in forbidden
     ]
     assert not [line for line in wrong if not line.startswith("unitfile.py imports pathlib")]
+
+
+def test_every_connection_that_changes_something_is_guarded():
+    """Only `doctor` has a client without the guard: it reads."""
+
+    def calls(path):
+        nodes = (each for each in ast.walk(ast.parse(path.read_text())))
+        return {
+            each.func.id
+            for each in nodes
+            if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
+        }
+
+    made = {str(path.relative_to(PACKAGE)): calls(path) for path in modules()}
+    connecting = {name for name, found in made.items() if "Bus" in found}
+    guarded = {name for name, found in made.items() if "Guarded" in found}
+    # the verb only says how the daemon connects
+    assert connecting - {"cli/doctor.py", "cli/agent.py"} == guarded - {"agent/daemon.py"}
+    assert "agent/daemon.py" in guarded

@@ -8,7 +8,6 @@ from podslice.agent.asking import Asked
 from podslice.agent.board import Board
 from podslice.errors import Severity
 from podslice.events import Kind
-from podslice.model.properties import PROPERTIES
 from podslice.model.unit import UnitName
 from podslice.plan import SetProperties, StartUnit, StopUnit
 from podslice.reconcile import State
@@ -107,8 +106,10 @@ class Telling:
             if each.outcome is Outcome.FAILED
         }
         self._tell_keyed("failed", Kind.STEP_FAILED, failed)
+        state = self._board.state
+        outside = state.recorded_values.units if state else {}
         for each in report.skipped:
-            if each.name in PROPERTIES and not each.blocks:
+            if each.unit in outside and not each.blocks:
                 self._board.note(told_skipped(each))
         lingering = {each.pod: (told_lingering(each), each.pod, None) for each in report.lingering}
         self._tell_keyed("lingering", Kind.POD_LINGERS, lingering)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from podslice.cli import session
 from podslice.cli.arguments import DONE, FAILED
 from podslice.cli.output import note, write
+from podslice.errors import HostError
 from podslice.model.config import Config
 from podslice.model.node import Node
 from podslice.model.reserved import Pending, Standing
@@ -58,6 +59,11 @@ async def _give_back() -> Report:
     from podslice.reconcile.reserved import give_back as return_all
 
     store = Store(session.runtime_directory(user=False))
+    if store.reserved() is None:
+        raise HostError(
+            f"{store.reserved_path} is damaged: which values podslice has set on other slices is not"
+            " known; to return those of a slice: systemctl revert SLICE"
+        )
     if not recorded(store):
         return Report()
     async with _world_of(store) as world:

@@ -160,6 +160,15 @@ def test_values_are_given_back_without_configuration_or_pods(podslice, memory):
     assert podslice("__give_back") == (0, "", "")
 
 
+def test_values_of_a_damaged_record_are_not_given_back_in_silence(podslice, memory, here):
+    podslice(*APPLY)
+    (here / "run-False/reserved.json").write_text("[]")
+    ended = podslice("__give_back")
+    assert (ended.code, ended.out) == (1, "")
+    assert "reserved.json is damaged" in ended.err
+    assert has(memory, MemoryMax=64 * MI)
+
+
 def test_nothing_is_confirmed_beside_a_kubelet(podslice, memory):
     podslice(*APPLY, "--confirm=60")
     name = "kubepods-podx.slice"

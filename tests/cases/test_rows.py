@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import InputError
+from podslice.inputs.budget import Budget
 from podslice.inputs.config import load_config
 from podslice.inputs.manifests import load_text
 from podslice.model.agent import Condition
@@ -60,6 +61,7 @@ from podslice.policy.qos import classify
 from podslice.policy.reserve import tier_settings
 from podslice.policy.tree import Tree, scope_name, slice_of_cgroup
 from podslice.policy.validate import validate
+from podslice.steps import finish as end_of
 from tests.cases.rows import (
     load_rows,
     normal,
@@ -229,7 +231,7 @@ def run_validate(row):
 def run_problems(row):
     """Everything that is wrong with a manifest, read and decided."""
     text = f"{{kind: Pod, metadata: {{name: web}}, spec: {row['spec']}}}"
-    (pod,) = load_text(text.encode(), "web.yaml").pods
+    (pod,) = end_of(load_text(text.encode(), "web.yaml", Budget())).pods
     found, messages = {}, []
     for rules in Rules:
         problems = decide(pod, to_node(row), replace(to_config(row), rules=rules)).problems

@@ -20,6 +20,7 @@ from pathlib import Path
 from podslice import cgroupfs, host, kernel_text, procfs
 from podslice.cli import journal, text
 from podslice.errors import BadMessage, HostError, InputError, PodsliceError, Problem
+from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.config import load_config, make_config, restore
 from podslice.inputs.manifests import format_manifest, load_text, parse_manifest
 from podslice.model.config import Config
@@ -27,6 +28,7 @@ from podslice.model.node import Node
 from podslice.model.pod import Qos, default_uid
 from podslice.policy.decide import decide
 from podslice.policy.tree import Tree
+from podslice.steps import finish
 from podslice.store import Store
 from podslice.systemd import handshake, wire
 from podslice.systemd.changes import Changes
@@ -142,7 +144,10 @@ def run_handshake(data: bytes) -> None:
 
 def run_manifest(data: bytes, name: str) -> None:
     """Read manifests and decide their pods: whatever is wrong is a problem, never an exception."""
-    loaded = load_text(data, name)
+    try:
+        loaded = finish(load_text(data, name, Budget()))
+    except Exhausted:
+        return
     check_problems(loaded.all_problems)
     for pod in loaded.pods[:PODS_MAX]:
         decision = decide(pod, NODE, Config())

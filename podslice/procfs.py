@@ -135,20 +135,21 @@ def ancestors(pid: int, root: Path = Path("/")) -> Iterator[int]:
 
 
 def parse_control_group(text: str) -> str:
-    """The control group that systemd keeps a process in, of /proc/<pid>/cgroup.
+    """Return the control group that systemd keeps a process in, of /proc/<pid>/cgroup.
 
-    It is the unified hierarchy's, and on hosts with the old layouts systemd's own.
+    It is the unified hierarchy's, and on hosts with the old layouts systemd's own. A process at the
+    root of the latter is in a container that has the unified hierarchy alone, on such a host.
 
     Source: cgroups(7), "/proc/pid/cgroup".
     """
-    found = ""
+    found = legacy = ""
     for line in split_lines(text):
         number, controllers, path = line.split(":", 2)
         if controllers == "name=systemd":
-            return path
+            legacy = path
         if number == "0":
             found = path
-    return found
+    return (found or legacy) if legacy in ("", "/") else legacy
 
 
 def _keyed(status: str) -> dict[str, list[str]]:

@@ -10,6 +10,7 @@ from tests.lab.vm import Vm
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cgroup2: looks at cgroup v2, so only in the vm")
+    config.addinivalue_line("markers", "newest: also in a namespace with the newest systemd")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -17,6 +18,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "machine" in metafunc.fixturenames:
         is_vm_only = metafunc.definition.get_closest_marker("cgroup2") is not None
         kinds = ["vm"] if is_vm_only else ["namespace", "vm"]
+        if metafunc.definition.get_closest_marker("newest") is not None:
+            kinds.append("new_namespace")
         metafunc.parametrize("machine", kinds, indirect=True)
 
 
@@ -27,6 +30,22 @@ def vm() -> Iterator[Vm]:
     with Vm() as restored:
         restored.push(source_dir(), "/src")
         yield restored
+
+
+@pytest.fixture(scope="session")
+def new_vm() -> Iterator[Vm]:
+    """The same with the newest systemd in Debian and its kernel."""
+    fixtures.need_lab()
+    with Vm("forky") as restored:
+        restored.push(source_dir(), "/src")
+        yield restored
+
+
+@pytest.fixture(scope="session")
+def new_namespace() -> Iterator[Machine]:
+    """A namespace with that systemd; on a host with cgroup v1 it has no controllers."""
+    with fixtures.boot_namespace("forky") as booted:
+        yield booted
 
 
 @pytest.fixture(scope="session")

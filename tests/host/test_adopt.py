@@ -75,6 +75,7 @@ def test_of_200_processes_every_one_is_where_the_report_says(many):
     assert crowd.look(many, [late])[late][0] == again["control_group"] == report["control_group"]
 
 
+@pytest.mark.newest
 def test_some_processes_stay_where_they_are(many):
     here, there = crowd.start(many, FOREVER, FOREVER)
     adopt(many, OTHER, there)

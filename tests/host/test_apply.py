@@ -23,6 +23,7 @@ from tests.host.scenario import (
 WRITES = ("StartTransientUnit", "SetUnitProperties", "StopUnit", "StartUnit", "Reload")
 
 
+@pytest.mark.newest
 def test_apply_makes_the_tree_of_the_design(clean_machine):
     machine = clean_machine
     made = explained(machine, "-f", SEED, *BIG)
@@ -40,7 +41,7 @@ def test_apply_makes_the_tree_of_the_design(clean_machine):
             machine,
             made[name]["slice"],
             *("ControlGroup", "ActiveState", "Transient", "Description", "DefaultDependencies"),
-            *("Wants", "CPUAccounting", "MemoryAccounting", "TasksAccounting", "IOAccounting"),
+            *("Wants", "MemoryAccounting", "TasksAccounting", "IOAccounting"),
         )
         assert properties.pop("ControlGroup").startswith(prefix)
         assert properties.pop("Wants") == properties_parent(made[name]["slice"])
@@ -49,7 +50,6 @@ def test_apply_makes_the_tree_of_the_design(clean_machine):
             "Transient": "yes",
             "Description": f"Pod default/{name} ({qos})",
             "DefaultDependencies": "no",
-            "CPUAccounting": "yes",
             "MemoryAccounting": "yes",
             "TasksAccounting": "yes",
             "IOAccounting": "yes",
@@ -66,6 +66,7 @@ def properties_parent(slice_):
     return slice_.rpartition("-pod")[0] + ".slice"
 
 
+@pytest.mark.newest
 def test_systemd_has_the_numbers_of_seed_000(clean_machine):
     machine = clean_machine
     apply(machine, "-f", SEED, *BIG, "--qos-reserved", "memory=100%")
@@ -113,6 +114,7 @@ def test_the_kernel_holds_the_numbers_of_seed_000(clean_machine):
     assert kernel(machine, made["pod3"]["control_group"], "memory.low") == str(2 * GI)
 
 
+@pytest.mark.newest
 def test_values_survive_daemon_reload(clean_machine):
     machine = clean_machine
     apply(machine, "-f", SEED, *BIG)
@@ -123,6 +125,7 @@ def test_values_survive_daemon_reload(clean_machine):
     assert machine.podslice("plan", "-f", SEED, *BIG).stdout == "nothing to do\n"
 
 
+@pytest.mark.newest
 def test_a_second_apply_makes_no_write(clean_machine):
     machine = clean_machine
     first = calls_of(machine, "apply", "-f", SEED, *BIG)
@@ -158,6 +161,7 @@ def call_until_seen(machine, member):
     machine.run("timeout", "60", "sh", "-c", f"until {seen}; do {call}; done")
 
 
+@pytest.mark.newest
 def test_drift_is_found_and_mended(clean_machine):
     machine = clean_machine
     apply(machine, "-f", SEED, *BIG)
@@ -177,6 +181,7 @@ def test_drift_is_found_and_mended(clean_machine):
     assert machine.podslice("status", *BIG).exit_code == 0
 
 
+@pytest.mark.newest
 def test_a_slice_that_was_stopped_by_hand_comes_back(clean_machine):
     machine = clean_machine
     apply(machine, "-f", SEED, *BIG)
@@ -218,6 +223,7 @@ def nothing_is_left(machine):
     )
 
 
+@pytest.mark.newest
 def test_a_pod_that_systemd_refuses_does_not_hold_up_the_others(clean_machine):
     machine = clean_machine
     made = explained(machine, "-f", SEED, *BIG)
@@ -258,6 +264,7 @@ def test_a_failed_tier_is_told_with_what_was_not_tried(clean_machine):
     assert machine.podslice("plan", "-f", SEED, *BIG).exit_code == 0
 
 
+@pytest.mark.newest
 def test_what_others_have_below_the_root_is_left_alone(clean_machine):
     machine = clean_machine
     apply(machine, "-f", SEED, *BIG)

@@ -80,6 +80,7 @@ def phase(machine):
     return json.loads(machine.podslice("phase", "shop", "-o", "json").stdout)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("container", ["app", "fetch"])
 def test_at_a_terminal_run_is_the_command(shop, container):
     is_init = container == "fetch"
@@ -171,6 +172,7 @@ def test_limits_of_the_pod_bind_once_its_init_containers_have_ended(shop):
     assert peak < LIMIT + MIB  # the kernel charges in batches, and takes back
 
 
+@pytest.mark.newest
 def test_detached_it_is_a_service_with_its_output_in_the_journal(shop):
     machine = shop
     machine.podslice("phase", "shop", "--set", "running")
@@ -240,6 +242,7 @@ def test_only_a_process_ends_where_that_is_configured(shop):
     assert ended.stdout.splitlines()[-1] == "ended with 137"
 
 
+@pytest.mark.newest
 def test_a_detached_init_container_counts_when_it_ends_well(shop):
     machine = shop
     machine.podslice("run", "shop", "-c", "fetch", "--", "true")

@@ -82,6 +82,7 @@ def assert_nothing_is_left(machine):
     assert records(machine) == []
 
 
+@pytest.mark.newest
 def test_what_ignores_the_request_to_end_is_killed_and_all_is_named(shop):
     before = neighbour(shop)
     processes = [run(shop, OURS, STUBBORN, grace_sec=90), run(shop, LIBPOD, STUBBORN)]
@@ -96,6 +97,7 @@ def test_what_ignores_the_request_to_end_is_killed_and_all_is_named(shop):
     assert neighbour(shop) == before
 
 
+@pytest.mark.newest
 def test_what_ends_by_itself_is_given_its_time(shop):
     process = run(shop, OURS, POLITE)
     opener = shop.spawn("sh", "-c", "read -r _ < /tmp/asked")

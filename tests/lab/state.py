@@ -24,11 +24,15 @@ systemctl show --property=Id,LoadState --value kubepods.slice kubepods-burstable
 true
 """
 # Units first, for systemd removes the files of transient ones itself. Slices stop what is in them.
+# systemd 262 stops none of several units where one has gone meanwhile.
 # A unit of any name which failed in a slice keeps the slice loaded: all failures are forgotten.
 CLEAN_SCRIPT = r"""
 units=$(systemctl list-units --all --plain --no-legend 'kubepods*' 'podslice*' 'podruntime*' 'run-podslice*' |
   while read -r unit _; do echo "$unit"; done)
-[ -z "$units" ] || { systemctl kill --signal=KILL $units; systemctl stop $units; } 2>/dev/null
+if [ -n "$units" ]; then
+  systemctl kill --signal=KILL $units
+  systemctl stop $units || for unit in $units; do systemctl stop "$unit"; done
+fi 2>/dev/null
 systemctl reset-failed
 cd /run/systemd && rm -rf /run/podslice
 rm -rf system.control/* /etc/systemd/system.control/* \

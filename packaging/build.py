@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path[:0] = [path for path in (str(HERE), str(ROOT)) if path not in sys.path]
 
-from builder import locks, wheels  # noqa: E402 - after the path
+from builder import locks, sbom, wheels  # noqa: E402 - after the path
 from builder.changelog import date_sec, debian_changelog, rpm_changelog  # noqa: E402 - as above
 from builder.chroot import SUITES, ensure_chroot, run_in  # noqa: E402
 
@@ -146,14 +146,15 @@ def build(
     with tempfile.TemporaryDirectory(prefix="podslice-build.") as name:
         source = Path(name) / "source"
         copy_source(source, version)
+        chroot = ensure_chroot(suite)
         if kind == "rpm":
             prepare_rpm(source, version, epoch)
             script = BUILD_RPM.format(version=version)
         else:
             prepare_deb(source, version, epoch, suite)
             script = BUILD_DEB
+        put_sbom(source, kind, version, epoch, chroot)
         level(source, epoch)
-        chroot = ensure_chroot(suite)
         # what builds is in the source, too
         key = make_key(chroot.name, tree_key(source), script, build_dir, str(epoch))
 
@@ -240,6 +241,21 @@ def prepare_rpm(source: Path, version: str, epoch: int) -> None:
     changelog = rpm_changelog((ROOT / "CHANGELOG.md").read_text(), version, epoch)
     text = spec.read_text().replace("@VERSION@", version).replace("@CHANGELOG@\n", changelog)
     spec.write_text(text)
+
+
+def put_sbom(source: Path, kind: str, version: str, epoch: int, chroot: Path) -> None:
+    """Write the bill of materials to where the rules and the spec take it from."""
+    control = "packaging/rpm/podslice.spec" if kind == "rpm" else "debian/control"
+    vendored = source / "debian/wheels"
+    text = sbom.make_sbom(
+        kind,
+        version=version,
+        epoch=epoch,
+        control=(source / control).read_text(),
+        chroot=chroot,
+        wheels=vendored if vendored.is_dir() else None,
+    )
+    (source / sbom.FILE).write_text(text)
 
 
 def tree_key(directory: Path) -> str:

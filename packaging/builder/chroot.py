@@ -21,7 +21,15 @@ CHROOTS = {
         *("lintian", "man-db", "rpm", "rpmlint", "systemd", *RUNTIME),
     ),
     "bookworm": (
-        *("debhelper", "python3", "python3-pip", "python3-hatchling", "lintian", "man-db"),
+        *(
+            "debhelper",
+            "python3",
+            "python3-pip",
+            "python3-hatchling",
+            "lintian",
+            "man-db",
+            "systemd",
+        ),
     ),
 }
 SUITES = tuple(CHROOTS)

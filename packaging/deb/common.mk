@@ -15,6 +15,7 @@ override_dh_installsystemd:
 	dh_installsystemd --no-enable --no-start --no-stop-on-upgrade $(filter-out $(AGENT),$(UNITS))
 	dh_installsystemd --no-enable --no-start --restart-after-upgrade $(AGENT)
 
-# the examples are to be read, and applied, as they are
+# the examples are to be read, and applied, as they are; scanners look for the bill of materials by
+# its name
 override_dh_compress:
-	dh_compress -Xexamples
+	dh_compress -Xexamples -X.cdx.json

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import io
+import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,6 +22,21 @@ def load(name):
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def dpkg_deb(*arguments):
+    return subprocess.run(["/usr/bin/dpkg-deb", *arguments], check=True, capture_output=True).stdout
+
+
+def read_deb(package):
+    """What is in a package, by its path without `./`."""
+    data = dpkg_deb("--fsys-tarfile", package)
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        found = {}
+        for member in archive.getmembers():
+            content = archive.extractfile(member).read() if member.isfile() else b""
+            found[member.name.removeprefix("./")] = (member, content)
+        return found
 
 
 class Packages:

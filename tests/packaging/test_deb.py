@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import ast
 import email
-import io
 import re
-import subprocess
-import tarfile
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from podslice import __version__
-from tests.packaging.builds import EPOCH, NEXT_VERSION, ROOT
+from tests.packaging.builds import EPOCH, NEXT_VERSION, ROOT, dpkg_deb, read_deb
 
 SUITES = ("trixie", "bookworm")
 HOME = {
@@ -39,13 +36,7 @@ def deb(packages, suite):
 @pytest.fixture(scope="module")
 def members(deb):
     """What is in the package, by its path without `./`."""
-    data = dpkg_deb("--fsys-tarfile", deb.package)
-    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        found = {}
-        for member in archive.getmembers():
-            content = archive.extractfile(member).read() if member.isfile() else b""
-            found[member.name.removeprefix("./")] = (member, content)
-        return found
+    return read_deb(deb.package)
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +45,6 @@ def control(deb, tmp_path_factory):
     target = tmp_path_factory.mktemp("control")
     dpkg_deb("--control", deb.package, target)
     return {path.name: path.read_text() for path in target.iterdir()}
-
-
-def dpkg_deb(*arguments):
-    return subprocess.run(["/usr/bin/dpkg-deb", *arguments], check=True, capture_output=True).stdout
 
 
 def fields(text):
@@ -93,7 +80,7 @@ def test_other_files_are_those_that_are_meant_to_be_there(members, suite, packag
         *(f"usr/share/man/man{name[-1]}/{name}.gz" for name in manuals),
         *(f"{DOC}/{path.relative_to(ROOT)}" for path in examples),
         *(f"{DOC}/{name}" for name in ("README.md.gz", "README.Debian", "changelog.gz")),
-        f"{DOC}/copyright",
+        *(f"{DOC}/{name}" for name in ("copyright", "podslice.cdx.json")),
     }
     if suite == "bookworm":
         expected.add("usr/share/lintian/overrides/podslice")

@@ -76,7 +76,7 @@ def test_files_modes_and_owners(in_root, packages):
             for path in (ROOT / "packaging/man").glob("*.md")
         ),
         *(f"{DOC}/{path.relative_to(ROOT)}" for path in examples),
-        *(f"{DOC}/{name}" for name in ("README.md", "CHANGELOG.md")),
+        *(f"{DOC}/{name}" for name in ("README.md", "CHANGELOG.md", "podslice.cdx.json")),
         "/usr/share/licenses/podslice/LICENSE",
     }
     assert {name for name in files if not name.startswith(f"{PRIVATE}/")} == expected

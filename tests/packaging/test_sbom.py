@@ -1,0 +1,181 @@
+"""The bill of materials of each package, compared with what is really in the package."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import pytest
+from packaging.utils import canonicalize_name
+
+from podslice import __version__
+from tests.packaging.builds import ROOT, dpkg_deb, read_deb
+
+FILE = "usr/share/doc/podslice/podslice.cdx.json"
+PRIVATE = "usr/lib/podslice/python"
+HOMES = (PRIVATE, "usr/lib/python3/dist-packages")
+# names of licences in SPDX and in debian/copyright
+IN_DEBIAN = {"MIT": "Expat", "BSD-2-Clause": "BSD-2-clause", "BSD-3-Clause": "BSD-3-clause"}
+# where the version is to be seen of what a wheel has inside
+SHOWN_IN = {
+    "click": (r"typer/_click/__init__\.py", rb"click/releases/tag/([\d.]+)"),
+    "decorator": (r"prometheus_client/decorator\.py", rb"__version__ = '([\d.]+)'"),
+    "libyaml": (r"yaml/_yaml\..*\.so", rb"\0(0\.\d\.\d)\0"),
+}
+READ_RPM = f"""
+rpm --initdb
+rpm -i --nodeps --noscripts package.rpm >&2 2>/dev/null
+cat /{FILE}
+echo
+echo --- requires
+rpm -qp --requires package.rpm 2>/dev/null
+echo --- files
+rpm -qpl package.rpm 2>/dev/null
+"""
+
+
+class Package:
+    """A built package: its document, what it depends on, and its files."""
+
+    def __init__(self, kind, packages, tmp_path):
+        self.kind = kind
+        built = packages.get(kind)
+        if kind == "rpm":
+            self._read_rpm(packages, built, tmp_path)
+        else:
+            self._read_deb(built)
+        self.components = {each["name"]: each for each in self.document["components"]}
+        self.needed = {name for name, each in self.components.items() if "hashes" not in each}
+        self.vendored = self.components.keys() - self.needed
+
+    def _read_deb(self, built):
+        self.files = {name: content for name, (_, content) in read_deb(built.package).items()}
+        self.document = json.loads(self.files[FILE])
+        depends = dpkg_deb("--field", built.package, "Depends").decode().strip()
+        self.depends = re.split(r",\s*", depends)
+
+    def _read_rpm(self, packages, built, tmp_path):
+        shutil.copyfile(built.package, tmp_path / "package.rpm")
+        chroot = packages.script.ensure_chroot("trixie")
+        told = packages.script.run_in(chroot, READ_RPM, source=tmp_path, out=built.dir)
+        document, _, rest = told.partition("--- requires\n")
+        requires, _, names = rest.partition("--- files\n")
+        self.document = json.loads(document)
+        # not the shell of the scriptlets, and what rpm asks of itself
+        self.depends = [
+            each for each in requires.splitlines() if not each.startswith(("/", "rpmlib("))
+        ]
+        self.files = dict.fromkeys(name.lstrip("/") for name in names.splitlines())
+
+    @property
+    def limits(self):
+        """What is asked of each package that this one depends on."""
+        asked = {}
+        for each in self.depends:
+            name, limit = re.fullmatch(r"([\w.-]+)(?::any)?(?: \(?([^)]+)\)?)?", each).groups()
+            asked.setdefault(name, set()).update({limit} - {None})
+        return asked
+
+
+@pytest.fixture(scope="module", params=["trixie", "bookworm", "rpm"])
+def package(request, packages, tmp_path_factory):
+    return Package(request.param, packages, tmp_path_factory.mktemp("sbom"))
+
+
+@pytest.fixture(scope="module")
+def bookworm(packages, tmp_path_factory):
+    return Package("bookworm", packages, tmp_path_factory.mktemp("sbom"))
+
+
+def licence(component):
+    (found,) = component["licenses"]
+    return found["expression"]
+
+
+def test_it_is_podslices(package):
+    assert package.document["bomFormat"] == "CycloneDX"
+    component = package.document["metadata"]["component"]
+    assert (component["name"], component["version"]) == ("podslice", __version__)
+    assert licence(component) == "Apache-2.0"
+
+
+def test_every_component_has_a_licence_an_identity_and_a_version(package):
+    for name, each in package.components.items():
+        assert licence(each)
+        assert each["purl"]
+        # an rpm is for several distributions, which have versions of their own
+        assert "version" in each or (package.kind == "rpm" and name in package.needed), name
+    (root,) = (each for each in package.document["dependencies"] if "dependsOn" in each)
+    assert len(root["dependsOn"]) == len(package.components)
+
+
+def test_it_has_what_the_package_depends_on_and_nothing_else(package):
+    assert package.needed == package.limits.keys()
+
+
+def test_it_has_the_limits_of_what_the_package_depends_on(package):
+    for name in package.needed:
+        (stated,) = package.components[name]["properties"]
+        stated = set(stated["value"].split(", ")) - {"any version"}
+        # the package has more limits: those of compiled files, and of pyproject.toml
+        assert stated <= package.limits[name], name
+
+
+def test_it_has_every_library_that_comes_along(package):
+    found = {
+        (canonicalize_name(name), version)
+        for name, version in re.findall(
+            rf"(?:{'|'.join(HOMES)})/([^/\s]+)-([^-/\s]+)\.dist-info", "\n".join(package.files)
+        )
+    }
+    stated = {(name, package.components[name]["version"]) for name in package.vendored}
+    assert found - {("podslice", __version__)} == stated
+    assert bool(stated) == (package.kind == "bookworm")
+
+
+def test_hashes_are_those_of_the_locked_wheels(bookworm):
+    lock = (ROOT / "packaging/deb/bookworm/requirements.txt").read_text()
+    locked = dict(re.findall(r"^(\S+)==\S+ --hash=sha256:(\w+)$", lock, re.MULTILINE))
+    stated = {name: bookworm.components[name]["hashes"] for name in bookworm.vendored}
+    assert stated == {name: [{"alg": "SHA-256", "content": each}] for name, each in locked.items()}
+
+
+def test_licences_are_those_of_the_copyright_file(bookworm):
+    text = (ROOT / "packaging/deb/bookworm/copyright").read_text()
+    sections = re.findall(
+        r"^Files: debian/wheels/(\S+)-\*\n.*?^License: (.+?)$", text, re.MULTILINE | re.DOTALL
+    )
+    copyright_file = {
+        canonicalize_name(name): set(found.split(" and ")) for name, found in sections
+    }
+    stated = {}
+    for name in bookworm.vendored:
+        component = bookworm.components[name]
+        # crates are named in the copyright file as a whole
+        inside = component.get("components", ()) if name != "pydantic-core" else ()
+        words = " AND ".join(map(licence, [component, *inside])).split(" AND ")
+        stated[name] = {IN_DEBIAN.get(word, word) for word in words}
+    assert stated == copyright_file
+
+
+def test_what_wheels_have_inside_is_there_with_its_version(bookworm):
+    inside = {
+        each["name"]: each["version"]
+        for name in bookworm.vendored - {"pydantic-core"}
+        for each in bookworm.components[name].get("components", ())
+    }
+    shown = {}
+    for name, (path, pattern) in SHOWN_IN.items():
+        (file,) = (each for each in bookworm.files if re.fullmatch(f"{PRIVATE}/{path}", each))
+        shown[name] = re.search(pattern, bookworm.files[file])[1].decode()
+    assert inside == shown
+
+
+def test_the_crates_are_those_of_the_librarys_own_document(bookworm):
+    (name,) = (each for each in bookworm.files if each.endswith("pydantic-core.cyclonedx.json"))
+    own = json.loads(bookworm.files[name])["components"]
+    stated = bookworm.components["pydantic-core"]["components"]
+    named = [{(each["name"], each["version"]) for each in which} for which in (stated, own)]
+    assert named[0] == named[1]
+    assert len(stated) > 10

@@ -20,6 +20,7 @@ from pathlib import Path
 from podslice.errors import InputError, Problem, printable
 from podslice.inputs.budget import Budget, Exhausted, Kind
 from podslice.inputs.limits import FILES_MAX, PIPE_WAIT_SEC, READ_WAIT_SEC
+from podslice.inputs.links import open_beside
 from podslice.steps import Steps, finish, paced
 
 STDIN = "-"
@@ -122,15 +123,15 @@ def read_bytes(path: Path, *, limit_bytes: int, patience: Patience = PATIENCE) -
 
 
 def read_regular(path: str, limit_bytes: int) -> tuple[bytes, os.stat_result]:
-    """Read a regular file; return what it holds and what it is.
+    """Read a regular file of a directory; return what it holds and what it is.
 
     It is looked at once it is open, so that nothing can take its place in between.
 
     Raises:
-        OSError, ValueError: it can't be read, or is something else.
+        OSError, ValueError: it can't be read, is something else, or a link that is not followed.
         TooLarge: it is larger than the limit.
     """
-    with _opened(path) as (descriptor, status):
+    with _opened(path, open_beside) as (descriptor, status):
         _refuse_other(status, "a regular file")
         return _read_regular(descriptor, status, limit_bytes), status
 
@@ -219,9 +220,11 @@ def _refuse(source: str, message: str, hint: str = "") -> Source:
 
 
 @contextmanager
-def _opened(path: str | Path) -> Iterator[tuple[int, os.stat_result]]:
+def _opened(
+    path: str | Path, opener: Callable[[str, int], int] = os.open
+) -> Iterator[tuple[int, os.stat_result]]:
     """Open a file to read; opening a pipe returns at once."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    descriptor = opener(str(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         yield descriptor, os.fstat(descriptor)
     finally:

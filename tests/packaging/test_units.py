@@ -200,6 +200,15 @@ def test_what_is_written_as_a_manifest_does_not_show_what_only_root_may_read(hos
     assert "hunter2" not in said
 
 
+def test_a_link_of_a_member_to_a_file_of_root_is_not_followed(host):
+    host.put("/var/lib/secret", "kind: hunter2\n", mode=0o600)
+    assert run_as(host, "alice", "ln", "-s", "/var/lib/secret", f"{MANIFESTS}/web.yaml") == 0
+    host.run("systemctl", "start", SERVICE, check=False)
+    said = host.run("journalctl", "--no-pager", "-u", SERVICE).stdout
+    assert "web.yaml: is a link of user " in said
+    assert "hunter2" not in said
+
+
 def test_the_service_leaves_nothing_when_the_last_pod_goes(host):
     put_pod(host, "web")
     host.run("systemctl", "start", SERVICE)

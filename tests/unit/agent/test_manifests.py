@@ -344,6 +344,18 @@ def test_what_is_no_file_is_told_and_holds_nobody_up(manifests, place, make, mes
     assert names(manifests.read()) == ["web"]
 
 
+def test_a_link_to_a_file_of_another_user_is_not_followed(manifests, place, monkeypatch):
+    path = place / "web.yaml"
+    path.unlink()
+    path.symlink_to("/etc/passwd")
+    if os.getuid() == 0:
+        os.lchown(path, 4711, 4711)
+    owner = os.lstat(path).st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    (problem,) = manifests.read().problems
+    assert str(problem).startswith(f"{path}: is a link of user {owner} to a file of another user")
+
+
 def test_a_link_to_a_manifest_is_one(manifests, place):
     """As configuration management and mounted ConfigMaps make them."""
     make_files(place.parent, {"v1/web": manifest("web"), "v2/web": manifest("web", {"cpu": "1"})})

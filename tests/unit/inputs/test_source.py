@@ -207,3 +207,16 @@ def test_no_descriptor_is_left_open(tmp_path):
     before = sorted(Path("/proc/self/fd").iterdir())
     read(tmp_path / "a", "/dev/null", tmp_path / "none", tmp_path)
     assert sorted(Path("/proc/self/fd").iterdir()) == before
+
+
+def test_a_link_in_a_directory_to_a_file_of_another_user_is_not_followed(tmp_path, monkeypatch):
+    """The link is of a user who does not own what it leads to; named itself, it is followed."""
+    path = tmp_path / "web.yaml"
+    path.symlink_to("/etc/passwd")
+    if os.getuid() == 0:
+        os.lchown(path, 4711, 4711)
+    owner = os.lstat(path).st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    refused = f"{path}: is a link of user {owner} to a file of another user, and is not followed"
+    assert read(tmp_path) == [(str(path), f"{refused}; copy the file")]
+    assert read(path) == [(str(path), Path("/etc/passwd").read_text())]

@@ -14,7 +14,8 @@ from podslice.regular import NotRegularError, read_regular
 HEAD = "# Made by podslice render; changes are lost when it is made anew."
 _BYTES_MAX = 2**16
 """Bytes of a unit file of ours; a larger one is not."""
-_ACCOUNTING = ("CPUAccounting", "IOAccounting", "MemoryAccounting", "TasksAccounting")
+# without CPUAccounting=, which is always on with cgroup v2: systemd 258 and later warn of it
+_ACCOUNTING = ("IOAccounting", "MemoryAccounting", "TasksAccounting")
 
 
 def unit_files(desired: Desired) -> dict[str, str]:

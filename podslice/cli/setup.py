@@ -41,7 +41,6 @@ DefaultDependencies=no
 Before=slices.target
 
 [Slice]
-CPUAccounting=yes
 IOAccounting=yes
 MemoryAccounting=yes
 TasksAccounting=yes

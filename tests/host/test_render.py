@@ -26,7 +26,7 @@ def rendered(clean_machine):
 
 def values_of(machine, unit):
     found = show(machine, unit, *VALUES, "ControlGroup")
-    if machine.cgroup_version == 2:
+    if machine.cgroup_version == 2 and machine.has_controllers:
         for file in ("cpu.weight", "cpu.max", "memory.low", "memory.max", "pids.max"):
             found[file] = machine.get(f"/sys/fs/cgroup{found['ControlGroup']}/{file}")
     return found
@@ -39,6 +39,7 @@ def test_the_files_give_what_apply_gives(rendered):
     assert {unit: values_of(machine, unit) for unit in made} == made
 
 
+@pytest.mark.newest
 def test_systemd_finds_nothing_wrong_with_them(rendered):
     machine, files, _ = rendered
     result = machine.run("systemd-analyze", "verify", *files)

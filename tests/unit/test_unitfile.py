@@ -23,7 +23,6 @@ def test_a_pods_slice_as_a_file():
         "Wants=kubepods-burstable.slice\n"
         "\n"
         "[Slice]\n"
-        "CPUAccounting=yes\n"
         "IOAccounting=yes\n"
         "MemoryAccounting=yes\n"
         "TasksAccounting=yes\n"

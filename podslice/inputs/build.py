@@ -6,7 +6,7 @@ the events come, so a hostile text is refused before it has grown. No tag makes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -272,8 +272,18 @@ class Builder:
 
     def _complain(self, event: Event, message: str, hint: str) -> None:
         self._complaints.append(_at(event, message, hint))
-        if len(self._complaints) > POD_PROBLEMS_MAX:
-            raise _at(event, f"there are more than {POD_PROBLEMS_MAX} mistakes in this document")
+        refuse_many(self._complaints)
+
+
+def refuse_many(complaints: Sequence[Refused]) -> None:
+    """Refuse a document with very many mistakes.
+
+    Raises:
+        Refused: there are more than are shown of one document.
+    """
+    if len(complaints) > POD_PROBLEMS_MAX:
+        message = f"there are more than {POD_PROBLEMS_MAX} mistakes in this document"
+        raise Refused(complaints[-1].line, message)
 
 
 def _at(event: Event, message: str, hint: str = "") -> Refused:

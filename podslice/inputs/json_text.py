@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from podslice.inputs.budget import Budget, Kind
-from podslice.inputs.build import Document, Refused
-from podslice.inputs.limits import DEPTH_MAX, POD_PROBLEMS_MAX, TEXT_BYTES_MAX
+from podslice.inputs.build import Document, Refused, refuse_many
+from podslice.inputs.limits import DEPTH_MAX, TEXT_BYTES_MAX
 from podslice.inputs.scalars import Number, shown
 from podslice.steps import Steps
 
@@ -164,14 +164,23 @@ class JsonReader:
 
     def _mapping(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         items = dict(pairs)
-        if len(items) != len(pairs) and len(self._complaints) < POD_PROBLEMS_MAX:
+        if len(items) != len(pairs):
             seen: set[str] = set()
             for key, _ in pairs:
                 if key in seen:
                     message = f"the key {shown(key)} stands twice in one mapping"
-                    self._complaints.append(Refused(None, message, "remove one"))
+                    self._complain(Refused(None, message, "remove one"))
                 seen.add(key)
         return items
+
+    def _complain(self, mistake: Refused) -> None:
+        """Note a mistake.
+
+        Raises:
+            Refused: there are too many.
+        """
+        self._complaints.append(mistake)
+        refuse_many(self._complaints)
 
 
 def _refuse_constant(name: str) -> NoReturn:

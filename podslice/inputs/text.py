@@ -8,6 +8,7 @@ not decided here.
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterator
 
 import yaml
@@ -21,6 +22,11 @@ from podslice.inputs.limits import DIRECTIVES_MAX, TEXT_BYTES_MAX
 _YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MARKS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 _SPACE = " \t\r\n"
+_DIRECTIVE = re.compile(rb"(?:[\r\n]|\xc2\x85|\xe2\x80[\xa8\xa9])%")
+"""A line that begins with `%`, in UTF-8.
+
+Source: YAML 1.1, "Line Break Characters": CR, LF, U+0085, U+2028 and U+2029.
+"""
 
 # What PyYAML says, C parser and Python one → what would be right.
 _HINTS = {
@@ -111,7 +117,7 @@ class _Feed:
             self._seen, self._since, self._directives = self._builder.progress, 0, 0
         self._given += len(piece)
         self._since += len(piece)
-        self._directives += piece.count(b"\n%")
+        self._directives += sum(1 for _ in _DIRECTIVE.finditer(piece))
         if self._since > TEXT_BYTES_MAX:
             message = f"there is more than {TEXT_BYTES_MAX // 2**20} MiB without a value, or in one"
             raise Refused(None, message)

@@ -88,11 +88,15 @@ def test_many_long_values_are_read():
     assert problem_of(source) is None
 
 
-def test_directives_are_bounded():
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\x85", "\u2028", "\u2029"])
+def test_directives_are_bounded(end):
     """PyYAML compares each with all before it."""
-    source = b"".join(b"%%TAG !t%d! t\n" % n for n in range(2 * DIRECTIVES_MAX + 2000)) + b"--- a\n"
-    problem = problem_of(source)
+    lines = (f"%TAG !t{n}! t{end}" for n in range(2 * DIRECTIVES_MAX + 2000))
+    problem = problem_of(f"{''.join(lines)}--- a\n".encode())
     assert problem.message == "there are more than 1,000 directives (%)"
+
+
+def test_directives_are_counted_from_one_value_to_the_next():
     every = b"%YAML 1.1\n---\na: 1\n...\n" * (2 * DIRECTIVES_MAX)
     assert problem_of(every) is None
 
@@ -167,3 +171,13 @@ def test_a_key_twice_in_large_json_is_complained_of_once():
     source = '{"x": {"c": 1, "c": 2}, "y": [' + "1," * 90_000 + "1]}"
     found = filter(None, text.read_documents(source.encode(), "a.json", budget()))
     assert [len(document.complaints) for document in found] == [1]
+
+
+def test_mistakes_in_a_document_are_bounded():
+    """The pods of a list share them, and none of them gives any of the budget back."""
+    source = "{" + '"k": 1, ' * 2_000 + '"k": 2}'
+    for name in ("a.json", "a.yaml"):
+        assert (
+            "there are more than 50 mistakes in this document"
+            in problem_of(source.encode(), name).message
+        )

@@ -6,9 +6,11 @@ manifest delays neither an eviction nor an answer of `/healthz`.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
@@ -22,6 +24,16 @@ def finish(steps: Steps[T]) -> T:
             next(steps)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
+
+
+def at_once(work: Callable[P, Steps[T]]) -> Callable[P, T]:
+    """Return a function that runs all steps of the work."""
+
+    @wraps(work)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        return finish(work(*args, **kwargs))
+
+    return run
 
 
 def paced(items: Iterable[T], every: int) -> Iterator[T | None]:

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 
 from podslice.agent.board import Board
 from podslice.agent.manifests import Manifests, Wishes
-from podslice.errors import Problem, Severity
+from podslice.errors import Problem, Severity, bounded
 from podslice.model.desired import PodDecision
 from podslice.model.pod import Pod
 from podslice.policy.allocatable import validate_node
-from podslice.policy.decide import decide
+from podslice.policy.replicas import decide_each
 from podslice.reconcile.cordon import is_evicted
-from podslice.steps import finish
+from podslice.steps import Steps, paced
 from podslice.store import Records
+
+_PODS_PER_STEP = 100
+"""Pods that are compared between two pauses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +57,8 @@ class Asking:
         self._manifests = manifests
         self._judged: dict[str, _Judged] = {}
 
-    def read(self, unrecorded: Iterable[Pod] = ()) -> Asked:
-        """What is asked for now.
+    def read(self, unrecorded: Iterable[Pod] = ()) -> Steps[Asked]:
+        """Return what is asked for now.
 
         Args:
             unrecorded: pods whose records are lost; nothing else tells that they are in the way.
@@ -64,20 +67,24 @@ class Asking:
             HostError: the records can't be read.
         """
         world = self._board.world
-        records = world.store.load()
-        wishes = finish(self._manifests.read(_owners(records)))
+        records = yield from world.store.loading()
+        wishes = yield from self._manifests.read(_owners(records))
         unrecorded = tuple(pod for pod in unrecorded if pod.uid not in records.digests)
-        self._judged = {wish.pod.uid: self._judge(wish.pod) for wish in wishes.pods}
+        self._judged = yield from self._judge_all(wishes)
         applied: dict[str, list[Pod]] = {}
         for other in (*records.pods, *unrecorded):
             for name in (other.key, other.uid):
                 applied.setdefault(name, []).append(other)
         marked = {mark.uid for mark in records.evicted}
-        problems = list(validate_node(world.node, world.config))
-        wrong: dict[str, tuple[Problem, ...]] = {}
-        candidates, is_waiting = [], False
+        problems = dict.fromkeys(validate_node(world.node, world.config))
+        wrong: dict[str, dict[Problem, None]] = {}
+        new: list[Pod] = []
+        is_waiting = False
         under_way = frozenset(world.ends.under_way)
-        for judged in self._judged.values():
+        for judged in paced(self._judged.values(), _PODS_PER_STEP):
+            if judged is None:
+                yield
+                continue
             pod, source = judged.pod, wishes.sources[judged.pod.uid]
             others = [
                 other
@@ -85,7 +92,7 @@ class Asking:
                 if (other.key == pod.key) != (other.uid == pod.uid)
             ]
             found = (*judged.problems, *_in_the_way(pod, others, records.sources))
-            problems += found
+            problems |= dict.fromkeys(found)
             errors = tuple(each for each in found if each.severity is Severity.ERROR)
             is_there = (
                 records.digests.get(pod.uid) == judged.digest
@@ -93,43 +100,51 @@ class Asking:
                 and pod.uid not in marked
             )
             if errors:
-                wrong[source] = (*wrong.get(source, ()), *errors)
+                wrong.setdefault(source, {}).update(dict.fromkeys(errors))
             elif others:
                 # the end of one that is under way is told of
                 is_waiting |= not under_way.issuperset(other.uid for other in others)
             elif not is_there and not self._is_kept_away(pod) and pod.uid not in under_way:
-                candidates.append(decide(pod, world.node, world.config))
-        self._board.set_problems("pods", problems)
+                new.append(pod)
+        candidates: list[PodDecision] = []
+        for decision in decide_each(new, world.node, world.config):
+            candidates.append(decision)
+            yield
+        self._board.set_problems("pods", bounded(tuple(problems)))
         return Asked(
             wishes=wishes,
             candidates=tuple(candidates),
             goes=self._who_goes(wishes, records),
-            wrong=wrong,
+            wrong={source: bounded(tuple(errors)) for source, errors in wrong.items()},
             is_waiting=is_waiting,
             unrecorded=unrecorded,
             records=records,
         )
 
-    def read_again(self, asked: Asked) -> Asked:
-        """The same, unless other pods are applied by now.
+    def read_again(self, asked: Asked) -> Steps[Asked]:
+        """Return the same, unless other pods are applied by now.
 
         Raises:
             HostError: as `read`.
         """
-        if self._board.world.store.load() == asked.records:
+        records = yield from self._board.world.store.loading()
+        if records == asked.records:
             return asked
-        return self.read(asked.unrecorded)
+        return (yield from self.read(asked.unrecorded))
 
-    def _judge(self, pod: Pod) -> _Judged:
-        before = self._judged.get(pod.uid)
-        if before is not None and before.pod is pod:
-            return before
-        world = self._board.world
-        return _Judged(
-            pod=pod,
-            digest=world.store.digest(pod),
-            problems=decide(pod, world.node, world.config).problems,
-        )
+    def _judge_all(self, wishes: Wishes) -> Steps[dict[str, _Judged]]:
+        """Return what was found of each pod, by its uid; one that has not changed keeps that."""
+        world, known = self._board.world, self._judged
+        pods = [wish.pod for wish in wishes.pods]
+        judged = {pod.uid: known[pod.uid] for pod in pods if _is_judged(pod, known)}
+        yield
+        new = [pod for pod in pods if pod.uid not in judged]
+        for decision in decide_each(new, world.node, world.config):
+            pod = decision.pod
+            digest = world.store.digest(pod)
+            judged[pod.uid] = _Judged(pod=pod, digest=digest, problems=decision.problems)
+            yield
+        return {pod.uid: judged[pod.uid] for pod in pods}
 
     def _who_goes(self, wishes: Wishes, records: Records) -> Callable[[Pod], bool]:
         under_way = self._board.world.ends.under_way
@@ -166,6 +181,11 @@ def _owners(records: Records) -> dict[str, str]:
         if (source := records.sources.get(pod.uid)) is not None
         for name in (pod.key, pod.uid)
     }
+
+
+def _is_judged(pod: Pod, known: Mapping[str, _Judged]) -> bool:
+    before = known.get(pod.uid)
+    return before is not None and before.pod is pod
 
 
 def _in_the_way(pod: Pod, others: Iterable[Pod], sources: Mapping[str, str]) -> list[Problem]:

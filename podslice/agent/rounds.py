@@ -20,6 +20,7 @@ from podslice.model.properties import MANAGED
 from podslice.model.unit import UnitName
 from podslice.plan import Plan, Step, StopUnit
 from podslice.reconcile import State, apply, look
+from podslice.reconcile.pace import in_turns
 from podslice.report import Outcome, Report, StepResult
 
 
@@ -82,7 +83,7 @@ class Rounds:
         self._drift.forget(None)
 
     async def _take(self, *, was_settled: bool) -> Round:
-        asked = self._asking.read()
+        asked = await in_turns(self._asking.read())
         self._telling.asked(asked)
         if was_settled and self._are_newcomers(asked):
             # apply looks itself, so that another look before it would only take time
@@ -147,14 +148,14 @@ class Rounds:
         self._see_anew(state)
         state = await self._look(asked)
         if self._endings.take(state):
-            asked = self._asking.read(asked.unrecorded)
+            asked = await in_turns(self._asking.read(asked.unrecorded))
             state = await self._look(asked)
         return asked, state
 
     async def _make_way(self, asked: Asked) -> Asked:
         """What is asked for without pods in whose way there is one that has no record."""
         state = await look(self._board.world, gone=asked.goes)
-        asked = self._asking.read(state.current)
+        asked = await in_turns(self._asking.read(state.current))
         self._telling.asked(asked)
         return asked
 
@@ -184,7 +185,7 @@ class Rounds:
 
         async with board.locked():
             # whoever held it may have changed what is asked for
-            asked = self._asking.read_again(asked)
+            asked = await in_turns(self._asking.read_again(asked))
             report = await apply(
                 board.world,
                 asked.candidates,

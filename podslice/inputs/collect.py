@@ -20,10 +20,41 @@ from podslice.inputs.scalars import describe, extend_path, shown
 from podslice.inputs.schema import Metadata
 from podslice.inputs.text import to_problem
 from podslice.model.pod import Pod, default_uid
-from podslice.steps import Steps
+from podslice.steps import Steps, paced
 
 _PODS_PER_STEP = 100
 """Replicas that are made between two pauses: a millisecond."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draft:
+    """Pods that are to be made of one object."""
+
+    names: tuple[str, ...]
+    namespace: str
+    uid: str | None
+    template: Template
+    where: str
+    path: str
+    problems: tuple[Problem, ...]
+
+    def pod(self, name: str) -> Pod:
+        """Return one of them."""
+        template = self.template
+        return Pod(
+            name=name,
+            namespace=self.namespace,
+            uid=self.uid or default_uid(self.namespace, name),
+            containers=template.containers,
+            resources=template.resources,
+            overhead=template.overhead,
+            priority=template.priority,
+            grace_period_sec=template.grace_period_sec,
+            volumes=template.volumes,
+            where=self.where,
+            spec_where=template.where,
+            problems=self.problems,
+        )
 
 
 @dataclass(slots=True)
@@ -34,6 +65,7 @@ class Collector:
     budget: Budget = field(default_factory=Budget)
     pods: list[Pod] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    _drafts: list[_Draft] = field(default_factory=list)
     _first: dict[str, str] = field(default_factory=dict)
     """Name or uid of a pod → where it stands first."""
 
@@ -43,11 +75,11 @@ class Collector:
         Raises:
             Exhausted: there are more pods, containers, volumes or problems than may be read.
         """
-        before = len(self.pods)
+        before = len(self._drafts)
         notes = Notes(where, [to_problem(complaint, file) for complaint in document.complaints])
         self.budget.charge(Kind.PROBLEMS, len(notes.problems))
         yield from self._add(document.value, notes, "", depth=0)
-        if len(self.pods) == before:
+        if len(self._drafts) == before:
             self.problems += notes.problems
 
     def add_problem(self, problem: Problem) -> None:
@@ -71,7 +103,7 @@ class Collector:
             return
         kind = value.get("kind")
         if isinstance(kind, str) and kind in WORKLOADS:
-            yield from self._add_workload(value, WORKLOADS[kind], notes, path)
+            self._add_workload(value, WORKLOADS[kind], notes, path)
         elif kind == "List" or (str(kind).endswith("List") and "items" in value):
             yield from self._add_list(value, notes, path, depth=depth + 1)
         else:
@@ -116,7 +148,7 @@ class Collector:
 
     def _add_workload(
         self, value: Mapping[str, Any], workload: Workload, shared: Notes, path: str
-    ) -> Steps[None]:
+    ) -> None:
         notes = Notes(shared.where, list(shared.problems))
         notes.slips(OBJECT, value, path)
         at = extend_path(path, "metadata")
@@ -129,26 +161,34 @@ class Collector:
         uid = metadata.uid if not workload.template and is_uid(metadata.uid) else None
         problems = notes.told()
         self.budget.charge(Kind.PROBLEMS, len(problems) - len(shared.problems))
-        for number, name in enumerate(names, 1):
-            if number % _PODS_PER_STEP == 0:
-                yield
-            pod = Pod(
-                name=name,
-                namespace=namespace,
-                uid=uid or default_uid(namespace, name),
-                containers=template.containers,
-                resources=template.resources,
-                overhead=template.overhead,
-                priority=template.priority,
-                grace_period_sec=template.grace_period_sec,
-                volumes=template.volumes,
-                where=notes.where,
-                spec_where=template.where,
-                problems=problems,
-            )
-            self._keep(pod, path)
         if not names:
             self.problems += problems
+        self._drafts.append(
+            _Draft(
+                names=names,
+                namespace=namespace,
+                uid=uid,
+                template=template,
+                where=notes.where,
+                path=path,
+                problems=problems,
+            )
+        )
+
+    def make_pods(self) -> Steps[None]:
+        """Make the pods of all documents, once it is known that there are not too many.
+
+        Raises:
+            Exhausted: there are too many problems.
+        """
+        drafts, self._drafts = self._drafts, []
+        for draft in drafts:
+            for name in paced(draft.names, _PODS_PER_STEP):
+                if name is None:
+                    yield
+                else:
+                    self._keep(draft.pod(name), draft.path)
+            yield
 
     def _charge(self, template: Template, pods: int) -> None:
         """Take what the pods of a template are before they are made."""

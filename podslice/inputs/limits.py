@@ -18,7 +18,7 @@ VALUES_MAX = 350_000
 PODS_MAX = 10_000
 """Pods, replicas included. A Kubernetes node has 110 by default."""
 
-CONTAINERS_MAX = 40_000
+CONTAINERS_MAX = 20_000
 """Containers and init containers, those of every replica counted."""
 
 VOLUMES_MAX = 10_000

@@ -63,6 +63,7 @@ def load_pods(
                 collector.add_problem(source.problem)
             else:
                 finish(_collect(collector, source.data, name, may_be_empty=not source.named))
+        finish(collector.make_pods())
     except Exhausted as error:
         return _refused(collector, error, name)
     return _loaded(collector)
@@ -76,6 +77,7 @@ def load_text(data: bytes, name: str, budget: Budget) -> Steps[Loaded]:
     """
     collector = Collector(namespace=None, budget=budget)
     yield from _collect(collector, data, name, may_be_empty=False)
+    yield from collector.make_pods()
     return _loaded(collector)
 
 
@@ -142,6 +144,7 @@ def parse_manifest(document: object, where: str) -> Pod:
     collector = Collector(namespace=None)
     try:
         finish(collector.add_document(Document(value=document), where))
+        finish(collector.make_pods())
     except Exhausted as error:
         raise ValueError(str(error.at(where))) from error
     errors = [p for p in Loaded(pods=tuple(collector.pods)).all_problems if _is_error(p)]

@@ -4,7 +4,7 @@ Policy states intent; what the service manager at hand can't do is left out here
 """
 
 from podslice.plan.changes import feasible
-from podslice.plan.make import make_plan
+from podslice.plan.make import make_plan, planning
 from podslice.plan.reserved import Returning, return_values
 from podslice.plan.steps import (
     Change,
@@ -38,6 +38,7 @@ __all__ = [
     "depth_of",
     "feasible",
     "make_plan",
+    "planning",
     "return_values",
     "stage_of",
     "transient_unit",

@@ -7,24 +7,34 @@ from podslice.model.unit import DesiredUnit, Observed, ObservedUnit, UnitKind, U
 from podslice.plan.changes import feasible, hugepages_step, not_there, spare, step_for, volume_step
 from podslice.plan.steps import Plan, Skipped, Stage, StartUnit, Step, stage_of
 from podslice.plan.stops import Leaving, find_stops, settle_moves
+from podslice.steps import Steps, at_once, paced
 
 _NOBODY = Leaving()
 
 
-def make_plan(
+_UNITS_PER_STEP = 200
+"""Units between two pauses: a millisecond or two."""
+
+
+def planning(
     desired: Desired, observed: Observed, *, force: bool = False, leaving: Leaving = _NOBODY
-) -> Plan:
-    """What has to be done so that `observed` becomes `desired`.
+) -> Steps[Plan]:
+    """Return what has to be done so that `observed` becomes `desired`.
 
     Nothing is limited to less memory than it uses, unless with `force`: a slice that is not ours
     stays as it is, a unit of ours has to come down first.
     """
     staying, moving = settle_moves(desired, observed)
+    yield
     keep = {unit.name for unit in staying.values()}
     stops, skipped = find_stops(desired, observed, keep, leaving)
     going = {stop.name for stop in stops}
+    yield
     steps: list[Step] = [*stops]
-    for unit in desired.units:
+    for unit in paced(desired.units, _UNITS_PER_STEP):
+        if unit is None:
+            yield
+            continue
         is_unwanted = unit.name in desired.absent and unit.name not in observed.units
         if unit.pod in staying or unit.name in going or is_unwanted:
             continue
@@ -41,11 +51,15 @@ def make_plan(
         )
         steps += taken
         skipped += left_out
+    yield
     return Plan(
         steps=tuple(sorted(steps, key=_order)),
         skipped=tuple(sorted(skipped, key=lambda each: (each.unit, each.name))),
         refused=tuple(sorted((*desired.refused, *moving), key=lambda refusal: refusal.pod)),
     )
+
+
+make_plan = at_once(planning)
 
 
 def _order(step: Step) -> tuple[tuple[Stage, int], UnitName]:

@@ -34,9 +34,13 @@ from podslice.policy.phase import is_initializing
 from podslice.policy.reserve import protection, tier_settings
 from podslice.policy.settings import cpu_weight, memory_limit, settle
 from podslice.policy.tree import TIERS, Tree, slice_of_cgroup
+from podslice.steps import Steps, at_once, paced
+
+_PODS_PER_STEP = 100
+"""Pods between two pauses: a millisecond, or one pod that has to be decided."""
 
 
-def desire(  # noqa: PLR0913 (everything that is known; what has a default goes by name)
+def desiring(  # noqa: PLR0913 (everything that is known; what has a default goes by name)
     candidates: Iterable[PodDecision],
     node: Node,
     config: Config,
@@ -47,8 +51,8 @@ def desire(  # noqa: PLR0913 (everything that is known; what has a default goes 
     progress: Mapping[str, InitProgress] | None = None,
     known: Iterable[PodDecision] = (),
     mounts: bool = True,
-) -> Desired:
-    """Everything that should be once the candidates have joined the current pods.
+) -> Steps[Desired]:
+    """Return everything that should be once the candidates have joined the current pods.
 
     A candidate takes the place of the current pod of its name; where it is not admitted, the
     current one stays. `gone` are pods that have to be away. `used_bytes` is unreclaimable memory
@@ -63,34 +67,52 @@ def desire(  # noqa: PLR0913 (everything that is known; what has a default goes 
     away = {pod.key for pod in gone}
     candidates = tuple(candidates)
     before = {decision.pod.uid: decision for decision in (*known, *candidates)}
-    in_force = [
-        _known(pod, before) or decide(pod, node, config) for pod in current if pod.key not in away
-    ]
+    in_force: list[PodDecision] = []
+    for number, pod in enumerate(pod for pod in current if pod.key not in away):
+        known_one = _known(pod, before)
+        in_force.append(known_one or decide(pod, node, config))
+        if known_one is None or number % _PODS_PER_STEP == 0:
+            yield
     wanted = [decision for decision in candidates if decision.pod.key not in away]
     wanted, unchanged = _changed(wanted, in_force)
+    yield
     accepted, refused = (
         admit(wanted, in_force, allocation.allocatable) if config.admission else (wanted, ())
     )
+    yield
     pods = _join(in_force, [*unchanged, *accepted])
+    yield
     initializing = frozenset(
         pod.pod.key
         for pod in pods
         if is_initializing(pod.pod, (progress or {}).get(pod.pod.uid, InitProgress()), config.rules)
     )
+    yield
     in_phase = tuple(_in_phase(pod, initializing) for pod in pods)
+    yield
     units = [*_node_units(tree, in_phase, allocation, node, config, used_bytes or {})]
-    for pod in in_phase:
-        units += _pod_units(pod, mounts=mounts)
+    for phased in paced(in_phase, _PODS_PER_STEP):
+        if phased is None:
+            yield
+        else:
+            units += _pod_units(phased, mounts=mounts)
+    absent = dict(_absent(tree, pods, gone))
+    yield
+    absent |= dict(_absent_volumes(pods, in_force))
+    yield
     return Desired(
         root=tree.root,
         units=tuple(units),
-        absent={**dict(_absent(tree, pods, gone)), **dict(_absent_volumes(pods, in_force))},
+        absent=absent,
         pods=pods,
         refused=tuple(refused),
         allocation=allocation,
         requested=total(pod.requests for pod in pods),
         initializing=initializing,
     )
+
+
+desire = at_once(desiring)
 
 
 def _known(pod: Pod, before: Mapping[str, PodDecision]) -> PodDecision | None:

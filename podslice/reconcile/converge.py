@@ -22,6 +22,7 @@ from podslice.reconcile.guard import refuse
 from podslice.reconcile.holds import name_processes
 from podslice.reconcile.look import look
 from podslice.reconcile.observation import control_group
+from podslice.reconcile.pace import Pace
 from podslice.reconcile.reserved import note, settle_values
 from podslice.reconcile.world import State, World
 from podslice.report import Lingering, Outcome, Report, StepResult
@@ -177,7 +178,7 @@ async def _converge(
     _need(world)
     # written before the slices are made: a crash then leaves a pod that is known and not yet there,
     # never a slice that nobody knows
-    _record(world, state, source_of)
+    await _record(world, state, source_of)
     note(world, state.held, state.plan)
     take = partial(_act, world, on_result=on_result)
     if world.asked is None or world.asked.confirm_sec is None:
@@ -247,7 +248,7 @@ def _recorded_source(decision: PodDecision, state: State) -> str | None:
     return state.sources.get(decision.pod.uid)
 
 
-def _record(
+async def _record(
     world: World, state: State, source_of: Callable[[PodDecision, State], str | None]
 ) -> None:
     for path in state.broken_records:
@@ -258,6 +259,7 @@ def _record(
     staying |= {pod.key for pod in state.current if pod.uid in world.ends.under_way}
     marked = {mark.uid for mark in state.evicted}
     recorded = {pod.uid: pod for pod in state.current if pod.uid in state.recorded}
+    pace = Pace()
     for decision in state.desired.pods:
         if decision.pod.key not in staying:
             source = source_of(decision, state)
@@ -268,6 +270,7 @@ def _record(
                 world.store.unmark(decision.pod.uid)  # its manifest is another one now
             if world.user:
                 _make_volumes(world, decision.pod)
+        await pace.pause()
 
 
 def _make_volumes(world: World, pod: Pod) -> None:

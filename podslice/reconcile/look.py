@@ -11,12 +11,13 @@ from podslice.model.desired import Desired, PodDecision
 from podslice.model.pod import Pod, Qos
 from podslice.model.reserved import Reserved
 from podslice.model.unit import Observed, UnitKind, UnitName
-from podslice.plan import CLASS_CHANGED, Leaving, Plan, Returning, make_plan, return_values
-from podslice.policy.desire import desire, without_reserved
+from podslice.plan import CLASS_CHANGED, Leaving, Plan, Returning, planning, return_values
+from podslice.policy.desire import desiring, without_reserved
 from podslice.policy.recover import recover, uid_of
 from podslice.reconcile.confirm import leave_reserved
 from podslice.reconcile.cordon import is_evicted, keep_away, living_agent
 from podslice.reconcile.observation import meet, observe, used_bytes
+from podslice.reconcile.pace import in_turns
 from podslice.reconcile.world import State, World
 from podslice.store import Records
 
@@ -50,7 +51,7 @@ async def look(  # noqa: PLR0913 (what has a default goes by name)
     values = world.store.reserved()
     recorded_values = Reserved() if values is None else values
     found = await observe(world, recorded_values.units)
-    records = _current(world, found)
+    records = _current(world, found, await in_turns(world.store.loading()))
     recorded = [pod for pod in records.pods if pod.uid in records.digests]
     foreign = await world.guard.judge(world.tree, found.units.values(), recorded, user=world.user)
     current = records.pods
@@ -78,8 +79,8 @@ async def look(  # noqa: PLR0913 (what has a default goes by name)
         for qos in Qos
     }
 
-    def plan_for(candidates: Iterable[PodDecision]) -> tuple[Returning, Observed, Plan]:
-        policy = desire(
+    async def plan_for(candidates: Iterable[PodDecision]) -> tuple[Returning, Observed, Plan]:
+        policy_steps = desiring(
             candidates,
             world.node,
             without_reserved(world.config) if is_let_go else world.config,
@@ -90,18 +91,19 @@ async def look(  # noqa: PLR0913 (what has a default goes by name)
             known=known,
             mounts=not world.user,
         )
+        policy = await in_turns(policy_steps)
         desired, observed = meet(world, policy, found, leaving)
         going = Leaving(pods=slices, grace_sec=grace_sec)
         returning = return_values(desired, observed, recorded_values)
-        plan = make_plan(returning.desired, observed, force=force, leaving=going)
+        plan = await in_turns(planning(returning.desired, observed, force=force, leaving=going))
         return returning, observed, replace(plan, skipped=(*plan.skipped, *returning.skipped))
 
-    returning, observed, plan = plan_for(candidates)
+    returning, observed, plan = await plan_for(candidates)
     stuck = {refusal.pod: refusal for refusal in plan.refused if refusal.reason == CLASS_CHANGED}
     if not wanted.isdisjoint(stuck):
         # they stay what they were, and the tiers' sums have to say so
         rest = (each for each in candidates if each.pod.key not in stuck)
-        returning, observed, plan = plan_for(rest)
+        returning, observed, plan = await plan_for(rest)
         plan = replace(plan, refused=(*plan.refused, *(stuck[key] for key in sorted(stuck))))
     plan = replace(plan, refused=(*plan.refused, *held_back))
     desired = returning.desired
@@ -145,9 +147,8 @@ def _units_of(uids: Collection[str], current: Iterable[Pod], desired: Desired) -
     return {unit.name for unit in desired.units if unit.pod in keys}
 
 
-def _current(world: World, observed: Observed) -> Records:
-    """The pods that were applied, from their records and, where those are lost, their slices."""
-    records = world.store.load()
+def _current(world: World, observed: Observed, records: Records) -> Records:
+    """Return the pods that were applied, from records and, where those are lost, from slices."""
     for path in records.broken:
         world.on_note(f"{path} is no record of a pod; the next apply removes it")
     # where a record and a slice tell of two pods of one name, the record is right

@@ -12,6 +12,7 @@ from typing import Any
 
 from podslice.model.agent import Eviction
 from podslice.model.pod import InitProgress, Pod
+from podslice.steps import Steps
 from podslice.store.files import Stamp, failed, parse_json, stamp
 
 VERSION = 1
@@ -52,14 +53,19 @@ class Reader:
     def __init__(self) -> None:
         self._read: dict[str, tuple[Stamp, Record | None]] = {}
 
-    def read(self, files: Iterable[os.DirEntry[str]]) -> dict[str, Record | None]:
-        """The record of each file that is there, by its path; None where it holds none.
+    def read(self, files: Iterable[os.DirEntry[str]]) -> Steps[dict[str, Record | None]]:
+        """Return the record of each file that is there, by its path; None where it holds none.
 
         Raises:
             HostError: one can't be read.
         """
-        found = ((file.path, self._look_at(file)) for file in files)
-        self._read = {path: read for path, read in found if read is not None}
+        found: dict[str, tuple[Stamp, Record | None]] = {}
+        for file in files:
+            read = self._look_at(file)
+            if read is not None:
+                found[file.path] = read
+            yield
+        self._read = found
         return {path: record for path, (_, record) in self._read.items()}
 
     def remember(self, path: Path, pod: Pod, record: Mapping[str, Any]) -> None:

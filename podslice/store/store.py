@@ -13,6 +13,7 @@ from podslice.errors import HostError
 from podslice.model.agent import AgentState, Eviction
 from podslice.model.pod import InitProgress, Pod
 from podslice.model.reserved import Reserved
+from podslice.steps import Steps, finish
 from podslice.store import lock, marks, volumes
 from podslice.store.files import entries, failed, read_json, remove, write_json, writing
 from podslice.store.records import VERSION, Reader, Record, Records, digest, written
@@ -38,14 +39,22 @@ class Store:
         self._reader = Reader()
 
     def load(self) -> Records:
-        """Everything that is recorded, and the names of files that hold no record.
+        """Return what `loading` returns, in one step.
+
+        Raises:
+            HostError: as `loading`.
+        """
+        return finish(self.loading())
+
+    def loading(self) -> Steps[Records]:
+        """Return everything that is recorded, and the names of files that hold no record.
 
         A record that has not changed since this store has read it last is not read again.
 
         Raises:
             HostError: the records can't be read, or are of pods below another `cgroup_root`.
         """
-        found = self._reader.read(_files(self._pods))
+        found = yield from self._reader.read(_files(self._pods))
         marked = {file.path: self._mark(Path(file.path)) for file in _files(self.marks)}
         records = sorted(filter(None, found.values()), key=lambda record: record.pod.key)
         for record in records:

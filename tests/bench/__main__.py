@@ -24,6 +24,7 @@ MODULES = {
     "bring-up": "bring_up",
     "steady": "steady",
     "agent": "agent_cost",
+    "blocking": "blocking",
     "sharing": "sharing",
     "weights": "weights",
     "memory": "protection",

@@ -216,6 +216,13 @@ def test_the_service_leaves_nothing_when_the_last_pod_goes(host):
     assert host.run("test", "-e", "/run/podslice", check=False).exit_code == 1
 
 
+@pytest.mark.parametrize("unit", [SERVICE, AGENT])
+def test_a_service_has_limits_of_memory_above_what_manifests_can_take(machine, unit):
+    """Source: 450 MiB for apply, measured with the most that podslice/inputs/limits.py allows."""
+    shown = show(machine, unit, "MemoryHigh", "MemoryMax")
+    assert 512 * 2**20 <= int(shown["MemoryHigh"]) < int(shown["MemoryMax"]) <= 2**31
+
+
 # the agent
 
 

@@ -144,19 +144,22 @@ def worlds(draw, *, names=ANY, max_pods=4, **fields):
 
 
 nodes = st.builds(
-    lambda cpu, memory, storage, pages: Node(
+    lambda cpu, memory, storage, pages, counts: Node(
         capacity={
             "cpu": cpu * 1000,
             "memory": memory * GI,
             **({"ephemeral-storage": storage * GI} if storage else {}),
             "pid": 4_194_304_000,
             **({"hugepages-2Mi": pages * 2 * MI} if pages else {}),
-        }
+        },
+        hugepage_sizes=(2 * MI,),
+        counts_hugepages=counts,
     ),
     cpu=st.integers(1, 16),
     memory=st.integers(1, 64),
     storage=st.sampled_from((0, 1, 100)),
     pages=st.sampled_from((0, 1, 64)),
+    counts=st.booleans(),
 )
 
 reservations = st.fixed_dictionaries(

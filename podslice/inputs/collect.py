@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -174,6 +174,12 @@ class Collector:
                 problems=problems,
             )
         )
+
+    def found(self) -> Iterator[Problem]:
+        """Yield the problems that were found before any pod was made."""
+        yield from self.problems
+        for draft in self._drafts:
+            yield from draft.problems
 
     def make_pods(self) -> Steps[None]:
         """Make the pods of all documents, once it is known that there are not too many.

@@ -131,7 +131,7 @@ def _refused(collector: Collector, error: Exhausted, name: str) -> Loaded:
     """Nothing of what was read, but where there are too many problems these."""
     problems = [error.at(name)]
     if error.kind is Kind.PROBLEMS:
-        problems = [*_loaded(collector).all_problems, *problems]
+        problems = [*dict.fromkeys(collector.found()), *problems]
     return Loaded(problems=tuple(problems))
 
 

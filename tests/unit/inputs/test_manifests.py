@@ -519,6 +519,19 @@ def test_problems_are_counted_and_no_more_is_read_beyond_a_number():
     assert str(problems[-1]) == "stdin: there are more than 29 problems; nothing further is read"
 
 
+def test_of_too_many_problems_of_pods_the_first_are_told():
+    text = "---\n".join(
+        f"kind: Pod\nmetadata: {{name: p{n}}}\nspec: {{containers: [{{name: A}}]}}\n"
+        for n in range(30)
+    )
+    problems = load_pods(["-"], stdin=text.encode, budget=budget(problems=20)).problems
+    assert [problem.where for problem in problems[:2]] == [
+        "stdin[0]: spec.containers[0].name",
+        "stdin[1]: spec.containers[0].name",
+    ]
+    assert problems[-1].message == "there are more than 20 problems"
+
+
 def test_one_pod_has_a_number_of_requests_and_limits():
     amounts = ",".join(f"x/k{n}: 1" for n in range(64))
     container = "{name: c%d, resources: {limits: {" + amounts + "}}}"

@@ -32,8 +32,8 @@ class Asked:
     wrong: Mapping[str, tuple[Problem, ...]]
     """The errors of pods that can be read, by the file that each is in."""
     is_waiting: bool
-    """Whether a pod can come only once another one of its name, or its uid, has gone that is not on
-    its way."""
+    """Whether another look is due: a pod can come only once another one of its name, or its uid, has
+    gone that is not on its way, or manifests are not read yet."""
     unrecorded: tuple[Pod, ...]
     """The pods that only their slices tell of."""
     records: Records
@@ -79,7 +79,7 @@ class Asking:
         problems = dict.fromkeys(validate_node(world.node, world.config))
         wrong: dict[str, dict[Problem, None]] = {}
         new: list[Pod] = []
-        is_waiting = False
+        is_waiting = wishes.is_partial
         under_way = frozenset(world.ends.under_way)
         for judged in paced(self._judged.values(), _PODS_PER_STEP):
             if judged is None:

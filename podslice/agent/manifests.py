@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +20,9 @@ from podslice.store.files import Stamp, stamp
 _FILES_PER_STEP = 100
 _PODS_PER_STEP = 500
 """What is looked at between two pauses: a millisecond or two."""
+_REFUSALS_MAX = 8
+"""Files that one look reads in vain; each may cost as much as all files that are taken."""
+_LATER = f"is not read yet: {_REFUSALS_MAX} other manifests exceeded the limits first"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,8 @@ class Wishes:
     """The directories that can't be read."""
     sources: dict[str, str] = field(default_factory=dict)
     """The file of each wish, by the uid of its pod."""
+    is_partial: bool = False
+    """Whether files are left that only another look reads."""
 
     def has_lost(self, pod: Pod, source: str) -> bool:
         """Whether a pod that came from a file is asked for no more.
@@ -75,7 +80,8 @@ class Manifests:
 
     All of them have one budget. Files that were taken before keep their part; of the others the
     smaller ones come first. A file that does not fit is refused as a whole, and read again once
-    there is more room.
+    there is more room. After some that do not fit the rest is left to the next look, so that no
+    number of them makes one look long.
     """
 
     def __init__(self, directories: Iterable[str], limits: Mapping[Kind, int] = LIMITS) -> None:
@@ -112,13 +118,29 @@ class Manifests:
         budget = Budget(limits=self._limits)
         for file in kept.values():
             budget.add(file.used)
-        for _, path in sorted(new):
-            taken = yield from self._take(path, budget)
-            if taken is not None:
-                kept[path] = taken
+        later = yield from self._take_all([path for _, path in sorted(new)], budget, kept)
         self._read = {path: kept[path] for path in paths if path in kept}
         files = {path: file.loaded for path, file in self._read.items()}
-        return (yield from _join(files, unread, owners or {}))
+        files |= {path: _wrong(path, _LATER) for path in later}
+        wishes = yield from _join(files, unread, owners or {})
+        return replace(wishes, is_partial=bool(later))
+
+    def _take_all(
+        self, paths: Iterable[str], budget: Budget, kept: dict[str, _File]
+    ) -> Steps[list[str]]:
+        """Read files into `kept`; return those that are left to the next look."""
+        refusals, later = 0, list[str]()
+        for path in paths:
+            taken = self._still_refused(path, budget)
+            if taken is None and refusals == _REFUSALS_MAX:
+                later.append(path)
+                continue
+            if taken is None:
+                taken = yield from self._take(path, budget)
+                refusals += taken is not None and taken.lacked is not None
+            if taken is not None:
+                kept[path] = taken
+        return later
 
     def _known(self, path: str) -> tuple[int, _File | None]:
         """Return a file's size, and the file as it was read, if it was and is the same."""
@@ -133,8 +155,6 @@ class Manifests:
     def _take(self, path: str, budget: Budget) -> Steps[_File | None]:
         """Read a file, and take what it needs of the budget; None where it is gone."""
         name, part = printable(path), budget.part()
-        if (known := self._still_refused(path, budget)) is not None:
-            return known
         status: os.stat_result | None = None
         try:
             data, status = read_regular(path, budget.left(Kind.BYTES))

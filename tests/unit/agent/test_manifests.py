@@ -446,6 +446,41 @@ def test_a_refused_file_is_read_again_once_there_is_room(place, monkeypatch):
     assert len(manifests.read().pods) == 10
 
 
+def test_one_look_reads_few_files_that_do_not_fit(place, monkeypatch):
+    """The others follow, so that no number of bombs holds up a round."""
+    manifests, read = Manifests([str(place)], few(pods=10)), []
+    load_text = manifests_module.load_text
+    monkeypatch.setattr(
+        manifests_module,
+        "load_text",
+        lambda data, name, budget: read.append(name) or load_text(data, name, budget),
+    )
+    make_files(place, {f"{number:02}.yaml": workload("d", 100) for number in range(20)})
+    make_files(place, {"shop.yaml": manifest("shop") + "#" * 1000})
+    counts, shown = [], []
+    for _ in range(4):
+        read.clear()
+        wishes = manifests.read()
+        counts.append(len(read))
+        shown.append((names(wishes), len(wishes.broken), wishes.is_partial))
+    assert counts == [8, 8, 6, 0]
+    assert shown == [
+        ([], 22, True),
+        ([], 22, True),
+        (["shop", "web"], 20, False),
+        (["shop", "web"], 20, False),
+    ]
+
+
+def test_a_file_that_is_left_to_the_next_look_loses_no_pod(place):
+    manifests = Manifests([str(place)], few(pods=10))
+    make_files(place, {f"{number:02}.yaml": workload("d", 100) for number in range(20)})
+    make_files(place, {"web.yaml": manifest("web") + "#" * 1000})
+    wishes = manifests.read()
+    assert (names(wishes), wishes.is_partial) == ([], True)
+    assert not lost(wishes, "web", place / "web.yaml")
+
+
 def test_problems_are_told_up_to_a_number(place):
     make_files(place, {"a.yaml": "---\na: 1\n" * 300})
     problems = Manifests([str(place)]).read().problems

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from podslice.agent import manifests
 from podslice.agent.drift import CONTESTED_TIMES
 from podslice.agent.rounds import Round
 from podslice.errors import BusUnavailable, HostError, JobFailed
@@ -43,6 +44,15 @@ async def test_a_manifest_becomes_a_slice_and_a_record(here):
     records = here.board.world.store.load()
     assert records.sources == {"web": str(here.directory / "web.yaml")}
     assert here.told(*DEEDS) == [("pod-applied", "default/web")]
+
+
+async def test_a_round_that_leaves_manifests_unread_is_followed_by_another(two, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(manifests, "_REFUSALS_MAX", 0)
+        two.put("batch", {"memory": "128Mi"})
+        taken = await two.take()
+        assert (taken.acted, taken.is_settled) == (False, False)
+    assert (await two.take()).acted
 
 
 async def test_a_round_in_which_nothing_is_due_writes_and_tells_nothing(two):

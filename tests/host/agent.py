@@ -33,6 +33,7 @@ def install(machine, *options, more=""):
     """The unit, with these options for the verb and further settings for its service."""
     text = (ROOT / "units" / UNIT).read_text()
     command = " ".join(["/usr/bin/python3", "-m", "podslice", "agent", *options])
+    text = text.replace("ExecReload=/usr/bin/podslice ", "ExecReload=/usr/bin/python3 -m podslice ")
     lines = [
         f"ExecStart={command}" if line.startswith("ExecStart=") else line
         for line in text.splitlines()

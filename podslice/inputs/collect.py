@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from podslice.errors import Problem, Severity, printable
+from podslice.errors import Problem, Severity
 from podslice.inputs.budget import Budget, Kind
 from podslice.inputs.build import Document
 from podslice.inputs.fields import OBJECT, find_slips, nearest
 from podslice.inputs.kinds import PASSED_OVER, WORKLOADS, Workload, is_foreign
 from podslice.inputs.limits import LISTS_MAX, REPLICAS_MAX
-from podslice.inputs.names import SUBDOMAIN_MAX, check_subdomain, is_uid
+from podslice.inputs.names import SUBDOMAIN_MAX, check_subdomain, is_uid, keep
 from podslice.inputs.notes import Notes
 from podslice.inputs.podspec import Template, read_metadata, read_spec
 from podslice.inputs.readers import Wrong, read_int
@@ -211,7 +211,7 @@ class Collector:
         if stated and asked and stated != asked:
             message = f"the namespace {shown(stated)} is not {shown(asked)}, which was asked for"
             notes.error(f"{path}.namespace", message, "leave out one of the two")
-        return printable(stated or asked or "default")
+        return keep(stated or asked or "default")
 
     def _keep(self, pod: Pod, path: str) -> None:
         """Take a pod; one that is there already is an error of the later one."""
@@ -274,7 +274,8 @@ def _name_pods(metadata: Metadata, count: int | None, notes: Notes, path: str) -
             notes.error(at, "a name is needed")
         return ("",)
     notes.mistake(at, check_subdomain(name, "pod"))
-    names = (name,) if count is None else tuple(f"{name}-{n}" for n in range(count))
+    base = keep(name)
+    names = (base,) if count is None else tuple(f"{base}-{n}" for n in range(count))
     if len(name) <= SUBDOMAIN_MAX < len(names[-1] if names else ""):
         notes.error(at, f"{shown(names[-1])} has more than {SUBDOMAIN_MAX} characters")
-    return tuple(map(printable, names))
+    return names

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from podslice.errors import printable
 from podslice.inputs.scalars import shown
 
 SUBDOMAIN_MAX = 253
@@ -39,6 +40,15 @@ def check_subdomain(name: str, what: str) -> Mistake | None:
         return None
     rule = f"lower case letters, digits, '-' and '.', at most {SUBDOMAIN_MAX} characters"
     return f"{shown(name)} can't be the name of a {what}: {rule}", _suggest(name, SUBDOMAIN_MAX)
+
+
+def keep(name: str) -> str:
+    """Return a name as a pod has it: printable, and cut where no valid name is as long.
+
+    Every replica has it in its own name and in those of its units. The checks report that it is
+    wrong.
+    """
+    return printable(name[:SUBDOMAIN_MAX])[:SUBDOMAIN_MAX]
 
 
 def check_uid(uid: str) -> Mistake | None:

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from podslice.errors import printable
 from podslice.inputs.fields import AMOUNTS, CONTAINER, METADATA, POD, RESOURCES
 from podslice.inputs.kinds import PRIORITY_CLASSES
 from podslice.inputs.limits import POD_AMOUNTS_MAX
-from podslice.inputs.names import check_label, check_uid, is_resource_name
+from podslice.inputs.names import check_label, check_uid, is_resource_name, keep
 from podslice.inputs.notes import Notes
 from podslice.inputs.readers import is_finer
 from podslice.inputs.scalars import extend_path, shown
@@ -126,7 +125,7 @@ def _read_container(
     elif raw.get("name") is None:
         notes.error(f"{path}.name", "a container needs a name")
     return Container(
-        name=printable(name or ""),
+        name=keep(name or ""),
         kind=_kind(entry, path),
         resources=_read_resources(entry.resources, raw.get("resources"), notes, path),
         where=path,

@@ -8,6 +8,7 @@ from podslice.inputs import text
 from podslice.inputs.budget import LIMITS, Budget, Exhausted, Kind
 from podslice.inputs.build import EVENTS_PER_STEP, Builder, Refused
 from podslice.inputs.limits import DIRECTIVES_MAX, TEXT_BYTES_MAX
+from podslice.inputs.manifests import load_pods
 from podslice.inputs.text import to_problem
 
 
@@ -181,3 +182,20 @@ def test_mistakes_in_a_document_are_bounded():
             "there are more than 50 mistakes in this document"
             in problem_of(source.encode(), name).message
         )
+
+
+@pytest.mark.parametrize("place", ["name", "namespace", "container"])
+def test_replicas_do_not_multiply_a_long_name(place):
+    long = {"name": "web", "namespace": "shop", "container": "nginx", place: "a" * 100_000}
+    container = {"name": long["container"]}
+    manifest = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": long["name"], "namespace": long["namespace"]},
+        "spec": {"replicas": 3, "template": {"spec": {"containers": [container]}}},
+    }
+    loaded = load_pods(["-"], stdin=json.dumps(manifest).encode)
+    (problem,) = loaded.all_problems
+    assert "can't be the name of a" in problem.message
+    for pod in loaded.pods:
+        assert len(f"{pod.key} {pod.containers[0].name}") < 300

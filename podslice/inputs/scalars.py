@@ -95,6 +95,11 @@ def _describe_scalar(value: object) -> str:
 
 
 _MAPS = ("requests", "limits", "overhead")
+_RESOURCE_MAX = 253 + 1 + 63
+"""Characters of the name of a resource.
+
+Source: Kubernetes, apimachinery/pkg/util/validation/validation.go, IsQualifiedName.
+"""
 
 
 def extend_path(path: str, *parts: str | int) -> str:
@@ -103,11 +108,12 @@ def extend_path(path: str, *parts: str | int) -> str:
     Names of resources are in brackets, as Kubernetes writes keys that the user chooses.
     """
     for part in parts:
-        if isinstance(part, int) or (
-            path.rpartition(".")[2] in _MAPS and _SIMPLE_KEY.fullmatch(part)
-        ):
+        is_resource = path.rpartition(".")[2] in _MAPS
+        longest = _RESOURCE_MAX if is_resource else SHOWN_MAX
+        is_plain = isinstance(part, str) and len(part) <= longest and _SIMPLE_KEY.fullmatch(part)
+        if isinstance(part, int) or (is_resource and is_plain):
             path = f"{path}[{part}]"
-        elif _SIMPLE_KEY.fullmatch(part) and len(part) <= SHOWN_MAX:
+        elif is_plain:
             path = f"{path}.{part}" if path else part
         else:
             path = f"{path}[{shown(part)}]"

@@ -199,3 +199,12 @@ def test_replicas_do_not_multiply_a_long_name(place):
     assert "can't be the name of a" in problem.message
     for pod in loaded.pods:
         assert len(f"{pod.key} {pod.containers[0].name}") < 300
+
+
+@pytest.mark.parametrize("part", ["requests", "limits"])
+def test_a_long_name_of_a_resource_is_cut_in_its_address(part):
+    container = {"name": "nginx", "resources": {part: {"a" * 100_000: "1"}}}
+    manifest = {"kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [container]}}
+    loaded = load_pods(["-"], stdin=json.dumps(manifest).encode)
+    assert loaded.all_problems
+    assert max(len(str(problem)) for problem in loaded.all_problems) < 300

@@ -52,11 +52,11 @@ def warning(where: str, message: str, hint: str = "") -> Problem:
 
 
 PROBLEMS_SHOWN = 100
-"""Problems that are told at a time; the others are counted."""
+"""Problems that are reported at a time; the others are counted."""
 
 
 def bounded(problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    """Return the first problems, and in the place of all others one that tells how many they are."""
+    """Return the first problems, and one that states the number of the others."""
     rest = problems[PROBLEMS_SHOWN:]
     if not rest:
         return tuple(problems)

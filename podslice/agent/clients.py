@@ -10,7 +10,7 @@ from collections import Counter
 from podslice.agent.conversation import READ_BYTES, Conversation, Find, Waits
 
 CONNECTIONS_MAX = 32
-"""At each address, so that a crowd at one keeps nobody from another."""
+"""At each address, so that clients of one do not lock out those of another."""
 PEER_CONNECTIONS_MAX = 8
 """Of one peer, so that one user keeps no other user from the same address."""
 BACKLOG = 32

@@ -59,7 +59,7 @@ class Conversation:
 
     async def run(self) -> None:
         """Answer until either side has had enough."""
-        # whoever is too slow, or goes away, did not want to know
+        # a client that is too slow or has left gets no answer
         with suppress(TimeoutError, ConnectionError):
             while await self._exchange():
                 pass

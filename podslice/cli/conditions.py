@@ -33,7 +33,7 @@ def reserved(held: Reserved) -> Document:
 
 
 def unconfirmed(pending: Pending | None) -> Document:
-    """Values of reserved slices that nobody has confirmed, where there are any."""
+    """Return the unconfirmed values of reserved slices, if there are any."""
     if pending is None:
         return {}
     return {

@@ -49,7 +49,7 @@ class Reserved:
 
     @property
     def unconfirmed(self) -> Unconfirmed | None:
-        """The values that nobody has confirmed; None where there are none."""
+        """The values that are not confirmed; None where there are none."""
         tried = [
             (unit, name, held.trial)
             for unit, values in self.units.items()

@@ -1,6 +1,6 @@
 """Values outside the root: which return to what they were, and what is recorded of each.
 
-podslice compares before it returns a value: what somebody else has set since stays.
+podslice compares before it returns a value: a value that was changed since stays.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def note_steps(held: Reserved, steps: Iterable[SetProperties], cgroup_root: str)
         if before is None:
             return Held(before=old, ours=(new,))
         if old != before.before and old not in before.ours:
-            # somebody else has set it since, which is what it was before podslice sets it again
+            # it was changed since: that is its value before podslice sets it again
             return replace(before, before=old, ours=(new,))
         return replace(before, ours=(*(each for each in before.ours if each != new), new))
 

@@ -21,7 +21,7 @@ _TYPES: Mapping[str, type] = {
     **dict.fromkeys(("Transient", "Perpetual"), bool),
     "UnitPath": tuple,
 }
-"""What a property's value is, where it matters to somebody."""
+"""The types of the properties that podslice reads."""
 _ALWAYS = {"LoadState", "ActiveState", "FragmentPath", "Transient", "Perpetual"}
 """What every unit has."""
 

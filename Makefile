@@ -2,6 +2,8 @@
 #
 #   make check   static checks, unit tests and cases: seconds, no root
 #   make coverage    branch coverage of the pure core, which is to be complete
+#   make mutation    mutants of the pure core that no test kills (a quarter of an hour);
+#                MUTATION='podslice/policy/qos.py' mutates this file only
 #   make bench   speed against the limit, and the effect on a real kernel (root, 3/4 hour);
 #                BENCH='planning steady' measures these only
 #   make test    everything, with a real systemd in namespaces and in a virtual machine (root)
@@ -18,7 +20,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 PIP := $(VENV)/bin/pip install -q --disable-pip-version-check
 
-.PHONY: check coverage bench deb rpm lock man test demo clean lab-clean
+.PHONY: check coverage bench deb rpm lock man mutation test demo clean lab-clean
 
 check: $(VENV)/ready
 	@$(RUN) -m pytest -q -n auto tests/test_*.py tests/unit tests/cases
@@ -28,6 +30,9 @@ coverage: $(VENV)/ready
 	@$(RUN) -m pytest -q -n auto --ignore=tests/unit/properties --cov=podslice/model \
 	  --cov=podslice/policy --cov=podslice/plan --cov-branch --cov-report=term-missing \
 	  --cov-fail-under=100 tests/unit tests/cases
+
+mutation: $(VENV)/ready
+	@$(RUN) -m tests.mutation $(MUTATION)
 
 bench: $(VENV)/ready
 	@$(SUDO) $(RUN) -m tests.bench $(BENCH)

@@ -1,0 +1,87 @@
+"""`python -m tests.mutation [FILE]...`: mutate the pure core, and list what no test notices.
+
+FILE is a module below `podslice/`; without one, all of model, policy and plan. Mutants that behave as
+the original are listed in `tests/mutation/equivalent.toml` with the reason, and are not counted. The
+exit code is 1 when fewer than 97 % of the others are killed, or when an entry of that list does not
+apply any more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.mutation.runner import Outcome, Result, Session
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("model", "policy", "plan")
+TESTS = (
+    *("tests/unit/model", "tests/unit/policy", "tests/unit/test_plan.py"),
+    *("tests/unit/test_reserved.py", "tests/cases", "--ignore=tests/cases/test_hostile.py"),
+)
+"""The tests of the core; those of what is built on it notice more, and take longer."""
+EQUIVALENT = Path(__file__).with_name("equivalent.toml")
+AIM = 0.97
+
+
+def main() -> int:
+    """Test the mutants on all processors, and print the survivors."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
+    parser.add_argument("file", nargs="*", type=Path)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    asked = parser.parse_args()
+    plugin = Session(paths=asked.file or [*_core()], workers=asked.workers)
+    options = (
+        "-o",
+        "addopts=--import-mode=importlib",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:terminal",
+    )
+    code = pytest.main([*options, *TESTS], plugins=[plugin])
+    return int(code) or _judge(plugin.results, is_whole=not asked.file)
+
+
+def _core() -> Iterator[Path]:
+    for package in PACKAGES:
+        for path in sorted((ROOT / "podslice" / package).glob("*.py")):
+            yield path.relative_to(ROOT)
+
+
+def _judge(results: Sequence[Result], *, is_whole: bool) -> int:
+    """Print the survivors and the share of mutants that were killed."""
+    entries = tomllib.loads(EQUIVALENT.read_text()).get("equivalent", [])
+    equivalent = {
+        (each["file"], each["function"], each["change"], each["code"]) for each in entries
+    }
+    lines = {path: Path(path).read_text().split("\n") for path in {each.path for each in results}}
+
+    def identify(result: Result) -> tuple[str, str, str, str]:
+        code = lines[result.path][result.line - 1].strip()
+        return result.path, result.function, result.change, code
+
+    survived = [each for each in results if each.outcome is not Outcome.KILLED]
+    left = [each for each in survived if identify(each) not in equivalent]
+    stale = sorted(equivalent - {identify(each) for each in survived}) if is_whole else []
+    for result in sorted(left, key=str):
+        sys.stdout.write(f"{result.outcome}: {result}\n    {identify(result)[3]}\n")
+    for entry in stale:
+        sys.stdout.write(f"listed as equivalent, but killed or gone: {' '.join(entry)}\n")
+    counted = len(results) - (len(survived) - len(left))
+    share = 1 - len(left) / counted if counted else 1.0
+    sys.stdout.write(
+        f"{len(results)} mutants, {len(survived) - len(left)} of them equivalent,"
+        f" {len(left)} survivors: {share:.1%} of the others killed\n"
+    )
+    return int(share < AIM or bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

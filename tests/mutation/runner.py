@@ -1,0 +1,222 @@
+"""Run the tests against mutants, in a process of its own for each.
+
+The tests are imported and collected once. A first pass records which tests enter which function. Each
+mutant then gets a fork of that process, in which the code of one function is replaced, and the tests
+that enter it run until one fails. This takes a fraction of a second where a tool that starts pytest
+for each mutant takes several.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import itertools
+import os
+import pickle
+import resource
+import sys
+import time
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from tests.mutation.operators import Mutant, mutate
+
+CPU_SEC = 30
+"""Processor time of all tests of one mutant; a loop that does not end takes more."""
+MEMORY_BYTES = 4 * 2**30
+
+_SURVIVED, _KILLED, _NOT_INSTALLED = 0, 1, 2
+"""Exit codes of a fork."""
+
+Key = tuple[str, str]
+"""The file and the qualified name of a function."""
+
+
+class Outcome(StrEnum):
+    """What became of a mutant."""
+
+    KILLED = "killed"
+    SURVIVED = "survived"
+    UNTESTED = "untested"
+    """No test enters its function."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A mutant and its outcome."""
+
+    path: str
+    line: int
+    function: str
+    change: str
+    outcome: Outcome
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} {self.function}: {self.change}"
+
+
+@dataclass(slots=True)
+class Session:
+    """A plugin of pytest that tests mutants in place of running the tests once."""
+
+    paths: Sequence[Path]
+    workers: int
+    results: list[Result] = field(default_factory=list)
+    _items: dict[Key, list[pytest.Item]] = field(default_factory=dict)
+    """The tests that enter a function, the fastest first."""
+    _functions: dict[Key, list[types.FunctionType]] = field(default_factory=dict)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Record what each test enters, then test the mutants on all workers."""
+        files = {str(path.resolve()) for path in self.paths}
+        self._record(session.items, files)
+        self._functions = _functions_of(files)
+        gc.freeze()  # a fork shares what the collector of cycles does not touch
+        pipes = [self._start(number) for number in range(self.workers)]
+        for pipe in pipes:
+            with os.fdopen(pipe, "rb") as stream:
+                self.results += pickle.load(stream)  # noqa: S301 - from a fork of this process
+            os.wait()
+        return True
+
+    def _start(self, number: int) -> int:
+        """Start a worker, which tests every nth mutant; return the descriptor of its results."""
+        reading, writing = os.pipe()
+        if os.fork():
+            os.close(writing)
+            return reading
+        code = 1
+        try:
+            with os.fdopen(writing, "wb") as stream:
+                pickle.dump([*self._work(number)], stream)
+            code = 0
+        finally:
+            os._exit(code)
+
+    def _work(self, number: int) -> Iterator[Result]:
+        mutants = ((path, mutant) for path in self.paths for mutant in mutate(path.read_text()))
+        for path, mutant in itertools.islice(mutants, number, None, self.workers):
+            outcome = self._test((str(path.resolve()), mutant.function), mutant)
+            if outcome is not Outcome.KILLED:
+                sys.__stderr__.write(f"{outcome}: {path}:{mutant.line} {mutant.change}\n")
+            yield Result(
+                path=str(path),
+                line=mutant.line,
+                function=mutant.function,
+                change=mutant.change,
+                outcome=outcome,
+            )
+
+    def _test(self, key: Key, mutant: Mutant) -> Outcome:
+        tests = self._items.get(key, [])
+        return self._fork(key, mutant, tests) if tests else Outcome.UNTESTED
+
+    def _record(self, items: Sequence[pytest.Item], files: set[str]) -> None:
+        entered: dict[Key, list[tuple[float, int]]] = {}
+        for number, item in enumerate(items):
+            _clear_caches()
+            seen: set[Key] = set()
+            following = items[number + 1] if number + 1 < len(items) else None
+            started = time.process_time()
+            sys.setprofile(functools.partial(_note, files, seen))
+            try:
+                is_passed = _passes(item, following)
+            finally:
+                sys.setprofile(None)
+            if not is_passed:
+                pytest.exit(f"{item.nodeid} fails without any mutation", returncode=2)
+            for key in seen:
+                entered.setdefault(key, []).append((time.process_time() - started, number))
+        self._items = {
+            key: [items[number] for _, number in sorted(tests)] for key, tests in entered.items()
+        }
+
+    def _fork(self, key: Key, mutant: Mutant, tests: Sequence[pytest.Item]) -> Outcome:
+        """Run the tests against a mutant until one fails; the tests must not outlive this."""
+        child = os.fork()
+        if child == 0:
+            code = _NOT_INSTALLED
+            try:
+                resource.setrlimit(resource.RLIMIT_CPU, (CPU_SEC, CPU_SEC))
+                resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+                silent = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(silent, 1)
+                os.dup2(silent, 2)
+                self._install(key, mutant)
+                _clear_caches()
+                code = _KILLED
+                code = _SURVIVED if _all_pass(tests) else _KILLED
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        if os.waitstatus_to_exitcode(status) == _NOT_INSTALLED:
+            raise RuntimeError(f"{key[0]}:{mutant.line}: {mutant.change}: it cannot be compiled")
+        return Outcome.SURVIVED if status == _SURVIVED else Outcome.KILLED
+
+    def _install(self, key: Key, mutant: Mutant) -> None:
+        """Give the function its mutated code, wherever a reference to it is."""
+        compiled = compile(mutant.tree, key[0], "exec", dont_inherit=True)
+        for function in self._functions[key]:
+            function.__code__ = next(
+                code
+                for code in _codes(compiled)
+                if code.co_qualname == key[1]
+                and code.co_firstlineno == function.__code__.co_firstlineno
+            )
+
+
+def _note(files: set[str], seen: set[Key], frame: types.FrameType, event: str, _: object) -> None:
+    code = frame.f_code
+    if event == "call" and code.co_filename in files:
+        seen.add((code.co_filename, code.co_qualname.partition(".<locals>")[0]))
+
+
+def _functions_of(files: set[str]) -> dict[Key, list[types.FunctionType]]:
+    """Return the functions of files: decorated ones, those of classes and copies by slots too."""
+    found: dict[Key, list[types.FunctionType]] = {}
+    for each in gc.get_objects():
+        if isinstance(each, types.FunctionType) and each.__code__.co_filename in files:
+            key = (each.__code__.co_filename, each.__code__.co_qualname)
+            found.setdefault(key, []).append(each)
+    return found
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _clear_caches() -> None:
+    for cached in _caches():
+        cached.cache_clear()
+
+
+@functools.cache
+def _caches() -> tuple[functools._lru_cache_wrapper[object], ...]:
+    own = _caches
+    return tuple(
+        each
+        for each in gc.get_objects()
+        if isinstance(each, functools._lru_cache_wrapper)
+        and each is not own
+        and each.__module__.startswith("podslice")
+    )
+
+
+def _passes(item: pytest.Item, following: pytest.Item | None) -> bool:
+    reports = runtestprotocol(item, log=False, nextitem=following)
+    return all(report.outcome != "failed" for report in reports)
+
+
+def _all_pass(items: Sequence[pytest.Item]) -> bool:
+    following = [*items[1:], None]
+    return all(_passes(item, after) for item, after in zip(items, following, strict=True))

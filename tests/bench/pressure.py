@@ -21,7 +21,7 @@ LIMIT_SEC = 60.0
 MIB = 2**20
 WORKING_SET_MIB, REQUEST_MIB = 128, 160
 """Of each of the Guaranteed pod's two containers."""
-STREAM_MIB, SWAP_MIB, SYSTEM_MIB, EVICTION_MIB = 600, 512, 200, 100
+STREAM_MIB, SWAP_MIB, SYSTEM_MIB = 600, 512, 200
 HELD_MIB, GROWING_MIB, STEP = 304, 704, "16"
 """Anonymous memory of the BestEffort pod: with swap, without, and by how much it grows."""
 GUARD_PAUSE_SEC, HOG_PAUSE_SEC = 0.2, 0.02
@@ -313,7 +313,7 @@ def expected(way: str, guard: str, root_max: str) -> dict[str, str]:
     """What control groups have to have."""
     request = len(CONTAINERS) * REQUEST_MIB * MIB
     low, least = (f"{request}" if way == name else "0" for name in ("MemoryLow", "MemoryMin"))
-    of_tier = f"{int(root_max) - EVICTION_MIB * MIB - request}"
+    of_tier = f"{int(root_max) - request}"
     return {
         **{f"{group}/memory.low": low for group in (ROOT, guard)},
         **{f"{group}/memory.min": least for group in (ROOT, guard)},

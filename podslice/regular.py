@@ -1,15 +1,22 @@
-"""Reads of regular files only, without blocking; a link at the end of a path is one on request.
+"""Reads of regular files only, without blocking; the caller decides which links are followed.
 
-A pipe blocks, a device may act when it is opened, and neither has to end. Nothing that podslice or
-systemd writes is one of these, nor a link; the configuration of other programs may be a link.
+A pipe blocks, a device may act when it is opened, and neither has to end. So a file is located
+first, with a descriptor that only refers to it, and opened through that descriptor once it is known
+to be regular: nothing can take its place in between.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
+
+Path = str | os.PathLike[str]
+Locate = Callable[[Path], int]
+"""Returns an `O_PATH` descriptor of what is at a path; follows links, or returns the link itself."""
 
 _FLAGS = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_CHUNK = 2**18
 _KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFLNK: "a link",
@@ -24,42 +31,109 @@ class NotRegularError(ValueError):
     """Something else than a regular file, or one that is too large."""
 
 
+class TooLargeError(NotRegularError):
+    """There is more to read than the limit."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        """State the limit."""
+        super().__init__(f"is larger than {limit_bytes // 1024:,} KiB")
+
+
+def keep_links(path: Path) -> int:
+    """Locate what is at a path; a link at its end is located itself, and so refused."""
+    return os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def follow_links(path: Path) -> int:
+    """Locate what a path leads to, as `open` does."""
+    return os.open(path, os.O_PATH | os.O_CLOEXEC)
+
+
 def open_regular(
-    path: str | os.PathLike[str], flags: int, mode: int = 0o777, *, follow: bool = False
+    path: Path,
+    flags: int,
+    mode: int = 0o777,
+    *,
+    locate: Locate = keep_links,
+    allow_pipe: bool = False,
 ) -> int:
-    """Open a regular file, or with `follow` also a link to one, and return its descriptor.
+    """Open a regular file, or where that is allowed a pipe, and return its descriptor.
 
     Raises:
         OSError: it cannot be opened.
         NotRegularError: it is something else.
     """
-    if not flags & os.O_CREAT or os.path.lexists(path):
-        # before it is opened, which does something to a device
-        _check(os.stat(path) if follow else os.lstat(path))  # noqa: PTH116 - no Path is made
-    descriptor = os.open(path, flags | _FLAGS | (0 if follow else os.O_NOFOLLOW), mode)
     try:
-        _check(os.fstat(descriptor))
+        located = locate(path)
+    except FileNotFoundError:
+        if not flags & os.O_CREAT:
+            raise
+        return _create(path, flags, mode)
+    try:
+        _check(located, allow_pipe=allow_pipe)
+        return os.open(f"/proc/self/fd/{located}", flags & ~os.O_CREAT | _FLAGS)
+    finally:
+        os.close(located)
+
+
+def read_regular(path: Path, *, limit_bytes: int, locate: Locate = keep_links) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+        OSError: it cannot be read.
+        NotRegularError: it is something else, or larger than the limit.
+    """
+    return read_with_status(path, limit_bytes=limit_bytes, locate=locate)[0]
+
+
+def read_with_status(
+    path: Path, *, limit_bytes: int, locate: Locate = keep_links
+) -> tuple[bytes, os.stat_result]:
+    """Return the content of a regular file, and its status from before it was read.
+
+    Raises:
+        OSError: it cannot be read.
+        NotRegularError: it is something else, or larger than the limit.
+    """
+    descriptor = open_regular(path, os.O_RDONLY, locate=locate)
+    try:
+        status = os.fstat(descriptor)
+        return read_opened(descriptor, limit_bytes=limit_bytes), status
+    finally:
+        os.close(descriptor)
+
+
+def read_opened(descriptor: int, *, limit_bytes: int) -> bytes:
+    """Return the content of a regular file that is open; it may grow meanwhile.
+
+    Raises:
+        OSError: it cannot be read.
+        TooLargeError: it is larger than the limit.
+    """
+    if os.fstat(descriptor).st_size > limit_bytes:
+        raise TooLargeError(limit_bytes)
+    chunks: list[bytes] = []
+    left = limit_bytes
+    while chunk := os.read(descriptor, _CHUNK):
+        left -= len(chunk)
+        if left < 0:
+            raise TooLargeError(limit_bytes)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _create(path: Path, flags: int, mode: int) -> int:
+    """Create a file, or open the regular one that another process has created meanwhile."""
+    descriptor = os.open(path, flags | _FLAGS | os.O_NOFOLLOW, mode)
+    try:
+        _check(descriptor, allow_pipe=False)
     except NotRegularError:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def read_regular(path: str | os.PathLike[str], *, limit_bytes: int, follow: bool = False) -> bytes:
-    """Return the content of a regular file, or with `follow` also of what a link leads to.
-
-    Raises:
-        OSError: it cannot be read.
-        NotRegularError: it is something else, or larger than the limit.
-    """
-    with open(open_regular(path, os.O_RDONLY, follow=follow), "rb") as file:
-        data = file.read(limit_bytes + 1)
-    if len(data) > limit_bytes:
-        raise NotRegularError(f"is larger than {limit_bytes // 1024:,} KiB")
-    return data
-
-
-def _check(status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
-        raise NotRegularError(f"is {kind}, not a file")
+def _check(descriptor: int, *, allow_pipe: bool) -> None:
+    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if kind != stat.S_IFREG and not (allow_pipe and kind == stat.S_IFIFO):
+        raise NotRegularError(f"is {_KINDS.get(kind, 'something else')}, not a regular file")

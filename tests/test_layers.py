@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "model": {"errors"},
     "policy": CORE,
     "plan": CORE,
-    "inputs": CORE | {"imports"},
+    "inputs": CORE | {"imports", "regular"},
     "host": KERNEL,
     "cgroupfs": KERNEL,
     "systemd": CORE | {"imports", "cgroupfs"},
@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "agent": KERNEL
     | {"policy", "plan", "inputs", "host", "procfs", "cgroupfs", "hugetlb", "systemd", "store"}
     | {"act", "report", "status", "reconcile", "processes", "events", "shortage", "stats"}
-    | {"__version__"},
+    | {"regular", "__version__"},
 }
 OUTERMOST = {"cli", "__main__", "__init__"}
 ONLY_IN = {

@@ -12,8 +12,9 @@ from podslice.errors import Problem, Severity, bounded, printable
 from podslice.inputs.budget import LIMITS, Budget, Exhausted, Kind
 from podslice.inputs.limits import FILES_MAX
 from podslice.inputs.manifests import Loaded, load_text
-from podslice.inputs.source import TooLarge, list_manifests, read_regular, worded
+from podslice.inputs.source import list_manifests, read_manifest, worded
 from podslice.model.pod import Pod
+from podslice.regular import TooLargeError
 from podslice.steps import Steps, paced
 from podslice.store.files import Stamp, stamp
 
@@ -157,17 +158,17 @@ class Manifests:
         name, part = printable(path), budget.part()
         status: os.stat_result | None = None
         try:
-            data, status = read_regular(path, budget.left(Kind.BYTES))
+            data, status = read_manifest(path, budget.left(Kind.BYTES))
             part.charge(Kind.BYTES, len(data))
             loaded = yield from load_text(data, name, part)
         except FileNotFoundError:
             is_link = Path(path).is_symlink()
             return _File(stamp=None, loaded=_wrong(path, "is a broken link")) if is_link else None
-        except (OSError, ValueError) as error:
-            return _File(stamp=None, loaded=_wrong(path, worded(error)))
-        except TooLarge:
+        except TooLargeError:
             problem = budget.exhausted(Kind.BYTES).at(name)
             return _File(stamp=None, loaded=Loaded(problems=(problem,)))
+        except (OSError, ValueError) as error:
+            return _File(stamp=None, loaded=_wrong(path, worded(error)))
         except Exhausted as error:
             return _File(
                 stamp=None if status is None else stamp(status),

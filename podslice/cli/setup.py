@@ -21,7 +21,7 @@ from podslice.errors import HostError, InputError, Problem
 from podslice.host import read_node
 from podslice.model.quantity import format_bytes, format_milli
 from podslice.policy.proposal import PROVIDERS, Reservation, by_provider, system_reservation
-from podslice.regular import NotRegularError, read_regular
+from podslice.regular import NotRegularError, follow_links, read_regular
 
 MARK = "# Written by podslice node init; podslice node reset removes it again."
 CONFIG = "etc/podslice/podslice.toml"
@@ -226,7 +226,7 @@ def _is_ours(path: Path) -> bool:
 
 def _read(path: Path) -> str | None:
     try:
-        data = read_regular(path, limit_bytes=_BYTES_MAX, follow=True)
+        data = read_regular(path, limit_bytes=_BYTES_MAX, locate=follow_links)
         return data.decode(errors="replace")
     except FileNotFoundError:
         return None

@@ -15,7 +15,7 @@ from typing import Any
 
 from podslice.host import process_named
 from podslice.kernel_text import read_text
-from podslice.regular import NotRegularError, read_regular
+from podslice.regular import NotRegularError, follow_links, read_regular
 
 SYSTEMD, CGROUPFS = "systemd", "cgroupfs"
 _BYTES_MAX = 2**20
@@ -267,7 +267,7 @@ def _json(here: Surroundings, path: Path) -> object:
 def _read(here: Surroundings, path: Path) -> str:
     """The text of a configuration file; none where there is no file."""
     try:
-        return read_regular(path, limit_bytes=_BYTES_MAX, follow=True).decode()
+        return read_regular(path, limit_bytes=_BYTES_MAX, locate=follow_links).decode()
     except FileNotFoundError:
         return ""
     except NotRegularError as error:

@@ -12,7 +12,6 @@ import select
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,14 @@ from pathlib import Path
 from podslice.errors import InputError, Problem, printable
 from podslice.inputs.budget import Budget, Exhausted, Kind
 from podslice.inputs.limits import FILES_MAX, PIPE_WAIT_SEC, READ_WAIT_SEC
-from podslice.inputs.links import open_beside
+from podslice.inputs.links import locate_entitled
+from podslice.regular import (
+    TooLargeError,
+    follow_links,
+    open_regular,
+    read_opened,
+    read_with_status,
+)
 from podslice.steps import Steps, finish, paced
 
 STDIN = "-"
@@ -56,10 +62,6 @@ class Patience:
 
 
 PATIENCE = Patience()
-
-
-class TooLarge(Exception):
-    """There is more to read than the limit."""
 
 
 def read_sources(
@@ -115,25 +117,21 @@ def read_bytes(path: Path, *, limit_bytes: int, patience: Patience = PATIENCE) -
         return _read_any(path, limit_bytes, patience)
     except FileNotFoundError:
         raise
-    except TooLarge as error:
+    except TooLargeError as error:
         message = f"is larger than {limit_bytes // 1024:,} KiB, which is the most that is read"
         raise InputError(Problem(where=name, message=message)) from error
     except (OSError, ValueError) as error:
         raise InputError(Problem(where=name, message=worded(error))) from error
 
 
-def read_regular(path: str, limit_bytes: int) -> tuple[bytes, os.stat_result]:
-    """Read a regular file of a directory; return what it holds and what it is.
-
-    It is looked at once it is open, so that nothing can take its place in between.
+def read_manifest(path: str, limit_bytes: int) -> tuple[bytes, os.stat_result]:
+    """Read a regular file of a directory; return its content and its status.
 
     Raises:
-        OSError, ValueError: it can't be read, is something else, or a link that is not followed.
-        TooLarge: it is larger than the limit.
+        OSError, ValueError: it cannot be read, is something else, or a link that is not followed.
+        TooLargeError: it is larger than the limit.
     """
-    with _opened(path, open_beside) as (descriptor, status):
-        _refuse_other(status, "a regular file")
-        return _read_regular(descriptor, status, limit_bytes), status
+    return read_with_status(path, limit_bytes=limit_bytes, locate=locate_entitled)
 
 
 def read_stream(descriptor: int, *, limit_bytes: int, patience: Patience = PATIENCE) -> bytes:
@@ -141,7 +139,7 @@ def read_stream(descriptor: int, *, limit_bytes: int, patience: Patience = PATIE
 
     Raises:
         OSError, ValueError: it can't be read, or does not end in time.
-        TooLarge: there is more than the limit.
+        TooLargeError: there is more than the limit.
     """
     if os.isatty(descriptor):
         patience = replace(patience, whole_sec=math.inf)
@@ -159,10 +157,10 @@ def _read_stdin(stdin: Callable[[], bytes], budget: Budget, *, used: bool) -> So
         return _refuse("stdin", "standard input can be read only once", "state '-' once")
     try:
         data = stdin()
+    except TooLargeError:
+        return Source(name="stdin", exhausted=budget.exhausted(Kind.BYTES))
     except (OSError, ValueError) as error:
         return _refuse("stdin", f"it cannot be read: {worded(error)}")
-    except TooLarge:
-        return Source(name="stdin", exhausted=budget.exhausted(Kind.BYTES))
     return _charged("stdin", data, budget, named=True)
 
 
@@ -180,7 +178,7 @@ def _read_directory(directory: str, budget: Budget) -> Iterator[Source]:
         return
     for name in names:
         path = os.path.join(directory, name)  # noqa: PTH118 (text as given)
-        yield _read(path, budget, lambda path, limit: read_regular(path, limit)[0], named=False)
+        yield _read(path, budget, lambda path, limit: read_manifest(path, limit)[0], named=False)
 
 
 def _is_manifest(entry: os.DirEntry[str]) -> bool:
@@ -199,10 +197,10 @@ def _read(path: str, budget: Budget, read: Callable[[str, int], bytes], *, named
         data = read(path, budget.left(Kind.BYTES))
     except FileNotFoundError:
         return _refuse(path, "no such file or directory")
+    except TooLargeError:
+        return Source(name=printable(path), exhausted=budget.exhausted(Kind.BYTES))
     except (OSError, ValueError) as error:
         return _refuse(path, worded(error))
-    except TooLarge:
-        return Source(name=printable(path), exhausted=budget.exhausted(Kind.BYTES))
     return _charged(printable(path), data, budget, named=named)
 
 
@@ -219,51 +217,17 @@ def _refuse(source: str, message: str, hint: str = "") -> Source:
     return Source(name=name, problem=Problem(where=name, message=message, hint=hint))
 
 
-@contextmanager
-def _opened(
-    path: str | Path, opener: Callable[[str, int], int] = os.open
-) -> Iterator[tuple[int, os.stat_result]]:
-    """Open a file to read; opening a pipe returns at once."""
-    descriptor = opener(str(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    try:
-        yield descriptor, os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _refuse_other(status: os.stat_result, what: str) -> None:
-    mode = status.st_mode
-    if stat.S_ISDIR(mode):
-        raise ValueError(f"is a directory, not {what}")
-    if stat.S_ISFIFO(mode):
-        raise ValueError(f"is a pipe, not {what}")
-    if not stat.S_ISREG(mode):
-        raise ValueError(f"is a device or a socket, not {what}")
-
-
 def _read_any(path: str | Path, limit_bytes: int, patience: Patience) -> bytes:
     """Read a regular file, or a pipe to its end."""
-    with _opened(path) as (descriptor, status):
-        if not stat.S_ISFIFO(status.st_mode):
-            _refuse_other(status, "a file")
-            return _read_regular(descriptor, status, limit_bytes)
+    descriptor = open_regular(path, os.O_RDONLY, locate=follow_links, allow_pipe=True)
+    try:
+        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            return read_opened(descriptor, limit_bytes=limit_bytes)
         began = patience.now()
         first = _await_writer(descriptor, patience)
         return first + _drain(descriptor, limit_bytes - len(first), patience, began=began)
-
-
-def _read_regular(descriptor: int, status: os.stat_result, limit_bytes: int) -> bytes:
-    """Read what is not larger than the limit, and does not become so meanwhile."""
-    if status.st_size > limit_bytes:
-        raise TooLarge
-    chunks: list[bytes] = []
-    left = limit_bytes
-    while chunk := os.read(descriptor, _CHUNK):
-        left -= len(chunk)
-        if left < 0:
-            raise TooLarge
-        chunks.append(chunk)
-    return b"".join(chunks)
+    finally:
+        os.close(descriptor)
 
 
 def _await_writer(descriptor: int, patience: Patience) -> bytes:
@@ -295,5 +259,5 @@ def _drain(descriptor: int, limit_bytes: int, patience: Patience, *, began: floa
         if not chunk:
             return b"".join(chunks)
         if left < 0:
-            raise TooLarge
+            raise TooLargeError(limit_bytes)
         chunks.append(chunk)

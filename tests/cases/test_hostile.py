@@ -234,7 +234,7 @@ def test_many_problems_are_counted_up_to_a_number(name, tmp_path):
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/null", "/dev/full"])
 def test_devices_are_refused(device):
     (problem,) = errors(load(device))
-    assert (problem.where, problem.message) == (device, "is a device or a socket, not a file")
+    assert (problem.where, problem.message) == (device, "is a device, not a regular file")
 
 
 def test_sockets_are_refused(tmp_path):

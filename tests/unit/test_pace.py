@@ -90,7 +90,7 @@ def test_the_plan_pauses_after_so_many_units(monkeypatch):
 def test_directories_are_read_with_a_pause_for_each_file(tmp_path, monkeypatch):
     for number in range(20):
         (tmp_path / f"{number}.yaml").write_text(builders.manifest(f"web-{number}"))
-    read = Counted(monkeypatch, "podslice.agent.manifests.read_regular")
+    read = Counted(monkeypatch, "podslice.agent.manifests.read_manifest")
     most, wishes = read.most_between_pauses(Manifests([str(tmp_path)]).read())
     assert (most, read.calls, len(wishes.pods)) == (1, 20, 20)
 

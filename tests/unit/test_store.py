@@ -274,7 +274,9 @@ def test_something_else_in_the_place_of_the_lock_is_told(store, make):
     store.root.mkdir()
     make(store.root / "lock")
     with (
-        pytest.raises(HostError, match=r"/lock is a (pipe|link|socket), not a file; remove it$"),
+        pytest.raises(
+            HostError, match=r"/lock is a (pipe|link|socket), not a regular file; remove it$"
+        ),
         store.lock(),
     ):
         pytest.fail("there is no lock")

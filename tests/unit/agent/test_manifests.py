@@ -305,7 +305,7 @@ def test_a_file_that_goes_while_it_is_read_is_gone(manifests, place, monkeypatch
         Path(path).unlink()
         raise FileNotFoundError(2, "No such file or directory")
 
-    monkeypatch.setattr(manifests_module, "read_regular", gone)
+    monkeypatch.setattr(manifests_module, "read_manifest", gone)
     wishes = manifests.read()
     assert wishes.problems == ()
     assert lost(wishes, "web", place / "web.yaml")

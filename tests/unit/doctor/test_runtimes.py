@@ -284,7 +284,9 @@ def test_a_configuration_that_is_a_pipe_is_unreadable_and_a_link_is_not(tmp_path
     path = root / "etc/containers/containers.conf"
     path.parent.mkdir(exist_ok=True)
     os.mkfifo(path)
-    assert only(root).unreadable == "/etc/containers/containers.conf: it is a pipe, not a file"
+    assert (
+        only(root).unreadable == "/etc/containers/containers.conf: it is a pipe, not a regular file"
+    )
     path.unlink()
     path.symlink_to("../real.conf")
     assert only(root).driver == "cgroupfs"

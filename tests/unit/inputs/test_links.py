@@ -3,7 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from podslice.inputs.links import open_beside
+from podslice.inputs import links
+from podslice.inputs.links import locate_entitled
+from podslice.regular import read_regular
 
 STRANGER, READER = 4711, 4712
 
@@ -23,11 +25,7 @@ def link(path, target):
 
 
 def read(path):
-    descriptor = open_beside(str(path), os.O_RDONLY)
-    try:
-        return os.read(descriptor, 100)
-    finally:
-        os.close(descriptor)
+    return read_regular(str(path), limit_bytes=2**20, locate=locate_entitled)
 
 
 def test_a_file_is_opened(reader, tmp_path):
@@ -72,4 +70,97 @@ def test_links_of_root_and_of_the_reader_are_followed(tmp_path, monkeypatch):
 def test_a_link_that_leads_nowhere_is_an_error_of_the_system(reader, tmp_path, target):
     path = link(tmp_path / "web.yaml", target)
     with pytest.raises(OSError, match=r"No such file|Too many levels"):
+        read(path)
+
+
+@pytest.fixture
+def root_link(tmp_path, monkeypatch):
+    """Make a link of root; who runs the test plays root where he is not."""
+    really_fstat, made = os.fstat, set()
+
+    def fstat(descriptor):
+        status = really_fstat(descriptor)
+        if (status.st_dev, status.st_ino) not in made:
+            return status
+        fields = list(status)
+        fields[4] = 0
+        return os.stat_result(fields)
+
+    def make(path, target):
+        path.symlink_to(target)
+        status = os.lstat(path)
+        made.add((status.st_dev, status.st_ino))
+        return path
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    return make
+
+
+def test_a_link_of_root_to_a_link_of_a_user_is_not_followed_to_a_file_of_another(
+    reader, root_link, tmp_path
+):
+    home = tmp_path / "home"
+    home.mkdir()
+    link(home / "web.yaml", "/etc/passwd")
+    with pytest.raises(ValueError, match=r"is a link of user .* is not followed; copy the file"):
+        read(root_link(tmp_path / "web.yaml", home / "web.yaml"))
+
+
+def test_a_link_of_a_user_in_the_place_of_a_directory_is_not_followed_either(
+    reader, root_link, tmp_path
+):
+    link(tmp_path / "home", "/etc")
+    before = len([*Path("/proc/self/fd").iterdir()])
+    with pytest.raises(ValueError, match=r"is a link of user .* is not followed; copy the file"):
+        read(root_link(tmp_path / "web.yaml", "../" + tmp_path.name + "/home/passwd"))
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+
+
+def test_links_of_root_to_links_of_root_and_of_the_owner_are_followed(reader, root_link, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    target = home / "web"
+    target.write_bytes(b"text")
+    if os.getuid() == 0:
+        os.chown(target, STRANGER, STRANGER)
+    link(home / "web.yaml", "./web")
+    root_link(tmp_path / "other", "home/web.yaml")
+    assert read(root_link(tmp_path / "web.yaml", tmp_path / "other")) == b"text"
+
+
+def test_more_links_than_the_kernel_follows_are_an_error_of_the_system(reader, tmp_path):
+    (tmp_path / "0").write_bytes(b"text")
+    if os.getuid() == 0:
+        os.chown(tmp_path / "0", STRANGER, STRANGER)
+    for number in range(1, 42):
+        link(tmp_path / f"{number}", f"{number - 1}")
+    assert read(tmp_path / "40") == b"text"
+    with pytest.raises(OSError, match="Too many levels"):
+        read(tmp_path / "41")
+
+
+@pytest.mark.parametrize("target", ["/proc/self/root/etc/passwd", "./" * 500 + "target"])
+def test_a_way_that_cannot_be_checked_is_not_taken(reader, tmp_path, monkeypatch, target):
+    """`/proc/self/root` may be another root than its text says, and a way has to end."""
+    (tmp_path / "target").write_bytes(b"text")
+    path = link(tmp_path / "web.yaml", target)
+    monkeypatch.setattr(os, "readlink", lambda *_, **__: target.replace("self/root", "nowhere"))
+    with pytest.raises(ValueError, match="cannot be checked"):
+        read(path)
+
+
+def test_a_link_that_is_replaced_after_it_was_followed_is_refused(reader, tmp_path, monkeypatch):
+    mine, path = tmp_path / "mine", tmp_path / "web.yaml"
+    mine.write_bytes(b"text")
+    link(path, "/etc/passwd")
+
+    def swapped(name):
+        descriptor = os.open(name, os.O_PATH | os.O_CLOEXEC)
+        if name == str(path):
+            path.unlink()
+            link(path, mine)
+        return descriptor
+
+    monkeypatch.setattr(links, "follow_links", swapped)
+    with pytest.raises(ValueError, match="cannot be checked"):
         read(path)

@@ -1,5 +1,6 @@
 import errno
 import os
+import stat
 import threading
 from pathlib import Path
 
@@ -10,12 +11,12 @@ from podslice.inputs.budget import LIMITS, Budget, Kind
 from podslice.inputs.source import (
     PATIENCE,
     Patience,
-    TooLarge,
     read_bytes,
-    read_regular,
+    read_manifest,
     read_sources,
     read_stream,
 )
+from podslice.regular import TooLargeError
 
 
 def read(*sources, stdin=lambda: b"stdin", patience=PATIENCE, budget=None):
@@ -100,8 +101,8 @@ def test_all_sources_together_have_a_limit(tmp_path):
 def test_what_is_too_large_is_not_read(tmp_path, monkeypatch):
     (tmp_path / "a").write_bytes(b"x" * 2048)
     monkeypatch.setattr(os, "read", None)
-    with pytest.raises(TooLarge):
-        read_regular(str(tmp_path / "a"), 2047)
+    with pytest.raises(TooLargeError):
+        read_manifest(str(tmp_path / "a"), 2047)
 
 
 SILENT = Patience(writer_sec=0, whole_sec=0)
@@ -123,20 +124,34 @@ def test_a_pipe_in_a_directory_holds_nobody_up(tmp_path, has_writer):
             os.close(writer)
 
 
-def test_what_takes_the_place_of_a_file_is_not_read(tmp_path, monkeypatch):
-    """It is looked at once it is open; what it was before says nothing."""
+@pytest.mark.parametrize("is_late", [False, True], ids=["before", "after it was located"])
+def test_what_takes_the_place_of_a_file_is_not_opened(tmp_path, monkeypatch, is_late):
     path = tmp_path / "web.yaml"
     path.write_bytes(b"text")
-    really_open = os.open
+    really_open, opened = os.open, []
 
-    def swapped(name, flags):
+    def swap():
         path.unlink()
         os.mkfifo(path)
-        return really_open(name, flags)
 
-    monkeypatch.setattr(os, "open", swapped)
-    with pytest.raises(ValueError, match="is a pipe, not a regular file"):
-        read_regular(str(path), 2**20)
+    def watched(name, flags, *rest, **named):
+        if name == str(path) and not is_late:
+            swap()
+        if not flags & os.O_PATH and is_late:
+            swap()
+        descriptor = really_open(name, flags, *rest, **named)
+        if not flags & os.O_PATH:
+            opened.append(stat.S_IFMT(os.fstat(descriptor).st_mode))
+        return descriptor
+
+    monkeypatch.setattr(os, "open", watched)
+    if is_late:
+        assert read_manifest(str(path), 2**20)[0] == b"text"
+        assert opened == [stat.S_IFREG]
+    else:
+        with pytest.raises(ValueError, match="is a pipe, not a regular file"):
+            read_manifest(str(path), 2**20)
+        assert not opened
 
 
 def test_a_pipe_with_a_silent_writer_has_a_deadline(tmp_path):
@@ -177,7 +192,7 @@ def test_standard_input_that_can_not_be_read_is_a_problem():
 
 
 def test_directory_where_a_file_is_read(tmp_path):
-    with pytest.raises(InputError, match="is a directory, not a file"):
+    with pytest.raises(InputError, match="is a directory, not a regular file"):
         read_bytes(tmp_path, limit_bytes=1)
 
 

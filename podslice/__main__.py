@@ -13,21 +13,32 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Run `podslice`."""
-    guard()
     try:
+        guard()
         code = _run(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
         code = 1  # the reader has gone (`podslice tree | head`): no complaint, as for any filter
     except OSError as error:
-        sys.stderr.write(f"error: {error.filename}: {str(error.strerror).lower()}\n")
+        of_what = "" if error.filename is None else f"{error.filename}: "
+        _say(f"error: {of_what}{str(error.strerror).lower()}\n")
         code = 1
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
+        _say("interrupted\n")
         code = INTERRUPTED
-    sys.stderr.flush()
+    _say("")
     # what an interpreter tidies up when it ends takes longer than many a verb
     os._exit(code)
+
+
+def _say(text: str) -> None:
+    """Write to standard error, which may be missing: `guard` may have failed before replacing it."""
+    try:
+        if sys.stderr is not None:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+    except OSError:
+        pass  # there is no place to report it
 
 
 def _run(arguments: list[str]) -> int:

@@ -143,6 +143,22 @@ def run_closed(redirections, *arguments):
 
 
 @pytest.mark.parametrize(
+    ("limit", "redirections", "expect"),
+    [
+        (3, "<&-", (FAILED, "", "error: too many open files\n")),
+        (2, "<&- 2>&-", (FAILED, "", "")),
+    ],
+)
+def test_a_closed_stream_without_a_free_descriptor_is_an_error(
+    allow_effects, limit, redirections, expect
+):
+    """The wrong end of a pipe takes the place of a closed stream, and a pipe has two ends."""
+    script = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))"
+    script += "; import podslice.__main__ as program; program.main()"
+    assert run_closed(redirections, "-c", script, "--version") == expect
+
+
+@pytest.mark.parametrize(
     ("redirections", "arguments", "expect"),
     [
         (">&-", ["--version"], (FAILED, "", CLOSED)),

@@ -26,7 +26,9 @@ from yaml.events import (
 
 from podslice.inputs.budget import Budget, Exhausted, Kind
 from podslice.inputs.limits import DEPTH_MAX, POD_PROBLEMS_MAX
+from podslice.inputs.release import release
 from podslice.inputs.scalars import Boolean, Number, Scalar, read_plain, shown
+from podslice.steps import Steps
 
 
 class Refused(Exception):
@@ -88,7 +90,7 @@ class _Anchor:
     """How many values it stands for; 0 while it is open."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Builder:
     """Builds documents from the events of one text."""
 
@@ -138,8 +140,10 @@ class Builder:
                 self.budget.charge(Kind.VALUES, self._nodes)
                 self._values += self._nodes
                 self._nodes_max, self._nodes = self._nodes_max - self._nodes, 0
-                if self._items[0] is not None or self._complaints:
-                    yield Document(value=self._items[0], complaints=tuple(self._complaints))
+                value = self._items.pop()
+                if value is not None or self._complaints:
+                    yield Document(value=value, complaints=tuple(self._complaints))
+                yield from release(self._anchors)
             elif kind is StreamEndEvent:
                 return
             else:
@@ -149,9 +153,13 @@ class Builder:
                     error.line = event.start_mark.line + 1 if event.start_mark else None
                     raise
 
+    def release(self) -> Steps[None]:
+        """Empty what remains: a document that is not complete, and what was kept to build them."""
+        opened = [items for items, *_ in self._stack]
+        yield from release([self._items, *opened, self._anchors, self._plain])
+
     def _start_document(self, _event: DocumentStartEvent) -> None:
         self._items, self._key = [], _LIST
-        self._anchors.clear()
         self._complaints.clear()
 
     def _scalar(self, event: ScalarEvent) -> None:

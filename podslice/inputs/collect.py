@@ -9,7 +9,7 @@ from typing import Any
 from podslice.errors import Problem, Severity
 from podslice.inputs.budget import Budget, Kind
 from podslice.inputs.build import Document
-from podslice.inputs.fields import OBJECT, find_slips, nearest
+from podslice.inputs.fields import OBJECT, find_slips, nearest, unknown_fields
 from podslice.inputs.kinds import PASSED_OVER, WORKLOADS, Workload, is_foreign
 from podslice.inputs.limits import LISTS_MAX, REPLICAS_MAX
 from podslice.inputs.names import SUBDOMAIN_MAX, check_subdomain, is_uid, keep
@@ -134,7 +134,8 @@ class Collector:
         if kind is None:
             hint = "add 'kind: Pod'" if "spec" in value else "it begins with apiVersion and kind"
             self.complain(at, "a manifest has to say what it is", hint)
-            for slip in find_slips(OBJECT, value, notes.where, path):
+            unknown = unknown_fields(OBJECT, value)
+            for slip in find_slips(OBJECT, value, unknown, notes.where, path):
                 self.add_problem(slip)
         elif not isinstance(kind, str):
             self.complain(at, f"has to be a text, is {describe(kind)}")

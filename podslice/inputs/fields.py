@@ -10,12 +10,14 @@ ResourceRequirements, VolumeSource, EmptyDirVolumeSource.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from podslice.errors import Problem, Severity
+from podslice.inputs.limits import UNKNOWN_FIELDS_MAX
 from podslice.inputs.scalars import extend_path, shown
 from podslice.model.resources import describe_unknown
 
@@ -118,11 +120,18 @@ AMOUNTS = Level(
 _SHORT = {"mem": "memory", "storage": "ephemeral-storage"}
 
 
-def find_slips(level: Level, fields: object, where: str, path: str) -> Iterator[Problem]:
-    """Warn of fields of a mapping that were probably meant to be others."""
-    if not isinstance(fields, dict) or level.known.issuperset(fields):
-        return
-    for name in fields.keys() - level.known:
+def unknown_fields(
+    level: Level, fields: Mapping[str, Any], most: int = UNKNOWN_FIELDS_MAX
+) -> tuple[str, ...]:
+    """Return the first unknown fields of a mapping; to compare each with the known ones takes time."""
+    return tuple(islice((name for name in fields if name not in level.known), most))
+
+
+def find_slips(
+    level: Level, fields: Mapping[str, Any], unknown: Iterable[str], where: str, path: str
+) -> Iterator[Problem]:
+    """Warn of the unknown fields of a mapping that were probably meant to be others."""
+    for name in unknown:
         hint = _explain(level, str(name), fields)
         if hint:
             yield Problem(

@@ -12,15 +12,18 @@ import re
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from podslice.inputs.budget import Budget, Kind
+from podslice.inputs.budget import Budget, Exhausted, Kind
 from podslice.inputs.build import Document, Refused, refuse_many
 from podslice.inputs.limits import DEPTH_MAX, TEXT_BYTES_MAX
+from podslice.inputs.release import release
 from podslice.inputs.scalars import Number, shown
 from podslice.steps import Steps
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _PIECES = (2**10, 2**13, 2**16)
 """Characters that are tried. The larger one costs what the smaller one has found to be cut off."""
+_PER_VALUE = 100
+"""A value takes as long as so many characters, however short it is."""
 
 _MISSING_KEY = "expecting property name enclosed in double quotes"
 
@@ -42,6 +45,8 @@ class JsonReader:
         self._budget = budget
         self._complaints: list[Refused] = []
         self._unpaused = 0
+        self._large: list[list[Any] | dict[str, Any]] = []
+        """The large values of the document that is read, complete or not."""
         self._decoder = json.JSONDecoder(
             object_pairs_hook=self._mapping,
             parse_int=Number,
@@ -61,10 +66,15 @@ class JsonReader:
         self._budget.charge(Kind.VALUES, 1 + sum(map(self._text.count, ",[{")))
         at = self._skip(0)
         while at < len(self._text):
-            value, at = yield from self._value(at, 0)
-            self._budget.charge(Kind.DOCUMENTS)
+            try:
+                value, at = yield from self._value(at, 0)
+                self._budget.charge(Kind.DOCUMENTS)
+            except (NotJson, Refused, Exhausted):
+                yield from release(self._large)
+                raise
             yield Document(value=value, complaints=tuple(self._complaints))
             self._complaints.clear()
+            self._large.clear()
             at = self._skip(at)
 
     def _value(self, at: int, depth: int) -> Steps[tuple[Any, int]]:
@@ -105,28 +115,29 @@ class JsonReader:
             raise Refused(None, "it is nested too deep") from error
         if is_cut and length == size:
             return None  # a number may go on
-        self._unpaused += length
+        self._unpaused += length + _PER_VALUE
         return value, at + length
 
     def _large_list(self, at: int, depth: int) -> Steps[tuple[Any, int]]:
         items: list[Any] = []
+        self._large.append(items)
         at = self._skip(at + 1)
         if self._text[at : at + 1] == "]":  # nothing but white space
             return items, at + 1
         while True:
             value, at = self._decode(at, _PIECES[0]) or (yield from self._value(at, depth + 1))
             items.append(value)
-            if self._unpaused > _PIECES[-1]:
-                yield from self._pause()
+            yield from self._pause()
             at, is_last = self._next(at, "]")
             if is_last:
                 return items, at
 
     def _large_mapping(self, at: int, depth: int) -> Steps[tuple[Any, int]]:
-        pairs: list[tuple[str, Any]] = []
+        items: dict[str, Any] = {}
+        self._large.append(items)
         at = self._skip(at + 1)
         if self._text[at : at + 1] == "}":
-            return {}, at + 1
+            return items, at + 1
         while True:
             if self._text[at : at + 1] != '"':
                 raise self._wrong(_MISSING_KEY, at)
@@ -135,16 +146,19 @@ class JsonReader:
             if self._text[at : at + 1] != ":":
                 raise self._wrong("expecting ':' delimiter", at)
             value, at = yield from self._value(self._skip(at + 1), depth + 1)
-            pairs.append((key, value))
-            if self._unpaused > _PIECES[-1]:
-                yield from self._pause()
+            if key in items:
+                self._complain_twice(key)
+            items[key] = value
+            yield from self._pause()
             at, is_last = self._next(at, "}")
             if is_last:
-                return self._mapping(pairs), at
+                return items, at
 
     def _pause(self) -> Steps[None]:
-        self._unpaused = 0
-        yield
+        """Pause where enough was read since the last time."""
+        if self._unpaused > _PIECES[-1]:
+            self._unpaused = 0
+            yield
 
     def _next(self, at: int, closer: str) -> tuple[int, bool]:
         """Go to the next entry, or behind the last one."""
@@ -168,10 +182,13 @@ class JsonReader:
             seen: set[str] = set()
             for key, _ in pairs:
                 if key in seen:
-                    message = f"the key {shown(key)} stands twice in one mapping"
-                    self._complain(Refused(None, message, "remove one"))
+                    self._complain_twice(key)
                 seen.add(key)
         return items
+
+    def _complain_twice(self, key: str) -> None:
+        message = f"the key {shown(key)} stands twice in one mapping"
+        self._complain(Refused(None, message, "remove one"))
 
     def _complain(self, mistake: Refused) -> None:
         """Note a mistake.

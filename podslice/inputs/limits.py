@@ -63,6 +63,9 @@ POD_AMOUNTS_MAX = 4_096
 POD_PROBLEMS_MAX = 50
 """Problems shown of one document or pod."""
 
+UNKNOWN_FIELDS_MAX = 1_000
+"""Unknown fields of one object that are compared with the known ones: 10 ms."""
+
 SHOWN_MAX = 64
 """Characters of foreign text in a message."""
 

@@ -13,6 +13,7 @@ from podslice.errors import Problem, Severity
 from podslice.inputs.budget import Budget, Exhausted, Kind
 from podslice.inputs.build import Document, Refused
 from podslice.inputs.collect import Collector
+from podslice.inputs.release import release
 from podslice.inputs.source import read_sources
 from podslice.inputs.text import read_documents, to_problem
 from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume, Pod
@@ -89,6 +90,7 @@ def _collect(collector: Collector, data: bytes, name: str, *, may_be_empty: bool
             if document is not None:
                 is_empty = False
                 yield from collector.add_document(document, where, name)
+                yield from release(document.value)
             yield
     except Refused as error:
         collector.add_problem(to_problem(error, name))

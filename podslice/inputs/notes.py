@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from podslice.errors import Problem, Severity
-from podslice.inputs.fields import Level, find_slips
-from podslice.inputs.limits import POD_PROBLEMS_MAX
+from podslice.inputs.fields import Level, find_slips, unknown_fields
+from podslice.inputs.limits import POD_PROBLEMS_MAX, UNKNOWN_FIELDS_MAX
 from podslice.inputs.names import Mistake
 from podslice.inputs.scalars import extend_path
 from podslice.inputs.schema import Fault
@@ -19,6 +19,8 @@ class Notes:
     where: str
     """Its file, and the document's number when there are several."""
     problems: list[Problem] = field(default_factory=list)
+    _compared: int = 0
+    """Unknown fields that were compared with the known ones."""
 
     def error(self, path: str, message: str, hint: str = "") -> None:
         """Note what keeps the pod from being used."""
@@ -49,7 +51,9 @@ class Notes:
     def slips(self, level: Level, fields: object, path: str) -> None:
         """Note the fields of a mapping that were probably meant to be others."""
         if isinstance(fields, dict) and not level.known.issuperset(fields):
-            self.problems += find_slips(level, fields, self.where, path)
+            unknown = unknown_fields(level, fields, UNKNOWN_FIELDS_MAX - self._compared)
+            self._compared += len(unknown)
+            self.problems += find_slips(level, fields, unknown, self.where, path)
 
     def at(self, path: str) -> str:
         """The full address of a path."""

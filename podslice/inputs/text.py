@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 
 import yaml
 
 from podslice.errors import Problem, printable
-from podslice.inputs.budget import Budget
+from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.build import Builder, Document, Refused
 from podslice.inputs.json_text import JsonReader, NotJson
 from podslice.inputs.limits import DIRECTIVES_MAX, TEXT_BYTES_MAX
+from podslice.inputs.release import release
 
 _YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MARKS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
@@ -103,7 +105,8 @@ class _Feed:
         self._given = 0
         self._since = 0
         self._directives = 0
-        self._builder: Builder | None = None
+        self._builder: Callable[[], Builder | None] = lambda: None
+        """Only a reference: the builder refers to PyYAML, and that to the feed."""
         self._seen = -1
 
     def read(self, size: int = -1, /) -> bytes:
@@ -113,8 +116,9 @@ class _Feed:
             Refused: there are too many since the last value.
         """
         piece = self._data[self._given : self._given + size]
-        if self._builder is not None and self._builder.progress != self._seen:
-            self._seen, self._since, self._directives = self._builder.progress, 0, 0
+        builder = self._builder()
+        if builder is not None and builder.progress != self._seen:
+            self._seen, self._since, self._directives = builder.progress, 0, 0
         self._given += len(piece)
         self._since += len(piece)
         self._directives += sum(1 for _ in _DIRECTIVE.finditer(piece))
@@ -127,14 +131,13 @@ class _Feed:
 
     def follow(self, builder: Builder) -> Builder:
         """Know how far a builder has come."""
-        self._builder = builder
+        self._builder = weakref.ref(builder)
         return builder
 
 
 def _read_yaml(text: str, budget: Budget) -> Iterator[Document | None]:
     try:
-        feed = _Feed(text)
-        yield from feed.follow(Builder(_YAML(feed), budget)).documents()
+        yield from _build(_Feed(text), budget)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = printable(error.problem or error.context or "this is not YAML")
@@ -149,6 +152,16 @@ def _read_yaml(text: str, budget: Budget) -> Iterator[Document | None]:
         raise Refused(line, reason, _hint(reason)) from error
 
 
+def _build(feed: _Feed, budget: Budget) -> Iterator[Document | None]:
+    builder = feed.follow(Builder(_YAML(feed), budget))
+    try:
+        yield from builder.documents()
+    except (Exhausted, Refused, yaml.YAMLError):
+        yield from builder.release()
+        raise
+    yield from builder.release()
+
+
 def _hint(message: str) -> str:
     return next((hint for part, hint in _HINTS.items() if part in message), "")
 
@@ -160,10 +173,14 @@ def _read_json(text: str, budget: Budget, *, strict: bool) -> Iterator[Document 
         NotJson: the text is something else.
     """
     part, found = budget.part(), list[Document]()
-    for document in JsonReader(text, part).documents():
-        if document is None or strict:
-            yield document
-        else:
-            found.append(document)
+    try:
+        for document in JsonReader(text, part).documents():
+            if document is None or strict:
+                yield document
+            else:
+                found.append(document)
+    except NotJson:
+        yield from release([document.value for document in found])
+        raise
     budget.take(part)
     yield from found

@@ -2,13 +2,21 @@
 
 import asyncio
 import gc
+import sys
+from contextlib import suppress
 from importlib import import_module
+from itertools import pairwise
 
 import pytest
 
 from podslice.agent.manifests import Manifests
 from podslice.events import Kind
-from podslice.inputs.manifests import load_pods
+from podslice.inputs import budget as budget_module
+from podslice.inputs import release as release_module
+from podslice.inputs.budget import LIMITS, Budget, Exhausted
+from podslice.inputs.json_text import JsonReader
+from podslice.inputs.limits import UNKNOWN_FIELDS_MAX
+from podslice.inputs.manifests import load_pods, load_text
 from podslice.model.unit import Caps, Observed
 from podslice.plan import make_plan, planning
 from podslice.policy.desire import desire, desiring
@@ -194,6 +202,77 @@ async def test_a_bomb_is_told_once_and_the_others_stay_and_come(tmp_path):
     assert node.records == {"web", "shop"}
     (told,) = node.texts(Kind.MANIFEST_BROKEN)
     assert "bomb.yaml: there are more than 20,000 containers" in told
+
+
+MAPPINGS = b"- {a: 1}\n"
+OBJECTS = b'{"a": [' + b'{"a":1},' * 14_000
+LARGE = {
+    "yaml": ("a.yaml", MAPPINGS * 9_000),
+    "yaml that exceeds the limit": ("a.yaml", MAPPINGS * 20_000),
+    "yaml with an error": ("a.yaml", MAPPINGS * 9_000 + b"]"),
+    "yaml with a control character": ("a.yaml", MAPPINGS * 9_000 + b"\x01"),
+    "json": ("a.json", OBJECTS + b"{}]}"),
+    "json with an error": ("a.json", OBJECTS + b"]"),
+    "json with a large mapping": (
+        "a.json",
+        b'{"a": {' + b",".join(b'"%d": {}' % number for number in range(14_000)) + b"}}",
+    ),
+    "json documents in what may be yaml": ("a.yaml", (b"[" + b"{}," * 49 + b"{}]\n") * 300 + b"]"),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_values_are_released_with_pauses(monkeypatch, name):
+    """Hundreds of thousands at once take 30 ms, and so does the collector where it has to find them."""
+    monkeypatch.setattr(release_module, "RELEASED_PER_STEP", 500)
+    file, data = LARGE[name]
+    budget = Budget(limits={**LIMITS, budget_module.Kind.VALUES: 40_000})
+    gc.collect()
+    gc.disable()
+    try:
+        blocks = [sys.getallocatedblocks()]
+        with suppress(Exhausted):
+            blocks.extend(sys.getallocatedblocks() for _ in load_text(data, file, budget))
+        blocks.append(sys.getallocatedblocks())
+        collected = gc.collect()
+    finally:
+        gc.enable()
+    assert max(blocks) - blocks[0] > 12_000
+    assert max(before - after for before, after in pairwise(blocks)) < 6_000
+    assert collected < 500
+
+
+def test_json_pauses_after_so_many_values(monkeypatch):
+    calls = [0]
+    really = JsonReader._decode
+
+    def counted(*args):
+        calls[0] += 1
+        return really(*args)
+
+    monkeypatch.setattr(JsonReader, "_decode", counted)
+    reader = JsonReader("[" + "1," * 40_000 + "1]", Budget())
+    seen = [0, *(calls[0] for _ in reader.documents())]
+    assert calls[0] > 40_000
+    assert max(after - before for before, after in pairwise(seen)) < 1_000
+
+
+FIELDS = [f"f{number}: a" for number in range(4_000)]
+CONTAINERS = ",".join(f"{{name: c{number}, {','.join(FIELDS[:90])}}}" for number in range(200))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{{{','.join(FIELDS)}}}",
+        f"{{kind: Pod, metadata: {{name: a}}, spec: {{containers: [{CONTAINERS}]}}}}",
+    ],
+    ids=["of one mapping", "of many"],
+)
+def test_so_many_unknown_fields_are_compared_with_the_known_ones(monkeypatch, text):
+    nearest = Counted(monkeypatch, "podslice.inputs.fields.nearest")
+    load_pods(["-"], stdin=text.encode)
+    assert nearest.calls == UNKNOWN_FIELDS_MAX
 
 
 def test_paced():

@@ -75,9 +75,9 @@ def parse_quantity(text: str) -> Quantity:
     fraction = fraction or ""
     if not whole and not fraction:
         raise ValueError(_explain(text))
-    base, power, format_ = _interpret(suffix, exponent, text)
+    power, format_ = _interpret(suffix, exponent, text)
     mantissa = int(whole + fraction or "0")
-    nano = _scale(mantissa, base, power, len(fraction)) if mantissa else 0
+    nano = _scale(mantissa, format_, power, len(fraction)) if mantissa else 0
     if nano > INT64_MAX * _NANO:
         raise ValueError(f"{text!r} does not fit 64 bits; the largest amount is {INT64_MAX}")
     return Quantity(-nano if sign == "-" else nano, format_)
@@ -137,29 +137,29 @@ def format_shortest(milli: int) -> str:
     return min(map(format_quantity, (Quantity(nano, Format.BINARY), Quantity(nano))), key=len)
 
 
-def _scale(mantissa: int, base: int, power: int, decimals: int) -> int:
-    """Billionths of `mantissa / 10^decimals * base^power`, rounded up."""
-    if base == 2:
+def _scale(mantissa: int, format_: Format, power: int, decimals: int) -> int:
+    """Return billionths of `mantissa / 10^decimals * base^power`, rounded up; base is 2 or 10."""
+    if format_ is Format.BINARY:
         return _divide_up(mantissa * 2**power * _NANO, 10**decimals)
     shift = power - decimals + 9
     return mantissa * 10**shift if shift >= 0 else _divide_up(mantissa, 10**-shift)
 
 
-def _interpret(suffix: str, exponent: str, text: str) -> tuple[int, int, Format]:
-    """Base, power and format of a suffix.
+def _interpret(suffix: str, exponent: str, text: str) -> tuple[int, Format]:
+    """Return the power and the format of a suffix.
 
     Source: Kubernetes, suffix.go, suffixHandler.interpret.
     """
     if not exponent:
         if suffix in _DECIMAL:
-            return 10, _DECIMAL[suffix], Format.DECIMAL
+            return _DECIMAL[suffix], Format.DECIMAL
         if suffix in _BINARY:
-            return 2, _BINARY[suffix], Format.BINARY
+            return _BINARY[suffix], Format.BINARY
     elif suffix in ("e", "E") and exponent not in ("+", "-"):
         power = int(exponent)
         if power > _EXPONENT_MAX:
             raise ValueError(f"{text!r} does not fit 64 bits; the largest amount is {INT64_MAX}")
-        return 10, max(power, -_EXPONENT_MAX - TEXT_MAX), Format.EXPONENT
+        return max(power, -_EXPONENT_MAX - TEXT_MAX), Format.EXPONENT
     raise ValueError(_explain(text))
 
 

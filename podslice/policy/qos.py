@@ -20,16 +20,13 @@ def classify(pod: Pod, rules: Rules = Rules.PROPOSAL) -> Qos:
     """
     containers = [container.resources for container in pod.containers]
     if rules is Rules.KUBERNETES and pod.resources:
-        return _classify([pod.resources])
+        is_guaranteed = _is_guaranteed(pod.resources)
+        return Qos.GUARANTEED if is_guaranteed else _not_guaranteed([pod.resources])
     if rules is Rules.PROPOSAL and pod.resources and _is_guaranteed(pod.resources):
         return Qos.GUARANTEED
     if containers and all(map(_is_guaranteed, containers)):
         return Qos.GUARANTEED
     return _not_guaranteed([*containers, pod.resources])
-
-
-def _classify(levels: list[Resources]) -> Qos:
-    return Qos.GUARANTEED if all(map(_is_guaranteed, levels)) else _not_guaranteed(levels)
 
 
 def _not_guaranteed(levels: Iterable[Resources]) -> Qos:

@@ -105,6 +105,7 @@ def test_ranges_are_systemd_s(name, value, taken):
         ("ManagedOOMSwap", "kill", "kill"),
         ("ManagedOOMMemoryPressureLimit", 2_576_980_377, "60%"),
         ("ManagedOOMMemoryPressureLimit", 2_559_800_508, "59.60%"),
+        ("ManagedOOMMemoryPressureLimit", 2_147_741_346, "50.01%"),
         ("ManagedOOMMemoryPressureLimit", 2**32 - 1, "100%"),
         ("ManagedOOMMemoryPressureLimit", 0, ""),
         ("Delegate", True, "yes"),

@@ -15,6 +15,7 @@ from podslice.model.quantity import (
     TEXT_MAX,
     Format,
     Quantity,
+    about_bytes,
     format_bytes,
     format_milli,
     format_quantity,
@@ -169,3 +170,24 @@ def test_an_amount_in_the_middle_of_nowhere_keeps_its_exponent():
 )
 def test_the_size_of_a_tmpfs(options, expect):
     assert tmpfs_size_bytes(options) == expect
+
+
+@pytest.mark.parametrize(
+    ("number", "expect"),
+    [
+        (1, "1Ki"),
+        (1024, "1Ki"),
+        (2**24 - 1025, "16383Ki"),
+        (2**24, "16Mi"),
+        (2**24 + 1, "17Mi"),
+        (2**30 + 1, "1025Mi"),
+    ],
+)
+def test_bytes_in_use_are_rounded_up_to_what_people_read(number, expect):
+    assert about_bytes(number) == expect
+
+
+def test_the_longest_text_is_read():
+    assert parse_quantity("1".rjust(TEXT_MAX, "0")).milli == 1000
+    with pytest.raises(ValueError, match="is not a quantity"):
+        parse_quantity("1".rjust(TEXT_MAX + 1, "0"))

@@ -191,3 +191,30 @@ def test_the_reason_names_what_decides(each, rules, expected):
     rules = Rules(rules)
     why = why_qos(defaulted, classify(defaulted, rules), rules)
     assert [word for word in expected.split() if word not in why] == []
+
+
+LIMITED = Resources(limits={"cpu": 1})
+
+
+@pytest.mark.parametrize(
+    ("rules", "resources", "expected"),
+    [
+        (
+            Rules.PROPOSAL,
+            LIMITED,
+            "at the pod level the cpu request is not the limit, and in container container0 ",
+        ),
+        (Rules.PROPOSAL, Resources(), "in container container0 "),
+        (
+            Rules.KUBERNETES,
+            LIMITED,
+            "the pod level alone decides: the cpu request is not the limit",
+        ),
+        (Rules.KUBERNETES, Resources(), "in container container0 "),
+    ],
+)
+def test_the_reason_names_the_first_container_only(rules, resources, expected):
+    short = Resources(requests={"cpu": 1})
+    defaulted = default_pod(pod(container(short), container(short, 1), resources=resources))
+    why = why_qos(defaulted, Qos.BURSTABLE, rules)
+    assert why == (f"{expected}cpu has no limit" if expected.endswith(" ") else expected)

@@ -206,10 +206,10 @@ def _explain(text: str) -> str:
 
 def _alternatives(number: str, suffix: str) -> str:
     """`2Gi (2^30) or 2G (10^9)` for a suffix that has a binary and a decimal sister."""
-    letter = suffix[:1]
+    if not suffix:
+        return number
+    letter = suffix[0]
     binary = f"{letter.upper()}i"
-    if not letter or binary not in _BINARY:
-        return number + suffix
     decimal = "k" if letter == "K" else letter
     both = [
         f"{number}{binary} (2^{_BINARY[binary]})",

@@ -122,14 +122,13 @@ def total(lists: Iterable[Mapping[str, _Number]]) -> dict[str, _Number]:
 
 
 def maximum(first: Amounts, second: Amounts) -> dict[str, int]:
-    """The greater per resource; one that only one side states is taken from there.
+    """Return the greater per resource; one that only one side states is taken from there.
 
     Source: Kubernetes, component-helpers/resource/helpers.go, maxResourceList.
     """
     result = dict(first)
     for resource, milli in second.items():
-        if resource not in result or milli > result[resource]:
-            result[resource] = milli
+        result[resource] = max(milli, result.get(resource, milli))
     return result
 
 

@@ -23,7 +23,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("model", "policy", "plan")
 TESTS = (
     *("tests/unit/model", "tests/unit/policy", "tests/unit/test_plan.py"),
-    *("tests/unit/test_reserved.py", "tests/cases", "--ignore=tests/cases/test_hostile.py"),
+    *(
+        "tests/unit/test_reserved.py",
+        "tests/unit/test_confirm.py",
+        "tests/cases",
+        "--ignore=tests/cases/test_hostile.py",
+    ),
 )
 """The tests of the core; those of what is built on it notice more, and take longer."""
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")

@@ -151,7 +151,7 @@ def _changes_of(node: ast.AST) -> Iterator[_Change]:
         case ast.comprehension(ifs=conditions):
             for index in range(len(conditions)):
                 yield node, "ifs", index, ast.Constant(value=True), "filter removed"
-        case ast.Return(value=ast.expr() as value) if not _is_none(value):
+        case ast.Return(value=ast.expr() as value) if not _is_nothing(value):
             yield node, "value", None, ast.Constant(value=None), "return None"
         case ast.Call():
             yield from _changes_of_call(node)
@@ -186,5 +186,6 @@ def _negate(test: ast.expr) -> ast.expr:
     return ast.copy_location(ast.UnaryOp(op=ast.Not(), operand=test), test)
 
 
-def _is_none(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is None
+def _is_nothing(value: ast.expr) -> bool:
+    """Return whether a caller can hardly tell a value from None."""
+    return isinstance(value, ast.Constant) and value.value in (None, False)

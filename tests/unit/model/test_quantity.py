@@ -187,6 +187,12 @@ def test_bytes_in_use_are_rounded_up_to_what_people_read(number, expect):
     assert about_bytes(number) == expect
 
 
+def test_the_longest_text_is_explained_in_full():
+    with pytest.raises(ValueError, match=r"write 1{62}G ") as raised:
+        parse_quantity("1" * (TEXT_MAX - 2) + "gb")
+    assert "…" not in str(raised.value)
+
+
 def test_the_longest_text_is_read():
     assert parse_quantity("1".rjust(TEXT_MAX, "0")).milli == 1000
     with pytest.raises(ValueError, match="is not a quantity"):

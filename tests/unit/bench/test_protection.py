@@ -93,7 +93,7 @@ def test_each_way_is_another_setting(way):
     for group in ("kubepods.slice", "g"):
         assert (found[f"{group}/memory.low"], found[f"{group}/memory.min"]) == protected
     tier = found["kubepods.slice/kubepods-besteffort.slice/memory.max"]
-    assert tier == (f"{(768 - 100 - 320) * MIB}" if way == "qos-reserved" else "max")
+    assert tier == (f"{(768 - 320) * MIB}" if way == "qos-reserved" else "max")
 
 
 class FakeMachine:

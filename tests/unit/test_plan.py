@@ -782,6 +782,12 @@ def test_without_the_controller_nothing_is_said_of_a_pod_that_asks_for_none():
     assert make_plan(desired(unit), able(seen(WEB), hugetlb=False)) == Plan()
 
 
+def test_a_controller_that_is_turned_on_later_is_not_a_difference():
+    """podman turns it on at the root; the pods below have no files of it then."""
+    unit = with_pages(slice_unit(WEB), {2 * MI: 0})
+    assert make_plan(desired(unit), able(seen(WEB))) == Plan()
+
+
 def test_whole_pages_are_what_the_kernel_keeps():
     unit = with_pages(slice_unit(WEB), {2 * MI: 8 * MI + 1})
     assert not make_plan(desired(unit), able(seen(WEB, hugepages=THERE)))

@@ -191,8 +191,8 @@ def hugepages_step(
         asks = unit.kind is UnitKind.SLICE and any(unit.hugepages.values())
         return None, [_no_hugetlb(unit, caps)] if asks else []
     there = {} if observed is None or observed.hugepages is None else observed.hugepages
-    if not (there or starts or any(unit.hugepages.values())):
-        # other programs turn the controller on above running pods (podman does): not a difference
+    if not (starts or any(unit.hugepages.values())):
+        # container runtimes turn the controller on in running pods: not a difference
         return None, []
     changes, skipped = [], []
     for size, limit in sorted(unit.hugepages.items()):

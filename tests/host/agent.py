@@ -89,8 +89,11 @@ def put(machine, name, text):
     machine.run("mv", f"{path}.new", path)
 
 
-def until(check, timeout_sec=5.0, *, what="it", explain=str):
-    """Wait until a check holds; what it returns."""
+def until(check, timeout_sec=30.0, *, what="it", explain=str):
+    """Wait until a check holds, and return its result; the timeout is for a busy machine.
+
+    It is below the agent's sync period, which would hide a missed event.
+    """
     deadline = time.monotonic() + timeout_sec
     while True:
         found = check()

@@ -305,7 +305,7 @@ async def test_a_long_refusal_is_shortened(bus: ScriptedBus) -> None:
     assert "ERROR" not in str(caught.value)
 
 
-# what each call may be answered with, and what nobody may be shown a traceback for
+# malformed answers to each call; none of them may end in a traceback
 Work = Callable[[Bus], Awaitable[object]]
 READS: dict[str, Work] = {
     "caps": lambda client: client.caps(),

@@ -303,7 +303,7 @@ def host_pid(root: Path, pid: int) -> int:
 MACHINES = {252: "old_machine", 257: "machine", 262: "new_machine"}
 
 
-# systemd's files tell of a slice only where its memory is counted: not in `new_machine`
+# systemd writes files of a slice only where its memory is accounted, so not in `new_machine`
 KINDS = ("memory257", "memory252", "bus257", "bus252", "bus262", "files257", "files252")
 
 

@@ -210,7 +210,7 @@ def run_record(data: bytes) -> None:
 
 
 def run_proc(data: bytes) -> None:
-    """Read a process with a name and a control group that somebody has chosen.
+    """Read a process with a name and a control group chosen by another user.
 
     The kernel takes any byte but the line feed and NUL, in groups no slash either.
     """

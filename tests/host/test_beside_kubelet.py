@@ -66,7 +66,7 @@ def test_nothing_changes_what_a_stopped_kubelet_has_left(node):
     agent.start(node, "--collect-orphans")
     (event,) = agent.until(lambda: agent.events(node, "agent-failed"))
     assert "kubepods.slice belongs to a kubelet" in event["MESSAGE"]
-    # whatever is no pod's would be told of before it is stopped
+    # an orphan would be reported before it is stopped
     assert "podslice_orphans 0.0" in agent.ask(node, "/metrics")
     assert not agent.events(node, "orphan-found", "orphan-removed", "pod-applied")
     node.run("systemctl", "stop", agent.UNIT)

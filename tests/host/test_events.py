@@ -107,7 +107,7 @@ def test_followed_they_come_as_they_happen(namespace):
 
 def test_a_reader_that_has_enough_ends_it(namespace):
     tell(namespace)
-    # nobody reads from the pipe any more when the next events come
+    # the reader has closed the pipe when the next events arrive
     reader = f"(head -n 2; exec </dev/null; exec python3 -c '{TELL}')"
     ended = namespace.run("sh", "-c", f"python3 -m podslice events -f | {reader}", env=OUTSIDE)
     assert ended.stdout.count("\n") == 2

@@ -151,7 +151,7 @@ class Session:
                 os.dup2(silent, 2)
                 self._install(key, mutant)
                 _clear_caches()
-                code = _KILLED
+                code = _KILLED  # also where a test ends in an error of the runner
                 code = _SURVIVED if _all_pass(tests) else _KILLED
             finally:
                 os._exit(code)

@@ -257,7 +257,7 @@ def test_removal_leaves_the_pods_and_the_configuration(machine):
     assert machine.vm.get(f"{MANIFESTS}/web.yaml").decode() == POD
     assert machine.run("ls", "/run/podslice/pods").stdout != ""
     assert explained(machine) == set()
-    # what is set outside the root belongs to nobody once podslice is gone
+    # values set outside the root are restored when the package is removed
     assert show(machine.vm, "system.slice", "CPUWeight") == weight
 
 

@@ -9,23 +9,10 @@ from pathlib import Path
 import pytest
 
 from podslice.agent.following import Following
-from podslice.agent.inotify import IN_CLOSE_WRITE, IN_CREATE, IN_DELETE, IN_MODIFY, Inotify
-from tests.unit.agent.told import Told
+from podslice.agent.inotify import IN_CLOSE_WRITE, IN_CREATE, IN_DELETE, IN_MODIFY
 
 WRITTEN = IN_CLOSE_WRITE | IN_DELETE
 NOBODY = 65534
-
-
-@pytest.fixture
-def told():
-    return Told()
-
-
-@pytest.fixture
-async def inotify(told):
-    opened = Inotify(on_lost=told.heard_by("lost", "", 0))
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -8,23 +8,9 @@ from podslice.agent.inotify import (
     IN_DELETE,
     IN_IGNORED,
     IN_MODIFY,
-    Inotify,
 )
-from tests.unit.agent.told import Told
 
 WRITTEN = IN_CLOSE_WRITE | IN_DELETE
-
-
-@pytest.fixture
-def told():
-    return Told()
-
-
-@pytest.fixture
-async def inotify(told):
-    opened = Inotify(on_lost=told.heard_by("lost", "", 0))
-    yield opened
-    opened.close()
 
 
 async def test_a_file_that_was_written_is_told_by_name(inotify, told, tmp_path):

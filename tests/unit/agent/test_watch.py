@@ -4,7 +4,7 @@ import pytest
 
 from podslice.agent.watch import Watch, drop_in_directories
 from podslice.model.unit import UnitName
-from tests.unit.agent.told import Told, open_files
+from tests.unit.agent.told import open_files
 from tests.unit.builders import make_files
 
 A, B = UnitName("kubepods-poda.slice"), UnitName("kubepods-podb.slice")
@@ -12,11 +12,6 @@ GROUPS = {A: f"/kubepods.slice/{A}", B: f"/kubepods.slice/{B}"}
 CGROUP = "sys/fs/cgroup"
 TRANSIENT = "run/systemd/transient"
 GROUP_FILES = {"cpu.weight": "100\n", "memory.max": "max\n", "memory.events": "oom_kill 0\n"}
-
-
-@pytest.fixture
-def told():
-    return Told()
 
 
 @pytest.fixture

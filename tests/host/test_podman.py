@@ -24,7 +24,7 @@ NOT_NEEDED = (
 )
 # a root directory for containers, made of what the image has
 MAKE_ROOTFS = """
-mkdir -p /rootfs/bin
+mkdir -p /rootfs/bin /rootfs/dev /rootfs/proc /rootfs/sys
 cp /usr/bin/busybox /rootfs/bin/
 for name in sh sleep dd; do ln -s busybox /rootfs/bin/$name; done
 cp -a /rootfs /home/lab/rootfs
@@ -224,7 +224,8 @@ def test_what_an_oci_runtime_starts_is_taken_for_the_container_itself(box):
     box.put("/bundle/config.json", json.dumps(config))
     crun = ("crun", "--systemd-cgroup")
     detached = ("--detach", "--bundle=/bundle", "--pid-file=/bundle/pid")
-    box.run("sh", "-c", f"exec {shlex.join((*crun, 'run', *detached, 'web'))} >/bundle/log 2>&1")
+    run = f"{shlex.join((*crun, 'run', *detached, 'web'))} >/bundle/log 2>&1"
+    box.run("sh", "-c", f"{run} || {{ cat /bundle/log >&2; exit 1; }}")
     scope = f"podslice-pod{default_uid('default', 'web').replace('-', '_')}-main.scope"
     pid = box.get("/bundle/pid").decode()
     assert group_of(box, pid) == f"{WEB_GROUP}/{scope}/container"

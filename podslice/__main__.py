@@ -51,7 +51,7 @@ def _run(arguments: list[str]) -> int:
         return 0
     if arguments[:1] == ["__complete"]:
         # the shells ask at every press of a key
-        from podslice.cli.complete import main as complete
+        from podslice.cli.completion import main as complete
 
         return complete(arguments[1:])
     # a verb is short: looking for cycles among thousands of pods takes longer than they live

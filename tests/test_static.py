@@ -67,14 +67,14 @@ def separator_of(call):
 def reads_the_kernel(path):
     """Return whether a module names a file in /proc or /sys, or imports what splits their text."""
     return any(
-        (isinstance(node, ast.ImportFrom) and node.module == "podslice.kernel_text")
+        (isinstance(node, ast.ImportFrom) and node.module == "podslice.kernel.text")
         or (isinstance(node, ast.Constant) and KERNEL_FILES.search(str(node.value)))
         for node in ast.walk(ast.parse(path.read_text()))
     )
 
 
 def test_text_is_split_only_where_lines_and_fields_end():
-    """Users choose the names in /proc: podslice/kernel_text.py says what goes wrong otherwise."""
+    """Users choose the names in /proc: podslice/kernel/text.py says what goes wrong otherwise."""
     wrong = [
         f"{path.relative_to(ROOT)}:{call.lineno}: {name}"
         for path in (ROOT / "podslice").rglob("*.py")

@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from podslice.inputs.settings import SETTINGS
+from podslice.inputs.options.table import SETTINGS
 
 _WORDS = re.compile(r"[a-z0-9_-]+(\|[a-z0-9_-]+)+")
 

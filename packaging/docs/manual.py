@@ -25,7 +25,7 @@ from pathlib import Path
 from docs import roff
 from docs.commands import Option, Verb
 from podslice import __version__
-from podslice.inputs.settings import SETTINGS, Row
+from podslice.inputs.options.table import SETTINGS, Row
 from podslice.model.config import Config, Threshold, WeightMapping
 from podslice.model.quantity import format_shortest, parse_quantity
 from podslice.policy.convert import curve_of, shares_from_milli, weight_from_shares

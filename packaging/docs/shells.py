@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from docs.commands import Argument, Option, Verb
-from podslice.cli.complete import COMMAND
+from podslice.cli.completion import COMMAND
 
 _HEAD = "# Made by packaging/generate.py from podslice's command line; not to be edited."
 _ASKED = {"POD": "pods", "CONTAINER": "containers"}

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 
 from podslice.agent.counters import Counters
-from podslice.agent.journal import Journal
 from podslice.errors import HostError, Problem
-from podslice.events import Event, Kind
-from podslice.model.agent import AgentState, Condition, Eviction
+from podslice.kernel.proc import read_process
+from podslice.model.event import Event, Kind
+from podslice.model.node_state import AgentState, Condition, Eviction
 from podslice.model.unit import UnitName
-from podslice.procfs import read_process
-from podslice.reconcile import State, World
+from podslice.reconcile.world import State, World
 from podslice.store.lock import held_for
+from podslice.systemd.journal import Journal
 
 _LOCK_POLL_SEC = 0.02
 LOCK_PATIENCE_SEC = 120.0

@@ -16,31 +16,31 @@ from pathlib import Path
 from typing import NoReturn
 
 from podslice.agent.board import Board
+from podslice.agent.capture import snapshot
 from podslice.agent.counters import Counters
-from podslice.agent.ending import Endings
+from podslice.agent.endpoints.http import Server
+from podslice.agent.endpoints.routes import routes
+from podslice.agent.endpoints.snapshot import Snapshot
 from podslice.agent.evictor import Evictor
-from podslice.agent.http import Server
-from podslice.agent.journal import Journal
-from podslice.agent.manifests import Manifests
-from podslice.agent.observability import routes
-from podslice.agent.oom import OomWatch
+from podslice.agent.manifest_files import Manifests
+from podslice.agent.oom_kills import OomWatch
 from podslice.agent.orphans import Orphans
-from podslice.agent.remember import Remembering
+from podslice.agent.reconciler import Rounds
 from podslice.agent.reservations import Reservations
-from podslice.agent.rounds import Rounds
-from podslice.agent.showing import snapshot
-from podslice.agent.snapshot import Snapshot
-from podslice.agent.timed import Timed
-from podslice.agent.watch import Watch
+from podslice.agent.terminations import Endings
+from podslice.agent.watcher import Watch
 from podslice.errors import HostError, InputError, SystemdError
-from podslice.events import Kind
 from podslice.model.config import Config
+from podslice.model.event import Kind
 from podslice.model.unit import UnitKind, UnitName
-from podslice.reconcile import World
-from podslice.reconcile.cordon import living_agent
 from podslice.reconcile.guard import Guard, Guarded
+from podslice.reconcile.readmission import living_agent
+from podslice.reconcile.world import World
+from podslice.systemd.caching import Remembering
 from podslice.systemd.client import Client, OnChange
+from podslice.systemd.journal import Journal
 from podslice.systemd.notify import Notifier, listen_fds
+from podslice.systemd.timed import Timed
 
 _QUIET_SEC = 0.01
 """So long a round waits for what may belong to the same change."""

@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from podslice.agent.board import Board
-from podslice.events import Kind
+from podslice.model.event import Kind
 from podslice.model.properties import PROPERTIES
 from podslice.model.resources import hugetlb_files
 from podslice.model.unit import INFINITY, DesiredUnit, UnitName, Value
 from podslice.plan import StartUnit, Step, StopUnit
-from podslice.reconcile import State
+from podslice.reconcile.world import State
 
 CONTESTED_TIMES = 5
 """So often within `CONTESTED_SEC` a unit is repaired before somebody else is suspected."""

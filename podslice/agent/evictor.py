@@ -11,25 +11,16 @@ from pathlib import Path
 from typing import NoReturn
 
 from podslice.agent.board import Board
-from podslice.agent.ending import Endings
+from podslice.agent.terminations import Endings
 from podslice.errors import HostError, SystemdError
-from podslice.events import Kind
-from podslice.host import nodefs_device
-from podslice.model.agent import Condition, Eviction
+from podslice.kernel.host import nodefs_device
 from podslice.model.desired import PodDecision
+from podslice.model.event import Kind
 from podslice.model.node import Allocation
+from podslice.model.node_state import Condition, Eviction
 from podslice.model.resources import MEMORY
 from podslice.policy.allocatable import threshold_amount
-from podslice.policy.evict import (
-    RESOURCE_OF_SIGNAL,
-    Candidate,
-    EvictionThreshold,
-    Observation,
-    PodUsage,
-    eviction_thresholds,
-    format_signal,
-)
-from podslice.policy.pressure import (
+from podslice.policy.eviction.pressure import (
     CONDITION_OF_SIGNAL,
     Pressures,
     Verdict,
@@ -38,10 +29,19 @@ from podslice.policy.pressure import (
     next_poll_usec,
     pod_grace_sec,
 )
-from podslice.reconcile import State
-from podslice.reconcile.observation import control_group
-from podslice.shortage import observe_signals, pod_usage
+from podslice.policy.eviction.thresholds import (
+    RESOURCE_OF_SIGNAL,
+    Candidate,
+    EvictionThreshold,
+    Observation,
+    PodUsage,
+    eviction_thresholds,
+    format_signal,
+)
+from podslice.reconcile.observe import control_group
+from podslice.reconcile.world import State
 from podslice.systemd.client import Client
+from podslice.usage.eviction_signals import observe_signals, pod_usage
 
 SETTLE_SEC = 10.0
 """How long after an eviction what it gave back may take to show; memory shows at once.

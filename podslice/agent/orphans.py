@@ -6,16 +6,16 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from podslice.act import act_alone
 from podslice.agent.board import Board
 from podslice.errors import HostError
-from podslice.events import Kind
+from podslice.model.event import Kind
 from podslice.model.pod import DEFAULT_GRACE_SEC, Qos
 from podslice.model.unit import UnitName, control_group_of
 from podslice.plan import StopUnit, depth_of
-from podslice.reconcile.holds import Holds, name_processes, read_holds
-from podslice.reconcile.observation import control_group
-from podslice.report import Outcome
+from podslice.reconcile.act import act_alone
+from podslice.reconcile.observe import control_group
+from podslice.reconcile.occupants import Holds, name_processes, read_holds
+from podslice.reconcile.report import Outcome
 from podslice.systemd.client import Client
 
 MAKING_SEC = 1.0

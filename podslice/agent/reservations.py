@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from podslice.agent.board import Board
-from podslice.events import Kind
+from podslice.model.event import Kind
+from podslice.model.naming import slice_of_cgroup
 from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, format_amount, rounded_up
 from podslice.model.unit import UnitName, control_group_of
-from podslice.policy.tree import slice_of_cgroup
 
 KUBE_SLICE, SYSTEM_SLICE = UnitName("podruntime.slice"), UnitName("system.slice")
 """Where these daemons are unless the configuration says otherwise."""

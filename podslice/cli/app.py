@@ -10,9 +10,9 @@ from typing import Annotated, Any, cast
 import typer
 
 from podslice import __version__
-from podslice.cli import text
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED
 from podslice.cli.output import note, write
+from podslice.cli.views import tables
 from podslice.errors import InputError, PodsliceError, Problem
 
 VERBS = {
@@ -28,10 +28,10 @@ VERBS = {
     "top": "top",
     "events": "events",
     "delete": "changing",
-    "uncordon": "uncordon",
+    "uncordon": "readmit",
     "run": "run",
     "adopt": "adopt",
-    "cgroup-parent": "runtime",
+    "cgroup-parent": "cgroup_parent",
     "phase": "run",
     "doctor": "doctor",
     "agent": "agent",
@@ -64,7 +64,7 @@ def make_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(root)
     for name in verbs:
-        module = import_module(f"podslice.cli.{VERBS[name]}")
+        module = import_module(f"podslice.cli.verbs.{VERBS[name]}")
         verb = getattr(module, name.strip("_").replace("-", "_"))
         if name == "node":
             app.add_typer(_node(verb), name=name)
@@ -75,12 +75,12 @@ def make_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
 
 def _node(verb: Callable[..., int]) -> typer.Typer:
     """`node` with the verbs below it."""
-    from podslice.cli import setup
+    from podslice.cli.verbs import node_init
 
     nodes = typer.Typer(help=verb.__doc__, **_STYLE)
     nodes.callback(invoke_without_command=True)(verb)
-    nodes.command()(setup.init)
-    nodes.command()(setup.reset)
+    nodes.command()(node_init.init)
+    nodes.command()(node_init.reset)
     return nodes
 
 
@@ -97,7 +97,7 @@ def run(arguments: list[str] | None = None) -> int:
         found = Problem(where=where, message=(error.strerror or str(error)).lower())
     except MemoryError:
         found = Problem(where="", message="there is not enough memory")
-    note(text.problem(found))
+    note(tables.problem(found))
     return FAILED
 
 
@@ -108,14 +108,14 @@ def _run(given: list[str]) -> int:
     try:
         code = app(given, prog_name="podslice", standalone_mode=False)
     except InputError as error:
-        for line in text.problem_lines(error.problems):
+        for line in tables.problem_lines(error.problems):
             note(line)
         return error.exit_code
     except PodsliceError as error:
-        note(text.problem(Problem(where="", message=str(error))))
+        note(tables.problem(Problem(where="", message=str(error))))
         return error.exit_code
     except _UsageError as error:
-        note(text.problem(_usage_problem(error)))
+        note(tables.problem(_usage_problem(error)))
         return BAD_INPUT
     except typer.Exit as done:
         return done.exit_code

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from podslice.cli import documents, session
+from podslice.cli import session
 from podslice.cli.options import Planning
 from podslice.cli.output import note
-from podslice.cli.text import problem
+from podslice.cli.views import documents
+from podslice.cli.views.tables import problem
 from podslice.errors import HostError, InputError, Problem, Severity
-from podslice.inputs.config import make_config, restore
+from podslice.inputs.options.load import make_config, restore
 from podslice.model.config import Config, Origin, Source
 from podslice.store import Store
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from podslice.inputs.config import make_config, read_files
-from podslice.inputs.settings import SETTINGS, Row
+from podslice.inputs.options.load import make_config, read_files
+from podslice.inputs.options.table import SETTINGS, Row
 from podslice.model.config import Config, Origin
 
 

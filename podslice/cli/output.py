@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 
-from podslice.cli.documents import Document
+from podslice.cli.views.documents import Document
 
 
 class Format(StrEnum):

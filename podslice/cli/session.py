@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, TypeVar
 
 from podslice.cli.options import Planning
 from podslice.cli.output import note
-from podslice.cli.text import problem_lines
+from podslice.cli.views.tables import problem_lines
 from podslice.errors import BusUnavailable, HostError, InputError, Problem, Severity
-from podslice.host import read_node
 from podslice.inputs.limits import BYTES_MAX, PROBLEMS_MAX
+from podslice.kernel.host import read_node
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision
 from podslice.model.node import Node
 from podslice.model.pod import Pod
 from podslice.model.resources import CPU, MEMORY
 from podslice.policy.replicas import decide_each
-from podslice.reconcile import World
+from podslice.reconcile.world import World
 from podslice.store import Store
 from podslice.systemd.client import Client
 
 if TYPE_CHECKING:
-    from podslice.inputs.manifests import Loaded
+    from podslice.inputs.manifest.load import Loaded
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ def load_node(config: Config, *, lenient: bool = False) -> Node:
 
 def load_manifests(sources: Sequence[str], namespace: str | None) -> Loaded:
     """The pods of all files."""
-    from podslice.inputs.manifests import load_pods
+    from podslice.inputs.manifest.load import load_pods
 
     return load_pods(sources, namespace=namespace, stdin=_read_stdin)
 
@@ -123,10 +123,10 @@ async def open_world(planning: Planning, *, offline: bool = False) -> AsyncItera
     Raises:
         BusUnavailable: there is no systemd to talk to.
     """
-    from podslice.cgroupfs import CgroupFs
+    from podslice.kernel.cgroup import CgroupFs
     from podslice.reconcile.guard import Guarded
     from podslice.systemd.bus import Bus
-    from podslice.systemd.files import SliceFiles
+    from podslice.systemd.slice_files import SliceFiles
 
     config = planning.config
     node = load_node(config)

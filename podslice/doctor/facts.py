@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
-from podslice.doctor.runtimes import Runtime, Surroundings, read_runtimes
+from podslice.doctor.runtime_drivers import Runtime, Surroundings, read_runtimes
 from podslice.errors import HostError
-from podslice.host import cgroup2_options
-from podslice.kernel_text import read_text, read_value, split_lines, split_words
+from podslice.kernel.host import cgroup2_options
+from podslice.kernel.text import read_text, read_value, split_lines, split_words
 from podslice.model.owner import Foreign, Kubelet
 
 _CGROUP = "sys/fs/cgroup"

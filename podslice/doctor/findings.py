@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podslice.doctor import groups
+from podslice.doctor import control_groups
 from podslice.doctor.facts import Facts, Layout, Session
 from podslice.doctor.finding import Finding, State
-from podslice.doctor.runtimes import SYSTEMD, Runtime
+from podslice.doctor.runtime_drivers import SYSTEMD, Runtime
 from podslice.model.owner import Foreign, Kubelet
 from podslice.model.properties import PROPERTIES
 
@@ -38,10 +38,10 @@ def _all(facts: Facts) -> Iterator[Finding]:
         yield _session(facts, facts.session)
     else:
         yield _rights(facts)
-    yield groups.layout(facts)
+    yield control_groups.layout(facts)
     if facts.layout is not Layout.NONE:
-        yield groups.controllers(facts)
-    yield groups.hugepages(facts)
+        yield control_groups.controllers(facts)
+    yield control_groups.hugepages(facts)
     if facts.session is not None:
         yield from _user_limits(facts)
     if (foreign := facts.manager.foreign) is not None:

@@ -12,7 +12,7 @@ import os
 import stat
 from contextlib import suppress
 
-from podslice.regular import Path, follow_links, keep_links
+from podslice.files import Path, follow_links, keep_links
 
 _NAMES_MAX = 400
 """Names on the way that are looked up. The kernel follows 40 links, but they may be long.

@@ -17,17 +17,11 @@ from functools import partial
 from pathlib import Path
 
 from podslice.errors import InputError, Problem, printable
+from podslice.files import TooLargeError, follow_links, open_regular, read_opened, read_with_status
 from podslice.inputs.budget import Budget, Exhausted, Kind
 from podslice.inputs.limits import FILES_MAX, PIPE_WAIT_SEC, READ_WAIT_SEC
 from podslice.inputs.links import locate_entitled
-from podslice.regular import (
-    TooLargeError,
-    follow_links,
-    open_regular,
-    read_opened,
-    read_with_status,
-)
-from podslice.steps import Steps, finish, paced
+from podslice.pausable import Steps, finish, paced
 
 STDIN = "-"
 MANIFESTS = (".json", ".yaml", ".yml")

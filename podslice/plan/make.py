@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from podslice.model.desired import Desired
 from podslice.model.unit import DesiredUnit, Observed, ObservedUnit, UnitKind, UnitName
+from podslice.pausable import Steps, at_once, paced
 from podslice.plan.changes import feasible, hugepages_step, not_there, spare, step_for, volume_step
 from podslice.plan.steps import Plan, Skipped, Stage, StartUnit, Step, stage_of
 from podslice.plan.stops import Leaving, find_stops, settle_moves
-from podslice.steps import Steps, at_once, paced
 
 _NOBODY = Leaving()
 

@@ -3,11 +3,12 @@
 This is the face of the core for programs; everything else in here is its inside.
 """
 
+from podslice.model.naming import Tree, scope_name
 from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.compare import Difference, compare_rules
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
-from podslice.policy.evict import (
+from podslice.policy.eviction.thresholds import (
     Candidate,
     EvictionThreshold,
     Observation,
@@ -19,7 +20,6 @@ from podslice.policy.evict import (
     thresholds_met,
 )
 from podslice.policy.qos import classify
-from podslice.policy.tree import Tree, scope_name
 
 __all__ = [
     "Candidate",

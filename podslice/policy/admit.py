@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from podslice.model.agent import Condition
 from podslice.model.desired import PodDecision, Refusal
+from podslice.model.node_state import Condition
 from podslice.model.pod import Qos
 from podslice.model.resources import Amounts, format_amount, total
-from podslice.policy.evict import is_critical
+from podslice.policy.eviction.thresholds import is_critical
 
 
 def admit(

@@ -9,6 +9,15 @@ from dataclasses import replace
 from podslice.errors import Problem
 from podslice.model.config import Config
 from podslice.model.desired import ContainerDecision, PodDecision, VolumeDecision
+from podslice.model.naming import (
+    OVERHEAD,
+    Tree,
+    describe_pod,
+    describe_scope,
+    describe_volume,
+    scope_name,
+    volume_path,
+)
 from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, Pod, Qos
 from podslice.model.quantity import format_bytes
@@ -36,21 +45,12 @@ from podslice.policy.hugepages import (
 )
 from podslice.policy.oom import ends_as_a_whole, oom_score_adj
 from podslice.policy.qos import classify, why_qos
-from podslice.policy.settings import (
+from podslice.policy.unit_properties import (
     container_settings,
     init_settings,
     overhead_settings,
     pod_settings,
     why_no_limit,
-)
-from podslice.policy.tree import (
-    OVERHEAD,
-    Tree,
-    describe_pod,
-    describe_scope,
-    describe_volume,
-    scope_name,
-    volume_path,
 )
 from podslice.policy.validate import validate
 from podslice.policy.volumes import decide_volume, mount_structure

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from podslice.model.config import Config, Enforce, Rules
 from podslice.model.desired import Desired, PodDecision
+from podslice.model.naming import TIERS, Tree, slice_of_cgroup
 from podslice.model.node import Allocation, Node
 from podslice.model.pod import InitProgress, Pod, Qos
 from podslice.model.resources import (
@@ -27,14 +28,13 @@ from podslice.model.unit import (
     control_group_of,
     parent_slice,
 )
+from podslice.pausable import Steps, at_once, paced
 from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate
 from podslice.policy.decide import decide
 from podslice.policy.phase import is_initializing
-from podslice.policy.reserve import protection, tier_settings
-from podslice.policy.settings import cpu_weight, memory_limit, settle
-from podslice.policy.tree import TIERS, Tree, slice_of_cgroup
-from podslice.steps import Steps, at_once, paced
+from podslice.policy.tiers import protection, tier_settings
+from podslice.policy.unit_properties import cpu_weight, memory_limit, settle
 
 _PODS_PER_STEP = 100
 """Pods between two pauses: a millisecond, or one pod that has to be decided."""

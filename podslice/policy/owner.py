@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from podslice.model.naming import Tree
 from podslice.model.owner import Foreign, Kubelet
 from podslice.model.unit import ObservedUnit, UnitKind, UnitName
-from podslice.policy.tree import Tree
 
 LIBCONTAINER = "libcontainer container "
 """The beginning of the description of every unit that libcontainer starts.

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Iterator
 
 from podslice.model.config import Config, WeightMapping
+from podslice.model.naming import Tree, volume_path
 from podslice.model.pod import Container, MemoryVolume, Pod, Qos
 from podslice.model.quantity import tmpfs_size_bytes
 from podslice.model.resources import CPU, MEMORY, Resources
 from podslice.model.unit import INFINITY, ObservedUnit, UnitName, mount_name
 from podslice.policy.convert import weight_from_shares
-from podslice.policy.tree import Tree, volume_path
 
 # `Pod default/web (Burstable)`, see tree.describe_pod
 _DESCRIPTION = re.compile(r"Pod ([a-z0-9-]+)/([a-z0-9.-]+) \((\w+)\)")

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from podslice.model.config import Config
 from podslice.model.desired import ContainerDecision, PodDecision, VolumeDecision
+from podslice.model.naming import Tree, scope_name, volume_path
 from podslice.model.node import Node
 from podslice.model.pod import Pod
 from podslice.model.unit import control_group_of, mount_name
 from podslice.policy.decide import decide, units_of
-from podslice.policy.tree import Tree, scope_name, volume_path
 
 
 def decide_each(pods: Iterable[Pod], node: Node, config: Config) -> Iterator[PodDecision]:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from podslice.errors import Problem, warning
 from podslice.model.config import Config
+from podslice.model.naming import OVERHEAD
 from podslice.model.pod import Pod
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import (
@@ -24,7 +25,6 @@ from podslice.model.resources import (
 from podslice.policy.consistency import compare_levels, level
 from podslice.policy.convert import MIN_QUOTA_USEC, quota_from_milli
 from podslice.policy.hugepages import page_size_bytes
-from podslice.policy.tree import OVERHEAD
 
 _NOTHING: Amounts = MappingProxyType({})
 _MANY_CPUS_MILLI = 100_000

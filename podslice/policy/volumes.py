@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from podslice.model.desired import VolumeDecision
+from podslice.model.naming import volume_path
 from podslice.model.pod import MemoryVolume, Pod
 from podslice.model.quantity import format_bytes
 from podslice.model.unit import Setting, Value, mount_name
-from podslice.policy.tree import volume_path
 
 
 def decide_volume(

@@ -11,11 +11,7 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
 from podslice.errors import BadProperty, HostError, JobFailed, NoSuchUnit, UnitExists, printable
-from podslice.model.pod import ContainerKind
-from podslice.model.unit import ObservedUnit, UnitName, Value
-from podslice.processes.place import Place, find_place, is_inside, scope_of
-from podslice.processes.placement import PodMap
-from podslice.procfs import (
+from podslice.kernel.proc import (
     ENDED_STATES,
     PidFd,
     Process,
@@ -25,8 +21,13 @@ from podslice.procfs import (
     read_process,
     set_oom_score_adj,
 )
-from podslice.reconcile import World, look
+from podslice.model.pod import ContainerKind
+from podslice.model.unit import ObservedUnit, UnitName, Value
+from podslice.processes.location import PodMap
+from podslice.processes.target import Place, find_place, is_inside, scope_of
+from podslice.reconcile.assess import look
 from podslice.reconcile.guard import refuse
+from podslice.reconcile.world import World
 from podslice.systemd.client import PIDFDS_MAX, Client
 
 _TRIES = 5

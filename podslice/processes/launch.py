@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from podslice.errors import HostError, InputError, Problem
-from podslice.kernel_text import read_value
+from podslice.kernel.text import read_value
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit codes of what can't be started, as the shells have them."""

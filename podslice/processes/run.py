@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from podslice.errors import HostError, InputError, JobFailed, Problem, UnitExists
-from podslice.kernel_text import read_text
+from podslice.kernel.proc import PidFd, parse_control_group
+from podslice.kernel.text import read_text
 from podslice.model.config import Rules
 from podslice.model.desired import PodDecision
 from podslice.model.pod import ContainerKind, InitProgress
@@ -16,12 +17,13 @@ from podslice.model.unit import Command as ServiceCommand
 from podslice.model.unit import TransientUnit, Value
 from podslice.policy.phase import finish
 from podslice.processes.launch import Command
-from podslice.processes.place import Place, container_properties, find_place, find_pod, scope_of
-from podslice.procfs import PidFd, parse_control_group
-from podslice.reconcile import World, look, settle
+from podslice.processes.target import Place, container_properties, find_place, find_pod, scope_of
+from podslice.reconcile.assess import look
+from podslice.reconcile.converge import settle
 from podslice.reconcile.guard import refuse
-from podslice.reconcile.holds import name_processes
-from podslice.report import Outcome, Report, told
+from podslice.reconcile.occupants import name_processes
+from podslice.reconcile.report import Outcome, Report, told
+from podslice.reconcile.world import World
 from podslice.systemd.client import Client
 
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from podslice.errors import printable
-from podslice.kernel_text import read_value, split_lines
+from podslice.kernel.proc import read_process
+from podslice.kernel.text import read_value, split_lines
 from podslice.model.pod import Pod
-from podslice.procfs import read_process
 
 POD_LABEL = "io.podslice.pod"
 """`namespace/name` of the pod that a container is part of."""

@@ -7,25 +7,31 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from podslice import hugetlb
-from podslice.act import OnResult, act
 from podslice.errors import HostError, printable
+from podslice.kernel import hugetlb
 from podslice.model.desired import PodDecision
 from podslice.model.pod import InitProgress, Pod, Qos
 from podslice.model.unit import control_group_of
 from podslice.plan import Plan, SetProperties, StartUnit, StopUnit
 from podslice.policy.desire import without_reserved
 from podslice.policy.phase import pending
-from podslice.reconcile.confirm import confirm_by_asking, end_trial, is_reserved, on_trial, recorded
-from podslice.reconcile.cordon import living_agent, pod_of, uncordon
+from podslice.reconcile.act import OnResult, act
+from podslice.reconcile.assess import look
 from podslice.reconcile.guard import refuse
-from podslice.reconcile.holds import name_processes
-from podslice.reconcile.look import look
-from podslice.reconcile.observation import control_group
+from podslice.reconcile.observe import control_group
+from podslice.reconcile.occupants import name_processes
 from podslice.reconcile.pace import Pace
+from podslice.reconcile.readmission import living_agent, pod_of, uncordon
+from podslice.reconcile.report import Lingering, Outcome, Report, StepResult
 from podslice.reconcile.reserved import note, settle_values
+from podslice.reconcile.rollback import (
+    confirm_by_asking,
+    end_trial,
+    is_reserved,
+    on_trial,
+    recorded,
+)
 from podslice.reconcile.world import State, World
-from podslice.report import Lingering, Outcome, Report, StepResult
 from podslice.systemd.client import Client
 
 _GONE_PATIENCE_SEC = 2.0

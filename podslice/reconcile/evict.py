@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from podslice.act import act_alone
 from podslice.model.desired import PodDecision
 from podslice.model.unit import Observed
 from podslice.plan import StopUnit
-from podslice.reconcile.holds import read_holds
-from podslice.reconcile.observation import control_group
+from podslice.reconcile.act import act_alone
+from podslice.reconcile.observe import control_group
+from podslice.reconcile.occupants import read_holds
+from podslice.reconcile.report import StepResult
 from podslice.reconcile.world import World
-from podslice.report import StepResult
 from podslice.systemd.client import Client
 
 

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podslice.errors import ForeignRoot, HostError
-from podslice.kubelets import find_kubelets
+from podslice.kernel.kubelets import find_kubelets
+from podslice.model.naming import Tree
 from podslice.model.owner import Foreign, Kubelet
 from podslice.model.pod import Pod, Qos
 from podslice.model.unit import ObservedUnit, TransientUnit, UnitKind, UnitName, Value
 from podslice.policy.owner import CRI_SCOPES, find_foreign
-from podslice.policy.tree import Tree
 from podslice.store import Store
-from podslice.systemd.around import Around
 from podslice.systemd.client import Client
+from podslice.systemd.delegating import Around
 
 if TYPE_CHECKING:
     from podslice.reconcile.world import World

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from podslice.steps import Steps
+from podslice.pausable import Steps
 
 T = TypeVar("T")
 

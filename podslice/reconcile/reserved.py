@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from podslice.act import OnResult, act
 from podslice.errors import HostError
 from podslice.model.desired import Desired
 from podslice.model.reserved import Reserved
 from podslice.model.unit import Observed
 from podslice.plan import Plan, SetProperties, make_plan, return_values
 from podslice.plan.reserved import note_steps, settle_steps
-from podslice.reconcile.confirm import end_trial, is_reserved, recorded
+from podslice.reconcile.act import OnResult, act
+from podslice.reconcile.report import Outcome, Report, StepResult
+from podslice.reconcile.rollback import end_trial, is_reserved, recorded
 from podslice.reconcile.world import World
-from podslice.report import Outcome, Report, StepResult
 
 
 def note(world: World, held: Reserved, plan: Plan) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from podslice.cgroupfs import CgroupFs
-from podslice.model.agent import AgentState, Eviction
+from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config, Origin, Source
 from podslice.model.desired import Desired
+from podslice.model.naming import Tree
 from podslice.model.node import Node
+from podslice.model.node_state import AgentState, Eviction
 from podslice.model.owner import Foreign
 from podslice.model.pod import InitProgress, Pod
 from podslice.model.reserved import Reserved
 from podslice.model.unit import Observed, UnitName
 from podslice.plan import Plan
-from podslice.policy.tree import Tree
 from podslice.reconcile.guard import Guard
 from podslice.store import Store
 from podslice.systemd.client import Client

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from podslice.errors import HostError
-from podslice.regular import NotRegularError, open_regular
-from podslice.store.files import writing
+from podslice.files import NotRegularError, open_regular
+from podslice.store.atomic import writing
 
 WAIT_SEC = 120.0
 _POLL_SEC = 0.02

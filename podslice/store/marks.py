@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from podslice.errors import Problem, Severity
-from podslice.model.agent import AgentState, Condition, Eviction
+from podslice.model.node_state import AgentState, Condition, Eviction
 from podslice.model.properties import PROPERTIES
 from podslice.model.reserved import Held, Reserved, Trial
 from podslice.model.unit import INFINITY, UnitName

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from podslice.model.agent import Eviction
+from podslice.model.node_state import Eviction
 from podslice.model.pod import InitProgress, Pod
-from podslice.steps import Steps
-from podslice.store.files import Stamp, failed, parse_json, stamp
+from podslice.pausable import Steps
+from podslice.store.atomic import Stamp, failed, parse_json, stamp
 
 VERSION = 1
 
@@ -95,7 +95,7 @@ def parse(path: Path) -> Record | None:
         OSError: it can't be read.
     """
     # pydantic takes a third of the start-up time; with nothing applied it is not needed
-    from podslice.inputs.manifests import parse_manifest  # noqa: PLC0415
+    from podslice.inputs.manifest.load import parse_manifest  # noqa: PLC0415
 
     try:
         record = parse_json(path)
@@ -120,7 +120,7 @@ def _record_of(pod: Pod, record: Mapping[str, Any]) -> Record:
 
 def written(pod: Pod, *, cgroup_root: str, source: str | None) -> dict[str, Any]:
     """The record of a pod, as it is written."""
-    from podslice.inputs.manifests import format_manifest  # noqa: PLC0415
+    from podslice.inputs.manifest.load import format_manifest  # noqa: PLC0415
 
     record: dict[str, Any] = {
         "version": VERSION,
@@ -132,7 +132,7 @@ def written(pod: Pod, *, cgroup_root: str, source: str | None) -> dict[str, Any]
 
 def digest(pod: Pod) -> str:
     """What tells whether two manifests ask for the same pod."""
-    from podslice.inputs.manifests import format_manifest  # noqa: PLC0415
+    from podslice.inputs.manifest.load import format_manifest  # noqa: PLC0415
 
     text = json.dumps(format_manifest(pod), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -10,12 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from podslice.errors import HostError
-from podslice.model.agent import AgentState, Eviction
+from podslice.model.node_state import AgentState, Eviction
 from podslice.model.pod import InitProgress, Pod
 from podslice.model.reserved import Reserved
-from podslice.steps import Steps, finish
-from podslice.store import lock, marks, volumes
-from podslice.store.files import entries, failed, read_json, remove, write_json, writing
+from podslice.pausable import Steps, finish
+from podslice.store import lock, marks, volume_directories
+from podslice.store.atomic import entries, failed, read_json, remove, write_json, writing
 from podslice.store.records import VERSION, Reader, Record, Records, digest, written
 
 
@@ -239,7 +239,7 @@ class Store:
 
         Nothing goes that is a mount, or has one in it.
         """
-        return volumes.discard(self._volumes(uid))
+        return volume_directories.discard(self._volumes(uid))
 
     def _volumes(self, uid: str) -> Path:
         return self._pods / uid / "volumes"
@@ -251,7 +251,7 @@ class Store:
                 with contextlib.suppress(OSError):
                     path.unlink()
             elif path.is_dir() and not self._record(path.name).exists():
-                volumes.remove_empty(path)
+                volume_directories.remove_empty(path)
         for directory in (self._pods, self.marks):
             with contextlib.suppress(OSError):
                 directory.rmdir()

@@ -28,8 +28,7 @@ from podslice.model.unit import (
     UnitName,
     Value,
 )
-from podslice.systemd.changes import MATCHES, Changes
-from podslice.systemd.checks import (
+from podslice.systemd.call_checks import (
     check_name,
     check_properties,
     check_timer,
@@ -37,13 +36,14 @@ from podslice.systemd.checks import (
     kind_of,
 )
 from podslice.systemd.client import OnChange
-from podslice.systemd.connection import Connection, Interrupted, Peer
-from podslice.systemd.files import SliceFiles
+from podslice.systemd.concurrent import together
+from podslice.systemd.dbus.connection import Connection, Interrupted, Peer
 from podslice.systemd.jobs import MATCH, Jobs
-from podslice.systemd.loaded import CHANGEABLE
+from podslice.systemd.loaded_unit import CHANGEABLE
 from podslice.systemd.manager import Manager, is_as_asked, is_implied, is_there
 from podslice.systemd.observing import observe_units
-from podslice.systemd.together import together
+from podslice.systemd.signals import MATCHES, Changes
+from podslice.systemd.slice_files import SliceFiles
 
 log = logging.getLogger(__name__)
 

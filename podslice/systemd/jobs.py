@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from podslice.systemd.connection import Interrupted, in_time
-from podslice.systemd.wire import Received
+from podslice.systemd.dbus.connection import Interrupted, in_time
+from podslice.systemd.dbus.wire import Received
 
 MANAGER = "org.freedesktop.systemd1.Manager"
 MANAGER_PATH = "/org/freedesktop/systemd1"

@@ -9,10 +9,10 @@ from operator import attrgetter
 from podslice.errors import BadMessage, JobFailed
 from podslice.model.properties import OBSERVED, PROPERTIES
 from podslice.model.unit import ListedUnit, TransientUnit, UnitKind, UnitName, Value
-from podslice.systemd.checks import kind_of
-from podslice.systemd.connection import Connection, Variant
+from podslice.systemd.call_checks import kind_of
+from podslice.systemd.dbus.connection import Connection, Variant
+from podslice.systemd.dbus.wire import Received, Wire
 from podslice.systemd.jobs import MANAGER, MANAGER_PATH, Jobs
-from podslice.systemd.wire import Received, Wire
 
 _TYPES: Mapping[str, type] = {
     **{name: type(row.unset) for name, row in PROPERTIES.items() if row.unset is not None},

@@ -8,11 +8,11 @@ from contextlib import suppress
 from podslice.errors import NoSuchUnit
 from podslice.model.properties import OBSERVED
 from podslice.model.unit import INFINITY, ListedUnit, ObservedUnit, UnitName
-from podslice.systemd.checks import kind_of
-from podslice.systemd.files import SliceFiles
+from podslice.systemd.call_checks import kind_of
+from podslice.systemd.concurrent import together
+from podslice.systemd.dbus.wire import Wire
 from podslice.systemd.manager import Manager, is_there
-from podslice.systemd.together import together
-from podslice.systemd.wire import Wire
+from podslice.systemd.slice_files import SliceFiles
 
 _NO_GROUP: Mapping[str, Wire] = {
     "ControlGroup": "",

@@ -25,7 +25,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from podslice.inputs.manifests import load_pods
+from podslice.inputs.manifest.load import load_pods
 from podslice.model.unit import Observed, TransientUnit
 from podslice.plan import StartUnit, make_plan, transient_unit
 from podslice.policy.decide import decide

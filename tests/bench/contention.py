@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from podslice.inputs.manifests import load_pods
+from podslice.inputs.manifest.load import load_pods
 from podslice.model.config import Config, Enforce, WeightMapping
 from podslice.model.desired import Desired
 from podslice.model.node import Node

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import yaml
 
-from podslice.inputs.manifests import load_pods
+from podslice.inputs.manifest.load import load_pods
 from podslice.model.config import Config
 from podslice.model.desired import Desired
 from podslice.model.node import Node

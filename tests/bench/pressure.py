@@ -7,7 +7,7 @@ import statistics
 import time
 from dataclasses import dataclass
 
-from podslice.inputs.manifests import load_pods
+from podslice.inputs.manifest.load import load_pods
 from podslice.model.config import Config
 from podslice.model.node import Node
 from podslice.policy.decide import decide

@@ -19,9 +19,9 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from podslice.model.naming import Tree
 from podslice.model.properties import OBSERVED
 from podslice.model.unit import UnitKind
-from podslice.policy.tree import Tree
 from tests.bench import inside
 from tests.bench import steady_tables as tables
 from tests.bench.inside import DIR, FLOOR, MANIFESTS, OPTIONS, Run, WrongWork

@@ -1,7 +1,7 @@
 """The files of a machine's systemd, as this host sees them."""
 
-from podslice.cgroupfs import CgroupFs
-from podslice.systemd.files import SliceFiles
+from podslice.kernel.cgroup import CgroupFs
+from podslice.systemd.slice_files import SliceFiles
 from tests.lab.machine import Machine
 
 ACCOUNTING = {f"{what}Accounting": True for what in ("CPU", "IO", "Memory", "Tasks")}

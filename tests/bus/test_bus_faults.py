@@ -30,9 +30,9 @@ from podslice.errors import (
 )
 from podslice.model.properties import PROPERTIES, Property
 from podslice.model.unit import TransientUnit, UnitName
-from podslice.systemd import connection, wire
 from podslice.systemd.bus import Bus
-from podslice.systemd.connection import Connection, Peer
+from podslice.systemd.dbus import connection, wire
+from podslice.systemd.dbus.connection import Connection, Peer
 from podslice.systemd.manager import is_as_asked
 from tests.lab.machine import Machine
 from tests.lab.paths import source_dir

@@ -32,8 +32,8 @@ from podslice.model.unit import (
 )
 from podslice.systemd.bus import Bus
 from podslice.systemd.client import PIDFDS_MAX, Client, OnChange
-from podslice.systemd.memory import Memory
 from tests.bus.files import ACCOUNTING, files_of
+from tests.fake_systemd import FakeSystemd
 from tests.lab.machine import Machine, Process
 
 UNIT_DIR = "/run/systemd/system"
@@ -99,7 +99,7 @@ class InMemory:
     """The one that is under test as a stand-in for the other."""
 
     def __init__(self, systemd_version: int) -> None:
-        self._memory = Memory(systemd_version=systemd_version, on_change=self._tell)
+        self._memory = FakeSystemd(systemd_version=systemd_version, on_change=self._tell)
         self._listeners: list[OnChange] = []
         self._pids = itertools.count(100)
 
@@ -1349,7 +1349,7 @@ async def test_a_reload_is_told(client: Client, root: UnitName, world: World) ->
 
 
 async def test_memory_refuses_and_counts(root: UnitName) -> None:
-    memory = Memory()
+    memory = FakeSystemd()
     memory.refuse(root, Refused("no"))
     for call in (
         memory.start(slice_(root)),
@@ -1371,7 +1371,7 @@ async def test_memory_refuses_and_counts(root: UnitName) -> None:
 
 async def test_memory_breaks_once(root: UnitName) -> None:
     told: list[UnitName | None] = []
-    memory = Memory(on_change=told.append)
+    memory = FakeSystemd(on_change=told.append)
     memory.break_after(1)
     await memory.start(slice_(root))
     told.clear()

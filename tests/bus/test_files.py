@@ -9,7 +9,7 @@ import pytest
 
 from podslice.model.unit import INFINITY, TransientUnit, UnitName
 from podslice.systemd.bus import Bus
-from podslice.systemd.files import parse_slice
+from podslice.systemd.slice_files import parse_slice
 from tests.bus.files import ACCOUNTING, files_of
 
 VALUES = {

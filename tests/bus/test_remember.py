@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from podslice.agent.remember import Remembering
-from podslice.cgroupfs import CgroupFs
+from podslice.kernel.cgroup import CgroupFs
 from podslice.model.unit import ObservedUnit, TransientUnit, UnitName
 from podslice.systemd.bus import Bus
+from podslice.systemd.caching import Remembering
 from podslice.systemd.client import Client
 from tests.lab.machine import Machine
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from podslice.inputs.values import read_reservation
+from podslice.inputs.options.values import read_reservation
 from podslice.model.config import Config, Enforce, MemoryProtection, Rules, Threshold
 from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod, Qos
 from podslice.model.quantity import parse_quantity
 from podslice.model.resources import Resources, format_amount
-from podslice.policy.evict import EvictionThreshold, Observation, PodUsage
+from podslice.policy.eviction.thresholds import EvictionThreshold, Observation, PodUsage
 
 HERE = Path(__file__).parent
 

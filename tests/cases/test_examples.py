@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import Severity
-from podslice.inputs.config import load_config
-from podslice.inputs.manifests import load_pods
+from podslice.inputs.manifest.load import load_pods
+from podslice.inputs.options.load import load_config
 from podslice.model.config import Config, Rules
 from podslice.policy.allocatable import allocate
 from podslice.policy.decide import decide

@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from podslice.errors import Severity
-from podslice.inputs import text
 from podslice.inputs.limits import PROBLEMS_MAX
-from podslice.inputs.manifests import format_manifest, load_pods, parse_manifest
+from podslice.inputs.manifest import parse
+from podslice.inputs.manifest.load import format_manifest, load_pods, parse_manifest
 from tests.bombs import BOMBS, write
 
 FOLDER = Path(__file__).parent / "hostile"
@@ -53,7 +53,7 @@ def test_every_file_has_a_row_and_every_row_a_file():
 @pytest.mark.parametrize("parser", ["c", "python"])
 @pytest.mark.parametrize("name", FILES)
 def test_file_is_refused_with_address_and_reason(name, parser, monkeypatch):
-    monkeypatch.setattr(text, "_YAML", yaml.SafeLoader if parser == "python" else text._YAML)
+    monkeypatch.setattr(parse, "_YAML", yaml.SafeLoader if parser == "python" else parse._YAML)
     started = time.process_time()
     found = errors(load(FOLDER / name))
     assert time.process_time() - started < CPU_SECONDS_MAX
@@ -111,11 +111,11 @@ def test_no_mutation_of_a_manifest_is_more_than_a_problem(seed):
     """Whatever is wrong, there is an answer; and what is taken survives being recorded."""
     random = Random(seed)
     for _ in range(20):
-        text = bytearray((FOLDER / random.choice(FILES)).read_bytes()[:2000] + POD)
+        mutant = bytearray((FOLDER / random.choice(FILES)).read_bytes()[:2000] + POD)
         for _ in range(random.randint(1, 8)):
-            start = random.randrange(len(text))
-            text[start : start + random.choice((0, 0, 1, 9))] = random.choice(PIECES)
-        loaded = load_pods(["-"], stdin=lambda text=text: bytes(text))
+            start = random.randrange(len(mutant))
+            mutant[start : start + random.choice((0, 0, 1, 9))] = random.choice(PIECES)
+        loaded = load_pods(["-"], stdin=lambda text=mutant: bytes(text))
         assert all(str(problem).isprintable() for problem in loaded.all_problems)
         for pod in loaded.pods:
             if pod.is_valid:
@@ -170,7 +170,7 @@ LARGE_JSON = {
 # In a process of its own, so that its memory can be limited and measured.
 CHILD = """
 import json, resource, sys, time
-from podslice.inputs.manifests import load_pods
+from podslice.inputs.manifest.load import load_pods
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 resource.setrlimit(resource.RLIMIT_DATA, (400 * 2**20, 400 * 2**20))
 started = time.process_time()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.inputs.manifests import parse_manifest
+from podslice.inputs.manifest.load import parse_manifest
 from podslice.model.config import Config, MemoryProtection, Rules, WeightMapping
 from podslice.model.node import Node
 from podslice.model.unit import INFINITY

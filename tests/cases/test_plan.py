@@ -23,10 +23,11 @@ from pathlib import Path
 
 import pytest
 
-from podslice.cgroupfs import CgroupFs
-from podslice.cli.changing import _plan_lines
-from podslice.inputs.config import load_config
-from podslice.inputs.manifests import load_pods
+from podslice.cli.verbs.changing import _plan_lines
+from podslice.inputs.manifest.load import load_pods
+from podslice.inputs.options.load import load_config
+from podslice.kernel.cgroup import CgroupFs
+from podslice.model.naming import TIERS, slice_of_cgroup
 from podslice.model.node import Node
 from podslice.model.pod import Qos
 from podslice.model.properties import PROPERTIES
@@ -40,12 +41,13 @@ from podslice.model.unit import (
 )
 from podslice.plan import SetProperties, StartUnit, StopUnit
 from podslice.policy.decide import decide
-from podslice.policy.tree import TIERS, slice_of_cgroup
-from podslice.reconcile import World, apply, look
+from podslice.reconcile.assess import look
+from podslice.reconcile.converge import apply
 from podslice.reconcile.guard import Guard
+from podslice.reconcile.world import World
 from podslice.store import Store
-from podslice.systemd.memory import Memory
 from tests.cases.rows import to_amounts
+from tests.fake_systemd import FakeSystemd
 
 PLANS = Path(__file__).parent / "plan"
 CASES = sorted(path.name for path in PLANS.iterdir() if path.is_dir())
@@ -61,7 +63,7 @@ class Case:
     node: Node
     state: dict
     world: World
-    client: Memory
+    client: FakeSystemd
 
     def decide(self, file):
         path = self.path / file
@@ -90,7 +92,7 @@ async def case(request, tmp_path):
     fields = tomllib.loads((path / "node.toml").read_text())
     node = Node(capacity=to_amounts(fields.pop("capacity")), **fields)
     config = load_config({}, file=path / "config.toml")
-    client = Memory(systemd_version=state.get("systemd_version", 257))
+    client = FakeSystemd(systemd_version=state.get("systemd_version", 257))
     world = World(
         node=node,
         config=config,

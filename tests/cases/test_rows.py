@@ -14,11 +14,12 @@ import pytest
 
 from podslice.errors import InputError
 from podslice.inputs.budget import Budget
-from podslice.inputs.config import load_config
-from podslice.inputs.manifests import load_text
-from podslice.model.agent import Condition
+from podslice.inputs.manifest.load import load_text
+from podslice.inputs.options.load import load_config
 from podslice.model.config import Config, Rules, Threshold, WeightMapping
+from podslice.model.naming import Tree, scope_name, slice_of_cgroup
 from podslice.model.node import Node
+from podslice.model.node_state import Condition
 from podslice.model.pod import InitProgress, Qos, default_uid
 from podslice.model.properties import PROPERTIES
 from podslice.model.quantity import format_bytes, parse_quantity
@@ -32,6 +33,7 @@ from podslice.model.unit import (
     parent_slice,
     slice_name,
 )
+from podslice.pausable import finish as end_of
 from podslice.plan import make_plan
 from podslice.policy.admit import admit, hold_back
 from podslice.policy.aggregate import aggregate, effective
@@ -41,7 +43,14 @@ from podslice.policy.convert import quota_from_milli, shares_from_milli, weight_
 from podslice.policy.decide import decide
 from podslice.policy.defaulting import default_pod
 from podslice.policy.desire import desire
-from podslice.policy.evict import (
+from podslice.policy.eviction.pressure import (
+    Pressures,
+    choose,
+    judge,
+    next_poll_usec,
+    pod_grace_sec,
+)
+from podslice.policy.eviction.thresholds import (
     eviction_thresholds,
     most_urgent,
     past_grace,
@@ -50,18 +59,9 @@ from podslice.policy.evict import (
 )
 from podslice.policy.oom import oom_score_adj
 from podslice.policy.phase import finish, is_initializing, pending
-from podslice.policy.pressure import (
-    Pressures,
-    choose,
-    judge,
-    next_poll_usec,
-    pod_grace_sec,
-)
 from podslice.policy.qos import classify
-from podslice.policy.reserve import tier_settings
-from podslice.policy.tree import Tree, scope_name, slice_of_cgroup
+from podslice.policy.tiers import tier_settings
 from podslice.policy.validate import validate
-from podslice.steps import finish as end_of
 from tests.cases.rows import (
     load_rows,
     normal,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.inputs.manifests import load_pods
+from podslice.inputs.manifest.load import load_pods
 from podslice.model.config import Config
 from podslice.model.node import Node
 from podslice.policy import compare_rules

@@ -17,23 +17,24 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from podslice import cgroupfs, host, kernel_text, procfs
-from podslice.cli import journal, text
+from podslice.cli.views import tables
 from podslice.errors import BadMessage, HostError, InputError, PodsliceError, Problem
 from podslice.inputs.budget import Budget, Exhausted
-from podslice.inputs.config import load_config, make_config, restore
-from podslice.inputs.manifests import format_manifest, load_text, parse_manifest
+from podslice.inputs.manifest.load import format_manifest, load_text, parse_manifest
+from podslice.inputs.options.load import load_config, make_config, restore
+from podslice.kernel import cgroup, host, proc, text
 from podslice.model.config import Config
+from podslice.model.naming import Tree
 from podslice.model.node import Node
 from podslice.model.pod import Qos, default_uid
+from podslice.pausable import finish
 from podslice.policy.decide import decide
-from podslice.policy.tree import Tree
-from podslice.steps import finish
 from podslice.store import Store
-from podslice.systemd import handshake, wire
-from podslice.systemd.changes import Changes
-from podslice.systemd.connection import Connection, Peer
+from podslice.systemd import journalctl
+from podslice.systemd.dbus import handshake, wire
+from podslice.systemd.dbus.connection import Connection, Peer
 from podslice.systemd.jobs import Jobs
+from podslice.systemd.signals import Changes
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent
@@ -152,7 +153,7 @@ def run_manifest(data: bytes, name: str) -> None:
     for pod in loaded.pods[:PODS_MAX]:
         decision = decide(pod, NODE, Config())
         check_problems(decision.problems)
-        assert all(line.isprintable() for line in text.explanation(decision))
+        assert all(line.isprintable() for line in tables.explanation(decision))
         if decision.is_valid:
             again = parse_manifest(format_manifest(pod), where="again")
             assert format_manifest(again) == format_manifest(pod)
@@ -161,7 +162,7 @@ def run_manifest(data: bytes, name: str) -> None:
 def check_problems(problems: tuple[Problem, ...]) -> None:
     """Check that problems can be shown: each on one line, and not as long as the input."""
     for problem in problems:
-        shown = text.problem(problem)
+        shown = tables.problem(problem)
         assert shown.isprintable()
         assert len(shown) < 4096
 
@@ -222,7 +223,7 @@ def run_proc(data: bytes) -> None:
     (place / "stat").write_bytes(b"7 (" + name[:15] + b") S 1" + b" 0" * 40 + b"\n")
     (place / "cgroup").write_bytes(b"1:name=x:/forged\n0::/" + group + b"\n")
     (place / "status").write_bytes(b"Name:\tx\nTgid:\t7\nUid:\t5\t5\t5\t5\n")
-    process = procfs.read_process(7, scratch())
+    process = proc.read_process(7, scratch())
     assert process is not None
     assert (process.parent, process.state, process.leader, process.uid) == (1, "S", 7, 5)
     assert process.control_group.encode(errors="surrogateescape") == b"/" + group
@@ -232,19 +233,19 @@ def run_proc(data: bytes) -> None:
 def run_kernel(data: bytes) -> None:
     """Read the texts of counters and lists; what the kernel never writes is a ValueError at most."""
     shown = data.decode(errors="surrogateescape")
-    for parse in (procfs.parse_control_group, cgroupfs.parse_pressure, host.parse_cpu_list):
+    for parse in (proc.parse_control_group, cgroup.parse_pressure, host.parse_cpu_list):
         with contextlib.suppress(ValueError, LookupError):
             parse(shown)
     with contextlib.suppress(ValueError):
-        list(kernel_text.parse_mounts(shown))
-    lines = kernel_text.split_lines(shown)
+        list(text.parse_mounts(shown))
+    lines = text.split_lines(shown)
     assert "\n".join(lines) == shown.removesuffix("\n")
 
 
 def run_journal(data: bytes) -> None:
     """Read a line of journalctl."""
     with contextlib.suppress(PodsliceError):
-        entry = journal.parse(data)
+        entry = journalctl.parse(data)
         assert datetime.fromtimestamp(entry.time_usec / 1e6, UTC).year >= 1970
         assert all(isinstance(each, str) for each in entry.fields.values())
 

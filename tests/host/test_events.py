@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from podslice.events import Kind
+from podslice.model.event import Kind
 from tests.host import users
 from tests.host.test_run import at_a_terminal
 
 TELL = """\
-from podslice.agent.journal import Journal
-from podslice.events import Event, Kind
+from podslice.systemd.journal import Journal
+from podslice.model.event import Event, Kind
 
 journal = Journal()
 for kind, pod, message in (

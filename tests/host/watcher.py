@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 
-from podslice.agent.watch import Watch
+from podslice.agent.watcher import Watch
 
 SLICES = {
     "kubepods-poda.slice": "/kubepods.slice/kubepods-poda.slice",

@@ -64,9 +64,9 @@ PRELOADED_MODULES = (
 SOURCE_DIR = "/src"
 SOURCE_MODULES = (
     "podslice.cli.app",
-    "podslice.cli.changing",
-    "podslice.cli.live",
-    "podslice.cli.run",
+    "podslice.cli.verbs.changing",
+    "podslice.cli.verbs.live",
+    "podslice.cli.verbs.run",
     "podslice.systemd.bus",
 )
 

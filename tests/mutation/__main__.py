@@ -22,10 +22,10 @@ from tests.mutation.runner import Outcome, Result, Session
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("model", "policy", "plan")
 TESTS = (
-    *("tests/unit/model", "tests/unit/policy", "tests/unit/test_plan.py"),
+    *("tests/unit/model", "tests/unit/policy", "tests/unit/plan/test_plan.py"),
     *(
-        "tests/unit/test_reserved.py",
-        "tests/unit/test_confirm.py",
+        "tests/unit/reconcile/test_reserved.py",
+        "tests/unit/reconcile/test_rollback.py",
         "tests/cases",
         "--ignore=tests/cases/test_hostile.py",
     ),

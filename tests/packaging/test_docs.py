@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from podslice.cli.app import run
-from podslice.cli.complete import main as complete_main
-from podslice.events import Kind, Level
-from podslice.inputs.settings import SETTINGS
+from podslice.cli.completion import main as complete_main
+from podslice.inputs.options.table import SETTINGS
 from podslice.model.config import Config
+from podslice.model.event import Kind, Level
 from tests.lab import fixtures
 from tests.packaging.extras import boot_with
 

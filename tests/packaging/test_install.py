@@ -12,7 +12,7 @@ import shutil
 import pytest
 
 from podslice import __version__
-from podslice.events import Kind
+from podslice.model.event import Kind
 from tests.host.scenario import BIG, kernel, show, units
 from tests.lab.namespace import Namespace
 from tests.lab.paths import source_dir

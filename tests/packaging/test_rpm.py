@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from podslice import __version__
-from podslice.events import Kind
+from podslice.model.event import Kind
 from tests.packaging.builds import NEXT_VERSION, ROOT
 
 PRIVATE = "/usr/lib/podslice/python"

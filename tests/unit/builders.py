@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from podslice.cgroupfs import CgroupFs
+from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config
 from podslice.model.desired import Desired
 from podslice.model.node import Node
@@ -26,8 +26,8 @@ from podslice.model.unit import (
 )
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
-from podslice.reconcile import World
 from podslice.reconcile.guard import Guard, Guarded
+from podslice.reconcile.world import World
 from podslice.store import Store
 
 UNSET = {row.name: row.unset for row in PROPERTIES.values() if row.managed}

@@ -16,7 +16,7 @@ from podslice.cli.session import decide_all, load_manifests, load_node, open_wor
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import TransientUnit
 from podslice.plan import Plan, StartUnit, stage_of, transient_unit
-from podslice.reconcile import look
+from podslice.reconcile.assess import look
 
 
 def main(manifest: str, capacity: str, work: str) -> None:

@@ -91,10 +91,10 @@ def watch() -> None:
 
     builtins.__import__ = timed("imports", builtins.__import__)
     importlib.import_module = timed("imports", importlib.import_module)
-    from podslice.inputs import manifests
+    from podslice.inputs.manifest import load
     from podslice.systemd.bus import Bus
 
-    manifests.load_pods = timed("manifests", manifests.load_pods)
+    load.load_pods = timed("manifests", load.load_pods)
     for name, function in list(vars(Bus).items()):
         if inspect.iscoroutinefunction(function) and (name in CONNECTING or name[0] != "_"):
             part = "read" if name in READING else "write"

@@ -5,8 +5,8 @@ python3 unbatched.py VERB [ARGUMENT]...
 
 import sys
 
-from podslice import act
 from podslice.__main__ import main
+from podslice.reconcile import act
 
 if not isinstance(act.BATCH_MIN, int):
     raise TypeError("act.BATCH_MIN is what tells how few units make no batch")

@@ -8,7 +8,7 @@ from collections import Counter
 
 from podslice.agent.board import Board
 from podslice.agent.counters import Counters
-from podslice.reconcile import look
+from podslice.reconcile.assess import look
 from tests.unit import builders
 
 

@@ -1,18 +1,5 @@
-"""Fixtures of the tests that watch files."""
+"""Fixtures of the tests that watch files; pytest finds them by their names here."""
 
-import pytest
+from tests.unit.kernel.conftest import inotify, told
 
-from podslice.agent.inotify import Inotify
-from tests.unit.agent.told import Told
-
-
-@pytest.fixture
-def told():
-    return Told()
-
-
-@pytest.fixture
-async def inotify(told):
-    opened = Inotify(on_lost=told.heard_by("lost", "", 0))
-    yield opened
-    opened.close()
+__all__ = ["inotify", "told"]

@@ -6,15 +6,15 @@ import asyncio
 import json
 from dataclasses import replace
 
-from podslice.agent.ending import Endings
-from podslice.agent.manifests import Manifests
-from podslice.agent.remember import Remembering
-from podslice.agent.rounds import Rounds
-from podslice.cgroupfs import CgroupFs
-from podslice.events import Kind
-from podslice.model.agent import Eviction
-from podslice.reconcile import apply
-from podslice.systemd.memory import Memory
+from podslice.agent.manifest_files import Manifests
+from podslice.agent.reconciler import Rounds
+from podslice.agent.terminations import Endings
+from podslice.kernel.cgroup import CgroupFs
+from podslice.model.event import Kind
+from podslice.model.node_state import Eviction
+from podslice.reconcile.converge import apply
+from podslice.systemd.caching import Remembering
+from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
 from tests.unit.agent.agents import make_board
 from tests.unit.builders import decisions
@@ -28,7 +28,7 @@ class Node:
     """A node with a directory of manifests, and the rounds that keep it."""
 
     def __init__(self, tmp_path, **fields):
-        self.memory = Memory(on_change=self._on_change)
+        self.memory = FakeSystemd(on_change=self._on_change)
         cgroups = CgroupFs(mount=tmp_path / "cgroup")
         self.client = Remembering(self.memory, cgroups)
         self.board = make_board(tmp_path, self.client, **fields)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from podslice.agent.counters import Counters
-from podslice.agent.snapshot import Snapshot
-from podslice.cgroupfs import Pressure, Sample, Waited
-from podslice.events import Kind
-from podslice.model.agent import Condition
+from podslice.agent.endpoints.snapshot import Snapshot
+from podslice.kernel.cgroup import Pressure, Sample, Waited
 from podslice.model.config import Threshold
+from podslice.model.event import Kind
+from podslice.model.node_state import Condition
 from podslice.model.unit import UnitName
 from podslice.policy.allocatable import allocate
-from podslice.policy.evict import Observation, eviction_thresholds
-from podslice.stats import ContainerStats, GroupStats, NodeStats, PodStats, VolumeStats
+from podslice.policy.eviction.thresholds import Observation, eviction_thresholds
+from podslice.usage.stats import ContainerStats, GroupStats, NodeStats, PodStats, VolumeStats
 from tests.unit import builders
 
 MI = 2**20

@@ -7,11 +7,11 @@ import pytest
 
 from podslice.agent import board as module
 from podslice.errors import HostError, Problem
-from podslice.events import Kind
-from podslice.model.agent import Condition, Eviction
-from podslice.reconcile.cordon import living_agent
+from podslice.model.event import Kind
+from podslice.model.node_state import Condition, Eviction
+from podslice.reconcile.readmission import living_agent
 from podslice.store import Store
-from podslice.systemd.memory import Memory
+from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.agents import make_board
 
 MARK = Eviction(
@@ -27,7 +27,7 @@ WRONG = Problem(where="a.yaml", message="wrong")
 
 @pytest.fixture
 def board(tmp_path):
-    return make_board(tmp_path, Memory())
+    return make_board(tmp_path, FakeSystemd())
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 import pytest
 
-from podslice.agent.counters import Counters, Histogram, Operation
+from podslice.agent.counters import Counters, Histogram
+from podslice.systemd.timed import Operation
 
 
 @pytest.mark.parametrize(

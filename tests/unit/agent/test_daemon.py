@@ -9,12 +9,12 @@ import pytest
 from podslice.agent import daemon as module
 from podslice.agent.daemon import Daemon, Setup
 from podslice.errors import HostError, InputError, JobFailed, Problem
-from podslice.events import Kind
-from podslice.model.agent import AgentState, Condition
+from podslice.kernel.proc import read_process
 from podslice.model.config import Origin, Threshold, WeightMapping
-from podslice.procfs import read_process
+from podslice.model.event import Kind
+from podslice.model.node_state import AgentState, Condition
 from podslice.store import Store
-from podslice.systemd.memory import Memory
+from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
 from tests.unit.agent.agents import Events, Host, until, use_memory
 from tests.unit.builders import manifest
@@ -32,7 +32,7 @@ class Node:
         self.host = Host(tmp_path / "host")
         self.directory = tmp_path / "manifests"
         self.directory.mkdir()
-        self.memory = Memory()
+        self.memory = FakeSystemd()
         self.events = Events()
         self.config = builders.config(manifests=(str(self.directory),), sync_period_usec=50_000)
         self.wrong = None

@@ -1,13 +1,13 @@
 from podslice.agent.drift import CONTESTED_PAUSE_SEC, CONTESTED_SEC, CONTESTED_TIMES, Drift
-from podslice.events import Kind
-from podslice.systemd.memory import Memory
+from podslice.model.event import Kind
+from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.agents import Clock, make_board
 
 WEB = "kubepods-burstable-podweb.slice"
 
 
 def test_a_fight_is_told_once_until_there_was_peace(tmp_path):
-    board, clock = make_board(tmp_path, Memory()), Clock()
+    board, clock = make_board(tmp_path, FakeSystemd()), Clock()
     drift = Drift(board, clock)
 
     def repair(times, pause_sec):

@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 
 from podslice.agent import evictor as module
-from podslice.agent.ending import Endings
 from podslice.agent.evictor import Evictor
+from podslice.agent.terminations import Endings
 from podslice.errors import BusUnavailable, ForeignRoot, HostError, JobFailed
-from podslice.events import Kind
-from podslice.model.agent import Condition
 from podslice.model.config import Threshold
-from podslice.policy.evict import CRITICAL_PRIORITY
-from podslice.reconcile import apply
+from podslice.model.event import Kind
+from podslice.model.node_state import Condition
+from podslice.policy.eviction.thresholds import CRITICAL_PRIORITY
+from podslice.reconcile.converge import apply
 from podslice.store import Store
-from podslice.systemd.memory import Memory
+from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.agents import (
     Host,
     end,
@@ -25,7 +25,7 @@ from tests.unit.agent.agents import (
     write_group,
 )
 from tests.unit.builders import besteffort, burstable, config, decisions, guaranteed, node
-from tests.unit.test_guard import start_units_of_a_kubelet
+from tests.unit.reconcile.test_guard import start_units_of_a_kubelet
 
 MI = 2**20 * 1000
 SHORT = Threshold(amount=100 * MI)
@@ -53,7 +53,7 @@ def host(tmp_path):
 
 @pytest.fixture
 def memory(host):
-    return Memory(on_change=host.on_change)
+    return FakeSystemd(on_change=host.on_change)
 
 
 class Node:

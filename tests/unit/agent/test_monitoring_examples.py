@@ -9,8 +9,8 @@ import re
 import pytest
 import yaml
 
-from podslice.agent.metrics import collect
-from podslice.events import Kind
+from podslice.agent.endpoints.metrics import collect
+from podslice.model.event import Kind
 from tests.unit.agent import nodes
 from tests.unit.agent.monitoring import (
     DASHBOARD,

@@ -4,13 +4,13 @@ import pytest
 
 from podslice.agent.orphans import MAKING_SEC, PATIENCE_SEC, Orphans
 from podslice.errors import JobFailed
-from podslice.events import Kind
+from podslice.model.event import Kind
 from podslice.model.unit import TransientUnit
-from podslice.reconcile import apply
-from podslice.systemd.memory import Memory
+from podslice.reconcile.converge import apply
+from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.agents import Clock, look_again, make_board, until, write_group
 from tests.unit.builders import burstable, config, decisions
-from tests.unit.test_guard import start_units_of_a_kubelet
+from tests.unit.reconcile.test_guard import start_units_of_a_kubelet
 
 STRAY = "kubepods-burstable-podstray.slice"
 WEB = "kubepods-burstable-podweb.slice"
@@ -27,7 +27,7 @@ class Node:
     """A node with a pod, a slice that nobody knows, and who looks for such."""
 
     def __init__(self, tmp_path, *, collect):
-        self.memory = Memory()
+        self.memory = FakeSystemd()
         self.board = make_board(tmp_path, self.memory, by=config(collect_orphans=collect))
         self.clock = Clock()
         client = self.board.world.client

@@ -1,8 +1,8 @@
 import pytest
 
 from podslice.agent.reservations import Reservations
-from podslice.events import Kind
-from podslice.systemd.memory import Memory
+from podslice.model.event import Kind
+from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.agents import Clock, make_board, use_memory, write_group
 from tests.unit.builders import amounts, config
 
@@ -13,7 +13,7 @@ class Node:
     """Reserved slices, and who compares what they use."""
 
     def __init__(self, tmp_path, **fields):
-        self.board = make_board(tmp_path, Memory(), by=config(**fields))
+        self.board = make_board(tmp_path, FakeSystemd(), by=config(**fields))
         self.clock = Clock()
         self.reservations = Reservations(self.board, self.clock)
         self.used_usec = 0

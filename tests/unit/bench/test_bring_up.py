@@ -1,7 +1,7 @@
 import pytest
 import yaml
 
-from podslice.inputs.manifests import load_pods
+from podslice.inputs.manifest.load import load_pods
 from podslice.model.config import Config
 from podslice.model.node import Node
 from podslice.model.pod import Qos

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from podslice.inputs.manifests import load_pods
+from podslice.inputs.manifest.load import load_pods
 from podslice.model.config import Config
 from podslice.model.node import Node
 from podslice.policy.decide import decide

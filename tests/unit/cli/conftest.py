@@ -13,15 +13,15 @@ from typing import NamedTuple
 import pytest
 
 from podslice import __main__
-from podslice.cgroupfs import CgroupFs
 from podslice.cli import options, session
 from podslice.cli.app import run
 from podslice.errors import BusUnavailable
-from podslice.inputs.config import read_files
-from podslice.kubelets import find_kubelets
+from podslice.inputs.options.load import read_files
+from podslice.kernel.cgroup import CgroupFs
+from podslice.kernel.kubelets import find_kubelets
 from podslice.processes import runtimes
 from podslice.systemd import bus
-from podslice.systemd.memory import Memory
+from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import make_files, node
 
 
@@ -77,7 +77,7 @@ def runtimes_hold(monkeypatch):
 @pytest.fixture
 def memory(here, monkeypatch):
     """A machine with systemd."""
-    client = Memory()
+    client = FakeSystemd()
     monkeypatch.setattr(bus, "Bus", lambda **_: client)
     return client
 

@@ -5,9 +5,9 @@ import typer
 
 from podslice import __version__
 from podslice.cli import app as app_module
-from podslice.cli import reading
 from podslice.cli.app import make_app
-from podslice.inputs.settings import SETTINGS
+from podslice.cli.verbs import reading
+from podslice.inputs.options.table import SETTINGS
 from tests.unit.builders import manifest
 
 VERBS = sorted(

@@ -7,8 +7,8 @@ import pytest
 
 from podslice.store import Store
 from tests.unit.builders import make_files, manifest
-from tests.unit.cli import test_doctor
 from tests.unit.cli.test_phase import SHOP
+from tests.unit.cli.verbs import test_doctor
 
 machine = test_doctor.machine
 

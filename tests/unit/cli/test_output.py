@@ -6,17 +6,17 @@ import sys
 import pytest
 
 from podslice import __version__
-from podslice.cgroupfs import Usage
-from podslice.cli import documents, live_text, text
 from podslice.cli.output import Format, Progress, emit
+from podslice.cli.views import documents, status, tables
 from podslice.errors import Problem, Severity
+from podslice.kernel.cgroup import Usage
 from podslice.model.unit import INFINITY
 from tests.unit.builders import amounts, manifest
 
 
 def test_columns_are_as_wide_as_their_widest_cell():
     rows = [("A", "BBB", "C"), ("AAAA", "B", ""), ("", "", "C")]
-    assert list(text.columns(rows)) == ["A     BBB  C", "AAAA  B", "           C"]
+    assert list(tables.columns(rows)) == ["A     BBB  C", "AAAA  B", "           C"]
 
 
 @pytest.mark.parametrize(
@@ -33,16 +33,16 @@ def test_columns_are_as_wide_as_their_widest_cell():
     ],
 )
 def test_usage_is_for_people(number, shown):
-    assert text.human_bytes(number) == shown
+    assert tables.human_bytes(number) == shown
 
 
 def test_usage_that_nobody_counts_is_a_dash():
-    assert live_text.usage(Usage()) == ("-", "-", "-")
+    assert status.usage(Usage()) == ("-", "-", "-")
 
 
 def test_problems_are_escaped():
     problem = Problem(where="a\x1b", message="b\n", hint="c\u202e", severity=Severity.WARNING)
-    assert text.problem(problem) == "warning: a\\x1b: b\\n; c\\u202e"
+    assert tables.problem(problem) == "warning: a\\x1b: b\\n; c\\u202e"
 
 
 def test_counts_agree_with_their_nouns():
@@ -50,8 +50,8 @@ def test_counts_agree_with_their_nouns():
         Problem(where="", message=""),
         Problem(where="", message="", severity=Severity.WARNING),
     )
-    assert text.count_problems([error], 1) == "1 pod, 1 error, 0 warnings"
-    assert text.count_problems([error, error, warning], 2) == "2 pods, 2 errors, 1 warning"
+    assert tables.count_problems([error], 1) == "1 pod, 1 error, 0 warnings"
+    assert tables.count_problems([error, error, warning], 2) == "2 pods, 2 errors, 1 warning"
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from podslice.cli import journal, reading
 from podslice.cli.app import VERBS
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED
-from podslice.cli.journal import Entry
+from podslice.cli.verbs import reading
+from podslice.systemd import journalctl
+from podslice.systemd.journalctl import Entry
 from tests.unit.builders import manifest
 
 FULL = "error: standard output: no space left on device\n"
@@ -53,7 +54,7 @@ PRINTING = [
 def web(podslice, files, memory, monkeypatch):
     files({"web.json": manifest("web", {"cpu": "1"})})
     assert podslice("apply", "-f", "web.json").code == DONE
-    monkeypatch.setattr(journal, "ask", lambda _: iter([ENTRY]))
+    monkeypatch.setattr(journalctl, "ask", lambda _: iter([ENTRY]))
 
 
 @pytest.fixture

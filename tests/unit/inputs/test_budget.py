@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from podslice.inputs import text
 from podslice.inputs.budget import LIMITS, Budget, Exhausted, Kind
-from podslice.inputs.build import EVENTS_PER_STEP, Builder, Refused
 from podslice.inputs.limits import DIRECTIVES_MAX, TEXT_BYTES_MAX
-from podslice.inputs.manifests import load_pods
-from podslice.inputs.text import to_problem
+from podslice.inputs.manifest import parse
+from podslice.inputs.manifest.load import load_pods
+from podslice.inputs.manifest.parse import to_problem
+from podslice.inputs.manifest.yaml_builder import EVENTS_PER_STEP, Builder, Refused
 
 
 def budget(**most):
@@ -22,22 +22,24 @@ def budget(**most):
 def problem_of(data, name="a.yaml"):
     """Why a text can't be read to its end."""
     try:
-        for _ in text.read_documents(data, name, budget()):
+        for _ in parse.read_documents(data, name, budget()):
             pass
     except Refused as error:
         return to_problem(error, name)
 
 
 def documents_of(source):
-    return [each.value for each in text.read_documents(source.encode(), "a.json", budget()) if each]
+    return [
+        each.value for each in parse.read_documents(source.encode(), "a.json", budget()) if each
+    ]
 
 
 def count_values(source):
     """How many values a text has: the fewest that suffice to read it."""
     used = budget()
-    list(Builder(text._YAML(source), used).documents())
+    list(Builder(parse._YAML(source), used).documents())
     with pytest.raises(Exhausted, match=f"more than {used.used[Kind.VALUES] - 1} values"):
-        list(Builder(text._YAML(source), budget(values=used.used[Kind.VALUES] - 1)).documents())
+        list(Builder(parse._YAML(source), budget(values=used.used[Kind.VALUES] - 1)).documents())
     return used.used[Kind.VALUES]
 
 
@@ -55,14 +57,14 @@ def test_values_are_counted_over_all_documents_of_all_files(name):
     spent = budget(values=10)
     data = b'{"a": [1, 2]}' if name == "a.json" else b"a: [1, 2]\n---\n"
     for _ in range(2):
-        list(text.read_documents(data, name, spent))
+        list(parse.read_documents(data, name, spent))
     with pytest.raises(Exhausted):
-        list(text.read_documents(data, name, spent))
+        list(parse.read_documents(data, name, spent))
 
 
 def test_flow_yaml_is_charged_once():
     spent = budget()
-    assert [each.value for each in text.read_documents(b"{a: 1,}", "a", spent)] == [{"a": "1"}]
+    assert [each.value for each in parse.read_documents(b"{a: 1,}", "a", spent)] == [{"a": "1"}]
     assert spent.used[Kind.VALUES] == 2
 
 
@@ -115,7 +117,7 @@ class Counted:
 
 
 def test_a_document_pauses_after_so_many_events():
-    counted = Counted(text._YAML("[" + "1," * 20_000 + "]"))
+    counted = Counted(parse._YAML("[" + "1," * 20_000 + "]"))
     most = 0
     for _ in Builder(counted).documents():
         most = max(most, counted.since)
@@ -137,7 +139,7 @@ def test_json_is_read_in_pieces(source, monkeypatch):
         return scan(decoder, piece, **options)
 
     monkeypatch.setattr(json.JSONDecoder, "raw_decode", counted)
-    steps, most = text.read_documents(source.encode(), "a.json", budget()), 0
+    steps, most = parse.read_documents(source.encode(), "a.json", budget()), 0
     values = []
     for document in steps:
         values += [] if document is None else [document.value]
@@ -170,7 +172,7 @@ def test_large_json_may_be_empty(source):
 
 def test_a_key_twice_in_large_json_is_complained_of_once():
     source = '{"x": {"c": 1, "c": 2}, "y": [' + "1," * 90_000 + "1]}"
-    found = filter(None, text.read_documents(source.encode(), "a.json", budget()))
+    found = filter(None, parse.read_documents(source.encode(), "a.json", budget()))
     assert [len(document.complaints) for document in found] == [1]
 
 

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from podslice.files import read_regular
 from podslice.inputs import links
 from podslice.inputs.links import locate_entitled
-from podslice.regular import read_regular
 
 STRANGER, READER = 4711, 4712
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import InputError
+from podslice.files import TooLargeError
 from podslice.inputs.budget import LIMITS, Budget, Kind
 from podslice.inputs.source import (
     PATIENCE,
@@ -16,7 +17,6 @@ from podslice.inputs.source import (
     read_sources,
     read_stream,
 )
-from podslice.regular import TooLargeError
 
 
 def read(*sources, stdin=lambda: b"stdin", patience=PATIENCE, budget=None):

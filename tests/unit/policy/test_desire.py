@@ -15,6 +15,7 @@ from podslice.model.config import (
     Rules,
     WeightMapping,
 )
+from podslice.model.naming import TIERS, Tree, scope_name
 from podslice.model.node import Node
 from podslice.model.pod import ContainerKind, InitProgress, MemoryVolume, Qos
 from podslice.model.properties import PROPERTIES
@@ -22,7 +23,6 @@ from podslice.model.resources import Resources
 from podslice.model.unit import UnitKind, control_group_of, is_unit_name, parent_slice
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
-from podslice.policy.tree import TIERS, Tree, scope_name
 from tests.unit.policy.worlds import KINDS, container, pod
 
 GI = 2**30 * 1000

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from podslice.model.naming import Tree
 from podslice.model.owner import Kubelet
 from podslice.model.pod import Qos
 from podslice.model.unit import ObservedUnit
 from podslice.policy.owner import find_foreign
-from podslice.policy.tree import Tree
 
 RECORDED = json.loads((Path(__file__).parents[2] / "kubelet_units.json").read_text())["units"]
 UNITS = [

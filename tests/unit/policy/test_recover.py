@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from podslice.model.config import Config, MemoryProtection, Rules, WeightMapping
+from podslice.model.naming import volume_path
 from podslice.model.node import Node
 from podslice.model.pod import Qos
 from podslice.model.properties import PROPERTIES
@@ -16,7 +17,6 @@ from podslice.model.unit import ObservedUnit, mount_name
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
 from podslice.policy.recover import recover
-from podslice.policy.tree import volume_path
 from tests.unit.policy.worlds import container, levels, pod
 
 NODE = Node(capacity={"cpu": 8000, "memory": 32 * 2**30 * 1000})

@@ -8,14 +8,14 @@ import random
 import pytest
 
 from podslice.model.config import DEFAULT_EVICTION_HARD, Config, MemoryProtection, Threshold
+from podslice.model.naming import Tree, cgroup_components, slice_of_cgroup
 from podslice.model.node import Node
 from podslice.model.pod import Qos
 from podslice.model.resources import Resources, total
 from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate, threshold_amount, validate_node
 from podslice.policy.decide import decide
-from podslice.policy.reserve import protection, requested, tier_settings
-from podslice.policy.tree import Tree, cgroup_components, slice_of_cgroup
+from podslice.policy.tiers import protection, requested, tier_settings
 from tests.unit.policy.worlds import container, pod
 
 NODE = Node(capacity={"cpu": 4000, "memory": 4_000_000})

@@ -20,9 +20,10 @@ from podslice.model.pod import ContainerKind
 from podslice.model.unit import TransientUnit, UnitName
 from podslice.processes import adopt as adopting
 from podslice.processes.adopt import Outcome
-from podslice.processes.place import find_place, scope_of
-from podslice.reconcile import apply, look
-from podslice.systemd.memory import Memory
+from podslice.processes.target import find_place, scope_of
+from podslice.reconcile.assess import look
+from podslice.reconcile.converge import apply
+from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import burstable, container, decisions, make_files, world
 from tests.unit.processes.invented import DELEGATED, hostile_groups, processes
 
@@ -35,7 +36,7 @@ SESSION = "/user.slice/session.scope"
 MANY = range(5_000_000, 5_000_020)
 
 
-class Host(Memory):
+class Host(FakeSystemd):
     """systemd in memory that really moves processes: those of a root directory."""
 
     def __init__(self, root, **fields):

@@ -2,10 +2,11 @@
 
 import pytest
 
-from podslice.processes.place import find_place
 from podslice.processes.run import has_arrived
-from podslice.reconcile import apply, look
-from podslice.systemd.memory import Memory
+from podslice.processes.target import find_place
+from podslice.reconcile.assess import look
+from podslice.reconcile.converge import apply
+from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import burstable, decisions, world
 
 UNIT = (
@@ -15,7 +16,7 @@ UNIT = (
 
 @pytest.fixture
 async def place(tmp_path):
-    here = world(tmp_path, Memory())
+    here = world(tmp_path, FakeSystemd())
     await apply(here, decisions(burstable("web")))
     return find_place(await look(here), "default/web", None)
 

@@ -13,13 +13,15 @@ pytest.importorskip("hypothesis")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.cgroupfs import CgroupFs
 from podslice.errors import PodsliceError
+from podslice.kernel.cgroup import CgroupFs
+from podslice.model.naming import scope_name
 from podslice.model.unit import TransientUnit
-from podslice.policy.tree import scope_name
-from podslice.reconcile import World, apply, delete, look
+from podslice.reconcile.assess import look
+from podslice.reconcile.converge import apply, delete
+from podslice.reconcile.world import World
 from podslice.store import Records, Store
-from podslice.systemd.memory import Memory
+from tests.fake_systemd import FakeSystemd
 from tests.unit.properties.strategies import COMPUTE, configs, decisions, few, nodes, worlds
 
 small_worlds = worlds(names=COMPUTE, max_pods=3, max_containers=2)
@@ -54,7 +56,7 @@ def world_at(place, client, node, config):
 
 
 def make_client():
-    client = Memory(user=True)
+    client = FakeSystemd(user=True)
     client.provide("podruntime.slice")
     return client
 

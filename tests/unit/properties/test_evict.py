@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from podslice.model.config import Config
 from podslice.policy.allocatable import threshold_amount
-from podslice.policy.evict import (
+from podslice.policy.eviction.pressure import (
+    CONDITION_OF_SIGNAL,
+    Pressures,
+    choose,
+    judge,
+    next_poll_usec,
+)
+from podslice.policy.eviction.thresholds import (
     CRITICAL_PRIORITY,
     RESOURCE_OF_SIGNAL,
     Observation,
@@ -24,13 +31,6 @@ from podslice.policy.evict import (
     rank,
     thresholds_met,
     used_of,
-)
-from podslice.policy.pressure import (
-    CONDITION_OF_SIGNAL,
-    Pressures,
-    choose,
-    judge,
-    next_poll_usec,
 )
 from tests.unit.properties.strategies import (
     GI,

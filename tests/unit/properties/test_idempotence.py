@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.inputs.manifests import format_manifest, load_pods, parse_manifest
+from podslice.inputs.manifest.load import format_manifest, load_pods, parse_manifest
 from podslice.model.quantity import Quantity, format_quantity, parse_quantity
 from podslice.policy.decide import decide
 from podslice.policy.defaulting import default_pod

@@ -12,7 +12,7 @@ pytest.importorskip("hypothesis")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.cli import documents
+from podslice.cli.views import documents
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import Caps, Observed
 from podslice.plan import make_plan

@@ -9,13 +9,13 @@ pytest.importorskip("hypothesis")
 from hypothesis import given
 
 from podslice.model.config import MemoryProtection
+from podslice.model.naming import Tree
 from podslice.model.pod import Qos
 from podslice.model.resources import CPU, MEMORY, total
 from podslice.model.unit import INFINITY, control_group_of, is_unit_name, parent_slice
 from podslice.policy.convert import shares_from_milli, weight_from_shares
 from podslice.policy.desire import desire
-from podslice.policy.settings import PROTECTION_PROPERTY
-from podslice.policy.tree import Tree
+from podslice.policy.unit_properties import PROTECTION_PROPERTY
 from tests.unit.properties.strategies import configs, decisions, nodes, phases, some, worlds
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from podslice.systemd.bus import _system_address, _user_address
-from podslice.systemd.handshake import _socket_path
+from podslice.systemd.dbus.handshake import _socket_path
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,1 @@
+"""The agent's HTTP server, and the documents that it serves."""

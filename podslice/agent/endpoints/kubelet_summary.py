@@ -1,0 +1,221 @@
+"""The node as the kubelet would tell of it: its Summary API, and its list of pods.
+
+Source: Kubernetes, staging/src/k8s.io/kubelet/pkg/apis/stats/v1alpha1/types.go, Summary; times are
+metav1.Time, which is RFC 3339 in whole seconds. Pressure has the kernel's figures as they are: a
+total in microseconds, although the type's comment says nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from podslice.agent.endpoints.snapshot import Snapshot, container_limits, pod_limits
+from podslice.inputs.manifest.load import format_manifest
+from podslice.kernel.cgroup import Pressure, Sample
+from podslice.model.resources import memory_bytes
+from podslice.usage.stats import GroupStats, NodeStats, PodStats, VolumeStats
+
+Json = dict[str, object]
+CpuTimes = dict[str, int]
+"""CPU time by control group, in microseconds."""
+
+_SYSTEM = ("kubelet", "runtime", "misc", "pods")
+"""The system containers that the schema knows; tiers are none."""
+_NODE = "/"
+
+
+class Summarizer:
+    """Makes summaries; the CPU in use now is what was used since the summary before."""
+
+    def __init__(self) -> None:
+        self._uptime_usec = 0
+        self._cpu: CpuTimes = {}
+
+    def summary(self, snapshot: Snapshot, stats: NodeStats) -> Json:
+        """The document at `/stats/summary`."""
+        made = _Summary(snapshot, stats, self._rates(stats))
+        return {"node": made.node(), "pods": [made.pod(pod) for pod in stats.pods]}
+
+    def _rates(self, stats: NodeStats) -> Mapping[str, int]:
+        """Nanoseconds of CPU time per second, by control group, as far as two looks tell."""
+        before, now = self._cpu, _cpu_times(stats)
+        passed_usec = stats.uptime_usec - self._uptime_usec
+        self._cpu, self._uptime_usec = now, stats.uptime_usec
+        if not before or passed_usec <= 0:
+            return {}
+        return {
+            group: max(now[group] - before[group], 0) * 1_000_000_000 // passed_usec
+            for group in now.keys() & before.keys()
+        }
+
+
+def _cpu_times(stats: NodeStats) -> CpuTimes:
+    samples = {_NODE: stats.sample}
+    samples |= {group.name: group.sample for group in stats.groups}
+    for pod in stats.pods:
+        samples[pod.decision.slice] = pod.sample
+        samples |= {f"{pod.decision.slice} {each.name}": each.sample for each in pod.containers}
+    return {name: each.cpu_usec for name, each in samples.items() if each.cpu_usec is not None}
+
+
+class _Summary:
+    """One summary, part by part."""
+
+    def __init__(self, snapshot: Snapshot, stats: NodeStats, rates: Mapping[str, int]) -> None:
+        self._snapshot = snapshot
+        self._stats = stats
+        self._rates = rates
+        self._now = _time(stats.time_usec)
+
+    def node(self) -> Json:
+        stats = self._stats
+        files = {
+            "availableBytes": stats.fs_available_bytes,
+            "capacityBytes": stats.fs_capacity_bytes,
+            "usedBytes": stats.fs_capacity_bytes - stats.fs_available_bytes,
+            "inodesFree": stats.inodes_free,
+            "inodes": stats.inodes,
+            "inodesUsed": stats.inodes - stats.inodes_free,
+        }
+        return {
+            "nodeName": self._snapshot.node_name,
+            "systemContainers": [
+                self._group(each) for each in stats.groups if each.name in _SYSTEM
+            ],
+            "startTime": _time(stats.boot_time_usec),
+            **self._used(_NODE, stats.sample, stats.memory_available_bytes),
+            "fs": self._timed(files),
+            "rlimit": self._timed({"maxpid": stats.pids_max, "curproc": stats.pids}),
+        }
+
+    def pod(self, stats: PodStats) -> Json:
+        decision, started = stats.decision, _time(stats.started_usec)
+        limit = pod_limits(decision, self._snapshot.initializing).memory_bytes
+        pod = decision.pod
+        found: Json = {
+            "podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+            "startTime": started,
+            "containers": [
+                {
+                    "name": each.name,
+                    # nobody keeps when it was started; its figures go no further back than this
+                    "startTime": started,
+                    **self._used(
+                        f"{decision.slice} {each.name}",
+                        each.sample,
+                        _left(container_limits(decision, each.name).memory_bytes, each.sample),
+                    ),
+                }
+                for each in stats.containers
+            ],
+            **self._used(decision.slice, stats.sample, _left(limit, stats.sample)),
+        }
+        if stats.volumes:
+            found["volume"] = [self._volume(each) for each in stats.volumes]
+        if stats.sample.tasks is not None:
+            found["process_stats"] = {"process_count": stats.sample.tasks}
+        return found
+
+    def _group(self, group: GroupStats) -> Json:
+        enforced = self._snapshot.allocation.enforced if group.name == "pods" else {}
+        return {
+            "name": group.name,
+            "startTime": _time(self._stats.boot_time_usec),
+            **self._used(group.name, group.sample, _left(memory_bytes(enforced), group.sample)),
+        }
+
+    def _volume(self, volume: VolumeStats) -> Json:
+        figures = {
+            "availableBytes": volume.available_bytes,
+            "capacityBytes": volume.capacity_bytes,
+            "usedBytes": volume.used_bytes,
+            "inodesFree": volume.inodes_free,
+            "inodes": volume.inodes,
+            "inodesUsed": volume.inodes - volume.inodes_free,
+        }
+        return {**self._timed(figures), "name": volume.name}
+
+    def _used(self, group: str, sample: Sample, available: int | None) -> Json:
+        """`cpu`, `memory`, `io` and `swap`, each only if the kernel counts any of it."""
+        psi = {name: _psi(each) for name, each in sample.pressure.items()}
+        figures: dict[str, dict[str, object]] = {
+            "cpu": {
+                "usageNanoCores": self._rates.get(group),
+                "usageCoreNanoSeconds": None if sample.cpu_usec is None else sample.cpu_usec * 1000,
+                "psi": psi.get("cpu"),
+            },
+            "memory": {
+                "availableBytes": available,
+                "usageBytes": sample.memory_bytes,
+                "workingSetBytes": sample.working_set_bytes,
+                "rssBytes": sample.rss_bytes,
+                "pageFaults": sample.page_faults,
+                "majorPageFaults": sample.major_page_faults,
+                "psi": psi.get("memory"),
+            },
+            "io": {"psi": psi.get("io")},
+            "swap": {"swapUsageBytes": sample.swap_bytes},
+        }
+        return {name: self._timed(each) for name, each in figures.items() if _any_of(each)}
+
+    def _timed(self, figures: Mapping[str, object]) -> Json:
+        """What is known, with the time of the look."""
+        return {"time": self._now, **{k: v for k, v in figures.items() if v is not None}}
+
+
+def _psi(pressure: Pressure) -> Json:
+    return {
+        name: {
+            "total": waited.usec,
+            "avg10": waited.avg10_milli / 1000,
+            "avg60": waited.avg60_milli / 1000,
+            "avg300": waited.avg300_milli / 1000,
+        }
+        for name, waited in (("full", pressure.full), ("some", pressure.some))
+    }
+
+
+def _left(limit: int | None, sample: Sample) -> int | None:
+    """What is left of a memory limit."""
+    if limit is None or sample.working_set_bytes is None:
+        return None
+    return max(limit - sample.working_set_bytes, 0)
+
+
+def _any_of(figures: Mapping[str, object]) -> bool:
+    return any(value is not None for value in figures.values())
+
+
+def _time(usec: int) -> str:
+    return datetime.fromtimestamp(usec // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def pod_list(snapshot: Snapshot, stats: NodeStats) -> Json:
+    """The document at `/pods`: a v1.PodList of what is applied.
+
+    Source: Kubernetes, staging/src/k8s.io/api/core/v1/types.go, PodList.
+    """
+    items = [
+        {**format_manifest(each.decision.pod), "status": _status(each, snapshot.initializing)}
+        for each in stats.pods
+    ]
+    return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
+
+
+def _status(stats: PodStats, initializing: frozenset[str]) -> Json:
+    """What the kubelet would say: a pod runs while anything runs in it."""
+    is_initialized = stats.decision.pod.key not in initializing
+    runs = bool(stats.containers or stats.sample.tasks)
+    conditions = {
+        "PodScheduled": True,
+        "Initialized": is_initialized,
+        "ContainersReady": runs and is_initialized,
+        "Ready": runs and is_initialized,
+    }
+    return {
+        "phase": "Running" if runs and is_initialized else "Pending",
+        "conditions": [{"type": kind, "status": str(holds)} for kind, holds in conditions.items()],
+        "qosClass": stats.decision.qos.value,
+        "startTime": _time(stats.started_usec),
+    }

@@ -1,0 +1,111 @@
+"""Names for the shells' completions: `podslice __complete WHAT WORD…`, one name to a line.
+
+Asked at every press of a key, so it imports next to nothing, and never complains: what can't be
+read gives no names. `WORD…` is the command line so far.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from podslice.files import read_regular
+
+COMMAND = "__complete"
+_BYTES_MAX = 16 * 2**20
+"""Bytes of a record, as in `store`."""
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+def main(arguments: list[str]) -> int:
+    """Print what may stand next: `pods`, or `containers` of the pod that is named last."""
+    what, words = (arguments[0], arguments[1:]) if arguments else ("", [])
+    pods = dict(_pods(words))
+    if what == "pods":
+        names: Iterable[str] = pods
+    elif what == "containers":
+        pod = next((word for word in reversed(words) if word in pods), "")
+        names = pods.get(pod, ())
+    else:
+        names = ()
+    sys.stdout.write("".join(f"{name}\n" for name in sorted(names)))
+    return 0
+
+
+def _pods(words: list[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Pods as they would be typed, with their containers: of the files that are named, or applied."""
+    files = list(_values(words, "-f", "--filename"))
+    namespace = next(_values(words, "-n", "--namespace"), None)
+    from_files = files and not {"delete", "events"} & {*words}
+    found = _in_files(files, namespace) if from_files else _there(words)
+    for of_pod, name, containers in found:
+        is_plain = of_pod == (namespace or "default")
+        yield (name if is_plain else f"{of_pod}/{name}"), containers
+
+
+def _values(words: list[str], short: str, long: str) -> Iterator[str]:
+    """The values of an option; shells break `--option=value` into three words."""
+    for index, word in enumerate(words):
+        rest = [each for each in words[index + 1 : index + 3] if each != "="]
+        if word in (short, long):
+            yield from rest[:1]
+        elif word.startswith(f"{long}="):
+            yield word.removeprefix(f"{long}=")
+
+
+def _there(words: list[str]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """The pods that are applied, or those that were evicted where it is about them."""
+    is_user = "--user" in words
+    base = Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent")) if is_user else Path("/run")
+    return _evicted(base) if "uncordon" in words else _applied(base)
+
+
+def _evicted(base: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """The pods of the marks."""
+    for path in _records(base / "podslice/evicted"):
+        with suppress(*_UNREADABLE):
+            namespace, _, name = _parse(path)["pod"].partition("/")
+            yield namespace, name, ()
+
+
+def _applied(base: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """The pods of the records."""
+    for path in _records(base / "podslice/pods"):
+        try:
+            manifest = _parse(path)["manifest"]
+            metadata, spec = manifest["metadata"], manifest["spec"]
+            containers = [*spec.get("initContainers", ()), *spec["containers"]]
+            yield metadata["namespace"], metadata["name"], tuple(c["name"] for c in containers)
+        except _UNREADABLE:
+            continue
+
+
+def _records(directory: Path) -> list[Path]:
+    """Return the files of a directory; none where it cannot be read."""
+    with suppress(OSError, ValueError):
+        return list(directory.glob("*.json"))
+    return []
+
+
+def _parse(path: Path) -> Any:  # noqa: ANN401 - whatever is in it
+    return json.loads(read_regular(path, limit_bytes=_BYTES_MAX))
+
+
+def _in_files(
+    files: list[str], namespace: str | None
+) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """The pods of manifests."""
+    from podslice.errors import PodsliceError
+    from podslice.inputs.manifest.load import load_pods
+
+    try:
+        loaded = load_pods([f for f in files if f != "-"], namespace=namespace, stdin=lambda: b"")
+    except PodsliceError:
+        return
+    for pod in loaded.pods:
+        yield pod.namespace, pod.name, tuple(each.name for each in pod.containers)

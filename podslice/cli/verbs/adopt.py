@@ -1,0 +1,62 @@
+"""The verb that moves running processes into a container: adopt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from podslice.cli.arguments import ContainerName, Namespace, Output, PodName, key_of
+from podslice.cli.options import Planning, planning_options
+from podslice.cli.output import Format, emit
+from podslice.cli.session import in_world, on_wait
+from podslice.cli.views import documents
+from podslice.cli.views.tables import columns
+from podslice.reconcile.world import World
+
+if TYPE_CHECKING:
+    from podslice.processes.adopt import Adopted
+
+_PID_MAX = 2**22
+"""Source: proc_sys_kernel(5), pid_max."""
+
+Pids = Annotated[
+    list[int],
+    typer.Argument(metavar="PID", min=1, max=_PID_MAX, help="The processes."),
+]
+
+
+@planning_options
+def adopt(
+    planning: Planning,
+    pod: PodName,
+    pid: Pids,
+    container: ContainerName = None,
+    namespace: Namespace = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Move running processes into a container's scope; exit 0 only when all of them are there."""
+    from podslice.processes import adopt as adopting
+
+    async def work(world: World) -> Adopted:
+        with world.store.lock(on_wait):
+            return await adopting.adopt(world, key_of(pod, namespace), container, pid)
+
+    adopted = in_world(planning, work)
+    emit(
+        output,
+        document=lambda: documents.document(**documents.adopted(adopted)),
+        lines=lambda _: _lines(adopted),
+        names=lambda: [adopted.unit],
+    )
+    return adopted.exit_code
+
+
+def _lines(adopted: Adopted) -> Iterator[str]:
+    """Every process with what became of it, and then how many of each."""
+    rows = [(str(each.pid), each.name, each.outcome, each.why) for each in adopted.processes]
+    yield from columns([("PID", "NAME", "OUTCOME", ""), *rows])
+    outcomes = [each.outcome for each in adopted.processes]
+    counts = ", ".join(f"{outcomes.count(each)} {each}" for each in dict.fromkeys(outcomes))
+    yield f"{adopted.unit}: {counts}"

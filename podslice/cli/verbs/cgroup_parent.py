@@ -1,0 +1,134 @@
+"""The verb for what others start: cgroup-parent."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from podslice.cli import configuration
+from podslice.cli.arguments import DONE, Namespace, key_of
+from podslice.cli.options import Planning, planning_options
+from podslice.cli.output import note, write
+from podslice.cli.session import (
+    all_problems,
+    applied_pods,
+    decide_all,
+    load_manifests,
+    load_node,
+)
+from podslice.cli.verbs.reading import named_pods
+from podslice.errors import HostError, InputError, Severity
+from podslice.kernel.cgroup import CgroupFs
+from podslice.model.desired import PodDecision
+from podslice.policy.decide import decide
+from podslice.processes.cgroup_parent import LINES, Form, Parent
+from podslice.processes.target import find_container
+
+HINTS = {
+    Form.PODMAN: "in a podman pod, every member needs this line, and the pod itself takes none",
+    Form.PODMAN_POD: "every member of the podman pod needs the line of -o podman besides",
+    Form.DOCKER: "docker's cgroup driver has to be systemd: docker info -f '{{.CgroupDriver}}'",
+    Form.COMPOSE: "docker's cgroup driver has to be systemd: docker info -f '{{.CgroupDriver}}'",
+    Form.OCI: "for runc and crun with --systemd-cgroup",
+}
+"""What a line does not say by itself; for people, so only at a terminal."""
+
+
+@planning_options
+def cgroup_parent(
+    planning: Planning,
+    pod: Annotated[str, typer.Argument(metavar="POD", help="NAME or NAMESPACE/NAME.")],
+    container: Annotated[
+        str | None,
+        typer.Option(
+            "--container",
+            "-c",
+            metavar="CONTAINER",
+            help="As this container of the pod, and with its limits.",
+        ),
+    ] = None,
+    filename: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filename",
+            "-f",
+            metavar="FILE",
+            help="The pod of these manifests, whether it is applied or not.",
+        ),
+    ] = None,
+    namespace: Namespace = None,
+    output: Annotated[
+        Form, typer.Option("--output", "-o", help="For whom the line is.")
+    ] = Form.NAME,
+) -> int:
+    """Print a pod's slice, or the line that has podman, docker or systemd put something there."""
+    key = key_of(pod, namespace)
+    if not filename:
+        planning = configuration.tolerate(planning)
+    found = (
+        _find_in(planning, filename, key, namespace) if filename else _find_applied(planning, key)
+    )
+    needs_container = container is not None or output is Form.OCI
+    parent = Parent(
+        pod=found,
+        container=find_container(found, container) if needs_container else None,
+        user=planning.user,
+        exists=_is_there(planning, found),
+    )
+    write(LINES[output](parent))
+    if not parent.exists:
+        user = " --user" if planning.user else ""
+        note(
+            f"{found.slice} does not exist: what names it starts without any limit, or fails; apply"
+            f" pod {key} first: podslice apply{user} -f FILE"
+        )
+    if output in HINTS and sys.stdout.isatty():
+        note(HINTS[output])
+    return DONE
+
+
+def _find_in(
+    planning: Planning, filename: list[str], key: str, namespace: str | None
+) -> PodDecision:
+    """The pod of manifests.
+
+    Raises:
+        InputError: it is not there, or something is wrong with it.
+    """
+    config = planning.config
+    loaded = load_manifests(filename, namespace)
+    decisions = decide_all(loaded, load_node(config, lenient=True), config)
+    (found,) = named_pods(decisions, [key], None)
+    problems = all_problems(loaded, [found])
+    if any(each.severity is Severity.ERROR for each in problems):
+        raise InputError(problems)
+    return found
+
+
+def _find_applied(planning: Planning, key: str) -> PodDecision:
+    """A pod that was applied.
+
+    Raises:
+        HostError: it was not.
+    """
+    config = planning.config
+    for pod in applied_pods(planning):
+        if pod.key == key:
+            return decide(pod, load_node(config), config)
+    raise HostError(
+        f"pod {key} is not applied; apply its manifest first, or name the file that has it: -f FILE"
+    )
+
+
+def _is_there(planning: Planning, found: PodDecision) -> bool:
+    """Whether the pod was applied and its slice is there, as far as anybody may know."""
+    try:
+        uids = {pod.uid for pod in applied_pods(planning)}
+    except HostError:
+        return False
+    uid = os.geteuid()
+    manager = f"/user.slice/user-{uid}.slice/user@{uid}.service" if planning.user else ""
+    return found.pod.uid in uids and CgroupFs().exists(manager + found.control_group)

@@ -1,0 +1,132 @@
+"""`podslice doctor`: whether this host is able."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from podslice.cli import configuration
+from podslice.cli.arguments import DIFFERENCES, DONE, Output
+from podslice.cli.options import Planning, planning_options
+from podslice.cli.output import Format, emit
+from podslice.cli.session import open_store
+from podslice.cli.views import documents
+from podslice.cli.views.tables import columns
+from podslice.doctor.facts import Asked, Facts, Manager, read_facts
+from podslice.doctor.finding import Finding, State
+from podslice.doctor.findings import examine
+from podslice.errors import HostError, SystemdError
+from podslice.model.config import Origin, Source
+from podslice.model.naming import Tree
+from podslice.model.pod import Pod
+from podslice.model.unit import ObservedUnit, control_group_of
+from podslice.reconcile.guard import Guard, list_evidence, recorded_pods
+
+ROOT = Path("/")
+ANSWER_SEC = 10.0
+"""A service manager that takes longer is not able to do anything either."""
+
+
+@planning_options
+def doctor(planning: Planning, output: Output = Format.TABLE) -> int:
+    """Tell whether this host is able: each finding with its effect and what mends it.
+
+    Nothing is changed, and no rights are needed.
+    """
+    planning = configuration.tolerate(planning)
+    found = (*_configuration(planning.origin), *examine(_facts(planning)))
+    grave = [finding for finding in found if finding.state is State.ATTENTION]
+    emit(
+        output,
+        document=lambda: documents.document(
+            **configuration.document(planning.origin),
+            able=not grave,
+            findings=[{**asdict(each), "state": each.state.value} for each in found],
+        ),
+        lines=lambda wide: _lines(found, wide=wide),
+        names=lambda: [finding.check for finding in grave],
+    )
+    return DIFFERENCES if grave else DONE
+
+
+def _configuration(origin: Origin) -> Iterator[Finding]:
+    """Report configuration files that are invalid."""
+    if origin.source is Source.FILES:
+        return
+    count = len(origin.problems)
+    yield Finding(
+        check="configuration",
+        state=State.ATTENTION,
+        what=f"{count} problem{'' if count == 1 else 's'} in the configuration files",
+        effect="plan, apply, run and adopt fail, and the agent does not start; one that runs keeps"
+        " its configuration",
+        fix="correct the files, check them with podslice check, then: systemctl reload"
+        " podslice-agent.service",
+    )
+
+
+def _facts(planning: Planning) -> Facts:
+    config = planning.config
+    return read_facts(
+        asyncio.run(_ask(planning)),
+        Asked(
+            uid=os.getuid(),
+            user=planning.user,
+            environment=os.environ,
+            cgroup_root=config.cgroup_root,
+            control_group=control_group_of(Tree(cgroup_root=config.cgroup_root).root),
+        ),
+        ROOT,
+    )
+
+
+async def _ask(planning: Planning) -> Manager:
+    """Return what the service manager tells, or why it does not answer."""
+    from podslice.systemd.bus import Bus
+
+    tree, guard = Tree(cgroup_root=planning.config.cgroup_root), Guard(ROOT)
+    kubelets = await guard.kubelets()
+    units: Sequence[ObservedUnit] = ()
+    version, error = None, ""
+    try:
+        async with asyncio.timeout(ANSWER_SEC), Bus(user=planning.user) as client:
+            version = (await client.caps()).systemd_version
+            units = await list_evidence(client, tree, user=planning.user)
+    except SystemdError as said:
+        error = str(said)
+    except TimeoutError:
+        error = f"no answer within {ANSWER_SEC:.0f} s"
+    return Manager(
+        version=version,
+        error=error,
+        foreign=await guard.judge(tree, units, _recorded(planning), user=planning.user),
+        kubelets=kubelets,
+    )
+
+
+def _recorded(planning: Planning) -> Collection[Pod]:
+    try:
+        return recorded_pods(open_store(planning))
+    except HostError:
+        return ()  # there is no session, which is a finding of its own
+
+
+def _lines(found: Sequence[Finding], *, wide: bool) -> Iterator[str]:
+    """A line for each finding; below it what follows from it, and what mends it."""
+    heads = columns((each.state, each.check, each.what) for each in found)
+    for head, finding in zip(heads, found, strict=True):
+        yield head
+        if wide or finding.state is not State.OK:
+            yield from _more(finding)
+    grave = [finding.check for finding in found if finding.state is State.ATTENTION]
+    yield ""
+    yield f"need attention: {', '.join(grave)}" if grave else "this host is able"
+
+
+def _more(finding: Finding) -> Iterable[str]:
+    for label, said in (("effect", finding.effect), ("fix", finding.fix)):
+        if said:
+            yield f"    {label}: {said}"

@@ -1,0 +1,137 @@
+"""The verb that tells what the agent has done, and what has happened to it: events."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from podslice.cli.arguments import DONE, Names, Namespace, Output, key_of
+from podslice.cli.output import Format, emit, write
+from podslice.cli.views import documents
+from podslice.cli.views.tables import columns
+from podslice.errors import printable
+
+if TYPE_CHECKING:
+    from podslice.systemd.journalctl import Entry
+
+_FOLLOWED = 10
+"""How many events there are before those to come, as with journalctl and tail."""
+_NONE = "no events; they come from podslice-agent.service"
+_HEAD = {
+    False: ("TIME", "KIND", "OBJECT", "MESSAGE"),
+    True: ("TIME", "LEVEL", "KIND", "POD", "UNIT", "MESSAGE"),
+}
+_WIDTHS = {3: (19, 20, 24), 5: (29, 7, 20, 24, 40)}
+"""Of all columns but the last, by their number."""
+
+
+def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
+    pods: Names = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Only later ones: 2h (ago), yesterday, '2026-01-31 12:00'; see systemd.time(7).",
+        ),
+    ] = None,
+    lines: Annotated[
+        int | None,
+        typer.Option("--lines", metavar="NUMBER", min=0, help="At most so many, the latest."),
+    ] = None,
+    follow: Annotated[  # noqa: FBT002 (typer passes it by name)
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Wait for more, after the last 10; Ctrl-C ends it well."
+        ),
+    ] = False,
+    namespace: Namespace = None,
+    user: Annotated[  # noqa: FBT002 (as above)
+        bool,
+        typer.Option("--user", help="Those of one's own agent; needs no root."),
+    ] = False,
+    output: Output = Format.TABLE,
+) -> int:
+    """Show what the agent has done and seen, of all or of some pods, the latest last.
+
+    It is read from the journal, where each kind of event has an explanation: journalctl -x.
+    """
+    from podslice.systemd.journalctl import Question, ask
+
+    if follow and lines is None and since is None:
+        lines = _FOLLOWED
+    keys = [key_of(name, namespace) for name in pods or ()]
+    entries = ask(Question(pods=keys, since=since, lines=lines, follow=follow, user=user))
+    if follow:
+        return _follow(entries, output)
+    found = tuple(entries)
+    emit(
+        output,
+        document=lambda: documents.document(events=[asdict(each) for each in found]),
+        lines=lambda wide: columns(_rows(found, wide=wide)) if found else [_NONE],
+        names=lambda: _names(found),
+    )
+    return DONE
+
+
+def _follow(entries: Iterable[Entry], output: Format) -> int:
+    """Print each as it comes; as JSON and YAML each is a document."""
+    wide = output is Format.WIDE
+    if wide or output is Format.TABLE:
+        write([_line(_HEAD[wide])])
+    sys.stdout.flush()
+    try:
+        for entry in entries:
+            _print(entry, output)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        write([""])  # behind the ^C
+    return DONE
+
+
+def _print(entry: Entry, output: Format) -> None:
+    made = documents.document(**asdict(entry))
+    if output is Format.JSON:
+        write([json.dumps(made, ensure_ascii=False)])  # on one line, as programs read it
+        return
+    if output is Format.YAML:
+        write(["---"])
+    emit(
+        output,
+        document=lambda: made,
+        lines=lambda wide: map(_line, _cells([entry], wide=wide)),
+        names=lambda: _names([entry]),
+    )
+
+
+def _names(entries: Iterable[Entry]) -> Iterator[str]:
+    """The pods that events are about."""
+    return (printable(entry.pod) for entry in entries if entry.pod)
+
+
+def _rows(entries: Iterable[Entry], *, wide: bool) -> Iterator[Sequence[str]]:
+    yield _HEAD[wide]
+    yield from _cells(entries, wide=wide)
+
+
+def _cells(entries: Iterable[Entry], *, wide: bool) -> Iterator[Sequence[str]]:
+    for entry in entries:
+        at = datetime.fromtimestamp(entry.time_usec / 1e6, UTC).astimezone()
+        if wide:
+            when = at.isoformat(timespec="milliseconds")
+            cells = [when, entry.level, entry.kind, entry.pod or "-", entry.unit or "-"]
+        else:
+            cells = [f"{at:%Y-%m-%d %H:%M:%S}", entry.kind, entry.pod or entry.unit or "-"]
+        yield [printable(cell) for cell in (*cells, entry.message)]
+
+
+def _line(cells: Sequence[str]) -> str:
+    """A row whose followers are not known yet: as wide as most are."""
+    *cells, message = cells
+    return "  ".join([*map(str.ljust, cells, _WIDTHS[len(cells)]), message])

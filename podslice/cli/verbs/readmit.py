@@ -1,0 +1,55 @@
+"""The verb for evicted pods: uncordon."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from podslice.cli import configuration
+from podslice.cli.arguments import DONE, FAILED, Namespace, key_of
+from podslice.cli.options import Planning, planning_options
+from podslice.cli.output import note, write
+from podslice.cli.session import open_store
+from podslice.cli.views import tables
+from podslice.errors import Problem
+from podslice.model.node_state import Eviction
+from podslice.reconcile.readmission import living_agent
+from podslice.reconcile.readmission import uncordon as let_come_back
+
+
+@planning_options
+def uncordon(
+    planning: Planning,
+    pod: Annotated[
+        list[str], typer.Argument(metavar="POD", help="Evicted pods: NAME or NAMESPACE/NAME.")
+    ],
+    namespace: Namespace = None,
+) -> int:
+    """Let pods come back that were evicted, as they are; a changed manifest does so by itself."""
+    keys = {key_of(name, namespace) for name in pod}
+    store = open_store(configuration.tolerate(planning))
+    marks = let_come_back(store, lambda mark: mark.pod in keys)
+    runs = living_agent(store) is not None
+    write(_told(mark, agent_runs=runs) for mark in marks)
+    missing = keys - {mark.pod for mark in marks}
+    for key in sorted(missing):
+        note(
+            tables.problem(
+                Problem(
+                    where="",
+                    message=f"pod {key} was not evicted",
+                    hint="pods that were are told by: podslice status",
+                )
+            )
+        )
+    return FAILED if missing else DONE
+
+
+def _told(mark: Eviction, *, agent_runs: bool) -> str:
+    if agent_runs:
+        return (
+            f"pod {mark.pod} may come back: the agent brings it back if a manifest directory has"
+            " it, otherwise: podslice apply -f FILE"
+        )
+    return f"pod {mark.pod} may come back; to bring it back: podslice apply -f FILE"

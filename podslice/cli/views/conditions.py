@@ -1,0 +1,58 @@
+"""JSON of what `plan` and `status` show beside units: a foreign root, values outside the root."""
+
+from __future__ import annotations
+
+from podslice.cli.views.documents import Document, number
+from podslice.model.owner import Foreign
+from podslice.model.reserved import Pending, Reserved
+
+
+def foreign(found: Foreign | None) -> Document:
+    """Why podslice changes nothing, where the root belongs to a kubelet."""
+    if found is None:
+        return {}
+    return {"foreign": {"reason": found.reason, "fix": found.way_out}}
+
+
+def reserved(held: Reserved) -> Document:
+    """What podslice has set outside its root, and what it was before; where it has set anything."""
+    if not held:
+        return {}
+    return {
+        "reserved_slices": [
+            {
+                "unit": unit,
+                "settings": [
+                    {"name": name, "before": number(each.before), "set": number(each.ours[-1])}
+                    for name, each in sorted(values.items())
+                ],
+            }
+            for unit, values in sorted(held.units.items())
+        ]
+    }
+
+
+def unconfirmed(pending: Pending | None) -> Document:
+    """Return the unconfirmed values of reserved slices, if there are any."""
+    if pending is None:
+        return {}
+    return {
+        "unconfirmed": {
+            "state": pending.standing.value,
+            "remaining_sec": pending.remaining_sec,
+            "units": [
+                {
+                    "unit": unit,
+                    "settings": [
+                        {
+                            "name": name,
+                            "old": number(old),
+                            "new": number(pending.values.new.get(unit, {}).get(name)),
+                        }
+                        for name, old in sorted(values.items())
+                    ],
+                }
+                for unit, values in sorted(pending.values.old.items())
+            ],
+        }
+    }

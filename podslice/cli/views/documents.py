@@ -1,0 +1,373 @@
+"""The JSON documents of the command line: version 1, keys with the suffix of their unit.
+
+Pure: values in, plain dicts and lists out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from podslice.errors import Problem, printable
+from podslice.model.desired import Desired, PodDecision, Refusal
+from podslice.model.node import Allocation
+from podslice.model.node_state import AgentState
+from podslice.model.quantity import parse_quantity
+from podslice.model.resources import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    HUGEPAGES_PREFIX,
+    MEMORY,
+    PIDS,
+    Amounts,
+    format_amount,
+    is_hugepages,
+    whole,
+)
+from podslice.model.unit import INFINITY, Setting, Value
+from podslice.plan import Plan, SetProperties, Skipped, Step, StopUnit
+from podslice.policy.compare import Difference
+from podslice.reconcile.report import Report, action_of
+from podslice.reconcile.world import State
+from podslice.usage.status import HOLDS_PROCESSES, UnitStatus
+
+if TYPE_CHECKING:
+    from podslice.processes.adopt import Adopted
+    from podslice.processes.location import Located, Placement, Running
+
+Document = dict[str, Any]
+VERSION = 1
+
+_KEYS = {
+    MEMORY: "memory_bytes",
+    EPHEMERAL_STORAGE: "ephemeral_storage_bytes",
+    PIDS: "pids",
+}
+
+
+def document(**parts: object) -> Document:
+    """A document with its version."""
+    return {"version": VERSION, **parts}
+
+
+def amounts(stated: Amounts) -> Document:
+    """Amounts by resource; what is not stated is absent."""
+    result: Document = {}
+    if CPU in stated:
+        result["cpu_milli"] = stated[CPU]
+    result |= {key: whole(stated, name) for name, key in _KEYS.items() if name in stated}
+    pages = {
+        str(parse_quantity(name.removeprefix(HUGEPAGES_PREFIX)).milli // 1000): whole(stated, name)
+        for name in sorted(stated)
+        if is_hugepages(name)
+    }
+    return {**result, "hugepages_bytes": pages} if pages else result
+
+
+def number(value: Value | None) -> object:
+    """A value; infinity is a word, since JSON has no such number."""
+    if value == INFINITY and not isinstance(value, bool):
+        return "infinity"
+    return list(value) if isinstance(value, tuple) else value
+
+
+def problem(found: Problem) -> Document:
+    """One problem."""
+    return {
+        "severity": found.severity.value,
+        "where": found.where,
+        "message": found.message,
+        "hint": found.hint,
+    }
+
+
+def _settings(settings: Iterable[Setting]) -> list[Document]:
+    return [{"name": s.name, "value": number(s.value), "why": s.why} for s in settings]
+
+
+def _init_settings(decision: PodDecision) -> Document:
+    """The settings until the init containers have finished, where they are others."""
+    if decision.init_settings is None:
+        return {}
+    return {"init_settings": _settings(decision.init_settings)}
+
+
+def _hugetlb(hugepages: Mapping[int, int]) -> Document:
+    """Limits by the size of the page in bytes, where there are any."""
+    sizes = {str(size): limit for size, limit in hugepages.items()}
+    return {"hugetlb_bytes": sizes} if sizes else {}
+
+
+def differences(decision: PodDecision, found: Iterable[Difference]) -> Document:
+    """Where the rule sets differ for a pod."""
+    return {
+        "namespace": decision.pod.namespace,
+        "name": decision.pod.name,
+        "differences": [asdict(difference) for difference in found],
+    }
+
+
+def node(allocation: Allocation, requested: Amounts) -> Document:
+    """What the node has, what is reserved, and what is left."""
+    return {
+        "capacity": amounts(allocation.capacity),
+        "reserved": {
+            "kube": amounts(allocation.kube_reserved),
+            "system": amounts(allocation.system_reserved),
+            "eviction": amounts(allocation.eviction),
+            "hugepages": amounts(allocation.hugepages),
+        },
+        "allocatable": amounts(allocation.allocatable),
+        "requested": amounts(requested),
+        "memory_hugetlb_accounting": allocation.counts_hugepages,
+    }
+
+
+def node_status(allocation: Allocation) -> Document:
+    """The node as a Kubernetes Node's status has it."""
+
+    def quantities(stated: Amounts) -> dict[str, str]:
+        return {name: format_amount(name, stated[name]) for name in sorted(stated) if name != PIDS}
+
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "status": {
+            "capacity": quantities(allocation.capacity),
+            "allocatable": quantities(allocation.allocatable),
+        },
+    }
+
+
+def pod(decision: PodDecision) -> Document:
+    """Everything that is decided for one pod."""
+    return {
+        "namespace": decision.pod.namespace,
+        "name": decision.pod.name,
+        "uid": decision.pod.uid,
+        "qos_class": decision.qos.value,
+        "requests": amounts(decision.requests),
+        "limits": amounts(decision.limits),
+        "grace_period_sec": decision.pod.grace_period_sec,
+        "slice": decision.slice,
+        "control_group": decision.control_group,
+        "settings": _settings(decision.settings),
+        **_init_settings(decision),
+        **_hugetlb(decision.hugepages),
+        "containers": [
+            {
+                "name": container.name,
+                "kind": container.kind.value,
+                "scope": container.scope,
+                "oom_score_adj": container.oom_score_adj,
+                "settings": _settings(container.settings),
+                **_hugetlb(container.hugepages),
+            }
+            for container in decision.scopes
+        ],
+        "volumes": [
+            {
+                "name": volume.name,
+                "unit": volume.unit,
+                "path": volume.path,
+                "size_bytes": volume.size_bytes,
+                "why": volume.why,
+            }
+            for volume in decision.volumes
+        ],
+        "notes": list(decision.notes),
+        "problems": [problem(found) for found in decision.problems],
+    }
+
+
+def units(desired: Desired) -> list[Document]:
+    """The desired units with their values."""
+    return [
+        {
+            "name": unit.name,
+            "kind": unit.kind.value,
+            "parent": unit.parent,
+            "control_group": unit.control_group,
+            "settings": {name: number(value) for name, value in unit.values.items()},
+            **({"structure": dict(unit.structure)} if unit.structure else {}),
+            **_hugetlb(unit.hugepages),
+        }
+        for unit in desired.lasting
+    ]
+
+
+def refusal(refused: Refusal) -> Document:
+    """A pod that was not admitted."""
+    return {"pod": refused.pod, "reason": refused.reason, "message": refused.message}
+
+
+def step(taken: Step) -> Document:
+    """One step of a plan."""
+    result: Document = {"action": action_of(taken), "unit": taken.name, "settings": []}
+    if isinstance(taken, StopUnit):
+        return {
+            **result,
+            "why": taken.why,
+            "tasks": taken.tasks,
+            "grace_period_sec": taken.grace_sec,
+            "holds": list(taken.holds),
+        }
+    result["settings"] = [
+        {
+            "name": change.name,
+            "old": number(change.old),
+            "new": number(change.new),
+            "why": change.why,
+            **({"is_return": True} if change.is_return else {}),
+        }
+        for change in taken.changes
+    ]
+    if isinstance(taken, SetProperties) and taken.reclaim_bytes is not None:
+        result |= {"used_bytes": taken.used_bytes, "reclaim_to_bytes": taken.reclaim_bytes}
+    return result
+
+
+def _skipped(left_out: Iterable[Skipped]) -> list[Document]:
+    return [{"unit": each.unit, "name": each.name, "why": each.why} for each in left_out]
+
+
+def plan(made: Plan) -> Document:
+    """A plan: its steps in order, what was left out, and who was refused."""
+    return {
+        "steps": [step(taken) for taken in made.steps],
+        "skipped": _skipped(made.skipped),
+        "refused": [refusal(refused) for refused in made.refused],
+    }
+
+
+def report(done: Report) -> Document:
+    """What an apply or a delete has done."""
+    return {
+        "steps": [
+            {**step(result.step), "outcome": result.outcome.value, "error": result.error}
+            for result in done.results
+        ],
+        "skipped": _skipped(done.skipped),
+        "refused": [refusal(refused) for refused in done.refused],
+        "remaining": [step(taken) for taken in done.remaining.steps],
+        "lingering": [asdict(each) for each in done.lingering],
+    }
+
+
+def status(state: State, units: Iterable[UnitStatus], placement: Placement) -> Document:
+    """Units with all their values, usage and processes; and what differs, or is elsewhere."""
+    return {
+        "in_sync": not state.plan and not state.broken_records,
+        "units": [_unit_status(unit, placement) for unit in units],
+        "others": [
+            {
+                "unit": printable(other.unit),
+                "pod": other.pod,
+                "container": other.container,
+                "runtime": other.runtime,
+                "processes": _processes(other.processes),
+            }
+            for other in placement.others
+        ],
+        "strays": [
+            {
+                "pod": stray.pod,
+                "container": stray.container,
+                "what": printable(stray.what),
+                "found_by": stray.found_by,
+                "pid": process.pid if process else None,
+                "name": process.name if process else None,
+                "control_group": printable(stray.control_group),
+                "hint": stray.hint,
+            }
+            for stray in placement.strays
+            for process in stray.processes or (None,)
+        ],
+        "orphans": list(state.orphans),
+        "evicted": [asdict(mark) for mark in state.evicted],
+        **_agent(state.agent),
+        "steps": [step(taken) for taken in state.plan.steps],
+    }
+
+
+def _agent(agent: AgentState | None) -> Document:
+    """What an agent says; the same without one, which has nothing to say."""
+    return {
+        "agent_pid": None if agent is None else agent.pid,
+        "conditions": [] if agent is None else [each.value for each in agent.conditions],
+        "ending": [] if agent is None else list(map(printable, agent.ending)),
+        "agent_problems": [] if agent is None else listed(agent.problems, problem),
+    }
+
+
+def adopted(done: Adopted) -> Document:
+    """What became of processes that were to move into a container."""
+    return {
+        "unit": done.unit,
+        "control_group": done.control_group,
+        "processes": [
+            {"pid": each.pid, "name": each.name, "outcome": each.outcome.value, "why": each.why}
+            for each in done.processes
+        ],
+    }
+
+
+def located(found: Iterable[Located]) -> Document:
+    """Where processes are."""
+    return {
+        "processes": [
+            {
+                "pid": each.pid,
+                "name": each.name,
+                "pod": each.home and each.home.pod,
+                "container": each.home and each.home.container,
+                "unit": each.home and printable(each.home.unit),
+                "control_group": printable(each.control_group),
+                "hint": each.hint,
+            }
+            for each in found
+        ]
+    }
+
+
+def _processes(found: Iterable[Running]) -> list[Document]:
+    return [{"pid": process.pid, "name": process.name} for process in found]
+
+
+def _held(unit: UnitStatus, placement: Placement) -> Document:
+    """What runs in a container."""
+    if unit.kind not in HOLDS_PROCESSES:
+        return {}
+    return {
+        "container": unit.label,
+        "processes": _processes(placement.held.get(unit.name, ())),
+    }
+
+
+def _unit_status(unit: UnitStatus, placement: Placement) -> Document:
+    return {
+        "name": unit.name,
+        "kind": unit.kind.value,
+        "pod": unit.pod,
+        "qos_class": unit.qos or None,
+        "state": unit.state,
+        "control_group": unit.control_group,
+        "differs": unit.differs,
+        **_held(unit, placement),
+        "settings": [
+            {
+                "name": each.name,
+                "desired": number(each.desired),
+                "systemd": number(each.systemd),
+                "kernel": each.kernel,
+            }
+            for each in unit.settings
+        ],
+        "usage": {name: value for name, value in asdict(unit.usage).items() if value is not None},
+    }
+
+
+def listed(items: Iterable[Any], make: Callable[[Any], Document]) -> list[Document]:
+    """Documents of many."""
+    return [make(item) for item in items]

@@ -1,0 +1,284 @@
+"""How `status` and `tree` look on a terminal. Pure: values in, lines out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from podslice.cli.views.tables import columns, human_bytes, problem
+from podslice.errors import printable
+from podslice.kernel.cgroup import Usage
+from podslice.model.node_state import AgentState, Eviction
+from podslice.model.properties import PROPERTIES
+from podslice.model.reserved import Reserved
+from podslice.model.unit import UnitKind, UnitName
+from podslice.reconcile.report import format_value
+from podslice.usage.status import ELSEWHERE, EMPTY, MISSING, SettingStatus, UnitStatus
+
+if TYPE_CHECKING:
+    from podslice.processes.location import Located, Other, Placement, Running, Stray
+
+SHOWN = 10
+"""So many processes of a unit are listed, and then how many more there are."""
+
+_OTHER = "other"  # the state of a unit in a pod that is none of podslice's
+_COLUMNS = {
+    "WEIGHT": "CPUWeight",
+    "QUOTA": "CPUQuotaPerSecUSec",
+    "MEM LOW": "MemoryLow",
+    "MEM MAX": "MemoryMax",
+}
+# runtimes put these into the names of their units; a dozen digits are enough to find it again
+_LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A unit with the processes in it."""
+
+    unit: UnitStatus
+    processes: tuple[Running, ...] = ()
+
+
+def rows(
+    units: Sequence[UnitStatus],
+    placement: Placement,
+    usage: Callable[[str], Usage],
+    *,
+    wide: bool,
+) -> Iterator[Row]:
+    """Units in tree order; those of others come after the containers of their pod.
+
+    A container that a runtime holds has that in its own row, unless it is for `wide`.
+    """
+    others = list(placement.others)
+    for index, unit in enumerate(units):
+        held = None if wide else _held_elsewhere(unit, others)
+        if held is None:
+            yield Row(unit=unit, processes=placement.held.get(unit.name, ()))
+        else:
+            others.remove(held)
+            shown = _status_of(held, unit.depth, usage(held.control_group))
+            yield Row(unit=replace(shown, label=unit.label), processes=held.processes)
+        is_last = index + 1 == len(units) or units[index + 1].pod != unit.pod
+        for other in others if is_last else ():
+            if other.pod == unit.pod:
+                depth = unit.depth + (unit.kind is UnitKind.SLICE)
+                shown = _status_of(other, depth, usage(other.control_group))
+                yield Row(unit=shown, processes=other.processes)
+
+
+def _held_elsewhere(unit: UnitStatus, others: Iterable[Other]) -> Other | None:
+    """The runtime's unit that holds a container which has none of ours."""
+    if unit.state != EMPTY:
+        return None
+    what = (unit.pod, unit.label)
+    return next((other for other in others if (other.pod, other.container) == what), None)
+
+
+def _status_of(other: Other, depth: int, usage: Usage) -> UnitStatus:
+    return UnitStatus(
+        name=UnitName(printable(other.unit)),
+        kind=UnitKind.SCOPE,
+        pod=other.pod,
+        qos="",
+        label=_short(other.unit),
+        depth=depth,
+        state=other.runtime or _OTHER,
+        control_group=other.control_group,
+        usage=usage,
+    )
+
+
+def _short(name: str) -> str:
+    """The name of a unit, or a control group, for people."""
+    return _LONG_ID.sub(r"\1…", printable(name))
+
+
+def status(shown: Sequence[Row], *, wide: bool) -> Iterator[str]:
+    """One line for each unit: state, systemd's values, usage; then every difference."""
+    table = [["UNIT" if wide else "NAME", "QOS", "STATE", *_COLUMNS, "USED", "CPU TIME", "TASKS"]]
+    units = [row.unit for row in shown]
+    for unit in units:
+        cells = [_systemd(unit, name) for name in _COLUMNS.values()]
+        label = unit.name if wide else "  " * unit.depth + unit.label
+        table.append([label, unit.qos or "-", unit.state, *cells, *usage(unit.usage)])
+    yield from columns(table)
+    if wide:
+        yield from _kernel(units)
+        yield from _processes(shown)
+    yield from differences(units)
+
+
+def tree(shown: Sequence[Row], *, wide: bool) -> Iterator[str]:
+    """The slices as a tree, with what each may use and what it uses, and the processes in it."""
+    lines: list[tuple[int, list[str]]] = []
+    for row in shown:
+        unit = row.unit
+        label = unit.name if wide or unit.pod is None else unit.label
+        has = [each for each in unit.settings if each.systemd is not None]
+        settings = " ".join(map(_systemd_setting, has)) or unit.state
+        used = usage(unit.usage)[0]
+        lines.append((unit.depth, [f"{label} {unit.qos}".rstrip(), used, settings]))
+        lines += [(unit.depth + 1, [text, "", ""]) for text in _listed(row.processes)]
+    depths = [depth for depth, _ in lines]
+    joined = (
+        [branch + cells[0], *cells[1:]]
+        for branch, (_, cells) in zip(_branches(depths), lines, strict=True)
+    )
+    return columns([["NAME", "USED", "SETTINGS"], *joined])
+
+
+def differences(units: Iterable[UnitStatus]) -> Iterator[str]:
+    """What is not as it should be, one line each."""
+    for unit in units:
+        if unit.state == MISSING:
+            yield f"{unit.name} is missing"
+        # one that is elsewhere is told with its processes
+        for each in unit.settings if unit.state not in (MISSING, ELSEWHERE) else ():
+            if each.differs:
+                key = PROPERTIES[each.name].key
+                yield (
+                    f"{unit.name}: {key} is {format_value(each.name, each.systemd)},"
+                    f" should be {format_value(each.name, each.desired)}"
+                )
+
+
+def strays(found: Iterable[Stray]) -> Iterator[str]:
+    """Processes that belong in a pod and are elsewhere, with the way out, one line each."""
+    for stray in found:
+        name = f", container {stray.container}" if stray.container else ""
+        whose = f"pod {stray.pod}{name}" if stray.pod else "no applied pod"
+        inside = ", ".join(_listed(stray.processes)) or "no process"
+        where = _short(stray.control_group.removesuffix(f"/{stray.what}")) or "/"
+        outside = "outside of the pod" if stray.pod else "and is of none"
+        yield f"{whose}: {stray.what} ({inside}) runs in {where}, {outside}; {stray.hint}"
+
+
+def reserved(held: Reserved) -> Iterator[str]:
+    """Show what podslice has set outside its root, and what it was before, one line for a slice."""
+    for unit, values in sorted(held.units.items()):
+        settings = (
+            f"{PROPERTIES[name].key}={format_value(name, each.ours[-1])}"
+            f" (before: {format_value(name, each.before)})"
+            for name, each in sorted(values.items())
+        )
+        yield f"{unit}: podslice has set {', '.join(settings)}"
+
+
+_START_AGENT = {False: "systemctl start podslice-agent", True: "podslice agent --user"}
+"""By whether a user's service manager is meant."""
+
+
+def notices(
+    evicted: Iterable[Eviction],
+    agent: AgentState | None,
+    manifests: Iterable[str],
+    *,
+    user: bool,
+) -> Iterator[str]:
+    """Which pods stay away, what the node is short of, and what the agent finds wrong.
+
+    `manifests` are the files that an agent has pods from; where none runs, nobody follows them.
+    """
+    for mark in evicted:
+        yield (
+            f"pod {mark.pod} was evicted: {printable(mark.message)}; it stays away until its"
+            f" manifest changes, or: podslice uncordon {mark.pod}"
+        )
+    if agent is None:
+        directories = sorted({str(Path(each).parent) for each in manifests})
+        if directories:
+            yield (
+                "no agent runs, so that nobody follows what changes in"
+                f" {printable(', '.join(directories))}; to start it: {_START_AGENT[user]}"
+            )
+        return
+    for condition in agent.conditions:
+        yield f"the node has {condition}: the agent evicts pods, and new ones have to wait"
+    for pod in agent.ending:
+        yield f"pod {printable(pod)} ends: what runs in it was asked to, and has its grace period"
+    yield from map(problem, agent.problems)
+
+
+def located(found: Iterable[Located]) -> Iterator[str]:
+    """Where processes are: a table, then the way out for those that are in no pod."""
+    found = tuple(found)
+    table = [["PID", "NAME", "POD", "CONTAINER", "UNIT"]]
+    for each in found:
+        home = each.home
+        pod, container = (home.pod, home.container or "-") if home else ("-", "-")
+        unit = home.unit if home else each.control_group or "-"
+        table.append([str(each.pid), each.name, pod, container, printable(unit)])
+    yield from columns(table)
+    for each in found:
+        if not each.control_group:
+            yield f"{each.pid}: there is no such process"
+        elif each.home is None:
+            hint = f"; to move it into one: {each.hint}" if each.hint else ""
+            yield f"{each.pid} {each.name} is in no pod{hint}"
+
+
+def _listed(processes: Sequence[Running]) -> Iterator[str]:
+    """`812 nginx`, for the first ones."""
+    for each in processes[:SHOWN]:
+        yield f"{each.pid} {each.name}"
+    if len(processes) > SHOWN:
+        yield f"… and {len(processes) - SHOWN} more"
+
+
+def _systemd(unit: UnitStatus, name: str) -> str:
+    for each in unit.settings:
+        if each.name == name and each.systemd is not None:
+            return format_value(name, each.systemd) + ("!" if each.differs else "")
+    return "-"
+
+
+def _systemd_setting(each: SettingStatus) -> str:
+    text = f"{PROPERTIES[each.name].key}={format_value(each.name, each.systemd)}"
+    return f"{text}!" if each.differs else text
+
+
+def _kernel(units: Sequence[UnitStatus]) -> Iterator[str]:
+    """What the kernel holds, in its own words."""
+    yield ""
+    table = [["UNIT", "PROPERTY", "DESIRED", "SYSTEMD", "KERNEL"]]
+    for unit in units:
+        for each in unit.settings if unit.state != EMPTY else ():
+            desired, systemd = (format_value(each.name, v) for v in (each.desired, each.systemd))
+            key = PROPERTIES[each.name].key
+            table.append([unit.name, key, desired, systemd, each.kernel or "-"])
+    yield from columns(table)
+
+
+def _processes(shown: Iterable[Row]) -> Iterator[str]:
+    """Which processes are where."""
+    table = [[row.unit.name, ", ".join(_listed(row.processes))] for row in shown if row.processes]
+    if table:
+        yield ""
+        yield from columns([["UNIT", "PROCESSES"], *table])
+
+
+def usage(used: Usage) -> tuple[str, str, str]:
+    """Memory, CPU time and tasks, for people."""
+    memory, cpu, tasks = used.memory_bytes, used.cpu_usec, used.tasks
+    return (
+        "-" if memory is None else human_bytes(memory),
+        "-" if cpu is None else f"{cpu / 1_000_000:.2f}s",
+        "-" if tasks is None else str(tasks),
+    )
+
+
+def _branches(depths: Sequence[int]) -> list[str]:
+    """The lines that join a tree: `├─ ` and its kin, one prefix for each line."""
+    made = []
+    follows: set[int] = set()
+    for depth in reversed(depths):
+        above = ("│  " if level in follows else "   " for level in range(1, depth))
+        last = "├─ " if depth in follows else "└─ "
+        made.append("".join(above) + last if depth else "")
+        follows = {level for level in follows if level < depth} | {depth}
+    return made[::-1]

@@ -1,0 +1,163 @@
+"""How documents and values look on a terminal. Pure: values in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from podslice.errors import Problem, Severity, bounded, printable
+from podslice.model.desired import Desired, PodDecision
+from podslice.model.node import Allocation
+from podslice.model.pod import ContainerKind, Pod
+from podslice.model.properties import PROPERTIES
+from podslice.model.quantity import format_bytes
+from podslice.model.resources import Amounts, format_amount, format_amounts
+from podslice.model.unit import DesiredUnit, Setting, UnitKind
+from podslice.policy.compare import Difference
+from podslice.reconcile.report import format_value
+
+Row = Sequence[str]
+
+
+def columns(rows: Iterable[Row], *, indent: str = "") -> Iterator[str]:
+    """Rows as lines, each column as wide as its widest cell."""
+    rows = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield (indent + "  ".join(cells)).rstrip()
+
+
+def problem(found: Problem) -> str:
+    """One problem as a line; what came from a hostile file can't reach the terminal raw."""
+    return f"{found.severity}: {printable(str(found))}"
+
+
+def problem_lines(found: Sequence[Problem]) -> Iterator[str]:
+    """Yield the first problems as lines, and how many more there are."""
+    return map(problem, bounded(found))
+
+
+def count_problems(problems: Sequence[Problem], pods: int) -> str:
+    """`5 pods, 2 errors, 1 warning`."""
+    errors = sum(found.severity is Severity.ERROR for found in problems)
+    parts = [_count(pods, "pod"), _count(errors, "error")]
+    return ", ".join([*parts, _count(len(problems) - errors, "warning")])
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def setting(stated: Setting) -> str:
+    """`CPUQuota=11%`, as a unit file has it."""
+    return f"{PROPERTIES[stated.name].key}={format_value(stated.name, stated.value)}"
+
+
+def explanation(decision: PodDecision) -> Iterator[str]:
+    """Everything about one pod, line by line."""
+    pod: Pod = decision.pod
+    yield f"pod {pod.key}  {decision.qos}"
+    head = [
+        ("slice", decision.slice),
+        ("requests", format_amounts(decision.requests) or "none"),
+        ("limits", format_amounts(decision.limits) or "none"),
+        ("grace", f"{pod.grace_period_sec}s"),
+    ]
+    yield from columns(head, indent="  ")
+    for note in decision.notes:
+        yield f"  {note}"
+    yield from columns(((setting(s), s.why) for s in decision.settings), indent="  ")
+    if decision.init_settings is not None:
+        yield "  until the init containers have finished:"
+        yield from columns(((setting(s), s.why) for s in decision.init_settings), indent="    ")
+    for container in decision.scopes:
+        yield f"  {_KINDS[container.kind]} {container.name}"
+        yield f"    {container.scope}  oom_score_adj {container.oom_score_adj}"
+        yield from columns(((setting(s), s.why) for s in container.settings), indent="    ")
+    for volume in decision.volumes:
+        yield f"  volume {volume.name}"
+        size = "no size" if volume.size_bytes is None else f"size={format_bytes(volume.size_bytes)}"
+        yield f"    {volume.path}"
+        yield f"    {size}  {volume.why}"
+    for found in decision.problems:
+        yield f"  {problem(found)}"
+
+
+_KINDS = {
+    ContainerKind.APP: "container",
+    ContainerKind.INIT: "init container",
+    ContainerKind.SIDECAR: "sidecar container",
+    ContainerKind.OVERHEAD: "the pod's helpers, container",
+}
+
+
+def differences_of_rules(decision: PodDecision, found: Sequence[Difference]) -> Iterator[str]:
+    """Where the rule sets differ for a pod: a table of values, then what is more or less grave."""
+    yield f"pod {decision.pod.key}"
+    if not found:
+        yield "  the rules agree"
+        return
+    values = [each for each in found if each.proposal not in _GRAVITY]
+    rows = [
+        (each.what, _value(each, each.proposal), _value(each, each.kubernetes)) for each in values
+    ]
+    if rows:
+        yield from columns([("", "PROPOSAL", "KUBERNETES"), *rows], indent="  ")
+    for each in found:
+        if each.proposal in _GRAVITY:
+            yield f"  {each.what}: {each.proposal} (proposal), {each.kubernetes} (kubernetes)"
+
+
+_GRAVITY = (*Severity, "fine")
+
+
+def _value(difference: Difference, text: str) -> str:
+    """A value as people read it, where it is one of a property."""
+    name = difference.what.partition(" ")[0]
+    return format_value(name, int(text)) if name in PROPERTIES and text.isdigit() else text
+
+
+def units(desired: Desired, *, wide: bool) -> Iterator[str]:
+    """The desired units, one a line."""
+    rows = [
+        (unit.name, " ".join([*_structure(unit), *map(setting, unit.settings)]))
+        for unit in desired.lasting
+        if unit.kind is UnitKind.SLICE or wide
+    ]
+    return columns([("UNIT", "SETTINGS"), *rows])
+
+
+def _structure(unit: DesiredUnit) -> list[str]:
+    return [f"{name}={PROPERTIES[name].text(value)}" for name, value in unit.structure.items()]
+
+
+def node(allocation: Allocation, requested: Amounts) -> Iterator[str]:
+    """A table of what the node has, what is reserved, and what is left."""
+    parts = {
+        "CAPACITY": allocation.capacity,
+        "KUBE": allocation.kube_reserved,
+        "SYSTEM": allocation.system_reserved,
+        "EVICTION": allocation.eviction,
+        **({"HUGEPAGES": allocation.hugepages} if allocation.hugepages else {}),
+        "ALLOCATABLE": allocation.allocatable,
+        "REQUESTED": requested,
+    }
+    rows = [["RESOURCE", *parts]]
+    for name in sorted(allocation.capacity):
+        cells = (
+            format_amount(name, part[name]) if name in part else "-" for part in parts.values()
+        )
+        rows.append([name, *cells])
+    yield from columns(rows)
+    if allocation.counts_hugepages:
+        yield "Huge pages count as memory here: memory limits include them."
+
+
+def human_bytes(number: int) -> str:
+    """Bytes for people: `1.3Mi`; never exact, so never for limits."""
+    size = float(number)
+    for suffix in ("", "Ki", "Mi", "Gi"):
+        if size < 1024:
+            return f"{size:.1f}{suffix}" if suffix and size < 10 else f"{size:.0f}{suffix}"
+        size /= 1024
+    return f"{size:.1f}Ti"

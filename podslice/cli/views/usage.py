@@ -1,0 +1,281 @@
+"""What everything uses, as `top` shows it. Pure: two samples in, rows, lines and documents out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from podslice.cli.arguments import Sort
+from podslice.cli.views.documents import Document
+from podslice.cli.views.tables import columns, human_bytes
+from podslice.errors import printable
+from podslice.kernel.cgroup import Sample
+from podslice.model.unit import UnitName
+from podslice.usage.stats import NodeStats, PodStats
+
+NODE = UnitName("")
+"""Stands for the node among units."""
+
+_NUMBERS = ("CPU", "MEM", "MEM%", "THROTTLED", "TASKS")
+_NAME_LEAST = 25
+_OTHERS_WIDTH = 55
+"""What the columns beside the name take, with a word of pressure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What one thing uses; None is what the kernel does not count, or not yet for long enough."""
+
+    name: str
+    unit: UnitName
+    sample: Sample
+    qos: str = ""
+    cpu_milli: int | None = None
+    """Thousandths of a CPU, between the two samples."""
+    throttled_percent: int | None = None
+    """How many of its periods it was throttled in, between the two samples."""
+    limit_bytes: int | None = None
+    containers: tuple[Row, ...] = ()
+
+    @property
+    def memory_percent(self) -> int | None:
+        """What it uses of its limit."""
+        used = self.sample.working_set_bytes
+        return None if used is None or not self.limit_bytes else used * 100 // self.limit_bytes
+
+    @property
+    def pressure_milli(self) -> int:
+        """The worst of its pressures: percent of the last 10 s, in thousandths."""
+        return max((each.some.avg10_milli for each in self.sample.pressure.values()), default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What everything uses."""
+
+    node: Row
+    groups: tuple[Row, ...] = ()
+    """kubepods, the tiers and the reserved slices."""
+    pods: tuple[Row, ...] = ()
+    stats: NodeStats
+    interval_usec: int = 0
+    """The time between the two samples."""
+
+    def sorted(self, by: Sort) -> Usage:
+        """The same with its pods, and their containers, in this order."""
+        return replace(self, pods=_sorted(self.pods, by))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What there is to say of the node beside numbers."""
+
+    cpus_milli: int = 0
+    conditions: Sequence[str] = ()
+    """What the agent says that the node is short of."""
+    evicted: Sequence[str] = ()
+    problems: Sequence[str] = ()
+    """What is wrong, one line each."""
+
+
+def measure(now: NodeStats, before: NodeStats, limits: Mapping[UnitName, int]) -> Usage:
+    """Both samples as rows, pods by name; `limits` are those of memory."""
+    elapsed = now.uptime_usec - before.uptime_usec
+    earlier = dict(_samples(before))
+
+    def row(name: str, unit: UnitName, sample: Sample, **more: object) -> Row:
+        old = earlier.get(unit, Sample())
+        return Row(
+            name=printable(name),
+            unit=unit,
+            sample=sample,
+            cpu_milli=_rate(sample.cpu_usec, old.cpu_usec, elapsed),
+            throttled_percent=_throttled(sample, old),
+            limit_bytes=limits.get(unit),
+            **more,  # type: ignore[arg-type]
+        )
+
+    def pod(each: PodStats) -> Row:
+        containers = (row(c.name, c.unit, c.sample) for c in each.containers)
+        decision = each.decision
+        made = _sorted(containers, Sort.NAME)
+        key, qos = decision.pod.key, decision.qos.value
+        return row(key, decision.slice, each.sample, qos=qos, containers=made)
+
+    groups = {each.unit: each for each in now.groups}
+    limits = {NODE: now.memory_capacity_bytes, **limits}
+    return Usage(
+        node=row("node", NODE, now.sample),
+        groups=tuple(row(each.unit, each.unit, each.sample) for each in groups.values()),
+        pods=tuple(map(pod, now.pods)),
+        stats=now,
+        interval_usec=elapsed,
+    )
+
+
+def _samples(stats: NodeStats) -> Iterator[tuple[UnitName, Sample]]:
+    yield NODE, stats.sample
+    yield from ((each.unit, each.sample) for each in stats.groups)
+    for pod in stats.pods:
+        yield pod.decision.slice, pod.sample
+        yield from ((each.unit, each.sample) for each in pod.containers)
+
+
+def _rate(now: int | None, before: int | None, elapsed_usec: int) -> int | None:
+    """Thousandths; None where it has begun anew meanwhile."""
+    if now is None or before is None or now < before or elapsed_usec <= 0:
+        return None
+    return (now - before) * 1000 // elapsed_usec
+
+
+def _throttled(now: Sample, before: Sample) -> int | None:
+    """None without a quota: then the kernel counts no periods."""
+    if not now.periods or before.periods is None or now.periods < before.periods:
+        return None
+    if now.throttled_periods is None or before.throttled_periods is None:
+        return None
+    periods = now.periods - before.periods
+    return (now.throttled_periods - before.throttled_periods) * 100 // periods if periods else 0
+
+
+_KEYS: Mapping[Sort, Callable[[Row], int]] = {
+    Sort.CPU: lambda row: row.cpu_milli or 0,
+    Sort.MEMORY: lambda row: row.sample.working_set_bytes or 0,
+    Sort.THROTTLED: lambda row: row.throttled_percent or 0,
+    Sort.PRESSURE: lambda row: row.pressure_milli,
+    Sort.NAME: lambda _: 0,
+}
+
+
+def _sorted(rows: Iterable[Row], by: Sort) -> tuple[Row, ...]:
+    """The most first; what is equal, by name."""
+    ordered = sorted(rows, key=lambda row: (-_KEYS[by](row), row.name))
+    return tuple(replace(row, containers=_sorted(row.containers, by)) for row in ordered)
+
+
+def head(usage: Usage, about: About) -> Iterator[str]:
+    """What the node has left, and what is wrong, in a few lines."""
+    stats = usage.stats
+    used = "-" if usage.node.cpu_milli is None else f"{usage.node.cpu_milli / 1000:.2f}"
+    memory = _of(stats.memory_available_bytes, stats.memory_capacity_bytes)
+    storage = _of(stats.fs_available_bytes, stats.fs_capacity_bytes)
+    yield f"cpu {used} of {about.cpus_milli / 1000:g} used, memory {memory} available"
+    yield f"storage {storage} free, processes {stats.pids} of {stats.pids_max}"
+    if about.conditions:
+        yield f"the node is short: {', '.join(about.conditions)}"
+    if about.evicted:
+        yield f"evicted: {', '.join(about.evicted)}; to let one back: podslice uncordon POD"
+    yield from about.problems
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{human_bytes(part)} of {human_bytes(whole)}"
+
+
+def table(usage: Usage, *, wide: bool, name_width: int | None = None) -> Iterator[str]:
+    """The rows as text; with `wide` containers, too, the class, and what the kernel has killed."""
+    cells = [["NAME", *_NUMBERS, *(("OOM", "QOS") if wide else ()), "PRESSURE"]]
+    for row in (usage.node, *usage.groups, *usage.pods):
+        cells.append(_cells(row, "", wide=wide))
+        cells += [_cells(each, "  ", wide=wide) for each in (row.containers if wide else ())]
+    if name_width is not None:
+        cells = [[_cut(first, name_width), *others] for first, *others in cells]
+    return columns(_right(cells))
+
+
+def name_width(screen_width: int) -> int:
+    """How long names may be on a screen, so that the numbers have room."""
+    return max(_NAME_LEAST, screen_width - _OTHERS_WIDTH)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _cells(row: Row, indent: str, *, wide: bool) -> list[str]:
+    sample = row.sample
+    used = sample.working_set_bytes
+    return [
+        indent + row.name,
+        "-" if row.cpu_milli is None else f"{row.cpu_milli / 1000:.2f}",
+        "-" if used is None else human_bytes(used),
+        _number(row.memory_percent, "%"),
+        _number(row.throttled_percent, "%"),
+        _number(sample.tasks),
+        *((_number(sample.oom_kills), row.qos or "-") if wide else ()),
+        _pressure(sample),
+    ]
+
+
+def _number(value: int | None, unit: str = "") -> str:
+    return "-" if value is None else f"{value}{unit}"
+
+
+def _pressure(sample: Sample) -> str:
+    """`cpu 12% io 3%`: only what was waited for."""
+    if not sample.pressure:
+        return "-"
+    percent = {name: each.some.avg10_milli // 1000 for name, each in sample.pressure.items()}
+    return " ".join(f"{name} {value}%" for name, value in percent.items() if value) or "none"
+
+
+def _right(cells: list[list[str]]) -> list[list[str]]:
+    """Numbers stand to the right of their columns, where they are compared at a glance."""
+    widths = [
+        max(map(len, column)) if column[0] in (*_NUMBERS, "OOM") else 0
+        for column in zip(*cells, strict=True)
+    ]
+    return [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in cells]
+
+
+def document(usage: Usage, about: About) -> Document:
+    """Everything, for programs."""
+    stats = usage.stats
+    return {
+        "time_usec": stats.time_usec,
+        "interval_usec": usage.interval_usec,
+        "node": {
+            **_document(usage.node),
+            "cpu_capacity_milli": about.cpus_milli,
+            "memory_available_bytes": stats.memory_available_bytes,
+            "storage_available_bytes": stats.fs_available_bytes,
+            "storage_capacity_bytes": stats.fs_capacity_bytes,
+            "pids_max": stats.pids_max,
+            "conditions": list(about.conditions),
+            "evicted": list(about.evicted),
+            "problems": list(about.problems),
+        },
+        "groups": [{"unit": row.unit, **_document(row)} for row in usage.groups],
+        "pods": [
+            {
+                "pod": row.name,
+                "unit": row.unit,
+                "qos_class": row.qos,
+                **_document(row),
+                "containers": [
+                    {"name": each.name, "unit": each.unit, **_document(each)}
+                    for each in row.containers
+                ],
+            }
+            for row in usage.pods
+        ],
+    }
+
+
+def _document(row: Row) -> Document:
+    """What is not counted is absent."""
+    sample = row.sample
+    found = {
+        "cpu_milli": row.cpu_milli,
+        "memory_working_set_bytes": sample.working_set_bytes,
+        "memory_bytes": sample.memory_bytes,
+        "memory_limit_bytes": row.limit_bytes,
+        "throttled_percent": row.throttled_percent,
+        "tasks": sample.tasks,
+        "oom_kills": sample.oom_kills,
+    }
+    pressure = {
+        f"{name}_pressure_percent": each.some.avg10_milli / 1000
+        for name, each in sample.pressure.items()
+    }
+    return {**{name: value for name, value in found.items() if value is not None}, **pressure}

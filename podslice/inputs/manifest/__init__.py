@@ -1,0 +1,1 @@
+"""Manifests: from bytes to pods."""

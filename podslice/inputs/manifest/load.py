@@ -1,0 +1,206 @@
+"""Documents → pods.
+
+A manifest that can be read in part gives a pod with what could be read and with its problems; what
+is no pod at all gives a problem only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from podslice.errors import Problem, Severity
+from podslice.inputs.budget import Budget, Exhausted, Kind
+from podslice.inputs.manifest.collect import Collector
+from podslice.inputs.manifest.parse import read_documents, to_problem
+from podslice.inputs.manifest.release import release
+from podslice.inputs.manifest.yaml_builder import Document, Refused
+from podslice.inputs.source import read_sources
+from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume, Pod
+from podslice.model.resources import MEMORY, Amounts, Resources, format_amount
+from podslice.pausable import Steps, finish
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What the sources hold."""
+
+    pods: tuple[Pod, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    """What is wrong, or passed over, and belongs to no pod."""
+
+    @property
+    def all_problems(self) -> tuple[Problem, ...]:
+        """Every problem once, those of the pods included: replicas share their template's."""
+        # replicas have the same tuple
+        different = {id(pod.problems): pod.problems for pod in self.pods}.values()
+        of_pods = (problem for problems in different for problem in problems)
+        return tuple(dict.fromkeys((*self.problems, *of_pods)))
+
+
+def load_pods(
+    sources: Sequence[str],
+    *,
+    namespace: str | None = None,
+    stdin: Callable[[], bytes],
+    budget: Budget | None = None,
+) -> Loaded:
+    """Read the pods of files, directories and standard input.
+
+    Args:
+        sources: as `kubectl -f`: a file, a directory (not what lies below it), or `-`.
+        namespace: the one of manifests that state none; one that states another is an error.
+        stdin: reads standard input to its end, or raises `OSError` or `ValueError`.
+        budget: what all of them together may take.
+    """
+    collector = Collector(namespace=namespace, budget=Budget() if budget is None else budget)
+    name = ""
+    try:
+        for source in read_sources(tuple(sources), stdin, collector.budget):
+            name = source.name
+            if source.exhausted is not None:
+                return _refused(collector, source.exhausted, name)
+            if source.problem is not None:
+                collector.add_problem(source.problem)
+            else:
+                finish(_collect(collector, source.data, name, may_be_empty=not source.named))
+        finish(collector.make_pods())
+    except Exhausted as error:
+        return _refused(collector, error, name)
+    return _loaded(collector)
+
+
+def load_text(data: bytes, name: str, budget: Budget) -> Steps[Loaded]:
+    """Read the pods of one file that was read already; one without any manifest is an error.
+
+    Raises:
+        Exhausted: the budget does not suffice.
+    """
+    collector = Collector(namespace=None, budget=budget)
+    yield from _collect(collector, data, name, may_be_empty=False)
+    yield from collector.make_pods()
+    return _loaded(collector)
+
+
+def _collect(collector: Collector, data: bytes, name: str, *, may_be_empty: bool) -> Steps[None]:
+    documents = _numbered(read_documents(data, name, collector.budget), name)
+    is_empty = True
+    try:
+        for document, where in documents:
+            if document is not None:
+                is_empty = False
+                yield from collector.add_document(document, where, name)
+                yield from release(document.value)
+            yield
+    except Refused as error:
+        collector.add_problem(to_problem(error, name))
+    else:
+        if is_empty and not may_be_empty:
+            collector.complain(name, "there is no manifest in it")
+
+
+def _numbered(
+    documents: Iterable[Document | None], name: str
+) -> Iterator[tuple[Document | None, str]]:
+    """Each document with its address, which has a number where the file has several.
+
+    Raises:
+        Refused, Exhausted: as `read_documents`, after all documents before that.
+    """
+    first: Document | None = None
+    count = 0
+    for document in documents:
+        if document is None:
+            yield None, name
+            continue
+        count += 1
+        if count == 1:
+            first = document
+            continue
+        if first is not None:
+            yield first, f"{name}[0]"
+            first = None
+        yield document, f"{name}[{count - 1}]"
+    if first is not None:
+        yield first, name
+
+
+def _loaded(collector: Collector) -> Loaded:
+    return Loaded(pods=tuple(collector.pods), problems=tuple(dict.fromkeys(collector.problems)))
+
+
+def _refused(collector: Collector, error: Exhausted, name: str) -> Loaded:
+    """Nothing of what was read, but where there are too many problems these."""
+    problems = [error.at(name)]
+    if error.kind is Kind.PROBLEMS:
+        problems = [*dict.fromkeys(collector.found()), *problems]
+    return Loaded(problems=tuple(problems))
+
+
+def parse_manifest(document: object, where: str) -> Pod:
+    """Read one pod back from what `format_manifest` gave, or any document with a single pod.
+
+    Raises:
+        ValueError: it is no valid pod.
+    """
+    collector = Collector(namespace=None)
+    try:
+        finish(collector.add_document(Document(value=document), where))
+        finish(collector.make_pods())
+    except Exhausted as error:
+        raise ValueError(str(error.at(where))) from error
+    errors = [p for p in Loaded(pods=tuple(collector.pods)).all_problems if _is_error(p)]
+    if errors or len(collector.pods) != 1:
+        raise ValueError(str((*errors, *collector.problems, f"{where}: there is no pod in it")[0]))
+    return collector.pods[0]
+
+
+def format_manifest(pod: Pod) -> dict[str, object]:
+    """The pod as a manifest, with what `parse_manifest` needs to read the same pod again."""
+    spec: dict[str, object] = {
+        "containers": [_format_container(c) for c in pod.of_kind(ContainerKind.APP)]
+    }
+    before = pod.of_kind(ContainerKind.INIT, ContainerKind.SIDECAR)
+    if before:
+        spec["initContainers"] = [_format_container(c) for c in before]
+    if pod.resources:
+        spec["resources"] = _format_resources(pod.resources)
+    if pod.overhead:
+        spec["overhead"] = _format_amounts(pod.overhead)
+    if pod.priority:
+        spec["priority"] = pod.priority
+    if pod.grace_period_sec != DEFAULT_GRACE_SEC:
+        spec["terminationGracePeriodSeconds"] = pod.grace_period_sec
+    if pod.volumes:
+        spec["volumes"] = [_format_volume(volume) for volume in pod.volumes]
+    metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _format_container(container: Container) -> dict[str, object]:
+    fields: dict[str, object] = {"name": container.name}
+    if container.kind is ContainerKind.SIDECAR:
+        fields["restartPolicy"] = "Always"
+    if container.resources:
+        fields["resources"] = _format_resources(container.resources)
+    return fields
+
+
+def _format_volume(volume: MemoryVolume) -> dict[str, object]:
+    empty_dir = {"medium": "Memory"}
+    if volume.size_bytes is not None:
+        empty_dir["sizeLimit"] = format_amount(MEMORY, volume.size_bytes * 1000)
+    return {"name": volume.name, "emptyDir": empty_dir}
+
+
+def _format_resources(resources: Resources) -> dict[str, dict[str, str]]:
+    parts = {"requests": resources.requests, "limits": resources.limits}
+    return {name: _format_amounts(amounts) for name, amounts in parts.items() if amounts}
+
+
+def _format_amounts(amounts: Amounts) -> dict[str, str]:
+    return {name: format_amount(name, milli) for name, milli in amounts.items()}
+
+
+def _is_error(problem: Problem) -> bool:
+    return problem.severity is Severity.ERROR

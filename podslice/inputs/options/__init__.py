@@ -1,0 +1,1 @@
+"""The configuration: options from files and flags to one value."""

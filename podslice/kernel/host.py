@@ -1,0 +1,220 @@
+"""What the host has, read from /proc, /sys and statvfs; the root directory is a parameter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from podslice.errors import HostError
+from podslice.kernel.text import parse_mounts, read_text, read_value, split_lines, split_words
+from podslice.model.node import Node
+from podslice.model.quantity import format_bytes
+from podslice.model.resources import CPU, EPHEMERAL_STORAGE, HUGEPAGES_PREFIX, MEMORY, PIDS
+
+_CGROUP2 = ("/sys/fs/cgroup", "cgroup2")
+_CPUS_MAX = 2**16
+"""Eight times as many as any kernel has. Source: Linux, arch/x86/Kconfig, NR_CPUS_RANGE_END."""
+NODEFS = "var/lib"
+"""The file system that counts as ephemeral storage, as the kubelet's default root directory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What is left of something, and of how much."""
+
+    available: int
+    capacity: int
+
+
+def read_node(root: Path = Path("/")) -> Node:
+    """The node's capacity.
+
+    Raises:
+        HostError: /proc or /sys can't be read, or say something that is not understood.
+    """
+    try:
+        meminfo = read_meminfo(root)
+        capacity = {
+            CPU: len(_cpus(root)) * 1000,
+            MEMORY: meminfo["MemTotal"] * 1000,
+            EPHEMERAL_STORAGE: nodefs_left(root).capacity * 1000,
+            PIDS: _pids_max(root) * 1000,
+            **_hugepages(root),
+        }
+        swap_bytes = meminfo.get("SwapTotal", 0)
+    except (OSError, ValueError, KeyError) as error:
+        raise HostError(
+            f"this host's capacity can't be read: {error}; state it: --capacity cpu=8,memory=32Gi"
+        ) from error
+    return Node(
+        capacity=capacity,
+        swap_bytes=swap_bytes,
+        page_size_bytes=os.sysconf("SC_PAGE_SIZE"),
+        hugepage_sizes=tuple(sorted(_hugepage_counts(root))),
+        counts_hugepages="memory_hugetlb_accounting" in cgroup2_options(root),
+    )
+
+
+def cgroup2_options(root: Path = Path("/")) -> frozenset[str]:
+    """Return how cgroup v2 is mounted at /sys/fs/cgroup; nothing where it is not.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "Mounting".
+    """
+    try:
+        mounts = parse_mounts(read_text(root / "proc/self/mounts"))
+        return next((m.options for m in mounts if (m.place, m.kind) == _CGROUP2), frozenset())
+    except OSError:
+        return frozenset()
+
+
+def process_named(name: str, root: Path = Path("/")) -> int | None:
+    """The id of a running process with this name; None when there is none."""
+    for comm in (root / "proc").glob("[0-9]*/comm"):
+        try:
+            if read_value(comm) == name:
+                return int(comm.parent.name)
+        except OSError:
+            continue
+    return None
+
+
+def _cpus(root: Path) -> set[int]:
+    """The CPUs that are online and that this process tree may use."""
+    online = parse_cpu_list(read_text(root / "sys/devices/system/cpu/online"))
+    try:
+        allowed = parse_cpu_list(read_text(root / "sys/fs/cgroup/cpuset.cpus.effective"))
+    except OSError:
+        return online
+    return online & allowed or online
+
+
+def parse_cpu_list(text: str) -> set[int]:
+    """Parse the kernel's list format: `0-3,8` → {0, 1, 2, 3, 8}.
+
+    Raises:
+        ValueError: it is something else.
+
+    Source: Linux, Documentation/admin-guide/cputopology.rst.
+    """
+    cpus: set[int] = set()
+    for part in text.removesuffix("\n").split(","):
+        if part:
+            first, _, last = part.partition("-")
+            if not 0 <= int(first) <= int(last or first) < _CPUS_MAX:
+                raise ValueError(f"{part:.64} is not a range of CPUs")
+            cpus |= set(range(int(first), int(last or first) + 1))
+    return cpus
+
+
+def read_meminfo(root: Path = Path("/")) -> dict[str, int]:
+    """The lines of /proc/meminfo in bytes.
+
+    Raises:
+        OSError: it can't be read.
+        ValueError: it says something that is not understood.
+    """
+    lines = split_lines(read_text(root / "proc/meminfo"))
+    fields = (split_words(line.replace(":", "")) for line in lines)
+    return {words[0]: int(words[1]) * 1024 for words in fields if words[-1:] == ["kB"]}
+
+
+def memory_left(meminfo: Mapping[str, int]) -> Left:
+    """Memory in bytes: what is not in anybody's working set.
+
+    It is less than the kernel's MemAvailable, which trusts in more of the page cache.
+
+    Raises:
+        KeyError: /proc/meminfo lacks a line.
+
+    Source: opencontainers/cgroups, fs2/memory.go, rootStatsFromMeminfo; cAdvisor,
+    container/libcontainer/handler.go, setMemoryStats.
+    """
+    available = meminfo["MemFree"] + meminfo["Inactive(file)"]
+    return Left(available=available, capacity=meminfo["MemTotal"])
+
+
+def nodefs_left(root: Path = Path("/")) -> Left:
+    """Bytes of the file system of ephemeral storage, for those who are not root.
+
+    Raises:
+        OSError: it can't be asked.
+    """
+    stat = os.statvfs(_nodefs(root))
+    return Left(available=stat.f_bavail * stat.f_frsize, capacity=stat.f_blocks * stat.f_frsize)
+
+
+def inodes_left(root: Path = Path("/")) -> Left:
+    """Inodes of the same file system; one that makes them as it needs them has none.
+
+    Raises:
+        OSError: it can't be asked.
+    """
+    stat = os.statvfs(_nodefs(root))
+    return Left(available=stat.f_favail, capacity=stat.f_files)
+
+
+def pids_left(root: Path = Path("/")) -> Left:
+    """Processes and threads that may still be started.
+
+    Raises:
+        OSError: /proc can't be read.
+        ValueError: it says something that is not understood.
+
+    Source: Kubernetes, pkg/kubelet/stats/pidlimit/pidlimit_linux.go, Stats; proc_loadavg(5).
+    """
+    capacity = _pids_max(root)
+    _, tasks = read_value(root / "proc/loadavg").split(" ")[3].split("/")
+    return Left(available=max(capacity - int(tasks), 0), capacity=capacity)
+
+
+def nodefs_device(root: Path = Path("/")) -> str:
+    """The disk of ephemeral storage as the kernel counts what is written to it: `254:0`.
+
+    Empty where the file system has no device of its own (btrfs, overlay).
+    """
+    try:
+        number = _nodefs(root).stat().st_dev
+        block = root / "sys/dev/block" / f"{os.major(number)}:{os.minor(number)}"
+        # a partition is no disk: the kernel counts by those
+        disk = block.resolve().parent if (block / "partition").exists() else block
+        return read_value(disk / "dev")
+    except OSError:
+        return ""
+
+
+def _pids_max(root: Path) -> int:
+    """How many processes and threads the kernel allows.
+
+    Source: Kubernetes, pkg/kubelet/stats/pidlimit/pidlimit_linux.go, Stats.
+    """
+    names = ("pid_max", "threads-max")
+    return min(int(read_value(root / "proc/sys/kernel" / name)) for name in names)
+
+
+def _nodefs(root: Path) -> Path:
+    path = root / NODEFS
+    return path if path.is_dir() else root
+
+
+def _hugepages(root: Path) -> dict[str, int]:
+    """Huge pages per size: `hugepages-2Mi` → thousandths of a byte."""
+    counts = _hugepage_counts(root).items()
+    return {
+        HUGEPAGES_PREFIX + format_bytes(size): count * size * 1000
+        for size, count in counts
+        if count
+    }
+
+
+def _hugepage_counts(root: Path) -> dict[int, int]:
+    """Return how many huge pages are set aside, by their size in bytes, for each that is known.
+
+    Source: Linux, Documentation/admin-guide/mm/hugetlbpage.rst.
+    """
+    pages = {}
+    for path in (root / "sys/kernel/mm/hugepages").glob("hugepages-*kB"):
+        size = int(path.name.removeprefix("hugepages-").removesuffix("kB")) * 1024
+        pages[size] = int(read_value(path / "nr_hugepages"))
+    return pages

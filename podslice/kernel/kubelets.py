@@ -1,0 +1,105 @@
+"""The processes of this host that run a kubelet; the root directory is a parameter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from podslice.kernel.text import read_value, split_lines, split_words
+from podslice.model.owner import Kubelet
+
+_UNSET = str(2**32 - 1)
+"""The login of a process that comes from none. Source: proc_pid_loginuid(5)."""
+
+Arguments = Sequence[str]
+
+
+def _always(_: Arguments) -> bool:
+    return True
+
+
+def _first_is(*verbs: str) -> Callable[[Arguments], bool]:
+    def is_among(arguments: Arguments) -> bool:
+        return next((each for each in arguments if not each.startswith("-")), "") in verbs
+
+    return is_among
+
+
+def _is_k0s_node(arguments: Arguments) -> bool:
+    is_worker = bool({"--enable-worker", "--single"}.intersection(arguments))
+    return _first_is("worker")(arguments) or (_first_is("controller")(arguments) and is_worker)
+
+
+_PROGRAMS: Mapping[str, Callable[[Arguments], bool]] = {
+    "kubelet": _always,
+    "kubelite": _always,
+    "k3s-server": _always,
+    "k3s-agent": _always,
+    "k3s": _first_is("server", "agent"),
+    "rke2": _first_is("server", "agent"),
+    "microshift": _first_is("run"),
+    "k0s": _is_k0s_node,
+}
+"""The programs that contain or supervise a kubelet, and with which arguments they do.
+
+Source: K3s, pkg/cli/cmds; RKE2, pkg/cli/cmds; MicroShift, pkg/cmd/run.go; k0s, cmd/worker and
+cmd/controller (--enable-worker, --single); MicroK8s, snap/snapcraft.yaml (kubelite).
+"""
+
+
+def find_kubelets(root: Path = Path("/")) -> Iterator[Kubelet | None]:
+    """Yield one value for each process: the kubelet that it runs, or None.
+
+    A caller with an event loop can give way between two of them. A process counts if root runs it,
+    if it is not in a container, and if it does not come from the login of another user: a program
+    such as sudo becomes root under whatever name a user starts it.
+    """
+    # strings: paths as objects take as long as the reading
+    proc = f"{root}/proc"
+    own_login = _value(f"{proc}/1/loginuid")
+    for pid in _ids(proc):
+        yield _kubelet(pid, f"{proc}/{pid}", own_login)
+
+
+def _ids(proc: str) -> list[str]:
+    try:
+        return [name for name in os.listdir(proc) if name.isdecimal()]  # noqa: PTH208 - thousands
+    except OSError:
+        return []
+
+
+def _kubelet(pid: str, process: str, own_login: str) -> Kubelet | None:
+    name = _value(f"{process}/comm")
+    if name not in _PROGRAMS:
+        return None
+    # a program that sets its title writes all of it as one argument
+    words = split_words(_value(f"{process}/cmdline").replace("\0", " "))
+    if not _PROGRAMS[name](words[1:]):
+        return None
+    if not _is_of_the_host(process) or not _is_of_no_user(process, own_login):
+        return None
+    return Kubelet(pid=int(pid), name=name)
+
+
+def _is_of_the_host(process: str) -> bool:
+    """Return whether root runs a process, in the namespace of process ids that /proc shows.
+
+    Source: proc_pid_status(5), Uid (real, effective, saved, file system) and NSpid, which has one
+    id more for each namespace further down.
+    """
+    lines = (line.partition(":") for line in split_lines(_value(f"{process}/status")))
+    fields = {key: split_words(value) for key, _, value in lines}
+    return set(fields.get("Uid", ())) == {"0"} and len(fields.get("NSpid", ())) <= 1
+
+
+def _is_of_no_user(process: str, own_login: str) -> bool:
+    """Return whether a process comes from no login, from root's, or from that of process 1."""
+    return _value(f"{process}/loginuid") in {"", "0", _UNSET, own_login}
+
+
+def _value(path: str) -> str:
+    try:
+        return read_value(path)
+    except OSError:
+        return ""

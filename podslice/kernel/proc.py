@@ -1,0 +1,168 @@
+"""What /proc says of processes; the root directory is a parameter."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from podslice.errors import printable
+from podslice.kernel.text import read_text, read_value, split_lines, split_words
+
+_KERNEL_THREAD = 0x00200000
+"""Source: Linux, include/linux/sched.h, PF_KTHREAD."""
+
+ENDED_STATES = "ZX"
+"""The states of a process that has ended. Source: proc_pid_stat(5)."""
+
+# fields of /proc/<pid>/stat behind the name, which is in brackets and may hold anything
+_STATE, _PARENT, _FLAGS, _STARTED = 0, 1, 6, 19
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process, as one look at it shows it."""
+
+    pid: int
+    name: str
+    """As a terminal can show it."""
+    parent: int
+    """The id of its parent; 0 where that is outside of this view."""
+    state: str
+    """One letter: `Z` has ended and waits for its parent."""
+    is_kernel_thread: bool
+    started_ticks: int
+    """When it started, in clock ticks since the boot; with the id it names one process for good."""
+    control_group: str
+    """Where systemd has it; empty where that can't be read."""
+    leader: int
+    """The process that it is a thread of; a process leads itself."""
+    uid: int
+    """The user that it runs as (the real one)."""
+
+
+def read_process(pid: int, root: Path = Path("/")) -> Process | None:
+    """A process, or one of its threads; None when there is none of that id."""
+    place = root / "proc" / str(pid)
+    try:
+        stat = read_value(place / "stat")
+        groups = read_text(place / "cgroup")
+        status = _keyed(read_text(place / "status"))
+    except OSError:
+        return None
+    head, _, tail = stat.rpartition(")")
+    fields = split_words(tail)
+    state = fields[_STATE]
+    return Process(
+        pid=pid,
+        name=printable(head.partition("(")[2]),
+        parent=int(fields[_PARENT]),
+        state=state,
+        is_kernel_thread=bool(int(fields[_FLAGS]) & _KERNEL_THREAD),
+        started_ticks=int(fields[_STARTED]),
+        control_group=_without_mark(parse_control_group(groups), state),
+        leader=int(status["Tgid"][0]),
+        uid=int(status["Uid"][0]),
+    )
+
+
+def process_name(pid: int, root: Path = Path("/")) -> str:
+    """The name of a process, as a terminal can show it; `?` when it has ended."""
+    try:
+        return printable(read_value(root / "proc" / str(pid) / "comm"))
+    except OSError:
+        return "?"
+
+
+def children(pid: int, root: Path = Path("/")) -> tuple[int, ...]:
+    """The ids of the processes that one has started and that still run; none where it has ended.
+
+    Source: proc_pid_task_children(5).
+    """
+    found: list[int] = []
+    threads: list[Path] = []
+    with contextlib.suppress(OSError):
+        threads += (root / "proc" / str(pid) / "task").iterdir()
+    for thread in threads:
+        with contextlib.suppress(OSError):
+            found += map(int, split_words(read_value(thread / "children")))
+    return tuple(sorted(found))
+
+
+def set_oom_score_adj(pid: int, value: int, root: Path = Path("/")) -> None:
+    """Tell the kernel how readily it may choose a process when memory runs out.
+
+    Raises:
+        OSError: it has ended, or the kernel refuses: lowering takes CAP_SYS_RESOURCE.
+    """
+    (root / "proc" / str(pid) / "oom_score_adj").write_text(str(value))
+
+
+class PidFd:
+    """One process, and none that is given its id later, for as long as this is open.
+
+    Raises:
+        OSError: there is no such process, or no descriptor is left.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.fd = os.pidfd_open(pid)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended; as long as it hasn't, its id is its own."""
+        poll = select.poll()
+        poll.register(self.fd, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self.fd)
+
+
+def ancestors(pid: int, root: Path = Path("/")) -> Iterator[int]:
+    """The ids of a process's parents, the nearest first."""
+    seen = {pid}
+    process = read_process(pid, root)
+    while process is not None and process.parent not in {0, *seen}:
+        yield process.parent
+        seen.add(process.parent)
+        process = read_process(process.parent, root)
+
+
+def parse_control_group(text: str) -> str:
+    """Return the control group that systemd keeps a process in, of /proc/<pid>/cgroup.
+
+    It is the unified hierarchy's, and on hosts with the old layouts systemd's own. A process at the
+    root of the latter is in a container that has the unified hierarchy alone, on such a host.
+
+    Source: cgroups(7), "/proc/pid/cgroup".
+    """
+    found = legacy = ""
+    for line in split_lines(text):
+        number, controllers, path = line.split(":", 2)
+        if controllers == "name=systemd":
+            legacy = path
+        if number == "0":
+            found = path
+    return (found or legacy) if legacy in ("", "/") else legacy
+
+
+def _keyed(status: str) -> dict[str, list[str]]:
+    """The words of each line of /proc/<pid>/status, by its key."""
+    lines = (line.partition(":") for line in split_lines(status))
+    return {key: split_words(words) for key, _, words in lines}
+
+
+def _without_mark(control_group: str, state: str) -> str:
+    """Remove the mark of a removed group. A name may end the same way, so it depends on the state.
+
+    A group with a live process cannot be removed, so for those the text belongs to the name.
+
+    Source: Linux, kernel/cgroup/cgroup.c, proc_cgroup_show and cgroup_destroy_locked.
+    """
+    return control_group.removesuffix(" (deleted)") if state in ENDED_STATES else control_group

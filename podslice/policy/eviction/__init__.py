@@ -1,0 +1,1 @@
+"""Eviction: thresholds, pressure, and the order in which pods are evicted."""

@@ -1,0 +1,172 @@
+"""What the node is short of, for how long, and what is to be done about it.
+
+Values in, decisions out: whoever calls this brings the observations and a monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from podslice.model.config import Config
+from podslice.model.desired import PodDecision
+from podslice.model.node_state import Condition
+from podslice.model.pod import Pod, Qos
+from podslice.model.resources import MEMORY
+from podslice.policy.allocatable import threshold_amount
+from podslice.policy.eviction.thresholds import (
+    RESOURCE_OF_SIGNAL,
+    Candidate,
+    EvictionThreshold,
+    Observation,
+    PodUsage,
+    by_urgency,
+    past_grace,
+    rank,
+    thresholds_met,
+    used_of,
+)
+
+CONDITION_OF_SIGNAL = {
+    "memory.available": Condition.MEMORY,
+    "allocatableMemory.available": Condition.MEMORY,
+    "nodefs.available": Condition.DISK,
+    "nodefs.inodesFree": Condition.DISK,
+    "imagefs.available": Condition.DISK,
+    "imagefs.inodesFree": Condition.DISK,
+    "containerfs.available": Condition.DISK,
+    "containerfs.inodesFree": Condition.DISK,
+    "pid.available": Condition.PID,
+}
+"""Source: Kubernetes, pkg/kubelet/eviction/helpers.go, signalToNodeCondition."""
+
+HARD_GRACE_SEC = 1
+"""What a pod gets at a hard threshold, and the least that it gets at all.
+
+Source: Kubernetes, pkg/kubelet/eviction/eviction_manager.go, immediateEvictionGracePeriodSeconds;
+pkg/kubelet/pod_workers.go, calculateEffectiveGracePeriod.
+"""
+
+_FASTEST_BYTES_PER_SEC = 4 * 2**30
+"""What one process can take per second, and more than several do together: zeroing memory."""
+_POLL_MIN_USEC, _POLL_SOON_USEC, _POLL_MAX_USEC = 25_000, 1_000_000, 10_000_000
+_NEAR_PERCENT = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pressures:
+    """What is remembered from one judgement to the next; times are of a monotonic clock."""
+
+    met_since_usec: Mapping[EvictionThreshold, int] = field(default_factory=dict)
+    """The thresholds that are met, and since when."""
+    last_seen_usec: Mapping[Condition, int] = field(default_factory=dict)
+    """When each condition was last seen."""
+    met: tuple[EvictionThreshold, ...] = ()
+    """Those whose grace period is over: they are met until their minimum reclaim is free, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What one look at the node says."""
+
+    pressures: Pressures
+    """What the next judgement is given."""
+    conditions: frozenset[Condition] = frozenset()
+    """What the node is short of, or was within the transition period."""
+    due: tuple[EvictionThreshold, ...] = ()
+    """What pods are to be evicted for, the most urgent first."""
+
+    @property
+    def act_on(self) -> EvictionThreshold | None:
+        """What a pod is to be evicted for now."""
+        return self.due[0] if self.due else None
+
+
+def judge(
+    thresholds: Iterable[EvictionThreshold],
+    observations: Mapping[str, Observation],
+    before: Pressures,
+    now_usec: int,
+    transition_usec: int,
+) -> Verdict:
+    """What the observations mean after what was seen `before`.
+
+    A condition begins with the first threshold that is met, whatever its grace period, and ends
+    when none has been for the transition period. Eviction waits for the grace period, and goes on
+    until the minimum reclaim is free beyond the threshold.
+
+    Source: Kubernetes, pkg/kubelet/eviction/eviction_manager.go, synchronize.
+    """
+    met = thresholds_met(thresholds, observations, before=before.met)
+    since_usec = {each: before.met_since_usec.get(each, now_usec) for each in met}
+    over = past_grace(met, since_usec, now_usec)
+    seen_now = {CONDITION_OF_SIGNAL[each.signal]: now_usec for each in met}
+    seen_usec = {
+        condition: at_usec
+        for condition, at_usec in {**before.last_seen_usec, **seen_now}.items()
+        if condition in seen_now or now_usec - at_usec < transition_usec
+    }
+    return Verdict(
+        pressures=Pressures(met_since_usec=since_usec, last_seen_usec=seen_usec, met=over),
+        conditions=frozenset(seen_usec),
+        due=by_urgency(over),
+    )
+
+
+def choose(
+    signal: str, pods: Iterable[PodDecision], usage: Mapping[str, PodUsage]
+) -> Candidate | None:
+    """The pod to evict for a signal: the first in the order that may be; None where none may.
+
+    Never a critical pod, nor a Guaranteed one for memory that it requested. A pod that uses nothing
+    of what is short stays: nothing would come of it.
+    """
+    return next(
+        (
+            candidate
+            for candidate in rank(signal, pods, usage)
+            if _may_go(signal, candidate.decision, usage)
+        ),
+        None,
+    )
+
+
+def _may_go(signal: str, pod: PodDecision, usage: Mapping[str, PodUsage]) -> bool:
+    used = used_of(signal, usage.get(pod.pod.key, PodUsage()))
+    if RESOURCE_OF_SIGNAL[signal] == MEMORY and pod.qos is Qos.GUARANTEED:
+        return used > pod.requests.get(MEMORY, 0)
+    return used > 0
+
+
+def next_poll_usec(
+    thresholds: Iterable[EvictionThreshold], observations: Mapping[str, Observation]
+) -> int:
+    """For how long no threshold can be passed unseen, as far as anybody can tell.
+
+    Memory may be taken at 4 GiB per second; a soft threshold has time. What else there is does not
+    go that fast, and is looked at more often within 5 % of a threshold.
+    """
+    waits = [
+        _wait_usec(each, observations[each.signal])
+        for each in thresholds
+        if each.signal in observations
+    ]
+    return min(waits, default=_POLL_MAX_USEC)
+
+
+def _wait_usec(threshold: EvictionThreshold, observation: Observation) -> int:
+    above = observation.available - threshold_amount(threshold.value, observation.capacity)
+    if RESOURCE_OF_SIGNAL[threshold.signal] != MEMORY:
+        is_near = above * 100 < observation.capacity * _NEAR_PERCENT
+        return _POLL_SOON_USEC if is_near else _POLL_MAX_USEC
+    least_usec = _POLL_MIN_USEC if threshold.is_hard else _POLL_SOON_USEC
+    wait_usec = above // 1000 * 1_000_000 // _FASTEST_BYTES_PER_SEC
+    return min(max(wait_usec, least_usec), _POLL_MAX_USEC)
+
+
+def pod_grace_sec(pod: Pod, threshold: EvictionThreshold, config: Config) -> int:
+    """How long a pod gets to end by itself when it is evicted for a threshold."""
+    if threshold.is_hard:
+        return HARD_GRACE_SEC
+    longest_sec = config.eviction_max_pod_grace_period_sec
+    return max(min(pod.grace_period_sec, longest_sec), HARD_GRACE_SEC)

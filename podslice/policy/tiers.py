@@ -1,0 +1,137 @@
+"""What the tiers get: CPU by their pods' requests, memory reserved for the tiers above."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from podslice.model.config import Config
+from podslice.model.desired import PodDecision
+from podslice.model.pod import Qos
+from podslice.model.properties import share_of_percent
+from podslice.model.quantity import format_bytes
+from podslice.model.resources import CPU, MEMORY, format_amount, memory_bytes
+from podslice.model.unit import Setting
+from podslice.policy.convert import MIN_SHARES, shares_from_milli
+from podslice.policy.unit_properties import PROTECTION_PROPERTY, settle, weight
+
+_CAP_STEP_BYTES = 2**20
+"""A limit at the current usage is rounded up to this, so that it does not change with a page."""
+
+
+def requested(pods: Iterable[PodDecision], resource: str, *classes: Qos) -> int:
+    """Return the sum of the effective requests of the pods of some classes, in thousandths."""
+    return sum(pod.requests.get(resource, 0) for pod in pods if pod.qos in classes)
+
+
+def requested_bytes(pods: Iterable[PodDecision], qos: Qos) -> int:
+    """Return the sum of the memory requests of a class, each pod's rounded up to whole bytes.
+
+    Source: Kubernetes, pkg/kubelet/cm/qos_container_manager_linux.go, getQoSMemoryRequests.
+    """
+    return sum(memory_bytes(pod.requests) or 0 for pod in pods if pod.qos is qos)
+
+
+def tier_settings(
+    qos: Qos,
+    pods: tuple[PodDecision, ...],
+    available_bytes: int,
+    config: Config,
+    *,
+    page_size: int,
+    used_bytes: int | None = None,
+) -> tuple[Setting, ...]:
+    """Return what the slice of the Burstable or the BestEffort tier gets.
+
+    Args:
+        qos: the class.
+        pods: all of them, with the settings that are in force.
+        available_bytes: the capacity without the reservations, which pods share.
+        config: the node's configuration.
+        page_size: of the node's memory, in bytes; no limit is less.
+        used_bytes: the tier's unreclaimable memory, where it is known.
+
+    Source: seed 000, "QoS level CPU allocation" and "QoS level memory allocation".
+    """
+    settings = [_tier_weight(qos, pods, config)]
+    settings += protection(
+        (pod for pod in pods if pod.qos is qos), f"the sum over {qos} pods' slices", config
+    )
+    if config.qos_reserved.get(MEMORY) is not None:
+        target, why = _tier_memory(qos, pods, available_bytes, config.qos_reserved[MEMORY])
+        settings += [_held(max(target, page_size), why, used_bytes)]
+    if qos in config.oomd_tiers:
+        settings += _oomd(config)
+    return settle(settings)
+
+
+def _oomd(config: Config) -> Iterator[Setting]:
+    """What systemd-oomd may do in a tier: kill one control group in it at a time.
+
+    Source: systemd.resource-control(5), ManagedOOMSwap=, ManagedOOMMemoryPressureLimit=.
+    """
+    why = "oomd-tiers"
+    yield Setting(name="ManagedOOMSwap", value="kill", why=why)
+    yield Setting(name="ManagedOOMMemoryPressure", value="kill", why=why)
+    percent = config.oomd_memory_pressure_limit_percent
+    if percent is not None:
+        yield Setting(
+            name="ManagedOOMMemoryPressureLimit",
+            value=share_of_percent(percent),
+            why=f"oomd-memory-pressure-limit {percent}%",
+        )
+
+
+def _tier_weight(qos: Qos, pods: tuple[PodDecision, ...], config: Config) -> Setting:
+    if qos is Qos.BESTEFFORT:
+        return weight(MIN_SHARES, f"the BestEffort tier → {MIN_SHARES} shares", config)
+    cpu_milli = requested(pods, CPU, qos)
+    shares = shares_from_milli(cpu_milli)
+    why = f"requests.cpu of Burstable pods {format_amount(CPU, cpu_milli)} → {shares} shares"
+    return weight(shares, why, config)
+
+
+def protection(pods: Iterable[PodDecision], why: str, config: Config) -> list[Setting]:
+    """Return the memory protection of an inner slice: the sum of what its pods' slices have.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst, memory.low: "up to the amount of its
+    ancestors' effective protection".
+    """
+    name = PROTECTION_PROPERTY.get(config.memory_protection)
+    found = (each.value for pod in pods for each in pod.settings if each.name == name)
+    value = sum(map(int, found))
+    return [Setting(name=name, value=value, why=why)] if name and value else []
+
+
+def _tier_memory(
+    qos: Qos, pods: tuple[PodDecision, ...], available_bytes: int, percent: int
+) -> tuple[int, str]:
+    """Return MemoryMax of a tier: what pods share, less what the tiers above request of it.
+
+    The eviction thresholds are left in, so that eviction begins before the kernel's OOM killer acts
+    in a tier. Huge pages of the pods above are subtracted in full where they count as memory: the
+    pages are set aside.
+
+    Source: seed 000, "QoS level memory allocation", both formulas, with seed 004, "Kubelet
+    Evictions Thresholds"; Kubernetes, pkg/kubelet/cm/qos_container_manager_linux.go,
+    setMemoryReserve, and container_manager_linux.go, which passes GetNodeAllocatableAbsolute.
+    """
+    above = (Qos.GUARANTEED,) if qos is Qos.BURSTABLE else (Qos.GUARANTEED, Qos.BURSTABLE)
+    asked = [requested_bytes(pods, each) for each in above]
+    reserved = sum(each * percent // 100 for each in asked)
+    why = (
+        f"capacity - kube-reserved - system-reserved {format_bytes(available_bytes)} - {percent}%"
+        f" of the requests of {' and '.join(above)} pods {format_bytes(sum(asked))}"
+    )
+    hugepages = sum(pod.hugepages_in_memory_bytes for pod in pods if pod.qos in above)
+    if hugepages:
+        why += f" - their huge pages {format_bytes(hugepages)}, which count as memory here"
+    return available_bytes - reserved - hugepages, why
+
+
+def _held(target: int, why: str, used_bytes: int | None) -> Setting:
+    """Return a limit that is not below what is in use."""
+    if used_bytes is not None and used_bytes > target:
+        capped = -(-used_bytes // _CAP_STEP_BYTES) * _CAP_STEP_BYTES
+        why += f" = {format_bytes(target)}, held at the current usage until that has fallen"
+        target = capped
+    return Setting(name="MemoryMax", value=target, why=why)

@@ -1,0 +1,253 @@
+"""The lines that put into a pod what others start: podman, docker, systemd and OCI runtimes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from podslice.model.desired import ContainerDecision, PodDecision
+from podslice.model.naming import SCOPE_PREFIX
+from podslice.model.properties import PROPERTIES, QUOTA_PERIOD_USEC
+from podslice.model.unit import INFINITY
+from podslice.processes.runtimes import CONTAINER_LABEL, POD_LABEL
+
+# stated as files of the kernel: what runtimes make of CPU shares has changed with their versions
+_FILES = {"cpu.weight": "CPUWeight", "memory.min": "MemoryMin"}
+
+
+class Form(StrEnum):
+    """For whom the lines are."""
+
+    NAME = "name"
+    PODMAN = "podman"
+    PODMAN_POD = "podman-pod"
+    DOCKER = "docker"
+    COMPOSE = "compose"
+    SYSTEMD = "systemd"
+    QUADLET = "quadlet"
+    OCI = "oci"
+    JSON = "json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parent:
+    """A pod that something is to be put into; with a container, as that one and with its limits."""
+
+    pod: PodDecision
+    container: ContainerDecision | None = None
+    user: bool = False
+    exists: bool = True
+    """Whether the slice is there."""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels by which `status` finds a container that is elsewhere."""
+        labels = {POD_LABEL: self.pod.pod.key}
+        return {**labels, CONTAINER_LABEL: self.container.name} if self.container else labels
+
+    @cached_property
+    def limits(self) -> Mapping[str, int]:
+        """The container's settings by name."""
+        settings = self.container.settings if self.container else ()
+        return {each.name: int(each.value) for each in settings if each.value != INFINITY}
+
+    @property
+    def quota(self) -> tuple[int, int] | None:
+        """Quota and period in µs, as runtimes take them.
+
+        They turn both into systemd's quota per second, rounded up to whole percents: cutting off
+        here what rounding adds there gives the very same.
+
+        Source: opencontainers/cgroups, systemd/common.go, addCPUQuota; crun 1.21,
+        src/libcrun/cgroup-systemd.c, append_resources.
+        """
+        per_sec_usec = self.limits.get("CPUQuotaPerSecUSec")
+        if per_sec_usec is None:
+            return None
+        period_usec = self.limits.get("CPUQuotaPeriodUSec", QUOTA_PERIOD_USEC)
+        return per_sec_usec * period_usec // 1_000_000, period_usec
+
+
+def podman_options(parent: Parent) -> list[str]:
+    """Options of `podman run` and `podman create`, also for members of podman's own pods.
+
+    A pod of podman's takes no slice with a dash in its name: podman then looks for the pod's own
+    control group right below the root, does not find it, and fails to make what is there already.
+    So each member has the slice, and the pod none.
+
+    Source: podman 5.4, libpod/util_linux.go, assembleSystemdCgroupName.
+    """
+    options = docker_options(parent)
+    for file, name in _FILES.items():
+        if name in parent.limits:
+            options.append(f"--cgroup-conf={file}={parent.limits[name]}")
+    return options
+
+
+def podman_pod_options(parent: Parent) -> list[str]:
+    """Options of `podman pod create`: a label, so that members without their own line are found."""
+    return ["--label", f"{POD_LABEL}={parent.pod.pod.key}"]
+
+
+def docker_options(parent: Parent) -> list[str]:
+    """Options of `docker run` and `docker create`, which podman has, too."""
+    options = [f"--cgroup-parent={parent.pod.slice}"]
+    for name, text in parent.labels.items():
+        options += ["--label", f"{name}={text}"]
+    options += [f"{option}={value}" for option, _, value in _limits(parent)]
+    return options
+
+
+def _limits(parent: Parent) -> Iterator[tuple[str, str, int]]:
+    """The limits as docker's option, as compose's key, and the value.
+
+    Only what ends as the very same property of the container's unit. Docker has no option for
+    CPUWeight and MemoryMin. Swap is what podslice leaves alone, and runtimes would limit.
+    """
+    quota = parent.quota
+    if quota:
+        yield "--cpu-period", "cpu_period", quota[1]
+        yield "--cpu-quota", "cpu_quota", quota[0]
+    if "MemoryMax" in parent.limits:
+        yield "--memory", "mem_limit", parent.limits["MemoryMax"]
+        yield "--memory-swap", "memswap_limit", -1
+    if "MemoryLow" in parent.limits:
+        yield "--memory-reservation", "mem_reservation", parent.limits["MemoryLow"]
+    if parent.container:
+        yield "--oom-score-adj", "oom_score_adj", parent.container.oom_score_adj
+
+
+def _name(parent: Parent) -> Iterator[str]:
+    yield parent.pod.slice
+
+
+def _podman(parent: Parent) -> Iterator[str]:
+    yield shlex.join(podman_options(parent))
+
+
+def _podman_pod(parent: Parent) -> Iterator[str]:
+    yield shlex.join(podman_pod_options(parent))
+
+
+def _docker(parent: Parent) -> Iterator[str]:
+    yield shlex.join(docker_options(parent))
+
+
+def _compose(parent: Parent) -> Iterator[str]:
+    """Keys of a service in a compose file."""
+    yield f"cgroup_parent: {json.dumps(parent.pod.slice)}"
+    yield "labels:"
+    for name, text in parent.labels.items():
+        yield f"  {name}: {json.dumps(text)}"
+    for _, key, value in _limits(parent):
+        yield f"{key}: {value}"
+
+
+def _systemd(parent: Parent) -> Iterator[str]:
+    """A drop-in for a service; its comment has the line for a single command."""
+    user = " --user" if parent.user else ""
+    settings = _unit_settings(parent)
+    if parent.container:
+        settings.append(f"OOMScoreAdjust={parent.container.oom_score_adj}")
+    properties = "".join(f" --property={setting}" for setting in settings)
+    yield f"# for a service: systemctl{user} edit NAME.service"
+    yield f"# for a command: systemd-run{user} --slice={parent.pod.slice}{properties} COMMAND"
+    yield "[Service]"
+    yield f"Slice={parent.pod.slice}"
+    yield from settings
+
+
+def _quadlet(parent: Parent) -> Iterator[str]:
+    """Sections of a .container file.
+
+    Podman runs it with --cgroups=split: below the control group of its service, which is what has
+    to be in the slice. A parent of its own is refused by podman then.
+
+    Source: podman 5.4, pkg/systemd/quadlet/quadlet.go, ConvertContainer; libpod/
+    container_validate.go.
+    """
+    yield "[Container]"
+    for name, text in parent.labels.items():
+        yield f"Label={name}={text}"
+    if parent.container:
+        yield f"PodmanArgs=--oom-score-adj={parent.container.oom_score_adj}"
+    yield ""
+    yield "[Service]"
+    yield f"Slice={parent.pod.slice}"
+    yield from _unit_settings(parent)
+
+
+def _unit_settings(parent: Parent) -> list[str]:
+    return [
+        f"{PROPERTIES[name].key}={PROPERTIES[name].text(value)}"
+        for name, value in parent.limits.items()
+    ]
+
+
+def _oci(parent: Parent) -> Iterator[str]:
+    """What config.json of runc or crun, run with --systemd-cgroup, has to have.
+
+    The scope that they make of it has the name and the properties of the container's own, so that
+    it is taken for it. Properties stand in annotations, for resources would become others: with a
+    quota crun sets its period, too. Without a container there is no scope.
+
+    Source: runc, docs/systemd.md, "Auxiliary properties"; crun 1.21,
+    src/libcrun/cgroup-systemd.c, SYSTEMD_PROPERTY_PREFIX.
+    """
+    if parent.container is None:
+        return
+    name = parent.container.scope.removeprefix(f"{SCOPE_PREFIX}-").removesuffix(".scope")
+    grace_usec = parent.pod.pod.grace_period_sec * 1_000_000
+    properties = {
+        **{of: f"uint64 {value}" for of, value in parent.limits.items()},
+        "CollectMode": "'inactive-or-failed'",
+        "TimeoutStopUSec": f"uint64 {grace_usec}",
+    }
+    config = {
+        "process": {"oomScoreAdj": parent.container.oom_score_adj},
+        "annotations": {f"org.systemd.property.{of}": text for of, text in properties.items()},
+        "linux": {"cgroupsPath": f"{parent.pod.slice}:{SCOPE_PREFIX}:{name}"},
+    }
+    yield json.dumps(config, indent=2)
+
+
+def _json(parent: Parent) -> Iterator[str]:
+    container = parent.container
+    document = {
+        "version": 1,
+        "pod": parent.pod.pod.key,
+        "uid": parent.pod.pod.uid,
+        "slice": parent.pod.slice,
+        "control_group": parent.pod.control_group,
+        "exists": parent.exists,
+        "labels": parent.labels,
+        "container": container
+        and {
+            "name": container.name,
+            "scope": container.scope,
+            "oom_score_adj": container.oom_score_adj,
+            "settings": parent.limits,
+        },
+        "podman_options": podman_options(parent),
+        "podman_pod_options": podman_pod_options(parent),
+        "docker_options": docker_options(parent),
+    }
+    yield json.dumps(document, indent=2)
+
+
+LINES: Mapping[Form, Callable[[Parent], Iterator[str]]] = {
+    Form.NAME: _name,
+    Form.PODMAN: _podman,
+    Form.PODMAN_POD: _podman_pod,
+    Form.DOCKER: _docker,
+    Form.COMPOSE: _compose,
+    Form.SYSTEMD: _systemd,
+    Form.QUADLET: _quadlet,
+    Form.OCI: _oci,
+    Form.JSON: _json,
+}
+"""What makes the lines to paste."""

@@ -1,0 +1,324 @@
+"""Where processes are, and where they should be: in the units of their containers, in their pods.
+
+`arrange` decides, from values alone; `look_inside` and `locate` read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from podslice.kernel.cgroup import CgroupFs
+from podslice.kernel.proc import process_name, read_process
+from podslice.model.naming import SCOPE_PREFIX, service_name
+from podslice.model.unit import ObservedUnit, UnitName
+from podslice.processes.target import is_inside
+from podslice.reconcile.world import State
+
+if TYPE_CHECKING:
+    from podslice.processes.runtimes import RuntimeContainer
+
+Groups = Mapping[str, tuple[int, ...]]
+"""The ids of processes, by the control group that they are in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Running:
+    """A process that was there when somebody looked."""
+
+    pid: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Other:
+    """A unit in a pod's slice that is none of podslice's: a runtime's scope, a service, a quadlet."""
+
+    unit: str
+    pod: str
+    control_group: str
+    processes: tuple[Running, ...]
+    container: str | None = None
+    """The container of the pod that it is, where a runtime says so."""
+    runtime: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stray:
+    """Processes that belong in a pod and are elsewhere."""
+
+    pod: str | None
+    """None where it is not applied."""
+    container: str | None
+    what: str
+    """The unit, or the runtime's container: `podman container site-web`."""
+    found_by: str
+    """`unit name`, or the runtime whose labels tell."""
+    control_group: str
+    processes: tuple[Running, ...]
+    hint: str
+    """What brings them in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """One look at the processes of all pods."""
+
+    held: Mapping[str, tuple[Running, ...]] = field(default_factory=dict)
+    """By the unit of the container."""
+    others: tuple[Other, ...] = ()
+    strays: tuple[Stray, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """What a control group is part of."""
+
+    pod: str
+    container: str | None
+    """None where it is in none of the containers' own units."""
+    unit: str
+    """What lies in the pod's slice; the slice itself for what is right in it."""
+    control_group: str
+    """The unit's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """Where one process is."""
+
+    pid: int
+    name: str
+    control_group: str
+    """Empty where there is no such process."""
+    home: Home | None
+    """None where it is in no pod."""
+    hint: str
+    """What brings it into one; empty where nothing does."""
+
+
+class PodMap:
+    """The control groups of the applied pods, as systemd has them."""
+
+    def __init__(self, state: State) -> None:
+        units = state.observed.units
+        root = units.get(state.desired.root)
+        self.root = root.control_group if root else ""
+        self.groups = {
+            pod.pod.key: units[pod.slice].control_group
+            for pod in state.desired.pods
+            if pod.slice in units and units[pod.slice].control_group
+        }
+        self._pods = {group: key for key, group in self.groups.items()}
+        self._containers = {
+            unit: (pod.pod.key, container.name)
+            for pod in state.desired.pods
+            for container in pod.scopes
+            for unit in (container.scope, service_name(container.scope))
+        }
+        self._owners = {
+            units[unit].control_group: owner
+            for unit, owner in self._containers.items()
+            if unit in units and units[unit].control_group
+        }
+
+    def home(self, control_group: str) -> Home | None:
+        """The pod that a control group lies in, with the unit and the container."""
+        path = control_group.split("/")
+        depth = next((n for n, group in _upwards(control_group) if group in self._pods), None)
+        if depth is None:
+            return None
+        pod = self._pods["/".join(path[:depth])]
+        # slices may lie in the pod's; what is below a unit is the unit's own business
+        end = depth
+        while end < len(path) and path[end - 1].endswith(".slice"):
+            end += 1
+        owner, container = self.container(UnitName(path[end - 1]))
+        return Home(
+            pod=pod,
+            container=container if owner == pod else None,
+            unit=path[end - 1],
+            control_group="/".join(path[:end]),
+        )
+
+    def owner(self, control_group: str) -> tuple[str | None, str | None]:
+        """Return the pod and container whose unit contains a control group, wherever the unit is.
+
+        The unit's name in the path alone is no evidence: other users name groups of their own so.
+        """
+        groups = (group for _, group in _upwards(control_group))
+        return next((self._owners[each] for each in groups if each in self._owners), (None, None))
+
+    def container(self, unit: UnitName) -> tuple[str | None, str | None]:
+        """The pod and the container that a unit is for, by its name."""
+        return self._containers.get(unit, (None, None))
+
+
+def _upwards(control_group: str) -> Iterator[tuple[int, str]]:
+    """Yield a control group and those above it, each with the number of parts of its path."""
+    path = control_group.split("/")
+    for depth in range(len(path), 0, -1):
+        yield depth, "/".join(path[:depth])
+
+
+def look_inside(
+    state: State,
+    cgroups: CgroupFs,
+    runtimes: Iterable[RuntimeContainer] = (),
+    root: Path = Path("/"),
+) -> Placement:
+    """Read which processes are where; `runtimes` are the containers that runtimes tell of."""
+    pods = PodMap(state)
+    groups = dict(cgroups.processes(pods.root)) if pods.root else {}
+    for unit in _misplaced(state, pods):
+        groups |= cgroups.processes(unit.control_group)
+    return arrange(state, groups, runtimes, lambda pid: process_name(pid, root))
+
+
+def locate(state: State, pids: Iterable[int], root: Path = Path("/")) -> tuple[Located, ...]:
+    """Read where some processes are."""
+    pods = PodMap(state)
+    return tuple(_located(pods, pid, root) for pid in dict.fromkeys(pids))
+
+
+def _located(pods: PodMap, pid: int, root: Path) -> Located:
+    process = read_process(pid, root)
+    if process is None:
+        return Located(pid=pid, name="?", control_group="", home=None, hint="")
+    group = process.control_group
+    home = pods.home(group)
+    may_move = home is None and pid != 1 and not process.is_kernel_thread
+    return Located(
+        pid=pid,
+        name=process.name,
+        control_group=group,
+        home=home,
+        hint=f"podslice adopt POD -c CONTAINER {process.leader}" if may_move else "",
+    )
+
+
+def arrange(
+    state: State,
+    groups: Groups,
+    runtimes: Iterable[RuntimeContainer],
+    name_of: Callable[[int], str],
+) -> Placement:
+    """Sort processes by where they are and where they should be."""
+    pods = PodMap(state)
+    claims = tuple(_claims(state, runtimes))
+    held: dict[str, list[Running]] = {}
+    others: dict[tuple[str, str, str], list[Running]] = {}
+    for group, pids in groups.items():
+        home = pods.home(group)
+        if home is not None:
+            in_own = held.setdefault(home.unit, []) if home.container else None
+            key = (home.pod, home.unit, home.control_group)
+            into = others.setdefault(key, []) if in_own is None else in_own
+            into += (Running(pid=pid, name=name_of(pid)) for pid in pids)
+    return Placement(
+        held={unit: tuple(sorted(processes)) for unit, processes in held.items()},
+        others=tuple(
+            _other(pod, unit, group, processes, claims)
+            for (pod, unit, group), processes in sorted(others.items())
+        ),
+        strays=(
+            *_strays_by_name(state, pods, groups, name_of),
+            *_strays_by_label(pods, claims, name_of),
+        ),
+    )
+
+
+def _other(
+    pod: str,
+    unit: str,
+    control_group: str,
+    processes: Iterable[Running],
+    claims: Iterable[tuple[str, RuntimeContainer]],
+) -> Other:
+    """A unit in a pod's slice, with what a runtime knows of it."""
+    found = next(
+        (
+            claimed
+            for key, claimed in claims
+            if key == pod and is_inside(claimed.control_group, control_group)
+        ),
+        None,
+    )
+    return Other(
+        unit=unit,
+        pod=pod,
+        control_group=control_group,
+        processes=tuple(sorted(processes)),
+        container=found.container if found else None,
+        runtime=found.runtime if found else None,
+    )
+
+
+def _claims(
+    state: State, runtimes: Iterable[RuntimeContainer]
+) -> Iterator[tuple[str, RuntimeContainer]]:
+    """The containers of runtimes that say that they are of a pod that is applied."""
+    by_uid = {pod.pod.uid: pod.pod.key for pod in state.desired.pods}
+    keys = set(by_uid.values())
+    for container in runtimes:
+        if container.pod_key in keys:
+            yield str(container.pod_key), container
+        elif container.pod_uid in by_uid:
+            yield by_uid[container.pod_uid], container
+
+
+def _misplaced(state: State, pods: PodMap) -> Iterator[ObservedUnit]:
+    """Units with the names of containers that are not in the slice of their pod."""
+    for name, unit in sorted(state.observed.units.items()):
+        if not name.startswith(f"{SCOPE_PREFIX}-pod") or not unit.control_group:
+            continue
+        pod, _ = pods.container(name)
+        if pod is None:
+            # of no applied pod; below the root its slice is told of
+            if not (pods.root and is_inside(unit.control_group, pods.root)):
+                yield unit
+        elif not is_inside(unit.control_group, pods.groups.get(pod, "-")):
+            yield unit
+
+
+def _strays_by_name(
+    state: State, pods: PodMap, groups: Groups, name_of: Callable[[int], str]
+) -> Iterator[Stray]:
+    for unit in _misplaced(state, pods):
+        pod, container = pods.container(unit.name)
+        start = f"then start it with: podslice run {pod} -c {container} -- COMMAND"
+        yield Stray(
+            pod=pod,
+            container=container,
+            what=unit.name,
+            found_by="unit name",
+            control_group=unit.control_group,
+            processes=tuple(
+                Running(pid=pid, name=name_of(pid))
+                for group, pids in sorted(groups.items())
+                if is_inside(group, unit.control_group)
+                for pid in sorted(pids)
+            ),
+            hint=f"systemctl stop {unit.name}{f', {start}' if pod else ''}",
+        )
+
+
+def _strays_by_label(
+    pods: PodMap,
+    claims: Iterable[tuple[str, RuntimeContainer]],
+    name_of: Callable[[int], str],
+) -> Iterator[Stray]:
+    for key, found in claims:
+        if is_inside(found.control_group, pods.groups.get(key, "-")):
+            continue
+        yield Stray(
+            pod=key,
+            container=found.container,
+            what=f"{found.runtime} container {found.name}",
+            found_by=found.runtime,
+            control_group=found.control_group,
+            processes=(Running(pid=found.pid, name=name_of(found.pid)),),
+            hint=f"start it anew with the line of: podslice cgroup-parent {key} -o {found.runtime}",
+        )

@@ -1,0 +1,145 @@
+"""The place of a container: which pod, which unit, and what the unit is started with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from podslice.errors import HostError, InputError, Problem
+from podslice.model.desired import ContainerDecision, PodDecision
+from podslice.model.naming import describe_scope, service_name
+from podslice.model.unit import Observed, ObservedUnit, TransientUnit, UnitName, Value
+from podslice.plan import feasible
+from podslice.reconcile.world import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A container of an applied pod, and what is there of it."""
+
+    pod: PodDecision
+    container: ContainerDecision
+    observed: Observed
+    initializing: bool
+    """Whether the pod is in its init phase."""
+
+    @property
+    def service(self) -> UnitName:
+        """The service that holds the container when systemd itself has started it."""
+        return service_name(self.container.scope)
+
+    @property
+    def unit(self) -> ObservedUnit | None:
+        """The scope or service that holds the container now."""
+        for name in (self.container.scope, self.service):
+            unit = self.observed.units.get(name)
+            if unit is not None and unit.active_state not in ("inactive", "failed"):
+                return unit
+        return None
+
+    @property
+    def full_name(self) -> str:
+        """`container web of pod default/site`."""
+        return f"container {self.container.name} of pod {self.pod.pod.key}"
+
+
+def find_pod(state: State, key: str) -> PodDecision:
+    """An applied pod.
+
+    Raises:
+        HostError: it is not applied.
+    """
+    for pod in state.desired.pods:
+        if pod.pod.key == key:
+            return pod
+    raise HostError(f"pod {key} is not applied; apply its manifest first: podslice apply -f FILE")
+
+
+def find_place(state: State, key: str, container: str | None) -> Place:
+    """The place of a container; without a name, of the only one that the pod has.
+
+    Raises:
+        HostError: the pod is not applied, or its slice is not there.
+        InputError: the pod has no such container, or several and none is named.
+    """
+    pod = find_pod(state, key)
+    slice_ = state.observed.units.get(pod.slice)
+    if slice_ is None or slice_.active_state != "active" or not slice_.transient:
+        raise HostError(
+            f"{pod.slice}, the slice of pod {key}, is not there; podslice apply makes it"
+        )
+    return Place(
+        pod=pod,
+        container=find_container(pod, container),
+        observed=state.observed,
+        initializing=key in state.desired.initializing,
+    )
+
+
+def find_container(pod: PodDecision, name: str | None) -> ContainerDecision:
+    """A container of a pod, or its helpers; without a name, the only one that there is.
+
+    Raises:
+        InputError: there is none of that name, or there are several and none is named.
+        HostError: nobody knows its containers any more.
+    """
+    if not pod.scopes:
+        raise HostError(
+            f"the containers of pod {pod.pod.key} are not known, since its record is lost; apply"
+            " its manifest again: podslice apply -f FILE"
+        )
+    if name is None and len(pod.scopes) == 1:
+        return pod.scopes[0]
+    names = ", ".join(each.name for each in pod.scopes)
+    for each in pod.scopes:
+        if each.name == name:
+            return each
+    what = "it has several containers" if name is None else f"it has no container {name!r}"
+    raise InputError(
+        Problem(where=f"pod {pod.pod.key}", message=what, hint=f"name one with -c: {names}")
+    )
+
+
+def container_properties(place: Place) -> dict[str, Value]:
+    """What the unit of a container is started with, whatever its kind: all but what runs in it.
+
+    It is delegated, so that further processes can be moved in, and runtimes can nest.
+    """
+    return {
+        "Description": describe_scope(place.pod.pod, place.container.name),
+        "Slice": place.pod.slice,
+        "Delegate": True,
+        "CollectMode": "inactive-or-failed",
+        # the default of systemd for delegated units is to continue
+        "OOMPolicy": "kill" if place.container.oom_group else "continue",
+        "TimeoutStopUSec": place.pod.pod.grace_period_sec * 1_000_000,
+        "CPUAccounting": True,
+        "IOAccounting": True,
+        "MemoryAccounting": True,
+        "TasksAccounting": True,
+        **_after_volumes(place),
+        **_settings(place),
+    }
+
+
+def _after_volumes(place: Place) -> dict[str, Value]:
+    """What ends may still want its volumes: with the pod they are unmounted after it has ended."""
+    mounts = tuple(volume.unit for volume in place.pod.volumes)
+    return {"After": mounts} if mounts and not place.observed.caps.user else {}
+
+
+def _settings(place: Place) -> dict[str, Value]:
+    settings = place.container.settings
+    takes, _ = feasible(place.container.scope, settings, place.observed.caps)
+    return {name: setting.value for name, setting in takes.items()}
+
+
+def scope_of(place: Place, processes: dict[str, Value]) -> TransientUnit:
+    """The container's scope; `processes` is `{"PIDs": …}` or `{"PIDFDs": …}`."""
+    properties = {**container_properties(place), **processes}
+    return TransientUnit(name=place.container.scope, properties=properties)
+
+
+def is_inside(control_group: str, parent: str) -> bool:
+    """Whether a control group is another one or below it."""
+    return PurePosixPath(control_group).is_relative_to(PurePosixPath(parent))

@@ -1,0 +1,311 @@
+"""Takes the steps of a plan, stage by stage, as many at once as their order allows."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeVar, assert_never
+
+from podslice.errors import HostError, SystemdError, UnitExists
+from podslice.model.quantity import about_bytes, format_bytes
+from podslice.model.unit import INFINITY, ObservedUnit, TransientUnit, UnitName, parent_slice
+from podslice.plan import (
+    Change,
+    Plan,
+    SetHugepages,
+    SetProperties,
+    StartUnit,
+    Step,
+    StopUnit,
+    stage_of,
+    transient_unit,
+)
+from podslice.reconcile.report import Outcome, StepResult
+from podslice.systemd.client import Client
+from podslice.systemd.concurrent import together
+
+BATCH_MIN = 4
+"""Below it one call for each unit is as quick as a batch."""
+BATCH_MAX = 64
+"""Units per batch. Source: measured, batches of 50 to 100 are best."""
+BATCHES_IN_FLIGHT = 2
+"""While systemd works on one, the next is put into words."""
+
+RECLAIM_PATIENCE_SEC = 10.0
+"""How long a unit has to come down to a lower memory limit."""
+_STALLED_SEC = 2.0
+"""How long it may stay where it is on the way."""
+_LOOK_AGAIN_SEC = 0.1
+_KILLED_PATIENCE_SEC = 10.0
+"""How long killed processes may take to be gone."""
+_STOP_PATIENCE_SEC = 60.0
+"""How long the job of a stop may take beyond the grace period."""
+
+OnResult = Callable[[StepResult], None]
+LimitHugepages = Callable[[str, Mapping[str, int]], None]
+"""Takes a control group and what its files are to hold; raises `HostError`."""
+StepT = TypeVar("StepT", StartUnit, StopUnit)
+
+
+def _no_hugepages(control_group: str, _: Mapping[str, int]) -> None:
+    raise HostError(f"{control_group}: nobody here may limit huge pages")
+
+
+async def act(
+    plan: Plan,
+    client: Client,
+    on_result: OnResult = lambda _: None,
+    *,
+    limit_hugepages: LimitHugepages = _no_hugepages,
+) -> list[StepResult]:
+    """Take every step that can be taken.
+
+    A step that fails makes later steps on its unit, and on units below it, "not tried"; all others
+    go on. Results come in the order of their ends.
+    """
+    results: list[StepResult] = []
+    failed: set[UnitName] = set()
+
+    def note(result: StepResult) -> None:
+        if result.outcome is not Outcome.DONE:
+            failed.add(result.step.name)
+        results.append(result)
+        on_result(result)
+
+    edges = _Edges(client=client, note=note, limit_hugepages=limit_hugepages)
+    for _, group in groupby(plan.steps, key=stage_of):
+        ready: list[Step] = []
+        for step in group:
+            culprit = _culprit(step, failed)
+            if culprit is None:
+                ready.append(step)
+            else:
+                why = f"a step on {culprit} failed"
+                note(StepResult(step=step, outcome=Outcome.NOT_TRIED, error=why))
+        await _take(ready, edges)
+    return results
+
+
+async def act_alone(step: Step, client: Client) -> StepResult:
+    """Take a step that is no plan's; what became of it."""
+    (result,) = await act(Plan(steps=(step,)), client)
+    return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Edges:
+    """Where effects go."""
+
+    client: Client
+    note: OnResult
+    limit_hugepages: LimitHugepages
+
+
+def _culprit(step: Step, failed: set[UnitName]) -> UnitName | None:
+    """The unit whose failure holds a step up; a slice does not go before what lies in it."""
+    if isinstance(step, StopUnit):
+        inside = f"{step.name.removesuffix('.slice')}-"
+        return min((name for name in failed if name.startswith(inside)), default=None)
+    name = step.name
+    while name != "-.slice":
+        if name in failed:
+            return name
+        name = step.unit.parent if name == step.name else parent_slice(name)
+    return None
+
+
+async def _take(steps: list[Step], edges: _Edges) -> None:
+    """Take steps that do not depend on one another."""
+    client = edges.client
+    starts = [step for step in steps if isinstance(step, StartUnit)]
+    stops = [step for step in steps if isinstance(step, StopUnit)]
+    idle = [step for step in stops if not step.takes_time]
+    await _in_batches(
+        starts, lambda batch: client.start_batch([_transient(step) for step in batch]), edges
+    )
+    await _in_batches(idle, lambda batch: client.stop_batch([step.name for step in batch]), edges)
+    # a batch would take as long as its slowest, and end nobody's grace
+    await _singly([step for step in stops if step.takes_time], edges)
+    others = [step for step in steps if isinstance(step, SetProperties | SetHugepages)]
+    await _singly(others, edges)
+
+
+async def _in_batches(
+    steps: Sequence[StepT], call: Callable[[Sequence[StepT]], Awaitable[None]], edges: _Edges
+) -> None:
+    """Batches where there are many; one by one when a batch fails, to find the culprit."""
+    gate = asyncio.Semaphore(BATCHES_IN_FLIGHT)
+
+    async def take(batch: Sequence[StepT]) -> None:
+        async with gate:
+            try:
+                await call(batch)
+            except SystemdError:
+                await _singly(batch, edges)
+            else:
+                for step in batch:
+                    edges.note(StepResult(step=step, outcome=Outcome.DONE))
+
+    batches = [steps[start : start + BATCH_MAX] for start in range(0, len(steps), BATCH_MAX)]
+    await together(take(batch) for batch in batches if len(batch) >= BATCH_MIN)
+    await _singly([step for batch in batches if len(batch) < BATCH_MIN for step in batch], edges)
+
+
+async def _singly(steps: Sequence[Step], edges: _Edges) -> None:
+    await together(_one(step, edges) for step in steps)
+
+
+async def _one(step: Step, edges: _Edges) -> None:
+    try:
+        await _call(step, edges)
+    except (SystemdError, HostError) as error:
+        edges.note(StepResult(step=step, outcome=Outcome.FAILED, error=str(error)))
+    else:
+        edges.note(StepResult(step=step, outcome=Outcome.DONE))
+
+
+async def _call(step: Step, edges: _Edges) -> None:
+    client = edges.client
+    match step:
+        case StartUnit():
+            await _start(step, client)
+        case SetProperties():
+            await _set(step, client)
+        case SetHugepages():
+            limits = {change.name: int(change.new) for change in step.changes}
+            edges.limit_hugepages(step.unit.control_group, limits)
+        case StopUnit():
+            await _stop(step, client)
+        case _:
+            assert_never(step)
+
+
+async def _start(step: StartUnit, client: Client) -> None:
+    try:
+        await client.start(_transient(step))
+    except UnitExists:
+        # it came up since the snapshot, or in a batch that failed half-way
+        if step.changes:
+            await client.set_properties(step.name, _values(step.changes))
+
+
+async def _set(step: SetProperties, client: Client) -> None:
+    if step.reclaim_bytes is not None:
+        await _come_down(step, step.reclaim_bytes, client)
+    else:
+        await client.set_properties(step.name, _values(step.changes))
+
+
+async def _come_down(step: SetProperties, target_bytes: int, client: Client) -> None:
+    """Let the kernel reclaim what is above a limit, and set that only when it kills nobody.
+
+    Raises:
+        HostError: what is in use can't be reclaimed; everything is as it was.
+    """
+    before = await _observed(step.name, client)
+    high = INFINITY if before is None else before.properties.get("MemoryHigh", INFINITY)
+    is_down = False
+    await client.set_properties(step.name, {"MemoryHigh": target_bytes})
+    try:
+        used = await _least_memory(step.name, client, target_bytes)
+        is_down = used <= target_bytes
+    finally:
+        # also when this is interrupted: what runs there would be slowed down for good
+        values = _values(step.changes) if is_down else {}
+        await client.set_properties(step.name, {"MemoryHigh": high, **values})
+    if not is_down:
+        raise HostError(
+            f"{about_bytes(used)} are in use and can't be reclaimed, {format_bytes(target_bytes)}"
+            " would be the limit; make room in the pod, or let the kernel kill what runs there:"
+            " --force"
+        )
+
+
+async def _least_memory(name: UnitName, client: Client, enough_bytes: int) -> int:
+    """What a unit uses once that is little enough, or once nothing more comes of waiting."""
+    now = asyncio.get_running_loop().time
+    least, deadline = INFINITY, now() + RECLAIM_PATIENCE_SEC
+    progress_by = deadline
+    while True:
+        unit = await _observed(name, client)
+        used = 0 if unit is None else unit.memory_bytes or 0
+        if used < least:
+            least, progress_by = used, now() + _STALLED_SEC
+        if used <= enough_bytes or now() >= min(deadline, progress_by):
+            return used
+        await asyncio.sleep(_LOOK_AGAIN_SEC)
+
+
+async def _stop(step: StopUnit, client: Client) -> None:
+    """Stop a unit; what runs in it is asked to end, and killed when its time is over."""
+    if not step.takes_time:
+        await client.stop(step.name)
+        return
+    grace_sec = step.grace_sec or 0
+    if step.signals:
+        others = set() if step.name in step.signals else set(step.inside).difference(step.signals)
+        signalled = (_signal(name, client, grace_sec) for name in step.signals)
+        stopped = (_stop_in_time(name, client, grace_sec) for name in sorted(others))
+        await together([*signalled, *stopped])
+        await client.stop(step.name)
+    else:
+        await _stop_in_time(step.name, client, grace_sec)
+    # what had to be killed has failed, and would keep the slice loaded
+    await together(client.reset_failed(unit) for unit in step.inside)
+
+
+async def _stop_in_time(name: UnitName, client: Client, grace_sec: float) -> None:
+    ended = asyncio.Event()
+
+    async def end() -> None:
+        try:
+            await client.stop(name, patience_sec=grace_sec + _STOP_PATIENCE_SEC)
+        finally:
+            ended.set()
+
+    async def kill_late() -> None:
+        try:
+            async with asyncio.timeout(grace_sec):
+                await ended.wait()
+        except TimeoutError:
+            await client.kill(name, signal.SIGKILL)
+
+    await together([end(), kill_late()])
+
+
+async def _signal(name: UnitName, client: Client, grace_sec: float) -> None:
+    """End the processes of a unit while that still stands."""
+    if name.endswith(".slice"):
+        # a control group whose slice has gone is that slice's again once it is started
+        with suppress(UnitExists):
+            await client.start(TransientUnit(name=name, properties={"DefaultDependencies": False}))
+    await client.kill(name, signal.SIGTERM)
+    if not await _is_empty(name, client, grace_sec):
+        await client.kill(name, signal.SIGKILL)
+        await _is_empty(name, client, _KILLED_PATIENCE_SEC)
+
+
+async def _is_empty(name: UnitName, client: Client, patience_sec: float) -> bool:
+    """Whether a unit has no process any more, within a time."""
+    deadline = asyncio.get_running_loop().time() + patience_sec
+    while (unit := await _observed(name, client)) is not None and unit.tasks:
+        if asyncio.get_running_loop().time() >= deadline:
+            return False
+        await asyncio.sleep(_LOOK_AGAIN_SEC)
+    return True
+
+
+async def _observed(name: UnitName, client: Client) -> ObservedUnit | None:
+    return next(iter(await client.observe([name])), None)
+
+
+def _transient(step: StartUnit) -> TransientUnit:
+    return transient_unit(step.unit, _values(step.changes))
+
+
+def _values(changes: Iterable[Change]) -> dict[str, int | str]:
+    return {change.name: change.new for change in changes}

@@ -1,0 +1,143 @@
+"""What is: the units that systemd has loaded, and what the kernel adds to that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from podslice.model.desired import Desired
+from podslice.model.naming import TIERS, service_name, slice_of_cgroup
+from podslice.model.pod import Pod, Qos
+from podslice.model.resources import MEMORY
+from podslice.model.unit import (
+    Caps,
+    DesiredUnit,
+    Observed,
+    ObservedUnit,
+    UnitKind,
+    UnitName,
+    control_group_of,
+    parent_slice,
+)
+from podslice.reconcile.guard import scope_patterns
+from podslice.reconcile.occupants import read_holds
+from podslice.reconcile.world import World
+
+NO_SYSTEMD = Observed(caps=Caps(systemd_version=999))
+"""What a host without a service manager shows: nothing, and nothing in the way."""
+
+_HUGETLB = "hugetlb"
+_TOP = UnitName("-.slice")
+
+
+async def observe(world: World, others: Iterable[UnitName] = ()) -> Observed:
+    """Return one snapshot of the units that matter, and of others by their names."""
+    if world.client is None:
+        return NO_SYSTEMD
+    reserved = (world.config.kube_reserved_cgroup, world.config.system_reserved_cgroup)
+    names: list[str] = [slice_of_cgroup(cgroup) for cgroup in reserved if cgroup]
+    # the control group of a user's manager is not the top one
+    names += [each for each in others if each not in names]
+    names += [_TOP] if world.user else []
+    names += scope_patterns(world.tree, user=world.user)
+    units = await world.client.observe((*world.tree.patterns, *names))
+    caps = replace(await world.client.caps(), hugetlb=_has_hugetlb(world))
+    # what failed in a slice that was stopped keeps it in systemd's mind
+    there = {unit.name: unit for unit in units if unit.active_state != "inactive"}
+    return Observed(caps=caps, units=there)
+
+
+def _has_hugetlb(world: World) -> bool:
+    """Whether what lies above our root gives it the controller; we enable it below only."""
+    above = control_group_of(parent_slice(world.tree.root))
+    return not world.user and _HUGETLB in world.cgroups.controllers_below(above)
+
+
+def used_bytes(world: World, observed: Observed) -> Mapping[UnitName, int]:
+    """Unreclaimable memory of the tiers, where memory is reserved and a limit could harm."""
+    if MEMORY not in world.config.qos_reserved:
+        return {}
+    used = {}
+    for qos in TIERS:
+        unit = observed.units.get(world.tree.tier(qos))
+        number = world.cgroups.unreclaimable_bytes(unit.control_group) if unit else None
+        if unit and number is not None:
+            used[unit.name] = number
+    return used
+
+
+def control_group(name: UnitName, observed: Observed) -> str:
+    """Where a slice is, or would be."""
+    unit = observed.units.get(name)
+    if unit is not None and unit.control_group:
+        return unit.control_group
+    top = observed.units.get(_TOP)
+    above = "" if top is None else top.control_group.rstrip("/")
+    return f"{above}{control_group_of(name)}"
+
+
+def meet(
+    world: World, desired: Desired, observed: Observed, leaving: Iterable[Pod]
+) -> tuple[Desired, Observed]:
+    """Both as they stand to each other.
+
+    Containers are the units that they run in; limits of huge pages are there as the kernel has
+    them, and what is in the slices that have to go.
+    """
+    slices = {world.tree.pod(pod.uid, qos): pod for pod in leaving for qos in Qos}
+    names = {world.tree.tier(qos) for qos in Qos} | slices.keys() if slices else set()
+    units = {**observed.units, **dict(_left(world, desired.absent.keys() & names, observed))}
+    for name in desired.absent.keys() & slices.keys() & units.keys():
+        units[name] = _with_holds(world, units[name], slices[name])
+    desired = replace(desired, units=tuple(_as_it_runs(unit, observed) for unit in desired.units))
+    for unit in desired.units if observed.caps.hugetlb else ():
+        if unit.hugepages and unit.name in units:
+            pages = world.cgroups.hugepages(unit.control_group)
+            units[unit.name] = replace(units[unit.name], hugepages=pages)
+    return desired, replace(observed, units=units)
+
+
+def _left(
+    world: World, names: set[UnitName], observed: Observed
+) -> Iterator[tuple[UnitName, ObservedUnit]]:
+    """Control groups that have outlived their slices, as slices that are down."""
+    for name in names - observed.units.keys():
+        group = control_group(name, observed)
+        if world.cgroups.exists(group):
+            held = world.cgroups.processes(group).values()
+            yield (
+                name,
+                ObservedUnit(
+                    name=name,
+                    active_state="inactive",
+                    control_group=group,
+                    transient=False,
+                    tasks=sum(map(len, held)),
+                ),
+            )
+
+
+def _with_holds(world: World, unit: ObservedUnit, pod: Pod) -> ObservedUnit:
+    if not unit.control_group:
+        return unit
+    holds = read_holds(world.cgroups, unit.control_group, pod.uid)
+    return replace(
+        unit,
+        # systemd counts with a controller, which need not have what was moved by hand
+        tasks=max(unit.tasks, holds.processes),
+        holds=holds.words,
+        processes=holds.processes,
+        inside=holds.units,
+        is_mixed=holds.is_mixed,
+    )
+
+
+def _as_it_runs(unit: DesiredUnit, observed: Observed) -> DesiredUnit:
+    """A container as the service that it runs in, where systemd itself has started it."""
+    if unit.kind is not UnitKind.SCOPE or unit.name in observed.units:
+        return unit
+    service = service_name(unit.name)
+    if service not in observed.units:
+        return unit
+    group = f"{unit.control_group.rpartition('/')[0]}/{service}"
+    return replace(unit, name=service, kind=UnitKind.SERVICE, control_group=group)

@@ -1,0 +1,255 @@
+"""`apply --confirm`: old values of reserved slices that return unless somebody confirms the new ones.
+
+What returns them is a timer of systemd with nothing but systemctl behind it, so that it works when
+podslice, Python or the network are gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import count
+from typing import TypeGuard
+
+from podslice.errors import HostError, SystemdError
+from podslice.model.properties import PROPERTIES
+from podslice.model.reserved import Pending, Reserved, Standing, Unconfirmed, Values
+from podslice.model.unit import ListedUnit, TransientUnit, UnitKind, UnitName, Value
+from podslice.plan import Plan, SetProperties, Step
+from podslice.plan.reserved import fail_trial, try_steps
+from podslice.reconcile.act import OnResult
+from podslice.reconcile.report import Outcome, StepResult, told_unconfirmed
+from podslice.reconcile.world import World
+from podslice.store import Store
+from podslice.systemd.client import Client
+
+_STEM = "podslice-rollback"
+_PATTERN = f"{_STEM}*"
+_TIMER = f".{UnitKind.TIMER}"
+_ACCURACY_USEC = 100_000
+_RUNNING = ("activating", "deactivating")
+_DONE_PATIENCE_SEC = 10.0
+"""How long old values may take to return once that has begun; it is a matter of milliseconds."""
+_LOOK_AGAIN_SEC = 0.02
+
+Take = Callable[[Plan], Awaitable[list[StepResult]]]
+"""Takes the steps of a plan."""
+
+
+def is_reserved(step: Step) -> TypeGuard[SetProperties]:
+    """Whether a step changes a slice that others own."""
+    return isinstance(step, SetProperties) and not step.unit.owned
+
+
+def leave_reserved(plan: Plan) -> Plan:
+    """The plan without what it would do to reserved slices."""
+    return replace(plan, steps=tuple(step for step in plan.steps if not is_reserved(step)))
+
+
+async def confirm_by_asking(world: World, client: Client) -> bool:
+    """Who applies without a time to confirm in means it: nothing returns; whether anything would."""
+    if world.asked is None or world.asked.confirm_sec is not None:
+        return False
+    before = await pending(world.store, client)
+    if before is None:
+        return False
+    await end_trial(world.store, client)
+    if before.standing is Standing.ARMED:
+        world.on_note("an apply without --confirm confirms what was not confirmed before")
+    return True
+
+
+async def on_trial(
+    world: World, client: Client, plan: Plan, seconds: int, take: Take, on_result: OnResult
+) -> list[StepResult]:
+    """Take the steps of a plan, and have the old values of reserved slices return.
+
+    These come last, for a stop before them may take longer than their time.
+    """
+    results = await take(leave_reserved(plan))
+    steps = tuple(step for step in plan.steps if is_reserved(step))
+    if not steps:
+        world.on_note("no reserved slice changes: there is nothing to confirm")
+        return results
+    try:
+        armed = await arm(world.store, client, steps, seconds)
+    except (HostError, SystemdError) as error:
+        why = f"nothing would return the old values: {error}"
+        left = [StepResult(step=step, outcome=Outcome.NOT_TRIED, error=why) for step in steps]
+        for result in left:
+            on_result(result)
+        return [*results, *left]
+    tried = await take(replace(plan, steps=steps))
+    unset = {result.step.name for result in tried if result.outcome is not Outcome.DONE}
+    if unset:
+        world.store.save_reserved(fail_trial(recorded(world.store), unset))
+    world.on_note(told_unconfirmed(armed))
+    return [*results, *tried]
+
+
+async def arm(
+    store: Store, client: Client, steps: Iterable[SetProperties], seconds: int
+) -> Pending:
+    """Have the old values of reserved slices return in so many seconds; then they may be set.
+
+    What was not confirmed before returns with them, to what it was at first.
+
+    Raises:
+        HostError: there is no systemctl, or the old values can't be written down.
+        SystemdError: the timer can't be started; nothing is about to return.
+    """
+    systemctl = shutil.which("systemctl")
+    if systemctl is None:
+        raise HostError("there is no systemctl in PATH to return the old values with")
+    before, record = await pending(store, client), recorded(store)
+    joins = before is not None and before.standing is not Standing.RETURNED
+    until_usec = time.monotonic_ns() // 1000 + seconds * 10**6
+    tried = try_steps(record, steps, until_usec, joins=joins)
+    values = tried.unconfirmed
+    if values is None:
+        raise HostError("no value would return")
+    listed = await client.list_units([_PATTERN])
+    stem = _free_stem(listed)
+    store.save_reserved(tried)
+    try:
+        await client.start_timer(
+            _timer(UnitName(f"{stem}.timer"), seconds),
+            _service(UnitName(f"{stem}.service"), systemctl, values.old),
+        )
+    except BaseException:
+        store.save_reserved(record)
+        raise
+    # only now, so that at no time nothing would return the values that are there
+    await _stop_timers(client, listed)
+    return Pending(values=values, standing=Standing.ARMED, remaining_sec=seconds)
+
+
+async def halt(client: Client) -> None:
+    """Stop the timer. It needs no lock, whose holder might take longer than the timer."""
+    await _stop_timers(client, await client.list_units([_PATTERN]))
+
+
+async def confirm(store: Store, client: Client) -> Pending | None:
+    """Let the new values stay; how it stands with them, None where there is nothing to confirm.
+
+    Where the old ones have returned that is all: nothing is set. The lock is the caller's.
+    """
+    await halt(client)
+    await _await_return(client)
+    found = await pending(store, client)
+    if found is not None and found.standing is not Standing.RETURNED:
+        store.save_reserved(recorded(store).confirmed())
+    return found
+
+
+async def end_trial(store: Store, client: Client) -> None:
+    """End a trial, whatever its state: nothing returns any more, and nothing is to be confirmed."""
+    await halt(client)
+    await _await_return(client)
+    store.save_reserved(recorded(store).confirmed())
+
+
+def recorded(store: Store) -> Reserved:
+    """Return the recorded values outside the root; none where the record is damaged."""
+    return store.reserved() or Reserved()
+
+
+async def pending(store: Store, client: Client) -> Pending | None:
+    """What is not confirmed, and how it stands with that."""
+    values = recorded(store).unconfirmed
+    if values is None:
+        return None
+    if any(map(_is_armed, await client.list_units([_PATTERN]))):
+        left_usec = values.until_usec - time.monotonic_ns() // 1000
+        remaining_sec = max(-(-left_usec // 10**6), 0)
+        return Pending(values=values, standing=Standing.ARMED, remaining_sec=remaining_sec)
+    has_returned = values.at_old(await _observed(values, client))
+    standing = Standing.RETURNED if has_returned else Standing.STOPPED
+    return Pending(values=values, standing=standing)
+
+
+def _free_stem(listed: Iterable[ListedUnit]) -> str:
+    taken = {unit.name.rpartition(".")[0] for unit in listed}
+    names = (_STEM if number == 1 else f"{_STEM}-{number}" for number in count(1))
+    return next(name for name in names if name not in taken)
+
+
+def _timer(name: UnitName, seconds: int) -> TransientUnit:
+    return TransientUnit(
+        name=name,
+        properties={
+            "Description": "Return of the old values of reserved slices, unless confirmed",
+            # nothing that it might wait for, or go with, shall keep it from what it is for
+            "DefaultDependencies": False,
+            "CollectMode": "inactive-or-failed",
+            "TimersMonotonic": (("OnActiveSec", seconds * 10**6),),
+            "AccuracyUSec": _ACCURACY_USEC,
+            "RemainAfterElapse": False,
+        },
+    )
+
+
+def _service(name: UnitName, systemctl: str, old: Values) -> TransientUnit:
+    return TransientUnit(
+        name=name,
+        properties={
+            "Description": "Return the old values of reserved slices",
+            "DefaultDependencies": False,
+            "CollectMode": "inactive-or-failed",
+            "Type": "oneshot",
+            # system.slice may be what has too little now
+            "Slice": "-.slice",
+            "OOMScoreAdjust": -1000,
+            # none holds up the others
+            "ExecStart": tuple(
+                (systemctl, (systemctl, *_arguments(unit, values)), True)
+                for unit, values in sorted(old.items())
+            ),
+        },
+    )
+
+
+def _arguments(unit: UnitName, values: Mapping[str, int | str]) -> Iterator[str]:
+    """What makes systemctl set values as they are read on the bus.
+
+    Source: tried with systemd 252 and 257: `infinity` lifts MemoryMax= and TasksMax=, an empty
+    value CPUWeight=, which takes no `infinity`, and `idle` is the weight that reads 0.
+    """
+    yield from ("set-property", "--runtime", unit)
+    for name, value in sorted(values.items()):
+        row = PROPERTIES[name]
+        yield f"{row.key}={row.text(value)}"
+
+
+def _is_armed(unit: ListedUnit) -> bool:
+    return unit.name.endswith(_TIMER) and unit.active_state == "active"
+
+
+async def _stop_timers(client: Client, listed: Iterable[ListedUnit]) -> None:
+    for unit in listed:
+        if unit.name.endswith(_TIMER):
+            await client.stop(unit.name)
+
+
+async def _await_return(client: Client) -> None:
+    """Wait for the end of a return that has begun."""
+    deadline = asyncio.get_running_loop().time() + _DONE_PATIENCE_SEC
+    while any(unit.active_state in _RUNNING for unit in await client.list_units([_PATTERN])):
+        if asyncio.get_running_loop().time() > deadline:
+            raise HostError(
+                "the old values are about to return, and that does not end; see: systemctl status"
+                f" '{_PATTERN}'"
+            )
+        await asyncio.sleep(_LOOK_AGAIN_SEC)
+
+
+async def _observed(values: Unconfirmed, client: Client) -> Values:
+    units = await client.observe(sorted(values.old))
+    return {unit.name: _plain(unit.properties) for unit in units}
+
+
+def _plain(properties: Mapping[str, Value | None]) -> dict[str, int | str]:
+    return {key: value for key, value in properties.items() if isinstance(value, int | str)}

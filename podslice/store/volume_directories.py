@@ -1,0 +1,42 @@
+"""Directories in the place of volumes, for who may not mount."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+from podslice.store.atomic import entries
+
+
+def discard(volumes: Path) -> tuple[str, ...]:
+    """Remove the directories of a pod's volumes; returns what could not be removed.
+
+    Nothing goes that is a mount, or has one in it.
+    """
+    left = [str(path) for path in entries(volumes) if not _remove(path)]
+    remove_empty(volumes.parent)
+    return tuple(left)
+
+
+def remove_empty(directory: Path) -> None:
+    """Remove the directories of a pod as far as nothing is in them, nor mounted on them."""
+    volumes = directory / "volumes"
+    for path in (*entries(volumes), volumes, directory):
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+
+def _remove(path: Path) -> bool:
+    """Remove a directory with what is in it, or leave it where there is a mount."""
+    try:
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()
+        elif any(os.path.ismount(directory) for directory, _, _ in os.walk(path)):
+            return False
+        else:
+            shutil.rmtree(path)
+    except (OSError, RecursionError):
+        return False
+    return True

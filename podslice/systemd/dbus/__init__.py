@@ -1,0 +1,1 @@
+"""D-Bus: a connection to a message bus, without knowledge of systemd."""

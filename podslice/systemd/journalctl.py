@@ -1,0 +1,195 @@
+"""Asks the journal for the events that podslice has told it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from podslice.errors import HostError, InputError, Problem
+from podslice.model.event import Kind, Level
+
+DIRECTORIES = (Path("/var/log/journal"), Path("/run/log/journal"))
+"""Where the journal's files are. Source: systemd-journald.service(8), FILES."""
+
+# `2h`, `1h 30m`, `10 min`: a span of time, as people say it; systemd wants a sign before it
+_SPAN = re.compile(r"(\d+ ?[A-Za-zµ]+ ?)+")
+
+_KINDS = {kind.label: kind for kind in Kind}
+_TIME_MAX_USEC = 250_000_000_000 * 10**6
+"""Before the year 9999, the last one that Python knows."""
+_PREFIX = "PODSLICE_"
+_OWN = frozenset({"PODSLICE_EVENT", "PODSLICE_POD", "PODSLICE_UNIT"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An event, as the journal has it."""
+
+    time_usec: int
+    """Since the epoch."""
+    kind: str
+    level: str
+    pod: str | None
+    unit: str | None
+    message: str
+    fields: dict[str, str] = field(default_factory=dict)
+    """What was told besides, by names without `PODSLICE_`, in small letters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Which events are asked for."""
+
+    pods: Collection[str] = ()
+    """`namespace/name`; events of all pods, and of none, if empty."""
+    since: str | None = None
+    lines: int | None = None
+    follow: bool = False
+    user: bool = False
+    """Whether they are those of one's own agent."""
+
+    @property
+    def arguments(self) -> list[str]:
+        """What journalctl is to be given.
+
+        Anybody may write to the journal. Who it was the journal itself knows, so that nobody can
+        make up what root's agent says.
+        """
+        uid = os.getuid() if self.user else 0
+        options = ["--quiet", "--all", "--no-pager", "--output=json"]
+        if self.since is not None:
+            since = self.since.strip()
+            options.append(f"--since={'-' if _SPAN.fullmatch(since) else ''}{since}")
+        if self.lines is not None:
+            options.append(f"--lines={self.lines}")
+        if self.follow:
+            options.append("--follow")
+        matches = [f"MESSAGE_ID={kind.message_id}" for kind in Kind]
+        return [*options, f"_UID={uid}", *matches, *(f"PODSLICE_POD={pod}" for pod in self.pods)]
+
+
+def ask(question: Question) -> Iterator[Entry]:
+    """The events, the oldest first; with `follow`, also those to come.
+
+    Raises:
+        HostError: there is no journal, or it is not for this user to read.
+        InputError: the time is none.
+    """
+    command = shutil.which("journalctl")
+    if command is None:
+        raise HostError("there is no journalctl here, and events are in systemd's journal only")
+    _check_rights(user=question.user)
+    with subprocess.Popen(
+        [command, *question.arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as journalctl:
+        assert journalctl.stdout  # noqa: S101 - for mypy: it is a pipe
+        assert journalctl.stderr  # noqa: S101 - as above
+        try:
+            for line in journalctl.stdout:
+                yield parse(line)
+            said = journalctl.stderr.read().decode(errors="replace").strip()
+            journalctl.wait()
+        finally:
+            journalctl.terminate()  # where nobody wants to hear more
+    if journalctl.returncode:
+        raise _error(said, question)
+
+
+def parse(line: bytes) -> Entry:
+    """Parse one entry from a line of `journalctl -o json`.
+
+    Raises:
+        HostError: it is something else.
+
+    Source: systemd, docs/JOURNAL_EXPORT_FORMATS.md, "Journal JSON Format".
+    """
+    try:
+        return _entry({name: _text(value) for name, value in json.loads(line).items()})
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise HostError(f"journalctl printed what is not an entry: {line[:80]!r}") from error
+
+
+def _entry(found: Mapping[str, str]) -> Entry:
+    """Make an entry from the texts of its fields."""
+    label = found.get("PODSLICE_EVENT", "")
+    return Entry(
+        time_usec=_time(found["__REALTIME_TIMESTAMP"]),
+        kind=label,
+        level=(_KINDS[label].level if label in _KINDS else Level.INFO).name.lower(),
+        pod=found.get("PODSLICE_POD"),
+        unit=found.get("PODSLICE_UNIT"),
+        message=found.get("MESSAGE", ""),
+        fields={
+            name.removeprefix(_PREFIX).lower(): text
+            for name, text in found.items()
+            if name.startswith(_PREFIX) and name not in _OWN
+        },
+    )
+
+
+def _time(text: str) -> int:
+    """Parse a time, which can be shown as one.
+
+    Raises:
+        ValueError: it is not a time, or is one that no calendar has.
+    """
+    usec = int(text)
+    if not 0 <= usec < _TIME_MAX_USEC:
+        raise ValueError(text)
+    return usec
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 (JSON)
+    """The value of a field: what is no text is a list of bytes, and what is there twice a list."""
+    if isinstance(value, list):
+        is_binary = all(isinstance(each, int) for each in value)
+        return bytes(value).decode(errors="backslashreplace") if is_binary else _text(value[0])
+    return str(value)
+
+
+def _check_rights(*, user: bool) -> None:
+    """Complain where journalctl would only show nothing.
+
+    Raises:
+        HostError: there is no journal, or it is not for this user to read.
+    """
+    if user:
+        return
+    files = [path for base in DIRECTORIES for path in base.glob("*/system.journal")]
+    if not any(os.access(path, os.R_OK) for path in files):
+        if os.geteuid() == 0:
+            raise HostError(
+                "this host keeps no journal (see Storage= in journald.conf(5)), and events are"
+                " kept nowhere else"
+            )
+        raise _not_for_you()
+
+
+def _not_for_you() -> HostError:
+    return HostError(
+        "the journal is not for everybody to read: run as root, or join the group systemd-journal"
+    )
+
+
+def _error(said: str, question: Question) -> HostError | InputError:
+    if "timestamp" in said and question.since is not None:
+        return InputError(
+            Problem(
+                where="--since",
+                message=f"{question.since!r} is no time",
+                hint="write 2h, yesterday, or '2026-01-31 12:00'; see systemd.time(7)",
+            )
+        )
+    if "permission" in said:
+        return _not_for_you()
+    return HostError(f"the journal can't be read: {said or 'journalctl failed'}")

@@ -1,0 +1,140 @@
+"""One unit of the service manager in memory: what it has, and what it shows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from podslice.model.properties import OBSERVED, PROPERTIES
+from podslice.model.unit import (
+    ListedUnit,
+    ObservedUnit,
+    TransientUnit,
+    UnitKind,
+    UnitName,
+    Value,
+    control_group_of,
+    parent_slice,
+)
+from podslice.systemd.call_checks import kind_of
+
+ROOT = UnitName("-.slice")
+
+CHANGEABLE = {"Description"} | {
+    row.name for row in PROPERTIES.values() if row.managed or row.name.endswith("Accounting")
+}
+"""What can change while a unit is loaded; all else it has from its start on."""
+
+# where a unit lies that is no slice and does not say
+_DEFAULT_SLICE = UnitName("system.slice")
+
+# what a unit can't be started without: one of these
+_NEEDED = {
+    UnitKind.SLICE: (),
+    UnitKind.SCOPE: ("PIDs", "PIDFDs"),
+    UnitKind.SERVICE: ("ExecStart",),
+    UnitKind.MOUNT: ("What",),
+    UnitKind.TIMER: ("TimersMonotonic",),
+}
+
+_DEFAULTS: dict[str, Value] = {
+    **{row.name: row.unset for row in PROPERTIES.values() if row.unset is not None},
+    "IOAccounting": False,
+    "MemoryAccounting": True,
+    "TasksAccounting": True,
+    "Delegate": False,
+    "What": "",
+    "Type": "",
+    "Options": "",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Loaded:
+    """A unit that is loaded."""
+
+    parent: UnitName
+    description: str
+    properties: dict[str, Value]
+    transient: bool = False
+    fragment_path: str = ""
+    built_in: bool = False
+    failed: bool = False
+    is_waiting: bool = False
+    """For its timer, which keeps it loaded."""
+    pids: set[int] = field(default_factory=set)
+    """The processes in it whose ids are known."""
+    more_tasks: int = 0
+    memory_bytes: int | None = None
+    is_stubborn: bool = False
+    emptied: asyncio.Event = field(default_factory=asyncio.Event)
+    """Its last process has ended."""
+
+    @property
+    def implied(self) -> bool:
+        """Whether it is there only because something lies below it."""
+        return not (self.transient or self.fragment_path or self.built_in)
+
+    @property
+    def tasks(self) -> int:
+        """Processes and threads in itself."""
+        return len(self.pids) + self.more_tasks
+
+    @property
+    def active_state(self) -> str:
+        """In systemd's word."""
+        if self.failed:
+            return "failed"
+        return "inactive" if self.is_waiting else "active"
+
+    def listed(self, name: UnitName) -> ListedUnit:
+        """What systemd tells of it in a list."""
+        return ListedUnit(name=name, description=self.description, active_state=self.active_state)
+
+    def observed(self, name: UnitName, tasks: int) -> ObservedUnit:
+        """What systemd tells of it; `tasks` are those in it and below."""
+        parent_group = control_group_of(self.parent).rstrip("/")
+        group = "/" if name == ROOT else f"{parent_group}/{name}"
+        has_group = self.active_state == "active" and kind_of(name) is not UnitKind.TIMER
+        return ObservedUnit(
+            name=name,
+            description=self.description,
+            active_state=self.active_state,
+            properties=dict(self.properties),
+            control_group=group if has_group else "",
+            transient=self.transient,
+            fragment_path=self.fragment_path,
+            tasks=tasks,
+            memory_bytes=self.memory_bytes,
+        )
+
+
+def fresh(name: UnitName, properties: Mapping[str, Value]) -> Loaded:
+    """A new unit as systemd makes it."""
+    kind = kind_of(name)
+    in_slice = parent_slice(name) if kind is UnitKind.SLICE else _DEFAULT_SLICE
+    parent = UnitName(str(properties.get("Slice", in_slice)))
+    shown = {**_DEFAULTS, "Slice": "" if name == ROOT else parent, **properties}
+    return Loaded(
+        parent=parent,
+        description=str(properties.get("Description", name)),
+        properties=observed_of(kind, shown),
+    )
+
+
+def observed_of(kind: UnitKind, properties: Mapping[str, Value]) -> dict[str, Value]:
+    """Those properties that an observation tells."""
+    return {key: value for key, value in properties.items() if key in OBSERVED[kind]}
+
+
+def missing_of(unit: TransientUnit) -> str:
+    """What a unit can't be started without and does not state; empty when it is complete."""
+    needed = _NEEDED[kind_of(unit.name)]
+    return "" if not needed or any(map(unit.properties.get, needed)) else needed[0]
+
+
+def ids_of(unit: TransientUnit, key: str) -> list[int]:
+    """The processes or descriptors that a unit takes in."""
+    value = unit.properties.get(key, ())
+    return [one for one in value if isinstance(one, int)] if isinstance(value, tuple) else []

@@ -1,0 +1,214 @@
+"""Slices as systemd has written them down, which is several times as cheap as to ask for each.
+
+What a transient unit was started with systemd keeps in a file, `/run/systemd/transient/NAME`. For a
+slice that is as it was started, that file is what its properties are. Whatever speaks against that
+(a drop-in, another file of its name, a setting that is not known here, a usage that the kernel does
+not count) leaves the slice to systemd's own answer. A file below /run/systemd/transient that
+somebody edits by hand is believed at once, and not only after the next daemon-reload.
+
+Source: systemd.unit(5), "Unit File Load Path"; systemd, src/core/dbus-cgroup.c for what is written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from podslice.kernel.cgroup import CgroupFs, Counts, read_small
+from podslice.model.properties import OBSERVED, PROPERTIES
+from podslice.model.unit import (
+    INFINITY,
+    ListedUnit,
+    ObservedUnit,
+    UnitKind,
+    UnitName,
+    Value,
+    control_group_of,
+    parent_slice,
+)
+
+_SLICE = f".{UnitKind.SLICE}"
+_DROP_INS = f"{_SLICE}.d"
+_TRANSIENT = "transient"
+_OF_ALL = "slice.d"
+_SECTION = "[Slice]"
+
+_QUOTA = re.compile(r"(\d+)(?:\.(\d\d))?%")
+_PERIOD = re.compile(r"(\d+)(us|ms|s)")
+_USEC = {"us": 1, "ms": 1_000, "s": 1_000_000}
+
+
+def _switch(text: str) -> Value | None:
+    return {"yes": True, "no": False}.get(text)
+
+
+def _amount(text: str) -> Value | None:
+    if text == "infinity":
+        return INFINITY
+    return int(text) if text.isdecimal() else None
+
+
+def _weight(text: str) -> Value | None:
+    return {"": INFINITY, "idle": 0}.get(text, _amount(text))
+
+
+def _quota(text: str) -> Value | None:
+    found = _QUOTA.fullmatch(text)
+    if found is None:
+        return INFINITY if text == "" else None
+    return int(found[1]) * 10_000 + int(found[2] or 0) * 100
+
+
+def _period(text: str) -> Value | None:
+    found = _PERIOD.fullmatch(text)
+    if found is None:
+        return INFINITY if text == "" else None
+    return int(found[1]) * _USEC[found[2]]
+
+
+_READERS: Mapping[str, Callable[[str], Value | None]] = {
+    **{f"{what}Accounting": _switch for what in ("CPU", "Memory", "IO", "Tasks")},
+    "CPUWeight": _weight,
+    "CPUQuotaPerSecUSec": _quota,
+    "CPUQuotaPeriodUSec": _period,
+    **dict.fromkeys(("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax", "TasksMax"), _amount),
+    "ManagedOOMSwap": str,
+    "ManagedOOMMemoryPressure": str,
+}
+"""What a property is in a file; None: it is none of what is known here."""
+
+_KEYS = {PROPERTIES[name].key: name for name in _READERS}
+_UNSET: Mapping[str, Value] = {
+    name: row.unset
+    for name, row in PROPERTIES.items()
+    if name in OBSERVED[UnitKind.SLICE] and row.unset is not None
+}
+# what is not stated of these is what the manager was configured to take
+_STATED = OBSERVED[UnitKind.SLICE] & {f"{what}Accounting" for what in ("Memory", "IO", "Tasks")}
+
+
+def parse_slice(text: str) -> Mapping[str, Value] | None:
+    """The properties of a slice with this file, beside `Slice`; None where that can't be told."""
+    _, is_there, rest = text.partition(f"\n{_SECTION}\n")
+    section, _, others = rest.partition("\n[")
+    if not is_there or _SECTION[1:] in others or "\\\n" in text:
+        return None
+    return _parse_section(section)
+
+
+@lru_cache(maxsize=1024)
+def _parse_section(section: str) -> Mapping[str, Value] | None:
+    """What the lines below `[Slice]` say; those of many pods are the same."""
+    found: dict[str, Value] = {}
+    for line in section.split("\n"):
+        if not line or line[0] in "#;":
+            continue
+        key, _, text = line.partition("=")
+        name = _KEYS.get(key)
+        value = None if name is None else _READERS[name](text)
+        if name is None or value is None:
+            return None
+        if name in OBSERVED[UnitKind.SLICE]:
+            found[name] = value
+    return {**_UNSET, **found} if found.keys() >= _STATED else None
+
+
+@dataclass(frozen=True, slots=True)
+class SliceFiles:
+    """Where systemd's files and the kernel's are."""
+
+    root: Path
+    cgroups: CgroupFs
+
+    def begin(self, unit_path: Iterable[str]) -> Reading:
+        """Begin to read, with the directories that systemd loads units from."""
+        others: set[str] = set()
+        transient, names = "", frozenset[str]()
+        for directory in unit_path:
+            path = f"{self.root}/{directory.lstrip('/')}"
+            if directory.endswith(f"/{_TRANSIENT}"):
+                transient, names = path, _names_in(path)
+            else:
+                others |= _names_in(path)
+        drop_ins = [name for name in (*others, *names) if name.endswith(_DROP_INS)]
+        return Reading(
+            directory=transient,
+            names=frozenset() if _OF_ALL in others | names else names,
+            not_plain=others | {name.removesuffix(".d") for name in drop_ins},
+            prefixes=tuple(
+                stem for name in drop_ins if (stem := name.removesuffix(_DROP_INS)).endswith("-")
+            ),
+            counts=self.cgroups.counts(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The directories at one moment."""
+
+    directory: str
+    """Where the files of transient units are."""
+    names: frozenset[str]
+    """What is in there; nothing where a drop-in holds for all slices."""
+    not_plain: set[str]
+    """The slices that something else speaks of as well."""
+    prefixes: tuple[str, ...]
+    """`user-`, where a drop-in holds for all slices whose names begin so."""
+    counts: Counts
+
+    def observe(self, listed: Sequence[ListedUnit], top: str) -> dict[UnitName, ObservedUnit]:
+        """The listed slices of which the files tell everything.
+
+        Args:
+            listed: what systemd has listed.
+            top: its own control group, `/` for the system's.
+        """
+        found = {}
+        for unit in listed:
+            observed = self._observe(unit, top) if self._is_plain(unit.name) else None
+            if observed is not None:
+                found[unit.name] = observed
+        return found
+
+    def _is_plain(self, name: UnitName) -> bool:
+        """Whether nothing but one file speaks of a unit."""
+        is_alone = name in self.names and name not in self.not_plain
+        return is_alone and not name.startswith(self.prefixes)
+
+    def _observe(self, unit: ListedUnit, top: str) -> ObservedUnit | None:
+        if unit.active_state != "active" or not unit.name.endswith(_SLICE):
+            return None
+        try:
+            properties = parse_slice(read_small(f"{self.directory}/{unit.name}"))
+        except (OSError, ValueError):
+            return None  # it has gone since it was listed, or is nobody's to read
+        if properties is None:
+            return None
+        group = f"{top.rstrip('/')}{control_group_of(unit.name)}"
+        memory_bytes, tasks = self.counts(group)
+        if tasks is None or memory_bytes is None:
+            return None
+        return ObservedUnit(
+            name=unit.name,
+            description=unit.description,
+            properties={**properties, "Slice": parent_slice(unit.name)},
+            control_group=group,
+            tasks=tasks,
+            memory_bytes=memory_bytes,
+        )
+
+
+def _names_in(directory: str) -> frozenset[str]:
+    """The names of slices and of their drop-in directories."""
+    try:
+        with os.scandir(directory) as entries:
+            names = [entry.name for entry in entries]
+    except OSError:
+        return frozenset()
+    return frozenset(
+        name for name in names if name.endswith((_SLICE, _DROP_INS)) or name == _OF_ALL
+    )

@@ -1,0 +1,1 @@
+"""Use of resources: statistics, eviction signals, and desired against actual values."""

@@ -1,0 +1,90 @@
+"""What is left on the node, and what each pod takes of it: the numbers that eviction decides by."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from podslice.kernel.cgroup import CgroupFs, Sample
+from podslice.kernel.host import (
+    Left,
+    inodes_left,
+    memory_left,
+    nodefs_left,
+    pids_left,
+    read_meminfo,
+)
+from podslice.model.node import Allocation
+from podslice.model.resources import MEMORY
+from podslice.policy.eviction.thresholds import Observation, PodUsage
+
+
+def observe_signals(
+    root: Path, cgroups: CgroupFs, allocation: Allocation, pods_group: str
+) -> dict[str, Observation]:
+    """What is left, by eviction signal; a signal that can't be observed is left out.
+
+    There are no images here, so imagefs and containerfs are not observed.
+
+    Args:
+        root: the host.
+        cgroups: its control groups.
+        allocation: how much of the memory is the pods'.
+        pods_group: the control group of all pods; empty where there is none.
+
+    Source: Kubernetes, pkg/kubelet/eviction/helpers.go, makeSignalObservations.
+    """
+    readers: dict[str, Callable[[], Left]] = {
+        "memory.available": lambda: memory_left(read_meminfo(root)),
+        "allocatableMemory.available": lambda: _pods_left(cgroups, allocation, pods_group),
+        "nodefs.available": lambda: nodefs_left(root),
+        "nodefs.inodesFree": lambda: inodes_left(root),
+        "pid.available": lambda: pids_left(root),
+    }
+    found = {}
+    for signal, read in readers.items():
+        with contextlib.suppress(OSError, ValueError, LookupError):
+            left = read()
+            # a file system without a number of inodes never runs out of them
+            if left.capacity:
+                found[signal] = Observation(
+                    available=left.available * 1000, capacity=left.capacity * 1000
+                )
+    return found
+
+
+def _pods_left(cgroups: CgroupFs, allocation: Allocation, pods_group: str) -> Left:
+    """What is left of the pods' memory.
+
+    The capacity is what they are held to, not Allocatable, which has the threshold taken off
+    already.
+
+    Raises:
+        LookupError: nobody counts what they use, or knows what they may.
+    """
+    used = cgroups.working_set_bytes(pods_group) if pods_group else None
+    if used is None:
+        raise LookupError(pods_group)
+    capacity = allocation.enforced[MEMORY] // 1000
+    return Left(available=max(capacity - used, 0), capacity=capacity)
+
+
+def pod_usage(sample: Sample, nodefs_device: str) -> PodUsage:
+    """What a pod takes, as far as the kernel tells.
+
+    Whose files fill a disk nobody knows here. What a pod has written there since it was started
+    stands for that, and for the inodes, so that those who write go first.
+
+    Args:
+        sample: of the pod's slice.
+        nodefs_device: the disk (see `host.nodefs_device`); empty: all disks count.
+    """
+    written = sample.written_bytes
+    bytes_ = written.get(nodefs_device, 0) if nodefs_device else sum(written.values())
+    return PodUsage(
+        memory=(sample.working_set_bytes or 0) * 1000,
+        storage=bytes_ * 1000,
+        inodes=bytes_ * 1000,
+        pids=(sample.tasks or 0) * 1000,
+    )

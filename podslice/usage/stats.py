@@ -1,0 +1,278 @@
+"""What everything on the node uses: the node itself, its parts, pods and containers.
+
+One gathering serves `top`, the metrics and the kubelet's summary.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from podslice.errors import HostError
+from podslice.kernel.cgroup import PRESSURES, CgroupFs, Pressure, Sample, parse_pressure
+from podslice.kernel.host import inodes_left, memory_left, nodefs_left, pids_left, read_meminfo
+from podslice.kernel.text import read_text, split_lines, split_words
+from podslice.model.config import Config
+from podslice.model.desired import PodDecision, VolumeDecision
+from podslice.model.naming import TIERS, Tree, service_name, slice_of_cgroup
+from podslice.model.unit import Observed, UnitName, control_group_of
+
+_RUNTIME, _SYSTEM = "/podruntime.slice", "/system.slice"
+"""Where the runtimes and the system's services are when nothing is said of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerStats:
+    """A container that something runs in."""
+
+    name: str
+    unit: UnitName
+    sample: Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeStats:
+    """A volume in memory, as its file system tells."""
+
+    name: str
+    path: str
+    capacity_bytes: int
+    available_bytes: int
+    used_bytes: int
+    inodes: int
+    inodes_free: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodStats:
+    """A pod that is applied."""
+
+    decision: PodDecision
+    sample: Sample
+    started_usec: int
+    """When its slice was started, since the epoch; the boot's, where it has a unit file."""
+    containers: tuple[ContainerStats, ...] = ()
+    volumes: tuple[VolumeStats, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStats:
+    """A slice that is no pod's: kubepods, a tier, a reserved slice."""
+
+    name: str
+    """`pods` (our root), `burstable`, `besteffort`, `kubelet` (the agent), `runtime`
+    (kube-reserved), `misc` (system-reserved).
+
+    The kubelet's names where it has them.
+    """
+    unit: UnitName
+    sample: Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStats:
+    """The node, at one time."""
+
+    time_usec: int
+    """Since the epoch."""
+    uptime_usec: int
+    """Since the boot; what rates are made of."""
+    boot_time_usec: int
+    """Since the epoch."""
+    sample: Sample
+    """Of everything on the host."""
+    memory_capacity_bytes: int
+    memory_available_bytes: int
+    """As the eviction signal memory.available has it."""
+    fs_capacity_bytes: int
+    fs_available_bytes: int
+    inodes: int
+    inodes_free: int
+    pids_max: int
+    pids: int
+    groups: tuple[GroupStats, ...] = ()
+    pods: tuple[PodStats, ...] = ()
+    """By key."""
+
+
+def gather(
+    decisions: Iterable[PodDecision],
+    observed: Observed,
+    config: Config,
+    *,
+    cgroups: CgroupFs,
+    root: Path = Path("/"),
+    agent_group: str = "",
+) -> NodeStats:
+    """What everything uses now; pods and containers that are not there are left out.
+
+    Args:
+        decisions: the pods that are applied (`State.desired.pods`).
+        observed: the units that are there, for where they are (`State.observed`).
+        config: names our root, and the reserved slices.
+        cgroups: the control groups of the host.
+        root: the host.
+        agent_group: the control group of the agent, where one runs.
+
+    Raises:
+        HostError: /proc can't be read, or says something that is not understood.
+    """
+    node = _node(cgroups, root)
+    groups = tuple(_groups(observed, config, cgroups, agent_group))
+    pods = (_pod(each, observed, cgroups, root, node.boot_time_usec) for each in decisions)
+    there = sorted((pod for pod in pods if pod), key=lambda pod: pod.decision.pod.key)
+    return replace(node, groups=groups, pods=tuple(there))
+
+
+def _node(cgroups: CgroupFs, root: Path) -> NodeStats:
+    """The node itself, without what is on it."""
+    try:
+        meminfo = read_meminfo(root)
+        memory, space, pids = memory_left(meminfo), nodefs_left(root), pids_left(root)
+        inodes = inodes_left(root)
+        return NodeStats(
+            time_usec=time.time_ns() // 1000,
+            uptime_usec=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000,
+            boot_time_usec=int(_fields(root / "proc/stat")["btime"]) * 1_000_000,
+            sample=_host_sample(cgroups, root, meminfo, tasks=pids.capacity - pids.available),
+            memory_capacity_bytes=memory.capacity,
+            memory_available_bytes=memory.available,
+            fs_capacity_bytes=space.capacity,
+            fs_available_bytes=space.available,
+            inodes=inodes.capacity,
+            inodes_free=inodes.available,
+            pids_max=pids.capacity,
+            pids=pids.capacity - pids.available,
+        )
+    except (OSError, ValueError, LookupError) as error:
+        raise HostError(f"what this host uses can't be read: {error}") from error
+
+
+def _fields(path: Path) -> dict[str, str]:
+    """A file of lines that begin with a name and a value."""
+    lines = (split_words(line) for line in split_lines(read_text(path)))
+    return {words[0]: words[1] for words in lines if len(words) > 1}
+
+
+def _host_sample(
+    cgroups: CgroupFs, root: Path, meminfo: Mapping[str, int], *, tasks: int
+) -> Sample:
+    """Of everything: the root group, and of /proc what no control group counts for the host.
+
+    Source: opencontainers/cgroups, fs2/memory.go, rootStatsFromMeminfo; proc_vmstat(5).
+    """
+    memory = memory_left(meminfo)
+    counts = _fields(root / "proc/vmstat")
+    kills = counts.get("oom_kill")  # since Linux 4.13
+    return replace(
+        cgroups.sample("/"),
+        memory_bytes=meminfo["MemTotal"] - meminfo["MemFree"],
+        working_set_bytes=memory.capacity - memory.available,
+        rss_bytes=meminfo["AnonPages"],
+        swap_bytes=meminfo["SwapTotal"] - meminfo["SwapFree"],
+        page_faults=int(counts["pgfault"]),
+        major_page_faults=int(counts["pgmajfault"]),
+        tasks=tasks,
+        oom_kills=None if kills is None else int(kills),
+        pressure=_pressure(root),
+    )
+
+
+def _pressure(root: Path) -> dict[str, Pressure]:
+    """Of the whole host; nothing where the kernel does not tell."""
+    found = {}
+    for name in PRESSURES:
+        try:
+            found[name] = parse_pressure(read_text(root / "proc/pressure" / name))
+        except OSError:
+            continue
+    return found
+
+
+def _groups(
+    observed: Observed, config: Config, cgroups: CgroupFs, agent_group: str
+) -> Iterator[GroupStats]:
+    tree = Tree(cgroup_root=config.cgroup_root)
+    slices = {"pods": tree.root, **{TIERS[qos]: tree.tier(qos) for qos in TIERS}}
+    groups = {name: (unit, _control_group(unit, observed)) for name, unit in slices.items()}
+    if agent_group:
+        groups["kubelet"] = (UnitName(PurePosixPath(agent_group).name), agent_group)
+    for name, cgroup in (
+        ("runtime", config.kube_reserved_cgroup or _RUNTIME),
+        ("misc", config.system_reserved_cgroup or _SYSTEM),
+    ):
+        unit = slice_of_cgroup(cgroup)
+        groups[name] = (unit, _control_group(unit, observed))
+    for name, (unit, group) in groups.items():
+        if group and cgroups.exists(group):
+            yield GroupStats(name=name, unit=unit, sample=cgroups.sample(group))
+
+
+def _control_group(name: UnitName, observed: Observed) -> str:
+    """Where a slice is; empty where there is none. A user's manager has no slices but its own."""
+    unit = observed.units.get(name)
+    if unit is not None:
+        return unit.control_group
+    return "" if observed.caps.user else control_group_of(name)
+
+
+def _pod(
+    decision: PodDecision, observed: Observed, cgroups: CgroupFs, root: Path, boot_time_usec: int
+) -> PodStats | None:
+    unit = observed.units.get(decision.slice)
+    if unit is None or not unit.control_group or not cgroups.exists(unit.control_group):
+        return None
+    started_usec = boot_time_usec
+    if unit.transient:
+        started_usec = _written_usec(root / unit.fragment_path.lstrip("/")) or boot_time_usec
+    return PodStats(
+        decision=decision,
+        sample=cgroups.sample(unit.control_group),
+        started_usec=started_usec,
+        containers=tuple(_containers(decision, observed, cgroups)),
+        volumes=tuple(_volumes(decision.volumes, observed)),
+    )
+
+
+def _written_usec(path: Path) -> int | None:
+    """When a transient unit's file was written: that is never done again while it is there.
+
+    The times of a control group's directory change with what is in it.
+    """
+    try:
+        return path.stat().st_mtime_ns // 1000
+    except OSError:
+        return None
+
+
+def _containers(
+    decision: PodDecision, observed: Observed, cgroups: CgroupFs
+) -> Iterator[ContainerStats]:
+    for container in decision.scopes:
+        for name in (container.scope, service_name(container.scope)):
+            unit = observed.units.get(name)
+            if unit is not None and unit.control_group and cgroups.exists(unit.control_group):
+                sample = cgroups.sample(unit.control_group)
+                yield ContainerStats(name=container.name, unit=name, sample=sample)
+
+
+def _volumes(volumes: Iterable[VolumeDecision], observed: Observed) -> Iterator[VolumeStats]:
+    for volume in volumes:
+        if volume.unit not in observed.units or not os.path.ismount(volume.path):
+            continue
+        try:
+            stat = os.statvfs(volume.path)
+        except OSError:
+            continue
+        yield VolumeStats(
+            name=volume.name,
+            path=volume.path,
+            capacity_bytes=stat.f_blocks * stat.f_frsize,
+            available_bytes=stat.f_bavail * stat.f_frsize,
+            used_bytes=(stat.f_blocks - stat.f_bfree) * stat.f_frsize,
+            inodes=stat.f_files,
+            inodes_free=stat.f_ffree,
+        )

@@ -1,0 +1,156 @@
+"""Desired, systemd's view, the kernel's and live usage, side by side, unit by unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from podslice.kernel.cgroup import CgroupFs, Usage
+from podslice.model.desired import Desired
+from podslice.model.properties import MANAGED, PROPERTIES
+from podslice.model.unit import (
+    DesiredUnit,
+    Observed,
+    ObservedUnit,
+    UnitKind,
+    UnitName,
+    Value,
+)
+
+MISSING = "missing"
+"""The state of what should be there and isn't."""
+EMPTY = "empty"
+"""The state of a container that nothing runs in; it has no unit then."""
+ELSEWHERE = "elsewhere"
+"""The state of a container whose unit is not in the slice of its pod."""
+HOLDS_PROCESSES = frozenset({UnitKind.SCOPE, UnitKind.SERVICE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingStatus:
+    """One property: what it should be, what systemd has, what the kernel holds."""
+
+    name: str
+    desired: Value | None
+    """None: not stated, so that it has to be unset."""
+    systemd: Value | None
+    kernel: str | None
+    """In the kernel's own words; it rounds."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether systemd has something else than what should be."""
+        if self.systemd is None:
+            return False
+        unset = PROPERTIES[self.name].unset
+        return self.systemd != (unset if self.desired is None else self.desired)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitStatus:
+    """One unit."""
+
+    name: UnitName
+    kind: UnitKind
+    pod: str | None
+    qos: str
+    """The class of a pod's slice; empty elsewhere."""
+    label: str
+    """What people call it: the pod, the container, the tier."""
+    depth: int
+    state: str
+    """Systemd's active state, or `missing`, `empty`, `elsewhere`."""
+    control_group: str
+    settings: tuple[SettingStatus, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything is not as it should be."""
+        is_wrong = self.state in (MISSING, ELSEWHERE)
+        return is_wrong or any(setting.differs for setting in self.settings)
+
+
+def unit_statuses(
+    desired: Desired, observed: Observed, cgroups: CgroupFs
+) -> tuple[UnitStatus, ...]:
+    """Every unit that should be, and every container, in tree order; also those that are empty."""
+    classes = {pod.slice: pod.qos.value for pod in desired.pods}
+    return tuple(
+        _status(unit, observed, classes.get(unit.name, ""), depth, cgroups)
+        for depth, unit in in_tree_order(desired)
+        if unit.name in observed.units or unit.name not in desired.absent
+    )
+
+
+def in_tree_order(desired: Desired) -> Iterator[tuple[int, DesiredUnit]]:
+    """Each unit with its depth, followed by what lies in it; Guaranteed pods before the tiers, as in the design."""
+    children: dict[UnitName, list[DesiredUnit]] = {}
+    names = {unit.name for unit in desired.units}
+    for unit in desired.units:
+        parent = unit.parent if unit.parent in names else UnitName("")
+        children.setdefault(parent, []).append(unit)
+
+    def walk(parent: UnitName, depth: int) -> Iterator[tuple[int, DesiredUnit]]:
+        for unit in sorted(children.get(parent, ()), key=lambda unit: unit.pod is None):
+            yield depth, unit
+            yield from walk(unit.name, depth + 1)
+
+    return walk(UnitName(""), 0)
+
+
+def _status(
+    unit: DesiredUnit, observed: Observed, qos: str, depth: int, cgroups: CgroupFs
+) -> UnitStatus:
+    found = observed.units.get(unit.name)
+    if found is not None and found.active_state == "inactive":
+        found = None
+    group = (found.control_group if found else "") or unit.control_group
+    kernel = cgroups.limits(group) if found else {}
+    has = found.properties if found else {}
+    wants = unit.values
+    stated = [
+        name for name in MANAGED[unit.kind] if name in wants or (unit.owned and _is_set(name, has))
+    ]
+    return UnitStatus(
+        name=unit.name,
+        kind=unit.kind,
+        pod=unit.pod,
+        qos=qos,
+        label=_label(unit),
+        depth=depth,
+        state=_state(unit, found, observed.units.get(unit.parent)),
+        control_group=group,
+        settings=tuple(
+            SettingStatus(
+                name=name,
+                desired=wants.get(name),
+                systemd=has.get(name),
+                kernel=kernel.get(name),
+            )
+            for name in stated
+        ),
+        usage=cgroups.usage(group) if found else Usage(),
+    )
+
+
+def _state(unit: DesiredUnit, found: ObservedUnit | None, parent: ObservedUnit | None) -> str:
+    holds = unit.kind in HOLDS_PROCESSES
+    if found is None:
+        return EMPTY if holds else MISSING
+    if holds and parent is not None and found.control_group:
+        inside = found.control_group.startswith(f"{parent.control_group}/")
+        return found.active_state if inside else ELSEWHERE
+    return found.active_state
+
+
+def _is_set(name: str, has: Mapping[str, Value]) -> bool:
+    return has.get(name, PROPERTIES[name].unset) != PROPERTIES[name].unset
+
+
+def _label(unit: DesiredUnit) -> str:
+    if unit.kind in HOLDS_PROCESSES:
+        return unit.description.split(" ")[1]
+    if unit.kind is UnitKind.MOUNT:
+        return f"volume {unit.description.split(' ')[1]}"
+    return unit.pod or unit.name

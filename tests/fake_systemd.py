@@ -1,0 +1,370 @@
+"""systemd in memory: a client for tests, with state, held to the contract of the real one.
+
+It knows units, what they hold and lie in, and what systemd refuses. It does not know time, what
+processes do, or other people's units beyond the built-in slices; see the calls for tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from types import TracebackType
+from typing import Self
+
+from podslice.errors import (
+    BadProperty,
+    BusUnavailable,
+    CallTimeout,
+    NoSuchUnit,
+    SystemdError,
+    UnitExists,
+)
+from podslice.model.properties import CONTAINER, PROPERTIES
+from podslice.model.unit import (
+    INFINITY,
+    Caps,
+    ListedUnit,
+    ObservedUnit,
+    TransientUnit,
+    UnitKind,
+    UnitName,
+    Value,
+    parent_slice,
+)
+from podslice.systemd.call_checks import (
+    check_name,
+    check_properties,
+    check_timer,
+    check_unit,
+    kind_of,
+)
+from podslice.systemd.client import OnChange
+from podslice.systemd.loaded_unit import (
+    CHANGEABLE,
+    ROOT,
+    Loaded,
+    fresh,
+    ids_of,
+    missing_of,
+    observed_of,
+)
+
+_BUILT_IN = (ROOT, UnitName("system.slice"))
+# the first version seen to keep a quota in steps of 0.01 %; 252 keeps whole percents
+_FINE_QUOTA_SINCE = 257
+# as long as the real one waits for a job
+_PATIENCE_SEC = 120
+
+
+@dataclass(slots=True)
+class _Faults:
+    """What is to go wrong."""
+
+    refused: dict[UnitName, SystemdError] = field(default_factory=dict)
+    calls_left: int | None = None
+    is_broken: bool = False
+
+
+class FakeSystemd:
+    """A service manager that exists only here; it stays as it is when the client is closed."""
+
+    def __init__(
+        self,
+        *,
+        systemd_version: int = 257,
+        user: bool = False,
+        on_change: OnChange = lambda _: None,
+    ) -> None:
+        self.calls: Counter[str] = Counter()
+        """Calls by the name of the method."""
+        self.signals: list[tuple[UnitName, int]] = []
+        """What was sent to which unit, in order."""
+        pidfds = systemd_version >= PROPERTIES["PIDFDs"].since
+        self._caps = Caps(systemd_version=systemd_version, user=user, pidfds=pidfds)
+        self._on_change = on_change
+        self._faults = _Faults()
+        self._ended: set[int] = set()
+        self._units = {name: fresh(name, {}) for name in _BUILT_IN}
+        for unit in self._units.values():
+            unit.built_in = True
+
+    # The contract.
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None:
+        pass
+
+    async def caps(self) -> Caps:
+        await self._begin("caps")
+        return self._caps
+
+    async def observe(self, patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
+        await self._begin("observe")
+        return tuple(
+            unit.observed(name, sum(self._units[below].tasks for below in self._below(name)))
+            for name, unit in self._matching(patterns)
+        )
+
+    async def list_units(self, patterns: Sequence[str]) -> tuple[ListedUnit, ...]:
+        await self._begin("list_units")
+        return tuple(unit.listed(name) for name, unit in self._matching(patterns))
+
+    async def start(self, unit: TransientUnit) -> None:
+        check_unit(unit)
+        await self._begin("start", unit.name)
+        self._check(unit)
+        self._add(unit)
+
+    async def start_batch(self, units: Sequence[TransientUnit]) -> None:
+        for unit in units:
+            check_unit(unit)
+        await self._begin("start_batch", *(unit.name for unit in units))
+        for unit in units:
+            if unit.name in self._units and self._units[unit.name].failed:
+                raise UnitExists(f"{unit.name}: a unit of that name failed and is still loaded")
+            self._check(unit)
+        for unit in units:
+            self._add(unit)
+
+    async def start_timer(self, timer: TransientUnit, service: TransientUnit) -> None:
+        check_timer(timer, service)
+        await self._begin("start_timer", timer.name, service.name)
+        for unit in (timer, service):
+            if unit.name in self._units:
+                raise UnitExists(f"{timer.name}: Unit {unit.name} was already loaded")
+            self._check(unit)
+        for unit in (timer, service):
+            self._units[unit.name] = fresh(unit.name, unit.properties)
+            self._units[unit.name].transient = True
+        self._units[service.name].is_waiting = True
+        self._on_change(timer.name)
+
+    async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
+        check_name(name)
+        check_properties(name, properties)
+        await self._begin("set_properties", name)
+        unit = self._units.get(name)
+        if unit is None:
+            raise NoSuchUnit(f"{name}: Unit {name} not loaded")
+        if fixed := sorted(properties.keys() - CHANGEABLE):
+            raise BadProperty(f"{name}: {fixed[0]} can't be changed")
+        self._check_since(name, properties)
+        unit.description = str(properties.get("Description", unit.description))
+        unit.properties |= observed_of(kind_of(name), properties)
+        unit.transient |= unit.implied
+
+    async def attach(self, name: UnitName, pids: Sequence[int]) -> None:
+        check_name(name)
+        await self._begin("attach", name)
+        if name not in self._units:
+            raise NoSuchUnit(f"{name}: Unit {name} not loaded")
+        if not self._units[name].properties.get("Delegate"):
+            raise BadProperty(f"{name}: Process migration not available on non-delegated units")
+        self._check_alive(name, pids)
+        self._take(name, pids)
+
+    async def stop(self, name: UnitName, *, patience_sec: float | None = None) -> None:
+        check_name(name)
+        await self._begin("stop", name)
+        await self._await_stubborn(name, _PATIENCE_SEC if patience_sec is None else patience_sec)
+        self._remove(name)
+
+    async def stop_batch(self, names: Sequence[UnitName]) -> None:
+        for name in names:
+            check_name(name)
+        await self._begin("stop_batch", *names)
+        for name in names:
+            await self._await_stubborn(name, _PATIENCE_SEC)
+            self._remove(name)
+
+    async def kill(self, name: UnitName, signal_number: int) -> None:
+        check_name(name)
+        await self._begin("kill", name)
+        self.signals.append((name, signal_number))
+        for below in self._below(name):
+            unit = self._units[below]
+            if unit.tasks and (signal_number == signal.SIGKILL or not unit.is_stubborn):
+                self.set_tasks(below, 0)
+
+    async def reset_failed(self, name: UnitName) -> None:
+        check_name(name)
+        await self._begin("reset_failed", name)
+        if name in self._units and self._units[name].failed:
+            self._forget(name)
+
+    # What tests do to it.
+
+    def refuse(self, name: UnitName, error: SystemdError | None) -> None:
+        """Let every call that writes to a unit end with an error; with None no longer."""
+        if error is None:
+            self._faults.refused.pop(name, None)
+        else:
+            self._faults.refused[name] = error
+
+    def break_after(self, calls: int) -> None:
+        """Let the connection break when that many more calls have been answered, once."""
+        self._faults.calls_left = calls
+
+    def provide(self, name: UnitName, **properties: Value) -> None:
+        """Have a unit that somebody has written a file for and started."""
+        self._add_parents(parent_slice(name))
+        self._units[name] = fresh(name, properties)
+        self._units[name].fragment_path = f"/usr/lib/systemd/system/{name}"
+
+    def set_memory(self, name: UnitName, memory_bytes: int | None) -> None:
+        """Have a unit use so much memory."""
+        self._units[name].memory_bytes = memory_bytes
+
+    def set_tasks(self, name: UnitName, tasks: int) -> None:
+        """Have so many tasks in a unit itself; a scope and a service end with their last."""
+        unit = self._units[name]
+        unit.pids = unit.pids if tasks else set()
+        unit.more_tasks = tasks - len(unit.pids)
+        if not tasks:
+            unit.emptied.set()
+            if kind_of(name) in CONTAINER:
+                self._forget(name)
+
+    def make_stubborn(self, name: UnitName) -> None:
+        """Let what runs in a unit take no notice of any signal but SIGKILL."""
+        self._units[name].is_stubborn = True
+
+    def end_process(self, pid: int) -> None:
+        """Let a process have ended; nothing takes it any more."""
+        self._ended.add(pid)
+        self._leave(pid)
+
+    def fail(self, name: UnitName) -> None:
+        """Let a unit have failed: its processes are gone, the unit stays until it is reset."""
+        unit = self._units[name]
+        unit.failed, unit.pids, unit.more_tasks = True, set(), 0
+        self._on_change(name)
+
+    def reload(self) -> None:
+        """As `systemctl daemon-reload`: of a quota there is left what the drop-in file held."""
+        step_usec = 100 if self._caps.systemd_version >= _FINE_QUOTA_SINCE else 10_000
+        for unit in self._units.values():
+            quota = unit.properties.get("CPUQuotaPerSecUSec", INFINITY)
+            if quota != INFINITY:
+                unit.properties["CPUQuotaPerSecUSec"] = int(str(quota)) // step_usec * step_usec
+        self._on_change(None)
+
+    # How it works.
+
+    async def _begin(self, call: str, *writes: UnitName) -> None:
+        """Count a call, let others have their turn as on a bus, and let happen what is to fail."""
+        self.calls[call] += 1
+        await asyncio.sleep(0)
+        if self._faults.is_broken:
+            self._faults.is_broken = False
+            self._on_change(None)
+        if self._faults.calls_left == 0:
+            self._faults.calls_left, self._faults.is_broken = None, True
+            self._on_change(None)
+            raise BusUnavailable(f"{call}: the connection to the bus was lost")
+        if self._faults.calls_left is not None:
+            self._faults.calls_left -= 1
+        for name in writes:
+            if name in self._faults.refused:
+                raise self._faults.refused[name]
+
+    def _matching(self, patterns: Sequence[str]) -> list[tuple[UnitName, Loaded]]:
+        return sorted(
+            (name, unit)
+            for name, unit in self._units.items()
+            if any(fnmatchcase(name, pattern) for pattern in patterns)
+        )
+
+    def _check(self, unit: TransientUnit) -> None:
+        there = self._units.get(unit.name)
+        if there is not None and not (there.implied or there.failed):
+            raise UnitExists(f"{unit.name}: Unit {unit.name} was already loaded")
+        self._check_since(unit.name, unit.properties)
+        if missing := missing_of(unit):
+            raise BadProperty(f"{unit.name}: it needs {missing}")
+        self._check_alive(unit.name, ids_of(unit, "PIDs"))
+
+    def _check_alive(self, name: UnitName, pids: Iterable[int]) -> None:
+        for pid in self._ended.intersection(pids):
+            raise BadProperty(f"{name}: a process has ended ({pid})")
+
+    def _check_since(self, name: UnitName, properties: Mapping[str, Value]) -> None:
+        for key in properties:
+            if PROPERTIES[key].since > self._caps.systemd_version:
+                raise BadProperty(f"{name}: {key}: unknown property")
+
+    def _add(self, unit: TransientUnit) -> None:
+        added = fresh(unit.name, unit.properties)
+        added.transient = True
+        added.more_tasks = len(ids_of(unit, "PIDFDs")) or int("ExecStart" in unit.properties)
+        self._add_parents(added.parent)
+        if unit.properties.get("Type") != "oneshot":  # has ended with its start
+            self._units[unit.name] = added
+            self._take(unit.name, ids_of(unit, "PIDs"))
+            self._on_change(unit.name)
+
+    def _take(self, name: UnitName, pids: Iterable[int]) -> None:
+        """Move processes into a unit."""
+        for pid in pids:
+            if pid not in self._units[name].pids:
+                self._leave(pid)
+                self._units[name].pids.add(pid)
+
+    def _leave(self, pid: int) -> None:
+        """Take a process out of where it is."""
+        for name, unit in list(self._units.items()):
+            if pid in unit.pids:
+                unit.pids.remove(pid)
+                self.set_tasks(name, unit.tasks)
+
+    def _add_parents(self, name: UnitName) -> None:
+        while name not in self._units:
+            self._units[name] = fresh(name, {})
+            self._on_change(name)
+            name = parent_slice(name)
+
+    def _remove(self, name: UnitName) -> None:
+        if name in self._units and self._units[name].built_in:
+            raise SystemdError(f"{name}: Job type stop is not applicable for unit {name}")
+        for below in self._below(name):
+            self._forget(below)
+        if name.endswith(f".{UnitKind.TIMER}"):
+            self._forget(UnitName(f"{name.removesuffix(UnitKind.TIMER)}{UnitKind.SERVICE}"))
+
+    def _forget(self, name: UnitName) -> None:
+        if self._units.pop(name, None) is not None:
+            self._on_change(name)
+
+    async def _await_stubborn(self, name: UnitName, patience_sec: float) -> None:
+        """Wait until whatever takes no notice of a stop has been killed."""
+        stubborn = [self._units[below] for below in self._below(name)]
+        try:
+            async with asyncio.timeout(patience_sec):
+                for unit in stubborn:
+                    if unit.is_stubborn and unit.tasks:
+                        await unit.emptied.wait()
+        except TimeoutError as error:
+            raise CallTimeout(f"{name}: no answer within {patience_sec:g} s") from error
+
+    def _below(self, name: UnitName) -> list[UnitName]:
+        """A unit and all that lies in it."""
+        return [below for below in self._units if name in self._line(below)]
+
+    def _line(self, name: UnitName) -> Iterator[UnitName]:
+        """A unit and every slice it lies in."""
+        yield name
+        while name != ROOT:
+            name = self._units[name].parent if name in self._units else parent_slice(name)
+            yield name

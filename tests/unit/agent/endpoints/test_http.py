@@ -1,0 +1,565 @@
+import asyncio
+import grp
+import os
+import socket
+import stat
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import h11
+import pytest
+
+from podslice.agent.endpoints import clients, conversation
+from podslice.agent.endpoints.conversation import Waits
+from podslice.agent.endpoints.http import Server
+from podslice.agent.endpoints.pages import Answer, Page
+from podslice.errors import HostError
+
+pytestmark = pytest.mark.usefixtures("allow_effects")  # sockets in a directory of the test's own
+
+
+class Pages:
+    """Routes that count how often each was asked."""
+
+    def __init__(self):
+        self.asked = {}
+        self.broken = None
+        self.more = {}
+
+    def routes(self):
+        known = {"/hello": self.hello, "/big": self.big, "/costly": self.costly, "/bad": self.bad}
+        return known | self.more
+
+    def _count(self, path):
+        self.asked[path] = self.asked.get(path, 0) + 1
+        return self.asked[path]
+
+    async def hello(self):
+        self._count("/hello")
+        return Answer(body=[b"hello ", b"world"])
+
+    async def big(self):
+        return Answer(body=[b"x" * 100_000] * 50, content_type="application/json")
+
+    async def costly(self):
+        return Answer(body=[b"%d" % self._count("/costly")], fresh_sec=0.2)
+
+    async def bad(self):
+        raise self.broken
+
+
+@pytest.fixture
+def pages():
+    return Pages()
+
+
+@pytest.fixture
+async def server(pages, tmp_path):
+    made = Server(pages.routes())
+    await made.serve_unix(tmp_path / "socket")
+    yield made
+    await made.close()
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, reader, writer):
+        self.reader, self.writer = reader, writer
+        self._talk = h11.Connection(h11.CLIENT)
+
+    async def ask(self, path, method="GET", headers=(), body=b""):
+        """The answer's status, headers and body."""
+        request = h11.Request(method=method, target=path, headers=[("Host", "x"), *headers])
+        self.writer.write(self._talk.send(request))
+        if body:
+            self.writer.write(self._talk.send(h11.Data(data=body)))
+        self.writer.write(self._talk.send(h11.EndOfMessage()))
+        answer = await self.take()
+        if self._talk.our_state is h11.DONE and self._talk.their_state is h11.DONE:
+            self._talk.start_next_cycle()
+        return answer
+
+    async def take(self):
+        head, parts = None, []
+        while not isinstance(event := self._talk.next_event(), h11.EndOfMessage):
+            if event is h11.NEED_DATA:
+                self._talk.receive_data(await self.reader.read(65536))
+            elif isinstance(event, h11.Response):
+                head = event
+            else:
+                parts.append(bytes(event.data))
+        headers = {name.decode(): value.decode() for name, value in head.headers}
+        return head.status_code, headers, b"".join(parts)
+
+    async def raw(self, data):
+        """All that is answered to these bytes until the connection is closed."""
+        self.writer.write(data)
+        return await self.reader.read()
+
+
+@pytest.fixture
+async def connect(tmp_path):
+    writers = []
+
+    async def open_one(opening=None):
+        opening = opening or asyncio.open_unix_connection(tmp_path / "socket")
+        reader, writer = await opening
+        writers.append(writer)
+        return Client(reader, writer)
+
+    yield open_one
+    for writer in writers:
+        writer.close()
+
+
+@pytest.fixture
+async def client(server, connect):
+    return await connect()
+
+
+def get(path, *more):
+    return "\r\n".join((f"GET {path} HTTP/1.1", "Host: x", *more, "", "")).encode()
+
+
+async def test_a_path_is_answered_again_and_again_on_one_connection(client):
+    for _ in range(3):
+        status, headers, body = await client.ask("/hello")
+        assert (status, body) == (200, b"hello world")
+        assert headers["content-type"] == "text/plain; charset=utf-8"
+        assert headers["date"].endswith("GMT")
+        assert "connection" not in headers
+
+
+async def test_head_has_the_headers_alone(client):
+    status, headers, body = await client.ask("/hello", method="HEAD")
+    assert (status, headers["content-length"], body) == (200, "11", b"")
+    assert (await client.ask("/hello"))[2] == b"hello world"
+
+
+@pytest.mark.parametrize("target", ["/hello?x=1", "http://localhost/hello", "/hello?"])
+async def test_a_query_and_a_host_change_nothing(client, target):
+    assert (await client.ask(target))[0] == 200
+
+
+@pytest.mark.parametrize("target", ["/", "/hello/", "/%68ello", "//hello", "*", "http://["])
+async def test_another_path_is_not_found_and_told_what_there_is(client, target):
+    status, _, body = await client.ask(target)
+    assert status == 404
+    assert b"/bad /big /costly /hello" in body
+    assert (await client.ask("/hello"))[0] == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "get"])
+async def test_nothing_else_may_be_done(client, pages, method):
+    status, headers, _ = await client.ask("/hello", method=method)
+    assert (status, headers["allow"]) == (405, "GET, HEAD")
+    assert not pages.asked
+
+
+async def test_a_body_is_not_read(client, pages):
+    status, headers, _ = await client.ask("/hello", headers=[("Content-Length", "3")], body=b"abc")
+    assert (status, headers["connection"]) == (413, "close")
+    assert await client.reader.read() == b""
+    assert not pages.asked
+
+
+async def test_an_empty_body_is_none(client):
+    assert (await client.ask("/hello", headers=[("Content-Length", "0")]))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"hello\r\n\r\n", b"400"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"400"),
+        (b"GET /hello HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET /hello HTTP/1.1\r\nHost: x\r\nBad Header: y\r\n\r\n", b"400"),
+        (b"GET /hello HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", b"400"),
+        (b"GET /hello HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", b"501"),
+        (b"GET /hello HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
+        (b"GET /hello HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 40_000, b"431"),
+    ],
+)
+async def test_what_is_no_request_is_refused_and_the_connection_closed(client, sent, status):
+    answer = await client.raw(sent)
+    assert answer.startswith(b"HTTP/1.1 " + status)
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+async def test_an_old_client_is_answered_once(client):
+    answer = await client.raw(b"GET /hello HTTP/1.0\r\n\r\n")
+    assert answer.endswith(b"hello world")
+
+
+async def test_requests_may_come_all_at_once(client):
+    answer = await client.raw(get("/hello") * 50 + get("/hello", "Connection: close"))
+    assert answer.count(b"hello world") == 51
+
+
+async def test_a_big_answer_arrives_whole(client):
+    _, headers, body = await client.ask("/big")
+    assert len(body) == int(headers["content-length"]) == 5_000_000
+
+
+async def test_who_does_not_take_an_answer_is_left(server, connect, monkeypatch):
+    monkeypatch.setattr(conversation, "PATIENCE_SEC", 0.1)
+    lazy, other = await connect(), await connect()
+    lazy.writer.transport.pause_reading()
+    lazy.writer.write(get("/big"))
+    assert (await other.ask("/hello"))[0] == 200
+    await asyncio.sleep(0.3)
+    lazy.writer.transport.resume_reading()
+    assert len(await lazy.reader.read()) < 5_000_000
+
+
+async def test_half_a_request_is_waited_for_only_so_long(server, connect, monkeypatch):
+    monkeypatch.setattr(conversation, "PATIENCE_SEC", 0.1)
+    slow = await connect()
+    assert await slow.raw(b"GET /hello HTTP/1.1\r\nHo") == b""
+
+
+async def test_an_idle_connection_ends_some_time(server, connect, monkeypatch):
+    monkeypatch.setattr(conversation, "IDLE_SEC", 0.1)
+    idle = await connect()
+    assert await idle.reader.read() == b""
+
+
+async def test_a_client_that_leaves_in_the_middle_does_no_harm(server, connect):
+    for sent in (b"", b"GET /hel", get("/big"), get("/hello") * 20):
+        gone = await connect()
+        gone.writer.write(sent)
+        await asyncio.sleep(0.01)
+        gone.writer.transport.abort()
+    assert (await (await connect()).ask("/hello"))[0] == 200
+
+
+async def test_a_new_client_takes_the_place_of_an_idle_one(server, connect, monkeypatch):
+    monkeypatch.setattr(clients, "PEER_CONNECTIONS_MAX", 3)
+    idle = [await connect() for _ in range(3)]
+    await idle[0].ask("/hello")
+    for _ in range(3):
+        assert (await (await connect()).ask("/hello"))[0] == 200
+    assert await idle[0].reader.read() == b""
+
+
+async def test_of_a_crowd_that_comes_at_once_nobody_is_left_hanging(server, connect, monkeypatch):
+    monkeypatch.setattr(clients, "PEER_CONNECTIONS_MAX", 3)
+    crowd = await asyncio.gather(*(connect() for _ in range(30)))
+    await asyncio.sleep(0.05)
+    ended = [each for each in crowd if each.reader._eof]
+    assert len(ended) == 27
+    for each in crowd:
+        if each not in ended:
+            assert (await each.ask("/hello"))[0] == 200
+
+
+# Who gives way to whom.
+
+
+@pytest.fixture
+def gate(pages):
+    """Opened, it lets /gate be answered."""
+    opened = asyncio.Event()
+
+    async def wait():
+        await opened.wait()
+        return Answer(body=[b"open"])
+
+    pages.more = {"/gate": wait}
+    return opened
+
+
+@pytest.fixture
+def peer(monkeypatch):
+    """Say who connects next."""
+
+    def be(name):
+        monkeypatch.setattr(clients, "peer_of", lambda _: name)
+
+    return be
+
+
+def connections(server):
+    return [each for listener in server._listeners for each in listener._clients.values()]
+
+
+async def until(condition):
+    """Let the loop go on until it holds."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - the server sets no event for a test
+            await asyncio.sleep(0)
+
+
+async def hold(server, connect, waits):
+    """Connect, and have the connection wait for something."""
+    sent = {Waits.FOR_NEXT: b"", Waits.FOR_REST: b"GET /hello", Waits.FOR_ANSWER: get("/gate")}
+    sent[Waits.FOR_READER] = get("/big")
+    before = set(connections(server))
+    client = await connect()
+    if waits is Waits.FOR_READER:
+        client.writer.transport.pause_reading()
+    client.writer.write(sent[waits])
+    await until(lambda: waits in {each.waits for each in set(connections(server)) - before})
+    return client
+
+
+async def test_the_first_to_give_way_is_idle_then_slow_to_ask_then_slow_to_read(
+    gate, server, connect, monkeypatch
+):
+    monkeypatch.setattr(clients, "PEER_CONNECTIONS_MAX", 4)
+    order = (Waits.FOR_READER, Waits.FOR_REST, Waits.FOR_NEXT)
+    *_, answered = [await hold(server, connect, each) for each in (*order, Waits.FOR_ANSWER)]
+    for number in range(3):
+        held = [each.waits for each in connections(server)]
+        assert held == [*order[: 3 - number], *[Waits.FOR_ANSWER] * (number + 1)]
+        await hold(server, connect, Waits.FOR_ANSWER)
+    answer = await (await connect()).reader.read()
+    assert answer.startswith(b"HTTP/1.1 503")
+    gate.set()
+    assert (await answered.take())[2] == b"open"
+
+
+async def test_the_oldest_gives_way_first(server, connect, monkeypatch):
+    monkeypatch.setattr(clients, "PEER_CONNECTIONS_MAX", 3)
+    first, second, third = [await hold(server, connect, Waits.FOR_NEXT) for _ in range(3)]
+    # the first one has waited for its next request for less time than the others
+    assert (await first.ask("/hello"))[0] == 200
+    await connect()
+    assert await second.reader.read() == b""
+    await connect()
+    assert await third.reader.read() == b""
+    assert (await first.ask("/hello"))[0] == 200
+
+
+async def test_incomplete_requests_of_one_user_keep_out_no_other(server, connect, peer):
+    peer("uid 1000")
+    for _ in range(100):
+        await hold(server, connect, Waits.FOR_REST)
+    assert len(connections(server)) == clients.PEER_CONNECTIONS_MAX
+    peer("uid 0")
+    root = await connect()
+    assert (await root.ask("/hello"))[0] == 200
+    peer("uid 1000")
+    for _ in range(100):
+        await hold(server, connect, Waits.FOR_REST)
+    assert (await root.ask("/hello"))[0] == 200
+
+
+async def test_slow_readers_of_one_user_keep_out_no_other(server, connect, peer):
+    peer("uid 1000")
+    for _ in range(20):
+        await hold(server, connect, Waits.FOR_READER)
+    assert len(connections(server)) == clients.PEER_CONNECTIONS_MAX
+    assert len(server._pages["/big"]._sent) == 1
+    peer("uid 0")
+    assert len((await (await connect()).ask("/big"))[2]) == 5_000_000
+
+
+async def test_who_reads_an_old_answer_slowly_loses_it(pages, server, connect):
+    made = []
+
+    async def changing():
+        made.append(1)
+        return Answer(body=[b"%d" % len(made) * 1_000_000])
+
+    server._pages["/changing"] = Page(changing)
+    slow = []
+    for count in (1, 2, 3, 4, 4, 4):
+        slow.append(await connect())
+        slow[-1].writer.transport.pause_reading()
+        slow[-1].writer.write(get("/changing", "Connection: close"))
+        await until(lambda: len(made) == len(slow))
+        await until(lambda: len(connections(server)) == count)  # noqa: B023 - awaited here
+    for each in slow:
+        each.writer.transport.resume_reading()
+    sizes = [len(await each.reader.read()) for each in slow]
+    assert [size > 1_000_000 for size in sizes] == [False, False, True, True, True, True]
+
+
+async def test_where_the_address_is_full_who_has_most_gives_way(server, connect, peer):
+    for user, count in ((0, 1), (1, 7), (2, 8), (3, 8), (4, 8)):
+        peer(f"uid {user}")
+        for _ in range(count):
+            kind = Waits.FOR_REST if user else Waits.FOR_NEXT
+            await hold(server, connect, kind)
+    assert len(connections(server)) == clients.CONNECTIONS_MAX
+    for number in range(20):
+        peer(f"uid {1000 + number}")
+        await hold(server, connect, Waits.FOR_REST)
+    held = Counter(each.peer for each in connections(server))
+    assert held.total() == clients.CONNECTIONS_MAX
+    assert held["uid 0"] == 1
+    assert max(held.values()) <= 3
+
+
+@pytest.fixture
+def public():
+    """A directory that other users reach."""
+    directory = Path(tempfile.mkdtemp())
+    directory.chmod(0o755)
+    yield directory
+    directory.rmdir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user")
+async def test_the_user_is_the_one_that_the_kernel_says(public, pages, connect):
+    server = Server(pages.routes())
+    await server.serve_unix(public / "socket", mode=0o666)
+    os.seteuid(65534)
+    try:
+        for _ in range(12):
+            slow = await connect(asyncio.open_unix_connection(public / "socket"))
+            slow.writer.write(b"GET /hello")
+    finally:
+        os.seteuid(0)
+    client = await connect(asyncio.open_unix_connection(public / "socket"))
+    assert (await client.ask("/hello"))[0] == 200
+    assert Counter(each.peer for each in connections(server)) == {
+        "uid 65534": clients.PEER_CONNECTIONS_MAX,
+        "uid 0": 1,
+    }
+    await server.close()
+
+
+async def test_a_peer_of_tcp_is_its_address(pages, connect):
+    server = Server(pages.routes())
+    await server.serve_tcp("127.0.0.1", 0)
+    port = int(server.addresses[0].rpartition(":")[2])
+    for address in ("127.0.0.1", "127.0.0.2"):
+        opening = asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+        assert (await (await connect(opening)).ask("/hello"))[0] == 200
+    assert [each.peer for each in connections(server)] == ["127.0.0.1", "127.0.0.2"]
+    await server.close()
+
+
+async def test_what_costs_something_is_made_once_for_many(server, connect, pages):
+    asking = [await connect() for _ in range(5)]
+    answers = await asyncio.gather(*(each.ask("/costly") for each in asking))
+    assert {body for _, _, body in answers} == {b"1"}
+    await asyncio.sleep(0.25)
+    assert (await asking[0].ask("/costly"))[2] == b"2"
+
+
+async def test_others_go_on_while_a_long_answer_is_made(tmp_path, connect):
+    parts = []
+
+    async def slow():
+        def body():
+            for number in range(100):
+                parts.append(number)
+                yield b"."
+
+        return Answer(body=body())
+
+    server = Server({"/slow": slow})
+    await server.serve_unix(tmp_path / "socket")
+    asking = asyncio.create_task((await connect()).ask("/slow"))
+    seen = set()
+    while not asking.done():
+        await asyncio.sleep(0)
+        seen.add(len(parts))
+    assert len((await asking)[2]) == 100
+    assert len(seen) > 50
+    await server.close()
+
+
+@pytest.mark.parametrize("error", [HostError("/proc is gone"), PermissionError("not yours")])
+async def test_what_can_t_be_told_is_said_and_does_not_last(client, pages, error):
+    pages.broken = error
+    status, _, body = await client.ask("/bad")
+    assert (status, body) == (500, f"{error}\n".encode())
+    assert (await client.ask("/hello"))[0] == 200
+
+
+async def test_the_socket_file_is_for_the_group_alone(server, tmp_path):
+    found = (tmp_path / "socket").stat()
+    assert stat.S_IMODE(found.st_mode) == 0o660
+    assert found.st_gid == os.getegid()
+    assert server.addresses == (str(tmp_path / "socket"),)
+    assert [path.name for path in tmp_path.iterdir()] == ["socket"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files to groups")
+async def test_the_socket_file_belongs_to_the_group_where_there_is_one(tmp_path):
+    group = next(each for each in grp.getgrall() if each.gr_gid != os.getegid())
+    server = Server({})
+    await server.serve_unix(tmp_path / "one", mode=0o600, group=group.gr_name)
+    await server.serve_unix(tmp_path / "two", group="no-such-group")
+    assert (tmp_path / "one").stat().st_gid == group.gr_gid
+    assert stat.S_IMODE((tmp_path / "one").stat().st_mode) == 0o600
+    assert (tmp_path / "two").stat().st_gid == os.getegid()
+    await server.close()
+    assert not list(tmp_path.iterdir())
+
+
+async def test_a_socket_file_from_before_is_replaced(tmp_path, pages, connect):
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(tmp_path / "socket"))
+    left.close()
+    server = Server(pages.routes())
+    await server.serve_unix(tmp_path / "socket")
+    assert (await (await connect()).ask("/hello"))[0] == 200
+    await server.close()
+
+
+async def test_the_directory_of_a_socket_file_is_made(tmp_path):
+    server = Server({})
+    await server.serve_unix(tmp_path / "missing/socket")
+    assert (tmp_path / "missing/socket").is_socket()
+    await server.close()
+
+
+async def test_a_socket_file_that_can_t_be_made_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HostError, match="can't listen there: Not a directory"):
+        await Server({}).serve_unix(tmp_path / "file/below/socket")
+
+
+async def test_sockets_of_systemd_are_served_whatever_they_are(tmp_path, pages):
+    of_file, of_port = socket.socket(socket.AF_UNIX), socket.socket()
+    of_file.bind(str(tmp_path / "socket"))
+    of_port.bind(("127.0.0.1", 0))
+    for each in (of_file, of_port):
+        each.listen()
+    server = Server(pages.routes())
+    await server.serve_sockets([of_file, of_port])
+    port = of_port.getsockname()[1]
+    assert server.addresses == (str(tmp_path / "socket"), f"127.0.0.1:{port}")
+    for opening in (
+        asyncio.open_unix_connection(tmp_path / "socket"),
+        asyncio.open_connection("127.0.0.1", port),
+    ):
+        client = Client(*await opening)
+        assert (await client.ask("/hello"))[0] == 200
+        client.writer.close()
+    await server.close()
+    assert (tmp_path / "socket").exists()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+async def test_addresses_of_tcp(pages, host):
+    server = Server(pages.routes())
+    await server.serve_tcp(host, 0)
+    (address,) = server.addresses
+    port = int(address.rpartition(":")[2])
+    assert address == (f"[::1]:{port}" if ":" in host else f"127.0.0.1:{port}")
+    client = Client(*await asyncio.open_connection(host, port))
+    assert (await client.ask("/hello"))[0] == 200
+    client.writer.close()
+    with pytest.raises(HostError, match="can't listen there: Address already in use"):
+        await server.serve_tcp(host, port)
+    await server.close()
+
+
+async def test_closing_ends_what_is_under_way(pages, tmp_path, connect):
+    server = Server(pages.routes())
+    await server.serve_unix(tmp_path / "socket")
+    idle, busy = await connect(), await connect()
+    busy.writer.write(b"GET /hello")
+    await asyncio.sleep(0.01)
+    await server.close()
+    assert await idle.reader.read() == await busy.reader.read() == b""
+    with pytest.raises(FileNotFoundError):
+        await connect()

@@ -1,0 +1,212 @@
+from dataclasses import replace
+
+import pytest
+
+from podslice.agent.endpoints.kubelet_summary import Summarizer, pod_list
+from podslice.inputs.manifest.load import parse_manifest
+from podslice.kernel.cgroup import Sample
+from podslice.usage.stats import PodStats
+from tests.unit import builders
+from tests.unit.agent import nodes
+from tests.unit.agent.summary_schema import decode
+
+AVERAGES = ("avg10", "avg60", "avg300")
+MI, GI = 2**20, 2**30
+
+
+def summarize(stats, summarizer=None):
+    return (summarizer or Summarizer()).summary(nodes.snapshot(), stats)
+
+
+@pytest.fixture
+def summary():
+    return summarize(nodes.default_stats())
+
+
+def pods_of(summary):
+    return {pod["podRef"]["name"]: pod for pod in summary["pods"]}
+
+
+def test_a_consumer_of_the_kubelet_s_schema_understands_it(summary):
+    decode(summary)
+
+
+def test_a_node_of_which_little_is_known_is_understood_too():
+    (decision,) = builders.decisions(builders.burstable("web"))
+    pod = PodStats(decision=decision, sample=Sample(), started_usec=nodes.NOW_USEC)
+    stats = nodes.node_stats(pod, sample=Sample(), groups=())
+    summary = summarize(stats)
+    decode(summary)
+    assert summary["pods"][0].keys() == {"podRef", "startTime", "containers"}
+    assert "cpu" not in summary["node"]
+
+
+def test_the_node(summary):
+    node = summary["node"]
+    assert node["nodeName"] == "node-1"
+    assert node["startTime"] == "2023-11-14T22:13:20Z"
+    some, full = {"avg10": 1.23, "avg60": 0.0, "avg300": 0.0}, dict.fromkeys(AVERAGES, 0.0)
+    assert node["cpu"] == {
+        "time": "2023-11-14T23:13:20Z",
+        "usageCoreNanoSeconds": 150 * 10**9,
+        "psi": {"some": some | {"total": 50_000_000}, "full": full | {"total": 10_000_000}},
+    }
+    assert node["io"]["psi"]["some"]["total"] == 150_000_000
+    assert node["memory"].pop("psi")["some"]["total"] == 100_000_000
+    assert node["memory"] == {
+        "time": "2023-11-14T23:13:20Z",
+        "availableBytes": 20 * GI,
+        "usageBytes": 6400 * MI,
+        "workingSetBytes": 4800 * MI,
+        "rssBytes": 3200 * MI,
+        "pageFaults": 100_000,
+        "majorPageFaults": 700,
+    }
+    assert node["fs"]["usedBytes"] == 40 * GI
+    assert node["fs"]["inodesUsed"] == 1_000_000
+    assert node["rlimit"]["maxpid"] == 32768
+    assert node["rlimit"]["curproc"] == 400
+    assert node["swap"]["swapUsageBytes"] == 409_600
+
+
+def test_the_system_containers_are_those_of_the_schema_and_tiers_are_none(summary):
+    containers = {each["name"]: each for each in summary["node"]["systemContainers"]}
+    assert containers.keys() == {"kubelet", "runtime", "misc", "pods"}
+    working_set = containers["pods"]["memory"]["workingSetBytes"]
+    assert containers["pods"]["memory"]["availableBytes"] == 29 * GI - working_set
+    assert "availableBytes" not in containers["misc"]["memory"]
+
+
+def test_a_pod_with_its_containers_and_volumes(summary):
+    web = pods_of(summary)["web"]
+    assert web["podRef"] == {"name": "web", "namespace": "default", "uid": "web"}
+    assert web["startTime"] == "2023-11-14T22:14:20Z"
+    assert web["memory"]["availableBytes"] == (256 + 64 - 48) * MI
+    assert web["cpu"]["usageCoreNanoSeconds"] == 1_500_000_000
+    assert web["process_stats"] == {"process_count": 3}
+    main, log = web["containers"]
+    assert (main["name"], log["name"]) == ("main", "log")
+    assert main["memory"]["availableBytes"] == (256 - 48) * MI
+    (volume,) = web["volume"]
+    assert (volume["name"], volume["usedBytes"], volume["inodesUsed"]) == ("cache", 4 * MI, 100)
+    assert "volume" not in pods_of(summary)["db"]
+
+
+def test_without_a_limit_nothing_is_available(summary):
+    assert "availableBytes" not in pods_of(summary)["batch"]["memory"]
+
+
+def test_above_its_limit_a_pod_has_nothing_left():
+    (decision,) = builders.decisions(builders.guaranteed("db", memory="16Mi"))
+    summary = summarize(nodes.node_stats(nodes.pod_stats(decision)))
+    assert pods_of(summary)["db"]["memory"]["availableBytes"] == 0
+
+
+def later(stats, *, seconds, cpu_usec):
+    """The same node some time after, when everything has used so much more."""
+
+    def more(sample):
+        return replace(sample, cpu_usec=sample.cpu_usec + cpu_usec)
+
+    pods = tuple(
+        replace(
+            pod,
+            sample=more(pod.sample),
+            containers=tuple(replace(c, sample=more(c.sample)) for c in pod.containers),
+        )
+        for pod in stats.pods
+    )
+    groups = tuple(replace(group, sample=more(group.sample)) for group in stats.groups)
+    return replace(
+        stats,
+        uptime_usec=stats.uptime_usec + seconds * 10**6,
+        sample=more(stats.sample),
+        groups=groups,
+        pods=pods,
+    )
+
+
+def test_the_cpu_in_use_is_what_was_used_since_the_look_before():
+    first = nodes.default_stats()
+    summarizer = Summarizer()
+    summarize(first, summarizer)
+    second = later(first, seconds=10, cpu_usec=2_500_000)
+    summary = summarize(second, summarizer)
+    decode(summary)
+    web = pods_of(summary)["web"]
+    for each in (
+        summary["node"],
+        summary["node"]["systemContainers"][0],
+        web,
+        web["containers"][1],
+    ):
+        assert each["cpu"]["usageNanoCores"] == 250_000_000
+
+
+def test_what_is_new_or_was_made_anew_has_no_rate_that_is_wrong():
+    web, db, _ = nodes.default_stats().pods
+    summarizer = Summarizer()
+    summarize(nodes.node_stats(web), summarizer)
+    reset = replace(web, sample=replace(web.sample, cpu_usec=10))
+    second = later(nodes.node_stats(reset, db), seconds=10, cpu_usec=0)
+    pods = pods_of(summarize(second, summarizer))
+    assert pods["web"]["cpu"]["usageNanoCores"] == 0
+    assert "usageNanoCores" not in pods["db"]["cpu"]
+
+
+def test_two_looks_at_the_same_time_give_no_rate():
+    stats = nodes.default_stats()
+    summarizer = Summarizer()
+    for _ in range(2):
+        summary = summarize(stats, summarizer)
+    assert "usageNanoCores" not in summary["node"]["cpu"]
+
+
+def test_the_list_of_pods_has_the_manifests_and_how_each_pod_is():
+    document = pod_list(nodes.snapshot(), nodes.default_stats())
+    assert (document["kind"], document["apiVersion"]) == ("PodList", "v1")
+    assert document["metadata"] == {}
+    items = {item["metadata"]["name"]: item for item in document["items"]}
+    assert items["web"]["kind"] == "Pod"
+    assert parse_manifest(items["web"], "here").uid == "web"
+    assert items["web"]["status"] == {
+        "phase": "Running",
+        "conditions": [
+            {"type": "PodScheduled", "status": "True"},
+            {"type": "Initialized", "status": "True"},
+            {"type": "ContainersReady", "status": "True"},
+            {"type": "Ready", "status": "True"},
+        ],
+        "qosClass": "Burstable",
+        "startTime": "2023-11-14T22:14:20Z",
+    }
+    assert items["batch"]["status"]["qosClass"] == "BestEffort"
+
+
+@pytest.mark.parametrize(
+    ("has_container", "tasks", "initializing", "phase"),
+    [
+        (True, 3, False, "Running"),
+        (False, 3, False, "Running"),
+        (False, 0, False, "Pending"),
+        (False, None, False, "Pending"),
+        (True, 3, True, "Pending"),
+    ],
+)
+def test_a_pod_runs_while_anything_runs_in_it_after_its_init_phase(
+    has_container, tasks, initializing, phase
+):
+    (decision,) = builders.decisions(builders.burstable("web"))
+    pod = nodes.pod_stats(decision)
+    pod = replace(
+        pod,
+        sample=replace(pod.sample, tasks=tasks),
+        containers=pod.containers if has_container else (),
+    )
+    keys = frozenset({"default/web"} if initializing else ())
+    (item,) = pod_list(nodes.snapshot(initializing=keys), nodes.node_stats(pod))["items"]
+    status = item["status"]
+    assert status["phase"] == phase
+    conditions = {each["type"]: each["status"] for each in status["conditions"]}
+    assert conditions["Ready"] == str(phase == "Running")
+    assert conditions["Initialized"] == str(not initializing)

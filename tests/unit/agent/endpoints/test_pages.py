@@ -1,0 +1,90 @@
+"""Answers that are made once for many, and never too many of them at a time."""
+
+from http import HTTPStatus
+
+import pytest
+
+from podslice.agent.endpoints.pages import RENDERINGS_MAX, Answer, Page
+from podslice.errors import HostError
+
+
+class Client:
+    """A client that takes no answer, and is there until its connection is ended."""
+
+    def __init__(self, rendering):
+        self.rendering = rendering
+        rendering.readers.add(self)
+
+    def hang_up(self):
+        self.rendering.readers.discard(self)
+
+    @property
+    def is_connected(self):
+        return self in self.rendering.readers
+
+
+class Source:
+    """A route that says something else each time, or always the same."""
+
+    def __init__(self, *texts, fresh_sec=0.0):
+        self.texts = list(texts)
+        self.fresh_sec = fresh_sec
+
+    async def __call__(self):
+        text = self.texts.pop(0)
+        if isinstance(text, Exception):
+            raise text
+        return Answer(body=[text], fresh_sec=self.fresh_sec)
+
+
+async def test_slow_clients_hold_only_so_many_renderings():
+    page = Page(Source(*(b"%d" % number for number in range(100))))
+    clients = []
+    for _ in range(100):
+        clients.append(Client(await page.get()))
+        held = {id(each.rendering) for each in clients if each.is_connected}
+        assert len(held) <= RENDERINGS_MAX
+    assert [each.is_connected for each in clients] == [False] * 96 + [True] * 4
+
+
+async def test_all_who_hold_the_oldest_rendering_lose_it():
+    page = Page(Source(b"a", b"a", b"b", b"c", b"d", b"e"))
+    oldest = [Client(await page.get()) for _ in range(2)]
+    others = [Client(await page.get()) for _ in range(3)]
+    assert all(each.is_connected for each in (*oldest, *others))
+    others.append(Client(await page.get()))
+    assert not any(each.is_connected for each in oldest)
+    assert all(each.is_connected for each in others)
+
+
+async def test_equal_renderings_are_one():
+    page = Page(Source(*[b"ok"] * 100))
+    first = Client(await page.get())
+    for _ in range(99):
+        assert Client(await page.get()).rendering is first.rendering
+    assert first.is_connected
+
+
+async def test_who_has_read_an_answer_holds_none():
+    page = Page(Source(*(b"%d" % number for number in range(100))))
+    slow = Client(await page.get())
+    for _ in range(99):
+        Client(await page.get()).hang_up()
+    assert slow.is_connected
+
+
+async def test_a_fresh_rendering_is_shared_and_an_error_is_not():
+    page = Page(Source(b"a", b"b", fresh_sec=1000.0))
+    assert await page.get() is await page.get()
+    broken = Page(Source(HostError("gone"), b"a", fresh_sec=1000.0))
+    assert (await broken.get()).status is HTTPStatus.INTERNAL_SERVER_ERROR
+    assert (await broken.get()).body == b"a"
+
+
+@pytest.mark.parametrize("error", [HostError("gone"), PermissionError("no")])
+async def test_an_error_ends_no_other_answer(error):
+    page = Page(Source(b"a", error, b"b"))
+    reading = Client(await page.get())
+    await page.get()
+    await page.get()
+    assert reading.is_connected

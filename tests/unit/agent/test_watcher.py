@@ -1,0 +1,365 @@
+import os
+
+import pytest
+
+from podslice.agent.watcher import Watch, drop_in_directories
+from podslice.model.unit import UnitName
+from tests.unit.builders import make_files
+from tests.unit.told import open_files
+
+A, B = UnitName("kubepods-poda.slice"), UnitName("kubepods-podb.slice")
+GROUPS = {A: f"/kubepods.slice/{A}", B: f"/kubepods.slice/{B}"}
+CGROUP = "sys/fs/cgroup"
+TRANSIENT = "run/systemd/transient"
+GROUP_FILES = {"cpu.weight": "100\n", "memory.max": "max\n", "memory.events": "oom_kill 0\n"}
+
+
+@pytest.fixture
+def root(tmp_path):
+    groups = {
+        f"{CGROUP}{group}/{name}": text
+        for group in GROUPS.values()
+        for name, text in GROUP_FILES.items()
+    }
+    make_files(tmp_path, {f"{CGROUP}/cgroup.controllers": "cpu memory\n", **groups})
+    for place in (TRANSIENT, "etc/podslice"):
+        (tmp_path / place).mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.fixture
+async def watch(told, root):
+    opened = Watch(
+        ["/etc/podslice/manifests"],
+        user=False,
+        on_manifests=told.heard_by("manifests"),
+        on_unit=told.heard_by("unit"),
+        on_memory_event=told.heard_by("memory"),
+        on_pressure=told.heard_by("pressure"),
+        root=root,
+    )
+    yield opened
+    opened.close()
+
+
+async def so_far(told, root):
+    """What was told of units, once everything that has happened was."""
+    told.clear()
+    (root / "etc/podslice/manifests").mkdir()
+    await told.until(lambda told: ("manifests",) in told)
+    return [each for each in told if each != ("manifests",)]
+
+
+def discard(watch):
+    """Have the events lost that wait to be read."""
+    os.read(watch._inotify._handle, 2**16)
+
+
+# Manifests.
+
+
+@pytest.fixture
+def manifests(root):
+    path = root / "etc/podslice/manifests"
+    path.mkdir()
+    return path
+
+
+def write(path):
+    path.write_text("x")
+
+
+def link(path):
+    path.symlink_to("/etc/hostname")
+
+
+def hard_link(path):
+    path.hardlink_to(path.parent / "old.yaml")
+
+
+def arrive(path):
+    (path.parent.parent / "draft").write_text("x")
+    (path.parent.parent / "draft").rename(path)
+
+
+@pytest.mark.parametrize("change", [write, link, hard_link, arrive])
+async def test_a_manifest_that_comes_is_told_of(manifests, watch, told, change):
+    (manifests / "old.yaml").write_text("x")
+    await told.until(len)
+    told.clear()
+    change(manifests / "new.yaml")
+    await told.until(len)
+    assert set(told) == {("manifests",)}
+
+
+def remove(path):
+    path.unlink()
+
+
+def leave(path):
+    path.rename(path.parent.parent / "away")
+
+
+def close_to_all(path):
+    path.chmod(0)
+
+
+@pytest.mark.parametrize("change", [remove, leave, close_to_all, write])
+async def test_a_manifest_that_changes_or_goes_is_told_of(manifests, watch, told, change):
+    (manifests / "old.yaml").write_text("x")
+    await told.until(len)
+    told.clear()
+    change(manifests / "old.yaml")
+    await told.until(len)
+    assert set(told) == {("manifests",)}
+
+
+async def test_a_manifest_that_is_being_written_is_not_told_of(manifests, watch, told):
+    with (manifests / "new.yaml").open("w") as file:
+        file.write("half")
+        file.flush()
+        (manifests.parent.parent.parent / "run/systemd/transient/kubepods-poda.slice.d").mkdir()
+        watch.follow(GROUPS)
+        (manifests.parent.parent.parent / CGROUP / f"kubepods.slice/{A}/cpu.weight").write_text("5")
+        await told.until(len)
+        assert told == [("unit", A)]
+    await told.until(lambda told: ("manifests",) in told)
+
+
+async def test_a_link_that_has_gone_again_is_told_of_once(manifests, watch, told):
+    (manifests / "new.yaml").symlink_to("/etc/hostname")
+    (manifests / "new.yaml").unlink()
+    await told.until(len)
+    assert told == [("manifests",)]
+
+
+async def test_directories_of_manifests_may_change(manifests, watch, told, root):
+    other = root / "srv/pods"
+    other.mkdir(parents=True)
+    watch.direct(["/srv/pods"])
+    (manifests / "a.yaml").write_text("x")
+    (other / "b.yaml").write_text("x")
+    await told.until(len)
+    assert told == [("manifests",)]
+
+
+async def test_a_directory_that_cannot_be_watched_is_noted(watch, root):
+    (root / "loop").symlink_to("loop")
+    watch.direct(["/loop"])
+    assert watch.notes[0].startswith(f"{root}/loop can't be watched: Too many levels")
+
+
+# Drop-ins.
+
+
+async def test_what_set_property_writes_is_told_of(watch, told, root):
+    watch.follow(GROUPS)
+    drop_ins = root / TRANSIENT / f"{A}.d"
+    drop_ins.mkdir()
+    await told.until(len)
+    assert told == [("unit", A)]
+    told.clear()
+    (drop_ins / "50-CPUWeight.conf").write_text("x")
+    await told.until(len)
+    assert set(told) == {("unit", A)}
+    told.clear()
+    (drop_ins / "50-CPUWeight.conf").unlink()
+    await told.until(len)
+    assert told == [("unit", A)]
+
+
+async def test_drop_ins_that_were_there_before_are_watched(watch, told, root):
+    drop_ins = root / "etc/systemd/system.control" / f"{B}.d"
+    drop_ins.mkdir(parents=True)
+    watch.follow(GROUPS)
+    (drop_ins / "50-CPUWeight.conf").write_text("x")
+    await told.until(len)
+    assert set(told) == {("unit", B)}
+
+
+async def test_drop_ins_that_come_again_are_watched_once(watch, told, root):
+    watch.follow(GROUPS)
+    drop_ins = root / TRANSIENT / f"{A}.d"
+    for seen in (1, 3, 5):
+        drop_ins.mkdir()
+        await told.until(lambda told, seen=seen: len(told) >= seen)
+        drop_ins.rmdir()
+        await told.until(lambda told, seen=seen: len(told) >= seen + 1)
+    assert set(told) == {("unit", A)}
+    drop_ins.mkdir()
+    await told.until(lambda told: len(told) == 7)
+    (drop_ins / "50-CPUWeight.conf").write_text("x")
+    assert await so_far(told, root) == [("unit", A)]
+
+
+async def test_others_drop_ins_are_nobodys_business(watch, told, root):
+    watch.follow({A: GROUPS[A]})
+    for name in (f"{B}.d", "cron.service.d", A):
+        (root / TRANSIENT / name).mkdir()
+    assert await so_far(told, root) == []
+
+
+# Control groups.
+
+
+async def test_a_limit_that_was_changed_by_hand_is_told_of(watch, told, root):
+    watch.follow(GROUPS)
+    (root / CGROUP / f"kubepods.slice/{A}/cpu.weight").write_text("7\n")
+    await told.until(len)
+    assert told == [("unit", A)]
+
+
+async def test_a_limit_that_was_written_as_it_was_is_not_told_of(watch, told, root):
+    """Systemd writes those of all siblings whenever a slice is started or stopped."""
+    watch.follow(GROUPS)
+    for group in GROUPS.values():
+        (root / CGROUP / f"{group[1:]}/cpu.weight").write_text("100\n")
+    (root / CGROUP / f"kubepods.slice/{B}/memory.max").write_text("4096\n")
+    await told.until(len)
+    assert told == [("unit", B)]
+
+
+async def test_what_the_kernel_counts_is_no_change(watch, told, root):
+    watch.follow(GROUPS)
+    group = root / CGROUP / GROUPS[A][1:]
+    for name in ("cgroup.procs", "pids.events", "memory.pressure", "memory.peak"):
+        (group / name).write_text("1\n")
+    (root / CGROUP / f"kubepods.slice/{B}/cpu.weight").write_text("7\n")
+    await told.until(len)
+    assert told == [("unit", B)]
+
+
+async def test_a_limit_of_huge_pages_is_told_of(watch, told, root):
+    watch.follow(GROUPS)
+    (root / CGROUP / f"kubepods.slice/{A}/hugetlb.2MB.max").write_text("0\n")
+    await told.until(len)
+    assert set(told) == {("unit", A)}
+
+
+async def test_memory_events_are_told_of_apart(watch, told, root):
+    watch.follow(GROUPS)
+    (root / CGROUP / f"kubepods.slice/{A}/memory.events").write_text("oom_kill 1\n")
+    await told.until(len)
+    assert told == [("memory", A)]
+
+
+async def test_a_group_that_goes_and_comes_back_is_watched_again(watch, told, root):
+    assert watch.follow(GROUPS) == {A, B}
+    assert watch.follow(GROUPS) == frozenset()
+    group = root / CGROUP / GROUPS[A][1:]
+    for path in group.iterdir():
+        path.unlink()
+    group.rmdir()
+    await told.until(len)
+    assert set(told) == {("unit", A)}
+    assert watch.follow(GROUPS) == frozenset(), "it is not there"
+    make_files(group, GROUP_FILES)
+    assert watch.follow(GROUPS) == {A}
+    told.clear()
+    (group / "cpu.weight").write_text("7\n")
+    (group / "memory.events").write_text("oom_kill 1\n")
+    await told.until(lambda told: len(told) == 2)
+    assert set(told) == {("unit", A), ("memory", A)}
+
+
+async def test_who_is_followed_no_more_is_not_told_of(watch, told, root):
+    watch.follow(GROUPS)
+    (root / CGROUP / f"kubepods.slice/{A}/cpu.weight").write_text("7\n")
+    watch.follow({B: GROUPS[B]})
+    (root / TRANSIENT / f"{A}.d").mkdir()
+    (root / CGROUP / f"kubepods.slice/{A}/memory.events").write_text("x")
+    (root / CGROUP / f"kubepods.slice/{B}/cpu.weight").write_text("7\n")
+    await told.until(len)
+    assert told == [("unit", B)]
+
+
+async def test_in_the_old_layout_only_drop_ins_are_watched(watch, told, root):
+    (root / CGROUP / "cgroup.controllers").unlink()
+    assert watch.follow(GROUPS) == {A, B}
+    assert watch.follow(GROUPS) == frozenset()
+    (root / CGROUP / f"kubepods.slice/{A}/cpu.weight").write_text("7\n")
+    (root / TRANSIENT / f"{B}.d").mkdir()
+    await told.until(len)
+    assert told == [("unit", B)]
+
+
+async def test_when_events_were_lost_everything_may_be_another(watch, told, root):
+    watch.follow(GROUPS)
+    watch._on_lost()
+    assert set(told) == {("manifests",), ("unit", None), ("memory", A), ("memory", B)}
+
+
+async def test_a_group_that_was_replaced_while_events_were_lost_is_watched(watch, told, root):
+    watch.follow(GROUPS)
+    group = root / CGROUP / GROUPS[A].lstrip("/")
+    group.rename(group.with_name("old"))
+    make_files(group, GROUP_FILES)
+    watch._on_lost()
+    told.clear()
+    (group / "memory.events").write_text("oom_kill 1\n")
+    await told.until(lambda told: ("memory", A) in told)
+
+
+async def test_a_directory_of_manifests_that_was_mounted_over_is_read(watch, manifests, told):
+    await told.until(len)
+    manifests.rename(manifests.with_name("old"))
+    manifests.mkdir()
+    discard(watch)  # mounts are no events in the directory
+    told.clear()
+    watch._on_mounts()
+    assert told == [("manifests",)]
+    (manifests / "a.yaml").write_text("x")
+    watch._on_mounts()
+    await told.until(lambda told: len(told) > 1)
+    assert set(told) == {("manifests",)}
+
+
+async def test_too_many_groups_are_noted(watch, root, monkeypatch):
+    def refuse(path, _mask, _on_event):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(watch._inotify, "watch", refuse)
+    assert watch.follow(GROUPS) == frozenset()
+    assert (
+        "not every control group can be watched: the kernel allows no more"
+        " (sysctl fs.inotify.max_user_watches)"
+    ) in watch.notes
+
+
+async def test_without_pressures_there_is_a_note(watch):
+    assert watch.notes == (
+        "the kernel does not tell when memory gets short: No such file or directory",
+        "mounts over directories of manifests are not noticed: No such file or directory",
+    )
+
+
+async def test_closed_it_leaves_nothing_open(told, root):
+    for path in (root / "proc/pressure/memory", root / "proc/self/mountinfo"):
+        path.parent.mkdir(parents=True)
+        os.mkfifo(path)
+    before = open_files()
+    opened = Watch(
+        ["/etc/podslice/manifests"],
+        user=True,
+        on_manifests=told.heard_by("manifests"),
+        on_unit=told.heard_by("unit"),
+        on_memory_event=told.heard_by("memory"),
+        on_pressure=told.heard_by("pressure"),
+        root=root,
+    )
+    assert opened.notes == ()
+    opened.follow(GROUPS)
+    opened._on_lost()
+    (root / CGROUP / f"kubepods.slice/{A}/cpu.weight").write_text("7\n")
+    await told.until(lambda told: ("unit", None) in told)
+    opened.close()
+    assert open_files() == before
+
+
+def test_a_users_drop_ins_are_in_the_users_directories(tmp_path):
+    environment = {"XDG_RUNTIME_DIR": "/run/user/7", "HOME": "/home/me"}
+    assert drop_in_directories(tmp_path, environment, user=True) == (
+        tmp_path / "run/user/7/systemd/transient",
+        tmp_path / "run/user/7/systemd/user.control",
+        tmp_path / "home/me/.config/systemd/user.control",
+    )

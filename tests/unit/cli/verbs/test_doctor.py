@@ -1,0 +1,147 @@
+"""`doctor` as it is printed, on hosts made of files."""
+
+import json
+
+import pytest
+import yaml
+
+from podslice.cli.verbs import doctor
+from podslice.systemd import bus
+from tests.unit.doctor.hosts import PLAIN, USER_GROUP, host, program
+
+DRIVER = {"etc/docker/daemon.json": '{"exec-opts": ["native.cgroupdriver=cgroupfs"]}'}
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Make a host of files, and let the verb look at it as root."""
+
+    def make(*changes):
+        root = host(tmp_path / "host", *changes)
+        monkeypatch.setattr(doctor, "ROOT", root)
+        monkeypatch.setattr(doctor.os, "getuid", lambda: 0)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/0")
+        return root
+
+    return make
+
+
+def test_an_able_host_in_full(podslice, memory, machine):
+    machine()
+    assert podslice("doctor") == (
+        0,
+        """\
+ok  systemd      the service manager is systemd 257
+ok  rights       root may change everything
+ok  cgroup       cgroup v2
+ok  controllers  cpu, memory and pids are there
+ok  hugepages    huge pages can be limited; none are set aside on this host
+ok  kernel       Linux 6.12.9-amd64
+ok  pressure     pressure (PSI) is measured
+ok  swap         no swap: a pod that reaches its memory limit frees its caches, or is killed
+
+this host is able
+""",
+        "",
+    )
+
+
+def test_what_needs_attention_ends_with_3(podslice, memory, machine):
+    machine(program("dockerd"), DRIVER, {"proc/pressure/memory": None})
+    ended = podslice("doctor")
+    assert (ended.code, ended.err) == (3, "")
+    assert ended.out.endswith(
+        """\
+attention  docker       control groups by cgroupfs, not by systemd (/etc/docker/daemon.json)
+    effect: its containers do not get into pods: a slice as --cgroup-parent is refused, or taken \
+for a directory of that name
+    fix: write "exec-opts": ["native.cgroupdriver=systemd"] into /etc/docker/daemon.json, then: \
+systemctl restart docker
+ok         kernel       Linux 6.12.9-amd64
+info       pressure     the kernel does not measure pressure (PSI)
+    effect: how long pods wait for CPU, memory and I/O can't be shown; limits work
+    fix: boot with psi=1
+ok         swap         no swap: a pod that reaches its memory limit frees its caches, or is killed
+
+need attention: docker
+"""
+    )
+
+
+def test_the_machine_interface(podslice, memory, machine):
+    machine(program("dockerd"), DRIVER)
+    ended = podslice("doctor", "-o", "json")
+    assert ended.code == 3
+    document = json.loads(ended.out)
+    assert list(document) == ["version", "able", "findings"]
+    assert (document["version"], document["able"]) == (1, False)
+    assert document["findings"][0] == {
+        "check": "systemd",
+        "state": "ok",
+        "what": "the service manager is systemd 257",
+        "effect": "",
+        "fix": "",
+    }
+    assert [each["check"] for each in document["findings"] if each["state"] != "ok"] == ["docker"]
+    assert yaml.safe_load(podslice("doctor", "-o", "yaml").out) == document
+    assert podslice("doctor", "-o", "name").out == "docker\n"
+
+
+def test_infos_leave_a_host_able(podslice, memory, machine):
+    machine({"proc/pressure/memory": None})
+    ended = podslice("doctor", "-o", "json")
+    assert (ended.code, json.loads(ended.out)["able"]) == (0, True)
+
+
+def test_a_host_without_systemd_is_a_finding(podslice, no_systemd, machine):
+    machine({"proc/1/comm": "init\n"})
+    ended = podslice("doctor")
+    assert (ended.code, ended.err) == (3, "")
+    assert ended.out.startswith("attention  systemd      process 1 is init, not systemd\n")
+
+
+def test_a_systemd_that_does_not_answer_is_a_finding(podslice, machine, here, monkeypatch):
+    class Mute:
+        def __init__(self, *, user):
+            pass
+
+        async def __aenter__(self):
+            raise TimeoutError
+
+        async def __aexit__(self, *_):
+            pass
+
+    monkeypatch.setattr(bus, "Bus", Mute)
+    machine()
+    assert "systemd does not answer: no answer within 10 s\n" in podslice("doctor").out
+
+
+def test_a_user_is_told_what_is_not_delegated(podslice, memory, machine):
+    group = USER_GROUP.replace("4711", "0")
+    machine({f"{group}/cgroup.controllers": "memory pids\n"})
+    ended = podslice("doctor", "--user")
+    assert ended.code == 3
+    assert "attention  controllers  cpu is not delegated to the user's manager\n" in ended.out
+    assert "Delegate=cpu cpuset io memory pids" in ended.out
+
+
+def test_the_root_of_the_tree_is_the_configured_one(podslice, memory, machine):
+    machine({"proc/77/comm": "kubelet\n", "proc/77/status": "Uid:\t0\t0\t0\t0\n"})
+    assert podslice("doctor").code == 3
+    assert podslice("doctor", "--cgroup-root", "/podslice").code == 0
+
+
+def test_a_host_that_can_not_be_read_ends_with_1(podslice, memory, machine):
+    root = machine()
+    (root / "proc/meminfo").unlink()
+    ended = podslice("doctor")
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("error: this host can't be read: ")
+    assert ended.err.count("\n") == 1
+
+
+def test_nothing_is_written(podslice, memory, machine):
+    root = machine()
+    podslice("doctor")
+    podslice("doctor", "--user")
+    assert {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()} == set(PLAIN)

@@ -1,0 +1,228 @@
+"""What is asked of the journal, and how its answer looks. journalctl is a script here."""
+
+import json
+import os
+from datetime import datetime
+
+import pytest
+
+from podslice.model.event import Kind
+from podslice.systemd import journalctl as module
+from podslice.systemd.journalctl import Question, parse
+
+EVICTED = {
+    "__REALTIME_TIMESTAMP": "1795302032135760",
+    "MESSAGE": "pod default/web is evicted: memory.available is 90Mi",
+    "PRIORITY": "4",
+    "PODSLICE_EVENT": "pod-evicted",
+    "PODSLICE_POD": "default/web",
+    "PODSLICE_UNIT": "kubepods-podweb.slice",
+    "PODSLICE_SIGNAL": "memory.available",
+    "_UID": "0",
+}
+EXCEEDED = {
+    "__REALTIME_TIMESTAMP": "1795302033000000",
+    "MESSAGE": "memory 1.2Gi of \x1b[31m1Gi\n",
+    "PODSLICE_EVENT": "reservation-exceeded",
+    "PODSLICE_UNIT": "system.slice",
+}
+NEWER = {
+    "__REALTIME_TIMESTAMP": "1795302034000000",
+    "MESSAGE": [104, 105, 255],
+    "PODSLICE_EVENT": "of-a-newer-podslice",
+    "PODSLICE_POD": ["shop/a", "shop/b"],
+}
+TIMES = [
+    f"{datetime.fromtimestamp(second).astimezone():%Y-%m-%d %H:%M:%S}"
+    for second in (1795302032, 1795302033, 1795302034)
+]
+
+
+@pytest.fixture
+def journalctl(allow_effects, tmp_path, monkeypatch):
+    """A journalctl that tells these entries; what it was asked is in its file `asked`."""
+    files = tmp_path / "journal" / "0123"
+    files.mkdir(parents=True)
+    (files / "system.journal").touch()
+    monkeypatch.setattr(module, "DIRECTORIES", (tmp_path / "journal",))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def make(*entries, code=0, stderr=""):
+        (tmp_path / "entries").write_text("".join(f"{json.dumps(each)}\n" for each in entries))
+        script = tmp_path / "journalctl"
+        script.write_text(
+            f'#!/bin/sh\necho "$@" > {tmp_path}/asked\ncat {tmp_path}/entries\n'
+            f"printf '%s' '{stderr}' >&2\nexit {code}\n"
+        )
+        script.chmod(0o755)
+        return tmp_path / "asked"
+
+    return make
+
+
+def test_events_are_a_table_oldest_first(podslice, journalctl):
+    journalctl(EVICTED, EXCEEDED, NEWER)
+    ended = podslice("events")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines() == [
+        "TIME                 KIND                  OBJECT        MESSAGE",
+        f"{TIMES[0]}  pod-evicted           default/web   {EVICTED['MESSAGE']}",
+        rf"{TIMES[1]}  reservation-exceeded  system.slice  memory 1.2Gi of \x1b[31m1Gi\n",
+        rf"{TIMES[2]}  of-a-newer-podslice   shop/a        hi\xff",
+    ]
+
+
+def test_wide_there_are_level_unit_and_zone(podslice, journalctl):
+    journalctl(EVICTED)
+    head, row = podslice("events", "-o", "wide").out.splitlines()
+    assert head.split() == ["TIME", "LEVEL", "KIND", "POD", "UNIT", "MESSAGE"]
+    when, *rest = row.split()
+    assert datetime.fromisoformat(when).timestamp() == 1795302032.135
+    assert rest[:4] == ["warning", "pod-evicted", "default/web", "kubepods-podweb.slice"]
+
+
+def test_events_as_json(podslice, journalctl):
+    journalctl(EVICTED, EXCEEDED)
+    document = json.loads(podslice("events", "-o", "json").out)
+    assert document["version"] == 1
+    assert document["events"][0] == {
+        "time_usec": 1795302032135760,
+        "kind": "pod-evicted",
+        "level": "warning",
+        "pod": "default/web",
+        "unit": "kubepods-podweb.slice",
+        "message": EVICTED["MESSAGE"],
+        "fields": {"signal": "memory.available"},
+    }
+    assert document["events"][1]["pod"] is None
+
+
+def test_the_names_are_those_of_pods(podslice, journalctl):
+    journalctl(EVICTED, EXCEEDED, NEWER)
+    assert podslice("events", "-o", "name").out == "default/web\nshop/a\n"
+
+
+def test_where_nothing_has_happened_it_says_who_would_tell(podslice, journalctl):
+    journalctl()
+    assert podslice("events") == (0, "no events; they come from podslice-agent.service\n", "")
+    assert json.loads(podslice("events", "-o", "json").out)["events"] == []
+
+
+def test_followed_each_is_printed_by_itself(podslice, journalctl):
+    asked = journalctl(EVICTED, EXCEEDED)
+    lines = podslice("events", "-f").out.splitlines()
+    assert lines[0].split() == ["TIME", "KIND", "OBJECT", "MESSAGE"]
+    assert lines[1] == (
+        f"{TIMES[0]}  pod-evicted           default/web               {EVICTED['MESSAGE']}"
+    )
+    assert "--lines=10 --follow" in asked.read_text()
+    documents = [
+        json.loads(line) for line in podslice("events", "-f", "-o", "json").out.split("\n")[:-1]
+    ]
+    assert [(each["version"], each["kind"]) for each in documents] == [
+        (1, "pod-evicted"),
+        (1, "reservation-exceeded"),
+    ]
+    assert podslice("events", "-f", "-o", "yaml").out.count("---\nversion: 1\n") == 2
+    assert podslice("events", "-f", "-o", "name").out == "default/web\n"
+    wide = podslice("events", "-f", "-o", "wide").out.splitlines()
+    assert [line.index("of") for line in wide[2:]] == [143]
+    assert wide[2].endswith(r"memory 1.2Gi of \x1b[31m1Gi\n")
+
+
+def test_an_interruption_is_how_following_ends(podslice, journalctl, monkeypatch):
+    def interrupted(_):
+        yield parse(json.dumps(EVICTED).encode())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "ask", interrupted)
+    ended = podslice("events", "--follow", "-o", "name")
+    assert ended == (0, "default/web\n\n", "")
+
+
+def arguments(**more):
+    return Question(**more).arguments
+
+
+def test_root_asks_for_what_root_has_told_and_nobody_else():
+    """Everybody may write to the journal."""
+    asked = arguments()
+    assert asked[:4] == ["--quiet", "--all", "--no-pager", "--output=json"]
+    assert asked[4] == "_UID=0"
+    assert asked[5:] == [f"MESSAGE_ID={kind.message_id}" for kind in Kind]
+    assert f"_UID={os.getuid()}" in arguments(user=True)
+
+
+def test_pods_may_be_named(podslice, journalctl):
+    asked = journalctl()
+    podslice("events", "web", "shop/db", "-n", "prod")
+    assert asked.read_text().endswith(" PODSLICE_POD=prod/web PODSLICE_POD=shop/db\n")
+
+
+@pytest.mark.parametrize(
+    ("since", "asked"),
+    [
+        ("2h", "--since=-2h"),
+        ("1h30m", "--since=-1h30m"),
+        ("10 min", "--since=-10 min"),
+        ("-2h", "--since=-2h"),
+        ("2h ago", "--since=2h ago"),
+        ("yesterday", "--since=yesterday"),
+        ("2026-01-31 12:00", "--since=2026-01-31 12:00"),
+        ("12:00", "--since=12:00"),
+        ("@1795302032", "--since=@1795302032"),
+    ],
+)
+def test_a_span_of_time_means_since_then(since, asked):
+    assert asked in arguments(since=since)
+
+
+def test_lines_and_since_hold_when_following_too():
+    assert {"--lines=3", "--follow"} <= {*arguments(lines=3, follow=True)}
+    assert not [each for each in arguments(follow=True) if each.startswith("--lines")]
+
+
+def test_a_time_that_is_none_is_bad_input(podslice, journalctl):
+    journalctl(code=1, stderr="Failed to parse timestamp: soon")
+    ended = podslice("events", "--since", "soon")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("error: --since: 'soon' is no time; write 2h, yesterday, or ")
+
+
+@pytest.mark.parametrize(
+    ("stderr", "said"),
+    [
+        ("No journal files were opened due to insufficient permissions.", "join the group"),
+        ("Failed to open: Input/output error", "can't be read: Failed to open: Input/output error"),
+        ("", "can't be read: journalctl failed"),
+    ],
+)
+def test_a_journal_that_can_not_be_read_is_told(podslice, journalctl, stderr, said):
+    journalctl(code=1, stderr=stderr)
+    ended = podslice("events", "--user")
+    assert (ended.code, ended.out, ended.err.count("\n")) == (1, "", 1)
+    assert said in ended.err
+
+
+@pytest.mark.parametrize(
+    ("uid", "said"),
+    [(0, "this host keeps no journal"), (1000, "run as root, or join the group systemd-journal")],
+)
+def test_a_journal_that_is_not_there_is_not_taken_for_an_empty_one(
+    podslice, journalctl, tmp_path, monkeypatch, uid, said
+):
+    journalctl(EVICTED)
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    (tmp_path / "journal/0123/system.journal").unlink()
+    ended = podslice("events")
+    assert (ended.code, ended.out) == (1, "")
+    assert said in ended.err
+    # one's own may be in another file
+    assert podslice("events", "--user", "-o", "name").out == "default/web\n"
+
+
+def test_without_journalctl_it_says_so(podslice, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ended = podslice("events")
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("error: there is no journalctl here")

@@ -1,0 +1,393 @@
+"""The verbs that look at what is there: status, tree."""
+
+import asyncio
+import json
+
+import pytest
+
+from podslice.kernel.proc import read_process as read
+from podslice.model.unit import TransientUnit, UnitName
+from podslice.processes import location
+from podslice.processes.runtimes import RuntimeContainer
+from tests.unit.builders import make_files, manifest
+from tests.unit.processes.invented import processes
+
+STATUS = """\
+NAME                         QOS        STATE   WEIGHT  QUOTA  MEM LOW  MEM MAX  USED  CPU TIME  TASKS
+kubepods.slice               -          active  800     -      256Mi    32Gi     -     -         -
+  kubepods-burstable.slice   -          active  75      -      256Mi    -        -     -         -
+    shop/web                 Burstable  active  75      125%   256Mi    -        -     -         -
+      main                   -          empty   -       -      -        -        -     -         -
+  kubepods-besteffort.slice  -          active  1       -      -        -        -     -         -
+"""
+
+TREE = """\
+NAME                          USED  SETTINGS
+kubepods.slice                -     CPUWeight=800 MemoryLow=256Mi MemoryMax=32Gi
+├─ kubepods-burstable.slice   -     CPUWeight=75 MemoryLow=256Mi
+│  └─ shop/web Burstable      -     CPUQuota=125% CPUWeight=75 MemoryLow=256Mi
+│     └─ main                 -     empty
+└─ kubepods-besteffort.slice  -     CPUWeight=1
+"""
+
+POD = "kubepods-burstable-podweb.slice"
+SCOPE = "podslice-podweb-main.scope"
+GROUP = f"/kubepods.slice/kubepods-burstable.slice/{POD}"
+LIBPOD = f"libpod-{'0123456789abcdef' * 4}.scope"
+
+
+@pytest.fixture
+def web(podslice, files, memory):
+    """A pod that is applied."""
+    files(
+        {
+            "web.json": manifest(
+                "web", {"cpu": "750m", "memory": "256Mi"}, {"cpu": "1250m"}
+            ).replace('"name": "web"', '"name": "web", "namespace": "shop", "uid": "web"')
+        }
+    )
+    assert podslice("apply", "-f", "web.json").code == 0
+
+
+def test_status_of_nothing(podslice, memory):
+    assert podslice("status") == (0, "no pods\n", "")
+    assert podslice("tree") == (0, "no pods\n", "")
+    assert podslice("status", "-o", "name") == (0, "", "")
+
+
+def test_status(podslice, web):
+    assert podslice("status") == (0, STATUS, "")
+
+
+def test_tree(podslice, web):
+    assert podslice("tree") == (0, TREE, "")
+
+
+def test_tree_joins_its_branches(podslice, files, memory):
+    limits = {"cpu": 1, "memory": "1Gi"}
+    files({"a.yaml": manifest("a", limits=limits), "b.yaml": manifest("b", limits=limits)})
+    files({"c.yaml": manifest("c"), "d.yaml": manifest("d")})
+    podslice("apply", "-f", ".")
+    rows = podslice("tree").out.splitlines()[1:]
+    assert [row.partition("  -  ")[0].rstrip() for row in rows] == [
+        "kubepods.slice",
+        "├─ default/a Guaranteed",
+        "│  └─ main",
+        "├─ default/b Guaranteed",
+        "│  └─ main",
+        "├─ kubepods-burstable.slice",
+        "└─ kubepods-besteffort.slice",
+        "   ├─ default/c BestEffort",
+        "   │  └─ main",
+        "   └─ default/d BestEffort",
+        "      └─ main",
+    ]
+
+
+async def drift(memory):
+    await memory.set_properties(POD, {"CPUWeight": 1, "TasksMax": 9})
+    await memory.stop("kubepods-besteffort.slice")
+
+
+@pytest.fixture
+def drifted(web, memory):
+    """Somebody has changed things by hand."""
+    asyncio.run(drift(memory))
+
+
+def test_status_tells_every_difference(podslice, drifted):
+    ended = podslice("status")
+    assert (ended.code, ended.err) == (3, "")
+    assert ended.out.splitlines()[-3:] == [
+        f"{POD}: CPUWeight is 1, should be 75",
+        f"{POD}: TasksMax is 9, should be unset",
+        "kubepods-besteffort.slice is missing",
+    ]
+    assert " 1!" in ended.out
+
+
+def test_tree_marks_differences_and_ends_well(podslice, drifted):
+    ended = podslice("tree")
+    assert ended.code == 0
+    assert "CPUWeight=1!" in ended.out
+    assert "TasksMax=9!" in ended.out
+
+
+def test_status_as_json(podslice, drifted):
+    ended = podslice("status", "-o", "json")
+    assert ended.code == 3
+    document = json.loads(ended.out)
+    units = {unit["name"]: unit for unit in document["units"]}
+    assert document["in_sync"] is False
+    assert units[POD]["differs"]
+    assert units[POD]["settings"][-1] == {
+        "name": "TasksMax",
+        "desired": None,
+        "systemd": 9,
+        "kernel": None,
+    }
+    assert units["kubepods-besteffort.slice"]["state"] == "missing"
+    assert not units["kubepods.slice"]["differs"]
+    assert [step["action"] for step in document["steps"]] == ["start", "set"]
+
+
+def test_status_shows_usage_and_the_kernels_view(podslice, web, here):
+    group = f"cgroup/kubepods.slice/kubepods-burstable.slice/{POD}"
+    make_files(
+        here,
+        {
+            "cgroup/cgroup.controllers": "",
+            f"{group}/cpu.max": "125000 100000\n",
+            f"{group}/cpu.stat": "usage_usec 1250000\n",
+            f"{group}/memory.current": "1363149\n",
+            f"{group}/pids.current": "3\n",
+        },
+    )
+    (row,) = (line for line in podslice("status").out.splitlines() if "shop/web" in line)
+    assert row.split()[-3:] == ["1.3Mi", "1.25s", "3"]
+    wide = podslice("status", "-o", "wide").out
+    assert f"{POD}  CPUQuota   125%     125%     125000 100000\n" in wide
+    (unit,) = (
+        unit
+        for unit in json.loads(podslice("status", "-o", "json").out)["units"]
+        if unit["name"] == POD
+    )
+    assert unit["usage"] == {"memory_bytes": 1363149, "cpu_usec": 1250000, "tasks": 3}
+
+
+def test_slices_of_nobody_are_told(podslice, web, memory):
+    memory.provide("kubepods-podforeign.slice")
+    for verb, code in (("status", 0), ("tree", 0)):
+        ended = podslice(verb)
+        assert ended.code == code
+        assert ended.err == (
+            "kubepods-podforeign.slice is no pod's: it was not made by podslice, or its pod is"
+            " unknown\n"
+        )
+
+
+def test_a_broken_record_is_a_difference(podslice, web, here):
+    record = here / "run-False/pods/other.json"
+    record.write_text("{")
+    ended = podslice("status")
+    assert ended.code == 3
+    assert ended.err == f"{record} is no record of a pod; the next apply removes it\n"
+
+
+def test_status_names_the_units(podslice, web):
+    assert podslice("status", "-o", "name").out.splitlines() == [
+        "kubepods.slice",
+        "kubepods-burstable.slice",
+        POD,
+        "kubepods-besteffort.slice",
+    ]
+
+
+def test_status_needs_systemd(podslice, no_systemd):
+    said = "error: unix:path=/run/dbus: no such file or directory\n"
+    assert podslice("status") == (1, "", said)
+
+
+@pytest.fixture
+def run(memory, here, monkeypatch):
+    """Let processes run: `run(scope, 3, 4)`; a process of id 3 is called p3."""
+    monkeypatch.setattr(location, "process_name", lambda pid, _: f"p{pid}")
+
+    def into(group, *pids):
+        listed = "".join(f"{pid}\n" for pid in pids)
+        make_files(here, {f"cgroup{group}/cgroup.procs": listed, "cgroup/cgroup.controllers": ""})
+
+    return into
+
+
+def start_scope(memory, in_slice=POD):
+    properties = {"Slice": in_slice, "PIDs": (3,), "CPUWeight": 75, "MemoryLow": 2**28}
+    properties |= {"CPUQuotaPerSecUSec": 1_250_000, "Delegate": True}
+    asyncio.run(memory.start(TransientUnit(name=UnitName(SCOPE), properties=properties)))
+
+
+def test_processes_stand_in_the_tree(podslice, web, memory, run):
+    start_scope(memory)
+    run(f"{GROUP}/{SCOPE}/container", *range(3, 16))
+    run(f"{GROUP}/other.service", 40)
+    ended = podslice("tree")
+    assert (ended.code, ended.err) == (0, "")
+    rows = [row.partition("  -  ")[0].rstrip() for row in ended.out.splitlines()]
+    assert rows[3:] == [
+        "│  └─ shop/web Burstable",
+        "│     ├─ main",
+        *(f"│     │  ├─ {pid} p{pid}" for pid in range(3, 13)),
+        "│     │  └─ … and 3 more",
+        "│     └─ other.service",
+        "│        └─ 40 p40",
+        "└─ kubepods-besteffort.slice",
+    ]
+
+
+def test_status_shows_units_of_others_and_processes_if_wide(podslice, web, memory, run, here):
+    start_scope(memory)
+    run(f"{GROUP}/{SCOPE}", 3, 4)
+    run(f"{GROUP}/{LIBPOD}/container", 40)
+    make_files(here, {f"cgroup{GROUP}/{LIBPOD}/pids.current": "1\n"})
+    ended = podslice("status")
+    assert ended.code == 0
+    main, other = (line.split() for line in ended.out.splitlines()[4:6])
+    assert main[:3] == ["main", "-", "active"]
+    assert other == ["libpod-0123456789ab….scope", "-", "other", *"------", "1"]
+    wide = podslice("status", "-o", "wide").out.splitlines()
+    assert wide[-3].split() == ["UNIT", "PROCESSES"]
+    assert wide[-2].split() == [SCOPE, "3", "p3,", "4", "p4"]
+    assert wide[-1].split() == [LIBPOD, "40", "p40"]
+
+
+def podman(group, **fields):
+    stated = {"pod_key": "shop/web", "pod_uid": None, "container": "main", **fields}
+    return RuntimeContainer(
+        runtime="podman", id="0123", name="web-main", pid=40, control_group=group, **stated
+    )
+
+
+def test_a_container_that_a_runtime_holds_is_not_empty(podslice, web, run, runtimes_hold):
+    run(f"{GROUP}/{LIBPOD}/container", 40)
+    runtimes_hold.append(podman(f"{GROUP}/{LIBPOD}/container"))
+    ended = podslice("status")
+    assert ended.code == 0
+    assert ended.out.splitlines()[4].split()[:3] == ["main", "-", "podman"]
+    assert "libpod" not in ended.out
+    tree = podslice("tree").out.splitlines()
+    assert tree[4].split() == ["│", "└─", "main", "-", "podman"]
+    assert tree[5].split() == ["│", "└─", "40", "p40"]
+    wide = podslice("status", "-o", "wide").out
+    assert f"{LIBPOD}  " in wide
+    (found,) = json.loads(podslice("status", "-o", "json").out)["others"]
+    assert found == {
+        "unit": LIBPOD,
+        "pod": "shop/web",
+        "container": "main",
+        "runtime": "podman",
+        "processes": [{"pid": 40, "name": "p40"}],
+    }
+
+
+def test_strays_are_told_with_the_way_out(podslice, web, memory, run, runtimes_hold):
+    start_scope(memory, in_slice="system.slice")
+    run(f"/system.slice/{SCOPE}", 4, 3)
+    runtimes_hold.append(podman(f"/machine.slice/{LIBPOD}", container=None))
+    ended = podslice("status")
+    assert (ended.code, ended.err) == (3, "")
+    assert ended.out.splitlines()[4].split()[:3] == ["main", "-", "elsewhere"]
+    assert ended.out.splitlines()[-2:] == [
+        (
+            f"pod shop/web, container main: {SCOPE} (3 p3, 4 p4) runs in /system.slice, outside of the"
+            f" pod; systemctl stop {SCOPE}, then start it with: podslice run shop/web -c main"
+            " -- COMMAND"
+        ),
+        (
+            "pod shop/web: podman container web-main (40 p40) runs in"
+            " /machine.slice/libpod-0123456789ab….scope, outside of the pod; start it anew with the"
+            " line of: podslice cgroup-parent shop/web -o podman"
+        ),
+    ]
+    tree = podslice("tree")
+    assert tree.code == 0
+    assert tree.out.splitlines()[-2:] == ended.out.splitlines()[-2:]
+
+
+def test_a_stray_alone_is_a_difference(podslice, web, run, runtimes_hold):
+    runtimes_hold.append(podman("/machine.slice/x.scope"))
+    assert podslice("status").code == 3
+    document = json.loads(podslice("status", "-o", "json").out)
+    assert document["in_sync"]
+    assert document["strays"] == [
+        {
+            "pod": "shop/web",
+            "container": "main",
+            "what": "podman container web-main",
+            "found_by": "podman",
+            "pid": 40,
+            "name": "p40",
+            "control_group": "/machine.slice/x.scope",
+            "hint": "start it anew with the line of: podslice cgroup-parent shop/web -o podman",
+        }
+    ]
+
+
+def test_a_stray_of_no_pod_and_without_processes(podslice, web, memory):
+    name = UnitName("podslice-podgone-x.scope")
+    properties = {"Slice": "system.slice", "PIDs": (3,)}
+    asyncio.run(memory.start(TransientUnit(name=name, properties=properties)))
+    assert podslice("status").out.splitlines()[-1] == (
+        f"no applied pod: {name} (no process) runs in /system.slice, and is of none; systemctl"
+        f" stop {name}"
+    )
+    (stray,) = json.loads(podslice("status", "-o", "json").out)["strays"]
+    assert (stray["pod"], stray["pid"], stray["name"]) == (None, None, None)
+
+
+def test_json_has_the_processes_of_every_container(podslice, web, memory, run):
+    start_scope(memory)
+    run(f"{GROUP}/{SCOPE}", 4, 3)
+    units = json.loads(podslice("status", "-o", "json").out)["units"]
+    held = {unit["container"]: unit["processes"] for unit in units if "container" in unit}
+    assert held == {"main": [{"pid": 3, "name": "p3"}, {"pid": 4, "name": "p4"}]}
+
+
+def test_a_pod_in_its_init_phase_says_so(podslice, files, memory):
+    setup = {"name": "setup"}
+    files({"a.yaml": manifest("a", {"cpu": 1}, initContainers=[setup])})
+    podslice("apply", "-f", "a.yaml")
+    said = "pod default/a is in its init phase; see: podslice phase default/a\n"
+    assert podslice("status").err == said
+
+
+@pytest.fixture
+def located(monkeypatch, here, tmp_path):
+    """Processes: 3 in the container, 4 elsewhere, 1 the first."""
+    rows = ({"pid": 3, "group": f"{GROUP}/{SCOPE}"}, {"pid": 4, "name": "cron"}, {"pid": 1})
+    make_files(tmp_path / "host", processes(*rows))
+    monkeypatch.setattr(location, "read_process", lambda pid, _: read(pid, tmp_path / "host"))
+
+
+def test_a_process_is_located(podslice, web, memory, located):
+    start_scope(memory)
+    assert podslice("status", "--pid", "3") == (
+        0,
+        (
+            "PID  NAME   POD       CONTAINER  UNIT\n"
+            "3    sleep  shop/web  main       podslice-podweb-main.scope\n"
+        ),
+        "",
+    )
+    ended = podslice("status", "--pid", "4", "--pid=9", "--pid", "1")
+    assert (ended.code, ended.err) == (3, "")
+    assert ended.out.splitlines() == [
+        "PID  NAME   POD  CONTAINER  UNIT",
+        "4    cron   -    -          /user.slice/session.scope",
+        "9    ?      -    -          -",
+        "1    sleep  -    -          /user.slice/session.scope",
+        "4 cron is in no pod; to move it into one: podslice adopt POD -c CONTAINER 4",
+        "9: there is no such process",
+        "1 sleep is in no pod",
+    ]
+    assert podslice("status", "--pid", "3", "--pid", "4", "-o", "name").out == f"{SCOPE}\n"
+    inside, outside = json.loads(podslice("status", "--pid=3", "--pid=4", "-o", "json").out)[
+        "processes"
+    ]
+    assert inside == {
+        "pid": 3,
+        "name": "sleep",
+        "pod": "shop/web",
+        "container": "main",
+        "unit": SCOPE,
+        "control_group": f"{GROUP}/{SCOPE}",
+        "hint": "",
+    }
+    assert (outside["pod"], outside["unit"]) == (None, None)
+    assert outside["hint"] == "podslice adopt POD -c CONTAINER 4"
+
+
+def test_a_process_has_a_number(podslice, memory):
+    for wrong in ("0", "x"):
+        ended = podslice("status", "--pid", wrong)
+        assert (ended.code, ended.out) == (2, "")
+        assert ended.err.startswith("error: invalid value for '--pid': ")

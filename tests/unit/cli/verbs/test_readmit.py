@@ -1,0 +1,181 @@
+"""Evicted pods: uncordon, and how the other verbs tell of them."""
+
+import json
+import os
+
+import pytest
+
+from podslice.cli import completion
+from podslice.errors import Problem, Severity
+from podslice.inputs.manifest.load import parse_manifest
+from podslice.kernel.proc import read_process
+from podslice.model.node_state import AgentState, Condition, Eviction
+from podslice.store import Store
+from tests.unit.builders import make_files, manifest
+
+NUMBERS = "50Mi of memory are available, 100Mi have to be"
+
+
+@pytest.fixture
+def store(here):
+    return Store(here / "run-False")
+
+
+@pytest.fixture
+def evicted(store, files, memory):
+    """Two pods that were evicted; `web.json` has the one, as it was then."""
+    text = manifest("web")
+    files({"web.json": text})
+    for name in ("web", "shop"):
+        pod = parse_manifest(json.loads(manifest(name)), where=name)
+        mark = Eviction(
+            pod=pod.key,
+            uid=pod.uid,
+            digest=store.digest(pod),
+            signal="memory.available",
+            message=NUMBERS,
+            at_usec=1_700_000_000_000_000,
+        )
+        store.mark_evicted(mark)
+
+
+def run_agent(store, **fields):
+    process = read_process(os.getpid())
+    started = process.started_ticks
+    store.save_agent(AgentState(pid=process.pid, started_ticks=started, **fields))
+
+
+def names(store):
+    return [mark.pod for mark in store.load().evicted]
+
+
+def test_an_evicted_pod_comes_back_once_it_is_uncordoned(podslice, store, evicted):
+    refused = podslice("apply", "-f", "web.json")
+    assert refused.code == 1
+    assert "podslice uncordon default/web" in refused.out
+    assert podslice("uncordon", "web") == (
+        0,
+        "pod default/web may come back; to bring it back: podslice apply -f FILE\n",
+        "",
+    )
+    assert names(store) == ["default/shop"]
+    assert podslice("apply", "-f", "web.json").code == 0
+
+
+def test_an_agent_brings_its_pods_back_itself(podslice, store, evicted):
+    run_agent(store)
+    ended = podslice("uncordon", "default/web", "shop")
+    assert ended.code == 0
+    assert ended.out.splitlines() == [
+        f"pod default/{name} may come back: the agent brings it back if a manifest directory has"
+        " it, otherwise: podslice apply -f FILE"
+        for name in ("shop", "web")
+    ]
+    assert names(store) == []
+
+
+def test_what_was_not_evicted_is_told_and_the_others_are_uncordoned(podslice, store, evicted):
+    ended = podslice("uncordon", "web", "other", "-n", "default")
+    assert ended.code == 1
+    assert ended.out.startswith("pod default/web may come back")
+    assert ended.err == (
+        "error: pod default/other was not evicted; pods that were are told by: podslice status\n"
+    )
+    assert podslice("uncordon", "shop", "-n", "elsewhere").code == 1
+    assert names(store) == ["default/shop"]
+
+
+def test_uncordon_needs_a_pod(podslice, here):
+    assert podslice("uncordon").code == 2
+
+
+def test_uncordon_makes_nothing(podslice, store):
+    assert podslice("uncordon", "web").code == 1
+    assert not store.root.exists()
+
+
+def test_a_pod_that_is_only_marked_may_be_deleted(podslice, store, evicted):
+    ended = podslice("delete", "web")
+    assert (ended.code, ended.out) == (0, "nothing to do\n")
+    assert ended.err == "pod default/web was evicted; that is forgotten, and it may come back\n"
+    assert podslice("delete", "web").code == 1
+    assert podslice("delete", "--all").code == 0
+    assert names(store) == []
+
+
+def test_status_tells_who_was_evicted_and_why(podslice, evicted):
+    ended = podslice("status")
+    assert (ended.code, ended.out) == (0, "no pods\n")
+    assert ended.err.splitlines() == [
+        f"pod default/{name} was evicted: {NUMBERS}; it stays away until its manifest changes, or:"
+        f" podslice uncordon default/{name}"
+        for name in ("shop", "web")
+    ]
+
+
+def test_status_tells_what_the_agent_has_to_say(podslice, store, memory):
+    problems = (
+        Problem(where="a.yaml", message="is \x1b[31mbroken", hint="mend it"),
+        Problem(where="", message="odd", severity=Severity.WARNING),
+    )
+    run_agent(store, conditions=(Condition.MEMORY,), ending=("default/web",), problems=problems)
+    ended = podslice("status")
+    assert ended.err.splitlines() == [
+        "the node has MemoryPressure: the agent evicts pods, and new ones have to wait",
+        "pod default/web ends: what runs in it was asked to, and has its grace period",
+        "error: a.yaml: is \\x1b[31mbroken; mend it",
+        "warning: odd",
+    ]
+    assert podslice("tree").err == ended.err
+
+
+@pytest.mark.parametrize(
+    ("options", "start"),
+    [((), "systemctl start podslice-agent"), (("--user",), "podslice agent --user")],
+)
+def test_status_tells_that_nobody_follows_manifests(podslice, here, files, memory, options, start):
+    store = Store(here / f"run-{bool(options)}")
+    files({"web.json": manifest("web")})
+    assert podslice("apply", "-f", "web.json", *options).code == 0
+    assert "no agent" not in podslice("status", *options).err
+    (pod,) = store.load().pods
+    store.save(pod, "/etc/podslice/manifests/web.yaml")
+    assert podslice("status", *options).err.splitlines()[-1] == (
+        "no agent runs, so that nobody follows what changes in /etc/podslice/manifests;"
+        f" to start it: {start}"
+    )
+    run_agent(store)
+    assert "no agent" not in podslice("status", *options).err
+
+
+def test_status_as_json_has_both(podslice, store, evicted):
+    document = json.loads(podslice("status", "-o", "json").out)
+    assert [mark["pod"] for mark in document["evicted"]] == ["default/shop", "default/web"]
+    assert document["evicted"][0]["message"] == NUMBERS
+    assert document["evicted"][0]["at_usec"] == 1_700_000_000_000_000
+    assert (document["conditions"], document["agent_problems"]) == ([], [])
+    assert (document["agent_pid"], document["ending"]) == (None, [])
+    run_agent(
+        store,
+        conditions=(Condition.DISK,),
+        ending=("default/web",),
+        problems=(Problem(where="a.yaml", message="bad"),),
+    )
+    document = json.loads(podslice("status", "-o", "json").out)
+    assert document["conditions"] == ["DiskPressure"]
+    assert document["ending"] == ["default/web"]
+    assert document["agent_pid"] == os.getpid()
+    assert document["agent_problems"] == [
+        {"severity": "error", "where": "a.yaml", "message": "bad", "hint": ""}
+    ]
+
+
+def test_the_shell_completes_evicted_pods(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    marks = {"web": '{"pod": "default/web"}', "api": '{"pod": "shop/api"}', "odd": '{"pod": 5}'}
+    make_files(tmp_path / "podslice/evicted", {f"{name}.json": marks[name] for name in marks})
+    make_files(tmp_path / "podslice/pods", {"batch.json": "{"})
+    completion.main(["pods", "podslice", "uncordon", "--user", ""])
+    assert capsys.readouterr().out == "shop/api\nweb\n"
+    completion.main(["pods", "podslice", "delete", "--user", ""])
+    assert capsys.readouterr().out == ""

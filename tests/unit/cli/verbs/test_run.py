@@ -1,0 +1,438 @@
+"""run: who may start where, and with what; what a terminal sees of it is in tests/host."""
+
+import contextlib
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from podslice.cli.verbs import run as running
+from podslice.errors import JobFailed, UnitExists
+from podslice.systemd import bus
+from tests.fake_systemd import FakeSystemd
+
+SHOP = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: shop, uid: u-1}
+spec:
+  terminationGracePeriodSeconds: 7
+  resources: {limits: {memory: 64Mi}}
+  initContainers:
+  - {name: fetch, resources: {requests: {memory: 1Mi}}}
+  - {name: proxy, restartPolicy: Always}
+  containers:
+  - {name: app, resources: {requests: {cpu: 250m, memory: 8Mi}, limits: {memory: 16Mi}}}
+  - {name: log}
+  volumes:
+  - {name: page-cache, emptyDir: {medium: Memory}}
+"""
+SLICE = "kubepods-burstable-podu_1.slice"
+GROUP = f"kubepods.slice/kubepods-burstable.slice/{SLICE}"
+SCOPE = "podslice-podu_1-app.scope"
+SERVICE = "podslice-podu_1-app.service"
+
+
+class Became(BaseException):
+    """The process is the command now."""
+
+
+class Systemd(FakeSystemd):
+    """One that remembers what it was asked to start, and may refuse."""
+
+    def __init__(self):
+        super().__init__()
+        self.started = []
+        self.error = None
+
+    async def start(self, unit):
+        if self.error is not None:
+            raise self.error
+        self.started.append(unit)
+        await super().start(unit)
+
+
+class FakeChild:
+    """A child that ends as it is told to."""
+
+    pid = os.getpid()
+
+    def __init__(self, work):
+        self.work = work
+        self.said = []
+        self.status = 0
+
+    def start(self):
+        self.said.append("start")
+
+    def watch(self):
+        return self.status
+
+    def abandon(self):
+        self.said.append("abandon")
+
+
+@pytest.fixture
+def systemd(here, monkeypatch):
+    client = Systemd()
+    monkeypatch.setattr(bus, "Bus", lambda **_: client)
+    return client
+
+
+@pytest.fixture
+def process(monkeypatch):
+    """This process, which is not really moved, and becomes nothing: what happens to it."""
+    happened = {}
+
+    def become(command):
+        happened["command"] = command
+        raise Became
+
+    def set_oom_score_adj(value):
+        happened["oom_score_adj"] = value
+        return ""
+
+    monkeypatch.setattr(running, "has_arrived", lambda _: True)
+    monkeypatch.setattr(running, "set_oom_score_adj", set_oom_score_adj)
+    monkeypatch.setattr(running, "become", become)
+    return happened
+
+
+@pytest.fixture
+def child(monkeypatch):
+    """What is forked."""
+    made = []
+
+    def fork(work):
+        made.append(FakeChild(work))
+        return made[-1]
+
+    monkeypatch.setattr(running, "fork", fork)
+    monkeypatch.setattr(running, "end_like", lambda status: 1000 + status)
+    return made
+
+
+@pytest.fixture
+def shop(systemd, podslice, files, process):
+    """The pod is applied, and its init phase is over."""
+    files({"shop.yaml": SHOP})
+    assert podslice("apply", "-f", "shop.yaml").code == 0
+    assert podslice("phase", "shop", "--set", "running").code == 0
+    systemd.started.clear()
+
+
+def fill(here, unit, *pids):
+    """Let there be processes in a unit of the pod."""
+    group = here / "cgroup" / GROUP / unit
+    group.mkdir(parents=True, exist_ok=True)
+    (group / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in pids))
+
+
+def test_the_process_itself_becomes_the_command_in_its_scope(shop, podslice, systemd, process):
+    with pytest.raises(Became):
+        podslice("run", "shop", "-c", "app", "--env", "A=1", "--", "sh", "-c", "exit 3")
+    (scope,) = systemd.started
+    properties = dict(scope.properties)
+    assert scope.name == SCOPE
+    assert len(properties.pop("PIDFDs")) == 1
+    assert properties == {
+        "Description": "Container app of pod default/shop",
+        "Slice": SLICE,
+        "Delegate": True,
+        "CollectMode": "inactive-or-failed",
+        "OOMPolicy": "kill",
+        # so that they are there until it has ended
+        "After": (r"run-podslice-pods-u\x2d1-volumes-page\x2dcache.mount",),
+        "TimeoutStopUSec": 7_000_000,
+        "CPUAccounting": True,
+        "IOAccounting": True,
+        "MemoryAccounting": True,
+        "TasksAccounting": True,
+        "CPUWeight": 25,
+        "MemoryLow": 8 * 2**20,
+        "MemoryMax": 16 * 2**20,
+    }
+    command = process["command"]
+    assert command.file.endswith("/sh")
+    assert command.arguments == ("sh", "-c", "exit 3")
+    assert command.environment["A"] == "1"
+    assert command.environment["PODSLICE_VOLUME_PAGE_CACHE"].endswith("/u-1/volumes/page-cache")
+    assert 3 <= process["oom_score_adj"] <= 999
+
+
+def test_with_a_terminal_its_end_is_told_to_what_still_runs(shop, podslice, systemd, monkeypatch):
+    monkeypatch.setattr(os, "isatty", lambda handle: handle == 0)
+    with pytest.raises(Became):
+        podslice("run", "shop", "-c", "log", "--", "sh")
+    assert systemd.started[0].properties["SendSIGHUP"] is True
+
+
+def test_a_process_that_is_not_in_its_scope_does_not_become_the_command(
+    shop, podslice, process, monkeypatch
+):
+    monkeypatch.setattr(running, "has_arrived", lambda _: False)
+    ended = podslice("run", "shop", "-c", "app", "--", "sh")
+    assert ended.code == 1
+    assert ended.err.startswith(f"error: {SCOPE} is up, and this process is not in it;")
+    assert process == {}
+
+
+def test_an_oom_score_that_the_kernel_refuses_is_told_in_a_line(
+    shop, podslice, process, monkeypatch, capsys
+):
+    monkeypatch.setattr(running, "set_oom_score_adj", lambda _: "oom_score_adj stays 200")
+    with pytest.raises(Became):
+        podslice("run", "shop", "-c", "app", "--", "sh")
+    assert capsys.readouterr().err == "oom_score_adj stays 200\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["other", "--", "sh"], 1, "error: pod default/other is not applied; apply its manifest"),
+        (["-n", "n", "shop", "--", "sh"], 1, "error: pod n/shop is not applied;"),
+        (["shop", "--", "sh"], 2, "error: pod default/shop: it has several containers; name one"),
+        (["shop", "-c", "db", "--", "sh"], 2, "error: pod default/shop: it has no container 'db';"),
+        (["shop", "-c", "app", "--", "no-such"], 127, "error: no-such: no such command in PATH"),
+        (["shop", "-c", "app", "--", "/"], 126, "error: /: a directory is no command"),
+        (["shop", "-c", "app", "--env", "=", "--", "sh"], 2, "error: --env: '=' has no name;"),
+        (
+            ["shop", "-c", "app"],
+            2,
+            "error: missing argument 'CMD'; what to run stands behind --; see: podslice run --help",
+        ),
+        (
+            ["shop", "-c", "app", "ls", "-l"],
+            2,
+            "error: no such option: -l; what to run stands behind --; see: podslice run --help",
+        ),
+    ],
+)
+def test_what_can_not_be_run_is_refused_before_anything_is_started(
+    shop, podslice, systemd, arguments, code, said
+):
+    ended = podslice("run", *arguments)
+    assert (ended.code, ended.out) == (code, "")
+    assert ended.err.startswith(said)
+    assert ended.err.count("\n") == 1
+    assert systemd.started == []
+
+
+@pytest.mark.parametrize("detach", [(), ("--detach",)])
+def test_a_container_that_is_running_is_refused_with_the_way_out(
+    shop, podslice, systemd, here, detach
+):
+    assert podslice("run", "shop", "-c", "app", "--detach", "--", "sh").code == 0
+    fill(here, SERVICE, 7_000_001, 7_000_002)
+    ended = podslice("run", "shop", "-c", "app", *detach, "--", "sh")
+    assert ended.code == 1
+    assert ended.err == (
+        f"error: container app of pod default/shop is running: {SERVICE} with ? (7000001),"
+        " ? (7000002); to move more into it: podslice adopt default/shop -c app PID;"
+        f" to end it: systemctl stop {SERVICE}\n"
+    )
+    assert len(systemd.started) == 1
+
+
+def test_a_unit_whose_processes_have_ended_gives_way(shop, podslice, systemd):
+    assert podslice("run", "shop", "-c", "app", "--detach", "--", "sh").code == 0
+    with pytest.raises(Became):
+        podslice("run", "shop", "-c", "app", "--", "sh")
+    assert [unit.name for unit in systemd.started] == [SERVICE, SCOPE]
+
+
+@pytest.mark.parametrize("detach", [(), ("--detach",)])
+def test_who_loses_a_race_is_refused_with_the_way_out(shop, podslice, systemd, detach):
+    systemd.error = UnitExists(f"{SCOPE}: Unit {SCOPE} was already loaded")
+    ended = podslice("run", "shop", "-c", "app", *detach, "--", "sh")
+    unit = SERVICE if detach else SCOPE
+    assert ended.code == 1
+    assert ended.err.startswith(
+        f"error: container app of pod default/shop is running: {unit}; to move more into it:"
+    )
+
+
+def test_during_the_init_phase_only_the_containers_of_the_pod_itself_have_to_wait(
+    shop, podslice, child
+):
+    podslice("phase", "shop", "--set", "init")
+    ended = podslice("run", "shop", "-c", "app", "--", "sh")
+    assert ended.code == 1
+    assert ended.err == (
+        "error: container app of pod default/shop has to wait for the pod's init containers;"
+        " which: podslice phase default/shop; to end the init phase:"
+        " podslice phase default/shop --set running\n"
+    )
+    with pytest.raises(Became):
+        podslice("run", "shop", "-c", "proxy", "--", "sh")
+    assert podslice("run", "shop", "-c", "fetch", "--", "sh").code == 0
+
+
+def test_an_init_container_that_ends_well_is_done_and_the_last_one_ends_the_phase(
+    shop, podslice, systemd, child, process
+):
+    podslice("phase", "shop", "--set", "init")
+    assert podslice("run", "shop", "-c", "fetch", "--", "sh") == (0, "", "")
+    assert systemd.started[0].name == "podslice-podu_1-fetch.scope"
+    assert len(systemd.started[0].properties["PIDFDs"]) == 1
+    assert child[0].said == ["start"]
+    shown = json.loads(podslice("phase", "shop", "-o", "json").out)
+    assert shown["phase"] == "running"
+    with pytest.raises(Became):
+        child[0].work()
+    assert process["command"].arguments == ("sh",)
+
+
+def test_an_init_container_that_fails_is_not_done_and_may_run_again(
+    shop, podslice, child, monkeypatch
+):
+    podslice("phase", "shop", "--set", "init")
+    monkeypatch.setattr(FakeChild, "watch", lambda _: 3 << 8)
+    assert podslice("run", "shop", "-c", "fetch", "--", "sh") == (1000 + (3 << 8), "", "")
+    shown = json.loads(podslice("phase", "shop", "-o", "json").out)
+    assert (shown["phase"], shown["init_containers"][0]["done"]) == ("init", False)
+    monkeypatch.setattr(FakeChild, "watch", lambda _: 0)
+    assert podslice("run", "shop", "-c", "fetch", "--", "sh").code == 0
+
+
+def test_a_child_whose_scope_does_not_come_up_ends(shop, podslice, systemd, child):
+    systemd.error = JobFailed("the job failed", result="failed")
+    assert podslice("run", "shop", "-c", "fetch", "--", "sh").code == 1
+    assert child[0].said == ["abandon"]
+
+
+def test_a_pod_that_is_deleted_meanwhile_has_nothing_to_record(shop, podslice, child, monkeypatch):
+    podslice("phase", "shop", "--set", "init")
+    monkeypatch.setattr(FakeChild, "watch", lambda _: podslice("delete", "--all").code)
+    assert podslice("run", "shop", "-c", "fetch", "--", "sh").code == 0
+
+
+def test_detached_it_is_a_service_that_has_what_it_needs(
+    shop, podslice, systemd, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    ended = podslice(
+        *("run", "shop", "-c", "app", "--detach", "--env", "A=$B", "--", "sh", "-c", "echo $A")
+    )
+    assert ended == (0, f"started {SERVICE}; its output: journalctl -u {SERVICE}\n", "")
+    (service,) = systemd.started
+    assert service.name == SERVICE
+    properties = service.properties
+    assert properties["Type"] == "exec"
+    # systemd would put in variables of its own
+    (command,) = properties["ExecStart"]
+    assert command[0] in ("/usr/bin/sh", "/bin/sh")
+    assert command[1:] == (("sh", "-c", "echo $$A"), False)
+    first, *others = properties["Environment"]
+    assert first.startswith("PODSLICE_VOLUME_PAGE_CACHE=")
+    assert others == ["PATH=/usr/bin:/bin", "A=$B"]
+    assert properties["WorkingDirectory"] == str(tmp_path / "work")
+    assert 3 <= properties["OOMScoreAdjust"] <= 999
+    assert properties["MemoryMax"] == 16 * 2**20
+    assert "ExecStopPost" not in properties
+    assert "PIDs" not in properties
+
+
+@pytest.mark.usefixtures("systemd", "process")
+@pytest.mark.parametrize(
+    ("detach", "unit"),
+    [((), "podslice-podu_1-log.scope"), (("--detach",), "podslice-podu_1-log.service")],
+)
+def test_its_huge_pages_are_limited_before_it_runs(podslice, files, here, detach, unit):
+    top, group = here / "cgroup", here / "cgroup" / GROUP / unit
+    group.mkdir(parents=True)
+    for directory in (group, group.parent):
+        (directory / "hugetlb.2MB.max").write_text("max\n")
+    for directory in (top, *top.rglob("*.slice")):
+        (directory / "cgroup.controllers").write_text("hugetlb\n")
+        (directory / "cgroup.subtree_control").write_text("hugetlb\n")
+    pages = "{limits: {cpu: 1, hugepages-2Mi: 4Mi}}"
+    files({"shop.yaml": SHOP.replace("- {name: log}", f"- {{name: log, resources: {pages}}}")})
+    podslice("apply", "-f", "shop.yaml")
+    podslice("phase", "shop", "--set", "running")
+    with contextlib.suppress(Became):
+        podslice("run", "shop", "-c", "log", *detach, "--", "sh")
+    assert (group / "hugetlb.2MB.max").read_text() == str(4 * 2**20)
+
+
+def test_a_relative_command_is_found_by_a_service_as_well(shop, podslice, systemd, tmp_path):
+    file = tmp_path / "work/tool"
+    file.write_text("")
+    file.chmod(0o755)
+    podslice("run", "shop", "-c", "app", "--detach", "--", "./tool")
+    assert systemd.started[0].properties["ExecStart"] == ((str(file), ("./tool",), False),)
+
+
+@pytest.mark.parametrize(
+    ("output", "shown"),
+    [
+        ("name", f"{SERVICE}\n"),
+        (
+            "json",
+            (
+                '{\n  "version": 1,\n  "pod": "default/shop",\n  "container": "app",\n'
+                f'  "unit": "{SERVICE}"\n}}\n'
+            ),
+        ),
+    ],
+)
+def test_the_name_of_the_service_is_told_in_every_format(shop, podslice, output, shown):
+    assert podslice("run", "shop", "-c", "app", "--detach", "-o", output, "--", "sh").out == shown
+
+
+def test_a_service_that_does_not_start_is_told_with_where_to_look(shop, podslice, systemd):
+    systemd.error = JobFailed("systemd's job ended as 'failed'", result="failed")
+    ended = podslice("run", "shop", "-c", "app", "--detach", "--", "/bin/sh")
+    assert ended.code == 1
+    assert ended.err == (
+        f"error: /bin/sh could not be started in {SERVICE}; see: journalctl -u {SERVICE}\n"
+    )
+
+
+def test_what_is_no_text_can_not_be_handed_to_systemd(shop, podslice, systemd):
+    ended = podslice("run", "shop", "-c", "app", "--detach", "--", "sh", "\udcff")
+    assert (ended.code, ended.err) == (2, "error: --detach: '\\udcff' is not UTF-8\n")
+    assert systemd.started == []
+
+
+def test_a_detached_init_container_has_its_end_recorded(
+    shop, podslice, systemd, monkeypatch, files
+):
+    monkeypatch.setattr(running.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setenv("PYTHONPATH", "/src")
+    files({"conf.toml": ""})
+    options = ("--config", "conf.toml", "--qos-reserved", "memory=50%", "--no-admission")
+    podslice("phase", "shop", "--set", "init")
+    assert podslice("run", "shop", "-c", "fetch", "--detach", *options, "--", "true").code == 0
+    ((file, arguments, may_fail),) = systemd.started[0].properties["ExecStopPost"]
+    assert (file, may_fail) == ("/usr/bin/systemd-run", False)
+    mark = arguments.index("--")
+    assert arguments[:mark] == (
+        *("/usr/bin/systemd-run", "--quiet", "--collect", "--no-block"),
+        "--description=End of container fetch of pod default/shop",
+        *("--setenv=SERVICE_RESULT", "--setenv=EXIT_CODE", "--setenv=EXIT_STATUS"),
+        "--setenv=PYTHONPATH=/src",
+    )
+    assert arguments[mark + 1 : mark + 6] == (
+        *(sys.executable, "-P", "-m", "podslice", "__init_done"),
+    )
+    recording = arguments[mark + 5 :]
+    assert recording[1:] == (
+        *("--qos-reserved=memory=50%", "--no-admission", f"--config={Path.cwd()}/conf.toml"),
+        *("default/shop", "fetch"),
+    )
+    # and that does record it, when it ended well
+    for status, phase in (("1", "init"), ("0", "running")):
+        result = {"SERVICE_RESULT": "success", "EXIT_CODE": "exited", "EXIT_STATUS": status}
+        for name, value in result.items():
+            monkeypatch.setenv(name, value)
+        assert podslice(*recording) == (0, "", "")
+        assert json.loads(podslice("phase", "shop", "-o", "json").out)["phase"] == phase
+
+
+def test_the_verb_that_records_ends_is_not_for_people(podslice):
+    assert "__init_done" not in podslice("--help").out
+    assert re.search(r"^  run ", podslice("--help").out, re.MULTILINE)

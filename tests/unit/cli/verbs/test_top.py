@@ -1,0 +1,346 @@
+"""Rates from two samples, and how they look; the page itself is tried in tests/host."""
+
+import asyncio
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from podslice.cli import top_page
+from podslice.cli.arguments import Sort
+from podslice.cli.terminal import is_able
+from podslice.cli.views import usage
+from podslice.cli.views.usage import NODE, About, measure
+from podslice.errors import BusUnavailable, HostError, Problem
+from podslice.kernel.cgroup import Pressure, Sample, Waited
+from podslice.model.node_state import AgentState, Condition, Eviction
+from podslice.model.unit import UnitName
+from podslice.usage import stats
+from podslice.usage.stats import ContainerStats, GroupStats, NodeStats, PodStats
+from tests.unit.builders import burstable, decisions, guaranteed, manifest, world
+
+MI = 2**20
+A, B = decisions(burstable("a"), guaranteed("b"))
+SCOPE = UnitName("podslice-poda-main.scope")
+ABOUT = About(cpus_milli=8000)
+
+
+def sample(cpu=0, memory=0, periods=None, throttled=None, tasks=1, waits=()):
+    return Sample(
+        cpu_usec=cpu,
+        working_set_bytes=memory,
+        memory_bytes=memory + MI,
+        periods=periods,
+        throttled_periods=throttled,
+        tasks=tasks,
+        oom_kills=2,
+        pressure={
+            name: Pressure(some=Waited(avg10_milli=milli)) for name, milli in dict(waits).items()
+        },
+    )
+
+
+def node(uptime_sec, *pods, of_node=None, groups=()):
+    return NodeStats(
+        time_usec=1_795_302_032_000_000 + uptime_sec * 1_000_000,
+        uptime_usec=uptime_sec * 1_000_000,
+        boot_time_usec=1_795_302_032_000_000,
+        sample=of_node or Sample(),
+        memory_capacity_bytes=1024 * MI,
+        memory_available_bytes=256 * MI,
+        fs_capacity_bytes=100 * 2**30,
+        fs_available_bytes=40 * 2**30,
+        inodes=100,
+        inodes_free=50,
+        pids_max=32768,
+        pids=120,
+        groups=groups,
+        pods=pods,
+    )
+
+
+def pod(decision, used, *containers):
+    return PodStats(
+        decision=decision,
+        sample=used,
+        started_usec=0,
+        containers=tuple(
+            ContainerStats(name=name, unit=unit, sample=each) for name, unit, each in containers
+        ),
+    )
+
+
+def group(name, used):
+    return GroupStats(name=name, unit=UnitName(f"{name}.slice"), sample=used)
+
+
+BEFORE = node(
+    10,
+    pod(A, sample(cpu=1_000_000, periods=10, throttled=0), ("main", SCOPE, sample(cpu=500_000))),
+    pod(B, sample(cpu=7_000_000)),
+    of_node=sample(cpu=20_000_000),
+    groups=(group("kubepods", sample()),),
+)
+IN_A = sample(cpu=1_000_000)
+NOW = node(
+    12,
+    pod(
+        A,
+        sample(2_000_000, 64 * MI, periods=30, throttled=5, waits={"cpu": 0, "io": 900}),
+        ("main", SCOPE, IN_A),
+    ),
+    pod(B, sample(7_020_000, 512 * MI, waits={"cpu": 3_200, "memory": 12_500, "io": 0})),
+    of_node=sample(23_000_000, 768 * MI, tasks=120),
+    groups=(group("kubepods", sample(memory=576 * MI)),),
+)
+LIMITS = {A.slice: 128 * MI, SCOPE: 64 * MI}
+USAGE = measure(NOW, BEFORE, LIMITS)
+
+HEAD = """\
+cpu 1.50 of 8 used, memory 256Mi of 1.0Gi available
+storage 40Gi of 100Gi free, processes 120 of 32768
+"""
+TABLE = """\
+NAME             CPU    MEM  MEM%  THROTTLED  TASKS  PRESSURE
+node            1.50  768Mi   75%          -    120  -
+kubepods.slice  0.00  576Mi     -          -      1  -
+default/a       0.50   64Mi   50%        25%      1  none
+default/b       0.01  512Mi     -          -      1  cpu 3% memory 12%
+"""
+WIDE = """\
+NAME             CPU    MEM  MEM%  THROTTLED  TASKS  OOM  QOS         PRESSURE
+node            1.50  768Mi   75%          -    120    2  -           -
+kubepods.slice  0.00  576Mi     -          -      1    2  -           -
+default/a       0.50   64Mi   50%        25%      1    2  Burstable   none
+  main          0.25      0    0%          -      1    2  -           -
+default/b       0.01  512Mi     -          -      1    2  Guaranteed  cpu 3% memory 12%
+"""
+
+
+def text(lines):
+    return "".join(f"{line}\n" for line in lines)
+
+
+def test_a_page_has_the_node_its_slices_and_its_pods():
+    assert text(usage.head(USAGE, ABOUT)) == HEAD
+    assert text(usage.table(USAGE, wide=False)) == TABLE
+    assert text(usage.table(USAGE, wide=True)) == WIDE
+
+
+def test_what_is_wrong_stands_above():
+    about = About(
+        cpus_milli=8000,
+        conditions=("MemoryPressure",),
+        evicted=("default/c", "default/d"),
+        problems=("as seen before: no bus",),
+    )
+    assert list(usage.head(USAGE, about))[2:] == [
+        "the node is short: MemoryPressure",
+        "evicted: default/c, default/d; to let one back: podslice uncordon POD",
+        "as seen before: no bus",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("by", "names"),
+    [("cpu", "ab"), ("memory", "ba"), ("throttled", "ab"), ("pressure", "ba"), ("name", "ab")],
+)
+def test_pods_are_sorted_the_most_first(by, names):
+    rows = USAGE.sorted(Sort(by)).pods
+    assert "".join(row.name.removeprefix("default/") for row in rows) == names
+
+
+def test_containers_are_sorted_as_pods_are():
+    used = [("x", 1), ("y", 5), ("z", 3)]
+    containers = [(name, UnitName(f"{name}.scope"), sample(memory=mem)) for name, mem in used]
+    now = node(12, pod(A, sample(), *containers))
+    (row,) = measure(now, now, {}).sorted(Sort.MEMORY).pods
+    assert [each.name for each in row.containers] == ["y", "z", "x"]
+
+
+def test_the_first_sample_alone_has_no_rates():
+    first = measure(NOW, NOW, {})
+    assert first.node.cpu_milli is None
+    assert next(usage.head(first, ABOUT)).startswith("cpu - of 8 used")
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "cpu", "throttled"),
+    [
+        (sample(9_000_000, periods=9, throttled=9), sample(1, periods=1, throttled=1), None, None),
+        (Sample(), sample(1, periods=1, throttled=1), None, None),
+        (sample(1), Sample(), None, None),
+        (sample(0, periods=5, throttled=5), sample(0, periods=5, throttled=5), 0, 0),
+        (sample(0, periods=0, throttled=0), sample(0, periods=0, throttled=0), 0, None),
+        (sample(0, periods=1), sample(0, periods=5), 0, None),
+    ],
+    ids=["begun anew", "new", "not counted", "idle", "no quota", "v1"],
+)
+def test_there_is_a_rate_only_where_two_samples_have_one(then, now, cpu, throttled):
+    (row,) = measure(node(2, pod(A, now)), node(1, pod(A, then)), {}).pods
+    assert (row.cpu_milli, row.throttled_percent) == (cpu, throttled)
+
+
+def test_long_names_leave_room_for_the_numbers():
+    assert usage.name_width(80) == 25
+    assert usage.name_width(200) == 145
+    lines = list(usage.table(USAGE, wide=False, name_width=9))
+    assert lines[2].startswith("kubepods…  0.00")
+    assert len(lines[0]) == len(TABLE.splitlines()[0]) - 5
+
+
+def test_a_unit_that_has_two_parts_to_play_has_one_row():
+    twice = node(1, groups=(group("system", sample()), group("system", sample())))
+    assert len(measure(twice, twice, {}).groups) == 1
+
+
+def test_hostile_names_reach_no_terminal():
+    evil = node(1, groups=(group("\x1b[31m", sample()),))
+    assert "\x1b" not in text(usage.table(measure(evil, evil, {}), wide=True))
+
+
+def test_everything_as_a_document():
+    document = usage.document(USAGE, ABOUT)
+    assert document["interval_usec"] == 2_000_000
+    assert document["node"]["cpu_milli"] == 1500
+    assert document["node"]["memory_limit_bytes"] == 1024 * MI
+    one, other = document["pods"]
+    assert one == {
+        "pod": "default/a",
+        "unit": A.slice,
+        "qos_class": "Burstable",
+        "cpu_milli": 500,
+        "memory_working_set_bytes": 64 * MI,
+        "memory_bytes": 65 * MI,
+        "memory_limit_bytes": 128 * MI,
+        "throttled_percent": 25,
+        "tasks": 1,
+        "oom_kills": 2,
+        "cpu_pressure_percent": 0.0,
+        "io_pressure_percent": 0.9,
+        "containers": [
+            {
+                "name": "main",
+                "unit": SCOPE,
+                "cpu_milli": 250,
+                "memory_working_set_bytes": 0,
+                "memory_bytes": MI,
+                "memory_limit_bytes": 64 * MI,
+                "tasks": 1,
+                "oom_kills": 2,
+            }
+        ],
+    }
+    assert other["memory_pressure_percent"] == 12.5
+    assert "throttled_percent" not in other
+    assert NODE not in [each["unit"] for each in document["groups"]]
+
+
+# the verb
+
+
+@pytest.fixture
+def seen(podslice, memory, files, monkeypatch):
+    """A machine with a pod; what it uses is as above, and `asked` how often it was looked at."""
+    files({"a.json": manifest("a")})
+    assert podslice("apply", "-f", "a.json").code == 0
+    asked = []
+
+    def gather(*_, **more):
+        asked.append(more["agent_group"])
+        return BEFORE if len(asked) == 1 else NOW
+
+    monkeypatch.setattr(stats, "gather", gather)
+    return asked
+
+
+def test_a_snapshot_is_made_of_two_looks(podslice, seen):
+    ended = podslice("top", "--interval=100ms")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith(HEAD + "\nNAME ")
+    assert len(seen) == 2
+    assert podslice("top", "--interval=100ms", "-o", "name").out == "default/a\ndefault/b\n"
+
+
+def test_a_snapshot_as_json_in_the_order_that_is_asked_for(podslice, seen):
+    document = json.loads(
+        podslice("top", "-b", "--interval=100ms", "--sort=memory", "-o", "json").out
+    )
+    assert document["version"] == 1
+    assert [each["pod"] for each in document["pods"]] == ["default/b", "default/a"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("2", "has to be a duration, is the text '2'; write 30s"),
+        ("99ms", "99ms is not between 0.1s and 1h"),
+        ("61m", "61m is not between 0.1s and 1h"),
+    ],
+)
+def test_an_interval_has_to_be_sensible(podslice, memory, given, said):
+    ended = podslice("top", "--interval", given)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"error: --interval: {said}")
+
+
+def test_without_systemd_it_says_so(podslice, no_systemd):
+    ended = podslice("top")
+    assert (ended.code, ended.out, ended.err.count("\n")) == (1, "", 1)
+
+
+@pytest.fixture
+def eyes(seen, tmp_path, here, memory):
+    """What looks, in the machine of `seen`."""
+    return lambda **more: top_page.Eyes(world(tmp_path / "none", memory, **more))
+
+
+# not coroutines: the fixtures have run verbs, which leaves no event loop where pytest-asyncio is old
+def test_a_bus_that_goes_away_is_told_and_does_not_blind(eyes, memory, monkeypatch):
+    looking = eyes()
+    first = asyncio.run(looking.look())
+    assert first.about.problems == []
+
+    async def refuse(*_):
+        raise BusUnavailable("the bus is gone")
+
+    monkeypatch.setattr(memory, "list_units", refuse)
+    monkeypatch.setattr(memory, "observe", refuse)
+    again = asyncio.run(looking.look())
+    assert again.about.problems == ["as seen before: the bus is gone"]
+    assert again.usage.node.cpu_milli == 1500
+
+
+def test_a_bus_that_was_never_there_is_an_error(eyes, memory, monkeypatch):
+    async def refuse(*_):
+        raise HostError("no")
+
+    monkeypatch.setattr(memory, "list_units", refuse)
+    monkeypatch.setattr(memory, "observe", refuse)
+    with pytest.raises(HostError):
+        asyncio.run(eyes().look())
+
+
+def test_what_the_agent_says_is_shown():
+    agent = AgentState(
+        pid=1,
+        started_ticks=1,
+        conditions=(Condition.MEMORY,),
+        problems=(Problem(where="a.yaml", message="no"),),
+    )
+    gone = Eviction(pod="default/c", uid="c", digest="", signal="", message="", at_usec=0)
+    allocation = SimpleNamespace(capacity={"cpu": 4000})
+    state = SimpleNamespace(
+        agent=agent, evicted=(gone,), desired=SimpleNamespace(allocation=allocation)
+    )
+    assert top_page._about(state, []) == About(
+        cpus_milli=4000,
+        conditions=(Condition.MEMORY,),
+        evicted=["default/c"],
+        problems=["the agent has problems, see: podslice status"],
+    )
+
+
+def test_without_a_terminal_there_is_no_page(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    assert not is_able()

@@ -1,0 +1,657 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from podslice.errors import Severity
+from podslice.inputs.budget import LIMITS, Budget, Kind
+from podslice.inputs.manifest.load import format_manifest, load_pods, load_text, parse_manifest
+from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod, default_uid
+from podslice.model.resources import Resources
+
+APP = "containers: [{name: app}]"
+
+
+def load(text, *, namespace=None):
+    return load_pods(["-"], namespace=namespace, stdin=text.encode)
+
+
+def load_one(spec, *, metadata="name: web"):
+    loaded = load(f"kind: Pod\nmetadata: {{{metadata}}}\nspec:\n{spec}")
+    assert not loaded.problems
+    (pod,) = loaded.pods
+    return pod
+
+
+def warnings(loaded):
+    return [p for p in loaded.all_problems if p.severity is Severity.WARNING]
+
+
+def indent(text, by):
+    return "".join(f"{' ' * by}{line}\n" for line in text.strip("\n").splitlines())
+
+
+def test_pod_with_everything_that_is_read():
+    pod = load_one(
+        indent(
+            """
+containers:
+- name: app
+  image: [not, even, valid]
+  env: 5
+  resources:
+    requests: {cpu: 250m, memory: 64Mi}
+    limits: {cpu: "1", memory: 128Mi, hugepages-2Mi: 4Mi, example.com/gpu: 1}
+    claims: []
+- name: log
+initContainers:
+- name: setup
+  resources: {limits: {cpu: 0.1}}
+- name: proxy
+  restartPolicy: Always
+  resources: {requests: {memory: 1e6}}
+ephemeralContainers: [{name: debug}]
+resources: {limits: {cpu: 2, memory: 1.5Gi}}
+overhead: {memory: 10M}
+priority: -7
+terminationGracePeriodSeconds: 5
+volumes:
+- {name: config, configMap: {name: web}}
+- {name: cache, emptyDir: {medium: Memory, sizeLimit: 64Mi}}
+- {name: free, emptyDir: {medium: Memory, stickyBit: true}}
+- {name: disk, emptyDir: {sizeLimit: 1Gi}}
+- {name: also-disk, emptyDir: {medium: ""}}
+- {name: nothing, emptyDir: }
+""",
+            2,
+        ),
+        metadata="name: web, namespace: shop, uid: 0a1b-2c, labels: {a: b}",
+    )
+    assert pod == Pod(
+        name="web",
+        namespace="shop",
+        uid="0a1b-2c",
+        containers=(
+            Container(
+                name="app",
+                where="spec.containers[0]",
+                resources=Resources(
+                    requests={"cpu": 250, "memory": 64 * 2**20 * 1000},
+                    limits={
+                        "cpu": 1000,
+                        "memory": 128 * 2**20 * 1000,
+                        "hugepages-2Mi": 4 * 2**20 * 1000,
+                        "example.com/gpu": 1000,
+                    },
+                ),
+            ),
+            Container(name="log", where="spec.containers[1]"),
+            Container(
+                name="setup",
+                kind=ContainerKind.INIT,
+                where="spec.initContainers[0]",
+                resources=Resources(limits={"cpu": 100}),
+            ),
+            Container(
+                name="proxy",
+                kind=ContainerKind.SIDECAR,
+                where="spec.initContainers[1]",
+                resources=Resources(requests={"memory": 10**9}),
+            ),
+        ),
+        resources=Resources(limits={"cpu": 2000, "memory": 3 * 2**29 * 1000}),
+        overhead={"memory": 10**10},
+        priority=-7,
+        grace_period_sec=5,
+        volumes=(
+            MemoryVolume(name="cache", size_bytes=64 * 2**20, where="spec.volumes[1]"),
+            MemoryVolume(name="free", where="spec.volumes[2]"),
+        ),
+        where="stdin",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "milli"),
+    [
+        ("0.1", 100),
+        ("'0.1'", 100),
+        ("1", 1000),
+        ("0.0001", 1),
+        ("1.", 1000),
+        (".5", 500),
+        ("+1", 1000),
+        ("1e-2", 10),
+        ("0", 0),
+        ("'010'", 10_000),
+        ("0.30000000000000004", 301),
+    ],
+)
+def test_amounts_are_read_from_their_text(text, milli):
+    """0.1 is a tenth, exactly; what is left beyond a thousandth is rounded up.
+
+    Source: Kubernetes, quantity.go, ParseQuantity.
+    """
+    for value in (text, f"!!float {text}", f"!!str {text}"):
+        pod = load_one(f"  containers: [{{name: app, resources: {{limits: {{cpu: {value}}}}}}}]\n")
+        assert pod.containers[0].resources.limits == {"cpu": milli}
+        assert pod.is_valid
+
+
+@pytest.mark.parametrize(
+    ("text", "milli"), [("125.5m", "126m"), ("0.0001", "1m"), ("2u", "1m"), ("1.2345", "1235m")]
+)
+def test_an_amount_that_is_rounded_up_is_warned_of(text, milli):
+    pod = load_one(f"  containers: [{{name: app, resources: {{requests: {{cpu: {text}}}}}}}]\n")
+    (problem,) = pod.problems
+    assert problem.severity is Severity.WARNING
+    assert problem.where == "stdin: spec.containers[0].resources.requests[cpu]"
+    assert problem.message == f"'{text}' is finer than a thousandth"
+    assert problem.hint == f"it counts as {milli}"
+
+
+@pytest.mark.parametrize("text", ["125m", "0.125", "1e-3", "1Gi", "0.5Gi"])
+def test_an_amount_that_is_kept_is_not_warned_of(text):
+    pod = load_one(f"  containers: [{{name: app, resources: {{requests: {{cpu: {text}}}}}}}]\n")
+    assert pod.problems == ()
+
+
+def test_json_numbers_are_read_from_their_text():
+    text = (
+        '{"kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [{"name": "app",'
+        ' "resources": {"limits": {"cpu": 0.1, "memory": 9223372036854775807}}}]}}'
+    )
+    (pod,) = load(text).pods
+    assert pod.containers[0].resources.limits == {"cpu": 100, "memory": (2**63 - 1) * 1000}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        f"  {APP}\n  resources:\n  overhead:\n  priority:\n  initContainers:\n",
+        "  containers:\n  - name: app\n    resources:\n",
+        "  containers:\n  - name: app\n    resources:\n      limits:\n      requests: {}\n",
+    ],
+)
+def test_null_and_empty_are_not_stated(spec):
+    pod = load_one(spec)
+    assert pod.problems == ()
+    assert not pod.resources
+    assert not pod.containers[0].resources
+
+
+def test_null_amount_is_not_stated_and_warned_of():
+    pod = load_one("  containers: [{name: app, resources: {limits: {cpu: , memory: 1Gi}}}]\n")
+    assert set(pod.containers[0].resources.limits) == {"memory"}
+    (problem,) = pod.problems
+    assert problem.severity is Severity.WARNING
+    assert problem.where == "stdin: spec.containers[0].resources.limits[cpu]"
+
+
+def test_pod_with_errors_has_what_could_be_read():
+    pod = load_one(
+        indent(
+            """
+containers:
+- name: app
+  resources: {limits: {cpu: 2Gii, memory: 1Gi}, requests: none}
+- 5
+- name: log
+priority: 3
+""",
+            2,
+        )
+    )
+    assert [(c.name, c.where) for c in pod.containers] == [
+        ("app", "spec.containers[0]"),
+        ("log", "spec.containers[2]"),
+    ]
+    assert pod.containers[0].resources == Resources(limits={"memory": 2**30 * 1000})
+    assert pod.priority == 3
+    assert [problem.where for problem in pod.problems] == [
+        "stdin: spec.containers[0].resources.requests",
+        "stdin: spec.containers[0].resources.limits[cpu]",
+        "stdin: spec.containers[1]",
+    ]
+    assert not pod.is_valid
+
+
+def test_message_is_the_one_of_the_design():
+    pod = load_one("  containers: [{name: a}, {name: b, resources: {limits: {memory: 2Gii}}}]\n")
+    (problem,) = pod.problems
+    assert str(problem) == (
+        "stdin: spec.containers[1].resources.limits[memory]: '2Gii' is not a quantity;"
+        " write 2Gi (2^30) or 2G (10^9)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "where", "hint"),
+    [
+        ("containers: [{name: a, resource: {}}]", "containers[0].resource", "write resources"),
+        ("containers: [{name: a, Resources: {}}]", "containers[0].Resources", "write resources"),
+        (
+            "containers: [{name: a, resources: {limit: {}}}]",
+            "containers[0].resources.limit",
+            "write limits",
+        ),
+        (
+            "containers: [{name: a, resources: {requets: {}}}]",
+            "containers[0].resources.requets",
+            "write requests",
+        ),
+        (
+            "containers: [{name: a, resources: {limits: {memroy: 1Gi}}}]",
+            "containers[0].resources.limits[memroy]",
+            "write memory",
+        ),
+        (
+            "containers: [{name: a, resources: {limits: {mem: 1Gi}}}]",
+            "containers[0].resources.limits[mem]",
+            "write memory",
+        ),
+        (
+            "containers: [{name: a, limits: {cpu: 1}}]",
+            "containers[0].limits",
+            "it belongs under resources",
+        ),
+        (
+            "containers: [{name: a, resources: {cpu: 1}}]",
+            "containers[0].resources.cpu",
+            "it belongs under limits or requests",
+        ),
+        (f"{APP}, limits: {{}}", "limits", "it belongs under resources"),
+        (f"{APP}, initContainer: []", "initContainer", "write initContainers"),
+        (f"{APP}, overheads: {{}}", "overheads", "write overhead"),
+        (f"{APP}, priorityClass: x", "priorityClass", "write priorityClassName"),
+        (
+            f"{APP}, terminationGracePeriod: 5",
+            "terminationGracePeriod",
+            "write terminationGracePeriodSeconds",
+        ),
+        (f"{APP}, volume: []", "volume", "write volumes"),
+        (f"{APP}, emptyDir: {{}}", "emptyDir", "it belongs under volumes"),
+        (f"{APP}, volumes: [{{name: a, emptydir: {{}}}}]", "volumes[0].emptydir", "write emptyDir"),
+        (
+            f"{APP}, volumes: [{{name: a, medium: Memory}}]",
+            "volumes[0].medium",
+            "it belongs under emptyDir",
+        ),
+        (
+            f"{APP}, volumes: [{{name: a, emptyDir: {{size: 1Mi, sizelimit: 1Mi}}}}]",
+            "volumes[0].emptyDir.sizelimit",
+            "write sizeLimit",
+        ),
+    ],
+)
+def test_slip_in_what_is_read_is_warned_of(spec, where, hint):
+    loaded = load(f"kind: Pod\nmetadata: {{name: web}}\nspec: {{{spec}}}\n")
+    assert [(p.where, p.hint) for p in warnings(loaded)] == [(f"stdin: spec.{where}", hint)]
+    assert loaded.pods[0].is_valid
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        f"{APP}, nodeName: a, tolerations: 5, somethingNew: {{}}, x: y",
+        f"{APP}, volumes: [{{name: a, iscsi: 5, newSource: {{}}}}, {{name: b, emptyDir: {{new: x}}}}]",
+        "containers: [{name: a, livenessProbe: x, imagePullPolcy: y, newField: z}]",
+        "containers: [{name: a, resources: {limits: {example.com/cpus: 1, hugepages-1Gi: 1Gi}}}]",
+        "containers: [{name: a, resources: {claims: [], something: 1}}]",
+    ],
+)
+def test_other_unknown_fields_mean_nothing(spec):
+    loaded = load(f"kind: Pod\nmetadata: {{name: web}}\nspec: {{{spec}}}\nstatus: {{}}\n")
+    assert loaded.all_problems == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "expect"),
+    [
+        ("priority: 5", 5),
+        ("priorityClassName: system-node-critical", 2_000_001_000),
+        ("priorityClassName: system-cluster-critical", 2_000_000_000),
+        ("priorityClassName: system-node-critical\n  priority: 4", 4),
+        ("priorityClassName: ''", 0),
+        ("priority: -2147483647", -2147483647),
+    ],
+)
+def test_priority(spec, expect):
+    """Source: Kubernetes, pkg/apis/scheduling/types.go."""
+    pod = load_one(f"  {APP}\n  {spec}\n")
+    assert (pod.priority, pod.problems) == (expect, ())
+
+
+def test_unknown_priority_class_is_warned_of():
+    pod = load_one(f"  {APP}\n  priorityClassName: gold\n")
+    (problem,) = pod.problems
+    assert (pod.priority, problem.severity) == (0, Severity.WARNING)
+
+
+def template(kind, fields="", metadata="name: web"):
+    return (
+        f"kind: {kind}\nmetadata: {{{metadata}}}\n"
+        f"spec: {{{fields} template: {{metadata: {{name: other}}, spec: {{{APP}}}}}}}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "names"),
+    [
+        ("Deployment", "", ["web-0"]),
+        ("Deployment", "replicas: 3,", ["web-0", "web-1", "web-2"]),
+        ("ReplicaSet", "replicas: 2,", ["web-0", "web-1"]),
+        ("StatefulSet", "replicas: 2,", ["web-0", "web-1"]),
+        ("ReplicationController", "replicas: ,", ["web-0"]),
+        ("Deployment", "replicas: 0,", []),
+        ("Job", "parallelism: 2, completions: 9,", ["web-0", "web-1"]),
+        ("Job", "replicas: 5,", ["web-0"]),
+        ("DaemonSet", "replicas: 5,", ["web"]),
+    ],
+)
+def test_workloads(kind, fields, names):
+    loaded = load(template(kind, fields, metadata="name: web, namespace: shop, uid: not-the-pods"))
+    assert loaded.all_problems == ()
+    assert [pod.name for pod in loaded.pods] == names
+    for pod in loaded.pods:
+        assert pod.uid == default_uid("shop", pod.name)
+        assert pod.spec_where == "spec.template.spec"
+        assert pod.containers[0].where == "spec.template.spec.containers[0]"
+
+
+def test_cron_job_and_pod_template():
+    cron = f"kind: CronJob\nmetadata: {{name: a}}\nspec: {{jobTemplate: {{spec: {{template: {{spec: {{{APP}}}}}}}}}}}\n"
+    pods = load(
+        f"{cron}---\nkind: PodTemplate\nmetadata: {{name: b}}\ntemplate: {{spec: {{{APP}}}}}\n"
+    ).pods
+    assert [(pod.name, pod.spec_where) for pod in pods] == [
+        ("a", "spec.jobTemplate.spec.template.spec"),
+        ("b", "template.spec"),
+    ]
+
+
+def test_problems_of_a_template_are_told_once():
+    loaded = load(template("Deployment", "replicas: 3,").replace("name: app", "name: App"))
+    assert len(loaded.pods) == 3
+    assert not any(pod.is_valid for pod in loaded.pods)
+    assert len(loaded.all_problems) == 1
+
+
+def test_template_without_replicas_is_checked_too():
+    loaded = load(template("Deployment", "replicas: 0,").replace("name: app", "name: App"))
+    assert [p.where for p in loaded.problems] == ["stdin: spec.template.spec.containers[0].name"]
+
+
+@pytest.mark.parametrize("kind", ["List", "PodList"])
+def test_list(kind):
+    pod = f"{{kind: Pod, metadata: {{name: NAME}}, spec: {{{APP}}}}}"
+    first, second = pod.replace("NAME", "a"), pod.replace("NAME", "b")
+    loaded = load(f"kind: {kind}\nitems:\n- {first}\n- kind: List\n  items: [{second}]\n")
+    assert [(pod.name, pod.where, pod.spec_where) for pod in loaded.pods] == [
+        ("a", "stdin", "items[0].spec"),
+        ("b", "stdin", "items[1].items[0].spec"),
+    ]
+    assert loaded.pods[1].containers[0].where == "items[1].items[0].spec.containers[0]"
+
+
+def test_items_of_a_typed_list_need_no_kind():
+    (pod,) = load(f"kind: PodList\nitems: [{{metadata: {{name: a}}, spec: {{{APP}}}}}]\n").pods
+    assert pod.is_valid
+
+
+def test_documents_are_numbered_when_there_are_several():
+    text = f"kind: Pod\nmetadata: {{name: NAME}}\nspec: {{{APP}}}\n"
+    assert load(text.replace("NAME", "a")).pods[0].where == "stdin"
+    both = load(f"---\n---\n{text.replace('NAME', 'a')}---\n{text.replace('NAME', 'b')}")
+    assert [pod.where for pod in both.pods] == ["stdin[0]", "stdin[1]"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n",
+        "apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n",
+        "apiVersion: cert-manager.io/v1\nkind: Anything\n",
+        "kind: List\nitems: [{kind: Secret}]\n",
+    ],
+)
+def test_other_kinds_are_passed_over_with_a_warning(text):
+    loaded = load(text)
+    assert (len(loaded.problems), loaded.pods) == (1, ())
+    assert warnings(loaded)
+    assert "passed over" in loaded.problems[0].message
+
+
+def test_one_bad_manifest_does_not_stop_the_rest():
+    text = f"kind: Pod\nmetadata: {{name: a}}\nspec: {{{APP}}}\n"
+    loaded = load(f"a: b\n---\n{text}---\nkind: Nonsense\n---\n{text.replace('a}', 'b}', 1)}")
+    assert [pod.key for pod in loaded.pods if pod.is_valid] == ["default/a", "default/b"]
+    assert [p.where for p in loaded.problems] == ["stdin[0]: kind", "stdin[2]: kind"]
+
+
+def test_namespace_that_was_asked_for():
+    """Source: kubectl: the namespace of the object does not match the namespace."""
+    pod = f"kind: Pod\nmetadata: {{name: a%s}}\nspec: {{{APP}}}\n"
+    assert load(pod % "", namespace="shop").pods[0].namespace == "shop"
+    assert load(pod % ", namespace: shop", namespace="shop").pods[0].is_valid
+    assert load(pod % ", namespace: ''", namespace="shop").pods[0].namespace == "shop"
+    other = load(pod % ", namespace: bank", namespace="shop").pods[0]
+    assert other.namespace == "bank"
+    assert [p.where for p in other.problems] == ["stdin: metadata.namespace"]
+
+
+def test_same_name_in_two_namespaces_is_no_duplicate():
+    text = "kind: Pod\nmetadata: {name: a, namespace: %s}\nspec: {%s}\n"
+    loaded = load("---\n".join(text % (n, APP) for n in ("x", "y")))
+    assert loaded.all_problems == ()
+
+
+def test_duplicates_across_files_are_errors_of_the_second(tmp_path):
+    for name in ("b.yaml", "a.yaml"):
+        (tmp_path / name).write_text(f"kind: Pod\nmetadata: {{name: web}}\nspec: {{{APP}}}\n")
+    first, second = load_pods([str(tmp_path)], stdin=lambda: b"").pods
+    assert first.is_valid
+    (problem,) = second.problems
+    assert problem.where == f"{tmp_path}/b.yaml: metadata.name"
+    assert f"{tmp_path}/a.yaml" in problem.message
+
+
+def budget(**most):
+    return Budget(
+        limits={**LIMITS, **{Kind[name.upper()]: number for name, number in most.items()}}
+    )
+
+
+def workloads(count, replicas, spec=APP):
+    return "---\n".join(
+        f"kind: Deployment\nmetadata: {{name: d{n}}}\n"
+        f"spec: {{replicas: {replicas}, template: {{spec: {{{spec}}}}}}}\n"
+        for n in range(count)
+    )
+
+
+@pytest.mark.parametrize(
+    ("most", "spec"),
+    [
+        ({"pods": 20}, APP),
+        ({"containers": 40}, "containers: [{name: a}, {name: b}]"),
+        ({"containers": 40}, "containers: [{name: a}], initContainers: [{name: b}]"),
+        (
+            {"volumes": 20},
+            "containers: [{name: a}], volumes: [{name: v, emptyDir: {medium: Memory}}]",
+        ),
+    ],
+)
+def test_pods_and_what_is_in_them_are_counted_with_every_replica(most, spec):
+    ((what, number),) = most.items()
+    text = workloads(2, 10, spec)
+    loaded = load_pods(["-"], stdin=text.encode, budget=budget(**most))
+    assert (len(loaded.pods), loaded.problems) == (20, ())
+    loaded = load_pods(["-"], stdin=text.encode, budget=budget(**{what: number - 1}))
+    assert loaded.pods == ()
+    (problem,) = loaded.problems
+    assert problem.where == "stdin"
+    assert problem.message.startswith(f"there are more than {number - 1} {what}")
+
+
+def test_all_files_have_one_budget(tmp_path):
+    for name in "abc":
+        (tmp_path / f"{name}.yaml").write_text(workloads(1, 10).replace("d0", name))
+    loaded = load_pods([str(tmp_path)], stdin=bytes, budget=budget(pods=25))
+    assert loaded.pods == ()
+    assert [problem.where for problem in loaded.problems] == [f"{tmp_path}/c.yaml"]
+
+
+def test_no_pod_is_made_beyond_the_budget(monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        "podslice.inputs.manifest.collect.default_uid", lambda *names: made.append(names) or "0a"
+    )
+    load_pods(["-"], stdin=workloads(1, 1000).encode, budget=budget(pods=999))
+    assert made == []
+
+
+def test_problems_are_counted_and_no_more_is_read_beyond_a_number():
+    text = "---\na: 1\n" * 30
+    assert len(load_pods(["-"], stdin=text.encode, budget=budget(problems=30)).problems) == 30
+    problems = load_pods(["-"], stdin=text.encode, budget=budget(problems=29)).problems
+    assert len(problems) == 30
+    assert str(problems[-1]) == "stdin: there are more than 29 problems; nothing further is read"
+
+
+def test_of_too_many_problems_of_pods_the_first_are_told():
+    text = "---\n".join(
+        f"kind: Pod\nmetadata: {{name: p{n}}}\nspec: {{containers: [{{name: A}}]}}\n"
+        for n in range(30)
+    )
+    problems = load_pods(["-"], stdin=text.encode, budget=budget(problems=20)).problems
+    assert [problem.where for problem in problems[:2]] == [
+        "stdin[0]: spec.containers[0].name",
+        "stdin[1]: spec.containers[0].name",
+    ]
+    assert problems[-1].message == "there are more than 20 problems"
+
+
+def test_one_pod_has_a_number_of_requests_and_limits():
+    amounts = ",".join(f"x/k{n}: 1" for n in range(64))
+    container = "{name: c%d, resources: {limits: {" + amounts + "}}}"
+    spec = "containers: [" + ",".join(container % n for n in range(65)) + "]"
+    (problem,) = load(f"kind: Pod\nmetadata: {{name: a}}\nspec: {{{spec}}}").pods[0].problems
+    assert problem.message == "the containers have more than 4,096 requests and limits"
+
+
+def test_replicas_are_made_with_pauses():
+    steps = load_text(workloads(1, 1000).encode(), "a", budget())
+    assert sum(1 for _ in steps) >= 10
+
+
+def test_directory_gives_its_manifests_by_name(tmp_path):
+    pod = f"kind: Pod\nmetadata: {{name: NAME}}\nspec: {{{APP}}}\n"
+    for name in ("c.yml", "b.yaml", ".hidden.yaml", "notes.txt", "sub/d.yaml"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(pod.replace("NAME", path.stem.strip(".")))
+    (tmp_path / "a.json").write_text(
+        '{"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "app"}]}}'
+    )
+    (tmp_path / "empty.yaml").write_text("# switched off\n")
+    loaded = load_pods([str(tmp_path)], stdin=lambda: b"")
+    assert [pod.name for pod in loaded.pods] == ["a", "b", "c"]
+    assert loaded.all_problems == ()
+
+
+def test_standard_input_is_read_once():
+    text = f"kind: Pod\nmetadata: {{name: web}}\nspec: {{{APP}}}\n".encode()
+    loaded = load_pods(["-", "-"], stdin=lambda: text)
+    assert [pod.name for pod in loaded.pods] == ["web"]
+    assert len(loaded.problems) == 1
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"cpu": 1}, {"cpu": 1500, "memory": 2**60 * 1000}, {"memory": 1}, {"hugepages-2Mi": 0}]
+    + [{"memory": n * 1000} for n in (1, 1023, 1024, 1025, 3 * 2**29, 10**9, 2**63 - 1)]
+    + [{"cpu": n} for n in (0, 1, 999, 1000, 1024, (2**63 - 1) * 1000)]
+    + [{"ephemeral-storage": 1023, "example.com/gpu": 2000, "pid": 5000}],
+)
+def test_manifest_survives_formatting(limits):
+    pod = Pod(
+        name="web",
+        namespace="shop",
+        uid="u-1",
+        containers=(
+            Container(name="app", where="spec.containers[0]", resources=Resources(requests=limits)),
+            Container(name="a", kind=ContainerKind.SIDECAR, where="spec.initContainers[0]"),
+            Container(name="b", kind=ContainerKind.INIT, where="spec.initContainers[1]"),
+        ),
+        resources=Resources(limits=limits),
+        overhead=limits,
+        priority=-1,
+        grace_period_sec=0,
+        volumes=(
+            MemoryVolume(name="cache", size_bytes=2**20 + 1, where="spec.volumes[0]"),
+            MemoryVolume(name="free", where="spec.volumes[1]"),
+            MemoryVolume(name="zero", size_bytes=0, where="spec.volumes[2]"),
+        ),
+    )
+    document = format_manifest(pod)
+    assert replace(parse_manifest(document, "here"), where="") == pod
+    assert replace(parse_manifest(json.loads(json.dumps(document)), "here"), where="") == pod
+
+
+@pytest.mark.parametrize(
+    ("volume", "where", "message"),
+    [
+        (
+            "{name: a, emptyDir: {medium: HugePages}}",
+            "emptyDir.medium",
+            "volumes of huge pages are not made here, so it was passed over; mount a hugetlbfs",
+        ),
+        (
+            "{name: a, emptyDir: {medium: HugePages-2Mi}}",
+            "emptyDir.medium",
+            "volumes of huge pages are not made here",
+        ),
+        (
+            "{name: a, emptyDir: {medium: Memory, sizeLimit: 64m}}",
+            "emptyDir.sizeLimit",
+            "'64m' is no whole number of bytes; write 64Mi if that is meant",
+        ),
+        (
+            "{name: a, emptyDir: {medium: Memory, sizeLimit: 0.5}}",
+            "emptyDir.sizeLimit",
+            "'0.5' is no whole number of bytes",
+        ),
+    ],
+)
+def test_odd_volumes_are_warned_of(volume, where, message):
+    pod = load_one(f"  containers: [{{name: app}}]\n  volumes: [{volume}]\n")
+    (problem,) = pod.problems
+    assert problem.severity is Severity.WARNING
+    assert str(problem).startswith(f"stdin: spec.volumes[0].{where}: {message}")
+
+
+def test_formatted_manifest_reads_well():
+    pod = load_one(
+        "  containers: [{name: app, resources: {limits: {cpu: 500m, memory: 1.5Gi}}}]\n",
+        metadata="name: web, uid: u",
+    )
+    assert format_manifest(pod) == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "default", "uid": "u"},
+        "spec": {
+            "containers": [
+                {"name": "app", "resources": {"limits": {"cpu": "500m", "memory": "1536Mi"}}}
+            ]
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "document",
+    [None, 5, [], {}, {"kind": "Pod"}, {"kind": "Service"}, {"kind": "List", "items": []}],
+)
+def test_document_without_a_valid_pod_is_refused(document):
+    with pytest.raises(ValueError, match=r"^record"):
+        parse_manifest(document, "record")

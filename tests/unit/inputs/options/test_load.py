@@ -1,0 +1,418 @@
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from podslice.errors import InputError
+from podslice.inputs.options.load import load_config
+from podslice.inputs.options.rules import validate_config
+from podslice.inputs.options.table import SETTINGS
+from podslice.model.config import (
+    DEFAULT_EVICTION_HARD,
+    Config,
+    Enforce,
+    MemoryProtection,
+    OomPolicy,
+    Rules,
+    Threshold,
+    WeightMapping,
+)
+from podslice.model.naming import Tree
+from podslice.model.pod import Qos, default_uid
+from podslice.model.unit import UNIT_NAME_MAX
+
+NOWHERE = Path("/nonexistent")
+MI = 2**20 * 1000
+
+
+def load(**flags):
+    return load_config({key.replace("_", "-"): v for key, v in flags.items()}, root=NOWHERE)
+
+
+def problems(flags=None, **places):
+    with pytest.raises(InputError) as caught:
+        load_config(flags or {}, **{"root": NOWHERE, **places})
+    return [str(problem) for problem in caught.value.problems]
+
+
+def write(root, files):
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def test_nothing_stated_gives_the_kubelets_defaults():
+    assert load_config(root=NOWHERE) == Config()
+
+
+def test_a_limit_for_systemd_oomd():
+    config = load(oomd_tiers="besteffort", oomd_memory_pressure_limit="5%")
+    assert config.oomd_memory_pressure_limit_percent == 5
+
+
+def test_every_field_has_one_row_and_every_row_its_field():
+    rows = [row.field for row in SETTINGS if row.field is not None]
+    assert sorted(rows) == sorted(field.name for field in fields(Config))
+    names = [name for row in SETTINGS for name in (row.key, *row.aliases)]
+    assert len(names) == len(set(names))
+    assert all(row.help.endswith(".") and row.is_boolean == (not row.metavar) for row in SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expect"),
+    [
+        ("rules", "kubernetes", Rules.KUBERNETES),
+        ("cpu-weight-mapping", "oci", WeightMapping.OCI),
+        ("memory-protection", "none", MemoryProtection.NONE),
+        ("admission", False, False),
+        ("admission", "false", False),
+        ("cgroups-per-qos", "False", False),
+        ("cpu-cfs-quota", "0", False),
+        ("ignore-eviction-threshold", "true", True),
+        ("cpu-cfs-quota-period", "100ms", 100_000),
+        ("cpu-cfs-quota-period", "1s", 1_000_000),
+        ("cpu-cfs-quota-period", "1.5ms", 1_500),
+        ("cpu-cfs-quota-period", "5000us", 5_000),
+        ("cgroup-root", "/", "/"),
+        ("cgroup-root", "", "/"),
+        ("cgroup-root", "/custom/pods-a", "/custom/pods-a"),
+        ("cgroup-root", "/custom.slice/custom-pods.slice", "/custom.slice/custom-pods.slice"),
+        ("kube-reserved-cgroup", "/podruntime.slice", "/podruntime.slice"),
+        ("system-reserved-cgroup", "/system", "/system"),
+        ("system-reserved-cgroup", "", ""),
+        ("kube-reserved", "cpu=500m,memory=5Mi", {"cpu": 500, "memory": 5 * MI}),
+        ("kube-reserved", " cpu = 500m , memory = 5Mi ", {"cpu": 500, "memory": 5 * MI}),
+        ("kube-reserved", {"cpu": "500m", "pid": 100}, {"cpu": 500, "pid": 100_000}),
+        ("system-reserved", "", {}),
+        ("system-reserved", "ephemeral-storage=1Gi", {"ephemeral-storage": 1024 * MI}),
+        ("capacity", "cpu=8,hugepages-2Mi=1Gi", {"cpu": 8000, "hugepages-2Mi": 1024 * MI}),
+        ("qos-reserved", "memory=50%", {"memory": 50}),
+        ("qos-reserved", {"memory": "100%"}, {"memory": 100}),
+        ("qos-reserved", "memory=0%", {"memory": 0}),
+        ("qos-reserved", "", {}),
+        ("enforce-node-allocatable", "", frozenset()),
+        ("enforce-node-allocatable", "none", frozenset()),
+        ("enforce-node-allocatable", [], frozenset()),
+        ("enforce-node-allocatable", "pods", frozenset({Enforce.PODS})),
+        ("enforce-node-allocatable", " pods , pods,", frozenset({Enforce.PODS})),
+        ("eviction-hard", "", {}),
+        (
+            "eviction-hard",
+            "memory.available<100Mi",
+            {"memory.available": Threshold(amount=100 * MI)},
+        ),
+        (
+            "eviction-hard",
+            "nodefs.available<10%, nodefs.inodesFree<5.5%",
+            {
+                "nodefs.available": Threshold(percent_milli=10_000),
+                "nodefs.inodesFree": Threshold(percent_milli=5_500),
+            },
+        ),
+        ("eviction-hard", "memory.available<0%,nodefs.available<100%", {}),
+        ("oomd-tiers", "", frozenset()),
+        ("oomd-tiers", " besteffort ,", frozenset({Qos.BESTEFFORT})),
+        ("oomd-tiers", ["burstable", "besteffort"], frozenset({Qos.BURSTABLE, Qos.BESTEFFORT})),
+        ("oomd-memory-pressure-limit", "", None),
+        ("oom-policy", "pod", OomPolicy.POD),
+        ("oom-policy", "process", OomPolicy.PROCESS),
+        ("manifests", "", ()),
+        ("manifests", [], ()),
+        ("manifests", "/a/, /b//c,/a", ("/a", "/b/c")),
+        ("manifests", ["/srv/my pods"], ("/srv/my pods",)),
+        ("listen", "", ""),
+        ("listen", "127.0.0.1:9469", "127.0.0.1:9469"),
+        ("listen", "127.1.2.3:1", "127.1.2.3:1"),
+        ("listen", "[::1]:65535", "[::1]:65535"),
+        ("listen", "localhost:80", "localhost:80"),
+        ("collect-orphans", "true", True),
+        ("sync-period", "100ms", 100_000),
+        ("sync-period", "1h", 3_600_000_000),
+        (
+            "eviction-hard",
+            {"memory": {"available": "1Gi"}, "pid.available": "5%"},
+            {
+                "memory.available": Threshold(amount=1024 * MI),
+                "pid.available": Threshold(percent_milli=5_000),
+            },
+        ),
+    ],
+)
+def test_value(key, value, expect):
+    """Source: seed 004, "Phase 2", and the kubelet's own flags."""
+    row = next(row for row in SETTINGS if row.key == key)
+    config = load_config(
+        {key: value} | ({"enforce-node-allocatable": ""} if key == "cgroups-per-qos" else {}),
+        root=NOWHERE,
+    )
+    assert getattr(config, row.field) == expect
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expect"),
+    [
+        ("rules", "kubernets", "--rules: has to be one of proposal, kubernetes, is the text 'kubernets'; write kubernetes"),
+        ("rules", 5, "--rules: has to be one of proposal, kubernetes, is the number 5"),
+        ("oomd-tiers", "besteffort,guaranteed", "--oomd-tiers.guaranteed: 'guaranteed' is no tier; tiers are burstable and besteffort"),
+        ("oomd-tiers", 5, "--oomd-tiers: has to be a list of tiers, is the number 5; write 'besteffort'"),
+        ("oomd-memory-pressure-limit", "0%", "--oomd-memory-pressure-limit: has to be a percentage, is the text '0%'; write 1% to 100%"),
+        ("oomd-memory-pressure-limit", "101%", "--oomd-memory-pressure-limit: has to be a percentage, is the text '101%'; write 1% to 100%"),
+        ("oomd-memory-pressure-limit", "60", "--oomd-memory-pressure-limit: has to be a percentage, is the text '60'; write 1% to 100%"),
+        ("oomd-memory-pressure-limit", 60, "--oomd-memory-pressure-limit: has to be a percentage, is the number 60; write 1% to 100%"),
+        ("oom-policy", "stop", "--oom-policy: has to be one of process, container, pod, is the text 'stop'"),
+        ("manifests", "pods", "--manifests.pods: 'pods' is not an absolute path; write /etc/podslice/manifests"),
+        ("manifests", ["/a", "/\0"], "--manifests['/\\x00']: '/\\x00' is not an absolute path; write /etc/podslice/manifests"),
+        ("manifests", [5], "--manifests: has to be a list of directories, is a list; write '/etc/podslice/manifests'"),
+        ("listen", "9469", "--listen: has to be HOST:PORT, is the text '9469'; write 127.0.0.1:9469"),
+        ("listen", 9469, "--listen: has to be HOST:PORT, is the number 9469; write 127.0.0.1:9469"),
+        ("listen", "127.0.0.1:0", "--listen: has to be HOST:PORT, is the text '127.0.0.1:0'; write 127.0.0.1:9469"),
+        ("listen", "127.0.0.1:65536", "--listen: has to be HOST:PORT, is the text '127.0.0.1:65536'; write 127.0.0.1:9469"),
+        ("listen", "::1:80", "--listen: has to be HOST:PORT, is the text '::1:80'; write 127.0.0.1:9469"),
+        *(
+            ("listen", host + ":80", f"--listen: '{host}:80' can be reached from outside, where anybody could read everything; write 127.0.0.1:80, and put a proxy that asks who it is in front of it")
+            for host in ("[::]", "192.0.2.1", "example.org", "[127.0.0.1]", "128.0.0.1")
+        ),
+        ("sync-period", "99ms", "--sync-period: '99ms' is not possible; write 100ms to 1h"),
+        ("sync-period", "61m", "--sync-period: '61m' is not possible; write 100ms to 1h"),
+        ("sync-period", 60, "--sync-period: has to be a duration, is the number 60; write 30s or 1m30s, for example"),
+        ("admission", "maybe", "--admission: has to be true or false, is the text 'maybe'"),
+        ("cgroup-driver", "cgroupfs", "--cgroup-driver: has to be systemd, is the text 'cgroupfs'; podslice asks systemd"),
+        ("cpu-cfs-quota-period", "100", "--cpu-cfs-quota-period: has to be a duration, is the text '100'; write 100ms"),
+        ("cpu-cfs-quota-period", "500us", "--cpu-cfs-quota-period: '500us' is not possible; write 1ms to 1s"),
+        ("cpu-cfs-quota-period", "1.0001ms", "--cpu-cfs-quota-period: '1.0001ms' is not possible"),
+        ("cgroup-root", "custom", "--cgroup-root: 'custom' is not an absolute path; write '/custom'"),
+        ("cgroup-root", "/a_b", "--cgroup-root: 'a_b' can't be part of a slice's name; use letters"),
+        ("cgroup-root", "/a/../b", "--cgroup-root: '..' can't be part of a slice's name"),
+        ("cgroup-root", "/a b", "--cgroup-root: 'a b' can't be part of a slice's name"),
+        ("cgroup-root", "/a--b.slice", "--cgroup-root: 'a--b.slice' can't be the name of a slice"),
+        ("cgroup-root", "/a-b.slice", "--cgroup-root: '/a-b.slice' is not where systemd puts 'a-b.slice'; write '/a.slice/a-b.slice'"),
+        ("cgroup-root", "/" + "a" * 300, f"--cgroup-root: '/{'a' * 63}…' is too long: the names of the pods' slices have at most 255 characters; shorten it by 111 characters"),
+        ("cgroup-root", f"/{'a' * 300}.slice", f"--cgroup-root: '/{'a' * 63}…' is too long: "),
+        ("cgroup-root", "/a" * 70, f"--cgroup-root: '{'/a' * 32}…' has too many levels; write a path with fewer of them"),
+        ("kube-reserved-cgroup", "/" + "a" * 300, f"--kube-reserved-cgroup: '/{'a' * 63}…' is too long: the name of its slice has at most 255 characters; shorten it by 51 characters"),
+        ("system-reserved-cgroup", "/a" * 100, f"--system-reserved-cgroup: '{'/a' * 32}…' has too many levels"),
+        ("kube-reserved-cgroup", "/", "--kube-reserved-cgroup: the root can't be held to a reservation"),
+        ("kube-reserved", "cpu", "--kube-reserved: 'cpu' is not of the form name=value; the operator is '='"),
+        ("kube-reserved", "cpu=1,cpu=2", "--kube-reserved.cpu: 'cpu' stands twice; remove one"),
+        ("kube-reserved", "gpu=1", "--kube-reserved.gpu: 'gpu' is no resource that it takes; it takes cpu, memory,"),
+        ("kube-reserved", "hugepages-2Mi=1Gi", "--kube-reserved.hugepages-2Mi: 'hugepages-2Mi' is no resource"),
+        ("kube-reserved", "cpu=-1", "--kube-reserved.cpu: '-1' is below zero"),
+        ("kube-reserved", "memory=5MB", "--kube-reserved.memory: '5MB' is not a quantity; write 5M (10^6) or 5Mi (2^20)"),
+        ("kube-reserved", 5, "--kube-reserved: has to be a text or a table, is the number 5"),
+        ("kube-reserved", {"cpu": True}, "--kube-reserved.cpu: has to be a quantity, is the boolean true"),
+        ("qos-reserved", "cpu=10%", "--qos-reserved.cpu: 'cpu' can't be reserved; only memory can"),
+        ("qos-reserved", "memory=50", "--qos-reserved.memory: has to be a percentage, is the text '50'"),
+        ("qos-reserved", "memory=101%", "--qos-reserved.memory: has to be a percentage, is the text '101%'"),
+        ("qos-reserved", "memory=-1%", "--qos-reserved.memory: has to be a percentage, is the text '-1%'"),
+        ("enforce-node-allocatable", "pods,none", "--enforce-node-allocatable.none: 'none' stands with others"),
+        ("enforce-node-allocatable", "pod", "--enforce-node-allocatable.pod: 'pod' can't be enforced; it takes pods,"),
+        ("enforce-node-allocatable", "kube-reserved", "--enforce-node-allocatable: kube-reserved needs kube-reserved-cgroup"),
+        ("enforce-node-allocatable", "system-reserved-compressible", "--enforce-node-allocatable: system-reserved-compressible needs system-reserved-cgroup"),
+        ("eviction-hard", "memory.available>100Mi", "--eviction-hard: 'memory.available>100Mi' is not of the form name<value"),
+        ("eviction-hard", "memory.available<=1", "--eviction-hard: 'memory.available<=1' is not of the form name<value"),
+        ("eviction-hard", "memory<1Gi", "--eviction-hard.memory: 'memory' is no eviction signal"),
+        ("eviction-hard", "memory.availible<1Gi", "--eviction-hard.memory.availible: 'memory.availible' is no eviction signal; write memory.available"),
+        ("eviction-hard", "memory.available<0", "--eviction-hard.memory.available: a threshold has to be above zero"),
+        ("eviction-hard", "memory.available<101%", "--eviction-hard.memory.available: '101%' is not a percentage"),
+        ("eviction-hard", "memory.available<-1%", "--eviction-hard.memory.available: '-1%' is not a percentage"),
+        ("eviction-hard", "pid.available<1,pid.available<2", "--eviction-hard.pid.available: 'pid.available' stands twice"),
+        ("kube-resevred", "", "--kube-resevred: 'kube-resevred' is not a setting; write kube-reserved"),
+        ("kube_reserved", "", "--kube_reserved: 'kube_reserved' is not a setting; write kube-reserved"),
+        ("xyz", "", "--xyz: 'xyz' is not a setting; see podslice.toml(5) for the settings"),
+        ("agent", {"listen": ""}, "--agent: 'agent' is not a setting; settings are not grouped in tables; remove the line [agent]"),
+    ],
+)  # fmt: skip
+def test_wrong_value(key, value, expect):
+    (problem,) = problems({key: value})
+    assert problem.startswith(expect)
+
+
+def test_aliases_are_the_flags_of_older_kubelets():
+    config = load_config(
+        {
+            "experimental-node-allocatable-ignore-eviction-threshold": "true",
+            "experimental-qos-reserved": "memory=10%",
+            "cgroup-driver": "systemd",
+        },
+        root=NOWHERE,
+    )
+    assert (config.ignore_eviction_threshold, config.qos_reserved) == (True, {"memory": 10})
+
+
+def test_all_problems_come_at_once(tmp_path):
+    write(
+        tmp_path, {"etc/podslice/podslice.toml": "rules = 1\nkube-reserved = 'cpu=x,memory=-1'\n"}
+    )
+    found = problems({"qos-reserved": "cpu=1", "nonsense": ""}, root=tmp_path)
+    assert len(found) == 5
+
+
+def test_rules_between_settings():
+    """Source: seed 004, "Phase 2"."""
+    wrong = Config(
+        cgroups_per_qos=False,
+        enforce_node_allocatable=frozenset(
+            {Enforce.KUBE_RESERVED, Enforce.KUBE_RESERVED_COMPRESSIBLE}
+        ),
+        system_reserved_cgroup="/",
+    )
+    assert [(p.where, p.message) for p in validate_config(wrong)] == [
+        ("enforce-node-allocatable", "nothing can be enforced without cgroups-per-qos"),
+        (
+            "enforce-node-allocatable",
+            "kube-reserved and kube-reserved-compressible exclude each other",
+        ),
+        ("enforce-node-allocatable", "kube-reserved needs kube-reserved-cgroup"),
+        ("system-reserved-cgroup", "the root can't be held to a reservation"),
+    ]
+    assert validate_config(Config()) == ()
+    assert load(cgroups_per_qos="false", enforce_node_allocatable="none").cgroups_per_qos is False
+
+
+def test_setting_that_is_wrong_itself_has_no_second_problem():
+    flags = {"enforce-node-allocatable": "kube-reserved", "kube-reserved-cgroup": "kube.slice"}
+    assert len(problems(flags)) == 1
+
+
+def test_files_and_flags_in_their_order(tmp_path):
+    write(
+        tmp_path,
+        {
+            "usr/lib/podslice/podslice.toml": "memory-protection = 'none'\n",
+            "etc/podslice/podslice.toml": "rules = 'kubernetes'\ncgroup-root = '/a'\n",
+            "usr/lib/podslice/podslice.toml.d/10-a.toml": "cgroup-root = '/b'\n",
+            "run/podslice/podslice.toml.d/20-b.toml": "cgroup-root = '/c'\n",
+            "etc/podslice/podslice.toml.d/20-b.toml": "kube-reserved = 'cpu=1'\n",
+            "usr/lib/podslice/podslice.toml.d/30-c.toml": "kube-reserved = 'cpu=3'\n",
+            "etc/podslice/podslice.toml.d/README": "not = 'read'\n",
+            "etc/podslice/podslice.toml.d/.hidden.toml": "not = 'read'\n",
+        },
+    )
+    config = load_config(root=tmp_path)
+    assert config.memory_protection is MemoryProtection.LOW  # /etc has the main file
+    assert config.rules is Rules.KUBERNETES
+    assert config.cgroup_root == "/b"  # /run's drop-in is masked by /etc's
+    assert config.kube_reserved == {"cpu": 3000}  # the last by name, wherever it is
+    assert load_config({"kube-reserved": "cpu=4"}, root=tmp_path).kube_reserved == {"cpu": 4000}
+
+
+def test_drop_in_is_masked_by_a_link_to_dev_null(tmp_path):
+    write(tmp_path, {"usr/lib/podslice/podslice.toml.d/10.toml": "cgroup-root = '/b'\n"})
+    mask = tmp_path / "etc/podslice/podslice.toml.d/10.toml"
+    mask.parent.mkdir(parents=True)
+    mask.symlink_to("/dev/null")
+    assert load_config(root=tmp_path) == Config()
+
+
+def test_main_file_of_the_distribution_is_read_where_the_operator_has_none(tmp_path):
+    write(tmp_path, {"usr/lib/podslice/podslice.toml": "cgroup-root = '/a'\n"})
+    assert load_config(root=tmp_path).cgroup_root == "/a"
+
+
+def test_stated_file_takes_the_place_of_all(tmp_path):
+    write(
+        tmp_path,
+        {"etc/podslice/podslice.toml": "cgroup-root = '/a'\n", "my.toml": "rules = 'kubernetes'\n"},
+    )
+    config = load_config(root=tmp_path, file=tmp_path / "my.toml")
+    assert config == Config(rules=Rules.KUBERNETES)
+    (problem,) = problems(root=tmp_path, file=tmp_path / "none.toml")
+    assert problem == f"{tmp_path}/none.toml: no such file or directory"
+
+
+def test_tables_and_numbers_of_toml(tmp_path):
+    text = """
+enforce-node-allocatable = ["pods"]
+cgroups-per-qos = true
+[kube-reserved]
+cpu = 0.1
+memory = 1_000
+[eviction-hard]
+memory.available = "5%"
+"nodefs.available" = "1Gi"
+"""
+    write(tmp_path, {"a.toml": text})
+    config = load_config(file=tmp_path / "a.toml")
+    assert config.kube_reserved == {"cpu": 100, "memory": 10**6}
+    assert set(config.eviction_hard) == {"memory.available", "nodefs.available"}
+
+
+def test_problem_in_a_file_names_file_and_key(tmp_path):
+    write(tmp_path, {"a.toml": "[kube-reserved]\nmemory = '2Gii'\n"})
+    (problem,) = problems(file=tmp_path / "a.toml")
+    assert problem == (
+        f"{tmp_path}/a.toml: kube-reserved.memory: '2Gii' is not a quantity;"
+        " write 2Gi (2^30) or 2G (10^9)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "expect"),
+    [
+        (b"a = [1,\nb", ": line 2: "),
+        (b"rules = 'proposal'\nrules = 'proposal'\n", ": line 2: "),
+        (b"rules = \xff", ": it is not UTF-8; save it as UTF-8"),
+        (b"a = " + b"[" * 50_000, ": it is nested too deep"),
+        (b"a = " + b"9" * 10_000, ": a number has thousands of digits"),
+        (b"#" * 2**21, ": is larger than "),
+        (b"\na." + b"a." * 20_000 + b"b = 1", ": line 2: more than 40 dots"),
+        (b"[" + b"a." * 20_000 + b"b]", ": line 1: more than 40 dots"),
+    ],
+)
+def test_hostile_file(tmp_path, data, expect):
+    path = tmp_path / "a.toml"
+    path.write_bytes(data)
+    found = problems(file=path)
+    assert found[0].startswith(f"{path}{expect}")
+    assert all(problem.isprintable() for problem in found)
+
+
+def test_defaults_are_the_kubelets():
+    """Source: Kubernetes, pkg/kubelet/apis/config/v1beta1/defaults_linux.go."""
+    stated = load(
+        eviction_hard="memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,"
+        "imagefs.available<15%,imagefs.inodesFree<5%"
+    )
+    assert stated.eviction_hard == DEFAULT_EVICTION_HARD
+
+
+def test_a_directory_that_is_hidden_is_told_unless_it_is_that_of_the_records(tmp_path, monkeypatch):
+    """As for somebody who is not root, where root has a umask that takes everything from others."""
+    exists = Path.exists
+
+    def refuse(path, **more):
+        if path.parent == hidden:
+            raise PermissionError(13, "Permission denied")
+        return exists(path, **more)
+
+    def open_nothing(path, *_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    monkeypatch.setattr("podslice.inputs.source._read_any", open_nothing)
+    hidden = tmp_path / "run/podslice"
+    assert load_config(root=tmp_path) == Config()
+    hidden = tmp_path / "etc/podslice"
+    assert problems(root=tmp_path) == [f"{hidden}/podslice.toml: permission denied"]
+
+
+def test_a_file_whose_name_is_too_long_is_told():
+    (said,) = problems(file=Path("/" + "a" * 300))
+    assert said == f"/{'a' * 300}: file name too long"
+
+
+@pytest.mark.parametrize("form", ["/{}", "/{}.slice"])
+def test_a_root_of_the_greatest_length_has_room_for_every_pod(form):
+    longest = UNIT_NAME_MAX - len("-kubepods-besteffort-pod.slice") - 36
+    tree = Tree(cgroup_root=load(cgroup_root=form.format("a" * longest)).cgroup_root)
+    names = [tree.pod(default_uid("default", "web"), qos) for qos in Qos]
+    assert max(map(len, names)) == UNIT_NAME_MAX
+    with pytest.raises(InputError, match="too long"):
+        load(cgroup_root=form.format("a" * (longest + 1)))
+
+
+def test_a_text_without_quotes_says_so(tmp_path):
+    (tmp_path / "a.toml").write_text("rules = kubernetes\n")
+    (problem,) = problems(file=tmp_path / "a.toml")
+    assert problem == f"{tmp_path}/a.toml: line 1: invalid value; texts need quotes"

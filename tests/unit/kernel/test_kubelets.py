@@ -1,0 +1,86 @@
+import pytest
+
+from podslice.kernel.kubelets import find_kubelets
+from tests.unit.builders import make_files, run_process
+
+
+def found(tmp_path):
+    return [(each.pid, each.name) for each in find_kubelets(tmp_path / "host") if each]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "kubelet --config=/var/lib/kubelet/config.yaml",
+        "k3s-server",
+        "k3s-agent",
+        "k3s server --cluster-init",
+        "k3s agent",
+        "rke2 server",
+        "microshift run",
+        "kubelite --kubelet-args-file=/var/snap/microk8s/current/args/kubelet",
+        "k0s worker --token-file=/etc/k0s",
+        "k0s controller --enable-worker",
+        "k0s controller --single",
+    ],
+)
+def test_programs_that_contain_a_kubelet(tmp_path, line):
+    name, *arguments = line.split()
+    run_process(tmp_path, 42, name, *arguments)
+    assert found(tmp_path) == [(42, name)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("sshd", "kubectl get nodes", "k3s kubectl get pods", "k3s", "rke2 etcd-snapshot"),
+        *("k0s status", "k0s controller", "microshift backup", "kubelet-csr-approver"),
+    ],
+)
+def test_programs_that_contain_none(tmp_path, line):
+    name, *arguments = line.split()
+    run_process(tmp_path, 42, name, *arguments)
+    assert found(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"uid": 1000},
+        # in a container: its units are not those of this systemd
+        {"ids": 2},
+        # sudo under another name is root before it asks for a password
+        {"login": 1000},
+    ],
+    ids=str,
+)
+def test_a_process_that_merely_calls_itself_kubelet(tmp_path, how):
+    run_process(tmp_path, 1, "systemd")
+    run_process(tmp_path, 42, "kubelet", **how)
+    assert found(tmp_path) == []
+
+
+def test_all_user_ids_count(tmp_path):
+    run_process(tmp_path, 42, "kubelet")
+    status = tmp_path / "host/proc/42/status"
+    status.write_text(status.read_text().replace("Uid:\t0", "Uid:\t1000"))
+    assert found(tmp_path) == []
+
+
+@pytest.mark.parametrize(("own", "login"), [(1000, 1000), (2**32 - 1, 0)])
+def test_a_system_that_was_itself_started_from_a_login(tmp_path, own, login):
+    run_process(tmp_path, 1, "systemd", login=own)
+    run_process(tmp_path, 42, "kubelet", login=login)
+    assert found(tmp_path) == [(42, "kubelet")]
+
+
+def test_a_process_that_ends_meanwhile(tmp_path):
+    make_files(tmp_path / "host", {"proc/42/comm": "kubelet\n", "proc/meminfo": ""})
+    assert found(tmp_path) == []
+    assert list(find_kubelets(tmp_path / "none")) == []
+
+
+def test_there_is_one_value_for_each_process(tmp_path):
+    for pid in (1, 2, 3):
+        run_process(tmp_path, pid, "systemd")
+    assert list(find_kubelets(tmp_path / "host")) == [None, None, None]

@@ -1,0 +1,340 @@
+"""Directories by their path, whatever happens to them."""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from podslice.kernel.inotify import IN_CLOSE_WRITE, IN_CREATE, IN_DELETE, IN_MODIFY
+from podslice.kernel.path_watch import Following
+
+WRITTEN = IN_CLOSE_WRITE | IN_DELETE
+NOBODY = 65534
+
+
+@pytest.fixture
+def follow(inotify, told):
+    return lambda path: Following(inotify, path, WRITTEN, told.heard_by("me"))
+
+
+async def test_a_directory_that_is_there_is_watched(follow, told, tmp_path):
+    follow(tmp_path)
+    (tmp_path / "a").touch()
+    await told.until(len)
+    assert names(told) == ["a"]
+
+
+async def test_a_directory_that_comes_is_found(follow, told, tmp_path):
+    place = tmp_path / "x/y/z"
+    follow(place)
+    for path in (tmp_path / "x", tmp_path / "x/y", place):
+        path.mkdir()
+        await asyncio.sleep(0.01)
+    await told.until(len)
+    told.clear()
+    (place / "a").touch()
+    await told.until(len)
+    assert names(told) == ["a"]
+
+
+async def test_a_directory_that_comes_at_once_with_what_is_in_it_is_told_of(follow, told, tmp_path):
+    place = tmp_path / "x/y/z"
+    follow(place)
+    place.mkdir(parents=True)
+    (place / "a").touch()
+    await told.until(len)
+    assert "" in names(told)
+    told.clear()
+    (place / "b").touch()
+    await told.until(lambda told: "b" in names(told))
+
+
+def remove(place):
+    for path in place.iterdir():
+        path.unlink()
+    place.rmdir()
+
+
+def move(place):
+    place.rename(place.with_name("old"))
+
+
+def move_above(place):
+    place.parent.rename(place.parent.with_name("old"))
+
+
+@pytest.mark.parametrize("leave", [remove, move, move_above])
+async def test_another_directory_in_its_place_is_found(follow, told, tmp_path, leave):
+    place = tmp_path / "above/place"
+    place.mkdir(parents=True)
+    follow(place)
+    leave(place)
+    await told.until(lambda told: "" in names(told))
+    place.mkdir(parents=True)
+    await told.until(lambda told: any(mask & IN_CREATE for _, _, mask in told))
+    (place / "a").touch()
+    await told.until(lambda told: "a" in names(told))
+
+
+async def test_what_was_moved_away_is_not_watched_any_more(follow, told, tmp_path):
+    place = tmp_path / "place"
+    place.mkdir()
+    follow(place)
+    place.rename(tmp_path / "old")
+    place.mkdir()
+    await told.until(len)
+    (tmp_path / "old/a").touch()
+    (place / "b").touch()
+    await told.until(lambda told: "b" in names(told))
+    assert "a" not in names(told)
+
+
+async def test_a_removed_directory_that_somebody_holds_is_not_mistaken(follow, told, tmp_path):
+    """The kernel does not tell of its end before the last one has let go of it."""
+    place = tmp_path / "place"
+    place.mkdir()
+    follow(place)
+    held = os.open(place, os.O_RDONLY)
+    try:
+        place.rmdir()
+        place.mkdir()
+        await told.until(len)
+        (place / "a").touch()
+        await told.until(lambda told: "a" in names(told))
+    finally:
+        os.close(held)
+
+
+@pytest.mark.parametrize("link", ["place", "above"])
+async def test_a_link_that_leads_elsewhere_is_followed(follow, told, tmp_path, link):
+    for name in ("one", "two"):
+        (tmp_path / name / "place").mkdir(parents=True)
+    (tmp_path / "above").mkdir()
+    path = {"place": tmp_path / "above/link", "above": tmp_path / "link/place"}[link]
+    target = {"place": "{}/place", "above": "{}"}[link]
+    switch = path if link == "place" else tmp_path / "link"
+    switch.symlink_to(tmp_path / target.format("one"))
+    follow(path)
+    (tmp_path / "new").symlink_to(tmp_path / target.format("two"))
+    (tmp_path / "new").rename(switch)
+    await told.until(len)
+    (tmp_path / "one/place/a").touch()
+    (tmp_path / "two/place/b").touch()
+    await told.until(lambda told: "b" in names(told))
+    assert "a" not in names(told)
+
+
+async def test_links_are_followed_as_the_kernel_does(follow, told, tmp_path):
+    """Whatever leads elsewhere: a link that a link leads to, or a directory above its target."""
+    (tmp_path / "data/v1/manifests").mkdir(parents=True)
+    (tmp_path / "data/v2/manifests").mkdir(parents=True)
+    (tmp_path / "data/now").symlink_to("../data/./v1")
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/link").symlink_to(tmp_path / "data/now/manifests")
+    follow(tmp_path / "etc/link")
+    (tmp_path / "data/v1/manifests/a").touch()
+    await told.until(lambda told: names(told) == ["a"])
+
+    (tmp_path / "data/new").symlink_to("v2")
+    (tmp_path / "data/new").rename(tmp_path / "data/now")
+    await told.until(lambda told: "" in names(told))
+    (tmp_path / "data/v2/manifests/b").touch()
+    await told.until(lambda told: "b" in names(told))
+
+    told.clear()
+    (tmp_path / "data/v2").rename(tmp_path / "data/v3")
+    (tmp_path / "data/v2/manifests").mkdir(parents=True)
+    await told.until(lambda told: "" in names(told))
+    (tmp_path / "data/v2/manifests/c").touch()
+    await told.until(lambda told: "c" in names(told))
+
+
+async def test_a_link_that_is_moved_away_and_back_is_followed(follow, told, tmp_path):
+    (tmp_path / "place").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to("place")
+    follow(link)
+    link.rename(tmp_path / "old")
+    await told.until(lambda told: "" in names(told))
+    told.clear()
+    (tmp_path / "old").rename(link)
+    await told.until(lambda told: "" in names(told))
+    (tmp_path / "place/a").touch()
+    await told.until(lambda told: "a" in names(told))
+
+
+@pytest.mark.parametrize("to", ["/", "..", "."])
+async def test_a_link_may_lead_upwards(inotify, told, tmp_path, to):
+    (tmp_path / "up").symlink_to(to)
+    following = Following(inotify, tmp_path / "up", IN_MODIFY, told.heard_by("me"))
+    assert following.error is None
+    following.renew()
+    assert following.error is None
+
+
+# Permissions, without the capabilities that pass them over: neither has the agent's unit them.
+
+
+@pytest.fixture
+def unprivileged():
+    """Be a user like any other, and yield a directory of that user's."""
+    directory = Path(tempfile.mkdtemp())
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.chown(directory, NOBODY, NOBODY)
+        os.seteuid(NOBODY)
+    yield directory
+    if is_root:
+        os.seteuid(0)
+    shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("closed", [["place"], ["above"], ["place", "above"], ["above", "top"]])
+async def test_a_directory_that_was_inaccessible_is_followed_again(
+    follow, told, unprivileged, closed
+):
+    top = unprivileged / "top"
+    place = top / "above/place"
+    place.mkdir(parents=True)
+    paths = {"top": top, "above": place.parent, "place": place}
+    following = follow(place)
+    for name in closed:
+        told.clear()
+        paths[name].chmod(0)
+        await told.until(lambda told: "" in names(told))
+    assert following.error.strerror == "Permission denied"
+    for name in ("top", "above", "place"):
+        paths[name].chmod(0o700)
+    await told.until(lambda _: following.error is None)
+    told.clear()
+    (place / "a").touch()
+    await told.until(lambda told: "a" in names(told))
+
+
+@pytest.mark.parametrize("mode", [0o300, 0o400, 0o200])
+async def test_every_permission_that_is_missing_is_noticed_when_it_comes(
+    follow, told, unprivileged, mode
+):
+    place = unprivileged / "place"
+    place.mkdir()
+    follow(place)
+    told.clear()
+    place.chmod(mode)
+    await told.until(lambda told: "" in names(told))
+    told.clear()
+    place.chmod(0o700)
+    await told.until(lambda told: "" in names(told))
+    (place / "a").touch()
+    await told.until(lambda told: "a" in names(told))
+
+
+async def test_a_closed_directory_that_is_replaced_is_followed_again(follow, told, unprivileged):
+    place = unprivileged / "place"
+    place.mkdir(mode=0)
+    following = follow(place)
+    assert following.error.strerror == "Permission denied"
+    place.rename(unprivileged / "old")
+    await told.until(lambda _: following.error is None)
+    (unprivileged / "old").chmod(0o700)
+    (unprivileged / "old").rename(place)
+    told.clear()
+    await told.until(lambda told: "" in names(told))
+    (place / "a").touch()
+    await told.until(lambda told: "a" in names(told))
+
+
+async def test_what_is_above_may_be_closed_for_reading(follow, told, unprivileged):
+    """As the directory above all homes may be."""
+    above = unprivileged / "above"
+    (above / "place").mkdir(parents=True)
+    above.chmod(0o300)
+    assert follow(above / "place").error is None
+    (above / "place").rename(above / "old")
+    await told.until(lambda told: "" in names(told))
+
+
+async def test_another_directory_without_an_event_is_found_when_checked(
+    inotify, follow, told, tmp_path
+):
+    """As one that was mounted there."""
+    place = tmp_path / "place"
+    place.mkdir()
+    following = follow(place)
+    following.check()
+    assert told == []
+    place.rename(tmp_path / "old")
+    place.mkdir()
+    os.read(inotify._handle, 2**16)
+    following.check()
+    assert told == [("me", "", 0)]
+    (tmp_path / "old/a").touch()
+    (place / "b").touch()
+    await told.until(lambda told: "b" in names(told))
+    assert "a" not in names(told)
+
+
+async def test_a_file_in_its_place_is_no_directory(follow, told, tmp_path):
+    place = tmp_path / "place"
+    place.touch()
+    assert follow(place).error is None
+    place.unlink()
+    place.mkdir()
+    (place / "a").touch()
+    await told.until(len)
+    (place / "b").touch()
+    await told.until(lambda told: "b" in names(told))
+
+
+async def test_what_cannot_be_followed_is_kept_as_its_error(follow, tmp_path):
+    place = tmp_path / "loop"
+    place.symlink_to(place)
+    assert "symbolic links" in follow(place).error.strerror
+
+
+async def test_what_is_above_may_be_closed_to_us(inotify, follow, told, tmp_path, monkeypatch):
+    watch = inotify.watch
+
+    def refuse(path, mask, on_event):
+        if path == tmp_path:
+            raise PermissionError(13, "Permission denied", str(path))
+        return watch(path, mask, on_event)
+
+    monkeypatch.setattr(inotify, "watch", refuse)
+    place = tmp_path / "above/place"
+    place.mkdir(parents=True)
+    assert follow(place).error is None
+    (place / "a").touch()
+    await told.until(len)
+    assert names(told) == ["a"]
+    assert follow(tmp_path).error.strerror == "Permission denied"
+
+
+async def test_closed_it_watches_nothing(follow, inotify, tmp_path):
+    follow(tmp_path).close()
+    assert kernel_watches(inotify) == 0
+
+
+async def test_again_and_again_it_watches_no_more_than_before(follow, inotify, told, tmp_path):
+    place = tmp_path / "place"
+    following = follow(place)
+    place.mkdir()
+    await told.until(len)
+    before = kernel_watches(inotify)
+    for _ in range(10):
+        place.rmdir()
+        place.mkdir()
+        following.renew()
+    assert kernel_watches(inotify) == before
+
+
+def names(told):
+    return [name for _, name, _ in told]
+
+
+def kernel_watches(inotify):
+    """How many watches the kernel has for it. Source: proc(5), fdinfo."""
+    lines = Path(f"/proc/self/fdinfo/{inotify._handle}").read_text().splitlines()
+    return sum(line.startswith("inotify ") for line in lines)

@@ -1,0 +1,76 @@
+"""Reservations as the providers document them."""
+
+from __future__ import annotations
+
+import pytest
+
+from podslice.model.node import Node
+from podslice.policy.providers import GI, MI, aks, by_provider, eks, gke, system_reservation
+
+
+@pytest.mark.parametrize(
+    ("cpus", "milli"),
+    # GKE, "Plan GKE node sizes": 6 %, 1 %, 0.5 %, 0.5 %, 0.25 % of each further one
+    [(1, 60), (2, 70), (3, 75), (4, 80), (8, 90), (16, 110), (96, 310)],
+)
+def test_gke_keeps_less_of_every_further_cpu(cpus, milli):
+    assert gke(cpus, 8 * GI, 30).cpu_milli == milli
+    assert eks(cpus, 8 * GI, 30).cpu_milli == milli
+
+
+@pytest.mark.parametrize(
+    ("memory", "kept"),
+    [
+        (GI // 2, 255 * MI),
+        (4 * GI, GI),
+        (8 * GI, GI + 4 * GI * 20 // 100),
+        (16 * GI, GI + 4 * GI * 20 // 100 + 8 * GI * 10 // 100),
+        (
+            128 * GI,
+            GI + 4 * GI * 20 // 100 + 8 * GI * 10 // 100 + 112 * GI * 6 // 100,
+        ),
+        (
+            228 * GI,
+            GI + 4 * GI * 20 // 100 + 8 * GI * 10 // 100 + 112 * GI * 6 // 100 + 2 * GI,
+        ),
+    ],
+)
+def test_gke_keeps_less_of_more_memory(memory, kept):
+    assert gke(4, memory, 30).memory_bytes == kept
+
+
+def test_eks_counts_pods():
+    assert eks(2, 8 * GI, 29).memory_bytes == (255 + 11 * 29) * MI
+
+
+@pytest.mark.parametrize(
+    ("cpus", "milli"),
+    [(1, 60), (2, 100), (3, 100), (4, 140), (8, 180), (16, 260), (32, 420), (64, 740), (96, 740)],
+)
+def test_aks_has_a_table(cpus, milli):
+    assert aks(cpus, 8 * GI, 30).cpu_milli == milli
+
+
+def test_aks_keeps_a_quarter_at_most():
+    assert aks(2, 8 * GI, 30).memory_bytes == 650 * MI
+    assert aks(2, 2 * GI, 110).memory_bytes == GI // 2
+
+
+def test_all_are_shown_in_whole_mebibytes():
+    node = Node(capacity={"cpu": 2_000, "memory": (5 * GI + 12_345) * 1000})
+    assert all(each.memory_bytes % MI == 0 for each in by_provider(node, 30).values())
+
+
+@pytest.mark.parametrize(
+    ("memory", "used", "kept"),
+    [
+        (32 * GI, None, GI),
+        (8 * GI, None, 448 * MI),  # 409.6Mi, in steps of 64Mi
+        (GI, None, 128 * MI),
+        (8 * GI, 200 * MI, 320 * MI),  # 300Mi
+        (8 * GI, MI, 128 * MI),
+    ],
+)
+def test_the_system_gets_what_it_uses_and_half_of_it(memory, used, kept):
+    node = Node(capacity={"cpu": 2_000, "memory": memory * 1000})
+    assert system_reservation(node, used).memory_bytes == kept

@@ -1,0 +1,179 @@
+"""Settings of pods and containers, and the sentences that say where they come from."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+
+from podslice.model.config import Config, Rules
+from podslice.model.node import Node
+from podslice.model.pod import ContainerKind, Qos
+from podslice.model.quantity import parse_quantity
+from podslice.model.resources import Resources
+from podslice.policy.aggregate import effective
+from podslice.policy.decide import decide
+from podslice.policy.defaulting import default_pod
+from podslice.policy.unit_properties import explain_sum
+from tests.unit.policy.worlds import KINDS, container, levels, pod
+
+NODE = Node(capacity={"cpu": 8000, "memory": 32 * 2**30 * 1000})
+# thousandths of a CPU, and bytes: what is below would be lost in rounding
+SCALE = {"cpu": 100, "memory": 2**20 * 1000}
+
+
+def scaled(resources):
+    return Resources(
+        requests={name: milli * SCALE[name] for name, milli in resources.requests.items()},
+        limits={name: milli * SCALE[name] for name, milli in resources.limits.items()},
+    )
+
+
+KUBERNETES = Config(rules=Rules.KUBERNETES)
+ALL = tuple(map(scaled, levels()))
+FEW = ALL[::13]
+
+
+def small_pods():
+    for first, second, level in itertools.product(FEW, FEW, (Resources(), *FEW)):
+        yield pod(container(first), container(second, 1), resources=level)
+
+
+def values(settings):
+    return {setting.name: setting.value for setting in settings}
+
+
+@pytest.mark.parametrize("rules", Rules)
+def test_a_pod_has_the_limits_of_its_class(rules):
+    """Seed 000, "Pod level cgroups", with the pod level of seed 002."""
+    config = Config(rules=rules)
+    for each in small_pods():
+        decision = decide(each, NODE, config)
+        counted = effective(default_pod(each))
+        found = values(decision.settings)
+        if decision.qos is Qos.BESTEFFORT:
+            assert found == {"CPUWeight": 1}
+            continue
+        for resource, name in (("cpu", "CPUQuotaPerSecUSec"), ("memory", "MemoryMax")):
+            expected = (
+                decision.qos is Qos.GUARANTEED
+                or each.resources.limits.get(resource)
+                or all(c.resources.limits.get(resource) for c in each.containers)
+            )
+            limit = counted.limits.get(resource)
+            assert (name in found) == bool(expected and limit), (each, resource)
+            if name in found:
+                unit = 1000 if resource == "cpu" else 1 / 1000
+                assert found[name] == limit * unit
+        request = counted.requests.get("memory")
+        assert found.get("MemoryLow", 0) == (request or 0) // 1000
+
+
+@pytest.mark.parametrize("rules", Rules)
+def test_a_container_has_its_own_limits_and_under_kubernetes_else_the_pod_s(rules):
+    config = Config(rules=rules)
+    for each in small_pods():
+        decision = decide(each, NODE, config)
+        for stated, decided in zip(each.containers, decision.containers, strict=True):
+            found = values(decided.settings)
+            if decision.qos is Qos.BESTEFFORT:
+                assert found == {"CPUWeight": 1}
+                continue
+            limit = stated.resources.limits.get("memory")
+            if not limit and rules is Rules.KUBERNETES:
+                limit = each.resources.limits.get("memory")
+            assert found.get("MemoryMax", 0) == (limit or 0) // 1000
+
+
+def test_the_rules_of_kubernetes_only_add_the_pod_s_limits_to_containers():
+    for each in small_pods():
+        ours, theirs = decide(each, NODE, Config()), decide(each, NODE, KUBERNETES)
+        if ours.qos is not theirs.qos:
+            continue
+        for one, other in zip(ours.containers, theirs.containers, strict=True):
+            left, right = values(one.settings), values(other.settings)
+            assert left.pop("CPUWeight") <= right.pop("CPUWeight")  # its own, or the pod's limit's
+            assert left.items() <= right.items()
+            assert right.items() - left.items() <= values(theirs.settings).items()
+
+
+def amounts_in(text):
+    """The amounts of a sum as it is written, without what is said in brackets."""
+    plain = re.sub(r" \([^)]*\)", "", text)
+    return [parse_quantity(word).milli for word in re.findall(r"(?<![\w.-])\d[\w.]*", plain)]
+
+
+def pods_with_every_kind():
+    kinds = itertools.product(KINDS, repeat=2)
+    for (kind, other), first, second in itertools.product(kinds, FEW, FEW):
+        for overhead in ({}, {"cpu": 50, "memory": 2**20 * 1000}):
+            yield pod(
+                container(first),
+                container(first, 1, kind),
+                container(second, 2, other),
+                overhead=overhead,
+            )
+    for first, level in itertools.product(ALL, ALL[::3]):
+        yield pod(container(first), resources=level, overhead={"cpu": 50})
+
+
+def test_the_sum_that_is_told_is_the_amount_that_counts():
+    for stated in pods_with_every_kind():
+        each = default_pod(stated)
+        counted = effective(each)
+        for part, resource in itertools.product(("requests", "limits"), ("cpu", "memory")):
+            text = explain_sum(each, stated, part, resource)
+            amounts = amounts_in(text)
+            amount = getattr(counted, part).get(resource)
+            if not amounts:
+                assert not amount, (text, each)
+                assert text == f"{part}.{resource} none"
+            else:
+                assert amounts[-1] == (amount or 0), (text, each)
+                assert text.startswith((f"{part}.{resource}", f"spec.resources.{part}.{resource}"))
+
+
+def test_a_sum_adds_up_as_it_is_written():
+    for stated in itertools.islice(pods_with_every_kind(), 0, None, 3):
+        each = default_pod(stated)
+        for part, resource in itertools.product(("requests", "limits"), ("cpu", "memory")):
+            terms, equals, result = explain_sum(each, stated, part, resource).rpartition(" = ")
+            if equals and " = " not in terms:
+                assert sum(amounts_in(terms)) == amounts_in(result)[0]
+
+
+def test_what_was_defaulted_is_told():
+    first = Resources(limits={"cpu": 100})
+    stated = pod(container(first), container(Resources(requests={"cpu": 50}), 1))
+    assert explain_sum(default_pod(stated), stated, "requests", "cpu") == (
+        "requests.cpu 100m (limit) + 50m = 150m"
+    )
+
+
+def test_a_pod_level_request_says_where_it_comes_from():
+    level = Resources(limits={"cpu": 1000})
+    of_limit = pod(container(Resources()), resources=level)
+    of_containers = pod(container(Resources(requests={"cpu": 50})), resources=level)
+    texts = [
+        explain_sum(default_pod(each), each, "requests", "cpu")
+        for each in (of_limit, of_containers)
+    ]
+    assert "limit" in texts[0]
+    assert "containers' sum" in texts[1]
+
+
+def test_an_init_container_that_decides_is_named():
+    stated = pod(
+        container(Resources(requests={"cpu": 100})),
+        container(Resources(requests={"cpu": 500}), kind=ContainerKind.INIT),
+    )
+    text = explain_sum(default_pod(stated), stated, "requests", "cpu")
+    assert text == "requests.cpu 500m (init container init0)"
+
+
+def test_overhead_is_named():
+    stated = pod(container(Resources(requests={"cpu": 100})), overhead={"cpu": 50})
+    text = explain_sum(default_pod(stated), stated, "requests", "cpu")
+    assert text == "requests.cpu 100m + overhead 50m = 150m"
+    assert explain_sum(default_pod(stated), stated, "limits", "cpu") == "limits.cpu none"

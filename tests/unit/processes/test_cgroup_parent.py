@@ -1,0 +1,244 @@
+"""The lines that put into a pod what others start, and that their limits are podslice's own."""
+
+import json
+import shlex
+
+import pytest
+import yaml
+
+from podslice.model.config import MemoryProtection
+from podslice.model.properties import PROPERTIES
+from podslice.policy.convert import quota_from_milli
+from podslice.processes.cgroup_parent import LINES, Form, Parent
+from tests.unit.builders import besteffort, config, container, decisions, guaranteed, pod
+
+WEB = pod(
+    "web",
+    namespace="shop",
+    uid="1-2",
+    containers=(
+        container("main", "cpu=100m,memory=16Mi", "cpu=500m,memory=64Mi"),
+        container("log", "cpu=50m"),
+    ),
+)
+SLICE = "kubepods-burstable-pod1_2.slice"
+LABELS = "--label io.podslice.pod=shop/web --label io.podslice.container=main"
+LIMITS = (
+    "--cpu-period=100000 --cpu-quota=50000 --memory=67108864 --memory-swap=-1"
+    " --memory-reservation=16777216 --oom-score-adj=999"
+)
+
+
+def parent(of=WEB, named=None, *, by=None, **more):
+    (decision,) = decisions(of, by=by)
+    chosen = next((each for each in decision.scopes if each.name == named), None)
+    return Parent(pod=decision, container=chosen, **more)
+
+
+def text(form, of=WEB, named=None, **more):
+    return "\n".join(LINES[form](parent(of, named, **more)))
+
+
+@pytest.mark.parametrize(
+    ("form", "line"),
+    [
+        (Form.NAME, SLICE),
+        (Form.PODMAN, f"--cgroup-parent={SLICE} --label io.podslice.pod=shop/web"),
+        (Form.PODMAN_POD, "--label io.podslice.pod=shop/web"),
+        (Form.DOCKER, f"--cgroup-parent={SLICE} --label io.podslice.pod=shop/web"),
+    ],
+)
+def test_the_line_for_a_pod(form, line):
+    assert text(form) == line
+
+
+@pytest.mark.parametrize(
+    ("form", "line"),
+    [
+        (Form.NAME, SLICE),
+        (Form.PODMAN, f"--cgroup-parent={SLICE} {LABELS} {LIMITS} --cgroup-conf=cpu.weight=9"),
+        (Form.PODMAN_POD, "--label io.podslice.pod=shop/web"),
+        (Form.DOCKER, f"--cgroup-parent={SLICE} {LABELS} {LIMITS}"),
+    ],
+)
+def test_the_line_for_a_container_has_its_limits(form, line):
+    assert text(form, named="main") == line
+
+
+def test_a_line_is_safe_for_a_shell_as_it_is():
+    for form in (Form.NAME, Form.PODMAN, Form.PODMAN_POD, Form.DOCKER):
+        line = text(form, named="main")
+        assert shlex.split(line) == line.split(" ")
+
+
+def test_keys_of_a_compose_file_are_yaml():
+    assert yaml.safe_load(text(Form.COMPOSE, named="main")) == {
+        "cgroup_parent": SLICE,
+        "labels": {"io.podslice.pod": "shop/web", "io.podslice.container": "main"},
+        "cpu_period": 100_000,
+        "cpu_quota": 50_000,
+        "mem_limit": 64 * 2**20,
+        "memswap_limit": -1,
+        "mem_reservation": 16 * 2**20,
+        "oom_score_adj": 999,
+    }
+
+
+def test_names_stay_text_in_yaml():
+    odd = pod("on", namespace="1e3", containers=(container("007"),))
+    labels = yaml.safe_load(text(Form.COMPOSE, odd, "007"))["labels"]
+    assert labels == {"io.podslice.pod": "1e3/on", "io.podslice.container": "007"}
+
+
+def test_a_service_and_a_command_of_systemd():
+    assert (
+        text(Form.SYSTEMD)
+        == f"""\
+# for a service: systemctl edit NAME.service
+# for a command: systemd-run --slice={SLICE} COMMAND
+[Service]
+Slice={SLICE}"""
+    )
+    assert (
+        text(Form.SYSTEMD, named="main", user=True)
+        == f"""\
+# for a service: systemctl --user edit NAME.service
+# for a command: systemd-run --user --slice={SLICE} --property=CPUQuota=50% \
+--property=CPUWeight=9 --property=MemoryLow=16777216 --property=MemoryMax=67108864 \
+--property=OOMScoreAdjust=999 COMMAND
+[Service]
+Slice={SLICE}
+CPUQuota=50%
+CPUWeight=9
+MemoryLow=16777216
+MemoryMax=67108864
+OOMScoreAdjust=999"""
+    )
+
+
+def test_a_quadlet_has_its_service_in_the_slice():
+    assert (
+        text(Form.QUADLET)
+        == f"""\
+[Container]
+Label=io.podslice.pod=shop/web
+
+[Service]
+Slice={SLICE}"""
+    )
+    assert (
+        text(Form.QUADLET, named="main")
+        == f"""\
+[Container]
+Label=io.podslice.pod=shop/web
+Label=io.podslice.container=main
+PodmanArgs=--oom-score-adj=999
+
+[Service]
+Slice={SLICE}
+CPUQuota=50%
+CPUWeight=9
+MemoryLow=16777216
+MemoryMax=67108864"""
+    )
+
+
+def test_an_oci_runtime_makes_the_scope_of_the_container():
+    made = json.loads(text(Form.OCI, named="main"))
+    assert made == {
+        "process": {"oomScoreAdj": 999},
+        "annotations": {
+            "org.systemd.property.CPUQuotaPerSecUSec": "uint64 500000",
+            "org.systemd.property.CPUWeight": "uint64 9",
+            "org.systemd.property.MemoryLow": "uint64 16777216",
+            "org.systemd.property.MemoryMax": "uint64 67108864",
+            "org.systemd.property.CollectMode": "'inactive-or-failed'",
+            "org.systemd.property.TimeoutStopUSec": "uint64 30000000",
+        },
+        "linux": {"cgroupsPath": f"{SLICE}:podslice:pod1_2-main"},
+    }
+    slice_, prefix, name = made["linux"]["cgroupsPath"].split(":")
+    assert f"{prefix}-{name}.scope" == parent(named="main").container.scope
+    assert slice_ == parent().pod.slice
+
+
+def test_an_oci_runtime_needs_a_container():
+    assert text(Form.OCI) == ""
+
+
+def test_what_a_container_does_not_limit_is_not_in_its_line():
+    assert text(Form.PODMAN, besteffort("b"), "main").split()[-2:] == [
+        "--oom-score-adj=1000",
+        "--cgroup-conf=cpu.weight=1",
+    ]
+    made = json.loads(text(Form.OCI, besteffort("b"), "main"))
+    assert "org.systemd.property.MemoryMax" not in made["annotations"]
+
+
+def test_protection_that_is_hard_has_a_file_of_its_own():
+    by = config(memory_protection=MemoryProtection.MIN)
+    line = text(Form.PODMAN, guaranteed("g"), "main", by=by)
+    assert "--cgroup-conf=memory.min=1073741824" in line
+    assert "--memory-reservation" not in line
+    assert "memory.min" not in text(Form.DOCKER, guaranteed("g"), "main", by=by)
+    made = json.loads(text(Form.OCI, guaranteed("g"), "main", by=by))
+    assert made["annotations"]["org.systemd.property.MemoryMin"] == f"uint64 {2**30}"
+
+
+@pytest.mark.parametrize("milli", [10, 15, 33, 100, 477, 1250, 64_000])
+@pytest.mark.parametrize("period_usec", [100_000, 33_333, 7_001, 1_000])
+def test_runtimes_make_the_same_quota_of_quota_and_period(milli, period_usec):
+    by = config(cpu_cfs_quota_period_usec=period_usec)
+    made = parent(pod("p", limits=f"cpu={milli}m"), "main", by=by)
+    quota, period = made.quota
+    assert period == period_usec
+    # as crun and runc turn it into CPUQuotaPerSecUSec
+    per_sec = quota * 1_000_000 // period
+    assert -(-per_sec // 10_000) * 10_000 == made.limits["CPUQuotaPerSecUSec"]
+    assert quota >= 1000
+    assert (
+        quota_from_milli(milli, period_usec=period).per_sec_usec == -(-per_sec // 10_000) * 10_000
+    )
+
+
+def test_the_document_has_options_one_by_one():
+    document = json.loads(text(Form.JSON, named="main", exists=False))
+    assert document.pop("podman_options") == text(Form.PODMAN, named="main").split(" ")
+    assert document.pop("podman_pod_options") == ["--label", "io.podslice.pod=shop/web"]
+    assert document.pop("docker_options") == text(Form.DOCKER, named="main").split(" ")
+    assert document == {
+        "version": 1,
+        "pod": "shop/web",
+        "uid": "1-2",
+        "slice": SLICE,
+        "control_group": f"/kubepods.slice/kubepods-burstable.slice/{SLICE}",
+        "exists": False,
+        "labels": {"io.podslice.pod": "shop/web", "io.podslice.container": "main"},
+        "container": {
+            "name": "main",
+            "scope": "podslice-pod1_2-main.scope",
+            "oom_score_adj": 999,
+            "settings": {
+                "CPUQuotaPerSecUSec": 500_000,
+                "CPUWeight": 9,
+                "MemoryLow": 16 * 2**20,
+                "MemoryMax": 64 * 2**20,
+            },
+        },
+    }
+    assert json.loads(text(Form.JSON))["container"] is None
+
+
+def test_every_form_has_lines():
+    assert set(LINES) == set(Form)
+    assert all(text(form, named="main") for form in Form)
+
+
+def test_every_limit_of_a_container_is_in_podmans_line():
+    """Whatever policy may set on a container one day has to be thought of here."""
+    known = {"CPUWeight", "CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec"}
+    known |= {"MemoryMax", "MemoryLow", "MemoryMin"}
+    assert known <= set(PROPERTIES)
+    for protection in MemoryProtection:
+        by = config(memory_protection=protection, cpu_cfs_quota_period_usec=50_000)
+        assert set(parent(guaranteed("g"), "main", by=by).limits) <= known

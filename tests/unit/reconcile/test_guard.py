@@ -1,0 +1,228 @@
+"""Beside a kubelet: with its process gone and its units in place, nothing changes anything."""
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from podslice.errors import ForeignRoot
+from podslice.model.pod import ContainerKind
+from podslice.model.unit import TransientUnit, UnitName
+from podslice.processes import adopt as adopting
+from podslice.processes.launch import Command
+from podslice.processes.run import finish_container, set_phase, start_scope, start_service
+from podslice.reconcile.assess import look
+from podslice.reconcile.converge import apply, delete, settle
+from podslice.reconcile.evict import stop_pod
+from podslice.reconcile.guard import Guard
+from podslice.reconcile.report import Outcome
+from podslice.store import Store
+from tests.fake_systemd import FakeSystemd
+from tests.unit.builders import (
+    burstable,
+    config,
+    container,
+    decisions,
+    run_process,
+    world,
+)
+
+RECORDED = json.loads((Path(__file__).parents[2] / "kubelet_units.json").read_text())["units"]
+WRITES = {"start", "start_batch", "start_timer", "set_properties", "attach", "stop", "stop_batch"}
+WRITES |= {"kill", "reset_failed"}
+POD = "kubepods-burstable-podweb.slice"
+WEB = burstable(
+    "web",
+    containers=(
+        container("setup", kind=ContainerKind.INIT),
+        container("main", "cpu=500m"),
+    ),
+)
+SLEEP = Command(file="/bin/sleep", arguments=("sleep",), environment={})
+
+
+class Clock:
+    """A clock that goes on between two questions, so that no answer is remembered."""
+
+    sec = 0.0
+
+    def __call__(self):
+        self.sec += 10.0
+        return self.sec
+
+
+async def start_units_of_a_kubelet(client):
+    """What is recorded of a real one; slices that are there already it takes as they are."""
+    there = {unit.name for unit in await client.observe(["kubepods*"])}
+    for pid, (name, unit) in enumerate(RECORDED.items(), 4711):
+        properties = {"Description": unit["Description"], "DefaultDependencies": False}
+        if name.endswith(".scope"):
+            properties |= {"PIDs": (pid,), "Slice": unit["Slice"], "Delegate": True}
+        if name not in there:
+            await client.start(TransientUnit(name=UnitName(name), properties=properties))
+
+
+@pytest.fixture
+def memory():
+    return FakeSystemd()
+
+
+@pytest.fixture
+def here(tmp_path, memory):
+    return world(tmp_path, memory, guard=Guard(tmp_path / "host", now=Clock()))
+
+
+@pytest.fixture
+async def beside(here, memory):
+    """A pod was applied before the kubelet came."""
+    await apply(here, decisions(WEB, on=here.node, by=here.config))
+    await start_units_of_a_kubelet(memory)
+    return here
+
+
+async def _put(here):
+    await apply(here, decisions(burstable("new"), on=here.node, by=here.config))
+
+
+async def _delete(here):
+    await delete(here, lambda _: True)
+
+
+async def _settle(here):
+    await settle(here, WEB.key)
+
+
+async def _run(here):
+    await start_scope(here, WEB.key, "setup", lambda _: pytest.fail("a process was started"))
+
+
+async def _detach(here):
+    await start_service(here, WEB.key, "setup", SLEEP, "/", lambda _: ())
+
+
+async def _adopt(here):
+    await adopting.adopt(here, WEB.key, "main", [4711])
+
+
+async def _phase(here, *, initializing):
+    await set_phase(here, WEB.key, initializing=initializing)
+
+
+async def _finish(here):
+    await finish_container(here, WEB.key, "setup")
+
+
+VERBS = {
+    "apply": _put,
+    "delete": _delete,
+    "settle": _settle,
+    "run": _run,
+    "run --detach": _detach,
+    "adopt": _adopt,
+    "phase --set init": partial(_phase, initializing=True),
+    "phase --set running": partial(_phase, initializing=False),
+    "the end of an init container": _finish,
+}
+
+
+def records(root):
+    return {
+        path.relative_to(root): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_each_verb_that_changes_something_is_refused(beside, memory, verb):
+    before = await memory.observe(["*"]), records(beside.store.root)
+    memory.calls.clear()
+    with pytest.raises(ForeignRoot, match=r"belongs to a kubelet.*; podslice changes nothing; "):
+        await VERBS[verb](beside)
+    assert not memory.calls.keys() & WRITES
+    assert (await memory.observe(["*"]), records(beside.store.root)) == before
+
+
+CALLS = {
+    "start": (TransientUnit(name="a.slice", properties={}),),
+    "start_batch": ([],),
+    "start_timer": (
+        TransientUnit(name="a.timer", properties={}),
+        TransientUnit(name="a.service", properties={}),
+    ),
+    "set_properties": (POD, {}),
+    "attach": ("a.scope", []),
+    "stop": (POD,),
+    "stop_batch": ([POD],),
+    "kill": (POD, 9),
+    "reset_failed": (POD,),
+}
+
+
+@pytest.mark.parametrize("call", sorted(WRITES))
+async def test_each_call_that_changes_something_is_refused(beside, memory, call):
+    memory.calls.clear()
+    with pytest.raises(ForeignRoot):
+        await getattr(beside.client, call)(*CALLS[call])
+    assert not memory.calls.keys() & WRITES
+
+
+def test_every_call_of_a_client_is_guarded_or_only_reads():
+    reads = {"caps", "observe", "list_units"}
+    calls = {
+        name for name in vars(FakeSystemd) if name in dir(FakeSystemd) and not name.startswith("_")
+    }
+    for_tests = {"refuse", "break_after", "provide", "set_memory", "set_tasks", "make_stubborn"}
+    for_tests |= {"end_process", "fail", "reload"}
+    assert calls - for_tests == reads | WRITES
+
+
+async def test_the_quick_way_to_end_a_pod_is_refused(beside, memory):
+    state = await look(beside)
+    (pod,) = state.desired.pods
+    memory.calls.clear()
+    result = await stop_pod(beside, beside.client, pod, state.observed, why="", grace_sec=0)
+    assert result.outcome is Outcome.FAILED
+    assert "belongs to a kubelet" in result.error
+    assert not memory.calls.keys() & WRITES
+
+
+async def test_looking_shows_why_and_takes_nothing_of_a_kubelet_for_an_orphan(beside):
+    state = await look(beside)
+    assert "it holds 6 units of one" in state.foreign.reason
+    assert not state.orphans
+    assert [pod.key for pod in state.current] == ["default/web"]
+
+
+async def test_the_way_out_leads_out(beside, memory):
+    """It says to stop what the kubelet has started, and to delete podslice's pods then."""
+    way_out = (await look(beside)).foreign.way_out
+    while (state := await look(beside)).foreign is not None:
+        named = state.foreign.way_out.partition("(systemctl stop ")[2].partition(")")[0]
+        await memory.stop(named.split()[0])
+    assert "run podslice delete --all" in way_out
+    await delete(beside, lambda _: True)
+    assert not await memory.observe(["kubepods*"])
+
+
+async def test_another_root_is_not_touched_by_a_kubelet(tmp_path, memory):
+    run_process(tmp_path, 812, "kubelet")
+    await start_units_of_a_kubelet(memory)
+    before = await memory.observe(["kubepods*", "cri-*"])
+    there = replace(
+        world(tmp_path, memory, by=config(cgroup_root="/podslice")),
+        store=Store(tmp_path / "run", cgroup_root="/podslice"),
+    )
+    assert (await apply(there, decisions(WEB, on=there.node, by=there.config))).exit_code == 0
+    assert (await delete(there, lambda _: True)).exit_code == 0
+    assert await memory.observe(["kubepods*", "cri-*"]) == before
+
+
+async def test_the_calls_of_one_moment_share_one_answer(tmp_path, memory):
+    here = world(tmp_path, memory, guard=Guard(tmp_path / "host", now=lambda: 1.0))
+    await apply(here, decisions(*map(burstable, "abcdefgh"), on=here.node, by=here.config))
+    # one look before, one after; each is one call, and the guard goes by what it shows
+    assert memory.calls["observe"] == 2
+    assert memory.calls["list_units"] == 0

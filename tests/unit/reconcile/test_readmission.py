@@ -1,0 +1,304 @@
+"""Pods that stay away: evicted ones, and new ones while the node is short of something."""
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+
+from podslice.errors import InputError
+from podslice.kernel.proc import read_process
+from podslice.model.node_state import AgentState, Condition, Eviction
+from podslice.policy.eviction.thresholds import CRITICAL_PRIORITY
+from podslice.reconcile.assess import look
+from podslice.reconcile.converge import apply, delete
+from podslice.reconcile.readmission import living_agent
+from tests.fake_systemd import FakeSystemd
+from tests.unit.builders import besteffort, burstable, config, decisions, guaranteed, world
+
+WEB = "kubepods-burstable-podweb.slice"
+BATCH = "kubepods-besteffort-podbatch.slice"
+NUMBERS = "50Mi of memory are available, 100Mi have to be"
+
+
+@pytest.fixture
+def memory():
+    return FakeSystemd()
+
+
+@pytest.fixture
+def notes():
+    return []
+
+
+@pytest.fixture
+def here(tmp_path, memory, notes):
+    return world(tmp_path, memory, notes=notes)
+
+
+async def put(here, *pods, **how):
+    return await apply(here, decisions(*pods, on=here.node, by=here.config), **how)
+
+
+async def plan_for(here, *pods):
+    return (await look(here, decisions(*pods, on=here.node, by=here.config))).plan
+
+
+async def slices(memory):
+    return {unit.name for unit in await memory.observe(["kubepods*"])}
+
+
+def evict(here, pod):
+    """As the evictor marks it."""
+    mark = Eviction(
+        pod=pod.key,
+        uid=pod.uid,
+        digest=here.store.digest(pod),
+        signal="memory.available",
+        message=NUMBERS,
+        at_usec=1,
+    )
+    here.store.mark_evicted(mark)
+    return mark
+
+
+def recorded(here):
+    return [pod.name for pod in here.store.load().pods]
+
+
+def refusals(report):
+    return [(refusal.pod, refusal.reason) for refusal in report.refused]
+
+
+# Eviction.
+
+
+async def test_an_evicted_pod_goes_with_any_apply(here, memory):
+    """Whatever became of the agent after it has marked the pod."""
+    await put(here, burstable("web"), besteffort("batch"))
+    mark = evict(here, burstable("web"))
+    await memory.stop(WEB)
+    report = await put(here, guaranteed("new"))
+    assert report.exit_code == 0
+    assert recorded(here) == ["batch", "new"]
+    assert here.store.load().evicted == (mark,)
+    assert WEB not in await slices(memory)
+    assert not (await look(here)).plan
+
+
+async def test_an_evicted_pod_is_stopped_where_it_is_still_there(here, memory):
+    await put(here, burstable("web"))
+    evict(here, burstable("web"))
+    assert {step.name for step in (await look(here)).plan.steps} >= {WEB}
+    await put(here)
+    assert await slices(memory) == set()
+
+
+async def test_an_evicted_pod_does_not_come_back(here, memory):
+    evict(here, burstable("web"))
+    report = await put(here, burstable("web"), besteffort("batch"))
+    (refused,) = report.refused
+    assert (refused.pod, refused.reason, report.exit_code) == ("default/web", "Evicted", 1)
+    assert refused.message == (
+        f"{NUMBERS}; it stays away until its manifest changes; to let it come back:"
+        " podslice uncordon default/web"
+    )
+    assert recorded(here) == ["batch"]
+    assert WEB not in await slices(memory)
+    assert [
+        (each.pod, each.reason) for each in (await plan_for(here, burstable("web"))).refused
+    ] == [("default/web", "Evicted")]
+
+
+async def test_another_manifest_comes_back_and_drops_the_mark(here, memory):
+    await put(here, burstable("web"))
+    evict(here, burstable("web"))
+    await put(here)
+    report = await put(here, burstable("web", "cpu=501m"))
+    assert (report.exit_code, refusals(report)) == (0, [])
+    assert here.store.load().evicted == ()
+    assert WEB in await slices(memory)
+    # back to what it was: nothing is in its way now
+    assert (await put(here, burstable("web"))).exit_code == 0
+
+
+async def test_a_crash_between_the_record_and_the_mark_is_mended(here, memory):
+    await put(here, burstable("web", "cpu=501m"))
+    evict(here, burstable("web"))
+    await put(here)
+    assert recorded(here) == ["web"]
+    assert here.store.load().evicted == ()
+
+
+async def test_another_manifest_that_does_not_fit_keeps_the_mark(here):
+    mark = evict(here, burstable("web"))
+    report = await put(here, burstable("web", "cpu=99"))
+    assert refusals(report) == [("default/web", "OutOfcpu")]
+    assert here.store.load().evicted == (mark,)
+
+
+async def test_without_admission_it_stays_away_nevertheless(here):
+    here = replace(here, config=config(admission=False))
+    evict(here, burstable("web"))
+    assert refusals(await put(here, burstable("web"))) == [("default/web", "Evicted")]
+
+
+async def test_a_pod_without_a_record_goes_if_it_was_evicted(here, memory):
+    """Rebuilt from its slice it has another digest."""
+    await put(here, burstable("web"))
+    mark = evict(here, burstable("web"))
+    here.store.remove("web")
+    await put(here)
+    assert await slices(memory) == set()
+    assert here.store.load().evicted == (mark,)
+
+
+async def test_one_that_was_evicted_holds_up_no_other_of_its_name(here):
+    """Another uid is another pod."""
+    evict(here, burstable("web"))
+    assert (await put(here, burstable("web", uid="other"))).exit_code == 0
+    with pytest.raises(InputError):
+        await put(here, burstable("web", uid="third"))
+
+
+async def test_deleting_an_evicted_pod_forgets_the_eviction(here, notes):
+    evict(here, burstable("web"))
+    mark = evict(here, burstable("shop"))
+    report = await delete(here, lambda pod: pod.key == "default/web")
+    assert report.exit_code == 0
+    assert here.store.load().evicted == (mark,)
+    assert notes == ["pod default/web was evicted; that is forgotten, and it may come back"]
+    await put(here, besteffort("batch"))
+    await delete(here, lambda _: True)
+    assert here.store.load().evicted == ()
+    assert not here.store.root.exists() or not list(here.store.root.iterdir())
+
+
+# Conditions of the node.
+
+
+def process():
+    return read_process(os.getpid())
+
+
+def agent(here, *conditions, **fields):
+    """As an agent that is this process leaves it."""
+    found = process()
+    state = AgentState(
+        **{
+            "pid": found.pid,
+            "started_ticks": found.started_ticks,
+            "conditions": conditions,
+            **fields,
+        }
+    )
+    here.store.save_agent(state)
+    return state
+
+
+async def test_an_agent_that_lives_is_believed(here):
+    state = agent(here, Condition.MEMORY)
+    assert living_agent(here.store) == state
+    assert (await look(here)).agent == state
+
+
+@pytest.mark.parametrize("fields", [{"started_ticks": 1}, {"pid": 2**22 + 1}])
+async def test_an_agent_that_has_ended_is_not(here, fields):
+    agent(here, Condition.DISK, **fields)
+    assert living_agent(here.store) is None
+    assert (await look(here)).agent is None
+    assert (await put(here, besteffort("batch"))).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("condition", "waits"),
+    [
+        (Condition.MEMORY, {"default/batch"}),
+        (Condition.DISK, {"default/batch", "default/web"}),
+        (Condition.PID, {"default/batch", "default/web"}),
+    ],
+)
+async def test_new_pods_wait_while_the_node_is_short_of_something(here, condition, waits):
+    agent(here, condition)
+    critical = besteffort("critical", priority=CRITICAL_PRIORITY)
+    report = await put(here, besteffort("batch"), burstable("web"), critical)
+    assert set(refusals(report)) == {(key, condition.value) for key in waits}
+    assert {"batch", "web", "critical"} - set(recorded(here)) == {
+        key.removeprefix("default/") for key in waits
+    }
+
+
+async def test_pods_that_are_there_stay_and_change_under_pressure(here, memory):
+    await put(here, besteffort("batch"), burstable("web"))
+    agent(here, Condition.MEMORY, Condition.DISK)
+    report = await put(here, besteffort("batch"), burstable("web", "cpu=1"))
+    assert (report.exit_code, refusals(report)) == (0, [])
+    assert {BATCH, WEB} <= await slices(memory)
+
+
+async def test_without_admission_nobody_waits(here):
+    here = replace(here, config=config(admission=False))
+    agent(here, Condition.DISK)
+    assert (await put(here, besteffort("batch"))).exit_code == 0
+
+
+async def test_an_evicted_pod_and_one_that_waits(here):
+    agent(here, Condition.PID)
+    evict(here, burstable("web"))
+    report = await put(here, besteffort("batch"), burstable("web"))
+    assert sorted(refusals(report)) == [
+        ("default/batch", "PIDPressure"),
+        ("default/web", "Evicted"),
+    ]
+
+
+async def test_prune_leaves_what_is_held_back(here):
+    """It is asked for, though it may not come."""
+    await put(here, besteffort("batch"), burstable("web"))
+    agent(here, Condition.DISK)
+    report = await put(here, besteffort("batch"), besteffort("new"), prune=True)
+    assert refusals(report) == [("default/new", "DiskPressure")]
+    assert recorded(here) == ["batch"]
+
+
+# Where pods come from.
+
+
+async def test_sources_are_recorded_and_stay_until_somebody_applies(here):
+    files = {"web": "/m/web.yaml", "batch": "/m/batch.yaml"}
+    await put(here, burstable("web"), besteffort("batch"), sources=files)
+    await put(here, guaranteed("new"))
+    assert (await look(here)).sources == files
+    await put(here, burstable("web"))
+    assert here.store.load().sources == {"batch": "/m/batch.yaml"}
+    await put(here, burstable("web"), sources={"web": "/m/moved.yaml"})
+    assert here.store.load().sources == {"batch": "/m/batch.yaml", "web": "/m/moved.yaml"}
+    await delete(here, lambda pod: pod.name == "web")
+    assert here.store.load().sources == {"batch": "/m/batch.yaml"}
+
+
+async def test_a_candidate_that_is_refused_leaves_the_source(here):
+    await put(here, burstable("web"), sources={"web": "/m/web.yaml"})
+    report = await put(here, burstable("web", "cpu=99"))
+    assert refusals(report) == [("default/web", "OutOfcpu")]
+    assert here.store.load().sources == {"web": "/m/web.yaml"}
+
+
+async def test_deleting_a_pod_of_a_manifest_directory_is_said_to_be_in_vain(here, notes):
+    await put(here, burstable("web"), besteffort("batch"), sources={"web": "/m/web\x1b.yaml"})
+    await delete(here, lambda _: True)
+    (told,) = notes
+    assert told.startswith("pod default/web is of /m/web\\x1b.yaml: as long as it is in there,")
+
+
+async def test_pods_that_gone_names_go_with_an_apply(here, memory):
+    await put(here, burstable("web"), besteffort("batch"))
+    await put(here, guaranteed("new"), gone=lambda pod: pod.name == "web")
+    assert recorded(here) == ["batch", "new"]
+    assert WEB not in await slices(memory)
+
+
+async def test_the_record_says_the_file_in_words(here):
+    await put(here, burstable("web"), sources={"web": "/m/web.yaml"})
+    written = json.loads((here.store.root / "pods/web.json").read_text())
+    assert written["source"] == "/m/web.yaml"

@@ -1,0 +1,409 @@
+"""Old values of reserved slices that return unless somebody confirms the new ones, on the fake systemd."""
+
+from dataclasses import replace
+
+import pytest
+
+from podslice.errors import BusUnavailable, HostError, Refused
+from podslice.model.config import Enforce
+from podslice.model.reserved import Standing, Unconfirmed
+from podslice.model.unit import INFINITY, ListedUnit
+from podslice.reconcile import rollback as confirming
+from podslice.reconcile.assess import look
+from podslice.reconcile.converge import apply, delete
+from podslice.reconcile.report import Outcome
+from podslice.reconcile.rollback import confirm, pending
+from podslice.reconcile.world import Asked
+from tests.fake_systemd import FakeSystemd
+from tests.unit.builders import amounts, burstable, config, decisions, world
+
+SLICE = "podruntime.slice"
+TIMER = "podslice-rollback.timer"
+SECOND = "podslice-rollback-2.timer"
+MI = 2**20
+OLD = {"CPUWeight": INFINITY, "MemoryMax": INFINITY, "TasksMax": INFINITY}
+NEW = {"CPUWeight": 50, "MemoryMax": 64 * MI, "TasksMax": 100}
+
+
+class Recording(FakeSystemd):
+    """A fake systemd that keeps what timers were started with, and can let them elapse."""
+
+    def __init__(self):
+        super().__init__()
+        self.timers = {}
+
+    async def start_timer(self, timer, service):
+        await super().start_timer(timer, service)
+        self.timers[timer.name] = (timer.properties, service.properties)
+
+    async def elapse(self, timer=TIMER):
+        """The time is over: systemctl sets what it is told to, and the units go."""
+        for _, (_, verb, runtime, unit, *assignments), _ in self.timers[timer][1]["ExecStart"]:
+            assert (verb, runtime) == ("set-property", "--runtime")
+            await self.set_properties(unit, dict(map(_read, assignments)))
+        await self.stop(timer)
+
+
+def _read(assignment):
+    name, _, text = assignment.partition("=")
+    return name, INFINITY if text in ("", "infinity") else int(text)
+
+
+@pytest.fixture(autouse=True)
+def systemctl(tmp_path, monkeypatch):
+    """A systemctl that is found, and never run."""
+    path = tmp_path / "bin/systemctl"
+    path.parent.mkdir()
+    path.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(path.parent))
+    return path
+
+
+@pytest.fixture
+def memory():
+    client = Recording()
+    client.provide(SLICE)
+    return client
+
+
+def reserving(kube="cpu=500m,memory=64Mi,pid=100"):
+    return config(
+        kube_reserved=amounts(kube),
+        kube_reserved_cgroup=f"/{SLICE}",
+        enforce_node_allocatable=frozenset({Enforce.PODS, Enforce.KUBE_RESERVED}),
+    )
+
+
+@pytest.fixture
+def notes():
+    return []
+
+
+@pytest.fixture
+def here(tmp_path, memory, notes):
+    """A world whose reservations are enforced; who is there asks for 60 s to confirm in."""
+    found = world(tmp_path, memory, by=reserving(), notes=notes, asked=Asked(confirm_sec=60))
+    found.store.root.mkdir()
+    return found
+
+
+def plain(here):
+    return replace(here, asked=Asked())
+
+
+def unasked(here):
+    return replace(here, asked=None)
+
+
+async def values(memory, name=SLICE):
+    (unit,) = await memory.observe([name])
+    return {key: unit.properties[key] for key in OLD}
+
+
+async def armed(memory):
+    return [
+        unit.name
+        for unit in await memory.list_units(["podslice-rollback*"])
+        if unit.active_state == "active"
+    ]
+
+
+# What is armed.
+
+
+async def test_new_values_come_with_a_timer_for_the_old_ones(here, memory, notes, systemctl):
+    report = await apply(here, ())
+    assert report.exit_code == 0
+    assert await values(memory) == NEW
+    assert await armed(memory) == [TIMER]
+    timer, service = memory.timers[TIMER]
+    assert timer["TimersMonotonic"] == (("OnActiveSec", 60_000_000),)
+    assert timer["RemainAfterElapse"] is False
+    assert service["ExecStart"] == (
+        (
+            str(systemctl),
+            (
+                *(str(systemctl), "set-property", "--runtime", SLICE),
+                *("CPUWeight=", "MemoryMax=infinity", "TasksMax=infinity"),
+            ),
+            True,
+        ),
+    )
+    # what it is about may be the slice in which it would lie
+    assert service["Slice"] == "-.slice"
+    assert notes[-1] == (
+        f"the old values of {SLICE} return in 60 s; to keep the new ones: podslice confirm"
+    )
+
+
+async def test_old_values_that_somebody_has_set_return_as_they_were(here, memory):
+    had = {"CPUWeight": 0, "MemoryMax": 300 * MI, "TasksMax": 500}
+    memory.provide(SLICE, **had)
+    await apply(here, ())
+    (_, arguments, _) = memory.timers[TIMER][1]["ExecStart"][0]
+    assert arguments[4:] == ("CPUWeight=idle", f"MemoryMax={300 * MI}", "TasksMax=500")
+    assert here.store.reserved().unconfirmed.old == {SLICE: had}
+    assert here.store.reserved().unconfirmed.new == {SLICE: NEW}
+
+
+async def test_the_timer_is_there_before_the_values_and_after_all_else(here, memory):
+    seen = []
+
+    async def start_timer(timer, service):
+        units = [unit.name for unit in await memory.observe(["kubepods*"])]
+        seen.append((await values(memory), "kubepods-burstable-podweb.slice" in units))
+
+    memory.start_timer = start_timer
+    await apply(here, decisions(burstable("web"), on=here.node, by=here.config))
+    assert seen == [(OLD, True)]
+
+
+async def test_nothing_is_armed_where_no_reserved_slice_changes(here, memory, notes):
+    by = config()
+    report = await apply(replace(here, config=by), decisions(burstable("web"), on=here.node, by=by))
+    assert report.exit_code == 0
+    assert memory.calls["start_timer"] == 0
+    assert here.store.reserved().unconfirmed is None
+    assert notes == ["no reserved slice changes: there is nothing to confirm"]
+
+
+@pytest.mark.parametrize("error", [Refused("access denied"), BusUnavailable("lost")])
+async def test_without_a_timer_reserved_slices_stay_as_they_are(here, memory, error):
+    memory.refuse(TIMER, error)
+    results = []
+    report = await apply(here, (), on_result=results.append)
+    assert report.exit_code == 1
+    (left,) = [result for result in report.results if result.outcome is not Outcome.DONE]
+    assert (left.step.name, left.outcome) == (SLICE, Outcome.NOT_TRIED)
+    assert left.error == f"nothing would return the old values: {error}"
+    assert results == list(report.results)
+    assert await values(memory) == OLD
+    assert here.store.reserved().unconfirmed is None
+
+
+async def test_without_systemctl_reserved_slices_stay_as_they_are(here, memory, systemctl):
+    systemctl.unlink()
+    report = await apply(here, ())
+    assert "there is no systemctl in PATH" in report.results[-1].error
+    assert await values(memory) == OLD
+
+
+# A second time.
+
+
+async def test_a_second_time_keeps_the_oldest_old_values(here, memory):
+    await apply(here, ())
+    again = replace(here, config=reserving("cpu=500m,memory=128Mi,pid=100"))
+    await apply(again, ())
+    assert await values(memory) == NEW | {"MemoryMax": 128 * MI}
+    assert await armed(memory) == [SECOND]
+    await memory.elapse(SECOND)
+    assert await values(memory) == OLD
+    await apply(again, ())
+    assert await armed(memory) == [TIMER]
+
+
+async def test_a_second_time_without_a_timer_leaves_the_first(here, memory):
+    await apply(here, ())
+    first = here.store.reserved()
+    memory.refuse(SECOND, Refused("access denied"))
+    await apply(replace(here, config=reserving("memory=128Mi")), ())
+    assert here.store.reserved() == first
+    assert await armed(memory) == [TIMER]
+
+
+async def test_at_no_time_nothing_would_return_the_values(here, memory):
+    await apply(here, ())
+    first = memory.timers[TIMER]
+    timers = []
+    start, stop = memory.start_timer, memory.stop
+
+    async def start_timer(timer, service):
+        await start(timer, service)
+        timers.append(await armed(memory))
+
+    async def stop_timer(name, **how):
+        timers.append(await armed(memory))
+        await stop(name, **how)
+
+    memory.start_timer, memory.stop = start_timer, stop_timer
+    await apply(replace(here, config=reserving("memory=128Mi")), ())
+    assert timers == [[SECOND, TIMER], [SECOND, TIMER]]
+    assert memory.timers[TIMER] is first
+
+
+async def test_after_a_return_what_is_there_is_old(here, memory):
+    await apply(here, ())
+    await memory.elapse()
+    await memory.set_properties(SLICE, {"MemoryMax": 200 * MI})
+    await apply(here, ())
+    assert here.store.reserved().unconfirmed.old == {SLICE: OLD | {"MemoryMax": 200 * MI}}
+
+
+# Confirming, and not.
+
+
+async def test_what_is_confirmed_stays(here, memory):
+    await apply(here, ())
+    found = await confirm(here.store, memory)
+    assert found.standing is Standing.STOPPED
+    assert await values(memory) == NEW
+    assert await armed(memory) == []
+    assert here.store.reserved().unconfirmed is None
+    assert await confirm(here.store, memory) is None
+
+
+async def test_what_has_returned_can_not_be_confirmed(here, memory):
+    await apply(here, ())
+    await memory.elapse()
+    assert await values(memory) == OLD
+    for _ in range(2):
+        assert (await confirm(here.store, memory)).standing is Standing.RETURNED
+    assert await values(memory) == OLD
+
+
+async def test_a_return_in_part_is_a_return(here, memory):
+    await apply(here, ())
+    await memory.stop(TIMER)
+    await memory.set_properties(SLICE, {"MemoryMax": INFINITY})
+    assert (await confirm(here.store, memory)).standing is Standing.RETURNED
+
+
+async def test_a_return_that_is_under_way_is_waited_for(here, memory):
+    await apply(here, ())
+    running = ListedUnit(name="podslice-rollback.service", active_state="activating")
+    listing, looks = memory.list_units, []
+
+    async def list_units(patterns):
+        looks.append(patterns)
+        if len(looks) == 3:
+            await memory.set_properties(SLICE, OLD)
+        return (running,) if len(looks) in (2, 3) else await listing(patterns)
+
+    memory.list_units = list_units
+    assert (await confirm(here.store, memory)).standing is Standing.RETURNED
+    assert len(looks) == 5
+
+
+async def test_a_return_that_does_not_end_is_told(here, memory, monkeypatch):
+    await apply(here, ())
+    monkeypatch.setattr(confirming, "_DONE_PATIENCE_SEC", 0.0)
+    running = ListedUnit(name="podslice-rollback.service", active_state="activating")
+
+    async def list_units(_):
+        return (running,)
+
+    memory.list_units = list_units
+    with pytest.raises(HostError, match="are about to return, and that does not end"):
+        await confirm(here.store, memory)
+    assert here.store.reserved().unconfirmed is not None
+
+
+async def test_how_it_stands(here, memory):
+    assert await pending(here.store, memory) is None
+    await apply(here, ())
+    found = await pending(here.store, memory)
+    assert (found.standing, found.remaining_sec) == (Standing.ARMED, 60)
+    await memory.stop(TIMER)
+    assert (await pending(here.store, memory)).standing is Standing.STOPPED
+    await memory.set_properties(SLICE, OLD)
+    assert (await pending(here.store, memory)).standing is Standing.RETURNED
+
+
+async def test_what_could_not_be_set_tells_nothing_of_a_return(here, memory):
+    memory.refuse(SLICE, Refused("access denied"))
+    report = await apply(here, ())
+    assert report.results[-1].outcome is Outcome.FAILED
+    assert await armed(memory) == [TIMER]
+    memory.refuse(SLICE, None)
+    await memory.stop(TIMER)
+    assert (await pending(here.store, memory)).standing is Standing.STOPPED
+
+
+# Who leaves what alone.
+
+
+async def test_who_is_not_asked_leaves_reserved_slices_alone(here, memory):
+    await apply(here, ())
+    await memory.elapse()
+    assert not (await look(unasked(here))).plan
+    await apply(unasked(here), decisions(burstable("web"), on=here.node, by=here.config))
+    assert await values(memory) == OLD
+    assert (await look(plain(here))).plan
+    assert here.store.reserved().unconfirmed is not None
+
+
+async def test_with_the_last_pod_a_trial_is_over(here, memory):
+    await apply(here, decisions(burstable("web"), on=here.node, by=here.config))
+    assert (await delete(unasked(here), lambda _: True)).exit_code == 0
+    assert await values(memory) == OLD
+    assert await armed(memory) == []
+    assert not here.store.root.exists() or not here.store.reserved()
+
+
+async def test_a_trial_of_other_values_returns_to_those_of_podslice_and_then_to_the_first(
+    here, memory
+):
+    await apply(plain(here), ())
+    again = replace(here, config=reserving("cpu=500m,memory=128Mi,pid=100"))
+    await apply(again, ())
+    await memory.elapse()
+    assert await values(memory) == NEW
+    await apply(replace(plain(here), config=config()), ())
+    assert await values(memory) == OLD
+
+
+async def test_a_return_can_be_tried_too(here, memory):
+    await apply(plain(here), ())
+    free = replace(here, config=config())
+    await apply(free, ())
+    assert await values(memory) == OLD
+    await memory.elapse()
+    assert await values(memory) == NEW
+    await apply(plain(free), ())
+    assert await values(memory) == OLD
+    assert not here.store.reserved()
+
+
+async def test_a_plain_apply_after_a_return_sets_them(here, memory, notes):
+    await apply(here, ())
+    await memory.elapse()
+    notes.clear()
+    report = await apply(plain(here), ())
+    assert (report.exit_code, await values(memory)) == (0, NEW)
+    assert here.store.reserved().unconfirmed is None
+    assert not (await look(unasked(here))).plan
+    assert notes == []
+
+
+async def test_a_plain_apply_confirms(here, memory, notes):
+    await apply(here, ())
+    await apply(plain(here), ())
+    assert await values(memory) == NEW
+    assert await armed(memory) == []
+    assert here.store.reserved().unconfirmed is None
+    assert notes[-1] == "an apply without --confirm confirms what was not confirmed before"
+
+
+async def test_a_plain_apply_sets_what_returns_just_now(here, memory):
+    await apply(here, ())
+    stop = memory.stop
+
+    async def late(name, **how):
+        memory.stop = stop
+        await memory.elapse()
+
+    memory.stop = late
+    report = await apply(plain(here), ())
+    assert (report.exit_code, await values(memory)) == (0, NEW)
+
+
+def test_only_new_values_tell_of_a_return():
+    tried = Unconfirmed(
+        old={"a.slice": {"MemoryMax": 1, "TasksMax": 2}, "b.slice": {"MemoryMax": 3}},
+        new={"a.slice": {"MemoryMax": 1, "TasksMax": 4}},
+        until_usec=0,
+    )
+    seen = {"a.slice": {"MemoryMax": 1, "TasksMax": 2}, "b.slice": {"MemoryMax": 3}}
+    assert tried.at_old(seen) == {("a.slice", "TasksMax")}
+    assert not tried.at_old({})

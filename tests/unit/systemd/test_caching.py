@@ -1,0 +1,312 @@
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from podslice.errors import BadProperty
+from podslice.kernel.cgroup import CgroupFs
+from podslice.model.unit import ListedUnit, ObservedUnit, TransientUnit, UnitName, Value
+from podslice.systemd.caching import Remembering
+from podslice.systemd.client import Client
+from tests.fake_systemd import FakeSystemd
+
+ROOT, POD, OTHER = UnitName("a.slice"), UnitName("a-b.slice"), UnitName("a-c.slice")
+SCOPE = UnitName("x.scope")
+MOUNT = UnitName(r"run-a\x2db.mount")
+TMPFS: dict[str, Value] = {"What": "tmpfs", "Slice": POD}
+ALL = ("a.slice", "a-*.slice", "*.scope", "run-*.mount")
+TIMER = TransientUnit(
+    name=UnitName("t.timer"), properties={"TimersMonotonic": (("OnActiveSec", 1),)}
+)
+SERVICE = TransientUnit(
+    name=UnitName("t.service"), properties={"ExecStart": (("/bin/true", ("true",), False),)}
+)
+
+
+@pytest.fixture
+def memory() -> FakeSystemd:
+    return FakeSystemd()
+
+
+@pytest.fixture
+def cgroups(tmp_path: Path) -> CgroupFs:
+    (tmp_path / "cgroup.controllers").touch()
+    return CgroupFs(mount=tmp_path)
+
+
+@pytest.fixture
+async def client(memory: FakeSystemd, cgroups: CgroupFs) -> Remembering:
+    """Has seen a pod with a volume, and another pod."""
+    for name in (POD, OTHER):
+        await memory.start(slice_(name))
+    await memory.start(TransientUnit(name=MOUNT, properties=TMPFS))
+    remembering = Remembering(memory, cgroups)
+    await remembering.observe(ALL)
+    await remembering.caps()
+    memory.calls.clear()
+    return remembering
+
+
+def slice_(name: UnitName, **properties: Value) -> TransientUnit:
+    return TransientUnit(name=name, properties=properties)
+
+
+def weights(units: tuple[ObservedUnit, ...]) -> dict[str, Value]:
+    return {unit.name: unit.properties["CPUWeight"] for unit in units if unit.name.endswith("e")}
+
+
+def put_limit(cgroups: CgroupFs, control_group: str, text: str) -> None:
+    directory = cgroups.mount / control_group.lstrip("/")
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "memory.max").write_text(f"{text}\n")
+
+
+async def test_an_idle_look_is_one_call(client: Remembering, memory: FakeSystemd) -> None:
+    expected = await memory.observe(ALL)
+    memory.calls.clear()
+    for _ in range(3):
+        assert await client.observe(ALL) == expected
+        await client.caps()
+    assert [unit.name for unit in expected] == [POD, OTHER, ROOT, MOUNT]
+    assert memory.calls == {"list_units": 3}
+
+
+async def test_nothing_is_asked_for_and_nothing_comes(client: Remembering) -> None:
+    assert await client.observe([]) == ()
+
+
+async def test_only_what_is_forgotten_is_read(client: Remembering, memory: FakeSystemd) -> None:
+    for name in (POD, OTHER):
+        await memory.set_properties(name, {"CPUWeight": 7})
+    before = weights(await client.observe(ALL))
+    assert 7 not in before.values()
+    client.forget(POD)
+    assert weights(await client.observe(ALL)) == {**before, POD: 7}
+    client.forget(None)
+    assert weights(await client.observe(ALL)) == {**before, POD: 7, OTHER: 7}
+    await client.caps()
+    assert memory.calls == {"set_properties": 2, "list_units": 3, "observe": 2, "caps": 1}
+
+
+@pytest.mark.parametrize("state", ["failed", "gone", "new"])
+async def test_a_unit_that_is_listed_otherwise_is_read(
+    client: Remembering, memory: FakeSystemd, state: str
+) -> None:
+    if state == "failed":
+        memory.fail(POD)
+    elif state == "gone":
+        await memory.stop(POD)
+    else:
+        await memory.start(slice_(UnitName("a-d.slice")))
+    assert await client.observe(ALL) == await memory.observe(ALL)
+
+
+async def test_a_unit_that_was_gone_is_not_remembered(
+    client: Remembering, memory: FakeSystemd
+) -> None:
+    for patterns in (ALL, (POD,)):
+        await memory.stop(POD)
+        await client.observe(patterns)
+        await memory.start(slice_(POD, CPUWeight=5))
+        assert weights(await client.observe(ALL))[POD] == 5
+        await memory.set_properties(POD, {"CPUWeight": 6})
+        client.forget(POD)
+        assert weights(await client.observe(ALL))[POD] == 6
+
+
+async def test_a_unit_that_is_named_is_read_in_any_case(
+    client: Remembering, memory: FakeSystemd
+) -> None:
+    await memory.set_properties(POD, {"CPUWeight": 7})
+    assert weights(await client.observe([POD])) == {POD: 7}
+    assert weights(await client.observe(ALL))[POD] == 7
+    assert memory.calls == {"set_properties": 1, "observe": 1, "list_units": 1}
+
+
+async def test_many_units_are_read_by_their_patterns(
+    memory: FakeSystemd, cgroups: CgroupFs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    observe = memory.observe
+
+    async def noted(patterns: tuple[str, ...]) -> tuple[ObservedUnit, ...]:
+        asked.append(len(patterns))
+        return await observe(patterns)
+
+    monkeypatch.setattr(memory, "observe", noted)
+    client = Remembering(memory, cgroups)
+    await memory.start_batch([slice_(UnitName(f"a-p{n}.slice")) for n in range(100)])
+    assert len(await client.observe(ALL)) == 101
+    assert len(await client.observe(ALL)) == 101
+    for n in range(50):
+        client.forget(UnitName(f"a-p{n}.slice"))
+    assert len(await client.observe(ALL)) == 101
+    assert asked == [len(ALL), 50]
+
+
+class Referring(FakeSystemd):
+    """Lists a name that others only refer to, as systemd does."""
+
+    async def list_units(self, patterns: Sequence[str]) -> tuple[ListedUnit, ...]:
+        listed = await super().list_units(patterns)
+        return (*listed, ListedUnit(name=OTHER, active_state="inactive"))
+
+
+async def test_a_name_that_others_refer_to_is_no_unit_and_is_asked_for_once(
+    cgroups: CgroupFs,
+) -> None:
+    memory = Referring()
+    await memory.start(slice_(POD))
+    client = Remembering(memory, cgroups)
+    for _ in range(3):
+        assert [unit.name for unit in await client.observe(ALL)] == [POD, ROOT]
+    assert memory.calls["observe"] == 1
+
+
+async def test_what_is_forgotten_while_it_is_read_is_not_remembered(
+    memory: FakeSystemd, cgroups: CgroupFs
+) -> None:
+    """The answer may be older than the change."""
+    client = Remembering(memory, cgroups)
+    await memory.start_batch([slice_(POD), slice_(OTHER)])
+    for forgotten, reads in ((POD, 1), (None, 1), (SCOPE, 0)):
+        client.forget(None)
+        looking = asyncio.create_task(client.observe(ALL))
+        while not memory.calls["observe"]:  # noqa: ASYNC110 - nobody sets an event
+            await asyncio.sleep(0)
+        client.forget(forgotten)
+        await looking
+        memory.calls.clear()
+        await client.observe(ALL)
+        await client.observe(ALL)
+        assert memory.calls["observe"] == reads
+        memory.calls.clear()
+
+
+async def test_what_is_forgotten_during_several_looks_is_remembered_by_none(
+    memory: FakeSystemd, cgroups: CgroupFs
+) -> None:
+    client = Remembering(memory, cgroups)
+    await memory.start_batch([slice_(POD), slice_(OTHER)])
+    looks = [asyncio.create_task(client.observe(["a-*.slice"]))]
+    while not memory.calls["observe"]:  # noqa: ASYNC110 - nobody sets an event
+        await asyncio.sleep(0)
+    looks.append(asyncio.create_task(client.observe([OTHER])))
+    await asyncio.sleep(0)
+    client.forget(POD)
+    client.forget(OTHER)
+    await asyncio.gather(*looks)
+    assert (client._units, client._forgotten) == ({}, set())
+
+
+async def test_what_the_manager_can_do_is_asked_again_when_it_went_away_meanwhile(
+    client: Remembering, memory: FakeSystemd
+) -> None:
+    client.forget(None)
+    asking = asyncio.create_task(client.caps())
+    while not memory.calls["caps"]:  # noqa: ASYNC110 - nobody sets an event
+        await asyncio.sleep(0)
+    client.forget(None)
+    await asking
+    for _ in range(2):
+        assert (await client.caps()).systemd_version == 257
+    assert memory.calls["caps"] == 2
+
+
+WRITES: list[tuple[UnitName, Callable[[Client], Awaitable[None]]]] = [
+    (ROOT, lambda client: client.start(slice_(ROOT))),
+    (ROOT, lambda client: client.start_batch([slice_(ROOT)])),
+    (POD, lambda client: client.set_properties(POD, {"CPUWeight": 7})),
+    (SCOPE, lambda client: client.attach(SCOPE, [6])),
+    (SCOPE, lambda client: client.kill(SCOPE, signal.SIGTERM)),
+    (SCOPE, lambda client: client.stop(SCOPE)),
+    (SCOPE, lambda client: client.stop_batch([POD, SCOPE])),
+    (SCOPE, lambda client: client.reset_failed(SCOPE)),
+    (TIMER.name, lambda client: client.start_timer(TIMER, SERVICE)),
+    (SERVICE.name, lambda client: client.start_timer(TIMER, SERVICE)),
+]
+
+
+@pytest.mark.parametrize(("name", "write"), WRITES)
+async def test_what_is_written_is_forgotten(
+    client: Remembering,
+    memory: FakeSystemd,
+    name: UnitName,
+    write: Callable[[Client], Awaitable[None]],
+) -> None:
+    scope = {"PIDs": (4, 5), "Delegate": True, "Slice": POD}
+    await memory.start(TransientUnit(name=SCOPE, properties=scope))
+    await memory.start_timer(TIMER, SERVICE)
+    await client.observe(("*",))
+    await memory.stop(TIMER.name)
+    before = set(client._units)
+    await write(client)
+    assert name in before
+    assert name not in client._units
+    assert OTHER in client._units
+
+
+async def test_what_can_not_be_written_is_read_anew(
+    client: Remembering, memory: FakeSystemd
+) -> None:
+    await memory.set_properties(POD, {"CPUWeight": 7})
+    memory.refuse(POD, BadProperty("no"))
+    with pytest.raises(BadProperty):
+        await client.set_properties(POD, {"CPUWeight": 8})
+    assert weights(await client.observe(ALL))[POD] == 7
+
+
+async def test_verify_finds_what_nobody_told_of(
+    memory: FakeSystemd, client: Remembering, cgroups: CgroupFs
+) -> None:
+    assert client.verify() == ()
+    for group in ("/a.slice", "/a.slice/a-b.slice", "/a.slice/a-c.slice"):
+        put_limit(cgroups, group, "4096")
+    client.forget(None)
+    await client.observe(ALL)
+    assert client.verify() == ()
+    put_limit(cgroups, "/a.slice/a-b.slice", "8192")
+    await memory.set_properties(POD, {"CPUWeight": 7})
+    assert client.verify() == (POD,)
+    assert client.verify() == ()
+    assert weights(await client.observe(ALL))[POD] == 7
+    assert client.verify() == ()
+
+
+async def test_verify_finds_what_was_set_while_a_unit_was_read(
+    client: Remembering, memory: FakeSystemd, cgroups: CgroupFs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_limit(cgroups, "/a.slice/a-b.slice", "max")
+    observe = memory.observe
+
+    async def set_meanwhile(patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
+        units = await observe(patterns)
+        put_limit(cgroups, "/a.slice/a-b.slice", "4096")
+        return units
+
+    monkeypatch.setattr(memory, "observe", set_meanwhile)
+    client.forget(POD)
+    await client.observe(ALL)
+    assert client.verify([POD]) == (POD,)
+
+
+async def test_verify_does_not_tell_of_what_is_gone(
+    memory: FakeSystemd, client: Remembering, cgroups: CgroupFs
+) -> None:
+    put_limit(cgroups, "/a.slice/a-b.slice", "4096")
+    client.forget(POD)
+    await client.observe(ALL)
+    (cgroups.mount / "a.slice/a-b.slice/memory.max").unlink()
+    memory.calls.clear()
+    assert client.verify() == ()
+    await client.observe(ALL)
+    assert memory.calls == {"list_units": 1, "observe": 1}
+
+
+async def test_it_is_a_client_as_the_one_in_it(memory: FakeSystemd, cgroups: CgroupFs) -> None:
+    client: Client = Remembering(memory, cgroups)
+    async with client as entered:
+        assert entered is client
+        assert await entered.list_units(["-*"]) == await memory.list_units(["-*"])

@@ -28,7 +28,7 @@ VERBS = {
     "top": "top",
     "events": "events",
     "delete": "changing",
-    "uncordon": "readmit",
+    "readmit": "readmit",
     "run": "run",
     "adopt": "adopt",
     "cgroup-parent": "cgroup_parent",
@@ -36,7 +36,7 @@ VERBS = {
     "doctor": "doctor",
     "agent": "agent",
     "__init_done": "run",
-    "__give_back": "confirm",
+    "__restore_reserved": "confirm",
 }
 """Each verb, in the order of the help, and the module that has it as a function.
 

@@ -62,7 +62,7 @@ def _there(words: list[str]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """The pods that are applied, or those that were evicted where it is about them."""
     is_user = "--user" in words
     base = Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent")) if is_user else Path("/run")
-    return _evicted(base) if "uncordon" in words else _applied(base)
+    return _evicted(base) if "readmit" in words else _applied(base)
 
 
 def _evicted(base: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:

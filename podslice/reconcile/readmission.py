@@ -65,7 +65,7 @@ def keep_away(
             continue
         message = (
             f"{mark.message}; it stays away until its manifest changes; to let it come back:"
-            f" podslice uncordon {pod.key}"
+            f" podslice readmit {pod.key}"
         )
         refused.append(Refusal(pod=pod.key, reason=EVICTED, message=message))
     if agent is None or not world.config.admission:

@@ -82,7 +82,7 @@ def test_the_journal_explains_every_kind(told):
         }
         explained = told.run("journalctl", "-x", "-n1", "PODSLICE_POD=lab/told").stdout
         assert "Subject: Pod lab/told was evicted\n" in explained
-        assert "podslice uncordon lab/told\n" in explained
+        assert "podslice readmit lab/told\n" in explained
     finally:
         told.run("rm", CATALOG)
         told.run("journalctl", "--update-catalog")

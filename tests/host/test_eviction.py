@@ -98,9 +98,9 @@ def test_the_growing_pod_goes_before_the_kernel_kills(node):
         agent.until(lambda: len(records(node)) == 2)
         refused = node.podslice("apply", "-f", f"{agent.MANIFESTS}/eater.yaml", check=False)
         assert refused.exit_code == 1
-        assert "podslice uncordon default/eater" in refused.stdout
+        assert "podslice readmit default/eater" in refused.stdout
         agent.until(lambda: "MemoryPressure" not in node.podslice("status", check=False).stdout, 20)
-        node.podslice("uncordon", "eater")
+        node.podslice("readmit", "eater")
         agent.until(lambda: len(records(node)) == 3)
     told = agent.events(node, "pod-evicted")
     assert {event["PODSLICE_POD"] for event in told} == {"default/eater"}

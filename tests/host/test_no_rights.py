@@ -53,7 +53,7 @@ CHANGING = {
     "node init": ((),),
     "events": ((), ("--since=1h",)),  # changes nothing, but the journal is not for everybody
     "confirm": ((),),
-    "uncordon": (("gone",),),
+    "readmit": (("gone",),),
     "agent": ((),),
 }
 READING = {
@@ -198,8 +198,8 @@ def test_who_has_a_session_without_a_manager_is_told_as_well(applied_fast):
     applied_fast.run("sh", "-c", f"mkdir -p {users.RUNTIME_DIR} && chown lab {users.RUNTIME_DIR}")
     try:
         for verb, ways in {**READING, **CHANGING}.items():
-            # uncordon needs none, and the agent waits for it
-            if verb in (*WITHOUT_MANAGER, "plan", "cgroup-parent", "uncordon", "agent"):
+            # readmit needs none, and the agent waits for it
+            if verb in (*WITHOUT_MANAGER, "plan", "cgroup-parent", "readmit", "agent"):
                 continue
             calls = {verb: ways[:1]}
             for line, ended in called(applied_fast, calls, "--user", env=users.SESSION):

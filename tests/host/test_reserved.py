@@ -113,9 +113,9 @@ def test_values_return_with_the_last_pod_and_with_the_package(system):
     apply(system, "-f", SEED, *BIG, *SYSTEM)
     system.run("systemctl", "daemon-reload")
     # as the package's scripts do it, without any configuration
-    system.podslice("__give_back")
+    system.podslice("__restore_reserved")
     assert show(system, "system.slice", *NAMES) == before
-    assert system.podslice("__give_back").stdout == ""
+    assert system.podslice("__restore_reserved").stdout == ""
 
 
 def test_a_value_that_was_changed_since_is_not_overwritten(system):

@@ -1,4 +1,4 @@
-"""Verbs about values outside the root: `confirm` keeps them, `__give_back` returns them."""
+"""Verbs about values outside the root: `confirm` keeps them, `__restore_reserved` returns them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def confirm() -> int:
     return DONE
 
 
-def give_back() -> int:
+def restore_reserved() -> int:
     """Return the values of slices outside the root, when podslice is removed from the host."""
-    report = asyncio.run(_give_back())
+    report = asyncio.run(_restore_reserved())
     write([*map(told, report.results), *map(told_skipped, report.skipped)])
     return report.exit_code
 
@@ -55,7 +55,7 @@ async def _confirm() -> Pending | None:
             return await let_stay(store, client)
 
 
-async def _give_back() -> Report:
+async def _restore_reserved() -> Report:
     from podslice.reconcile.reserved import give_back as return_all
 
     store = Store(session.runtime_directory(user=False))

@@ -1,4 +1,4 @@
-"""The verb for evicted pods: uncordon."""
+"""The verb for evicted pods: readmit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from podslice.cli.views import tables
 from podslice.errors import Problem
 from podslice.model.node_state import Eviction
 from podslice.reconcile.readmission import living_agent
-from podslice.reconcile.readmission import uncordon as let_come_back
+from podslice.reconcile.readmission import uncordon as readmit_pods
 
 
 @planning_options
-def uncordon(
+def readmit(
     planning: Planning,
     pod: Annotated[
         list[str], typer.Argument(metavar="POD", help="Evicted pods: NAME or NAMESPACE/NAME.")
@@ -29,7 +29,7 @@ def uncordon(
     """Let pods come back that were evicted, as they are; a changed manifest does so by itself."""
     keys = {key_of(name, namespace) for name in pod}
     store = open_store(configuration.tolerate(planning))
-    marks = let_come_back(store, lambda mark: mark.pod in keys)
+    marks = readmit_pods(store, lambda mark: mark.pod in keys)
     runs = living_agent(store) is not None
     write(_told(mark, agent_runs=runs) for mark in marks)
     missing = keys - {mark.pod for mark in marks}

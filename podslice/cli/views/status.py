@@ -187,7 +187,7 @@ def notices(
     for mark in evicted:
         yield (
             f"pod {mark.pod} was evicted: {printable(mark.message)}; it stays away until its"
-            f" manifest changes, or: podslice uncordon {mark.pod}"
+            f" manifest changes, or: podslice readmit {mark.pod}"
         )
     if agent is None:
         directories = sorted({str(Path(each).parent) for each in manifests})

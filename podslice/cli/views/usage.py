@@ -164,7 +164,7 @@ def head(usage: Usage, about: About) -> Iterator[str]:
     if about.conditions:
         yield f"the node is short: {', '.join(about.conditions)}"
     if about.evicted:
-        yield f"evicted: {', '.join(about.evicted)}; to let one back: podslice uncordon POD"
+        yield f"evicted: {', '.join(about.evicted)}; to let one back: podslice readmit POD"
     yield from about.problems
 
 

@@ -40,12 +40,12 @@ def test_every_verb_is_known():
         "node",
         "phase",
         "plan",
+        "readmit",
         "render",
         "run",
         "status",
         "top",
         "tree",
-        "uncordon",
     ]
 
 

@@ -10,7 +10,7 @@ from podslice.store import Store
 from tests.unit.builders import besteffort
 
 
-@pytest.mark.parametrize("words", [["status"], ["uncordon"]])
+@pytest.mark.parametrize("words", [["status"], ["readmit"]])
 @pytest.mark.parametrize("content", [None, "[" * 100_000, "{", "[]", "5", '{"manifest": 5}'])
 def test_a_damaged_record_gives_no_name(tmp_path, monkeypatch, capsys, words, content):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))

@@ -92,8 +92,8 @@ def test_cgroup_parent_prints_the_slice_that_is_there(applied, podslice):
     assert "the last valid configuration" in ended.err
 
 
-def test_uncordon_reaches_the_marks(applied, podslice):
-    ended = podslice("uncordon", "web")
+def test_readmit_reaches_the_marks(applied, podslice):
+    ended = podslice("readmit", "web")
     assert ended.code == 1
     assert "pod default/web was not evicted" in ended.err
 

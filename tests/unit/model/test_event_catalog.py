@@ -41,5 +41,5 @@ def test_verbs_and_fields_that_are_named_are_there():
     verbs |= {group.name for group in make_app().registered_groups}
     text = " ".join(TEXT.partition("\n-- ")[2].split())
     named = set(re.findall(r"podslice ([a-z]+)", text)) - WORDS
-    assert {"uncordon", "top", "events", "status"} <= named <= verbs
+    assert {"readmit", "top", "events", "status"} <= named <= verbs
     assert set(re.findall("@(.*?)@", TEXT)) == {"PODSLICE_POD", "PODSLICE_UNIT"}

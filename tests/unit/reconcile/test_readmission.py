@@ -101,7 +101,7 @@ async def test_an_evicted_pod_does_not_come_back(here, memory):
     assert (refused.pod, refused.reason, report.exit_code) == ("default/web", "Evicted", 1)
     assert refused.message == (
         f"{NUMBERS}; it stays away until its manifest changes; to let it come back:"
-        " podslice uncordon default/web"
+        " podslice readmit default/web"
     )
     assert recorded(here) == ["batch"]
     assert WEB not in await slices(memory)

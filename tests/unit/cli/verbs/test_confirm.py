@@ -151,19 +151,19 @@ def test_what_stays_because_others_have_changed_it_is_told(podslice, memory):
 
 
 def test_values_are_given_back_without_configuration_or_pods(podslice, memory):
-    assert podslice("__give_back") == (0, "", "")
+    assert podslice("__restore_reserved") == (0, "", "")
     podslice(*APPLY)
-    ended = podslice("__give_back")
+    ended = podslice("__restore_reserved")
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.startswith("set CPUWeight=unset (was 50; as before podslice set it)")
     assert has(memory, CPUWeight=INFINITY, MemoryMax=INFINITY)
-    assert podslice("__give_back") == (0, "", "")
+    assert podslice("__restore_reserved") == (0, "", "")
 
 
 def test_values_of_a_damaged_record_are_not_given_back_in_silence(podslice, memory, here):
     podslice(*APPLY)
     (here / "run-False/reserved.json").write_text("[]")
-    ended = podslice("__give_back")
+    ended = podslice("__restore_reserved")
     assert (ended.code, ended.out) == (1, "")
     assert "reserved.json is damaged" in ended.err
     assert has(memory, MemoryMax=64 * MI)
@@ -174,7 +174,7 @@ def test_nothing_is_confirmed_beside_a_kubelet(podslice, memory):
     name = "kubepods-podx.slice"
     unit = TransientUnit(name=name, properties={"Description": f"libcontainer container {name}"})
     asyncio.run(memory.start(unit))
-    for verb in ("confirm", "__give_back"):
+    for verb in ("confirm", "__restore_reserved"):
         ended = podslice(verb)
         assert (ended.code, ended.out) == (1, "")
         assert "kubepods.slice belongs to a kubelet" in ended.err

@@ -1,4 +1,4 @@
-"""Evicted pods: uncordon, and how the other verbs tell of them."""
+"""Evicted pods: readmit, and how the other verbs tell of them."""
 
 import json
 import os
@@ -49,11 +49,11 @@ def names(store):
     return [mark.pod for mark in store.load().evicted]
 
 
-def test_an_evicted_pod_comes_back_once_it_is_uncordoned(podslice, store, evicted):
+def test_an_evicted_pod_comes_back_once_it_is_readmitted(podslice, store, evicted):
     refused = podslice("apply", "-f", "web.json")
     assert refused.code == 1
-    assert "podslice uncordon default/web" in refused.out
-    assert podslice("uncordon", "web") == (
+    assert "podslice readmit default/web" in refused.out
+    assert podslice("readmit", "web") == (
         0,
         "pod default/web may come back; to bring it back: podslice apply -f FILE\n",
         "",
@@ -64,7 +64,7 @@ def test_an_evicted_pod_comes_back_once_it_is_uncordoned(podslice, store, evicte
 
 def test_an_agent_brings_its_pods_back_itself(podslice, store, evicted):
     run_agent(store)
-    ended = podslice("uncordon", "default/web", "shop")
+    ended = podslice("readmit", "default/web", "shop")
     assert ended.code == 0
     assert ended.out.splitlines() == [
         f"pod default/{name} may come back: the agent brings it back if a manifest directory has"
@@ -74,23 +74,23 @@ def test_an_agent_brings_its_pods_back_itself(podslice, store, evicted):
     assert names(store) == []
 
 
-def test_what_was_not_evicted_is_told_and_the_others_are_uncordoned(podslice, store, evicted):
-    ended = podslice("uncordon", "web", "other", "-n", "default")
+def test_what_was_not_evicted_is_told_and_the_others_are_readmitted(podslice, store, evicted):
+    ended = podslice("readmit", "web", "other", "-n", "default")
     assert ended.code == 1
     assert ended.out.startswith("pod default/web may come back")
     assert ended.err == (
         "error: pod default/other was not evicted; pods that were are told by: podslice status\n"
     )
-    assert podslice("uncordon", "shop", "-n", "elsewhere").code == 1
+    assert podslice("readmit", "shop", "-n", "elsewhere").code == 1
     assert names(store) == ["default/shop"]
 
 
-def test_uncordon_needs_a_pod(podslice, here):
-    assert podslice("uncordon").code == 2
+def test_readmit_needs_a_pod(podslice, here):
+    assert podslice("readmit").code == 2
 
 
-def test_uncordon_makes_nothing(podslice, store):
-    assert podslice("uncordon", "web").code == 1
+def test_readmit_makes_nothing(podslice, store):
+    assert podslice("readmit", "web").code == 1
     assert not store.root.exists()
 
 
@@ -108,7 +108,7 @@ def test_status_tells_who_was_evicted_and_why(podslice, evicted):
     assert (ended.code, ended.out) == (0, "no pods\n")
     assert ended.err.splitlines() == [
         f"pod default/{name} was evicted: {NUMBERS}; it stays away until its manifest changes, or:"
-        f" podslice uncordon default/{name}"
+        f" podslice readmit default/{name}"
         for name in ("shop", "web")
     ]
 
@@ -175,7 +175,7 @@ def test_the_shell_completes_evicted_pods(tmp_path, monkeypatch, capsys):
     marks = {"web": '{"pod": "default/web"}', "api": '{"pod": "shop/api"}', "odd": '{"pod": 5}'}
     make_files(tmp_path / "podslice/evicted", {f"{name}.json": marks[name] for name in marks})
     make_files(tmp_path / "podslice/pods", {"batch.json": "{"})
-    completion.main(["pods", "podslice", "uncordon", "--user", ""])
+    completion.main(["pods", "podslice", "readmit", "--user", ""])
     assert capsys.readouterr().out == "shop/api\nweb\n"
     completion.main(["pods", "podslice", "delete", "--user", ""])
     assert capsys.readouterr().out == ""

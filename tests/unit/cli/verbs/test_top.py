@@ -136,7 +136,7 @@ def test_what_is_wrong_stands_above():
     )
     assert list(usage.head(USAGE, about))[2:] == [
         "the node is short: MemoryPressure",
-        "evicted: default/c, default/d; to let one back: podslice uncordon POD",
+        "evicted: default/c, default/d; to let one back: podslice readmit POD",
         "as seen before: no bus",
     ]
 

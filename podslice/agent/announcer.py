@@ -9,13 +9,12 @@ from podslice.agent.wanted import Asked
 from podslice.errors import Severity
 from podslice.model.event import Kind
 from podslice.model.unit import UnitName
-from podslice.plan import SetProperties, StartUnit, StopUnit
+from podslice.plan import Action, SetProperties, StartUnit, StopUnit
 from podslice.reconcile.readmission import EVICTED
 from podslice.reconcile.report import (
     Outcome,
     Report,
     StepResult,
-    action_of,
     told,
     told_lingering,
     told_refusal,
@@ -96,7 +95,7 @@ class Telling:
         elif pod is not None and step.name.endswith(".slice"):
             self._deeds.add(text)
             if text not in self._deeds_before:
-                self._board.tell(_DEEDS[action_of(step)], text, pod=pod, unit=step.name)
+                self._board.tell(_DEEDS[step.action], text, pod=pod, unit=step.name)
 
     def report(self, report: Report) -> None:
         """What of an apply has failed."""
@@ -132,7 +131,11 @@ class Telling:
             self._board.tell(kind, text, pod=pod, unit=unit)
 
 
-_DEEDS = {"start": Kind.POD_APPLIED, "set": Kind.POD_CHANGED, "stop": Kind.POD_REMOVED}
+_DEEDS = {
+    Action.START: Kind.POD_APPLIED,
+    Action.SET: Kind.POD_CHANGED,
+    Action.STOP: Kind.POD_REMOVED,
+}
 
 
 def _pod_of(result: StepResult) -> str | None:

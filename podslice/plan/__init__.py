@@ -7,6 +7,7 @@ from podslice.plan.changes import feasible
 from podslice.plan.make import make_plan, planning
 from podslice.plan.reserved import Returning, return_values
 from podslice.plan.steps import (
+    Action,
     Change,
     Plan,
     SetHugepages,
@@ -24,6 +25,7 @@ from podslice.plan.stops import CLASS_CHANGED, Leaving
 
 __all__ = [
     "CLASS_CHANGED",
+    "Action",
     "Change",
     "Leaving",
     "Plan",

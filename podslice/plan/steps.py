@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from enum import IntEnum, StrEnum
+from typing import ClassVar
 
 from podslice.model.desired import Refusal
 from podslice.model.unit import DesiredUnit, TransientUnit, UnitKind, UnitName, Value
+
+
+class Action(StrEnum):
+    """The kind of a step, as JSON documents show it."""
+
+    START = "start"
+    SET = "set"
+    STOP = "stop"
 
 
 class Stage(IntEnum):
@@ -55,11 +64,14 @@ class _OnUnit:
 class StartUnit(_OnUnit):
     """Start a slice, or mount a volume, that is not there."""
 
+    action: ClassVar = Action.START
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetProperties(_OnUnit):
     """Change properties of a unit that is there."""
 
+    action: ClassVar = Action.SET
     tightens: bool
     reclaim_bytes: int | None = None
     """What the unit has to come down to before it is limited to that, since it uses more."""
@@ -71,11 +83,14 @@ class SetProperties(_OnUnit):
 class SetHugepages(_OnUnit):
     """Limit the huge pages of a unit, in the kernel's files: systemd has no property for them."""
 
+    action: ClassVar = Action.SET
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopUnit:
     """Stop a unit, with everything below it."""
 
+    action: ClassVar = Action.STOP
     name: UnitName
     why: str
     tasks: int = 0

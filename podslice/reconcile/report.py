@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,6 +14,7 @@ from podslice.model.quantity import about_bytes, format_bytes
 from podslice.model.reserved import Pending, Standing
 from podslice.model.unit import INFINITY, DesiredUnit, Value
 from podslice.plan import (
+    Action,
     Change,
     Plan,
     SetHugepages,
@@ -111,22 +113,23 @@ def _format_file(change: Change, *, with_old: bool) -> str:
 
 def describe(step: Step) -> str:
     """What a step does, after "would" or "did not": `start X with A=1`."""
-    text = _deed(step)
+    text = f"{step.action} {_describe_rest(step)}"
     if isinstance(step, SetProperties) and step.used_bytes is not None:
         return f"{text}; {about_bytes(step.used_bytes)} are in use: MemoryHigh reclaims first"
     return text
 
 
-def _deed(step: Step) -> str:
+def _describe_rest(step: Step) -> str:
+    """Describe a step without its verb."""
     match step:
         case StartUnit():
             changes = ", ".join(format_change(change, with_old=False) for change in step.changes)
-            return f"start {_named(step.unit)}" + (f" with {changes}" if changes else "")
+            return _named(step.unit) + (f" with {changes}" if changes else "")
         case SetProperties() | SetHugepages():
             changes = ", ".join(format_change(change, with_old=True) for change in step.changes)
-            return f"set {changes} on {_named(step.unit)}"
+            return f"{changes} on {_named(step.unit)}"
         case StopUnit():
-            return f"stop {step.name}{_inside(step)}: {step.why}"
+            return f"{step.name}{_inside(step)}: {step.why}"
         case _:
             assert_never(step)
 
@@ -152,18 +155,13 @@ def _named(unit: DesiredUnit) -> str:
     return f"{unit.name} ({unit.pod})" if unit.pod else unit.name
 
 
-_PAST = {"start": "started", "set": "set", "stop": "stopped"}
-
-
-def action_of(step: Step) -> str:
-    """`start`, `set` or `stop`."""
-    return _deed(step).partition(" ")[0]
+_PAST = {Action.START: "started", Action.SET: "set", Action.STOP: "stopped"}
 
 
 def told(result: StepResult) -> str:
     """What became of a step, in the past tense."""
     step = result.step
-    verb, _, rest = _deed(step).partition(" ")
+    verb, rest = step.action, _describe_rest(step)
     match result.outcome:
         case Outcome.DONE:
             text = f"{_PAST[verb]} {rest}"
@@ -231,8 +229,7 @@ def summary(report: Report) -> str:
 
 def in_steps(steps: Iterable[Step]) -> str:
     """How many of each: `3 to start, 1 to set`."""
-    names = [action_of(step) for step in steps]
-    counts = [
-        f"{names.count(name)} to {name}" for name in ("stop", "start", "set") if name in names
-    ]
-    return ", ".join(counts) or "nothing to do"
+    counts = Counter(step.action for step in steps)
+    order = (Action.STOP, Action.START, Action.SET)
+    text = ", ".join(f"{counts[action]} to {action}" for action in order if counts[action])
+    return text or "nothing to do"

@@ -28,7 +28,7 @@ from podslice.model.resources import (
 from podslice.model.unit import INFINITY, Setting, Value
 from podslice.plan import Plan, SetProperties, Skipped, Step, StopUnit
 from podslice.policy.compare import Difference
-from podslice.reconcile.report import Report, action_of
+from podslice.reconcile.report import Report
 from podslice.reconcile.world import State
 from podslice.usage.status import HOLDS_PROCESSES, UnitStatus
 
@@ -204,7 +204,7 @@ def refusal(refused: Refusal) -> Document:
 
 def step(taken: Step) -> Document:
     """One step of a plan."""
-    result: Document = {"action": action_of(taken), "unit": taken.name, "settings": []}
+    result: Document = {"action": taken.action.value, "unit": taken.name, "settings": []}
     if isinstance(taken, StopUnit):
         return {
             **result,

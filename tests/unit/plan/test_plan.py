@@ -10,6 +10,7 @@ from podslice.model.properties import MANAGED, PROPERTIES
 from podslice.model.unit import INFINITY, Caps, DesiredUnit, UnitKind, UnitName
 from podslice.plan import (
     CLASS_CHANGED,
+    Action,
     Change,
     Leaving,
     Plan,
@@ -76,6 +77,18 @@ def test_parents_start_before_children():
         "kubepods-besteffort-podbatch.slice",
         "kubepods-burstable-podweb.slice",
     ]
+
+
+def test_steps_carry_their_actions():
+    before = desired(slice_unit(ROOT, CPUWeight=50), slice_unit("kubepods-podold.slice"))
+    after = desired(
+        slice_unit(ROOT, CPUWeight=100),
+        slice_unit("kubepods-podnew.slice"),
+        absent={"kubepods-podold.slice": "not requested"},
+    )
+    actions = [step.action for step in make_plan(after, as_observed(before)).steps]
+    assert actions == [Action.STOP, Action.START, Action.SET]
+    assert actions == ["stop", "start", "set"]  # as in JSON documents
 
 
 def test_children_stop_before_parents():

@@ -19,7 +19,6 @@ from podslice.reconcile.report import (
     Outcome,
     Report,
     StepResult,
-    action_of,
     describe,
     format_change,
     format_value,
@@ -151,10 +150,6 @@ def test_a_value_that_goes_back_to_unset_says_so():
         tightens=False,
     )
     assert describe(step) == f"set TasksMax=unset (was 5) on {WEB}"
-
-
-def test_actions_are_the_first_word():
-    assert [action_of(step) for step in (START, SET, STOP)] == ["start", "set", "stop"]
 
 
 @pytest.mark.parametrize(

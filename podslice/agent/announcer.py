@@ -43,7 +43,7 @@ class Telling:
         self._tell_new("manifests", Kind.MANIFEST_BROKEN, {str(each): None for each in errors})
         wrong = wishes.broken | wishes.unread | asked.wrong.keys()
         for path in sorted(self._wrong - wrong):
-            self._board.tell(Kind.MANIFEST_MENDED, f"nothing is wrong with {path} any more")
+            self._board.tell(Kind.MANIFEST_VALID, f"nothing is wrong with {path} any more")
         self._wrong = wrong
         self._board.set_problems("manifests", wishes.problems)
         self._board.counters.broken_manifests = len(wishes.broken | asked.wrong.keys())
@@ -62,7 +62,7 @@ class Telling:
         """Which evicted pods may come back."""
         marked = frozenset(mark.pod for mark in state.evicted)
         for pod in sorted(self._marked - marked):
-            self._board.tell(Kind.POD_UNCORDONED, f"pod {pod} may come back", pod=pod)
+            self._board.tell(Kind.POD_READMITTED, f"pod {pod} may come back", pod=pod)
         self._marked = marked
 
     def left_out(self, state: State) -> None:
@@ -111,7 +111,7 @@ class Telling:
             if each.unit in outside and not each.blocks:
                 self._board.note(told_skipped(each))
         lingering = {each.pod: (told_lingering(each), each.pod, None) for each in report.lingering}
-        self._tell_keyed("lingering", Kind.POD_LINGERS, lingering)
+        self._tell_keyed("lingering", Kind.POD_STUCK, lingering)
 
     def rounded(self, *, is_settled: bool) -> None:
         """A round is over; once all is as it should be, what is done next is done anew."""

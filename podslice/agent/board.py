@@ -103,7 +103,7 @@ class Board:
             pid=self._pid,
             started_ticks=process.started_ticks if process else 0,
             conditions=tuple(sorted(self.conditions)),
-            ending=self._ending(),
+            terminating=self._terminating(),
             problems=self.problems,
         )
         # by what is there: somebody may have taken it away
@@ -111,7 +111,7 @@ class Board:
             with suppress(HostError):
                 self.world.store.save_agent(state)
 
-    def _ending(self) -> tuple[str, ...]:
+    def _terminating(self) -> tuple[str, ...]:
         pods = self.state.current if self.state else ()
         return tuple(sorted(pod.key for pod in pods if pod.uid in self.world.ends.under_way))
 

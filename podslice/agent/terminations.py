@@ -58,7 +58,7 @@ class Endings:
             if step.grace_sec:
                 # where the kernel does not count there is no number of processes
                 text = waits(step) or f"stopping pod {step.pod}, up to {step.grace_sec} s"
-                self._board.tell(Kind.POD_ENDING, text, pod=step.pod, unit=step.name)
+                self._board.tell(Kind.POD_TERMINATING, text, pod=step.pod, unit=step.name)
             stopping = act_alone(step, self._client)
             self._begin(uid, step.pod, step.name, stopping, for_good=True)
         return taken

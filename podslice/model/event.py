@@ -28,18 +28,18 @@ class Kind(Enum):
     AGENT_NOTED = ("agent-noted", "67c1966434592c1a93dbda82ed769cca", Level.INFO)
     """Something that the operator should know, and that nothing is wrong with."""
     MANIFEST_BROKEN = ("manifest-broken", "fc4551649d270799613cc9a8945fb69f", Level.ERROR)
-    MANIFEST_MENDED = ("manifest-mended", "5c6d3766344c0cd354cc160fa125c1ce", Level.NOTICE)
+    MANIFEST_VALID = ("manifest-valid", "5c6d3766344c0cd354cc160fa125c1ce", Level.NOTICE)
     POD_APPLIED = ("pod-applied", "af0ed12153386a38be3b729cafc42d01", Level.INFO)
     POD_CHANGED = ("pod-changed", "e58d9f20493e34d48ee6794ba7d67d1f", Level.INFO)
-    POD_ENDING = ("pod-ending", "06b60696607a152d061907fe72e0e8b0", Level.INFO)
+    POD_TERMINATING = ("pod-terminating", "06b60696607a152d061907fe72e0e8b0", Level.INFO)
     """What runs in it has time to end by itself."""
     POD_REMOVED = ("pod-removed", "9e3255aa498292cba4b844a73f7678cd", Level.INFO)
     POD_REFUSED = ("pod-refused", "0d40116561dea4dfab64bf08c300795d", Level.WARNING)
     POD_EVICTED = ("pod-evicted", "815db5d7a155f3a6ef60f595a667c234", Level.WARNING)
-    POD_UNCORDONED = ("pod-uncordoned", "04769887ab667b06423dd0ce4cb364b3", Level.NOTICE)
+    POD_READMITTED = ("pod-readmitted", "04769887ab667b06423dd0ce4cb364b3", Level.NOTICE)
     POD_OOM = ("pod-oom", "b423e8b38df8111c0a35a954fc93a492", Level.WARNING)
     """The kernel has killed in a pod."""
-    POD_LINGERS = ("pod-lingers", "b7dac94cb325ed262e1b71a8e10ea19c", Level.WARNING)
+    POD_STUCK = ("pod-stuck", "b7dac94cb325ed262e1b71a8e10ea19c", Level.WARNING)
     DRIFT_REPAIRED = ("drift-repaired", "745d7fc2054ec855f430ea457812f92f", Level.NOTICE)
     DRIFT_CONTESTED = ("drift-contested", "6a5b083e75c7c3ae5563a1bb223d11af", Level.WARNING)
     """Somebody undoes again and again what the agent repairs."""

@@ -21,7 +21,7 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """A pod that had to go, and stays away until its manifest changes or it is uncordoned."""
+    """A pod that had to go, and stays away until its manifest changes or it is readmitted."""
 
     pod: str
     """`namespace/name`."""
@@ -44,7 +44,7 @@ class AgentState:
     started_ticks: int
     """With the id it names one process for good."""
     conditions: tuple[Condition, ...] = ()
-    ending: tuple[str, ...] = ()
+    terminating: tuple[str, ...] = ()
     """The pods, `namespace/name`, that were asked to end and are still there."""
     problems: tuple[Problem, ...] = ()
     """What is wrong with manifests, or keeps the agent from its work, until it is mended."""

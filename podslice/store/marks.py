@@ -40,7 +40,7 @@ def agent_state(found: Mapping[str, Any]) -> AgentState:
         pid=_number(found["pid"]),
         started_ticks=_number(found["started_ticks"]),
         conditions=tuple(map(Condition, found["conditions"])),
-        ending=tuple(map(_text, found["ending"])),
+        terminating=tuple(map(_text, found["terminating"])),
         problems=tuple(map(_problem, found["problems"])),
     )
 

@@ -101,7 +101,7 @@ def test_a_broken_manifest_touches_nobody(node):
     assert "web.yaml" in status.stdout + status.stderr
     assert len(records(node)) == 2
     agent.put(node, "web", agent.manifest("web"))
-    agent.until(lambda: agent.events(node, "manifest-mended"))
+    agent.until(lambda: agent.events(node, "manifest-valid"))
     # what is asked for within a second is answered once
     agent.until(lambda: "podslice_broken_manifests 0.0" in agent.ask(node, "/metrics"))
     status = node.podslice("status")
@@ -116,7 +116,7 @@ def test_a_pod_that_the_rules_do_not_take_is_a_broken_manifest(node):
     assert "64Mi is more than the pod's limit of 32Mi" in event["MESSAGE"]
     assert "podslice_broken_manifests 1.0" in agent.ask(node, "/metrics")
     agent.put(node, "web", agent.manifest("web"))
-    agent.until(lambda: agent.events(node, "manifest-mended") and is_up(node, WEB))
+    agent.until(lambda: agent.events(node, "manifest-valid") and is_up(node, WEB))
 
 
 def test_it_ends_at_once_and_leaves_the_pods(node):
@@ -153,7 +153,7 @@ def lose_slowly(node, grace_sec):
     script = "trap '' TERM; while :; do sleep 1; done"
     node.run("systemd-run", "--quiet", "--service-type=exec", f"--slice={WEB}", "sh", "-c", script)
     node.run("rm", f"{agent.MANIFESTS}/web.yaml")
-    (event,) = agent.until(lambda: agent.events(node, "pod-ending"))
+    (event,) = agent.until(lambda: agent.events(node, "pod-terminating"))
     return event
 
 
@@ -175,14 +175,14 @@ def test_a_pod_that_takes_its_time_to_end_holds_up_nobody(node):
     (event,) = agent.until(lambda: agent.events(node, "pod-removed"), 30)
     assert event["PODSLICE_UNIT"] == WEB
     agent.until(lambda: show(node, WEB, "MemoryMax") == {"MemoryMax": str(96 * 2**20)})
-    assert not agent.events(node, "drift-repaired", "step-failed", "pod-lingers")
+    assert not agent.events(node, "drift-repaired", "step-failed", "pod-stuck")
     assert len(records(node)) == 3
 
 
 def test_a_pod_whose_time_is_over_is_killed(node):
     lose_slowly(node, 2)
     agent.until(lambda: not is_up(node, WEB) and not records(node), 30)
-    assert not agent.events(node, "step-failed", "drift-repaired", "pod-lingers")
+    assert not agent.events(node, "step-failed", "drift-repaired", "pod-stuck")
 
 
 def test_an_agent_that_comes_after_another_one_sees_to_the_end_of_its_pods(node):
@@ -191,10 +191,10 @@ def test_an_agent_that_comes_after_another_one_sees_to_the_end_of_its_pods(node)
     assert show(node, agent.UNIT, "Result") == {"Result": "success"}
     assert is_up(node, WEB)
     node.run("systemctl", "start", agent.UNIT)
-    agent.until(lambda: len(agent.events(node, "pod-ending")) == 2)
+    agent.until(lambda: len(agent.events(node, "pod-terminating")) == 2)
     node.run("systemctl", "kill", "--signal=KILL", WEB)
     agent.until(lambda: not is_up(node, WEB) and not records(node), 30)
-    assert not agent.events(node, "step-failed", "drift-repaired", "pod-lingers")
+    assert not agent.events(node, "step-failed", "drift-repaired", "pod-stuck")
 
 
 def test_orphans_are_told_of_and_collected_where_that_is_asked_for(node):

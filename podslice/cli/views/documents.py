@@ -296,7 +296,7 @@ def _agent(agent: AgentState | None) -> Document:
     return {
         "agent_pid": None if agent is None else agent.pid,
         "conditions": [] if agent is None else [each.value for each in agent.conditions],
-        "ending": [] if agent is None else list(map(printable, agent.ending)),
+        "terminating": [] if agent is None else list(map(printable, agent.terminating)),
         "agent_problems": [] if agent is None else listed(agent.problems, problem),
     }
 

@@ -199,7 +199,7 @@ def notices(
         return
     for condition in agent.conditions:
         yield f"the node has {condition}: the agent evicts pods, and new ones have to wait"
-    for pod in agent.ending:
+    for pod in agent.terminating:
         yield f"pod {printable(pod)} ends: what runs in it was asked to, and has its grace period"
     yield from map(problem, agent.problems)
 

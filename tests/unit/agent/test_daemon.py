@@ -354,7 +354,7 @@ async def test_an_evicted_pod_goes_stays_away_and_may_come_back(node):
     await until(lambda: not node.daemon._board.conditions)
     node.store.unmark(node.events.of(Kind.POD_EVICTED)[0].fields["POD_UID"])
     await until(lambda: node.records() == {"batch"})
-    assert [event.kind.label for event in node.events.of(Kind.POD_UNCORDONED)]
+    assert [event.kind.label for event in node.events.of(Kind.POD_READMITTED)]
 
 
 async def test_what_it_tells_whoever_asks(node):

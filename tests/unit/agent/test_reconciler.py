@@ -104,11 +104,11 @@ async def test_each_file_is_mended_by_itself(two):
     await two.settle()
     two.put("web", {"memory": "256Mi"})
     await two.take()
-    (mended,) = two.texts(Kind.MANIFEST_MENDED)
+    (mended,) = two.texts(Kind.MANIFEST_VALID)
     assert "web.yaml" in mended
     two.drop("batch")
     await two.take()
-    assert "batch.yaml" in two.texts(Kind.MANIFEST_MENDED)[1]
+    assert "batch.yaml" in two.texts(Kind.MANIFEST_VALID)[1]
 
 
 async def test_a_pod_whose_limits_are_wrong_is_told_and_stays_as_it_was(two):
@@ -244,7 +244,7 @@ async def test_who_may_come_back_does_and_that_is_no_drift(two):
     await two.take()
     assert WEB in await two.there()
     assert [event.kind.label for event in two.board.journal.all] == [
-        "pod-uncordoned",
+        "pod-readmitted",
         "pod-applied",
     ]
 

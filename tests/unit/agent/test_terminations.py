@@ -48,13 +48,15 @@ async def test_while_a_pod_ends_others_come_and_the_lock_is_free(here):
     assert (await here.take()).is_settled
     assert here.records == {"web", "late"}
     assert WEB in await here.there()
-    assert here.told(Kind.POD_ENDING, *DEEDS) == [
-        ("pod-ending", "default/web"),
+    assert here.told(Kind.POD_TERMINATING, *DEEDS) == [
+        ("pod-terminating", "default/web"),
         ("pod-applied", "default/late"),
     ]
     here.board.publish()
-    assert here.board.world.store.agent().ending == ("default/web",)
-    assert here.texts(Kind.POD_ENDING) == ["stopping 3 processes of pod default/web, up to 30 s"]
+    assert here.board.world.store.agent().terminating == ("default/web",)
+    assert here.texts(Kind.POD_TERMINATING) == [
+        "stopping 3 processes of pod default/web, up to 30 s"
+    ]
 
 
 async def test_it_is_asked_to_end_once(here):
@@ -92,7 +94,7 @@ async def test_pods_in_which_nothing_runs_go_at_once(here):
     here.drop("web")
     assert (await here.take()).acted
     assert not here.records
-    assert not here.texts(Kind.POD_ENDING)
+    assert not here.texts(Kind.POD_TERMINATING)
 
 
 # Who comes back.
@@ -122,7 +124,7 @@ async def test_it_then_has_its_time_once_more(here):
     here.memory.make_stubborn(WEB)
     here.drop("web")
     assert not (await here.take()).acted
-    assert len(here.texts(Kind.POD_ENDING)) == 2
+    assert len(here.texts(Kind.POD_TERMINATING)) == 2
 
 
 async def test_another_pod_of_its_name_comes_when_it_has_ended(here):
@@ -168,7 +170,7 @@ async def test_what_is_left_after_its_time_is_killed_by_the_round(here):
     assert (await here.take()).acted
     assert here.memory.signals[-1] == (WEB, signal.SIGKILL)
     assert not here.records
-    assert len(here.texts(Kind.POD_ENDING)) == 1
+    assert len(here.texts(Kind.POD_TERMINATING)) == 1
 
 
 async def test_what_fails_again_is_not_settled(here):

@@ -902,7 +902,7 @@ STATE = AgentState(
     pid=812,
     started_ticks=4711,
     conditions=(Condition.MEMORY, Condition.PID),
-    ending=("default/web", "shop/api"),
+    terminating=("default/web", "shop/api"),
     problems=(
         Problem(where="a.yaml", message="is broken", hint="mend it"),
         Problem(where="", message="odd", severity=Severity.WARNING),

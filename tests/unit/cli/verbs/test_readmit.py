@@ -118,7 +118,9 @@ def test_status_tells_what_the_agent_has_to_say(podslice, store, memory):
         Problem(where="a.yaml", message="is \x1b[31mbroken", hint="mend it"),
         Problem(where="", message="odd", severity=Severity.WARNING),
     )
-    run_agent(store, conditions=(Condition.MEMORY,), ending=("default/web",), problems=problems)
+    run_agent(
+        store, conditions=(Condition.MEMORY,), terminating=("default/web",), problems=problems
+    )
     ended = podslice("status")
     assert ended.err.splitlines() == [
         "the node has MemoryPressure: the agent evicts pods, and new ones have to wait",
@@ -154,16 +156,16 @@ def test_status_as_json_has_both(podslice, store, evicted):
     assert document["evicted"][0]["message"] == NUMBERS
     assert document["evicted"][0]["at_usec"] == 1_700_000_000_000_000
     assert (document["conditions"], document["agent_problems"]) == ([], [])
-    assert (document["agent_pid"], document["ending"]) == (None, [])
+    assert (document["agent_pid"], document["terminating"]) == (None, [])
     run_agent(
         store,
         conditions=(Condition.DISK,),
-        ending=("default/web",),
+        terminating=("default/web",),
         problems=(Problem(where="a.yaml", message="bad"),),
     )
     document = json.loads(podslice("status", "-o", "json").out)
     assert document["conditions"] == ["DiskPressure"]
-    assert document["ending"] == ["default/web"]
+    assert document["terminating"] == ["default/web"]
     assert document["agent_pid"] == os.getpid()
     assert document["agent_problems"] == [
         {"severity": "error", "where": "a.yaml", "message": "bad", "hint": ""}

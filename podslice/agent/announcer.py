@@ -10,6 +10,7 @@ from podslice.errors import Severity
 from podslice.model.event import Kind
 from podslice.model.unit import UnitName
 from podslice.plan import Action, SetProperties, StartUnit, StopUnit
+from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.readmission import EVICTED
 from podslice.reconcile.report import (
     Outcome,
@@ -20,7 +21,6 @@ from podslice.reconcile.report import (
     told_refusal,
     told_skipped,
 )
-from podslice.reconcile.world import State
 
 
 class Telling:
@@ -48,7 +48,7 @@ class Telling:
         self._board.set_problems("manifests", wishes.problems)
         self._board.counters.broken_manifests = len(wishes.broken | asked.wrong.keys())
 
-    def owner(self, state: State) -> None:
+    def owner(self, state: Assessment) -> None:
         """Tell that nothing is changed because the root belongs to a kubelet, and the end of it."""
         was_foreign, self._is_foreign = self._is_foreign, state.foreign is not None
         if state.foreign is not None:
@@ -58,14 +58,14 @@ class Telling:
             root = self._board.world.tree.root
             self._board.tell(Kind.AGENT_NOTED, f"{root} is podslice's own again")
 
-    def marks(self, state: State) -> None:
+    def marks(self, state: Assessment) -> None:
         """Which evicted pods may come back."""
         marked = frozenset(mark.pod for mark in state.evicted)
         for pod in sorted(self._marked - marked):
             self._board.tell(Kind.POD_READMITTED, f"pod {pod} may come back", pod=pod)
         self._marked = marked
 
-    def left_out(self, state: State) -> None:
+    def left_out(self, state: Assessment) -> None:
         """What is not done, and why. Of evicted pods it was told that they are."""
         refused = {each.pod: each for each in (*state.desired.refused, *state.plan.refused)}
         self._board.counters.refused = len(refused)

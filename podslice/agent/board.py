@@ -13,7 +13,8 @@ from podslice.kernel.proc import read_process
 from podslice.model.event import Event, Kind
 from podslice.model.node_state import AgentState, Condition, Eviction
 from podslice.model.unit import UnitName
-from podslice.reconcile.world import State, World
+from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.world import World
 from podslice.store.lock import held_for
 from podslice.systemd.journal import Journal
 
@@ -29,7 +30,7 @@ class Board:
         self.world = world
         self.journal = journal
         self.counters = counters
-        self.state: State | None = None
+        self.state: Assessment | None = None
         """The last look."""
         self.conditions: frozenset[Condition] = frozenset()
         self.unwritten: dict[str, Eviction] = {}

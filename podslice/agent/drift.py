@@ -12,7 +12,7 @@ from podslice.model.properties import PROPERTIES
 from podslice.model.resources import hugetlb_files
 from podslice.model.unit import INFINITY, DesiredUnit, UnitName, Value
 from podslice.plan import StartUnit, Step, StopUnit
-from podslice.reconcile.world import State
+from podslice.reconcile.assessment import Assessment
 
 CONTESTED_TIMES = 5
 """So often within `CONTESTED_SEC` a unit is repaired before somebody else is suspected."""
@@ -32,7 +32,7 @@ class Drift:
         self._repairs: dict[UnitName, deque[float]] = {}
         self._contested: set[UnitName] = set()
 
-    def settle(self, state: State) -> None:
+    def settle(self, state: Assessment) -> None:
         """Remember what units have of which the plan has no step; of the others, what they had."""
         due = {step.name for step in state.plan.steps}
         units = {unit.name: unit for unit in state.desired.lasting}

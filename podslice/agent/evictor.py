@@ -38,8 +38,8 @@ from podslice.policy.eviction.thresholds import (
     eviction_thresholds,
     format_signal,
 )
+from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.observe import control_group
-from podslice.reconcile.world import State
 from podslice.systemd.client import Client
 from podslice.usage.eviction_signals import observe_signals, pod_usage
 
@@ -89,7 +89,7 @@ class Evictor:
         self._quiet_until: dict[str, float] = {}
         self._helpless: set[str] = set()
         """The signals of which it was told that nobody's eviction would help."""
-        self._seen: State | None = None
+        self._seen: Assessment | None = None
         self._gone: set[str] = set()
         """The pods, by uid, that were evicted since that look, or are still on their way."""
 
@@ -131,14 +131,14 @@ class Evictor:
     def _thresholds(self) -> tuple[EvictionThreshold, ...]:
         return eviction_thresholds(self._board.world.config)
 
-    def _observe(self, state: State | None) -> Mapping[str, Observation]:
+    def _observe(self, state: Assessment | None) -> Mapping[str, Observation]:
         """What is left; before the first look nobody knows what the pods may use."""
         world = self._board.world
         group = "" if state is None else control_group(world.tree.root, state.observed)
         allocation = Allocation(capacity={}) if state is None else state.desired.allocation
         return observe_signals(self._root, world.cgroups, allocation, group)
 
-    def _judge(self, state: State | None) -> tuple[Verdict, Mapping[str, Observation]]:
+    def _judge(self, state: Assessment | None) -> tuple[Verdict, Mapping[str, Observation]]:
         config = self._board.world.config
         observations = self._observe(state)
         verdict = judge(
@@ -187,7 +187,7 @@ class Evictor:
         self,
         verdict: Verdict,
         observations: Mapping[str, Observation],
-        state: State,
+        state: Assessment,
         noticed: float,
     ) -> None:
         """Evict for the most urgent of what is due, or else for the next; one pod."""
@@ -217,7 +217,7 @@ class Evictor:
             return
 
     def _usage(
-        self, signal: str, pods: Iterable[PodDecision], state: State
+        self, signal: str, pods: Iterable[PodDecision], state: Assessment
     ) -> Mapping[str, PodUsage]:
         """What the pods use of what is short; for memory as little is read as will do."""
         cgroups = self._board.world.cgroups
@@ -245,7 +245,7 @@ class Evictor:
         candidate: Candidate,
         threshold: EvictionThreshold,
         what: str,
-        state: State,
+        state: Assessment,
         noticed: float,
     ) -> asyncio.Task[bool]:
         """Have a pod stopped, mark it and tell of it; what is returned ends with the pod."""
@@ -296,7 +296,7 @@ class Evictor:
         stopping: asyncio.Task[bool],
         decision: PodDecision,
         threshold: EvictionThreshold,
-        state: State,
+        state: Assessment,
     ) -> bool:
         """Wait for the end of a pod, but not for ever; whether it has not failed to end.
 

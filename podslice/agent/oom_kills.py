@@ -10,8 +10,8 @@ from podslice.model.config import OomPolicy
 from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
 from podslice.model.unit import UnitName
+from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.observe import control_group
-from podslice.reconcile.world import State
 
 
 class OomWatch:
@@ -46,7 +46,7 @@ class OomWatch:
         """A slice was stopped: the kernel counts anew in the next one of its name."""
         self._kills.pop(name, None)
 
-    def _check(self, pod: PodDecision, state: State) -> None:
+    def _check(self, pod: PodDecision, state: Assessment) -> None:
         before, now = self._kills[pod.slice], self._count(pod)
         self._kills[pod.slice] = now
         if now < before:

@@ -18,11 +18,11 @@ from podslice.model.event import Kind
 from podslice.model.properties import MANAGED
 from podslice.model.unit import UnitName
 from podslice.plan import Plan, Step, StopUnit
-from podslice.reconcile.assess import look
+from podslice.reconcile.assess import assess
+from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.converge import apply
 from podslice.reconcile.pace import in_turns
 from podslice.reconcile.report import Outcome, Report, StepResult
-from podslice.reconcile.world import State
 from podslice.systemd.caching import Remembering
 
 
@@ -127,25 +127,25 @@ class Rounds:
             )
         )
 
-    def _is_settled(self, state: State, asked: Asked) -> bool:
+    def _is_settled(self, state: Assessment, asked: Asked) -> bool:
         return not state.plan and not self._edited and not asked.is_waiting
 
-    async def _look(self, asked: Asked) -> State:
+    async def _look(self, asked: Asked) -> Assessment:
         """One look, which at once is what the other parts of the agent go by."""
         world, known = self._board.world, self._known
         self._stopped.clear()
-        state = await look(world, asked.candidates, gone=asked.goes, known=known)
+        state = await assess(world, asked.candidates, gone=asked.goes, known=known)
         self._known = state.desired.pods
         self._board.state = state
         self._endings.forget(pod for pod in state.current if asked.goes(pod))
         return state
 
-    def _see_anew(self, state: State) -> None:
+    def _see_anew(self, state: Assessment) -> None:
         """What is stopped shall be seen as it is now."""
         for step in state.plan.steps:
             self._client.forget(step.name)
 
-    async def _let_end(self, asked: Asked, state: State) -> tuple[Asked, State]:
+    async def _let_end(self, asked: Asked, state: Assessment) -> tuple[Asked, Assessment]:
         """A grace period is nothing to hold the lock for: who needs it ends beside the rounds."""
         self._see_anew(state)
         state = await self._look(asked)
@@ -156,16 +156,16 @@ class Rounds:
 
     async def _make_way(self, asked: Asked) -> Asked:
         """What is asked for without pods in whose way there is one that has no record."""
-        state = await look(self._board.world, gone=asked.goes)
+        state = await assess(self._board.world, gone=asked.goes)
         asked = await in_turns(self._asking.read(state.current))
         self._telling.asked(asked)
         return asked
 
-    def _is_due(self, state: State, asked: Asked) -> bool:
+    def _is_due(self, state: Assessment, asked: Asked) -> bool:
         """Whether a unit or a record is not as it should be."""
         return bool(state.plan) or self._are_records_due(state, asked)
 
-    def _are_records_due(self, state: State, asked: Asked) -> bool:
+    def _are_records_due(self, state: Assessment, asked: Asked) -> bool:
         if state.held != state.recorded_values and state.recorded_values.unconfirmed is None:
             return True
         if state.broken_records or any(map(asked.goes, state.current)):
@@ -173,7 +173,7 @@ class Rounds:
         refused = {refusal.pod for refusal in (*state.plan.refused, *state.desired.refused)}
         return any(each.pod.key not in refused for each in asked.candidates)
 
-    def _is_all_contested(self, state: State, asked: Asked) -> bool:
+    def _is_all_contested(self, state: Assessment, asked: Asked) -> bool:
         return self._drift.is_contested(state.plan.steps) and not self._are_records_due(
             state, asked
         )
@@ -211,7 +211,7 @@ class Rounds:
         if is_repair:
             self._drift.note_repair(result.step.name)
 
-    async def _write_again(self, state: State) -> None:
+    async def _write_again(self, state: Assessment) -> None:
         """Have systemd write again what somebody has overwritten in the kernel's files."""
         self._edited |= self._client.take_edited()
         if not self._edited:
@@ -241,7 +241,7 @@ class Rounds:
             )
             self._drift.note_repair(name)
 
-    def _settle(self, state: State) -> None:
+    def _settle(self, state: Assessment) -> None:
         """Remember how it is, and tell of what is left out."""
         self._telling.left_out(state)
         self._drift.settle(state)

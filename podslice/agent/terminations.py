@@ -12,9 +12,10 @@ from podslice.model.pod import Pod
 from podslice.model.unit import UnitName
 from podslice.plan import StopUnit
 from podslice.reconcile.act import act_alone
+from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.evict import stop_pod
 from podslice.reconcile.report import Outcome, StepResult, told, waits
-from podslice.reconcile.world import Ends, State
+from podslice.reconcile.world import Ends
 from podslice.systemd.client import Client
 
 OnEnd = Callable[[str, UnitName], None]
@@ -44,7 +45,7 @@ class Endings:
         self.ends = Ends(under_way=self._under_way.keys(), over=self._over)
         """What rounds go by."""
 
-    def take(self, state: State) -> bool:
+    def take(self, state: Assessment) -> bool:
         """Take over the stops of a plan that may take their time; whether there were any."""
         uids = {pod.key: pod.uid for pod in state.current}
         taken = False
@@ -64,7 +65,7 @@ class Endings:
         return taken
 
     def begin(
-        self, pod: PodDecision, state: State, *, why: str, grace_sec: int, for_good: bool
+        self, pod: PodDecision, state: Assessment, *, why: str, grace_sec: int, for_good: bool
     ) -> asyncio.Task[bool]:
         """Stop a pod's slice at once, and where it is not `for_good`, only to be made again.
 

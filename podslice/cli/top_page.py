@@ -17,8 +17,9 @@ from podslice.errors import PodsliceError
 from podslice.kernel.proc import read_process
 from podslice.model.resources import CPU
 from podslice.model.unit import INFINITY, UnitName
-from podslice.reconcile.assess import look
-from podslice.reconcile.world import State, World
+from podslice.reconcile.assess import assess
+from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.world import World
 from podslice.systemd.caching import Remembering
 from podslice.usage import stats
 from podslice.usage.stats import NodeStats
@@ -46,7 +47,7 @@ class Eyes:
         assert world.client is not None  # noqa: S101 - for mypy: it is there unless offline
         self._client = Remembering(world.client, world.cgroups)
         self._world = replace(world, client=self._client)
-        self._state: State | None = None
+        self._state: Assessment | None = None
         self._before: NodeStats | None = None
         self._forget_at = 0.0
 
@@ -62,7 +63,7 @@ class Eyes:
             self._client.forget(None)
             self._forget_at = now + _FORGET_SEC
         try:
-            state = self._state = await look(self._world)
+            state = self._state = await assess(self._world)
         except PodsliceError as error:
             if self._state is None:
                 raise
@@ -77,7 +78,7 @@ class Eyes:
             usage=usage.measure(found, before, _limits(state)), about=_about(state, problems)
         )
 
-    def _gather(self, state: State) -> NodeStats:
+    def _gather(self, state: Assessment) -> NodeStats:
         agent = read_process(state.agent.pid) if state.agent else None
         return stats.gather(
             state.desired.pods,
@@ -88,7 +89,7 @@ class Eyes:
         )
 
 
-def _limits(state: State) -> dict[UnitName, int]:
+def _limits(state: Assessment) -> dict[UnitName, int]:
     """Limits of memory, as systemd has them."""
     stated = {name: unit.properties.get("MemoryMax") for name, unit in state.observed.units.items()}
     return {
@@ -96,7 +97,7 @@ def _limits(state: State) -> dict[UnitName, int]:
     }
 
 
-def _about(state: State, problems: list[str]) -> About:
+def _about(state: Assessment, problems: list[str]) -> About:
     if state.agent and state.agent.problems:
         problems.append("the agent has problems, see: podslice status")
     return About(

@@ -25,7 +25,7 @@ from podslice.model.pod import ContainerKind
 from podslice.model.unit import ObservedUnit, UnitName, Value
 from podslice.processes.location import PodMap
 from podslice.processes.target import Place, find_place, is_inside, scope_of
-from podslice.reconcile.assess import look
+from podslice.reconcile.assess import assess
 from podslice.reconcile.guard import refuse
 from podslice.reconcile.world import World
 from podslice.systemd.client import PIDFDS_MAX, Client
@@ -100,7 +100,7 @@ async def adopt(
     client = world.client
     if client is None:
         raise HostError("there is no service manager to move processes")
-    state = await look(world)
+    state = await assess(world)
     refuse(state.foreign)
     place = find_place(state, key, container)
     gate = _Gate(place, PodMap(state), root, is_user=world.user)

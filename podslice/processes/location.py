@@ -15,7 +15,7 @@ from podslice.kernel.proc import process_name, read_process
 from podslice.model.naming import SCOPE_PREFIX, service_name
 from podslice.model.unit import ObservedUnit, UnitName
 from podslice.processes.target import is_inside
-from podslice.reconcile.world import State
+from podslice.reconcile.assessment import Assessment
 
 if TYPE_CHECKING:
     from podslice.processes.runtimes import RuntimeContainer
@@ -102,7 +102,7 @@ class Located:
 class PodMap:
     """The control groups of the applied pods, as systemd has them."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: Assessment) -> None:
         units = state.observed.units
         root = units.get(state.desired.root)
         self.root = root.control_group if root else ""
@@ -164,7 +164,7 @@ def _upwards(control_group: str) -> Iterator[tuple[int, str]]:
 
 
 def look_inside(
-    state: State,
+    state: Assessment,
     cgroups: CgroupFs,
     runtimes: Iterable[RuntimeContainer] = (),
     root: Path = Path("/"),
@@ -177,7 +177,7 @@ def look_inside(
     return arrange(state, groups, runtimes, lambda pid: process_name(pid, root))
 
 
-def locate(state: State, pids: Iterable[int], root: Path = Path("/")) -> tuple[Located, ...]:
+def locate(state: Assessment, pids: Iterable[int], root: Path = Path("/")) -> tuple[Located, ...]:
     """Read where some processes are."""
     pods = PodMap(state)
     return tuple(_located(pods, pid, root) for pid in dict.fromkeys(pids))
@@ -200,7 +200,7 @@ def _located(pods: PodMap, pid: int, root: Path) -> Located:
 
 
 def arrange(
-    state: State,
+    state: Assessment,
     groups: Groups,
     runtimes: Iterable[RuntimeContainer],
     name_of: Callable[[int], str],
@@ -257,7 +257,7 @@ def _other(
 
 
 def _claims(
-    state: State, runtimes: Iterable[RuntimeContainer]
+    state: Assessment, runtimes: Iterable[RuntimeContainer]
 ) -> Iterator[tuple[str, RuntimeContainer]]:
     """The containers of runtimes that say that they are of a pod that is applied."""
     by_uid = {pod.pod.uid: pod.pod.key for pod in state.desired.pods}
@@ -269,7 +269,7 @@ def _claims(
             yield by_uid[container.pod_uid], container
 
 
-def _misplaced(state: State, pods: PodMap) -> Iterator[ObservedUnit]:
+def _misplaced(state: Assessment, pods: PodMap) -> Iterator[ObservedUnit]:
     """Units with the names of containers that are not in the slice of their pod."""
     for name, unit in sorted(state.observed.units.items()):
         if not name.startswith(f"{SCOPE_PREFIX}-pod") or not unit.control_group:
@@ -284,7 +284,7 @@ def _misplaced(state: State, pods: PodMap) -> Iterator[ObservedUnit]:
 
 
 def _strays_by_name(
-    state: State, pods: PodMap, groups: Groups, name_of: Callable[[int], str]
+    state: Assessment, pods: PodMap, groups: Groups, name_of: Callable[[int], str]
 ) -> Iterator[Stray]:
     for unit in _misplaced(state, pods):
         pod, container = pods.container(unit.name)

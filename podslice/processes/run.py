@@ -18,7 +18,7 @@ from podslice.model.unit import TransientUnit, Value
 from podslice.policy.phase import finish
 from podslice.processes.launch import Command
 from podslice.processes.target import Place, container_properties, find_place, find_pod, scope_of
-from podslice.reconcile.assess import look
+from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import settle
 from podslice.reconcile.guard import refuse
 from podslice.reconcile.occupants import name_processes
@@ -167,7 +167,7 @@ async def read_phase(world: World, key: str) -> Phase:
     Raises:
         HostError: the pod is not applied.
     """
-    state = await look(world)
+    state = await assess(world)
     pod = find_pod(state, key)
     return Phase(
         pod=pod,
@@ -233,7 +233,7 @@ def why_no_phase(phase: Phase, rules: Rules) -> str:
 
 async def _free_place(world: World, key: str, container: str | None) -> Place:
     """The place of a container that may be started now."""
-    state = await look(world)
+    state = await assess(world)
     refuse(state.foreign)
     place = find_place(state, key, container)
     if place.initializing and place.container.kind is ContainerKind.APP:

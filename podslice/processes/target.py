@@ -10,7 +10,7 @@ from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.naming import describe_scope, service_name
 from podslice.model.unit import Observed, ObservedUnit, TransientUnit, UnitName, Value
 from podslice.plan import feasible
-from podslice.reconcile.world import State
+from podslice.reconcile.assessment import Assessment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Place:
         return f"container {self.container.name} of pod {self.pod.pod.key}"
 
 
-def find_pod(state: State, key: str) -> PodDecision:
+def find_pod(state: Assessment, key: str) -> PodDecision:
     """An applied pod.
 
     Raises:
@@ -55,7 +55,7 @@ def find_pod(state: State, key: str) -> PodDecision:
     raise HostError(f"pod {key} is not applied; apply its manifest first: podslice apply -f FILE")
 
 
-def find_place(state: State, key: str, container: str | None) -> Place:
+def find_place(state: Assessment, key: str, container: str | None) -> Place:
     """The place of a container; without a name, of the only one that the pod has.
 
     Raises:

@@ -14,15 +14,16 @@ from podslice.model.unit import Observed, UnitKind, UnitName
 from podslice.plan import CLASS_CHANGED, Leaving, Plan, Returning, planning, return_values
 from podslice.policy.desire import desiring, without_reserved
 from podslice.policy.recover import recover, uid_of
+from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.observe import meet, observe, used_bytes
 from podslice.reconcile.pace import in_turns
 from podslice.reconcile.readmission import is_evicted, keep_away, living_agent
 from podslice.reconcile.rollback import leave_reserved
-from podslice.reconcile.world import State, World
+from podslice.reconcile.world import World
 from podslice.store import Records
 
 
-async def look(  # noqa: PLR0913 (what has a default goes by name)
+async def assess(  # noqa: PLR0913 (what has a default goes by name)
     world: World,
     candidates: Iterable[PodDecision] = (),
     *,
@@ -33,7 +34,7 @@ async def look(  # noqa: PLR0913 (what has a default goes by name)
     known: Iterable[PodDecision] = (),
     lets_go: bool = False,
     is_idle: bool = False,
-) -> State:
+) -> Assessment:
     """Observe, and plan for the candidates to join the pods that were applied.
 
     Args:
@@ -111,7 +112,7 @@ async def look(  # noqa: PLR0913 (what has a default goes by name)
         plan = plan.without(_units_of(ends.under_way, current, desired))
     if world.asked is None and recorded_values.unconfirmed is not None:
         plan = leave_reserved(plan)
-    return State(
+    return Assessment(
         current=current,
         desired=desired,
         observed=observed,

@@ -16,12 +16,13 @@ from podslice.plan import Plan, SetProperties, StartUnit, StopUnit
 from podslice.policy.desire import without_reserved
 from podslice.policy.phase import pending
 from podslice.reconcile.act import OnResult, act
-from podslice.reconcile.assess import look
+from podslice.reconcile.assess import assess
+from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.guard import refuse
 from podslice.reconcile.observe import control_group
 from podslice.reconcile.occupants import name_processes
 from podslice.reconcile.pace import Pace
-from podslice.reconcile.readmission import living_agent, pod_of, uncordon
+from podslice.reconcile.readmission import living_agent, pod_of, readmit
 from podslice.reconcile.report import Lingering, Outcome, Report, StepResult
 from podslice.reconcile.reserved import note, settle_values
 from podslice.reconcile.rollback import (
@@ -31,7 +32,7 @@ from podslice.reconcile.rollback import (
     on_trial,
     recorded,
 )
-from podslice.reconcile.world import State, World
+from podslice.reconcile.world import World
 from podslice.systemd.client import Client
 
 _GONE_PATIENCE_SEC = 2.0
@@ -63,13 +64,13 @@ async def apply(  # noqa: PLR0913 (what has a default goes by name)
     candidates = tuple(candidates)
     wanted = {candidate.pod.key: candidate for candidate in candidates}
 
-    def source_of(decision: PodDecision, state: State) -> str | None:
+    def source_of(decision: PodDecision, state: Assessment) -> str | None:
         # a candidate that was refused leaves another of its name in place
         is_taken = wanted.get(decision.pod.key) is decision
         return ((sources or {}) if is_taken else state.sources).get(decision.pod.uid)
 
-    async def look_again() -> State:
-        state = await look(world, candidates, prune=prune, force=force, gone=gone, known=known)
+    async def look_again() -> Assessment:
+        state = await assess(world, candidates, prune=prune, force=force, gone=gone, known=known)
         _note_phases(world, state, wanted)
         return state
 
@@ -94,8 +95,8 @@ async def delete(
         ForeignRoot, HostError: as `apply`.
     """
 
-    async def look_again() -> State:
-        state = await look(world, gone=gone, grace_sec=grace_sec, lets_go=True)
+    async def look_again() -> Assessment:
+        state = await assess(world, gone=gone, grace_sec=grace_sec, lets_go=True)
         return state if world.may_set_values else _without_values(state)
 
     _note_sources(world, gone)
@@ -108,12 +109,12 @@ async def delete(
         on_plan=on_plan,
         on_result=on_result,
     )
-    for mark in uncordon(world.store, lambda mark: gone(pod_of(mark))):
+    for mark in readmit(world.store, lambda mark: gone(pod_of(mark))):
         world.on_note(f"pod {mark.pod} was evicted; that is forgotten, and it may come back")
     return report
 
 
-def _without_values(state: State) -> State:
+def _without_values(state: Assessment) -> Assessment:
     """Return a look of which only stops are left, and with the last pod what returns then."""
     stops = state.plan.only_stops()
     if state.desired.pods:
@@ -154,24 +155,24 @@ async def settle(world: World, key: str) -> Report:
     """
     if not world.may_set_values:
         return Report()
-    state = await look(world)
+    state = await assess(world)
     refuse(state.foreign)
     plan = _of_pod(state, key)
     results = await _act(world, plan)
     report = Report(results=tuple(results), skipped=plan.skipped)
     if not results or report.count(Outcome.DONE) < len(results):
         return report
-    return replace(report, remaining=_of_pod(await look(world), key))
+    return replace(report, remaining=_of_pod(await assess(world), key))
 
 
-def _of_pod(state: State, key: str) -> Plan:
+def _of_pod(state: Assessment, key: str) -> Plan:
     return state.plan.only({unit.name for unit in state.desired.units if unit.pod == key})
 
 
 async def _converge(
     world: World,
-    look_again: Callable[[], Awaitable[State]],
-    source_of: Callable[[PodDecision, State], str | None],
+    look_again: Callable[[], Awaitable[Assessment]],
+    source_of: Callable[[PodDecision, Assessment], str | None],
     *,
     on_plan: Callable[[Plan], None],
     on_result: OnResult,
@@ -228,7 +229,7 @@ async def _act(world: World, plan: Plan, on_result: OnResult = lambda _: None) -
     return await act(plan, _need(world), on_result, limit_hugepages=limit)
 
 
-def _note_phases(world: World, state: State, wanted: Collection[str]) -> None:
+def _note_phases(world: World, state: Assessment, wanted: Collection[str]) -> None:
     """Say of which pods the limits do not bind yet, and what makes them."""
     for decision in state.desired.pods:
         pod = decision.pod
@@ -250,12 +251,12 @@ def _need(world: World) -> Client:
     return world.client
 
 
-def _recorded_source(decision: PodDecision, state: State) -> str | None:
+def _recorded_source(decision: PodDecision, state: Assessment) -> str | None:
     return state.sources.get(decision.pod.uid)
 
 
 async def _record(
-    world: World, state: State, source_of: Callable[[PodDecision, State], str | None]
+    world: World, state: Assessment, source_of: Callable[[PodDecision, Assessment], str | None]
 ) -> None:
     for path in state.broken_records:
         world.store.discard(path)
@@ -291,7 +292,7 @@ def _make_volumes(world: World, pod: Pod) -> None:
 
 
 async def _forget(
-    world: World, state: State, results: Iterable[StepResult]
+    world: World, state: Assessment, results: Iterable[StepResult]
 ) -> tuple[Lingering, ...]:
     """Remove the records of pods that are gone; returns those of which something is left."""
     left = {

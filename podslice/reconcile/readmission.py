@@ -31,7 +31,7 @@ def pod_of(mark: Eviction) -> Pod:
     return Pod(namespace=namespace, name=name, uid=mark.uid)
 
 
-def uncordon(store: Store, names: Callable[[Eviction], bool]) -> tuple[Eviction, ...]:
+def readmit(store: Store, names: Callable[[Eviction], bool]) -> tuple[Eviction, ...]:
     """Let evicted pods come back; returns their marks, which are gone now.
 
     Raises:

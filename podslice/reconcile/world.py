@@ -1,26 +1,17 @@
-"""Where a verb works, and what one look at it shows."""
+"""Where a verb works."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config, Origin, Source
-from podslice.model.desired import Desired
 from podslice.model.naming import Tree
 from podslice.model.node import Node
-from podslice.model.node_state import AgentState, Eviction
-from podslice.model.owner import Foreign
-from podslice.model.pod import InitProgress, Pod
-from podslice.model.reserved import Reserved
-from podslice.model.unit import Observed, UnitName
-from podslice.plan import Plan
 from podslice.reconcile.guard import Guard
 from podslice.store import Store
 from podslice.systemd.client import Client
-
-_NOTHING = Reserved()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,33 +63,3 @@ class World:
     def tree(self) -> Tree:
         """The names below the configured root."""
         return Tree(cgroup_root=self.config.cgroup_root)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """One look at everything: what was applied, what should be, what is, and the difference."""
-
-    current: tuple[Pod, ...]
-    desired: Desired
-    observed: Observed
-    plan: Plan
-    broken_records: tuple[str, ...] = ()
-    """Files in the place of records that hold none."""
-    orphans: tuple[UnitName, ...] = ()
-    """Slices below the root that no pod accounts for."""
-    progress: Mapping[str, InitProgress] = field(default_factory=dict)
-    """How far init containers have come, by the uids of their pods, where they have anywhere."""
-    sources: Mapping[str, str] = field(default_factory=dict)
-    """The manifest files of applied pods by their uids, where an agent has them from a directory."""
-    recorded: frozenset[str] = frozenset()
-    """The uids of the applied pods that have records."""
-    evicted: tuple[Eviction, ...] = ()
-    """The pods that stay away."""
-    recorded_values: Reserved = _NOTHING
-    """What podslice has set outside the root, as it is recorded."""
-    held: Reserved = _NOTHING
-    """The same without what is not podslice's any more."""
-    foreign: Foreign | None = None
-    """Why nothing may be changed; None where the root is podslice's own."""
-    agent: AgentState | None = None
-    """What the agent lets others know, where one runs."""

@@ -110,8 +110,8 @@ def gather(
     """What everything uses now; pods and containers that are not there are left out.
 
     Args:
-        decisions: the pods that are applied (`State.desired.pods`).
-        observed: the units that are there, for where they are (`State.observed`).
+        decisions: the pods that are applied (`Assessment.desired.pods`).
+        observed: the units that are there, for where they are (`Assessment.observed`).
         config: names our root, and the reserved slices.
         cgroups: the control groups of the host.
         root: the host.

@@ -41,7 +41,7 @@ from podslice.model.unit import (
 )
 from podslice.plan import SetProperties, StartUnit, StopUnit
 from podslice.policy.decide import decide
-from podslice.reconcile.assess import look
+from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply
 from podslice.reconcile.guard import Guard
 from podslice.reconcile.world import World
@@ -80,7 +80,7 @@ class Case:
 
     async def look(self, candidates=None):
         wanted = self.candidates if candidates is None else candidates
-        return await look(self.world, wanted, prune=self.state.get("prune", False))
+        return await assess(self.world, wanted, prune=self.state.get("prune", False))
 
 
 @pytest.fixture(params=CASES)

@@ -38,7 +38,7 @@ from podslice.model.desired import PodDecision
 from podslice.model.pod import Pod
 from podslice.plan import Plan
 from podslice.policy.allocatable import validate_node
-from podslice.reconcile.assess import look
+from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply as make_it_so
 from podslice.reconcile.converge import delete as remove
 from podslice.reconcile.report import (
@@ -97,7 +97,7 @@ def plan(
     candidates = _load_valid(planning, filename, namespace)
     state = in_world(
         planning,
-        lambda world: look(replace(world, asked=Asked()), candidates, prune=prune, force=force),
+        lambda world: assess(replace(world, asked=Asked()), candidates, prune=prune, force=force),
         offline=True,
     )
     made = state.plan

@@ -17,10 +17,11 @@ from podslice.cli.views import conditions, documents
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Source
 from podslice.model.reserved import Pending
-from podslice.reconcile.assess import look
+from podslice.reconcile.assess import assess
+from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.report import told_skipped, told_unconfirmed
 from podslice.reconcile.rollback import pending
-from podslice.reconcile.world import Asked, State, World
+from podslice.reconcile.world import Asked, World
 from podslice.usage.status import EMPTY, UnitStatus, unit_statuses
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def tree(planning: Planning, output: Output = Format.TABLE) -> int:
 class _Seen:
     """All that one look shows."""
 
-    state: State
+    state: Assessment
     units: tuple[UnitStatus, ...]
     placement: Placement
     cgroups: CgroupFs
@@ -67,7 +68,7 @@ class _Seen:
 async def _see(world: World) -> _Seen:
     from podslice.processes.location import look_inside
 
-    state = await look(replace(world, asked=Asked()), is_idle=True)
+    state = await assess(replace(world, asked=Asked()), is_idle=True)
     return _Seen(
         state=state,
         units=unit_statuses(state.desired, state.observed, world.cgroups),
@@ -81,7 +82,7 @@ async def _unconfirmed(world: World) -> Pending | None:
     return None if world.client is None else await pending(world.store, world.client)
 
 
-async def _ask_runtimes(world: World, state: State) -> tuple[RuntimeContainer, ...]:
+async def _ask_runtimes(world: World, state: Assessment) -> tuple[RuntimeContainer, ...]:
     """The containers of podman and docker that say that they are of some pod."""
     if not state.current:
         return ()
@@ -141,7 +142,7 @@ def _show_located(planning: Planning, output: Format, pids: list[int]) -> int:
     from podslice.processes.location import locate
 
     async def work(world: World) -> tuple[Located, ...]:
-        return locate(await look(world), pids)
+        return locate(await assess(world), pids)
 
     found = in_world(planning, work)
     emit(

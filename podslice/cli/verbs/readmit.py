@@ -15,7 +15,7 @@ from podslice.cli.views import tables
 from podslice.errors import Problem
 from podslice.model.node_state import Eviction
 from podslice.reconcile.readmission import living_agent
-from podslice.reconcile.readmission import uncordon as readmit_pods
+from podslice.reconcile.readmission import readmit as readmit_pods
 
 
 @planning_options

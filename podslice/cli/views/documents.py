@@ -28,8 +28,8 @@ from podslice.model.resources import (
 from podslice.model.unit import INFINITY, Setting, Value
 from podslice.plan import Plan, SetProperties, Skipped, Step, StopUnit
 from podslice.policy.compare import Difference
+from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.report import Report
-from podslice.reconcile.world import State
 from podslice.usage.status import HOLDS_PROCESSES, UnitStatus
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def report(done: Report) -> Document:
     }
 
 
-def status(state: State, units: Iterable[UnitStatus], placement: Placement) -> Document:
+def status(state: Assessment, units: Iterable[UnitStatus], placement: Placement) -> Document:
     """Units with all their values, usage and processes; and what differs, or is elsewhere."""
     return {
         "in_sync": not state.plan and not state.broken_records,

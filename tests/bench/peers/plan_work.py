@@ -16,7 +16,7 @@ from podslice.cli.session import decide_all, load_manifests, load_node, open_wor
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import TransientUnit
 from podslice.plan import Plan, StartUnit, stage_of, transient_unit
-from podslice.reconcile.assess import look
+from podslice.reconcile.assess import assess
 
 
 def main(manifest: str, capacity: str, work: str) -> None:
@@ -27,7 +27,7 @@ def main(manifest: str, capacity: str, work: str) -> None:
 
     async def plan() -> Plan:
         async with open_world(planning) as world:
-            return (await look(world, candidates)).plan
+            return (await assess(world, candidates)).plan
 
     made = asyncio.run(plan())
     if made.refused or made.skipped:

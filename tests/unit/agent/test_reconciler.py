@@ -11,7 +11,7 @@ from podslice.model.config import Enforce, WeightMapping
 from podslice.model.event import Kind
 from podslice.model.node_state import Condition
 from podslice.model.unit import INFINITY, TransientUnit
-from podslice.reconcile.readmission import uncordon
+from podslice.reconcile.readmission import readmit
 from podslice.store import Store
 from tests.unit.agent.agents import write_group
 from tests.unit.agent.kept import BATCH, DEEDS, WEB, Node
@@ -240,7 +240,7 @@ async def test_of_an_evicted_pod_nothing_more_is_told(two):
 async def test_who_may_come_back_does_and_that_is_no_drift(two):
     await two.evict("web", WEB)
     await two.settle()
-    uncordon(two.board.world.store, lambda mark: True)
+    readmit(two.board.world.store, lambda mark: True)
     await two.take()
     assert WEB in await two.there()
     assert [event.kind.label for event in two.board.journal.all] == [

@@ -21,7 +21,7 @@ from podslice.model.unit import TransientUnit, UnitName
 from podslice.processes import adopt as adopting
 from podslice.processes.adopt import Outcome
 from podslice.processes.target import find_place, scope_of
-from podslice.reconcile.assess import look
+from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import burstable, container, decisions, make_files, world
@@ -193,7 +193,7 @@ async def test_more_processes_join_the_unit_that_is_there(host):
 
 
 async def test_a_detached_container_takes_processes_too(host, tmp_path):
-    place = find_place(await look(world(tmp_path, host)), "default/web", "main")
+    place = find_place(await assess(world(tmp_path, host)), "default/web", "main")
     scope = scope_of(place, {"PIDs": (13,)})
     properties = {key: value for key, value in scope.properties.items() if key != "PIDs"}
     service = replace(
@@ -396,7 +396,7 @@ async def test_without_rights_nothing_is_tried_again(host):
 
 
 async def test_a_scope_outside_of_its_pod_has_to_go_first(host, tmp_path):
-    place = find_place(await look(world(tmp_path, host)), "default/web", "main")
+    place = find_place(await assess(world(tmp_path, host)), "default/web", "main")
     scope = scope_of(place, {"PIDs": (13,)})
     misplaced = replace(scope, properties={**scope.properties, "Slice": "system.slice"})
     await host.start(misplaced)
@@ -412,13 +412,13 @@ async def test_a_scope_that_is_being_stopped_takes_nobody(host, monkeypatch):
         units = await observe(patterns)
         return tuple(replace(unit, active_state="deactivating") for unit in units)
 
-    state = await look(world(host.root, host))
+    state = await assess(world(host.root, host))
 
     async def see(_):
         return state
 
     monkeypatch.setattr(host, "observe", stopping)
-    monkeypatch.setattr(adopting, "look", see)
+    monkeypatch.setattr(adopting, "assess", see)
     with pytest.raises(HostError, match="is being stopped; wait until it has ended"):
         await adopt(host, 12)
 

@@ -9,7 +9,7 @@ from podslice.model.unit import UnitName
 from podslice.plan import Plan
 from podslice.processes.location import Home, Other, PodMap, Running, arrange, locate, look_inside
 from podslice.processes.runtimes import RuntimeContainer
-from podslice.reconcile.world import State
+from podslice.reconcile.assessment import Assessment
 from tests.unit.builders import (
     amounts,
     as_observed,
@@ -42,7 +42,9 @@ def state(*more, pods=PODS, without=(), prefix=""):
         if name not in without
     }
     units |= {unit.name: unit for unit in more}
-    return State(current=(), desired=desired, observed=replace(observed, units=units), plan=Plan())
+    return Assessment(
+        current=(), desired=desired, observed=replace(observed, units=units), plan=Plan()
+    )
 
 
 def at(name, group, **fields):

@@ -4,7 +4,7 @@ import pytest
 
 from podslice.processes.run import has_arrived
 from podslice.processes.target import find_place
-from podslice.reconcile.assess import look
+from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import burstable, decisions, world
@@ -18,7 +18,7 @@ UNIT = (
 async def place(tmp_path):
     here = world(tmp_path, FakeSystemd())
     await apply(here, decisions(burstable("web")))
-    return find_place(await look(here), "default/web", None)
+    return find_place(await assess(here), "default/web", None)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from podslice.errors import PodsliceError
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.naming import scope_name
 from podslice.model.unit import TransientUnit
-from podslice.reconcile.assess import look
+from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.world import World
 from podslice.store import Records, Store
@@ -67,7 +67,7 @@ async def units_of(client):
 
 async def run_something(client, world, pods):
     """A process in the first container of every pod, as far as its slice is there."""
-    state = await look(world)
+    state = await assess(world)
     there = {decision.pod.key: decision.slice for decision in state.desired.pods}
     for pod in pods:
         if pod.key in there:
@@ -81,7 +81,7 @@ async def settle(world, pods, *, prune):
     candidates = decisions(pods, world.node, world.config)
     report = await apply(world, candidates, prune=prune)
     assert not report.remaining.steps
-    state = await look(world, candidates, prune=prune)
+    state = await assess(world, candidates, prune=prune)
     assert not state.plan.steps
     assert [each.pod for each in state.plan.refused] == [each.pod for each in report.refused]
 

@@ -13,7 +13,7 @@ from podslice.model.unit import TransientUnit, UnitName
 from podslice.processes import adopt as adopting
 from podslice.processes.launch import Command
 from podslice.processes.run import finish_container, set_phase, start_scope, start_service
-from podslice.reconcile.assess import look
+from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply, delete, settle
 from podslice.reconcile.evict import stop_pod
 from podslice.reconcile.guard import Guard
@@ -180,7 +180,7 @@ def test_every_call_of_a_client_is_guarded_or_only_reads():
 
 
 async def test_the_quick_way_to_end_a_pod_is_refused(beside, memory):
-    state = await look(beside)
+    state = await assess(beside)
     (pod,) = state.desired.pods
     memory.calls.clear()
     result = await stop_pod(beside, beside.client, pod, state.observed, why="", grace_sec=0)
@@ -190,7 +190,7 @@ async def test_the_quick_way_to_end_a_pod_is_refused(beside, memory):
 
 
 async def test_looking_shows_why_and_takes_nothing_of_a_kubelet_for_an_orphan(beside):
-    state = await look(beside)
+    state = await assess(beside)
     assert "it holds 6 units of one" in state.foreign.reason
     assert not state.orphans
     assert [pod.key for pod in state.current] == ["default/web"]
@@ -198,8 +198,8 @@ async def test_looking_shows_why_and_takes_nothing_of_a_kubelet_for_an_orphan(be
 
 async def test_the_way_out_leads_out(beside, memory):
     """It says to stop what the kubelet has started, and to delete podslice's pods then."""
-    way_out = (await look(beside)).foreign.way_out
-    while (state := await look(beside)).foreign is not None:
+    way_out = (await assess(beside)).foreign.way_out
+    while (state := await assess(beside)).foreign is not None:
         named = state.foreign.way_out.partition("(systemctl stop ")[2].partition(")")[0]
         await memory.stop(named.split()[0])
     assert "run podslice delete --all" in way_out

@@ -10,7 +10,7 @@ from podslice.errors import InputError
 from podslice.kernel.proc import read_process
 from podslice.model.node_state import AgentState, Condition, Eviction
 from podslice.policy.eviction.thresholds import CRITICAL_PRIORITY
-from podslice.reconcile.assess import look
+from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.readmission import living_agent
 from tests.fake_systemd import FakeSystemd
@@ -41,7 +41,7 @@ async def put(here, *pods, **how):
 
 
 async def plan_for(here, *pods):
-    return (await look(here, decisions(*pods, on=here.node, by=here.config))).plan
+    return (await assess(here, decisions(*pods, on=here.node, by=here.config))).plan
 
 
 async def slices(memory):
@@ -83,13 +83,13 @@ async def test_an_evicted_pod_goes_with_any_apply(here, memory):
     assert recorded(here) == ["batch", "new"]
     assert here.store.load().evicted == (mark,)
     assert WEB not in await slices(memory)
-    assert not (await look(here)).plan
+    assert not (await assess(here)).plan
 
 
 async def test_an_evicted_pod_is_stopped_where_it_is_still_there(here, memory):
     await put(here, burstable("web"))
     evict(here, burstable("web"))
-    assert {step.name for step in (await look(here)).plan.steps} >= {WEB}
+    assert {step.name for step in (await assess(here)).plan.steps} >= {WEB}
     await put(here)
     assert await slices(memory) == set()
 
@@ -199,14 +199,14 @@ def agent(here, *conditions, **fields):
 async def test_an_agent_that_lives_is_believed(here):
     state = agent(here, Condition.MEMORY)
     assert living_agent(here.store) == state
-    assert (await look(here)).agent == state
+    assert (await assess(here)).agent == state
 
 
 @pytest.mark.parametrize("fields", [{"started_ticks": 1}, {"pid": 2**22 + 1}])
 async def test_an_agent_that_has_ended_is_not(here, fields):
     agent(here, Condition.DISK, **fields)
     assert living_agent(here.store) is None
-    assert (await look(here)).agent is None
+    assert (await assess(here)).agent is None
     assert (await put(here, besteffort("batch"))).exit_code == 0
 
 
@@ -268,7 +268,7 @@ async def test_sources_are_recorded_and_stay_until_somebody_applies(here):
     files = {"web": "/m/web.yaml", "batch": "/m/batch.yaml"}
     await put(here, burstable("web"), besteffort("batch"), sources=files)
     await put(here, guaranteed("new"))
-    assert (await look(here)).sources == files
+    assert (await assess(here)).sources == files
     await put(here, burstable("web"))
     assert here.store.load().sources == {"batch": "/m/batch.yaml"}
     await put(here, burstable("web"), sources={"web": "/m/moved.yaml"})

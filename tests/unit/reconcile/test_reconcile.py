@@ -10,7 +10,7 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.model.pod import ContainerKind, InitProgress, MemoryVolume
 from podslice.model.unit import INFINITY, TransientUnit, UnitKind
 from podslice.plan import CLASS_CHANGED, SetHugepages, SetProperties, Skipped, StopUnit
-from podslice.reconcile.assess import look
+from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply, delete, settle
 from podslice.reconcile.report import Lingering, Outcome
 from podslice.store import Store
@@ -78,7 +78,7 @@ def written(memory):
 
 async def assert_settled(here, *pods):
     """A new look finds nothing to do, and the records are those of the pods."""
-    state = await look(here, decisions(*pods, on=here.node, by=here.config))
+    state = await assess(here, decisions(*pods, on=here.node, by=here.config))
     assert state.plan.steps == ()
     assert recorded(here).keys() == {pod.name for pod in pods}
     assert [pod.name for pod in state.current] == sorted(pod.name for pod in pods)
@@ -318,7 +318,7 @@ async def test_a_kubelet_is_in_charge(here, memory, kubelet):
 
 
 async def test_looking_is_allowed_beside_a_kubelet(here, kubelet):
-    assert (await look(here, decisions(*THREE))).plan
+    assert (await assess(here, decisions(*THREE))).plan
 
 
 async def test_a_kubelet_does_not_mind_another_tree(tmp_path, memory, kubelet):
@@ -332,7 +332,7 @@ async def test_a_kubelet_does_not_mind_another_tree(tmp_path, memory, kubelet):
 
 async def test_without_a_service_manager_there_is_only_a_plan(tmp_path):
     here = world(tmp_path, None)
-    state = await look(here, decisions(*THREE))
+    state = await assess(here, decisions(*THREE))
     assert len(state.plan.steps) == 6
     with pytest.raises(HostError, match="there is no service manager"):
         await put(here, *THREE)
@@ -471,7 +471,7 @@ async def test_a_lost_record_is_rebuilt_and_said(tmp_path, memory):
     await put(here, web, besteffort("batch"))
     before = await slices(memory)
     here.store.remove("web")
-    state = await look(here)
+    state = await assess(here)
     assert state.plan.steps == ()
     assert [pod.key for pod in state.current] == ["default/batch", "default/web"]
     said = f"pod default/web has no record; it is rebuilt from the settings of {WEB}"
@@ -498,7 +498,7 @@ async def test_a_slice_that_is_only_in_systemds_mind_is_no_pod(tmp_path):
     here = world(tmp_path, Remembering())
     await put(here, burstable("web"))
     here.store.remove("web")
-    state = await look(here)
+    state = await assess(here)
     assert state.current == ()
     assert not state.plan
 
@@ -518,7 +518,7 @@ async def test_a_broken_record_is_told_and_removed(tmp_path, memory):
     await put(here, *THREE)
     path = here.store.root / "pods" / "web.json"
     path.write_text("{")
-    state = await look(here)
+    state = await assess(here)
     assert state.broken_records == (str(path),)
     assert notes[0] == f"{path} is no record of a pod; the next apply removes it"
     assert path.exists()
@@ -536,7 +536,7 @@ async def test_a_record_without_a_slice_is_a_pod_that_has_to_be_started(here, me
 async def test_slices_that_no_pod_accounts_for_are_named_and_left(here, memory):
     await put(here, burstable("web"))
     memory.provide("kubepods-podforeign.slice")
-    state = await look(here)
+    state = await assess(here)
     assert state.orphans == ("kubepods-podforeign.slice",)
     assert not state.plan
 
@@ -706,7 +706,7 @@ async def test_a_container_is_the_service_that_it_runs_in(here, memory):
     web = burstable("web", "cpu=1,memory=1Gi")
     await put(here, web)
     await run_service(memory)
-    state = await look(here)
+    state = await assess(here)
     units = {unit.name: unit for unit in state.desired.units}
     assert SCOPE not in units
     assert units[SERVICE].kind is UnitKind.SERVICE
@@ -720,7 +720,7 @@ async def test_where_both_are_there_the_scope_is_the_container(here, memory):
     await put(here, burstable("web"))
     await run_service(memory)
     await memory.start(TransientUnit(name=SCOPE, properties={"Slice": WEB, "PIDs": (7,)}))
-    names = {unit.name for unit in (await look(here)).desired.units}
+    names = {unit.name for unit in (await assess(here)).desired.units}
     assert SCOPE in names
     assert SERVICE not in names
 
@@ -826,7 +826,7 @@ class Kernel(FakeSystemd):
 
 async def stops_of(here, pod_, **how):
     """The step that stops a pod, as delete would take it."""
-    state = await look(here, gone=lambda each: each.name == pod_, **how)
+    state = await assess(here, gone=lambda each: each.name == pod_, **how)
     return next(step for step in state.plan.steps if step.name == WEB)
 
 
@@ -1076,7 +1076,7 @@ async def test_huge_pages_are_limited_and_drift_is_put_back(tmp_path, memory):
     assert (file.read_text(), reserved_of(file)) == ("8388608", "8388608")
     control = tmp_path / "cgroup/kubepods.slice/cgroup.subtree_control"
     assert control.read_text() == "+hugetlb"
-    assert not (await look(here)).plan
+    assert not (await assess(here)).plan
     file.write_text("max")
     report = await put(here)
     assert [type(result.step) for result in report.results] == [SetHugepages]
@@ -1089,7 +1089,7 @@ async def test_a_pod_without_huge_pages_is_limited_to_none(tmp_path, memory):
     file = hugetlb_files(tmp_path)
     await put(here, pod("huge", limits="cpu=1,memory=1Gi"))
     assert (file.read_text(), reserved_of(file)) == ("0", "0")
-    assert not (await look(here)).plan
+    assert not (await assess(here)).plan
 
 
 async def test_huge_pages_are_left_out_where_they_can_not_be_limited(tmp_path, memory):

@@ -12,7 +12,7 @@ from podslice.model.unit import INFINITY
 from podslice.plan import return_values
 from podslice.plan.reserved import fail_trial, note_steps, settle_steps, try_steps
 from podslice.plan.steps import Change, SetProperties
-from podslice.reconcile.assess import look
+from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.report import describe, told_skipped
 from podslice.reconcile.reserved import give_back
@@ -219,7 +219,7 @@ async def put(here, *pods):
 async def test_values_return_when_the_configuration_asks_for_none(here, memory):
     await put(here, burstable("web"))
     assert await values(memory) == SET
-    state = await look(free(here), is_idle=True)
+    state = await assess(free(here), is_idle=True)
     told = [describe(each) for each in state.plan.steps if each.name == SYSTEM]
     back = "; as before podslice set it"
     assert told == [
@@ -232,7 +232,7 @@ async def test_values_return_when_the_configuration_asks_for_none(here, memory):
     assert await values(memory) == NONE
     assert await values(memory, RUNTIME) == NONE
     assert not here.store.reserved_path.exists()
-    assert not (await look(free(here))).plan
+    assert not (await assess(free(here))).plan
 
 
 async def test_what_was_set_before_returns_as_it_was(here, memory):
@@ -273,8 +273,8 @@ async def test_with_the_last_pod_everything_returns_and_nothing_is_asked_for(her
     assert (await delete(here, lambda _: True)).exit_code == 0
     assert await values(memory) == await values(memory, RUNTIME) == NONE
     assert not here.store.reserved_path.exists()
-    assert not (await look(here, is_idle=True)).plan
-    assert (await look(here)).plan, "an apply would set them again"
+    assert not (await assess(here, is_idle=True)).plan
+    assert (await assess(here)).plan, "an apply would set them again"
 
 
 async def test_delete_returns_values_though_no_pod_is_there(here, memory):
@@ -321,7 +321,7 @@ async def test_a_step_that_fails_is_tried_again(here, memory):
 async def test_a_lost_record_is_told_and_goes_with_the_next_apply(here, memory, notes):
     await put(here)
     here.store.reserved_path.write_text("{")
-    state = await look(free(here))
+    state = await assess(free(here))
     assert state.broken_records == (str(here.store.reserved_path),)
     assert "systemctl revert SLICE" in notes[-1]
     await put(free(here))

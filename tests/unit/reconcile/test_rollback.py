@@ -9,7 +9,7 @@ from podslice.model.config import Enforce
 from podslice.model.reserved import Standing, Unconfirmed
 from podslice.model.unit import INFINITY, ListedUnit
 from podslice.reconcile import rollback as confirming
-from podslice.reconcile.assess import look
+from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.report import Outcome
 from podslice.reconcile.rollback import confirm, pending
@@ -326,10 +326,10 @@ async def test_what_could_not_be_set_tells_nothing_of_a_return(here, memory):
 async def test_who_is_not_asked_leaves_reserved_slices_alone(here, memory):
     await apply(here, ())
     await memory.elapse()
-    assert not (await look(unasked(here))).plan
+    assert not (await assess(unasked(here))).plan
     await apply(unasked(here), decisions(burstable("web"), on=here.node, by=here.config))
     assert await values(memory) == OLD
-    assert (await look(plain(here))).plan
+    assert (await assess(plain(here))).plan
     assert here.store.reserved().unconfirmed is not None
 
 
@@ -372,7 +372,7 @@ async def test_a_plain_apply_after_a_return_sets_them(here, memory, notes):
     report = await apply(plain(here), ())
     assert (report.exit_code, await values(memory)) == (0, NEW)
     assert here.store.reserved().unconfirmed is None
-    assert not (await look(unasked(here))).plan
+    assert not (await assess(unasked(here))).plan
     assert notes == []
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from podslice.inputs.options.table import SETTINGS
+from podslice.inputs.options.table import OPTIONS
 
 _WORDS = re.compile(r"[a-z0-9_-]+(\|[a-z0-9_-]+)+")
 
@@ -41,9 +41,9 @@ class Option:
         return next(flag for flag in self.flags if flag.startswith("--"))
 
     @property
-    def is_setting(self) -> bool:
+    def is_config_option(self) -> bool:
         """Whether it stands for a key of the configuration file, and all planning verbs have it."""
-        return self.name[2:] in {row.key for row in SETTINGS if not row.is_agents}
+        return self.name[2:] in {row.key for row in OPTIONS if not row.is_agent_only}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,13 +3,13 @@
     @verbs                   one line for each verb
     @verb NAME               heading, synopsis and options of a verb; its prose follows
     @options shared          the options that all planning verbs have
-    @options settings        the settings as options
-    @setting KEY             a key of the file with its values, default and help; prose may follow
+    @options configuration   the keys of the configuration file as options
+    @option KEY              a key of the file with its values, default and help; prose may follow
     @source MODULE NAME      the docstring of something, with its source
     @cite MODULE NAME        only its source
     @weights                 CPU requests and what the mappings make of them
 
-A template that lacks a verb or a setting, or names one that is not there, is an error.
+A template that lacks a verb or an option, or names one that does not exist, is an error.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pathlib import Path
 from docs import roff
 from docs.commands import Option, Verb
 from podslice import __version__
-from podslice.inputs.options.table import SETTINGS, Row
+from podslice.inputs.options.table import OPTIONS, ConfigOption
 from podslice.model.config import Config, Threshold, WeightMapping
 from podslice.model.quantity import format_shortest, parse_quantity
 from podslice.policy.convert import curve_of, shares_from_milli, weight_from_shares
 
-_BY_KEY = {row.key: row for row in SETTINGS}
+_BY_KEY = {row.key: row for row in OPTIONS}
 _DEFAULTS = Config()
 _HEADINGS = ("Source:", "Raises:", "Args:", "Returns:")
 
@@ -61,8 +61,8 @@ def _page(path: Path, root: Verb) -> str:
         lines += ["", *made, ""]
     if "verb" in used:
         _compare(path, "verb", used["verb"], (each.name for each in root.walk() if each.path))
-    if "setting" in used:
-        _compare(path, "setting", used["setting"], _BY_KEY)
+    if "option" in used:
+        _compare(path, "option", used["option"], _BY_KEY)
     return roff.page(title, section, date=_date(), version=__version__, body="\n".join(lines))
 
 
@@ -92,7 +92,7 @@ def _verbs(root: Verb) -> Iterator[str]:
 def _verb(root: Verb, *path: str) -> Iterator[str]:
     verb = {each.path: each for each in root.walk()}[path]
     shared = {option.flags for option in _shared(root)}
-    own = [each for each in verb.options if each.flags not in shared and not each.is_setting]
+    own = [each for each in verb.options if each.flags not in shared and not each.is_config_option]
     own = [each for each in own if each.name != "--help"]
     yield from (f"## podslice {verb.name}", "", _synopsis(verb, own), "")
     for paragraph in verb.help:
@@ -126,22 +126,24 @@ def _options(root: Verb, which: str) -> Iterator[str]:
         yield from _option_list(
             [*_shared(root), *(o for o in root.options if o not in _shared(root))]
         )
-    elif which == "settings":
+    elif which == "configuration":
         planning = next(verb for verb in root.walk() if _is_planning(verb))
-        yield from _option_list([each for each in planning.options if each.is_setting])
+        yield from _option_list([each for each in planning.options if each.is_config_option])
     else:
         raise KeyError(which)
 
 
 def _shared(root: Verb) -> list[Option]:
-    """The options that every planning verb has, without those of the settings."""
+    """The options that every planning verb has, without those of the configuration file."""
     planning = [verb for verb in root.walk() if _is_planning(verb)]
     everywhere = set.intersection(*(set(verb.options) for verb in planning))
-    return [each for each in planning[0].options if each in everywhere and not each.is_setting]
+    return [
+        each for each in planning[0].options if each in everywhere and not each.is_config_option
+    ]
 
 
 def _is_planning(verb: Verb) -> bool:
-    return any(option.is_setting for option in verb.options)
+    return any(option.is_config_option for option in verb.options)
 
 
 def _option_list(options: Iterable[Option]) -> Iterator[str]:
@@ -157,10 +159,10 @@ def _option_list(options: Iterable[Option]) -> Iterator[str]:
         yield from (f":   {' '.join([option.help, *more])}", "")
 
 
-# settings
+# configuration options
 
 
-def _setting(_: Verb, key: str) -> Iterator[str]:
+def _config_option(_: Verb, key: str) -> Iterator[str]:
     row = _BY_KEY[key]
     value = f"*{row.metavar}*" if row.metavar else "*true* | *false*"
     yield from (f"`{key}` = {value}", f":   {row.help}")
@@ -171,13 +173,13 @@ def _setting(_: Verb, key: str) -> Iterator[str]:
     yield ""
 
 
-def _default(row: Row) -> str:
+def _default(row: ConfigOption) -> str:
     text = default_text(row)
     return f"`{text}`" if text else "nothing"
 
 
-def default_text(row: Row) -> str:
-    """The default of a setting in the syntax of its value."""
+def default_text(row: ConfigOption) -> str:
+    """Return the default of an option in the syntax of its value."""
     value = getattr(_DEFAULTS, row.field) if row.field else None
     if isinstance(value, bool):
         return str(value).lower()
@@ -262,7 +264,7 @@ _DIRECTIVES: dict[str, Callable[..., Iterator[str]]] = {
     "verbs": _verbs,
     "verb": _verb,
     "options": _options,
-    "setting": _setting,
+    "option": _config_option,
     "source": _source,
     "cite": _cite,
     "weights": _weights,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from podslice.errors import Problem, Severity, bounded, printable
 from podslice.files import TooLargeError
-from podslice.inputs.budget import LIMITS, Budget, Exhausted, Kind
+from podslice.inputs.budget import LIMITS, Budget, BudgetItem, Exhausted
 from podslice.inputs.limits import FILES_MAX
-from podslice.inputs.manifest.load import Loaded, load_text
+from podslice.inputs.manifest.load import LoadedPods, load_text
 from podslice.inputs.source import list_manifests, read_manifest, worded
 from podslice.model.pod import Pod
 from podslice.pausable import Steps, paced
@@ -69,10 +69,10 @@ class _File:
 
     stamp: Stamp | None
     """None where it could not be read."""
-    loaded: Loaded
-    used: Mapping[Kind, int] = field(default_factory=dict)
+    loaded: LoadedPods
+    used: Mapping[BudgetItem, int] = field(default_factory=dict)
     """What it takes of the budget."""
-    lacked: tuple[Kind, int] | None = None
+    lacked: tuple[BudgetItem, int] | None = None
     """Where it was refused: what the budget did not suffice for, and what was left of that."""
 
 
@@ -85,7 +85,9 @@ class Manifests:
     number of them makes one look long.
     """
 
-    def __init__(self, directories: Iterable[str], limits: Mapping[Kind, int] = LIMITS) -> None:
+    def __init__(
+        self, directories: Iterable[str], limits: Mapping[BudgetItem, int] = LIMITS
+    ) -> None:
         self._directories = tuple(dict.fromkeys(map(_plain, directories)))
         self._limits = limits
         self._read: dict[str, _File] = {}
@@ -158,21 +160,21 @@ class Manifests:
         name, part = printable(path), budget.part()
         status: os.stat_result | None = None
         try:
-            data, status = read_manifest(path, budget.left(Kind.BYTES))
-            part.charge(Kind.BYTES, len(data))
+            data, status = read_manifest(path, budget.left(BudgetItem.BYTES))
+            part.charge(BudgetItem.BYTES, len(data))
             loaded = yield from load_text(data, name, part)
         except FileNotFoundError:
             is_link = Path(path).is_symlink()
             return _File(stamp=None, loaded=_wrong(path, "is a broken link")) if is_link else None
         except TooLargeError:
-            problem = budget.exhausted(Kind.BYTES).at(name)
-            return _File(stamp=None, loaded=Loaded(problems=(problem,)))
+            problem = budget.exhausted(BudgetItem.BYTES).at(name)
+            return _File(stamp=None, loaded=LoadedPods(problems=(problem,)))
         except (OSError, ValueError) as error:
             return _File(stamp=None, loaded=_wrong(path, worded(error)))
         except Exhausted as error:
             return _File(
                 stamp=None if status is None else stamp(status),
-                loaded=Loaded(problems=(error.at(name),)),
+                loaded=LoadedPods(problems=(error.at(name),)),
                 lacked=(error.kind, budget.left(error.kind)),
             )
         used = {kind: part.used[kind] - budget.used.get(kind, 0) for kind in part.used}
@@ -193,8 +195,8 @@ class Manifests:
             return None
 
 
-def _wrong(path: str, message: str) -> Loaded:
-    return Loaded(problems=(Problem(where=printable(path), message=message),))
+def _wrong(path: str, message: str) -> LoadedPods:
+    return LoadedPods(problems=(Problem(where=printable(path), message=message),))
 
 
 def _plain(directory: str) -> str:
@@ -219,7 +221,7 @@ def _files(directory: str, unread: dict[str, Problem]) -> Steps[list[str]]:
 
 
 def _join(
-    files: Mapping[str, Loaded], unread: Mapping[str, Problem], owners: Mapping[str, str]
+    files: Mapping[str, LoadedPods], unread: Mapping[str, Problem], owners: Mapping[str, str]
 ) -> Steps[Wishes]:
     """Return the pods of all files; no two have the same name or uid."""
     problems = [*unread.values()]
@@ -253,7 +255,10 @@ class _Claims:
     """The names and uids of pods, each with the file that it belongs to."""
 
     def __init__(
-        self, files: Mapping[str, Loaded], unread: Mapping[str, Problem], owners: Mapping[str, str]
+        self,
+        files: Mapping[str, LoadedPods],
+        unread: Mapping[str, Problem],
+        owners: Mapping[str, str],
     ) -> None:
         self._files, self._unread, self._owners = files, unread, owners
         self._first: dict[str, str] = {}

@@ -12,7 +12,7 @@ from podslice.cli.output import note
 from podslice.cli.views import documents
 from podslice.cli.views.tables import problem
 from podslice.errors import HostError, InputError, Problem, Severity
-from podslice.inputs.options.load import make_config, restore
+from podslice.inputs.options.config_files import make_config, restore
 from podslice.model.config import Config, Origin, Source
 from podslice.store import Store
 

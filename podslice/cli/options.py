@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from podslice.inputs.options.load import make_config, read_files
-from podslice.inputs.options.table import SETTINGS, Row
+from podslice.inputs.options.config_files import make_config, read_files
+from podslice.inputs.options.table import OPTIONS, ConfigOption
 from podslice.model.config import Config, Origin
 
 
@@ -68,18 +68,18 @@ def planning_options(verb: Callable[..., int]) -> Callable[..., int]:
 
     It gets them as its first argument, `Planning`.
     """
-    return _with_settings(verb, tuple(row for row in SETTINGS if not row.is_agents))
+    return _with_options(verb, tuple(row for row in OPTIONS if not row.is_agent_only))
 
 
 def agent_options(verb: Callable[..., int]) -> Callable[..., int]:
     """As `planning_options`, with the settings of the agent."""
-    return _with_settings(verb, SETTINGS)
+    return _with_options(verb, OPTIONS)
 
 
-def _with_settings(verb: Callable[..., int], rows: tuple[Row, ...]) -> Callable[..., int]:
+def _with_options(verb: Callable[..., int], rows: tuple[ConfigOption, ...]) -> Callable[..., int]:
     signature = inspect.signature(verb, eval_str=True)
     own = [each for each in signature.parameters.values() if each.name != "planning"]
-    parameters = [*own, *_COMMON, *map(_setting, rows)]
+    parameters = [*own, *_COMMON, *map(_config_option, rows)]
 
     def with_options(**given: Any) -> int:  # noqa: ANN401 (typer passes what it has parsed)
         flags = {row.key: given.pop(_name(row.key)) for row in rows}
@@ -103,13 +103,13 @@ def _name(key: str) -> str:
     return key.replace("-", "_")
 
 
-def _setting(row: Row) -> inspect.Parameter:
+def _config_option(row: ConfigOption) -> inspect.Parameter:
     return _parameter(row.key, _option(row), bool | None if _is_switch(row) else str | None)
 
 
-def _is_switch(row: Row) -> bool:
+def _is_switch(row: ConfigOption) -> bool:
     """The agent's booleans are off by default, so that only the flag is needed."""
-    return row.is_agents and row.is_boolean
+    return row.is_agent_only and row.is_boolean
 
 
 def _parameter(key: str, option: object, kind: object = str | None) -> inspect.Parameter:
@@ -121,7 +121,7 @@ def _parameter(key: str, option: object, kind: object = str | None) -> inspect.P
     )
 
 
-def _option(row: Row) -> object:
+def _option(row: ConfigOption) -> object:
     """The option of a setting. A boolean takes a value, as the kubelet's: `--cpu-cfs-quota=false`."""
     flags = [f"--{name}" for name in (row.key, *row.aliases)]
     if _is_switch(row):

@@ -27,7 +27,7 @@ from podslice.store import Store
 from podslice.systemd.client import Client
 
 if TYPE_CHECKING:
-    from podslice.inputs.manifest.load import Loaded
+    from podslice.inputs.manifest.load import LoadedPods
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ def load_node(config: Config, *, lenient: bool = False) -> Node:
         raise
 
 
-def load_manifests(sources: Sequence[str], namespace: str | None) -> Loaded:
+def load_manifests(sources: Sequence[str], namespace: str | None) -> LoadedPods:
     """The pods of all files."""
     from podslice.inputs.manifest.load import load_pods
 
@@ -61,7 +61,7 @@ def _read_stdin() -> bytes:
 
 def load_all(
     planning: Planning, sources: Sequence[str], namespace: str | None
-) -> tuple[Config, Loaded]:
+) -> tuple[Config, LoadedPods]:
     """Return the configuration and the pods of all files.
 
     Raises:
@@ -183,7 +183,7 @@ def in_world(
     return asyncio.run(session())
 
 
-def decide_all(loaded: Loaded, node: Node, config: Config) -> tuple[PodDecision, ...]:
+def decide_all(loaded: LoadedPods, node: Node, config: Config) -> tuple[PodDecision, ...]:
     """Decide what each pod gets on its own, with everything that is wrong with it; by name.
 
     Raises:
@@ -202,7 +202,7 @@ def decide_all(loaded: Loaded, node: Node, config: Config) -> tuple[PodDecision,
     return tuple(decisions)
 
 
-def all_problems(loaded: Loaded, decisions: Sequence[PodDecision]) -> list[Problem]:
+def all_problems(loaded: LoadedPods, decisions: Sequence[PodDecision]) -> list[Problem]:
     """Every problem once, of files and of pods, in order; replicas share their template's."""
     different = {id(each.problems): each.problems for each in decisions}.values()
     of_pods = (found for problems in different for found in problems)
@@ -210,7 +210,7 @@ def all_problems(loaded: Loaded, decisions: Sequence[PodDecision]) -> list[Probl
 
 
 def valid_only(
-    loaded: Loaded, decisions: Sequence[PodDecision], others: Sequence[Problem] = ()
+    loaded: LoadedPods, decisions: Sequence[PodDecision], others: Sequence[Problem] = ()
 ) -> tuple[PodDecision, ...]:
     """The decisions, if nothing is wrong with any, nor with anything else; warnings are told.
 

@@ -10,7 +10,7 @@ from podslice.errors import Problem
 from podslice.inputs import limits
 
 
-class Kind(StrEnum):
+class BudgetItem(StrEnum):
     """What is counted, as messages name it."""
 
     BYTES = "of text"
@@ -22,25 +22,25 @@ class Kind(StrEnum):
     PROBLEMS = "problems"
 
 
-LIMITS: Mapping[Kind, int] = {
-    Kind.BYTES: limits.BYTES_MAX,
-    Kind.DOCUMENTS: limits.DOCUMENTS_MAX,
-    Kind.VALUES: limits.VALUES_MAX,
-    Kind.PODS: limits.PODS_MAX,
-    Kind.CONTAINERS: limits.CONTAINERS_MAX,
-    Kind.VOLUMES: limits.VOLUMES_MAX,
-    Kind.PROBLEMS: limits.PROBLEMS_MAX,
+LIMITS: Mapping[BudgetItem, int] = {
+    BudgetItem.BYTES: limits.BYTES_MAX,
+    BudgetItem.DOCUMENTS: limits.DOCUMENTS_MAX,
+    BudgetItem.VALUES: limits.VALUES_MAX,
+    BudgetItem.PODS: limits.PODS_MAX,
+    BudgetItem.CONTAINERS: limits.CONTAINERS_MAX,
+    BudgetItem.VOLUMES: limits.VOLUMES_MAX,
+    BudgetItem.PROBLEMS: limits.PROBLEMS_MAX,
 }
 
 
 class Exhausted(Exception):
     """The manifests of one load have more of something than is read."""
 
-    def __init__(self, kind: Kind, most: int) -> None:
+    def __init__(self, kind: BudgetItem, most: int) -> None:
         self.kind = kind
         self.line: int | None = None
         """Where in the file, if that is known."""
-        amount = f"{most // 1024:,} KiB" if kind is Kind.BYTES else f"{most:,}"
+        amount = f"{most // 1024:,} KiB" if kind is BudgetItem.BYTES else f"{most:,}"
         self.message = f"there are more than {amount} {kind}"
         self.hint = _HINTS.get(kind, "that is the most that all manifests together may have")
         super().__init__(self.message)
@@ -52,8 +52,8 @@ class Exhausted(Exception):
 
 
 _HINTS = {
-    Kind.VALUES: "that is the most of all manifests together; an alias counts as what it stands for",
-    Kind.PROBLEMS: "nothing further is read",
+    BudgetItem.VALUES: "that is the most of all manifests together; an alias counts as what it stands for",
+    BudgetItem.PROBLEMS: "nothing further is read",
 }
 
 
@@ -61,14 +61,14 @@ _HINTS = {
 class Budget:
     """Counts what a load takes."""
 
-    limits: Mapping[Kind, int] = field(default_factory=lambda: LIMITS)
-    used: dict[Kind, int] = field(default_factory=dict)
+    limits: Mapping[BudgetItem, int] = field(default_factory=lambda: LIMITS)
+    used: dict[BudgetItem, int] = field(default_factory=dict)
 
-    def left(self, kind: Kind) -> int:
+    def left(self, kind: BudgetItem) -> int:
         """Return how much may still be taken."""
         return self.limits[kind] - self.used.get(kind, 0)
 
-    def charge(self, kind: Kind, amount: int = 1) -> None:
+    def charge(self, kind: BudgetItem, amount: int = 1) -> None:
         """Take an amount.
 
         Raises:
@@ -78,7 +78,7 @@ class Budget:
             raise self.exhausted(kind)
         self.used[kind] = self.used.get(kind, 0) + amount
 
-    def exhausted(self, kind: Kind) -> Exhausted:
+    def exhausted(self, kind: BudgetItem) -> Exhausted:
         """Return the error to raise where more of a kind is needed than is left."""
         return Exhausted(kind, self.limits[kind])
 
@@ -86,7 +86,7 @@ class Budget:
         """Return a budget of what is left, whose charges this one does not know of yet."""
         return Budget(limits=self.limits, used=dict(self.used))
 
-    def add(self, used: Mapping[Kind, int]) -> None:
+    def add(self, used: Mapping[BudgetItem, int]) -> None:
         """Take amounts that were charged before."""
         for kind, amount in used.items():
             self.used[kind] = self.used.get(kind, 0) + amount

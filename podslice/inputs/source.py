@@ -18,7 +18,7 @@ from pathlib import Path
 
 from podslice.errors import InputError, Problem, printable
 from podslice.files import TooLargeError, follow_links, open_regular, read_opened, read_with_status
-from podslice.inputs.budget import Budget, Exhausted, Kind
+from podslice.inputs.budget import Budget, BudgetItem, Exhausted
 from podslice.inputs.limits import FILES_MAX, PIPE_WAIT_SEC, READ_WAIT_SEC
 from podslice.inputs.links import locate_entitled
 from podslice.pausable import Steps, finish, paced
@@ -32,7 +32,7 @@ _ENTRIES_PER_STEP = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class InputText:
     """One text to read: how messages call it, and its bytes or why there are none."""
 
     name: str
@@ -63,7 +63,7 @@ def read_sources(
     stdin: Callable[[], bytes],
     budget: Budget,
     patience: Patience = PATIENCE,
-) -> Iterator[Source]:
+) -> Iterator[InputText]:
     """Read each source: a file, the manifests of a directory in the order of names, or `-`."""
     stdin_used = False
     for source in sources:
@@ -146,19 +146,19 @@ def worded(error: OSError | ValueError) -> str:
     return message[:1].lower() + message[1:]
 
 
-def _read_stdin(stdin: Callable[[], bytes], budget: Budget, *, used: bool) -> Source:
+def _read_stdin(stdin: Callable[[], bytes], budget: Budget, *, used: bool) -> InputText:
     if used:
         return _refuse("stdin", "standard input can be read only once", "state '-' once")
     try:
         data = stdin()
     except TooLargeError:
-        return Source(name="stdin", exhausted=budget.exhausted(Kind.BYTES))
+        return InputText(name="stdin", exhausted=budget.exhausted(BudgetItem.BYTES))
     except (OSError, ValueError) as error:
         return _refuse("stdin", f"it cannot be read: {worded(error)}")
     return _charged("stdin", data, budget, named=True)
 
 
-def _read_directory(directory: str, budget: Budget) -> Iterator[Source]:
+def _read_directory(directory: str, budget: Budget) -> Iterator[InputText]:
     """The manifests of a directory, not those below it. Hidden files are editors' and tools'."""
     try:
         names = finish(list_manifests(directory))
@@ -185,30 +185,32 @@ def _is_manifest(entry: os.DirEntry[str]) -> bool:
         return True
 
 
-def _read(path: str, budget: Budget, read: Callable[[str, int], bytes], *, named: bool) -> Source:
+def _read(
+    path: str, budget: Budget, read: Callable[[str, int], bytes], *, named: bool
+) -> InputText:
     """Read a file with what reads at most so many bytes."""
     try:
-        data = read(path, budget.left(Kind.BYTES))
+        data = read(path, budget.left(BudgetItem.BYTES))
     except FileNotFoundError:
         return _refuse(path, "no such file or directory")
     except TooLargeError:
-        return Source(name=printable(path), exhausted=budget.exhausted(Kind.BYTES))
+        return InputText(name=printable(path), exhausted=budget.exhausted(BudgetItem.BYTES))
     except (OSError, ValueError) as error:
         return _refuse(path, worded(error))
     return _charged(printable(path), data, budget, named=named)
 
 
-def _charged(name: str, data: bytes, budget: Budget, *, named: bool) -> Source:
+def _charged(name: str, data: bytes, budget: Budget, *, named: bool) -> InputText:
     try:
-        budget.charge(Kind.BYTES, len(data))
+        budget.charge(BudgetItem.BYTES, len(data))
     except Exhausted as error:
-        return Source(name=name, exhausted=error)
-    return Source(name=name, data=data, named=named)
+        return InputText(name=name, exhausted=error)
+    return InputText(name=name, data=data, named=named)
 
 
-def _refuse(source: str, message: str, hint: str = "") -> Source:
+def _refuse(source: str, message: str, hint: str = "") -> InputText:
     name = printable(source)
-    return Source(name=name, problem=Problem(where=name, message=message, hint=hint))
+    return InputText(name=name, problem=Problem(where=name, message=message, hint=hint))
 
 
 def _read_any(path: str | Path, limit_bytes: int, patience: Patience) -> bytes:

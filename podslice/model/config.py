@@ -1,4 +1,4 @@
-"""The node's configuration as values; keys and flags are read by `inputs.config`."""
+"""The node's configuration as values; keys and flags are read by `inputs.options`."""
 
 from __future__ import annotations
 

@@ -292,7 +292,7 @@ def _reserved_units(allocation: Allocation, config: Config) -> Iterator[DesiredU
             continue
         settings = [cpu_weight(reserved, f"{full} cpu", config)] if CPU in reserved else []
         if full in enforce:
-            # a limit of 0 would stop the daemons: inputs.rules refuses one
+            # a limit of 0 would stop the daemons: inputs.options.rules refuses one
             stated = {name: milli for name, milli in reserved.items() if milli}
             settings += memory_limit(stated, f"{full} memory")
             settings += _at_least(1, "TasksMax", stated, PIDS, f"{full} pid")

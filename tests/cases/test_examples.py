@@ -8,7 +8,7 @@ import pytest
 
 from podslice.errors import Severity
 from podslice.inputs.manifest.load import load_pods
-from podslice.inputs.options.load import load_config
+from podslice.inputs.options.config_files import load_config
 from podslice.model.config import Config, Rules
 from podslice.policy.allocatable import allocate
 from podslice.policy.decide import decide

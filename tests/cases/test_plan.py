@@ -25,7 +25,7 @@ import pytest
 
 from podslice.cli.verbs.changing import _plan_lines
 from podslice.inputs.manifest.load import load_pods
-from podslice.inputs.options.load import load_config
+from podslice.inputs.options.config_files import load_config
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.naming import TIERS, slice_of_cgroup
 from podslice.model.node import Node

@@ -15,7 +15,7 @@ import pytest
 from podslice.errors import InputError
 from podslice.inputs.budget import Budget
 from podslice.inputs.manifest.load import load_text
-from podslice.inputs.options.load import load_config
+from podslice.inputs.options.config_files import load_config
 from podslice.model.config import Config, Rules, Threshold, WeightMapping
 from podslice.model.naming import Tree, scope_name, slice_of_cgroup
 from podslice.model.node import Node

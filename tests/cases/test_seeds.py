@@ -27,7 +27,7 @@ from pathlib import Path
 import pytest
 
 from podslice.inputs.manifest.load import load_pods
-from podslice.inputs.options.load import load_config
+from podslice.inputs.options.config_files import load_config
 from podslice.model.node import Node
 from podslice.model.pod import InitProgress
 from podslice.model.quantity import parse_quantity

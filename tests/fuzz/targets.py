@@ -21,7 +21,7 @@ from podslice.cli.views import tables
 from podslice.errors import BadMessage, HostError, InputError, PodsliceError, Problem
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.manifest.load import format_manifest, load_text, parse_manifest
-from podslice.inputs.options.load import load_config, make_config, restore
+from podslice.inputs.options.config_files import load_config, make_config, restore
 from podslice.kernel import cgroup, host, proc, text
 from podslice.model.config import Config
 from podslice.model.naming import Tree

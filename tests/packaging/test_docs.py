@@ -11,7 +11,7 @@ import pytest
 
 from podslice.cli.app import run
 from podslice.cli.completion import main as complete_main
-from podslice.inputs.options.table import SETTINGS
+from podslice.inputs.options.table import OPTIONS
 from podslice.model.config import Config
 from podslice.model.event import Kind, Level
 from tests.lab import fixtures
@@ -128,7 +128,7 @@ def test_every_verb_of_the_help_is_in_the_manual(text, capsys, monkeypatch):
     assert in_help <= set(re.findall(r'^\.SS "podslice ([a-z-]+)', text(PAGES[0]), re.MULTILINE))
 
 
-@pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row.key)
+@pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.key)
 def test_every_setting_is_in_its_manual_with_the_default_that_it_has(row, text):
     page = " ".join(text(PAGES[1]).split())
     assert f".TP {row.key} = " in page

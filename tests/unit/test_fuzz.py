@@ -62,7 +62,7 @@ def test_an_error_that_is_not_documented_is_found_and_minimised(monkeypatch, tmp
         ("frame", "podslice.systemd.dbus.wire._DEPTH_MAX", 10**6),
         ("frame", "podslice.systemd.dbus.wire._KEYS", frozenset("yvas")),
         ("stream", "podslice.systemd.dbus.wire._MALFORMED", (ValueError,)),
-        ("flags", "podslice.inputs.options.control_groups.UNIT_NAME_MAX", 10**6),
+        ("flags", "podslice.inputs.options.cgroup_values.UNIT_NAME_MAX", 10**6),
         ("proc", "podslice.kernel.proc.split_lines", str.splitlines),
         ("yaml", "podslice.inputs.scalars.SHOWN_MAX", 10**6),
         ("journal", "podslice.systemd.journalctl._TIME_MAX_USEC", 10**30),

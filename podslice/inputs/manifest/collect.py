@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from podslice.errors import Problem, Severity
-from podslice.inputs.budget import Budget, Kind
+from podslice.inputs.budget import Budget, BudgetItem
 from podslice.inputs.fields import OBJECT, find_slips, nearest, unknown_fields
 from podslice.inputs.limits import LISTS_MAX, REPLICAS_MAX
 from podslice.inputs.manifest.kinds import PASSED_OVER, WORKLOADS, Workload, is_foreign
@@ -77,7 +77,7 @@ class Collector:
         """
         before = len(self._drafts)
         notes = Notes(where, [to_problem(complaint, file) for complaint in document.complaints])
-        self.budget.charge(Kind.PROBLEMS, len(notes.problems))
+        self.budget.charge(BudgetItem.PROBLEMS, len(notes.problems))
         yield from self._add(document.value, notes, "", depth=0)
         if len(self._drafts) == before:
             self.problems += notes.problems
@@ -88,7 +88,7 @@ class Collector:
         Raises:
             Exhausted: there are too many.
         """
-        self.budget.charge(Kind.PROBLEMS)
+        self.budget.charge(BudgetItem.PROBLEMS)
         self.problems.append(problem)
 
     def complain(self, where: str, message: str, hint: str = "") -> None:
@@ -161,7 +161,7 @@ class Collector:
         names = _name_pods(metadata, count, notes, at)
         uid = metadata.uid if not workload.template and is_uid(metadata.uid) else None
         problems = notes.told()
-        self.budget.charge(Kind.PROBLEMS, len(problems) - len(shared.problems))
+        self.budget.charge(BudgetItem.PROBLEMS, len(problems) - len(shared.problems))
         if not names:
             self.problems += problems
         self._drafts.append(
@@ -199,9 +199,9 @@ class Collector:
 
     def _charge(self, template: Template, pods: int) -> None:
         """Take what the pods of a template are before they are made."""
-        self.budget.charge(Kind.PODS, pods)
-        self.budget.charge(Kind.CONTAINERS, pods * len(template.containers))
-        self.budget.charge(Kind.VOLUMES, pods * len(template.volumes))
+        self.budget.charge(BudgetItem.PODS, pods)
+        self.budget.charge(BudgetItem.CONTAINERS, pods * len(template.containers))
+        self.budget.charge(BudgetItem.VOLUMES, pods * len(template.volumes))
 
     def _choose_namespace(self, metadata: Metadata, notes: Notes, path: str) -> str:
         """The manifest's own, or the one that was asked for.
@@ -226,7 +226,7 @@ class Collector:
                     message=f"the {what} {shown(key)} is the one of a pod in {first} already",
                     hint="remove one of the two",
                 )
-                self.budget.charge(Kind.PROBLEMS)
+                self.budget.charge(BudgetItem.PROBLEMS)
                 pod = replace(pod, problems=(*pod.problems, problem))
                 break
         self.pods.append(pod)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from podslice.inputs.budget import Budget, Exhausted, Kind
+from podslice.inputs.budget import Budget, BudgetItem, Exhausted
 from podslice.inputs.limits import DEPTH_MAX, TEXT_BYTES_MAX
 from podslice.inputs.manifest.release import release
 from podslice.inputs.manifest.yaml_builder import Document, Refused, refuse_many
@@ -63,12 +63,12 @@ class JsonReader:
             Exhausted: there are more values or documents than may be read.
         """
         # each value but the first of a text follows one of these
-        self._budget.charge(Kind.VALUES, 1 + sum(map(self._text.count, ",[{")))
+        self._budget.charge(BudgetItem.VALUES, 1 + sum(map(self._text.count, ",[{")))
         at = self._skip(0)
         while at < len(self._text):
             try:
                 value, at = yield from self._value(at, 0)
-                self._budget.charge(Kind.DOCUMENTS)
+                self._budget.charge(BudgetItem.DOCUMENTS)
             except (NotJson, Refused, Exhausted):
                 yield from release(self._large)
                 raise

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from podslice.errors import Problem, Severity
-from podslice.inputs.budget import Budget, Exhausted, Kind
+from podslice.inputs.budget import Budget, BudgetItem, Exhausted
 from podslice.inputs.manifest.collect import Collector
 from podslice.inputs.manifest.parse import read_documents, to_problem
 from podslice.inputs.manifest.release import release
@@ -22,7 +22,7 @@ from podslice.pausable import Steps, finish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadedPods:
     """What the sources hold."""
 
     pods: tuple[Pod, ...] = ()
@@ -44,7 +44,7 @@ def load_pods(
     namespace: str | None = None,
     stdin: Callable[[], bytes],
     budget: Budget | None = None,
-) -> Loaded:
+) -> LoadedPods:
     """Read the pods of files, directories and standard input.
 
     Args:
@@ -70,7 +70,7 @@ def load_pods(
     return _loaded(collector)
 
 
-def load_text(data: bytes, name: str, budget: Budget) -> Steps[Loaded]:
+def load_text(data: bytes, name: str, budget: Budget) -> Steps[LoadedPods]:
     """Read the pods of one file that was read already; one without any manifest is an error.
 
     Raises:
@@ -125,16 +125,16 @@ def _numbered(
         yield first, name
 
 
-def _loaded(collector: Collector) -> Loaded:
-    return Loaded(pods=tuple(collector.pods), problems=tuple(dict.fromkeys(collector.problems)))
+def _loaded(collector: Collector) -> LoadedPods:
+    return LoadedPods(pods=tuple(collector.pods), problems=tuple(dict.fromkeys(collector.problems)))
 
 
-def _refused(collector: Collector, error: Exhausted, name: str) -> Loaded:
+def _refused(collector: Collector, error: Exhausted, name: str) -> LoadedPods:
     """Nothing of what was read, but where there are too many problems these."""
     problems = [error.at(name)]
-    if error.kind is Kind.PROBLEMS:
+    if error.kind is BudgetItem.PROBLEMS:
         problems = [*dict.fromkeys(collector.found()), *problems]
-    return Loaded(problems=tuple(problems))
+    return LoadedPods(problems=tuple(problems))
 
 
 def parse_manifest(document: object, where: str) -> Pod:
@@ -149,7 +149,7 @@ def parse_manifest(document: object, where: str) -> Pod:
         finish(collector.make_pods())
     except Exhausted as error:
         raise ValueError(str(error.at(where))) from error
-    errors = [p for p in Loaded(pods=tuple(collector.pods)).all_problems if _is_error(p)]
+    errors = [p for p in LoadedPods(pods=tuple(collector.pods)).all_problems if _is_error(p)]
     if errors or len(collector.pods) != 1:
         raise ValueError(str((*errors, *collector.problems, f"{where}: there is no pod in it")[0]))
     return collector.pods[0]

@@ -9,6 +9,7 @@ from typing import Any
 from podslice.inputs.fields import AMOUNTS, CONTAINER, METADATA, POD, RESOURCES
 from podslice.inputs.limits import POD_AMOUNTS_MAX
 from podslice.inputs.manifest.kinds import PRIORITY_CLASSES
+from podslice.inputs.manifest.memory_volumes import read_volumes
 from podslice.inputs.manifest.names import check_label, check_uid, is_resource_name, keep
 from podslice.inputs.manifest.problems import Notes
 from podslice.inputs.manifest.schema import (
@@ -18,7 +19,6 @@ from podslice.inputs.manifest.schema import (
     ResourceFields,
     read_model,
 )
-from podslice.inputs.manifest.volumes import read_volumes
 from podslice.inputs.readers import is_finer
 from podslice.inputs.scalars import extend_path, shown
 from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume

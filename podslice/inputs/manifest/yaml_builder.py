@@ -24,7 +24,7 @@ from yaml.events import (
     StreamStartEvent,
 )
 
-from podslice.inputs.budget import Budget, Exhausted, Kind
+from podslice.inputs.budget import Budget, BudgetItem, Exhausted
 from podslice.inputs.limits import DEPTH_MAX, POD_PROBLEMS_MAX
 from podslice.inputs.manifest.release import release
 from podslice.inputs.scalars import Boolean, Number, Scalar, read_plain, shown
@@ -120,7 +120,7 @@ class Builder:
             Refused: a limit is passed, or the text means what no manifest may mean.
             Exhausted: there are more documents or values than may be read.
         """
-        self._nodes_max = self.budget.left(Kind.VALUES)
+        self._nodes_max = self.budget.left(BudgetItem.VALUES)
         handlers: dict[type[Event], Callable[[Any], None]] = {
             ScalarEvent: self._scalar,
             MappingStartEvent: self._start_mapping,
@@ -136,8 +136,8 @@ class Builder:
                 yield None
             kind = type(event)
             if kind is DocumentEndEvent:
-                self.budget.charge(Kind.DOCUMENTS)
-                self.budget.charge(Kind.VALUES, self._nodes)
+                self.budget.charge(BudgetItem.DOCUMENTS)
+                self.budget.charge(BudgetItem.VALUES, self._nodes)
                 self._values += self._nodes
                 self._nodes_max, self._nodes = self._nodes_max - self._nodes, 0
                 value = self._items.pop()
@@ -276,7 +276,7 @@ class Builder:
     def _grow(self, nodes: int) -> None:
         self._nodes += nodes
         if self._nodes > self._nodes_max:
-            raise self.budget.exhausted(Kind.VALUES)
+            raise self.budget.exhausted(BudgetItem.VALUES)
 
     def _complain(self, event: Event, message: str, hint: str) -> None:
         self._complaints.append(_at(event, message, hint))

@@ -8,7 +8,7 @@ import pytest
 from podslice.agent import manifest_files as manifests_module
 from podslice.agent.manifest_files import Manifests as Stepwise
 from podslice.errors import PROBLEMS_SHOWN, Severity
-from podslice.inputs.budget import LIMITS, Kind
+from podslice.inputs.budget import LIMITS, BudgetItem
 from podslice.model.pod import default_uid
 from podslice.pausable import finish
 from tests.unit.builders import besteffort, make_files, manifest
@@ -378,7 +378,7 @@ def workload(name, replicas, containers=1):
 
 
 def few(**most):
-    return {**LIMITS, **{Kind[name.upper()]: number for name, number in most.items()}}
+    return {**LIMITS, **{BudgetItem[name.upper()]: number for name, number in most.items()}}
 
 
 def refused(wishes):

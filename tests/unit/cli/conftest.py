@@ -16,7 +16,7 @@ from podslice import __main__
 from podslice.cli import options, session
 from podslice.cli.app import run
 from podslice.errors import BusUnavailable
-from podslice.inputs.options.load import read_files
+from podslice.inputs.options.config_files import read_files
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.kubelets import find_kubelets
 from podslice.processes import runtimes

@@ -7,7 +7,7 @@ from podslice import __version__
 from podslice.cli import app as app_module
 from podslice.cli.app import make_app
 from podslice.cli.verbs import reading
-from podslice.inputs.options.table import SETTINGS
+from podslice.inputs.options.table import OPTIONS
 from tests.unit.builders import manifest
 
 VERBS = sorted(
@@ -126,10 +126,10 @@ def test_the_help_of_a_verb_has_its_options(podslice, verb):
     ended = podslice(verb, "--help")
     assert (ended.code, ended.err) == (0, "")
     assert f"Usage: podslice {verb} [OPTIONS]" in ended.out
-    rows = [row for row in SETTINGS if not row.is_agents or verb == "agent"]
+    rows = [row for row in OPTIONS if not row.is_agent_only or verb == "agent"]
     names = [name for row in rows for name in (row.key, *row.aliases)]
     assert [name for name in (*names, "user", "config") if f"--{name}" not in ended.out] == []
-    others = [f"--{row.key} " for row in SETTINGS if row not in rows]
+    others = [f"--{row.key} " for row in OPTIONS if row not in rows]
     assert [option for option in others if option in ended.out] == []
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from podslice.inputs.budget import LIMITS, Budget, Exhausted, Kind
+from podslice.inputs.budget import LIMITS, Budget, BudgetItem, Exhausted
 from podslice.inputs.limits import DIRECTIVES_MAX, TEXT_BYTES_MAX
 from podslice.inputs.manifest import parse
 from podslice.inputs.manifest.load import load_pods
@@ -15,7 +15,7 @@ from podslice.inputs.manifest.yaml_builder import EVENTS_PER_STEP, Builder, Refu
 def budget(**most):
     """A budget of a few things, by their names in lower case."""
     return Budget(
-        limits={**LIMITS, **{Kind[name.upper()]: number for name, number in most.items()}}
+        limits={**LIMITS, **{BudgetItem[name.upper()]: number for name, number in most.items()}}
     )
 
 
@@ -38,9 +38,13 @@ def count_values(source):
     """How many values a text has: the fewest that suffice to read it."""
     used = budget()
     list(Builder(parse._YAML(source), used).documents())
-    with pytest.raises(Exhausted, match=f"more than {used.used[Kind.VALUES] - 1} values"):
-        list(Builder(parse._YAML(source), budget(values=used.used[Kind.VALUES] - 1)).documents())
-    return used.used[Kind.VALUES]
+    with pytest.raises(Exhausted, match=f"more than {used.used[BudgetItem.VALUES] - 1} values"):
+        list(
+            Builder(
+                parse._YAML(source), budget(values=used.used[BudgetItem.VALUES] - 1)
+            ).documents()
+        )
+    return used.used[BudgetItem.VALUES]
 
 
 def test_nodes_are_counted_with_what_aliases_stand_for():
@@ -65,7 +69,7 @@ def test_values_are_counted_over_all_documents_of_all_files(name):
 def test_flow_yaml_is_charged_once():
     spent = budget()
     assert [each.value for each in parse.read_documents(b"{a: 1,}", "a", spent)] == [{"a": "1"}]
-    assert spent.used[Kind.VALUES] == 2
+    assert spent.used[BudgetItem.VALUES] == 2
 
 
 @pytest.mark.parametrize(

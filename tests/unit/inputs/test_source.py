@@ -8,7 +8,7 @@ import pytest
 
 from podslice.errors import InputError
 from podslice.files import TooLargeError
-from podslice.inputs.budget import LIMITS, Budget, Kind
+from podslice.inputs.budget import LIMITS, Budget, BudgetItem
 from podslice.inputs.source import (
     PATIENCE,
     Patience,
@@ -88,7 +88,7 @@ def test_no_more_than_the_limit_is_read(tmp_path):
 
 def test_all_sources_together_have_a_limit(tmp_path):
     def budget():
-        return Budget(limits={**LIMITS, Kind.BYTES: 2048})
+        return Budget(limits={**LIMITS, BudgetItem.BYTES: 2048})
 
     (tmp_path / "a").write_bytes(b"x" * 2048)
     assert read(tmp_path / "a", budget=budget()) == [(str(tmp_path / "a"), "x" * 2048)]

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from podslice.errors import Severity
-from podslice.inputs.budget import LIMITS, Budget, Kind
+from podslice.inputs.budget import LIMITS, Budget, BudgetItem
 from podslice.inputs.manifest.load import format_manifest, load_pods, load_text, parse_manifest
 from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod, default_uid
 from podslice.model.resources import Resources
@@ -458,7 +458,7 @@ def test_duplicates_across_files_are_errors_of_the_second(tmp_path):
 
 def budget(**most):
     return Budget(
-        limits={**LIMITS, **{Kind[name.upper()]: number for name, number in most.items()}}
+        limits={**LIMITS, **{BudgetItem[name.upper()]: number for name, number in most.items()}}
     )
 
 

@@ -13,7 +13,7 @@ from podslice.errors import InputError, Problem, printable
 from podslice.inputs.fields import nearest
 from podslice.inputs.limits import TOML_BYTES_MAX, TOML_DOTS_MAX
 from podslice.inputs.options.rules import validate_config
-from podslice.inputs.options.table import SETTINGS, Row
+from podslice.inputs.options.table import OPTIONS, ConfigOption
 from podslice.inputs.options.values import WrongValue
 from podslice.inputs.scalars import Number, extend_path, shown
 from podslice.inputs.source import read_bytes
@@ -25,14 +25,14 @@ DIRECTORIES = ("etc", "run", "usr/lib")
 Directories and Precedence" in systemd-system.conf(5)."""
 
 
-_BY_KEY = {name: row for row in SETTINGS for name in (row.key, *row.aliases)}
+_BY_KEY = {name: row for row in OPTIONS for name in (row.key, *row.aliases)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stated:
     """One value, and how messages call the place where it is stated."""
 
-    row: Row
+    row: ConfigOption
     value: object
     where: str
 

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import InputError
-from podslice.inputs.options.load import load_config
+from podslice.inputs.options.config_files import load_config
 from podslice.inputs.options.rules import validate_config
-from podslice.inputs.options.table import SETTINGS
+from podslice.inputs.options.table import OPTIONS
 from podslice.model.config import (
     DEFAULT_EVICTION_HARD,
     Config,
@@ -52,11 +52,11 @@ def test_a_limit_for_systemd_oomd():
 
 
 def test_every_field_has_one_row_and_every_row_its_field():
-    rows = [row.field for row in SETTINGS if row.field is not None]
+    rows = [row.field for row in OPTIONS if row.field is not None]
     assert sorted(rows) == sorted(field.name for field in fields(Config))
-    names = [name for row in SETTINGS for name in (row.key, *row.aliases)]
+    names = [name for row in OPTIONS for name in (row.key, *row.aliases)]
     assert len(names) == len(set(names))
-    assert all(row.help.endswith(".") and row.is_boolean == (not row.metavar) for row in SETTINGS)
+    assert all(row.help.endswith(".") and row.is_boolean == (not row.metavar) for row in OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_every_field_has_one_row_and_every_row_its_field():
 )
 def test_value(key, value, expect):
     """Source: seed 004, "Phase 2", and the kubelet's own flags."""
-    row = next(row for row in SETTINGS if row.key == key)
+    row = next(row for row in OPTIONS if row.key == key)
     config = load_config(
         {key: value} | ({"enforce-node-allocatable": ""} if key == "cgroups-per-qos" else {}),
         root=NOWHERE,

@@ -1,9 +1,12 @@
-"""Who may import whom: the design's arrows, read off the imports themselves."""
+"""The directions of imports between packages, as CONTRIBUTING.md describes them."""
 
 import ast
+import re
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[1] / "podslice"
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "podslice"
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 
 CORE = {"errors", "model", "pausable"}
 MAY_IMPORT = {
@@ -119,8 +122,43 @@ def test_every_connection_that_changes_something_is_guarded():
     made = {str(path.relative_to(PACKAGE)): calls(path) for path in modules()}
     connecting = {name for name, found in made.items() if "Bus" in found}
     guarded = {name for name, found in made.items() if "Guarded" in found}
-    # the verb only says how the daemon connects
+    # the verb only gives the daemon a function that connects
     assert connecting - {"cli/verbs/doctor.py", "cli/verbs/agent.py"} == guarded - {
         "agent/daemon.py"
     }
     assert "agent/daemon.py" in guarded
+
+
+def diagram():
+    """Return the packages and modules of the layout in CONTRIBUTING, in its order."""
+    (block,) = re.findall(r"```\npodslice/\n(.*?)^\S", CONTRIBUTING, re.DOTALL | re.MULTILINE)
+    return [line.split()[0] for line in block.splitlines()]
+
+
+def test_the_layout_in_contributing_is_that_of_the_tree():
+    packages = {f"{path.parent.name}/" for path in PACKAGE.glob("*/__init__.py")}
+    found = packages | {path.name for path in PACKAGE.glob("*.py") if "__" not in path.name}
+    assert sorted(diagram()) == sorted(found)
+
+
+def test_the_layout_in_contributing_lists_imported_packages_first():
+    order = [name.removesuffix("/").removesuffix(".py") for name in diagram()]
+    wrong = {
+        (name, target)
+        for name, targets in MAY_IMPORT.items()
+        for target in targets & set(order)
+        if order.index(target) > order.index(name)
+    }
+    assert not wrong
+
+
+def test_contributing_has_a_paragraph_for_each_package():
+    described = re.findall(r"^- \*\*(\w+)\*\* ", CONTRIBUTING, re.MULTILINE)
+    assert [f"{name}/" for name in described] == [name for name in diagram() if name[-1] == "/"]
+
+
+def test_paths_named_in_contributing_exist():
+    tops = "|".join(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+    named = re.findall(rf"`(?:podslice/)?((?:{tops})/[\w/.]*)`", CONTRIBUTING)
+    assert len(named) > 10
+    assert not [name for name in named if not (PACKAGE / name).exists()]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from podslice import __version__
+from tests import prose
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -95,6 +96,58 @@ def test_text_of_the_kernel_is_read_and_stripped_by_one_helper():
         or (name in {"strip", "lstrip", "rstrip"} and separator_of(call) is None)
     ]
     assert not wrong
+
+
+# What is not plain technical English, and what to write instead. Each pattern is precise: it also
+# matches in a name, with spaces for underscores, and over the ends of lines.
+IDIOMS = {
+    r"told|tells?|telling": "reported, logged, notified; shows",
+    r"says|said": "reports, states; reported, stated",
+    r"(some|no|any|every)body": "the subject: the client, another program, other users",
+    r"whoever|whom(ever)?": "the subject: the client, the caller",
+    r"anew": "again",
+    r"name spaces?": "namespace",
+    r"in sight": "reachable, visible",
+    r"pass(ed|es)? over": "ignored",
+    r"(has|have|had) to be": "must be",
+    r"(?<!there )(is|are|was|were) no (?!longer|more than|less than)\w+": "is not a …; unknown …",
+    r"at hand": "available",
+    r"for want of": "for lack of",
+    r"of (its|their) own accord": "by itself",
+    r"stands (twice|in|at|below|beside)": "is, is stated",
+    r"any ?more|no more(?! than)": "no longer",
+    r"what runs in": "the processes of",
+    r"(is|are) able": "can, supports",
+    r"had better": "should",
+    r"another's": "of another …",
+    r"uncordon(s|ed)?": "readmit",
+}
+HELD = [
+    *("CONTRIBUTING.md", "Makefile", "tests/prose.py", "tests/test_layers.py"),
+    *("tests/test_static.py", "tests/fuzz"),
+]
+# (file, words): why these words stay
+QUOTED = {
+    ("tests/test_static.py", ""): "the table itself",
+}
+
+
+def test_prose_has_no_idioms():
+    """Documentation, comments, strings and names are in the words of systemd and Kubernetes."""
+    patterns = {
+        re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE): instead
+        for pattern, instead in IDIOMS.items()
+    }
+    found = {
+        f"{name}:{line}: {match[0]!r}; write: {instead}"
+        for path in prose.files([ROOT / each for each in HELD])
+        if (name := str(path.relative_to(ROOT)))
+        for line, text in prose.read(path)
+        for pattern, instead in patterns.items()
+        for match in pattern.finditer(text)
+        if not any(file == name and words in text for file, words in QUOTED)
+    }
+    assert not found, "\n".join(sorted(found))
 
 
 def test_the_changelog_begins_with_the_version():

@@ -251,7 +251,7 @@ def run_journal(data: bytes) -> None:
 
 
 def as_json(data: bytes) -> None:
-    """Read a manifest that has to be JSON."""
+    """Read a manifest as JSON."""
     run_manifest(data, "a.json")
 
 

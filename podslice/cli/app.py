@@ -15,33 +15,33 @@ from podslice.cli.output import note, write
 from podslice.cli.views import tables
 from podslice.errors import InputError, PodsliceError, Problem
 
-VERBS = {
-    "check": "reading",
-    "explain": "reading",
-    "render": "reading",
-    "node": "reading",
-    "plan": "changing",
-    "apply": "changing",
-    "confirm": "confirm",
-    "status": "live",
-    "tree": "live",
-    "top": "top",
-    "events": "events",
-    "delete": "changing",
-    "readmit": "readmit",
-    "run": "run",
-    "adopt": "adopt",
-    "cgroup-parent": "cgroup_parent",
-    "phase": "run",
-    "doctor": "doctor",
-    "agent": "agent",
-    "__init_done": "run",
-    "__restore_reserved": "confirm",
-}
-"""Each verb, in the order of the help, and the module that has it as a function.
+VERBS = (
+    "check",
+    "explain",
+    "render",
+    "node",
+    "plan",
+    "apply",
+    "confirm",
+    "status",
+    "tree",
+    "top",
+    "events",
+    "delete",
+    "readmit",
+    "run",
+    "adopt",
+    "cgroup-parent",
+    "phase",
+    "doctor",
+    "agent",
+    "__init_done",
+    "__restore_reserved",
+)
+"""Each verb, in the order of the help. A verb is the function of its name in a module of its name.
 
-Only the module of the verb that is asked for is imported: others would be half of a short verb's
-time, and some MiB of the agent's memory.
+Only the module of the requested verb is imported: the others would be half of a short verb's time,
+and some MiB of the agent's memory.
 """
 
 # what typer raises for a wrong command line: it has no public name that every version knows
@@ -64,8 +64,8 @@ def make_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(root)
     for name in verbs:
-        module = import_module(f"podslice.cli.verbs.{VERBS[name]}")
-        verb = getattr(module, name.strip("_").replace("-", "_"))
+        plain = name.strip("_").replace("-", "_")
+        verb = getattr(import_module(f"podslice.cli.verbs.{plain}"), plain)
         if name == "node":
             app.add_typer(_node(verb), name=name)
         else:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli.output import Format
+from podslice.cli.output import OutputFormat
 from podslice.errors import Problem, Severity
 
 DONE, FAILED, BAD_INPUT, DIFFERENCES = 0, 1, 2, 3
@@ -27,7 +27,7 @@ Namespace = Annotated[
     str | None,
     typer.Option("--namespace", "-n", metavar="NAME", help="Name space of pods that state none."),
 ]
-Output = Annotated[Format, typer.Option("--output", "-o", help="Format of the result.")]
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="OutputFormat of the result.")]
 Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="[POD]...", help="Only these pods: NAME or NAMESPACE/NAME."),
@@ -40,6 +40,17 @@ ContainerName = Annotated[
         "-c",
         metavar="CONTAINER",
         help="Which of its containers; needed where there are several.",
+    ),
+]
+
+Prune = Annotated[
+    bool, typer.Option("--prune", help="Remove applied pods that the manifests do not have.")
+]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force",
+        help="Limit memory even below what is in use; the kernel kills what has no room then.",
     ),
 ]
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from podslice.cli.views.documents import Document
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """What `-o` takes."""
 
     TABLE = "table"
@@ -21,7 +21,7 @@ class Format(StrEnum):
 
 
 def emit(
-    format_: Format,
+    format_: OutputFormat,
     *,
     document: Callable[[], Document],
     lines: Callable[[bool], Iterable[str]],
@@ -29,16 +29,16 @@ def emit(
 ) -> None:
     """Print a result in the format that was asked for; `lines` takes whether it is `wide`."""
     match format_:
-        case Format.JSON:
+        case OutputFormat.JSON:
             sys.stdout.write(json.dumps(document(), indent=2, ensure_ascii=False) + "\n")
-        case Format.YAML:
+        case OutputFormat.YAML:
             import yaml
 
             yaml.safe_dump(document(), sys.stdout, sort_keys=False, allow_unicode=True)
-        case Format.NAME:
+        case OutputFormat.NAME:
             write(names())
-        case Format.TABLE | Format.WIDE:
-            write(lines(format_ is Format.WIDE))
+        case OutputFormat.TABLE | OutputFormat.WIDE:
+            write(lines(format_ is OutputFormat.WIDE))
 
 
 def write(lines: Iterable[str]) -> None:

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from podslice.cli.options import Planning
 from podslice.cli.output import note
-from podslice.cli.views.tables import problem_lines
-from podslice.errors import BusUnavailable, HostError, InputError, Problem, Severity
-from podslice.inputs.limits import BYTES_MAX, PROBLEMS_MAX
+from podslice.errors import BusUnavailable, HostError
 from podslice.kernel.host import read_node
 from podslice.model.config import Config
-from podslice.model.desired import PodDecision
 from podslice.model.node import Node
 from podslice.model.pod import Pod
 from podslice.model.resources import CPU, MEMORY
-from podslice.policy.replicas import decide_each
 from podslice.reconcile.world import World
 from podslice.store import Store
 from podslice.systemd.client import Client
 
 if TYPE_CHECKING:
-    from podslice.inputs.manifest.load import LoadedPods
+    pass
 
 T = TypeVar("T")
 
@@ -44,35 +39,6 @@ def load_node(config: Config, *, lenient: bool = False) -> Node:
         if lenient or {CPU, MEMORY} <= config.capacity.keys():
             return Node(capacity={})
         raise
-
-
-def load_manifests(sources: Sequence[str], namespace: str | None) -> LoadedPods:
-    """The pods of all files."""
-    from podslice.inputs.manifest.load import load_pods
-
-    return load_pods(sources, namespace=namespace, stdin=_read_stdin)
-
-
-def _read_stdin() -> bytes:
-    from podslice.inputs.source import read_stream
-
-    return read_stream(sys.stdin.fileno(), limit_bytes=BYTES_MAX)
-
-
-def load_all(
-    planning: Planning, sources: Sequence[str], namespace: str | None
-) -> tuple[Config, LoadedPods]:
-    """Return the configuration and the pods of all files.
-
-    Raises:
-        InputError: the configuration is invalid; it has the problems of the manifests, too.
-    """
-    try:
-        config = planning.config
-    except InputError as error:
-        loaded = load_manifests(sources, namespace)
-        raise InputError((*error.problems, *loaded.all_problems)) from error
-    return config, load_manifests(sources, namespace)
 
 
 def runtime_directory(*, user: bool) -> Path:
@@ -183,48 +149,6 @@ def in_world(
     return asyncio.run(session())
 
 
-def decide_all(loaded: LoadedPods, node: Node, config: Config) -> tuple[PodDecision, ...]:
-    """Decide what each pod gets on its own, with everything that is wrong with it; by name.
-
-    Raises:
-        InputError: there are more problems than are counted.
-    """
-    decisions: list[PodDecision] = []
-    problems = dict.fromkeys(loaded.problems)
-    last: tuple[Problem, ...] = ()
-    for decision in decide_each(sorted(loaded.pods, key=lambda pod: pod.key), node, config):
-        decisions.append(decision)
-        if decision.problems is not last:  # replicas have the same
-            last = decision.problems
-            problems |= dict.fromkeys(last)
-        if len(problems) > PROBLEMS_MAX:
-            raise InputError(problems)
-    return tuple(decisions)
-
-
-def all_problems(loaded: LoadedPods, decisions: Sequence[PodDecision]) -> list[Problem]:
-    """Every problem once, of files and of pods, in order; replicas share their template's."""
-    different = {id(each.problems): each.problems for each in decisions}.values()
-    of_pods = (found for problems in different for found in problems)
-    return list(dict.fromkeys((*loaded.problems, *of_pods)))
-
-
-def valid_only(
-    loaded: LoadedPods, decisions: Sequence[PodDecision], others: Sequence[Problem] = ()
-) -> tuple[PodDecision, ...]:
-    """The decisions, if nothing is wrong with any, nor with anything else; warnings are told.
-
-    Raises:
-        InputError: there is an error, anywhere in the input; it has every problem.
-    """
-    problems = [*others, *all_problems(loaded, decisions)]
-    if any(found.severity is Severity.ERROR for found in problems):
-        raise InputError(problems)
-    for line in problem_lines(problems):
-        note(line)
-    return tuple(decisions)
-
-
 def applied_pods(planning: Planning) -> tuple[Pod, ...]:
     """The pods that were applied, as their records say.
 
@@ -241,3 +165,21 @@ def recorded_pods(planning: Planning) -> tuple[Pod, ...]:
     except HostError as error:
         note(f"{error}; the pods that were applied are not counted")
         return ()
+
+
+@asynccontextmanager
+async def open_recorded_world(store: Store) -> AsyncIterator[World]:
+    """Connect, with the root that the record names: no configuration is needed, nor may be wrong."""
+    from podslice.reconcile.guard import Guarded
+    from podslice.reconcile.rollback import recorded
+    from podslice.systemd.bus import Bus
+
+    async with Bus(user=False) as bus:
+        root = recorded(store).cgroup_root
+        world = World(
+            node=Node(capacity={}),
+            config=Config(cgroup_root=root),
+            store=Store(store.root, cgroup_root=root),
+            client=Guarded(bus, lambda: world.guard.claim(world)),
+        )
+        yield world

@@ -11,8 +11,8 @@ from typing import Any
 
 from podslice.cli import terminal
 from podslice.cli.arguments import DONE, Sort
-from podslice.cli.views import usage
-from podslice.cli.views.usage import About, Usage
+from podslice.cli.views import usage_table
+from podslice.cli.views.usage_table import NodeSummary, NodeUsage
 from podslice.errors import PodsliceError
 from podslice.kernel.proc import read_process
 from podslice.model.resources import CPU
@@ -36,8 +36,8 @@ _FORGET_SEC = 10.0
 class Seen:
     """Two looks, compared."""
 
-    usage: Usage
-    about: About
+    usage: NodeUsage
+    about: NodeSummary
 
 
 class Eyes:
@@ -75,7 +75,7 @@ class Eyes:
         if self._world.origin.problems:
             problems.append("the configuration files are invalid, see: podslice status")
         return Seen(
-            usage=usage.measure(found, before, _limits(state)), about=_about(state, problems)
+            usage=usage_table.measure(found, before, _limits(state)), about=_about(state, problems)
         )
 
     def _gather(self, state: Assessment) -> NodeStats:
@@ -97,10 +97,10 @@ def _limits(state: Assessment) -> dict[UnitName, int]:
     }
 
 
-def _about(state: Assessment, problems: list[str]) -> About:
+def _about(state: Assessment, problems: list[str]) -> NodeSummary:
     if state.agent and state.agent.problems:
         problems.append("the agent has problems, see: podslice status")
-    return About(
+    return NodeSummary(
         cpus_milli=state.desired.allocation.capacity.get(CPU, 0),
         conditions=state.agent.conditions if state.agent else (),
         evicted=[each.pod for each in state.evicted],
@@ -163,15 +163,15 @@ class Live:
             return
         shown, about = self._seen.usage.sorted(self._sort), self._seen.about
         width, height = self._screen.size
-        head = [self._title(shown), *usage.head(shown, about), ""]
-        widest = usage.name_width(width)
-        rows = list(usage.table(shown, wide=self._wide, name_width=widest))
+        head = [self._title(shown), *usage_table.head(shown, about), ""]
+        widest = usage_table.name_width(width)
+        rows = list(usage_table.table(shown, wide=self._wide, name_width=widest))
         room = max(0, height - len(head) - 1)
         more = len(rows) - room
         foot = f"{more} more rows  {_HELP}" if more > 0 else _HELP
         self._screen.draw([*head, *rows[:room], foot], marked=len(head))
 
-    def _title(self, shown: Usage) -> str:
+    def _title(self, shown: NodeUsage) -> str:
         at = datetime.fromtimestamp(shown.stats.time_usec / 1e6, UTC).astimezone()
         return (
             f"{at:%H:%M:%S}  {len(shown.pods)} pods by {self._sort}, every {self._interval_sec:g} s"

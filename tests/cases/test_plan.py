@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.cli.verbs.changing import _plan_lines
+from podslice.cli.views.reports import plan_lines
 from podslice.inputs.manifest.load import load_pods
 from podslice.inputs.options.config_files import load_config
 from podslice.kernel.cgroup import CgroupFs
@@ -144,7 +144,7 @@ async def change(client, unit):
 
 async def test_plan_prints_this(case, update_cases):
     state = await case.look()
-    text = "".join(f"{line}\n" for line in _plan_lines(state.plan))
+    text = "".join(f"{line}\n" for line in plan_lines(state.plan))
     expected = case.path / "expect.txt"
     if update_cases:
         expected.write_text(text)

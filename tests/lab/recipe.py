@@ -64,9 +64,10 @@ PRELOADED_MODULES = (
 SOURCE_DIR = "/src"
 SOURCE_MODULES = (
     "podslice.cli.app",
-    "podslice.cli.verbs.changing",
-    "podslice.cli.verbs.live",
+    "podslice.cli.verbs.apply",
+    "podslice.cli.verbs.delete",
     "podslice.cli.verbs.run",
+    "podslice.cli.verbs.status",
     "podslice.systemd.bus",
 )
 

@@ -9,7 +9,7 @@ import typer
 
 from podslice.cli.arguments import ContainerName, Namespace, Output, PodName, key_of
 from podslice.cli.options import Planning, planning_options
-from podslice.cli.output import Format, emit
+from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import in_world, on_wait
 from podslice.cli.views import documents
 from podslice.cli.views.tables import columns
@@ -34,7 +34,7 @@ def adopt(
     pid: Pids,
     container: ContainerName = None,
     namespace: Namespace = None,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> int:
     """Move running processes into a container's scope; exit 0 only when all of them are there."""
     from podslice.processes import adopt as adopting

@@ -10,16 +10,10 @@ import typer
 
 from podslice.cli import configuration
 from podslice.cli.arguments import DONE, Namespace, key_of
+from podslice.cli.manifests import all_problems, decide_all, load_manifests, named_pods
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
-from podslice.cli.session import (
-    all_problems,
-    applied_pods,
-    decide_all,
-    load_manifests,
-    load_node,
-)
-from podslice.cli.verbs.reading import named_pods
+from podslice.cli.session import applied_pods, load_node
 from podslice.errors import HostError, InputError, Severity
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.desired import PodDecision

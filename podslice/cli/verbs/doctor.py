@@ -11,7 +11,7 @@ from pathlib import Path
 from podslice.cli import configuration
 from podslice.cli.arguments import DIFFERENCES, DONE, Output
 from podslice.cli.options import Planning, planning_options
-from podslice.cli.output import Format, emit
+from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import open_store
 from podslice.cli.views import documents
 from podslice.cli.views.tables import columns
@@ -25,13 +25,13 @@ from podslice.model.pod import Pod
 from podslice.model.unit import ObservedUnit, control_group_of
 from podslice.reconcile.guard import Guard, list_evidence, recorded_pods
 
-ROOT = Path("/")
+HOST_ROOT = Path("/")
 ANSWER_SEC = 10.0
 """A service manager that takes longer is not able to do anything either."""
 
 
 @planning_options
-def doctor(planning: Planning, output: Output = Format.TABLE) -> int:
+def doctor(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
     """Tell whether this host is able: each finding with its effect and what mends it.
 
     Nothing is changed, and no rights are needed.
@@ -79,7 +79,7 @@ def _facts(planning: Planning) -> Facts:
             cgroup_root=config.cgroup_root,
             control_group=control_group_of(Tree(cgroup_root=config.cgroup_root).root),
         ),
-        ROOT,
+        HOST_ROOT,
     )
 
 
@@ -87,7 +87,7 @@ async def _ask(planning: Planning) -> Manager:
     """Return what the service manager tells, or why it does not answer."""
     from podslice.systemd.bus import Bus
 
-    tree, guard = Tree(cgroup_root=planning.config.cgroup_root), Guard(ROOT)
+    tree, guard = Tree(cgroup_root=planning.config.cgroup_root), Guard(HOST_ROOT)
     kubelets = await guard.kubelets()
     units: Sequence[ObservedUnit] = ()
     version, error = None, ""

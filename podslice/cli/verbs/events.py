@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from podslice.cli.arguments import DONE, Names, Namespace, Output, key_of
-from podslice.cli.output import Format, emit, write
+from podslice.cli.output import OutputFormat, emit, write
 from podslice.cli.views import documents
 from podslice.cli.views.tables import columns
 from podslice.errors import printable
@@ -56,7 +56,7 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         bool,
         typer.Option("--user", help="Those of one's own agent; needs no root."),
     ] = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> int:
     """Show what the agent has done and seen, of all or of some pods, the latest last.
 
@@ -80,10 +80,10 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     return DONE
 
 
-def _follow(entries: Iterable[Entry], output: Format) -> int:
+def _follow(entries: Iterable[Entry], output: OutputFormat) -> int:
     """Print each as it comes; as JSON and YAML each is a document."""
-    wide = output is Format.WIDE
-    if wide or output is Format.TABLE:
+    wide = output is OutputFormat.WIDE
+    if wide or output is OutputFormat.TABLE:
         write([_line(_HEAD[wide])])
     sys.stdout.flush()
     try:
@@ -95,12 +95,12 @@ def _follow(entries: Iterable[Entry], output: Format) -> int:
     return DONE
 
 
-def _print(entry: Entry, output: Format) -> None:
+def _print(entry: Entry, output: OutputFormat) -> None:
     made = documents.document(**asdict(entry))
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         write([json.dumps(made, ensure_ascii=False)])  # on one line, as programs read it
         return
-    if output is Format.YAML:
+    if output is OutputFormat.YAML:
         write(["---"])
     emit(
         output,

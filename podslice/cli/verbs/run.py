@@ -5,24 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-from podslice.cli import configuration
+from podslice.cli import init_containers
 from podslice.cli.arguments import DONE, ContainerName, Namespace, Output, PodName, key_of
 from podslice.cli.options import Planning, planning_options
-from podslice.cli.output import Format, emit, note
+from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.session import in_world, on_wait
-from podslice.cli.verbs.changing import emit_report
 from podslice.cli.views import documents, tables
 from podslice.errors import HostError, InputError, PodsliceError, Problem
-from podslice.model.config import Rules
 from podslice.model.pod import ContainerKind
-from podslice.model.unit import Setting
 from podslice.processes.foreground import Child, end_like, fork
 from podslice.processes.launch import (
     Command,
@@ -33,29 +28,13 @@ from podslice.processes.launch import (
     stated_variables,
 )
 from podslice.processes.run import (
-    Phase,
-    finish_container,
     has_arrived,
-    read_phase,
-    set_phase,
     start_scope,
     start_service,
     volume_variables,
-    why_no_phase,
 )
 from podslice.processes.target import Place
-from podslice.reconcile.report import Outcome, Report, told
 from podslice.reconcile.world import World
-
-INIT_DONE = "__init_done"
-"""The verb that systemd runs after a detached init container; not for people."""
-
-
-class PhaseName(StrEnum):
-    """What `--set` takes."""
-
-    INIT = "init"
-    RUNNING = "running"
 
 
 @planning_options
@@ -76,7 +55,7 @@ def run(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         ),
     ] = None,
     namespace: Namespace = None,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> int:
     """Run a command as a container of an applied pod: in its place, with its settings."""
     variables = stated_variables(env or (), os.environ)
@@ -127,19 +106,7 @@ def _follow(planning: Planning, key: str, place: Place, child: Child) -> int:
     status = child.watch()
     if status != 0:
         return end_like(status)
-    return _finish(planning, key, place.container.name)
-
-
-def _finish(planning: Planning, key: str, container: str) -> int:
-    async def work(world: World) -> Report:
-        with world.store.lock(on_wait):
-            return await finish_container(world, key, container)
-
-    report = in_world(planning, work)
-    for result in report.results:
-        if result.outcome is not Outcome.DONE:
-            note(told(result))
-    return report.exit_code
+    return init_containers.finish(planning, key, place.container.name)
 
 
 def _with_environment(world: World, place: Place, wanted: Command) -> Command:
@@ -180,7 +147,7 @@ def _be_child(place: Place, command: Command) -> NoReturn:
 
 
 def _detach(
-    planning: Planning, key: str, container: str | None, wanted: Command, output: Format
+    planning: Planning, key: str, container: str | None, wanted: Command, output: OutputFormat
 ) -> int:
     directory = _current_directory()
     _refuse_bytes(directory, *wanted.arguments, *wanted.environment.values())
@@ -250,88 +217,15 @@ def _report_end(planning: Planning, place: Place) -> tuple[str, ...]:
     search = os.environ.get("PYTHONPATH")
     path = [] if search is None else [f"--setenv=PYTHONPATH={search}"]
     python = [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "podslice"]
-    told = [f"--setenv={name}" for name in _RESULT]
+    told = [f"--setenv={name}" for name in init_containers.SUCCESS]
     what = f"--description=End of {place.full_name}"
     return (
         *(runner, *user, "--quiet", "--collect", "--no-block", what, *told, *path, "--"),
-        *(*python, INIT_DONE, *planning.arguments, place.pod.pod.key, place.container.name),
+        *(
+            *python,
+            init_containers.VERB,
+            *planning.arguments,
+            place.pod.pod.key,
+            place.container.name,
+        ),
     )
-
-
-_RESULT = {"SERVICE_RESULT": "success", "EXIT_CODE": "exited", "EXIT_STATUS": "0"}
-"""How systemd says that a command ended with 0. Source: systemd.exec(5), Environment Variables."""
-
-
-@planning_options
-def init_done(
-    planning: Planning, pod: PodName, container: Annotated[str, typer.Argument(metavar="CONTAINER")]
-) -> int:
-    """Record how a detached init container has ended, as systemd tells it."""
-    if any(os.environ.get(name) != value for name, value in _RESULT.items()):
-        return DONE
-    return _finish(configuration.tolerate(planning), pod, container)
-
-
-@planning_options
-def phase(
-    planning: Planning,
-    pod: PodName,
-    wanted: Annotated[
-        PhaseName | None,
-        typer.Option("--set", help="End the init phase, or begin it anew."),
-    ] = None,
-    namespace: Namespace = None,
-    output: Output = Format.TABLE,
-) -> int:
-    """Show whether a pod is in its init phase, or end that: until then its own limits do not bind."""
-    key = key_of(pod, namespace)
-    if wanted is None:
-        planning = configuration.tolerate(planning)
-        found = in_world(planning, lambda world: read_phase(world, key))
-        emit(
-            output,
-            document=lambda: documents.document(
-                **configuration.document(planning.origin), **_document(found)
-            ),
-            lines=lambda _: _lines(found, planning.config.rules),
-            names=lambda: [_name(found)],
-        )
-        return DONE
-
-    async def work(world: World) -> Report:
-        with world.store.lock(on_wait):
-            return await set_phase(world, key, initializing=wanted is PhaseName.INIT)
-
-    return emit_report(in_world(planning, work), output)
-
-
-def _name(found: Phase) -> PhaseName:
-    return PhaseName.INIT if found.initializing else PhaseName.RUNNING
-
-
-def _document(found: Phase) -> documents.Document:
-    return {
-        "pod": found.pod.pod.key,
-        "phase": _name(found).value,
-        "init_containers": [{"name": name, "done": done} for name, done in found.init_containers],
-    }
-
-
-def _lines(found: Phase, rules: Rules) -> Iterator[str]:
-    yield f"pod {found.pod.pod.key}  {_name(found)}"
-    if why := why_no_phase(found, rules):
-        yield f"  {why}"
-    rows = [
-        (f"init container {name}", "done" if done else "pending")
-        for name, done in found.init_containers
-    ]
-    later = found.pod.settings
-    now = found.pod.init_settings if found.initializing else None
-    rows.append(("binds now", _settings(later if now is None else now)))
-    if now is not None:
-        rows.append(("binds later", _settings(later)))
-    yield from tables.columns(rows, indent="  ")
-
-
-def _settings(settings: tuple[Setting, ...]) -> str:
-    return " ".join(map(tables.setting, settings)) or "nothing"

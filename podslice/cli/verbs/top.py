@@ -10,7 +10,7 @@ import typer
 from podslice.cli import configuration
 from podslice.cli.arguments import DONE, Output, Sort
 from podslice.cli.options import Planning, planning_options
-from podslice.cli.output import Format, emit
+from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import in_world
 from podslice.cli.views import documents
 from podslice.errors import InputError, Problem
@@ -33,7 +33,7 @@ def top(
         bool,
         typer.Option("--once", "-b", help="Print it once, also at a terminal."),
     ] = False,
-    output: Output = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> int:
     """Show what the node, its slices and its pods use: live at a terminal, elsewhere once.
 
@@ -41,24 +41,24 @@ def top(
     """
     from podslice.cli import terminal
     from podslice.cli.top_page import Live, look_twice
-    from podslice.cli.views import usage
+    from podslice.cli.views import usage_table
 
     interval_sec = _interval_sec(interval)
     planning = configuration.tolerate(planning)
-    if not once and output in (Format.TABLE, Format.WIDE) and terminal.is_able():
+    if not once and output in (OutputFormat.TABLE, OutputFormat.WIDE) and terminal.is_able():
         gc.enable()  # it may run for days
-        wide = output is Format.WIDE
+        wide = output is OutputFormat.WIDE
         return in_world(planning, lambda world: Live(world, sort, interval_sec, wide=wide).run())
     seen = in_world(planning, lambda world: look_twice(world, interval_sec))
     shown, about = seen.usage.sorted(sort), seen.about
 
     def lines(wide: bool) -> list[str]:  # noqa: FBT001 - as `emit` calls it
-        return [*usage.head(shown, about), "", *usage.table(shown, wide=wide)]
+        return [*usage_table.head(shown, about), "", *usage_table.table(shown, wide=wide)]
 
     emit(
         output,
         document=lambda: documents.document(
-            **configuration.document(planning.origin), **usage.document(shown, about)
+            **configuration.document(planning.origin), **usage_table.document(shown, about)
         ),
         lines=lines,
         names=lambda: [row.name for row in shown.pods],

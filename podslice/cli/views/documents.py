@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from podslice.processes.location import Located, Placement, Running
 
 Document = dict[str, Any]
-VERSION = 1
+DOCUMENT_VERSION = 1
 
 _KEYS = {
     MEMORY: "memory_bytes",
@@ -48,7 +48,7 @@ _KEYS = {
 
 def document(**parts: object) -> Document:
     """A document with its version."""
-    return {"version": VERSION, **parts}
+    return {"version": DOCUMENT_VERSION, **parts}
 
 
 def amounts(stated: Amounts) -> Document:

@@ -15,10 +15,10 @@ from podslice.model.unit import DesiredUnit, Setting, UnitKind
 from podslice.policy.compare import Difference
 from podslice.reconcile.report import format_value
 
-Row = Sequence[str]
+Cells = Sequence[str]
 
 
-def columns(rows: Iterable[Row], *, indent: str = "") -> Iterator[str]:
+def columns(rows: Iterable[Cells], *, indent: str = "") -> Iterator[str]:
     """Rows as lines, each column as wide as its widest cell."""
     rows = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

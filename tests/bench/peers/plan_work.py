@@ -11,8 +11,9 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
+from podslice.cli.manifests import decide_all, load_manifests, valid_only
 from podslice.cli.options import Planning
-from podslice.cli.session import decide_all, load_manifests, load_node, open_world, valid_only
+from podslice.cli.session import load_node, open_world
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import TransientUnit
 from podslice.plan import Plan, StartUnit, stage_of, transient_unit

@@ -6,7 +6,7 @@ import typer
 from podslice import __version__
 from podslice.cli import app as app_module
 from podslice.cli.app import make_app
-from podslice.cli.verbs import reading
+from podslice.cli.verbs import node
 from podslice.inputs.options.table import OPTIONS
 from tests.unit.builders import manifest
 
@@ -151,7 +151,7 @@ def test_an_interruption_is_said_without_a_traceback(podslice, monkeypatch):
     def interrupt(*_):
         raise typer.Abort
 
-    monkeypatch.setattr(reading, "load_node", interrupt)
+    monkeypatch.setattr(node, "load_node", interrupt)
     assert podslice("node") == (130, "", "interrupted\n")
 
 
@@ -159,7 +159,7 @@ def test_an_interruption_by_hand(podslice, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(reading, "load_node", interrupt)
+    monkeypatch.setattr(node, "load_node", interrupt)
     assert podslice("node").code == 130
 
 

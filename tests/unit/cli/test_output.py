@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from podslice import __version__
-from podslice.cli.output import Format, Progress, emit
-from podslice.cli.views import documents, status, tables
+from podslice.cli.output import OutputFormat, Progress, emit
+from podslice.cli.views import documents, status_lines, tables
 from podslice.errors import Problem, Severity
 from podslice.kernel.cgroup import Usage
 from podslice.model.unit import INFINITY
@@ -37,7 +37,7 @@ def test_usage_is_for_people(number, shown):
 
 
 def test_usage_that_nobody_counts_is_a_dash():
-    assert status.usage(Usage()) == ("-", "-", "-")
+    assert status_lines.usage(Usage()) == ("-", "-", "-")
 
 
 def test_problems_are_escaped():
@@ -81,7 +81,7 @@ def test_amounts_that_are_not_stated_are_absent():
 
 def test_yaml_keeps_the_order_and_the_letters(capsys):
     emit(
-        Format.YAML,
+        OutputFormat.YAML,
         document=lambda: {"version": 1, "b": "×", "a": [1]},
         lines=lambda _: [],
         names=list,

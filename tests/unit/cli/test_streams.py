@@ -11,7 +11,7 @@ import pytest
 
 from podslice.cli.app import VERBS
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED
-from podslice.cli.verbs import reading
+from podslice.cli.verbs import node
 from podslice.systemd import journalctl
 from podslice.systemd.journalctl import Entry
 from tests.unit.builders import manifest
@@ -198,7 +198,7 @@ def test_a_host_that_is_out_of_something_is_told(podslice, monkeypatch, error, s
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr(reading, "load_node", fail)
+    monkeypatch.setattr(node, "load_node", fail)
     assert podslice("node") == (FAILED, "", said)
 
 

@@ -18,7 +18,7 @@ def machine(tmp_path, monkeypatch):
 
     def make(*changes):
         root = host(tmp_path / "host", *changes)
-        monkeypatch.setattr(doctor, "ROOT", root)
+        monkeypatch.setattr(doctor, "HOST_ROOT", root)
         monkeypatch.setattr(doctor.os, "getuid", lambda: 0)
         monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/0")
         return root

@@ -9,8 +9,8 @@ import pytest
 from podslice.cli import top_page
 from podslice.cli.arguments import Sort
 from podslice.cli.terminal import is_able
-from podslice.cli.views import usage
-from podslice.cli.views.usage import NODE, About, measure
+from podslice.cli.views import usage_table
+from podslice.cli.views.usage_table import NODE, NodeSummary, measure
 from podslice.errors import BusUnavailable, HostError, Problem
 from podslice.kernel.cgroup import Pressure, Sample, Waited
 from podslice.model.node_state import AgentState, Condition, Eviction
@@ -22,7 +22,7 @@ from tests.unit.builders import burstable, decisions, guaranteed, manifest, worl
 MI = 2**20
 A, B = decisions(burstable("a"), guaranteed("b"))
 SCOPE = UnitName("podslice-poda-main.scope")
-ABOUT = About(cpus_milli=8000)
+ABOUT = NodeSummary(cpus_milli=8000)
 
 
 def sample(cpu=0, memory=0, periods=None, throttled=None, tasks=1, waits=()):
@@ -122,19 +122,19 @@ def text(lines):
 
 
 def test_a_page_has_the_node_its_slices_and_its_pods():
-    assert text(usage.head(USAGE, ABOUT)) == HEAD
-    assert text(usage.table(USAGE, wide=False)) == TABLE
-    assert text(usage.table(USAGE, wide=True)) == WIDE
+    assert text(usage_table.head(USAGE, ABOUT)) == HEAD
+    assert text(usage_table.table(USAGE, wide=False)) == TABLE
+    assert text(usage_table.table(USAGE, wide=True)) == WIDE
 
 
 def test_what_is_wrong_stands_above():
-    about = About(
+    about = NodeSummary(
         cpus_milli=8000,
         conditions=("MemoryPressure",),
         evicted=("default/c", "default/d"),
         problems=("as seen before: no bus",),
     )
-    assert list(usage.head(USAGE, about))[2:] == [
+    assert list(usage_table.head(USAGE, about))[2:] == [
         "the node is short: MemoryPressure",
         "evicted: default/c, default/d; to let one back: podslice readmit POD",
         "as seen before: no bus",
@@ -161,7 +161,7 @@ def test_containers_are_sorted_as_pods_are():
 def test_the_first_sample_alone_has_no_rates():
     first = measure(NOW, NOW, {})
     assert first.node.cpu_milli is None
-    assert next(usage.head(first, ABOUT)).startswith("cpu - of 8 used")
+    assert next(usage_table.head(first, ABOUT)).startswith("cpu - of 8 used")
 
 
 @pytest.mark.parametrize(
@@ -182,9 +182,9 @@ def test_there_is_a_rate_only_where_two_samples_have_one(then, now, cpu, throttl
 
 
 def test_long_names_leave_room_for_the_numbers():
-    assert usage.name_width(80) == 25
-    assert usage.name_width(200) == 145
-    lines = list(usage.table(USAGE, wide=False, name_width=9))
+    assert usage_table.name_width(80) == 25
+    assert usage_table.name_width(200) == 145
+    lines = list(usage_table.table(USAGE, wide=False, name_width=9))
     assert lines[2].startswith("kubepods…  0.00")
     assert len(lines[0]) == len(TABLE.splitlines()[0]) - 5
 
@@ -196,11 +196,11 @@ def test_a_unit_that_has_two_parts_to_play_has_one_row():
 
 def test_hostile_names_reach_no_terminal():
     evil = node(1, groups=(group("\x1b[31m", sample()),))
-    assert "\x1b" not in text(usage.table(measure(evil, evil, {}), wide=True))
+    assert "\x1b" not in text(usage_table.table(measure(evil, evil, {}), wide=True))
 
 
 def test_everything_as_a_document():
-    document = usage.document(USAGE, ABOUT)
+    document = usage_table.document(USAGE, ABOUT)
     assert document["interval_usec"] == 2_000_000
     assert document["node"]["cpu_milli"] == 1500
     assert document["node"]["memory_limit_bytes"] == 1024 * MI
@@ -333,7 +333,7 @@ def test_what_the_agent_says_is_shown():
     state = SimpleNamespace(
         agent=agent, evicted=(gone,), desired=SimpleNamespace(allocation=allocation)
     )
-    assert top_page._about(state, []) == About(
+    assert top_page._about(state, []) == NodeSummary(
         cpus_milli=4000,
         conditions=(Condition.MEMORY,),
         evicted=["default/c"],

@@ -36,7 +36,7 @@ _LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class UnitRow:
     """A unit with the processes in it."""
 
     unit: UnitStatus
@@ -49,7 +49,7 @@ def rows(
     usage: Callable[[str], Usage],
     *,
     wide: bool,
-) -> Iterator[Row]:
+) -> Iterator[UnitRow]:
     """Units in tree order; those of others come after the containers of their pod.
 
     A container that a runtime holds has that in its own row, unless it is for `wide`.
@@ -58,17 +58,17 @@ def rows(
     for index, unit in enumerate(units):
         held = None if wide else _held_elsewhere(unit, others)
         if held is None:
-            yield Row(unit=unit, processes=placement.held.get(unit.name, ()))
+            yield UnitRow(unit=unit, processes=placement.held.get(unit.name, ()))
         else:
             others.remove(held)
             shown = _status_of(held, unit.depth, usage(held.control_group))
-            yield Row(unit=replace(shown, label=unit.label), processes=held.processes)
+            yield UnitRow(unit=replace(shown, label=unit.label), processes=held.processes)
         is_last = index + 1 == len(units) or units[index + 1].pod != unit.pod
         for other in others if is_last else ():
             if other.pod == unit.pod:
                 depth = unit.depth + (unit.kind is UnitKind.SLICE)
                 shown = _status_of(other, depth, usage(other.control_group))
-                yield Row(unit=shown, processes=other.processes)
+                yield UnitRow(unit=shown, processes=other.processes)
 
 
 def _held_elsewhere(unit: UnitStatus, others: Iterable[Other]) -> Other | None:
@@ -98,7 +98,7 @@ def _short(name: str) -> str:
     return _LONG_ID.sub(r"\1…", printable(name))
 
 
-def status(shown: Sequence[Row], *, wide: bool) -> Iterator[str]:
+def status(shown: Sequence[UnitRow], *, wide: bool) -> Iterator[str]:
     """One line for each unit: state, systemd's values, usage; then every difference."""
     table = [["UNIT" if wide else "NAME", "QOS", "STATE", *_COLUMNS, "USED", "CPU TIME", "TASKS"]]
     units = [row.unit for row in shown]
@@ -113,7 +113,7 @@ def status(shown: Sequence[Row], *, wide: bool) -> Iterator[str]:
     yield from differences(units)
 
 
-def tree(shown: Sequence[Row], *, wide: bool) -> Iterator[str]:
+def tree(shown: Sequence[UnitRow], *, wide: bool) -> Iterator[str]:
     """The slices as a tree, with what each may use and what it uses, and the processes in it."""
     lines: list[tuple[int, list[str]]] = []
     for row in shown:
@@ -254,7 +254,7 @@ def _kernel(units: Sequence[UnitStatus]) -> Iterator[str]:
     yield from columns(table)
 
 
-def _processes(shown: Iterable[Row]) -> Iterator[str]:
+def _processes(shown: Iterable[UnitRow]) -> Iterator[str]:
     """Which processes are where."""
     table = [[row.unit.name, ", ".join(_listed(row.processes))] for row in shown if row.processes]
     if table:

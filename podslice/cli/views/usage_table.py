@@ -23,7 +23,7 @@ _OTHERS_WIDTH = 55
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class UsageRow:
     """What one thing uses; None is what the kernel does not count, or not yet for long enough."""
 
     name: str
@@ -35,7 +35,7 @@ class Row:
     throttled_percent: int | None = None
     """How many of its periods it was throttled in, between the two samples."""
     limit_bytes: int | None = None
-    containers: tuple[Row, ...] = ()
+    containers: tuple[UsageRow, ...] = ()
 
     @property
     def memory_percent(self) -> int | None:
@@ -50,24 +50,24 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class NodeUsage:
     """What everything uses."""
 
-    node: Row
-    groups: tuple[Row, ...] = ()
+    node: UsageRow
+    groups: tuple[UsageRow, ...] = ()
     """kubepods, the tiers and the reserved slices."""
-    pods: tuple[Row, ...] = ()
+    pods: tuple[UsageRow, ...] = ()
     stats: NodeStats
     interval_usec: int = 0
     """The time between the two samples."""
 
-    def sorted(self, by: Sort) -> Usage:
+    def sorted(self, by: Sort) -> NodeUsage:
         """The same with its pods, and their containers, in this order."""
         return replace(self, pods=_sorted(self.pods, by))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+class NodeSummary:
     """What there is to say of the node beside numbers."""
 
     cpus_milli: int = 0
@@ -78,14 +78,14 @@ class About:
     """What is wrong, one line each."""
 
 
-def measure(now: NodeStats, before: NodeStats, limits: Mapping[UnitName, int]) -> Usage:
+def measure(now: NodeStats, before: NodeStats, limits: Mapping[UnitName, int]) -> NodeUsage:
     """Both samples as rows, pods by name; `limits` are those of memory."""
     elapsed = now.uptime_usec - before.uptime_usec
     earlier = dict(_samples(before))
 
-    def row(name: str, unit: UnitName, sample: Sample, **more: object) -> Row:
+    def row(name: str, unit: UnitName, sample: Sample, **more: object) -> UsageRow:
         old = earlier.get(unit, Sample())
-        return Row(
+        return UsageRow(
             name=printable(name),
             unit=unit,
             sample=sample,
@@ -95,7 +95,7 @@ def measure(now: NodeStats, before: NodeStats, limits: Mapping[UnitName, int]) -
             **more,  # type: ignore[arg-type]
         )
 
-    def pod(each: PodStats) -> Row:
+    def pod(each: PodStats) -> UsageRow:
         containers = (row(c.name, c.unit, c.sample) for c in each.containers)
         decision = each.decision
         made = _sorted(containers, Sort.NAME)
@@ -104,7 +104,7 @@ def measure(now: NodeStats, before: NodeStats, limits: Mapping[UnitName, int]) -
 
     groups = {each.unit: each for each in now.groups}
     limits = {NODE: now.memory_capacity_bytes, **limits}
-    return Usage(
+    return NodeUsage(
         node=row("node", NODE, now.sample),
         groups=tuple(row(each.unit, each.unit, each.sample) for each in groups.values()),
         pods=tuple(map(pod, now.pods)),
@@ -138,7 +138,7 @@ def _throttled(now: Sample, before: Sample) -> int | None:
     return (now.throttled_periods - before.throttled_periods) * 100 // periods if periods else 0
 
 
-_KEYS: Mapping[Sort, Callable[[Row], int]] = {
+_KEYS: Mapping[Sort, Callable[[UsageRow], int]] = {
     Sort.CPU: lambda row: row.cpu_milli or 0,
     Sort.MEMORY: lambda row: row.sample.working_set_bytes or 0,
     Sort.THROTTLED: lambda row: row.throttled_percent or 0,
@@ -147,13 +147,13 @@ _KEYS: Mapping[Sort, Callable[[Row], int]] = {
 }
 
 
-def _sorted(rows: Iterable[Row], by: Sort) -> tuple[Row, ...]:
+def _sorted(rows: Iterable[UsageRow], by: Sort) -> tuple[UsageRow, ...]:
     """The most first; what is equal, by name."""
     ordered = sorted(rows, key=lambda row: (-_KEYS[by](row), row.name))
     return tuple(replace(row, containers=_sorted(row.containers, by)) for row in ordered)
 
 
-def head(usage: Usage, about: About) -> Iterator[str]:
+def head(usage: NodeUsage, about: NodeSummary) -> Iterator[str]:
     """What the node has left, and what is wrong, in a few lines."""
     stats = usage.stats
     used = "-" if usage.node.cpu_milli is None else f"{usage.node.cpu_milli / 1000:.2f}"
@@ -172,7 +172,7 @@ def _of(part: int, whole: int) -> str:
     return f"{human_bytes(part)} of {human_bytes(whole)}"
 
 
-def table(usage: Usage, *, wide: bool, name_width: int | None = None) -> Iterator[str]:
+def table(usage: NodeUsage, *, wide: bool, name_width: int | None = None) -> Iterator[str]:
     """The rows as text; with `wide` containers, too, the class, and what the kernel has killed."""
     cells = [["NAME", *_NUMBERS, *(("OOM", "QOS") if wide else ()), "PRESSURE"]]
     for row in (usage.node, *usage.groups, *usage.pods):
@@ -192,7 +192,7 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def _cells(row: Row, indent: str, *, wide: bool) -> list[str]:
+def _cells(row: UsageRow, indent: str, *, wide: bool) -> list[str]:
     sample = row.sample
     used = sample.working_set_bytes
     return [
@@ -228,7 +228,7 @@ def _right(cells: list[list[str]]) -> list[list[str]]:
     return [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in cells]
 
 
-def document(usage: Usage, about: About) -> Document:
+def document(usage: NodeUsage, about: NodeSummary) -> Document:
     """Everything, for programs."""
     stats = usage.stats
     return {
@@ -262,7 +262,7 @@ def document(usage: Usage, about: About) -> Document:
     }
 
 
-def _document(row: Row) -> Document:
+def _document(row: UsageRow) -> Document:
     """What is not counted is absent."""
     sample = row.sample
     found = {

@@ -1,0 +1,30 @@
+"""The end of an init container: how systemd reports it, and how it is recorded."""
+
+from __future__ import annotations
+
+from podslice.cli.options import Planning
+from podslice.cli.output import note
+from podslice.cli.session import in_world, on_wait
+from podslice.processes.run import finish_container
+from podslice.reconcile.report import Outcome, Report, told
+from podslice.reconcile.world import World
+
+VERB = "__init_done"
+"""The verb that systemd runs after a detached init container; not for people."""
+
+SUCCESS = {"SERVICE_RESULT": "success", "EXIT_CODE": "exited", "EXIT_STATUS": "0"}
+"""How systemd says that a command ended with 0. Source: systemd.exec(5), Environment Variables."""
+
+
+def finish(planning: Planning, key: str, container: str) -> int:
+    """Record that an init container has ended with 0, and return the exit code."""
+
+    async def work(world: World) -> Report:
+        with world.store.lock(on_wait):
+            return await finish_container(world, key, container)
+
+    report = in_world(planning, work)
+    for result in report.results:
+        if result.outcome is not Outcome.DONE:
+            note(told(result))
+    return report.exit_code

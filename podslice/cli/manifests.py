@@ -1,0 +1,141 @@
+"""Pods from manifests, with the decisions about them and every problem."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from podslice.cli.arguments import key_of
+from podslice.cli.options import Planning
+from podslice.cli.output import note
+from podslice.cli.session import load_node
+from podslice.cli.views.tables import problem_lines
+from podslice.errors import InputError, Problem, Severity
+from podslice.inputs.limits import BYTES_MAX, PROBLEMS_MAX
+from podslice.model.config import Config
+from podslice.model.desired import PodDecision
+from podslice.model.node import Node
+from podslice.policy.allocatable import validate_node
+from podslice.policy.replicas import decide_each
+
+if TYPE_CHECKING:
+    from podslice.inputs.manifest.load import LoadedPods
+
+
+def load_manifests(sources: Sequence[str], namespace: str | None) -> LoadedPods:
+    """The pods of all files."""
+    from podslice.inputs.manifest.load import load_pods
+
+    return load_pods(sources, namespace=namespace, stdin=_read_stdin)
+
+
+def _read_stdin() -> bytes:
+    from podslice.inputs.source import read_stream
+
+    return read_stream(sys.stdin.fileno(), limit_bytes=BYTES_MAX)
+
+
+def load_all(
+    planning: Planning, sources: Sequence[str], namespace: str | None
+) -> tuple[Config, LoadedPods]:
+    """Return the configuration and the pods of all files.
+
+    Raises:
+        InputError: the configuration is invalid; it has the problems of the manifests, too.
+    """
+    try:
+        config = planning.config
+    except InputError as error:
+        loaded = load_manifests(sources, namespace)
+        raise InputError((*error.problems, *loaded.all_problems)) from error
+    return config, load_manifests(sources, namespace)
+
+
+def load_candidates(
+    planning: Planning, filename: list[str], namespace: str | None
+) -> tuple[PodDecision, ...]:
+    """The candidates, if nothing at all is wrong with the input."""
+    config, loaded = load_all(planning, filename, namespace)
+    node = load_node(config)
+    decisions = decide_all(loaded, node, config)
+    problems = validate_node(node, config)
+    if decisions and not config.cgroups_per_qos:
+        problems.append(
+            Problem(
+                where="cgroups-per-qos",
+                message="without it there are no slices to put pods in",
+                hint="leave it at true",
+            )
+        )
+    return valid_only(loaded, decisions, problems)
+
+
+def decide_all(loaded: LoadedPods, node: Node, config: Config) -> tuple[PodDecision, ...]:
+    """Decide what each pod gets on its own, with everything that is wrong with it; by name.
+
+    Raises:
+        InputError: there are more problems than are counted.
+    """
+    decisions: list[PodDecision] = []
+    problems = dict.fromkeys(loaded.problems)
+    last: tuple[Problem, ...] = ()
+    for decision in decide_each(sorted(loaded.pods, key=lambda pod: pod.key), node, config):
+        decisions.append(decision)
+        if decision.problems is not last:  # replicas have the same
+            last = decision.problems
+            problems |= dict.fromkeys(last)
+        if len(problems) > PROBLEMS_MAX:
+            raise InputError(problems)
+    return tuple(decisions)
+
+
+def all_problems(loaded: LoadedPods, decisions: Sequence[PodDecision]) -> list[Problem]:
+    """Every problem once, of files and of pods, in order; replicas share their template's."""
+    different = {id(each.problems): each.problems for each in decisions}.values()
+    of_pods = (found for problems in different for found in problems)
+    return list(dict.fromkeys((*loaded.problems, *of_pods)))
+
+
+def valid_only(
+    loaded: LoadedPods, decisions: Sequence[PodDecision], others: Sequence[Problem] = ()
+) -> tuple[PodDecision, ...]:
+    """The decisions, if nothing is wrong with any, nor with anything else; warnings are told.
+
+    Raises:
+        InputError: there is an error, anywhere in the input; it has every problem.
+    """
+    problems = [*others, *all_problems(loaded, decisions)]
+    if any(found.severity is Severity.ERROR for found in problems):
+        raise InputError(problems)
+    for line in problem_lines(problems):
+        note(line)
+    return tuple(decisions)
+
+
+def named_pods(
+    decisions: tuple[PodDecision, ...], names: list[str] | None, namespace: str | None
+) -> tuple[PodDecision, ...]:
+    """The decisions for the named pods, or all.
+
+    Raises:
+        InputError: a name is not among them.
+    """
+    if not names:
+        return decisions
+    keys = [key_of(name, namespace) for name in names]
+    known = {each.pod.key: each for each in decisions}
+    unknown = [
+        Problem(where=key, message="no such pod in the manifests", hint=_nearest(key, known))
+        for key in keys
+        if key not in known
+    ]
+    if unknown:
+        raise InputError(unknown)
+    return tuple(known[key] for key in keys)
+
+
+def _nearest(key: str, known: Iterable[str]) -> str:
+    near = get_close_matches(key, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else ""

@@ -1,0 +1,117 @@
+"""What `status` and `tree` show: units, values, usage and processes, observed at one time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from podslice.cli import configuration
+from podslice.cli.options import Planning
+from podslice.cli.output import OutputFormat, emit, note
+from podslice.cli.views import conditions, documents, status_lines
+from podslice.kernel.cgroup import CgroupFs
+from podslice.model.config import Origin, Source
+from podslice.model.reserved import Pending
+from podslice.reconcile.assess import assess
+from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.report import told_skipped, told_unconfirmed
+from podslice.reconcile.rollback import pending
+from podslice.reconcile.world import Asked, World
+from podslice.usage.status import EMPTY, UnitStatus, unit_statuses
+
+if TYPE_CHECKING:
+    from podslice.processes.location import Placement
+    from podslice.processes.runtimes import RuntimeContainer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The state of the world, with the status and the processes of every unit."""
+
+    state: Assessment
+    units: tuple[UnitStatus, ...]
+    placement: Placement
+    cgroups: CgroupFs
+    unconfirmed: Pending | None
+
+
+async def observe(world: World) -> Overview:
+    """Observe everything once."""
+    from podslice.processes.location import look_inside
+
+    state = await assess(replace(world, asked=Asked()), is_idle=True)
+    return Overview(
+        state=state,
+        units=unit_statuses(state.desired, state.observed, world.cgroups),
+        placement=look_inside(state, world.cgroups, await _list_runtimes(world, state)),
+        cgroups=world.cgroups,
+        unconfirmed=await _read_unconfirmed(world),
+    )
+
+
+async def _read_unconfirmed(world: World) -> Pending | None:
+    return None if world.client is None else await pending(world.store, world.client)
+
+
+async def _list_runtimes(world: World, state: Assessment) -> tuple[RuntimeContainer, ...]:
+    """Return the containers of podman and docker whose labels name a pod."""
+    if not state.current:
+        return ()
+    from podslice.processes.runtimes import containers
+
+    return await containers(state.current, user=world.user, on_note=world.on_note)
+
+
+def emit_overview(
+    planning: Planning, found: Overview, output: OutputFormat, *, as_tree: bool
+) -> None:
+    """Print the overview, and notes about what deserves attention on standard error."""
+    state = found.state
+
+    def lines(wide: bool) -> Iterator[str]:  # noqa: FBT001 - as `emit` calls it
+        rows = status_lines.rows(found.units, found.placement, found.cgroups.usage, wide=wide)
+        table = status_lines.tree if as_tree else status_lines.status
+        yield from table(tuple(rows), wide=wide) if found.units else ["no pods"]
+        yield from status_lines.strays(found.placement.strays)
+        yield from status_lines.reserved(state.held)
+
+    emit(
+        output,
+        document=lambda: documents.document(
+            **configuration.document(planning.origin),
+            **documents.status(state, found.units, found.placement),
+            **conditions.foreign(state.foreign),
+            **conditions.reserved(state.held),
+            **conditions.unconfirmed(found.unconfirmed),
+        ),
+        lines=lines,
+        names=lambda: [unit.name for unit in found.units if unit.state != EMPTY],
+    )
+    for text in _notes(found, user=planning.user):
+        note(text)
+
+
+def _notes(found: Overview, *, user: bool) -> Iterator[str]:
+    state = found.state
+    for pod in sorted(state.desired.initializing):
+        yield f"pod {pod} is in its init phase; see: podslice phase {pod}"
+    if state.foreign:
+        yield str(state.foreign)
+    for skipped in state.plan.skipped:
+        if skipped.unit in state.recorded_values.units:
+            yield told_skipped(skipped)
+    if found.unconfirmed:
+        yield told_unconfirmed(found.unconfirmed)
+    manifests = state.sources.values()
+    yield from status_lines.notices(state.evicted, state.agent, manifests, user=user)
+    for name in state.orphans:
+        yield f"{name} is no pod's: it was not made by podslice, or its pod is unknown"
+
+
+def differs(found: Overview, origin: Origin) -> bool:
+    """Return whether anything is not as it should be."""
+    state = found.state
+    return origin.source is not Source.FILES or bool(
+        state.plan or state.broken_records or found.placement.strays or state.foreign
+    )

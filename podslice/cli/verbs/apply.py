@@ -1,0 +1,72 @@
+"""`podslice apply`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from podslice.cli.arguments import Files, Force, Namespace, Output, Prune
+from podslice.cli.manifests import load_candidates
+from podslice.cli.options import Planning, planning_options
+from podslice.cli.output import OutputFormat
+from podslice.cli.reports import StepProgress, emit_report
+from podslice.cli.session import in_world, on_wait
+from podslice.errors import InputError, Problem
+from podslice.reconcile.converge import apply as apply_pods
+from podslice.reconcile.report import Report
+from podslice.reconcile.world import Asked, World
+
+CONFIRM_MAX_SEC = 86_400
+"""A day; who is not back by then has forgotten about it."""
+
+Confirm = Annotated[
+    int | None,
+    typer.Option(
+        "--confirm",
+        metavar="SECONDS",
+        min=1,
+        max=CONFIRM_MAX_SEC,
+        help="Return the old values of reserved slices after that, unless podslice confirm is run.",
+    ),
+]
+
+
+@planning_options
+def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
+    planning: Planning,
+    filename: Files,
+    namespace: Namespace = None,
+    output: Output = OutputFormat.TABLE,
+    prune: Prune = False,  # noqa: FBT002
+    force: Force = False,  # noqa: FBT002
+    confirm: Confirm = None,
+) -> int:
+    """Make it so: create and change slices until systemd holds what the manifests ask for."""
+    if confirm is not None and planning.user:
+        message = "a user's manager has no reserved slices, and nothing to confirm"
+        raise InputError(Problem(where="--confirm", message=message, hint="leave it out"))
+    candidates = load_candidates(planning, filename, namespace)
+    if prune and not candidates:
+        raise InputError(
+            Problem(
+                where=", ".join(filename),
+                message="there is no pod in it, and --prune would remove every pod",
+                hint="if that is what you want: podslice delete --all",
+            )
+        )
+
+    async def work(world: World) -> Report:
+        with world.store.lock(on_wait):
+            progress = StepProgress()
+            return await apply_pods(
+                replace(world, asked=Asked(confirm_sec=confirm)),
+                candidates,
+                prune=prune,
+                force=force,
+                on_plan=progress.start,
+                on_result=progress.step,
+            )
+
+    return emit_report(in_world(planning, work), output)

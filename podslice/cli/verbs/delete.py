@@ -1,0 +1,95 @@
+"""`podslice delete`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from podslice.cli import configuration
+from podslice.cli.arguments import FAILED, Names, Namespace, Output, code_of, key_of
+from podslice.cli.manifests import load_manifests
+from podslice.cli.options import Planning, planning_options
+from podslice.cli.output import OutputFormat, note
+from podslice.cli.reports import StepProgress, emit_report
+from podslice.cli.session import in_world, on_wait
+from podslice.cli.views import tables
+from podslice.errors import InputError, Problem
+from podslice.model.config import Source
+from podslice.model.pod import Pod
+from podslice.reconcile.converge import delete as delete_pods
+from podslice.reconcile.report import Report
+from podslice.reconcile.world import World
+
+GRACE_MAX_SEC = 10**6
+"""More than eleven days; beyond it a number is a mistake."""
+
+
+@planning_options
+def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
+    planning: Planning,
+    pod: Names = None,
+    filename: Annotated[
+        list[str] | None,
+        typer.Option("--filename", "-f", metavar="FILE", help="The pods of these manifests."),
+    ] = None,
+    namespace: Namespace = None,
+    every: Annotated[bool, typer.Option("--all", help="Every applied pod.")] = False,  # noqa: FBT002
+    grace_period: Annotated[
+        int | None,
+        typer.Option(
+            "--grace-period",
+            metavar="SECONDS",
+            min=0,
+            max=GRACE_MAX_SEC,
+            help="How long processes have to end before they are killed, whatever their pods state.",
+        ),
+    ] = None,
+    output: Output = OutputFormat.TABLE,
+) -> int:
+    """Stop what runs in pods, and remove their slices; the tiers relax."""
+    planning = configuration.tolerate(planning)
+    if planning.origin.source is Source.DEFAULT:
+        note(
+            "pods are only stopped: units that stay keep their values until the next podslice apply"
+        )
+    keys = {key_of(name, namespace) for name in pod or ()}
+    if filename:
+        loaded = load_manifests(filename, namespace)
+        if code_of(loaded.problems):
+            raise InputError(loaded.problems)
+        keys |= {each.key for each in loaded.pods}
+    if not keys and not every:
+        raise InputError(
+            Problem(
+                where="", message="no pod is named", hint="name pods, or write -f FILE or --all"
+            )
+        )
+
+    found: set[str] = set()
+
+    def is_named(pod: Pod) -> bool:
+        if every or pod.key in keys:
+            found.add(pod.key)
+            return True
+        return False
+
+    async def work(world: World) -> Report:
+        with world.store.lock(on_wait):
+            progress = StepProgress()
+            return await delete_pods(
+                world,
+                is_named,
+                grace_sec=grace_period,
+                on_plan=progress.start,
+                on_result=progress.step,
+            )
+
+    code = emit_report(in_world(planning, work), output, planning.origin)
+    for key in sorted(keys - found):
+        missing = Problem(
+            where="", message=f"pod {key} is not applied", hint="see: podslice status"
+        )
+        note(tables.problem(missing))
+        code = FAILED
+    return code

@@ -1,0 +1,89 @@
+"""`podslice explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from podslice.cli.arguments import DONE, Files, Names, Namespace, Output, code_of
+from podslice.cli.manifests import all_problems, decide_all, load_all, named_pods
+from podslice.cli.options import Planning, planning_options
+from podslice.cli.output import OutputFormat, emit, note
+from podslice.cli.session import load_node
+from podslice.cli.views import documents, tables
+from podslice.errors import bounded
+from podslice.model.config import Config
+from podslice.model.desired import PodDecision
+from podslice.model.node import Node
+from podslice.policy.allocatable import allocate
+from podslice.policy.compare import compare_rules
+from podslice.policy.desire import desire
+from podslice.policy.volumes import unmounted
+
+DiffRules = Annotated[
+    bool, typer.Option("--diff-rules", help="Show where the two rule sets differ.")
+]
+
+
+@planning_options
+def explain(
+    planning: Planning,
+    filename: Files,
+    pod: Names = None,
+    namespace: Namespace = None,
+    output: Output = OutputFormat.TABLE,
+    diff_rules: DiffRules = False,  # noqa: FBT002
+) -> int:
+    """Show what each pod counts as, and each setting with the field and formula that gave it."""
+    config, loaded = load_all(planning, filename, namespace)
+    node = load_node(config)
+    decisions = decide_all(loaded, node, config)
+    shown = named_pods(decisions, pod, namespace)
+    if planning.user:
+        shown = tuple(replace(each, volumes=tuple(map(unmounted, each.volumes))) for each in shown)
+    if diff_rules:
+        return _emit_differences(shown, node, config, output)
+    valid = [each for each in decisions if each.is_valid]
+    allocation = allocate(node, config)
+    requested = desire(valid, node, config).requested
+    for line in tables.problem_lines(loaded.problems):
+        note(line)
+    emit(
+        output,
+        document=lambda: documents.document(
+            node=documents.node(allocation, requested),
+            pods=documents.listed(shown, documents.pod),
+            problems=documents.listed(bounded(loaded.problems), documents.problem),
+        ),
+        lines=lambda _: _separated(map(tables.explanation, shown)),
+        names=lambda: [each.pod.key for each in shown],
+    )
+    return code_of(all_problems(loaded, shown))
+
+
+def _emit_differences(
+    shown: tuple[PodDecision, ...], node: Node, config: Config, output: OutputFormat
+) -> int:
+    found = [(each, compare_rules(each.pod, node, config)) for each in shown]
+    emit(
+        output,
+        document=lambda: documents.document(
+            pods=[documents.differences(each, differences) for each, differences in found]
+        ),
+        lines=lambda _: _separated(
+            tables.differences_of_rules(each, differences) for each, differences in found
+        ),
+        names=lambda: [each.pod.key for each, differences in found if differences],
+    )
+    return DONE
+
+
+def _separated(blocks: Iterable[Iterable[str]]) -> Iterator[str]:
+    """Blocks of lines with an empty line between them."""
+    for number, block in enumerate(blocks):
+        if number:
+            yield ""
+        yield from block

@@ -1,0 +1,43 @@
+"""`podslice node`, with `node init` and `node reset` in `node_init`."""
+
+from __future__ import annotations
+
+import typer
+
+from podslice.cli import configuration
+from podslice.cli.arguments import DONE, Output, code_of
+from podslice.cli.options import Planning, planning_options
+from podslice.cli.output import OutputFormat, emit, note
+from podslice.cli.session import load_node, recorded_pods
+from podslice.cli.views import documents, tables
+from podslice.policy.allocatable import allocate, validate_node
+from podslice.policy.desire import desire
+
+
+@planning_options
+def node(planning: Planning, context: typer.Context, output: Output = OutputFormat.TABLE) -> int:
+    """Show what the node has, what is reserved, what is left, and what pods request of it."""
+    if context.invoked_subcommand is not None:
+        return DONE
+    planning = configuration.tolerate(planning)
+    config = planning.config
+    host = load_node(config)
+    allocation = allocate(host, config)
+    requested = desire((), host, config, current=recorded_pods(planning)).requested
+    problems = validate_node(host, config)
+    for line in tables.problem_lines(problems):
+        note(line)
+    emit(
+        output,
+        document=lambda: (
+            documents.node_status(allocation)
+            if output is OutputFormat.YAML
+            else documents.document(
+                **configuration.document(planning.origin),
+                **documents.node(allocation, requested),
+            )
+        ),
+        lines=lambda _: tables.node(allocation, requested),
+        names=lambda: sorted(allocation.capacity),
+    )
+    return code_of(problems)

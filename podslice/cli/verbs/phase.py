@@ -1,0 +1,94 @@
+"""`podslice phase`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from podslice.cli import configuration
+from podslice.cli.arguments import DONE, Namespace, Output, PodName, key_of
+from podslice.cli.options import Planning, planning_options
+from podslice.cli.output import OutputFormat, emit
+from podslice.cli.reports import emit_report
+from podslice.cli.session import in_world, on_wait
+from podslice.cli.views import documents, tables
+from podslice.model.config import Rules
+from podslice.model.unit import Setting
+from podslice.processes.run import Phase, read_phase, set_phase, why_no_phase
+from podslice.reconcile.report import Report
+from podslice.reconcile.world import World
+
+
+class PhaseName(StrEnum):
+    """What `--set` takes."""
+
+    INIT = "init"
+    RUNNING = "running"
+
+
+@planning_options
+def phase(
+    planning: Planning,
+    pod: PodName,
+    wanted: Annotated[
+        PhaseName | None,
+        typer.Option("--set", help="End the init phase, or begin it anew."),
+    ] = None,
+    namespace: Namespace = None,
+    output: Output = OutputFormat.TABLE,
+) -> int:
+    """Show whether a pod is in its init phase, or end that: until then its own limits do not bind."""
+    key = key_of(pod, namespace)
+    if wanted is None:
+        planning = configuration.tolerate(planning)
+        found = in_world(planning, lambda world: read_phase(world, key))
+        emit(
+            output,
+            document=lambda: documents.document(
+                **configuration.document(planning.origin), **_document(found)
+            ),
+            lines=lambda _: _lines(found, planning.config.rules),
+            names=lambda: [_name(found)],
+        )
+        return DONE
+
+    async def work(world: World) -> Report:
+        with world.store.lock(on_wait):
+            return await set_phase(world, key, initializing=wanted is PhaseName.INIT)
+
+    return emit_report(in_world(planning, work), output)
+
+
+def _name(found: Phase) -> PhaseName:
+    return PhaseName.INIT if found.initializing else PhaseName.RUNNING
+
+
+def _document(found: Phase) -> documents.Document:
+    return {
+        "pod": found.pod.pod.key,
+        "phase": _name(found).value,
+        "init_containers": [{"name": name, "done": done} for name, done in found.init_containers],
+    }
+
+
+def _lines(found: Phase, rules: Rules) -> Iterator[str]:
+    yield f"pod {found.pod.pod.key}  {_name(found)}"
+    if why := why_no_phase(found, rules):
+        yield f"  {why}"
+    rows = [
+        (f"init container {name}", "done" if done else "pending")
+        for name, done in found.init_containers
+    ]
+    later = found.pod.settings
+    now = found.pod.init_settings if found.initializing else None
+    rows.append(("binds now", _settings(later if now is None else now)))
+    if now is not None:
+        rows.append(("binds later", _settings(later)))
+    yield from tables.columns(rows, indent="  ")
+
+
+def _settings(settings: tuple[Setting, ...]) -> str:
+    return " ".join(map(tables.setting, settings)) or "nothing"

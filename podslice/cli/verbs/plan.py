@@ -1,0 +1,58 @@
+"""`podslice plan`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from podslice.cli.arguments import (
+    DIFFERENCES,
+    DONE,
+    FAILED,
+    Files,
+    Force,
+    Namespace,
+    Output,
+    Prune,
+)
+from podslice.cli.manifests import load_candidates
+from podslice.cli.options import Planning, planning_options
+from podslice.cli.output import OutputFormat, emit, note
+from podslice.cli.session import in_world
+from podslice.cli.views import conditions, documents
+from podslice.cli.views.reports import plan_lines
+from podslice.reconcile.assess import assess
+from podslice.reconcile.world import Asked
+
+
+@planning_options
+def plan(
+    planning: Planning,
+    filename: Files,
+    namespace: Namespace = None,
+    output: Output = OutputFormat.TABLE,
+    prune: Prune = False,  # noqa: FBT002
+    force: Force = False,  # noqa: FBT002
+) -> int:
+    """Show what apply would do: each unit and property, old and new, and why."""
+    candidates = load_candidates(planning, filename, namespace)
+    state = in_world(
+        planning,
+        lambda world: assess(replace(world, asked=Asked()), candidates, prune=prune, force=force),
+        offline=True,
+    )
+    made = state.plan
+    emit(
+        output,
+        document=lambda: documents.document(
+            **documents.plan(made),
+            **conditions.foreign(state.foreign),
+            **conditions.reserved(state.held),
+        ),
+        lines=lambda _: plan_lines(made),
+        names=lambda: [step.name for step in made.steps],
+    )
+    if state.foreign:
+        note(f"apply would be refused: {state.foreign}")
+    if made.refused or made.is_blocked or state.foreign:
+        return FAILED
+    return DIFFERENCES if made else DONE

@@ -1,0 +1,34 @@
+"""`podslice __restore_reserved`, which the packages run on removal; not for people."""
+
+from __future__ import annotations
+
+import asyncio
+
+from podslice.cli import session
+from podslice.cli.output import write
+from podslice.errors import HostError
+from podslice.reconcile.report import Report, told, told_skipped
+from podslice.reconcile.reserved import give_back as return_all
+from podslice.reconcile.rollback import recorded
+from podslice.store import Store
+
+
+def restore_reserved() -> int:
+    """Return the values of slices outside the root, when podslice is removed from the host."""
+    report = asyncio.run(_restore_reserved())
+    write([*map(told, report.results), *map(told_skipped, report.skipped)])
+    return report.exit_code
+
+
+async def _restore_reserved() -> Report:
+    store = Store(session.runtime_directory(user=False))
+    if store.reserved() is None:
+        raise HostError(
+            f"{store.reserved_path} is damaged: which values podslice has set on other slices is not"
+            " known; to return those of a slice: systemctl revert SLICE"
+        )
+    if not recorded(store):
+        return Report()
+    async with session.open_recorded_world(store) as world:
+        with store.lock(session.on_wait):
+            return await return_all(world)

@@ -1,0 +1,18 @@
+"""`podslice tree`."""
+
+from __future__ import annotations
+
+from podslice.cli import configuration, overview
+from podslice.cli.arguments import DONE, Output
+from podslice.cli.options import Planning, planning_options
+from podslice.cli.output import OutputFormat
+from podslice.cli.session import in_world
+
+
+@planning_options
+def tree(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
+    """Show the slices as a tree, with what each may use, what it uses, and what runs in it."""
+    planning = configuration.tolerate(planning)
+    found = in_world(planning, overview.observe)
+    overview.emit_overview(planning, found, output, as_tree=True)
+    return DONE

@@ -1,18 +1,18 @@
-"""What can go wrong, and how it is told.
+"""Exceptions and problems.
 
     PodsliceError                 every error raised on purpose; has .exit_code
-    ├─ InputError(problems)       files or arguments are wrong; carries all problems    exit 2
-    ├─ HostError                  the host is not as needed                             exit 1
+    ├─ InputError(problems)       invalid files or arguments, with all problems           exit 2
+    ├─ HostError                  the host does not meet a requirement                    exit 1
     │  └─ ForeignRoot             the root slice belongs to a kubelet
-    └─ SystemdError               talking to systemd                                    exit 1
-       ├─ BusUnavailable          no bus, or the bus was lost
-       ├─ BadMessage              what came over the bus is not D-Bus, or not what was asked for
-       ├─ CallTimeout             no answer in time; the call may have had its effect
+    └─ SystemdError               communication with systemd                              exit 1
+       ├─ BusUnavailable          no bus, or the connection was lost
+       ├─ BadMessage              a message is malformed or of unexpected types
+       ├─ CallTimeout             no reply in time; the call may have taken effect
        ├─ Refused                 access denied
-       ├─ UnitExists              a unit of that name is loaded already
+       ├─ UnitExists              a unit of that name is already loaded
        ├─ NoSuchUnit              no unit of that name is loaded
-       ├─ BadProperty             systemd refuses a name or a value
-       └─ JobFailed(result)       a job ended with something other than "done"
+       ├─ BadProperty             systemd rejects a unit name, a property or its value
+       └─ JobFailed(result)       a job finished with a result other than "done"
 
 A pod that does not fit on the node is not an error: it is data in the result (`Refusal`).
 """
@@ -20,12 +20,12 @@ A pod that does not fit on the node is not an error: it is data in the result (`
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """Whether a problem stops the pod or is only worth knowing."""
+    """How serious a problem is: an error rejects the pod, a warning does not."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -33,21 +33,28 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Problem:
-    """One thing that is wrong: where it is, what is wrong, and what would be right."""
+    """One thing that is wrong: its address, a description, and what would be right."""
 
-    where: str
+    where: str = ""
+    """The file, line, field or flag; empty for a value whose address the caller knows."""
     message: str
     hint: str = ""
     severity: Severity = Severity.ERROR
+    keys: tuple[str, ...] = field(default=(), compare=False)
+    """The options that it depends on, or the path of a key within one option's value."""
 
     def __str__(self) -> str:
-        """`where: message; hint`, without the parts that are empty."""
+        """Return `where: message; hint`, without the parts that are empty."""
         text = f"{self.where}: {self.message}" if self.where else self.message
         return f"{text}; {self.hint}" if self.hint else text
 
+    def within(self, outer: str) -> Problem:
+        """Return the problem with its address below another: `web.yaml` and `line 17`."""
+        return replace(self, where=f"{outer}: {self.where}" if self.where else outer)
+
 
 def warning(where: str, message: str, hint: str = "") -> Problem:
-    """Return a problem that does not stop the pod."""
+    """Return a problem that does not reject the pod."""
     return Problem(where=where, message=message, hint=hint, severity=Severity.WARNING)
 
 
@@ -61,7 +68,7 @@ def bounded(problems: Sequence[Problem]) -> tuple[Problem, ...]:
     if not rest:
         return tuple(problems)
     severity = min(problem.severity for problem in rest)  # "error" is before "warning"
-    more = Problem(where="", message=f"there are {len(rest):,} more problems", severity=severity)
+    more = Problem(message=f"there are {len(rest):,} more problems", severity=severity)
     return (*problems[:PROBLEMS_SHOWN], more)
 
 
@@ -71,18 +78,27 @@ class PodsliceError(Exception):
     exit_code = 1
 
 
-class InputError(PodsliceError):
-    """Files or arguments are wrong; `problems` has everything that was found."""
+class InputError(PodsliceError, ValueError):
+    """Invalid files, arguments or values; `problems` has all that were found."""
 
     exit_code = 2
 
     def __init__(self, problems: Problem | Iterable[Problem]) -> None:
         self.problems = (problems,) if isinstance(problems, Problem) else tuple(problems)
-        super().__init__("\n".join(map(str, bounded(self.problems))))
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        """Return a line for each problem, up to `PROBLEMS_SHOWN`."""
+        return "\n".join(map(str, bounded(self.problems)))
+
+
+def invalid(message: str, hint: str = "", *, where: str = "") -> InputError:
+    """Return the error to raise for one problem."""
+    return InputError(Problem(where=where, message=message, hint=hint))
 
 
 class HostError(PodsliceError):
-    """The host is not as needed: /proc, /sys, /run, or something in charge already."""
+    """The host does not meet a requirement: /proc, /sys, /run, or another manager of the root slice."""
 
 
 class ForeignRoot(HostError):
@@ -90,7 +106,7 @@ class ForeignRoot(HostError):
 
 
 class SystemdError(PodsliceError):
-    """Talking to systemd failed."""
+    """Communication with systemd failed."""
 
 
 class BusUnavailable(SystemdError):
@@ -102,7 +118,7 @@ class BadMessage(SystemdError):
 
 
 class CallTimeout(SystemdError):
-    """No answer in time. The call may have had its effect."""
+    """No reply in time. The call may have taken effect."""
 
 
 class Refused(SystemdError):
@@ -110,7 +126,7 @@ class Refused(SystemdError):
 
 
 class UnitExists(SystemdError):
-    """A unit of that name is loaded already."""
+    """A unit of that name is already loaded."""
 
 
 class NoSuchUnit(SystemdError):
@@ -118,11 +134,11 @@ class NoSuchUnit(SystemdError):
 
 
 class BadProperty(SystemdError):
-    """Systemd refuses the unit's name, a property or its value."""
+    """Systemd rejects the unit's name, a property or its value."""
 
 
 class JobFailed(SystemdError):
-    """A job ended with `result`, which is not "done"."""
+    """A job finished with `result`, which is not "done"."""
 
     def __init__(self, message: str, *, result: str) -> None:
         self.result = result
@@ -130,7 +146,7 @@ class JobFailed(SystemdError):
 
 
 def printable(text: str) -> str:
-    """The text with everything escaped that a terminal might act upon or could not show."""
+    """Return the text with all characters escaped that a terminal interprets or cannot display."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -6,6 +6,7 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
+from podslice.errors import InputError
 from podslice.inputs.scalars import Boolean, Number, Odd, describe, shown
 from podslice.model.quantity import TEXT_MAX, parse_quantity
 
@@ -98,9 +99,8 @@ def _milli(text: str) -> int:
         raise Wrong(f"{shown(text)} is not a quantity", f"it has at most {TEXT_MAX} characters")
     try:
         milli = parse_quantity(text).milli
-    except ValueError as error:
-        message, _, hint = str(error).rpartition("; ")
-        raise Wrong(message or hint, hint if message else "") from error
+    except InputError as error:
+        raise Wrong(error.problems[0].message, error.problems[0].hint) from error
     if milli < 0:
         raise Wrong(f"{shown(text)} is below zero")
     return milli

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
+from podslice.errors import InputError, invalid
+
 INT64_MAX = 2**63 - 1
 TEXT_MAX = 64
 """Characters of a quantity. Beyond it nothing is a quantity that somebody meant."""
@@ -64,22 +66,23 @@ def parse_quantity(text: str) -> Quantity:
     """Read a quantity.
 
     Raises:
-        ValueError: it is none, with a hint at what was probably meant, or it does not fit 64 bits.
+        InputError: it is not a quantity, or does not fit 64 bits; the hint has what was probably
+            meant.
 
     Source: Kubernetes, quantity.go, ParseQuantity; digits beyond a billionth are rounded up.
     """
     match = _QUANTITY.fullmatch(text) if len(text) <= TEXT_MAX else None
     if match is None:
-        raise ValueError(_explain(text))
+        raise _not_a_quantity(text)
     sign, whole, _, fraction, suffix, exponent = match.groups()
     fraction = fraction or ""
     if not whole and not fraction:
-        raise ValueError(_explain(text))
+        raise _not_a_quantity(text)
     power, format_ = _interpret(suffix, exponent, text)
     mantissa = int(whole + fraction or "0")
     nano = _scale(mantissa, format_, power, len(fraction)) if mantissa else 0
     if nano > INT64_MAX * _NANO:
-        raise ValueError(f"{text!r} does not fit 64 bits; the largest amount is {INT64_MAX}")
+        raise invalid(f"{text!r} does not fit 64 bits", f"the largest amount is {INT64_MAX}")
     return Quantity(-nano if sign == "-" else nano, format_)
 
 
@@ -158,9 +161,9 @@ def _interpret(suffix: str, exponent: str, text: str) -> tuple[int, Format]:
     elif suffix in ("e", "E") and exponent not in ("+", "-"):
         power = int(exponent)
         if power > _EXPONENT_MAX:
-            raise ValueError(f"{text!r} does not fit 64 bits; the largest amount is {INT64_MAX}")
+            raise invalid(f"{text!r} does not fit 64 bits", f"the largest amount is {INT64_MAX}")
         return max(power, -_EXPONENT_MAX - TEXT_MAX), Format.EXPONENT
-    raise ValueError(_explain(text))
+    raise _not_a_quantity(text)
 
 
 def _strip(number: int, factor: int) -> tuple[int, int]:
@@ -184,24 +187,27 @@ _WRONG_SUFFIX = {
 }  # fmt: skip
 
 
-def _explain(text: str) -> str:
-    """What is wrong with a text that is no quantity, and what would be right."""
-    shown = repr(text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "…")
-    said = f"{shown} is not a quantity"
+def _not_a_quantity(text: str) -> InputError:
+    """Return the error for a text that is not a quantity, with what was probably meant."""
     if not text:
-        return "an empty text is not a quantity; write a number such as 500m, 2 or 1Gi"
+        return invalid("an empty string is not a quantity", "write a number such as 500m, 2 or 1Gi")
+    cut = text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "…"
+    return invalid(f"{cut!r} is not a quantity", _suggest(text))
+
+
+def _suggest(text: str) -> str:
     if text != text.strip():
-        return f"{said}; remove the white space around it"
+        return "remove the white space around it"
     match = re.fullmatch(r"([+-]?[0-9]+(?:[.,][0-9]+)?) *([A-Za-z]*)", text, re.ASCII)
     if match is None or len(text) > TEXT_MAX:
-        return f"{said}; write a number with an optional suffix, such as 500m, 2 or 1Gi"
+        return "write a number with an optional suffix, such as 500m, 2 or 1Gi"
     number, suffix = match[1].replace(",", "."), match[2]
     if suffix in _DECIMAL or suffix in _BINARY:
-        return f"{said}; write {number}{suffix}"
+        return f"write {number}{suffix}"
     right = _WRONG_SUFFIX.get(suffix.lower())
     if right is None:
-        return f"{said}; suffixes are n u m k M G T P E and Ki Mi Gi Ti Pi Ei"
-    return f"{said}; write {_alternatives(number, right)}"
+        return "suffixes are n u m k M G T P E and Ki Mi Gi Ti Pi Ei"
+    return f"write {_alternatives(number, right)}"
 
 
 def _alternatives(number: str, suffix: str) -> str:

@@ -13,6 +13,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NewType
 
+from podslice.errors import invalid
+
 UnitName = NewType("UnitName", str)
 Command = tuple[str, tuple[str, ...], bool]
 """A command line as systemd takes it: the file, its arguments from the zeroth on, and whether it
@@ -182,14 +184,15 @@ def escape_component(component: str) -> str:
     """One component of an abstract name as it stands in a unit's name: each `-` becomes `_`.
 
     Raises:
-        ValueError: the component is empty or has a character that does not survive the way to
+        InputError: the component is empty or has a character that does not survive the way to
             systemd and back (`/`, `_`, spaces, control characters, non-ASCII).
 
     Source: Kubernetes, pkg/kubelet/cm/cgroup_manager_linux.go, escapeSystemdCgroupName.
     """
     if not _COMPONENT.fullmatch(component):
-        raise ValueError(
-            f"{component!r} can't be part of a slice's name; use letters, digits, '-', '.' and ':'"
+        raise invalid(
+            f"{component!r} can't be part of a slice's name",
+            "use letters, digits, '-', '.' and ':'",
         )
     return component.replace("-", "_")
 
@@ -199,7 +202,7 @@ def slice_name(components: tuple[str, ...]) -> UnitName:
     """The slice for an abstract name: `("burstable", "pod1-2")` → `burstable-pod1_2.slice`.
 
     Raises:
-        ValueError: a component is not possible (see `escape_component`), or the name is too long.
+        InputError: a component is not possible (see `escape_component`), or the name is too long.
 
     Source: seed 000, "Conversion of cgroupfs to systemd naming conventions".
     """
@@ -207,8 +210,8 @@ def slice_name(components: tuple[str, ...]) -> UnitName:
         return UnitName("-.slice")
     name = "-".join(map(escape_component, components)) + ".slice"
     if not is_unit_name(name):
-        raise ValueError(
-            f"{name!r} has {len(name)} bytes; a unit's name has at most {UNIT_NAME_MAX}"
+        raise invalid(
+            f"{name!r} has {len(name)} bytes", f"a unit's name has at most {UNIT_NAME_MAX}"
         )
     return UnitName(name)
 

@@ -178,14 +178,15 @@ def run_toml(data: bytes) -> None:
 
 
 def run_flags(data: bytes) -> None:
-    """Read settings as the command line states them: `key=value`, one to a line."""
+    """Read options as the command line states them: `key=value`, one to a line."""
     lines = data.decode(errors="surrogateescape").split("\n")
     flags = dict(line.partition("=")[::2] for line in lines if line)
     try:
         config = load_config(flags, root=scratch() / "nowhere")
-        assert Tree(cgroup_root=config.cgroup_root).pod(default_uid("a", "b"), Qos.BESTEFFORT)
     except InputError as error:
         check_problems(error.problems)
+    else:
+        assert Tree(cgroup_root=config.cgroup_root).pod(default_uid("a", "b"), Qos.BESTEFFORT)
 
 
 def run_record(data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from podslice.errors import InputError
 from podslice.inputs.options.values import is_text, wrong
 from podslice.inputs.scalars import describe, shown
 from podslice.model.unit import (
@@ -60,9 +61,9 @@ def _stem(path: str) -> str:
 def _escape(component: str) -> str:
     try:
         return escape_component("" if component in (".", "..") else component)
-    except ValueError as error:
+    except InputError as error:
         message = f"{shown(component)} can't be part of a slice's name"
-        raise wrong(message, str(error).partition("; ")[2]) from error
+        raise wrong(message, error.problems[0].hint) from error
 
 
 def _check_length(path: str, stem: str, whose: str) -> None:

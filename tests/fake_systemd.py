@@ -23,6 +23,7 @@ from podslice.errors import (
     SystemdError,
     UnitExists,
 )
+from podslice.model.manager import SYSTEM, Manager
 from podslice.model.properties import CONTAINER, PROPERTIES
 from podslice.model.unit import (
     INFINITY,
@@ -76,7 +77,7 @@ class FakeSystemd:
         self,
         *,
         systemd_version: int = 257,
-        user: bool = False,
+        manager: Manager = SYSTEM,
         on_change: OnChange = lambda _: None,
     ) -> None:
         self.calls: Counter[str] = Counter()
@@ -84,7 +85,7 @@ class FakeSystemd:
         self.signals: list[tuple[UnitName, int]] = []
         """What was sent to which unit, in order."""
         pidfds = systemd_version >= PROPERTIES["PIDFDs"].since
-        self._caps = Caps(systemd_version=systemd_version, user=user, pidfds=pidfds)
+        self._caps = Caps(systemd_version=systemd_version, manager=manager, pidfds=pidfds)
         self._on_change = on_change
         self._faults = _Faults()
         self._ended: set[int] = set()

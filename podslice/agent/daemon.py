@@ -32,6 +32,7 @@ from podslice.agent.watcher import Watch
 from podslice.errors import HostError, InputError, SystemdError
 from podslice.model.config import Config
 from podslice.model.event import Kind
+from podslice.model.manager import SYSTEM, Manager
 from podslice.model.unit import UnitKind, UnitName
 from podslice.reconcile.guard import Guard, Guarded
 from podslice.reconcile.readmission import living_agent
@@ -65,7 +66,7 @@ class Setup:
     journal: Journal
     root: Path = Path("/")
     """Where is read what is left of the host's memory and the like."""
-    user: bool = False
+    manager: Manager = SYSTEM
     socket: Path | None = None
     """Where it serves, unless systemd hands it sockets."""
     environment: MutableMapping[str, str]
@@ -197,7 +198,7 @@ class Daemon:
         try:
             return Watch(
                 self._directories,
-                user=self._setup.user,
+                manager=self._setup.manager,
                 on_manifests=self._due_now,
                 on_unit=self._on_unit,
                 on_memory_event=self._on_memory_event,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -31,6 +30,7 @@ from podslice.kernel.inotify import (
 from podslice.kernel.path_watch import Following
 from podslice.kernel.priority_events import MountAlarm
 from podslice.kernel.psi import MemoryAlarm
+from podslice.model.manager import Manager
 from podslice.model.unit import UnitName
 
 _CHANGED = IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE
@@ -54,7 +54,7 @@ class Watch:
         self,
         manifests: Iterable[str],
         *,
-        user: bool,
+        manager: Manager,
         on_manifests: Callable[[], None],
         on_unit: Callable[[UnitName | None], None],
         on_memory_event: Callable[[UnitName], None],
@@ -65,7 +65,7 @@ class Watch:
 
         Args:
             manifests: the directories of manifests; they need not be there.
-            user: whether a user's service manager is meant.
+            manager: the service manager whose drop-ins are watched.
             on_manifests: something in one of those may have changed.
             on_unit: a unit that is followed may have been changed by hand; None: any of them.
             on_memory_event: the kernel has counted something in a unit's memory.events.
@@ -92,7 +92,7 @@ class Watch:
         self.direct(manifests)
         self._drop_ins = {
             path: Following(self._inotify, path, IN_CREATE | IN_MOVED_TO, self._on_place(path))
-            for path in drop_in_directories(root, os.environ, user=user)
+            for path in (root / each.lstrip("/") for each in manager.drop_in_directories)
         }
         self._alarm, self._alarm_error = _alarm(MemoryAlarm, on_pressure, root)
         self._mounts, self._mounts_error = _alarm(MountAlarm, self._on_mounts, root)
@@ -262,34 +262,6 @@ class Watch:
                 self._on_memory_event(unit)
 
         return on_event
-
-
-def drop_in_directories(
-    root: Path, environment: Mapping[str, str], *, user: bool
-) -> tuple[Path, ...]:
-    """Where the service manager writes what `set-property` changes.
-
-    Source: systemd.unit(5), "Unit File Load Path"; systemd, src/libsystemd/sd-path/path-lookup.c.
-    """
-    if not user:
-        return tuple(
-            root / each
-            for each in (
-                "run/systemd/transient",
-                "run/systemd/system.control",
-                "etc/systemd/system.control",
-            )
-        )
-    runtime = environment.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
-    config = environment.get("XDG_CONFIG_HOME") or f"{environment.get('HOME', '')}/.config"
-    return tuple(
-        root / each.lstrip("/")
-        for each in (
-            f"{runtime}/systemd/transient",
-            f"{runtime}/systemd/user.control",
-            f"{config}/systemd/user.control",
-        )
-    )
 
 
 def _alarm(

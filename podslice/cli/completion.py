@@ -61,7 +61,8 @@ def _values(words: list[str], short: str, long: str) -> Iterator[str]:
 def _there(words: list[str]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """The pods that are applied, or those that were evicted where it is about them."""
     is_user = "--user" in words
-    base = Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent")) if is_user else Path("/run")
+    session = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
+    base = Path(session if is_user else "/run")
     return _evicted(base) if "readmit" in words else _applied(base)
 
 

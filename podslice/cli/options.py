@@ -14,6 +14,8 @@ import typer
 from podslice.inputs.options.config_files import make_config, read_files
 from podslice.inputs.options.table import OPTIONS, ConfigOption
 from podslice.model.config import Config, Origin
+from podslice.model.manager import SYSTEM, Manager
+from podslice.systemd.find_manager import find_manager
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +24,7 @@ class Planning:
 
     config_file: Path | None = None
     flags: dict[str, object] = field(default_factory=dict)
-    user: bool = False
+    manager: Manager = SYSTEM
     substitute: tuple[Config, Origin] | None = None
     """The configuration that takes the place of invalid files."""
 
@@ -60,7 +62,7 @@ class Planning:
             given.append("--no-admission")
         if self.config_file is not None:
             given.append(f"--config={self.config_file.absolute()}")
-        return [*given, "--user"] if self.user else given
+        return [*given, "--user"] if self.manager.is_user else given
 
 
 def planning_options(verb: Callable[..., int]) -> Callable[..., int]:
@@ -87,7 +89,7 @@ def _with_options(verb: Callable[..., int], rows: tuple[ConfigOption, ...]) -> C
             flags["admission"] = False
         planning = Planning(
             config_file=given.pop("config"),
-            user=given.pop("user"),
+            manager=find_manager(user=given.pop("user")),
             flags={key: value for key, value in flags.items() if value is not None},
         )
         return verb(planning, **given)

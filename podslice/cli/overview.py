@@ -12,6 +12,7 @@ from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.views import conditions, documents, status_lines
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Origin, Source
+from podslice.model.manager import Manager
 from podslice.model.reserved import Pending
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
@@ -60,7 +61,7 @@ async def _list_runtimes(world: World, state: Assessment) -> tuple[RuntimeContai
         return ()
     from podslice.processes.runtimes import containers
 
-    return await containers(state.current, user=world.user, on_note=world.on_note)
+    return await containers(state.current, manager=world.manager, on_note=world.on_note)
 
 
 def emit_overview(
@@ -88,11 +89,11 @@ def emit_overview(
         lines=lines,
         names=lambda: [unit.name for unit in found.units if unit.state != EMPTY],
     )
-    for text in _notes(found, user=planning.user):
+    for text in _notes(found, manager=planning.manager):
         note(text)
 
 
-def _notes(found: Overview, *, user: bool) -> Iterator[str]:
+def _notes(found: Overview, *, manager: Manager) -> Iterator[str]:
     state = found.state
     for pod in sorted(state.desired.initializing):
         yield f"pod {pod} is in its init phase; see: podslice phase {pod}"
@@ -104,7 +105,7 @@ def _notes(found: Overview, *, user: bool) -> Iterator[str]:
     if found.unconfirmed:
         yield told_unconfirmed(found.unconfirmed)
     manifests = state.sources.values()
-    yield from status_lines.notices(state.evicted, state.agent, manifests, user=user)
+    yield from status_lines.notices(state.evicted, state.agent, manifests, manager=manager)
     for name in state.orphans:
         yield f"{name} is no pod's: it was not made by podslice, or its pod is unknown"
 

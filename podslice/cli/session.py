@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -14,12 +13,14 @@ from podslice.cli.output import note
 from podslice.errors import BusUnavailable, HostError
 from podslice.kernel.host import read_node
 from podslice.model.config import Config
+from podslice.model.manager import Manager
 from podslice.model.node import Node
 from podslice.model.pod import Pod
 from podslice.model.resources import CPU, MEMORY
 from podslice.reconcile.world import World
 from podslice.store import Store
 from podslice.systemd.client import Client
+from podslice.systemd.find_manager import find_manager
 
 if TYPE_CHECKING:
     pass
@@ -41,27 +42,28 @@ def load_node(config: Config, *, lenient: bool = False) -> Node:
         raise
 
 
-def runtime_directory(*, user: bool) -> Path:
+def runtime_directory(manager: Manager) -> Path:
     """Where records are kept until the end of the boot, or of the user's session.
 
     Raises:
         HostError: there is no session, or it is somebody else's.
     """
-    if not user:
-        return Path("/run/podslice")
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    if not base:
+    base = manager.runtime_directory
+    directory = Path(base, "podslice")
+    if not manager.is_user:
+        return directory
+    if not manager.has_session:
         raise HostError(
             "there is no user session: XDG_RUNTIME_DIR is not set; log in, or enable lingering"
-            f" (loginctl enable-linger) and set XDG_RUNTIME_DIR=/run/user/{os.getuid()}"
+            f" (loginctl enable-linger) and set XDG_RUNTIME_DIR={base}"
         )
-    owner, uid = _owner(base), os.getuid()
+    owner, uid = _owner(base), manager.uid
     if owner not in (uid, None):
         raise HostError(
             f"XDG_RUNTIME_DIR is {base}, which is user {owner}'s, and this is user {uid}; set"
             f" XDG_RUNTIME_DIR=/run/user/{uid}"
         )
-    return Path(base) / "podslice"
+    return directory
 
 
 def _owner(path: str) -> int | None:
@@ -78,7 +80,7 @@ def open_store(planning: Planning) -> Store:
     Raises:
         HostError: there is no session, or it is somebody else's.
     """
-    directory = runtime_directory(user=planning.user)
+    directory = runtime_directory(planning.manager)
     return Store(directory, cgroup_root=planning.config.cgroup_root)
 
 
@@ -101,8 +103,8 @@ async def open_world(planning: Planning, *, offline: bool = False) -> AsyncItera
         client: Client | None = None
         try:
             # a user's manager is asked: who it is, and where its files are, depends on the session
-            files = None if planning.user else SliceFiles(Path("/"), CgroupFs())
-            bus = await stack.enter_async_context(Bus(user=planning.user, files=files))
+            files = None if planning.manager.is_user else SliceFiles(Path("/"), CgroupFs())
+            bus = await stack.enter_async_context(Bus(planning.manager, files=files))
             client = Guarded(bus, lambda: world.guard.claim(world))
         except BusUnavailable as error:
             if not offline:
@@ -114,7 +116,7 @@ async def open_world(planning: Planning, *, offline: bool = False) -> AsyncItera
             origin=planning.origin,
             store=store,
             client=client,
-            user=planning.user,
+            manager=planning.manager,
             on_note=_once(note),
         )
         yield world
@@ -174,7 +176,7 @@ async def open_recorded_world(store: Store) -> AsyncIterator[World]:
     from podslice.reconcile.rollback import recorded
     from podslice.systemd.bus import Bus
 
-    async with Bus(user=False) as bus:
+    async with Bus(find_manager()) as bus:
         root = recorded(store).cgroup_root
         world = World(
             node=Node(capacity={}),

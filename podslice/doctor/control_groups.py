@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from podslice.doctor.facts import Facts, Layout
-from podslice.doctor.finding import Finding, State
+from podslice.doctor.finding import Finding, FindingState
 
 _SYSTEMD_WITHOUT_V1 = 258
 """Source: systemd's NEWS, 258."""
@@ -29,11 +29,11 @@ _BOOT_V2 = "boot with systemd.unified_cgroup_hierarchy=1"
 def layout(facts: Facts) -> Finding:
     """Version 2 of control groups, or what is missing with another."""
     if facts.layout is Layout.V2 and facts.protects_below:
-        return Finding(check="cgroup", state=State.OK, what="cgroup v2")
+        return Finding(check="cgroup", state=FindingState.OK, what="cgroup v2")
     if facts.layout is Layout.V2:
         return Finding(
             check="cgroup",
-            state=State.INFO,
+            state=FindingState.INFO,
             what="cgroup v2, mounted without memory_recursiveprot",
             effect="MemoryLow of a pod protects only what its containers ask for",
             # a remount takes away what it does not name
@@ -43,17 +43,17 @@ def layout(facts: Facts) -> Finding:
     if facts.layout is Layout.NONE:
         return Finding(
             check="cgroup",
-            state=State.ATTENTION,
+            state=FindingState.ATTENTION,
             what="no control groups are mounted at /sys/fs/cgroup",
             effect="nothing is limited, and usage can't be read",
             fix="mount -t cgroup2 cgroup2 /sys/fs/cgroup, which systemd does at boot",
         )
     how = "the hybrid layout" if facts.layout is Layout.HYBRID else "cgroup v1"
-    is_last = (facts.manager.version or 0) < _SYSTEMD_WITHOUT_V1
+    is_last = (facts.systemd.version or 0) < _SYSTEMD_WITHOUT_V1
     gone = f"; systemd {_SYSTEMD_WITHOUT_V1} does not start with it any more" if is_last else ""
     return Finding(
         check="cgroup",
-        state=State.ATTENTION,
+        state=FindingState.ATTENTION,
         what=f"{how}, not cgroup v2",
         effect="weights, quotas, MemoryMax and TasksMax work; MemoryLow, MemoryMin and MemoryHigh"
         f" do not, nor does limiting huge pages{gone}",
@@ -66,13 +66,13 @@ def controllers(facts: Facts) -> Finding:
     missing = [name for name in _NEEDED if name not in facts.controllers]
     if facts.slice_controllers is not None and not missing:
         return _in_slice(facts, facts.slice_controllers)
-    if facts.user:
+    if facts.manager.is_user:
         return _delegated(facts, missing)
     if not missing:
-        return Finding(check="controllers", state=State.OK, what=_ALL_THERE)
+        return Finding(check="controllers", state=FindingState.OK, what=_ALL_THERE)
     return Finding(
         check="controllers",
-        state=State.ATTENTION,
+        state=FindingState.ATTENTION,
         what=f"{_list(missing)} {_is(missing)} not there",
         effect="; ".join(_NEEDED[name] for name in missing),
         fix="; ".join(_enabled(facts, name) for name in missing),
@@ -83,16 +83,16 @@ def _in_slice(facts: Facts, controllers: frozenset[str]) -> Finding:
     """Where pods are there already: what they have, not only what could be had."""
     missing = [name for name in _NEEDED if name not in controllers]
     if not missing:
-        if facts.user:
+        if facts.manager.is_user:
             return _delegated(facts, [])
         return Finding(
             check="controllers",
-            state=State.OK,
+            state=FindingState.OK,
             what=f"{_ALL_THERE}, in {facts.root_slice} as well",
         )
     return Finding(
         check="controllers",
-        state=State.ATTENTION,
+        state=FindingState.ATTENTION,
         what=f"{facts.root_slice} has no {_list(missing)}, though the host has",
         effect="; ".join(_NEEDED[name] for name in missing),
         fix="systemd hands them down with the next change of a pod; if that does not help,"
@@ -119,7 +119,7 @@ def _delegated(facts: Facts, missing: list[str]) -> Finding:
     if facts.layout is not Layout.V2:
         return Finding(
             check="controllers",
-            state=State.ATTENTION,
+            state=FindingState.ATTENTION,
             what="a user's manager has no controllers with cgroup v1",
             effect="pods are made, and nothing is limited",
             fix=_BOOT_V2,
@@ -127,7 +127,7 @@ def _delegated(facts: Facts, missing: list[str]) -> Finding:
     if missing:
         return Finding(
             check="controllers",
-            state=State.ATTENTION,
+            state=FindingState.ATTENTION,
             what=f"{_list(missing)} {_is(missing)} not delegated to the user's manager",
             effect="; ".join(_NEEDED[name] for name in missing),
             fix=_DELEGATION,
@@ -136,7 +136,7 @@ def _delegated(facts: Facts, missing: list[str]) -> Finding:
     if rest:
         return Finding(
             check="controllers",
-            state=State.INFO,
+            state=FindingState.INFO,
             what=f"cpu, memory and pids are delegated to the user's manager; {_list(rest)}"
             f" {_is(rest)} not",
             effect="podslice sets nothing of these; units and containers inside of pods can't",
@@ -144,7 +144,7 @@ def _delegated(facts: Facts, missing: list[str]) -> Finding:
         )
     return Finding(
         check="controllers",
-        state=State.OK,
+        state=FindingState.OK,
         what="cpu, memory, pids, cpuset and io are delegated to the user's manager",
     )
 
@@ -159,7 +159,7 @@ def hugepages(facts: Facts) -> Finding:
     effect = "pods that ask for huge pages are made, and not limited in them"
     if facts.counts_hugepages:
         effect += "; a process with more of them than its MemoryMax allows hangs in a page fault"
-    if facts.user:
+    if facts.manager.is_user:
         what, fix = "the limit of huge pages is out of a user's reach", "apply such pods as root"
     elif facts.layout is not Layout.V2:
         what, fix = "huge pages can't be limited without cgroup v2", _BOOT_V2
@@ -176,12 +176,12 @@ def hugepages(facts: Facts) -> Finding:
     else:
         return Finding(
             check="hugepages",
-            state=State.OK,
+            state=FindingState.OK,
             what=f"huge pages can be limited; {_pages(facts)}",
         )
     return Finding(
         check="hugepages",
-        state=State.ATTENTION if hugetlb.pages else State.INFO,
+        state=FindingState.ATTENTION if hugetlb.pages else FindingState.INFO,
         what=f"{what}; {_pages(facts)}",
         effect=effect,
         fix=fix,

@@ -16,6 +16,7 @@ from podslice.doctor.runtime_drivers import Runtime, Surroundings, read_runtimes
 from podslice.errors import HostError
 from podslice.kernel.host import cgroup2_options
 from podslice.kernel.text import read_text, read_value, split_lines, split_words
+from podslice.model.manager import SYSTEM, Manager
 from podslice.model.owner import Foreign, Kubelet
 
 _CGROUP = "sys/fs/cgroup"
@@ -34,25 +35,24 @@ class Layout(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manager:
-    """The service manager that was asked, the system's or with `--user` the user's own."""
+class SystemdReply:
+    """The reply of the service manager, and the owner of the root."""
 
     version: int | None
     error: str = ""
-    """Why it has not answered."""
+    """Why there is no reply."""
     foreign: Foreign | None = None
-    """Why the root is not podslice's own, as far as its units and the kubelets tell."""
+    """Why the root is not podslice's own, judged by its units and the kubelets."""
     kubelets: tuple[Kubelet, ...] = ()
     """The kubelets that run on the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """Who asks, and about whose pods."""
+class Subject:
+    """The manager and the pods that are checked, and the user who checks them."""
 
+    manager: Manager = SYSTEM
     uid: int
-    user: bool = False
-    """Whether the user's own manager is meant."""
     environment: Mapping[str, str] = field(default_factory=dict)
     cgroup_root: str = "/"
     control_group: str = "/kubepods.slice"
@@ -61,13 +61,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """What a user has to have for `--user`."""
+    """The session that a user needs for `--user`."""
 
     name: str
     directory: str
-    """XDG_RUNTIME_DIR, where it is set."""
+    """XDG_RUNTIME_DIR; empty where it is not set."""
     owner: int | None
-    """Whose that directory is; None where that can't be seen."""
+    """The uid of that directory's owner; None where it cannot be read."""
     lingers: bool
     """Whether the user's manager stays when the last session ends."""
 
@@ -86,9 +86,10 @@ class Hugetlb:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """One look at a host."""
+    """The state of a host, as it was read once."""
 
     manager: Manager
+    systemd: SystemdReply
     uid: int
     session: Session | None
     """None where the system's manager is meant."""
@@ -127,56 +128,57 @@ class Facts:
         """Whether huge pages count as memory of their control group."""
         return "memory_hugetlb_accounting" in self.mount_options
 
-    @property
-    def user(self) -> bool:
-        """Whether the user's own manager is meant."""
-        return self.session is not None
 
-
-def read_facts(manager: Manager, asked: Asked, root: Path = Path("/")) -> Facts:
-    """Look at the host.
+def read_facts(systemd: SystemdReply, subject: Subject, root: Path = Path("/")) -> Facts:
+    """Read the facts of a host.
 
     Raises:
-        HostError: /proc can't be read.
+        HostError: /proc cannot be read.
     """
+    manager = subject.manager
     try:
         swap_bytes = _swap_bytes(root)
         kernel = read_value(root / "proc/sys/kernel/osrelease")
         oom_score_adj = int(read_value(root / "proc/self/oom_score_adj"))
     except (OSError, ValueError) as error:
-        raise HostError(f"this host can't be read: {error}; is /proc mounted?") from error
+        raise HostError(f"this host cannot be read: {error}; is /proc mounted?") from error
     layout = _layout(root)
     first_process = _text_or_nothing(root / "proc/1/comm")
-    top = f"/user.slice/user-{asked.uid}.slice/user@{asked.uid}.service" if asked.user else "/"
-    group = PurePosixPath(top, asked.control_group.lstrip("/"))
+    group = PurePosixPath(manager.path_of(subject.control_group))
     return Facts(
         manager=manager,
-        uid=asked.uid,
-        session=_session(asked, root) if asked.user else None,
+        systemd=systemd,
+        uid=subject.uid,
+        session=_session(manager.uid, manager, root) if manager.uid is not None else None,
         first_process=first_process,
         kernel=kernel,
         command_line=frozenset(split_words(_text_or_nothing(root / "proc/cmdline"))),
         layout=layout,
         mount_options=cgroup2_options(root),
-        controllers=_controllers(root, layout, top, user=asked.user),
+        controllers=_controllers(root, layout, manager),
         root_slice=group.name,
-        cgroup_root=asked.cgroup_root,
+        cgroup_root=subject.cgroup_root,
         slice_controllers=_handed_to(root, group) if layout is Layout.V2 else None,
         hugetlb=_hugetlb(root, layout, group),
         has_pressure=_is_readable(root / "proc/pressure/memory"),
         swap_bytes=swap_bytes,
         oom_score_adj=oom_score_adj,
         has_manifest_dir=(root / "etc/podslice/manifests").is_dir(),
-        runtimes=read_runtimes(
-            Surroundings(
-                root=root,
-                uid=asked.uid if asked.user else None,
-                config_home=_config_home(asked.environment),
-                has_systemd=first_process == "systemd",
-                is_v2=layout is Layout.V2,
-            )
-        ),
+        runtimes=_runtimes(subject, root, first_process, layout),
     )
+
+
+def _runtimes(
+    subject: Subject, root: Path, first_process: str, layout: Layout
+) -> tuple[Runtime, ...]:
+    surroundings = Surroundings(
+        root=root,
+        uid=subject.manager.uid,
+        config_home=_config_home(subject.environment),
+        has_systemd=first_process == "systemd",
+        is_v2=layout is Layout.V2,
+    )
+    return read_runtimes(surroundings)
 
 
 def _layout(root: Path) -> Layout:
@@ -188,11 +190,11 @@ def _layout(root: Path) -> Layout:
     return Layout.V1 if any(mount.glob("*/cgroup.procs")) else Layout.NONE
 
 
-def _controllers(root: Path, layout: Layout, top: str, *, user: bool) -> frozenset[str]:
+def _controllers(root: Path, layout: Layout, manager: Manager) -> frozenset[str]:
     """The controllers that a manager may use, by their names in cgroup v2."""
     if layout is Layout.V2:
-        return _handed_to(root, PurePosixPath(top)) or frozenset()
-    if user:
+        return _handed_to(root, PurePosixPath(manager.control_group)) or frozenset()
+    if manager.is_user:
         return frozenset()  # systemd hands none of version 1 to users
     found = (root / _CGROUP).glob("*/cgroup.procs")
     return frozenset(_RENAMED.get(path.parent.name, path.parent.name) for path in found)
@@ -228,12 +230,12 @@ def _swap_bytes(root: Path) -> int:
     return 0
 
 
-def _session(asked: Asked, root: Path) -> Session:
+def _session(uid: int, manager: Manager, root: Path) -> Session:
     try:
-        name = pwd.getpwuid(asked.uid).pw_name
+        name = pwd.getpwuid(uid).pw_name
     except KeyError:
-        name = str(asked.uid)
-    directory = asked.environment.get("XDG_RUNTIME_DIR", "")
+        name = str(uid)
+    directory = manager.runtime_directory if manager.has_session else ""
     return Session(
         name=name,
         directory=directory,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class State(StrEnum):
+class FindingState(StrEnum):
     """How grave a finding is."""
 
     OK = "ok"
@@ -21,7 +21,7 @@ class Finding:
     """One thing about the host."""
 
     check: str
-    state: State
+    state: FindingState
     what: str
     effect: str = ""
     fix: str = ""

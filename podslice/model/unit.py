@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import NewType
 
 from podslice.errors import invalid
+from podslice.model.manager import SYSTEM, Manager
 
 UnitName = NewType("UnitName", str)
 Command = tuple[str, tuple[str, ...], bool]
@@ -137,8 +138,7 @@ class Caps:
     """What the service manager that is asked can do."""
 
     systemd_version: int
-    user: bool = False
-    """A user's manager, not the system's."""
+    manager: Manager = SYSTEM
     hugetlb: bool = False
     """Whether the kernel's controller of huge pages can be had for our slices."""
     pidfds: bool = False

@@ -215,7 +215,7 @@ def hugepages_step(
 def _no_hugetlb(unit: DesiredUnit, caps: Caps) -> Skipped:
     why = (
         "a user's manager has no controller for them"
-        if caps.user
+        if caps.manager.is_user
         else "the kernel's controller for them is not enabled for our slices; see: podslice doctor"
     )
     return Skipped(unit=unit.name, name="limits of huge pages", why=why)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from podslice.model.manager import SYSTEM, Manager
 from podslice.model.naming import Tree
 from podslice.model.owner import Foreign, Kubelet
 from podslice.model.unit import ObservedUnit, UnitKind, UnitName
@@ -34,7 +35,7 @@ def find_foreign(
     recorded: Collection[UnitName],
     kubelets: Sequence[Kubelet],
     *,
-    user: bool = False,
+    manager: Manager = SYSTEM,
 ) -> Foreign | None:
     """Return why the root is not podslice's own; None where it is.
 
@@ -44,16 +45,16 @@ def find_foreign(
         recorded: the slices that the recorded pods of podslice may have.
         kubelets: the processes of the host that run a kubelet. They own the default root of the
             system's manager only.
-        user: whether the units are those of a user's manager.
+        manager: the manager of the units.
     """
-    has_default_root = tree.cgroup_root == _DEFAULT_ROOT and not user
+    has_default_root = tree.cgroup_root == _DEFAULT_ROOT and not manager.is_user
     running = tuple(kubelets) if has_default_root else ()
     made = _made_by_libcontainer(tree, units, recorded)
     if not running and not made:
         return None
     return Foreign(
         reason=_reason(tree.root, running, made),
-        way_out=_way_out(tree, running, made, has_pods=bool(recorded), user=user),
+        way_out=_way_out(tree, running, made, has_pods=bool(recorded), manager=manager),
     )
 
 
@@ -106,11 +107,11 @@ def _way_out(
     made: Sequence[UnitName],
     *,
     has_pods: bool,
-    user: bool,
+    manager: Manager,
 ) -> str:
     base = "/podslice" if tree.cgroup_root == _DEFAULT_ROOT else "/podslice2"
     elsewhere = f'use another root for podslice: cgroup-root = "{base}" in podslice.toml'
-    stop = f"systemctl{' --user' if user else ''} stop"
+    stop = f"systemctl{manager.flag} stop"
     what = tree.root if tree.root in made else _some(made)
     if has_pods:
         steps = ["stop the kubelet"] if running else []

@@ -21,6 +21,7 @@ from podslice.kernel.proc import (
     read_process,
     set_oom_score_adj,
 )
+from podslice.model.manager import Manager
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import ObservedUnit, UnitName, Value
 from podslice.processes.location import PodMap
@@ -103,7 +104,7 @@ async def adopt(
     state = await assess(world)
     refuse(state.foreign)
     place = find_place(state, key, container)
-    gate = _Gate(place, PodMap(state), root, is_user=world.user)
+    gate = _Gate(place, PodMap(state), root, world.manager)
     wanted = tuple(dict.fromkeys(pids))
     _allow_descriptors(len(wanted))
     with ExitStack() as open_handles:
@@ -138,14 +139,14 @@ def _allow_descriptors(count: int) -> None:
 class _Gate:
     """Who may not move, and why."""
 
-    def __init__(self, place: Place, pods: PodMap, root: Path, *, is_user: bool) -> None:
+    def __init__(self, place: Place, pods: PodMap, root: Path, manager: Manager) -> None:
         """Get to know the place.
 
         Raises:
             HostError: its unit is not in the pod's slice.
         """
         self._place, self._pods, self._root = place, pods, root
-        self._uid = os.getuid() if is_user else None
+        self._uid = manager.uid
         self._own = {os.getpid(), *ancestors(os.getpid(), root)}
         self.slice_group = pods.groups[place.pod.pod.key]
         there = place.unit

@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from podslice.model.desired import ContainerDecision, PodDecision
+from podslice.model.manager import SYSTEM, Manager
 from podslice.model.naming import SCOPE_PREFIX
 from podslice.model.properties import PROPERTIES, QUOTA_PERIOD_USEC
 from podslice.model.unit import INFINITY
@@ -39,7 +40,7 @@ class Parent:
 
     pod: PodDecision
     container: ContainerDecision | None = None
-    user: bool = False
+    manager: Manager = SYSTEM
     exists: bool = True
     """Whether the slice is there."""
 
@@ -149,7 +150,7 @@ def _compose(parent: Parent) -> Iterator[str]:
 
 def _systemd(parent: Parent) -> Iterator[str]:
     """A drop-in for a service; its comment has the line for a single command."""
-    user = " --user" if parent.user else ""
+    user = parent.manager.flag
     settings = _unit_settings(parent)
     if parent.container:
         settings.append(f"OOMScoreAdjust={parent.container.oom_score_adj}")

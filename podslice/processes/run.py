@@ -120,7 +120,7 @@ async def start_service(
     except UnitExists as error:
         raise _taken(place, place.service) from error
     except JobFailed as error:
-        journal = "journalctl --user" if world.user else "journalctl"
+        journal = f"journalctl{world.manager.flag}"
         raise JobFailed(
             f"{command.file} could not be started in {place.service}; see: {journal} -u"
             f" {place.service}",
@@ -237,7 +237,7 @@ async def _free_place(world: World, key: str, container: str | None) -> Place:
     refuse(state.foreign)
     place = find_place(state, key, container)
     if place.initializing and place.container.kind is ContainerKind.APP:
-        verb = f"podslice phase{_user_flag(place)} {key}"
+        verb = f"podslice phase{place.observed.caps.manager.flag} {key}"
         raise HostError(
             f"{place.full_name} has to wait for the pod's init containers; which: {verb}; to end"
             f" the init phase: {verb} --set running"
@@ -255,16 +255,12 @@ async def _free_place(world: World, key: str, container: str | None) -> Place:
 def _taken(place: Place, unit: str, held: str = "") -> HostError:
     """A container that is there already, with what is in it and the ways out."""
     inside = f" with {held}" if held else ""
-    user = _user_flag(place)
+    user = place.observed.caps.manager.flag
     key, name = place.pod.pod.key, place.container.name
     return HostError(
         f"{place.full_name} is running: {unit}{inside}; to move more into it:"
         f" podslice adopt{user} {key} -c {name} PID; to end it: systemctl{user} stop {unit}"
     )
-
-
-def _user_flag(place: Place) -> str:
-    return " --user" if place.observed.caps.user else ""
 
 
 def _client(world: World) -> Client:

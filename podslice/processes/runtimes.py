@@ -20,6 +20,7 @@ from typing import Any
 from podslice.errors import printable
 from podslice.kernel.proc import read_process
 from podslice.kernel.text import read_value, split_lines
+from podslice.model.manager import Manager
 from podslice.model.pod import Pod
 
 POD_LABEL = "io.podslice.pod"
@@ -70,7 +71,7 @@ class NoAnswerError(Exception):
 async def containers(
     pods: Collection[Pod],
     *,
-    user: bool,
+    manager: Manager,
     on_note: Callable[[str], None],
     ask: Ask | None = None,
     root: Path = Path("/"),
@@ -82,12 +83,12 @@ async def containers(
 
     Args:
         pods: the pods that are applied; names alone are taken for a pod only where it is one of them.
-        user: whether the pods are those of a user's service manager.
+        manager: the service manager of the pods.
         on_note: told which runtime did not answer, and why.
         ask: how to run a command, for tests.
         root: where /proc is.
     """
-    if user != bool(os.geteuid()):
+    if manager.is_user != bool(os.geteuid()):
         return ()
     ask = ask or run
     group_of = partial(_group, root)
@@ -96,7 +97,7 @@ async def containers(
     asked = []
     if "conmon" in running and shutil.which("podman"):
         asked.append(_asked("podman", _podman(pods, ask, group_of), on_note))
-    socket = _docker_socket(root, user=user)
+    socket = root / manager.runtime_directory.lstrip("/") / "docker.sock"
     if "dockerd" in running and socket.exists() and shutil.which("docker"):
         asked.append(_asked("docker", _docker(socket, ask, group_of), on_note))
     return tuple(each for answer in await asyncio.gather(*asked) for each in answer)
@@ -110,11 +111,6 @@ def _running(root: Path) -> frozenset[str]:
             if directory.stat().st_uid == os.geteuid():
                 names.add(read_value(directory / "comm"))
     return frozenset(names)
-
-
-def _docker_socket(root: Path, *, user: bool) -> Path:
-    directory = Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent")) if user else root / "run"
-    return directory / "docker.sock"
 
 
 def _group(root: Path, pid: int) -> str:

@@ -125,7 +125,7 @@ def container_properties(place: Place) -> dict[str, Value]:
 def _after_volumes(place: Place) -> dict[str, Value]:
     """What ends may still want its volumes: with the pod they are unmounted after it has ended."""
     mounts = tuple(volume.unit for volume in place.pod.volumes)
-    return {"After": mounts} if mounts and not place.observed.caps.user else {}
+    return {"After": mounts} if mounts and not place.observed.caps.manager.is_user else {}
 
 
 def _settings(place: Place) -> dict[str, Value]:

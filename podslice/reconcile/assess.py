@@ -54,7 +54,7 @@ async def assess(  # noqa: PLR0913 (what has a default goes by name)
     found = await observe(world, recorded_values.units)
     records = _current(world, found, await in_turns(world.store.loading()))
     recorded = [pod for pod in records.pods if pod.uid in records.digests]
-    foreign = await world.guard.judge(world.tree, found.units.values(), recorded, user=world.user)
+    foreign = await world.guard.judge(world.tree, found.units.values(), recorded, world.manager)
     current = records.pods
     agent = living_agent(world.store)
     wanted = {candidate.pod.key for candidate in candidates}
@@ -90,7 +90,7 @@ async def assess(  # noqa: PLR0913 (what has a default goes by name)
             used_bytes=used,
             progress=records.progress,
             known=known,
-            mounts=not world.user,
+            mounts=not world.manager.is_user,
         )
         policy = await in_turns(policy_steps)
         desired, observed = meet(world, policy, found, leaving)

@@ -275,7 +275,7 @@ async def _record(
                 world.store.save(decision.pod, source)
             if decision.pod.uid in marked:
                 world.store.unmark(decision.pod.uid)  # its manifest is another one now
-            if world.user:
+            if world.manager.is_user:
                 _make_volumes(world, decision.pod)
         await pace.pause()
 

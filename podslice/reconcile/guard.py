@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from podslice.errors import ForeignRoot, HostError
 from podslice.kernel.kubelets import find_kubelets
+from podslice.model.manager import Manager
 from podslice.model.naming import Tree
 from podslice.model.owner import Foreign, Kubelet
 from podslice.model.pod import Pod, Qos
@@ -47,12 +48,12 @@ class Guard:
         self._asking = asyncio.Lock()
 
     async def judge(
-        self, tree: Tree, units: Iterable[ObservedUnit], pods: Iterable[Pod], *, user: bool
+        self, tree: Tree, units: Iterable[ObservedUnit], pods: Iterable[Pod], manager: Manager
     ) -> Foreign | None:
         """Return why the root is not podslice's own, from units that were read just now."""
         recorded = {tree.pod(pod.uid, qos) for pod in pods for qos in Qos}
-        kubelets = () if user or tree.cgroup_root != "/" else await self.kubelets()
-        foreign = find_foreign(tree, units, recorded, kubelets, user=user)
+        kubelets = () if manager.is_user or tree.cgroup_root != "/" else await self.kubelets()
+        foreign = find_foreign(tree, units, recorded, kubelets, manager=manager)
         self._judged = (self._now(), foreign)
         return foreign
 
@@ -82,19 +83,19 @@ class Guard:
     async def _look(self, world: World) -> None:
         if world.client is None:
             return
-        units = await list_evidence(world.client, world.tree, user=world.user)
-        await self.judge(world.tree, units, recorded_pods(world.store), user=world.user)
+        units = await list_evidence(world.client, world.tree, world.manager)
+        await self.judge(world.tree, units, recorded_pods(world.store), world.manager)
 
 
-def scope_patterns(tree: Tree, *, user: bool) -> tuple[str, ...]:
+def scope_patterns(tree: Tree, manager: Manager) -> tuple[str, ...]:
     """Return the globs for containers of a kubelet; without its root it has none there."""
-    return () if user or tree.cgroup_root != "/" else CRI_SCOPES
+    return () if manager.is_user or tree.cgroup_root != "/" else CRI_SCOPES
 
 
-async def list_evidence(client: Client, tree: Tree, *, user: bool) -> Sequence[ObservedUnit]:
+async def list_evidence(client: Client, tree: Tree, manager: Manager) -> Sequence[ObservedUnit]:
     """Return the units that tell who owns the root, as cheaply as possible."""
     slices = [each for each in tree.patterns if each.endswith(f".{UnitKind.SLICE}")]
-    listed = await client.list_units((*slices, *scope_patterns(tree, user=user)))
+    listed = await client.list_units((*slices, *scope_patterns(tree, manager)))
     there = [each for each in listed if each.active_state != "inactive"]
     scopes = [each.name for each in there if each.name.endswith(f".{UnitKind.SCOPE}")]
     slices_there = [

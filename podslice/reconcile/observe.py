@@ -38,8 +38,8 @@ async def observe(world: World, others: Iterable[UnitName] = ()) -> Observed:
     names: list[str] = [slice_of_cgroup(cgroup) for cgroup in reserved if cgroup]
     # the control group of a user's manager is not the top one
     names += [each for each in others if each not in names]
-    names += [_TOP] if world.user else []
-    names += scope_patterns(world.tree, user=world.user)
+    names += [_TOP] if world.manager.is_user else []
+    names += scope_patterns(world.tree, world.manager)
     units = await world.client.observe((*world.tree.patterns, *names))
     caps = replace(await world.client.caps(), hugetlb=_has_hugetlb(world))
     # what failed in a slice that was stopped keeps it in systemd's mind
@@ -50,7 +50,7 @@ async def observe(world: World, others: Iterable[UnitName] = ()) -> Observed:
 def _has_hugetlb(world: World) -> bool:
     """Whether what lies above our root gives it the controller; we enable it below only."""
     above = control_group_of(parent_slice(world.tree.root))
-    return not world.user and _HUGETLB in world.cgroups.controllers_below(above)
+    return not world.manager.is_user and _HUGETLB in world.cgroups.controllers_below(above)
 
 
 def used_bytes(world: World, observed: Observed) -> Mapping[UnitName, int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config, Origin, Source
+from podslice.model.manager import SYSTEM, Manager
 from podslice.model.naming import Tree
 from podslice.model.node import Node
 from podslice.reconcile.guard import Guard
@@ -43,8 +44,8 @@ class World:
     """None where there is no service manager; then only the plan can be made."""
     origin: Origin = field(default_factory=Origin)
     """Where the configuration comes from."""
-    user: bool = False
-    """Whether the client is a user's service manager."""
+    manager: Manager = SYSTEM
+    """The service manager that the client is connected to."""
     cgroups: CgroupFs = field(default_factory=CgroupFs)
     asked: Asked | None = None
     """Without it reserved slices are left alone while new values of theirs are not confirmed."""

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
 from podslice.errors import BusUnavailable, NoSuchUnit, UnitExists
+from podslice.model.manager import Manager
 from podslice.model.properties import MANAGED, PROPERTIES
 from podslice.model.unit import (
     Caps,
@@ -40,7 +39,7 @@ from podslice.systemd.concurrent import together
 from podslice.systemd.dbus.connection import Connection, Interrupted, Peer
 from podslice.systemd.jobs import MATCH, Jobs
 from podslice.systemd.loaded_unit import CHANGEABLE
-from podslice.systemd.manager import Manager, is_as_asked, is_implied, is_there
+from podslice.systemd.manager_calls import ManagerCalls, is_as_asked, is_implied, is_there
 from podslice.systemd.observing import observe_units
 from podslice.systemd.signals import MATCHES, Changes
 from podslice.systemd.slice_files import SliceFiles
@@ -57,7 +56,7 @@ _USER_HINT = "is a user manager running (loginctl enable-linger), and XDG_RUNTIM
 
 
 class Bus:
-    """The service manager of the system, or with `user` the caller's own, over D-Bus.
+    """A service manager over D-Bus.
 
     A call that was cut off before its answer (daemon-reexec, a restarted bus) is made once more;
     every call is written so that this does no harm.
@@ -65,9 +64,8 @@ class Bus:
 
     def __init__(
         self,
+        manager: Manager,
         *,
-        user: bool = False,
-        address: str | None = None,
         timeout_sec: float = 30,
         in_flight: int = 32,
         on_change: OnChange | None = None,
@@ -76,20 +74,19 @@ class Bus:
         """Nothing is connected yet.
 
         Args:
-            user: talk to the user's manager.
-            address: a D-Bus address instead of the usual one.
+            manager: the service manager to connect to.
             timeout_sec: for connecting and for every answer; a job may take four times as long.
             in_flight: calls without an answer at any time.
             on_change: is told of changes; without it systemd is not asked to tell of any.
             files: where slices can be read that are as they were started. Not for who is told of
                 changes: a file is there some moments before it is in force.
         """
-        self._user = user
+        self._caps_of = partial(_caps, manager)
         self._peer = Peer(
-            address=address or (_user_address() if user else _system_address()),
+            address=manager.bus_address,
             service="org.freedesktop.systemd1",
             matches=(MATCH, *MATCHES) if on_change else (MATCH,),
-            hint=_USER_HINT if user else _SYSTEM_HINT,
+            hint=_USER_HINT if manager.is_user else _SYSTEM_HINT,
             timeout_sec=timeout_sec,
             in_flight=in_flight,
         )
@@ -119,7 +116,7 @@ class Bus:
             await self._connection.close()
 
     async def caps(self) -> Caps:
-        return await self._insist(partial(_caps, self._user))
+        return await self._insist(self._caps_of)
 
     async def observe(self, patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
         if not patterns:
@@ -174,7 +171,7 @@ class Bus:
         check_name(name)
         await self._insist(partial(_reset_failed, name))
 
-    async def _manager(self) -> Manager:
+    async def _manager(self) -> ManagerCalls:
         async with self._connecting:
             if self._closed:
                 raise BusUnavailable("the client is closed")  # and stays so for calls in flight
@@ -185,12 +182,12 @@ class Bus:
                 # told is its secret, and who asks anew on a connection of his own is told for sure
                 await self._connection.close()
                 return await self._connect()
-            return Manager(self._connection, self._jobs)
+            return ManagerCalls(self._connection, self._jobs)
 
-    async def _connect(self) -> Manager:
+    async def _connect(self) -> ManagerCalls:
         listeners = [self._jobs] if self._changes is None else [self._jobs, self._changes]
         self._connection = await Connection.open(self._peer, *listeners)
-        manager = Manager(self._connection, self._jobs)
+        manager = ManagerCalls(self._connection, self._jobs)
         if self._changes is not None:
             await manager.subscribe()
             self._changes.begin()
@@ -198,9 +195,9 @@ class Bus:
 
     async def _insist(
         self,
-        work: Callable[[Manager], Awaitable[T]],
+        work: Callable[[ManagerCalls], Awaitable[T]],
         *,
-        again: Callable[[Manager], Awaitable[T]] | None = None,
+        again: Callable[[ManagerCalls], Awaitable[T]] | None = None,
     ) -> T:
         """Do the work; when it was cut off, do it, or what is to be done instead, once more."""
         try:
@@ -213,17 +210,17 @@ class Bus:
 # What follows is each of the calls above, on one connection, once.
 
 
-async def _caps(user: bool, manager: Manager) -> Caps:  # noqa: FBT001 - bound by name above
-    version = await manager.version()
-    pidfds = version >= PROPERTIES["PIDFDs"].since and manager.takes_descriptors
-    return Caps(systemd_version=version, user=user, pidfds=pidfds)
+async def _caps(manager: Manager, calls: ManagerCalls) -> Caps:
+    version = await calls.version()
+    pidfds = version >= PROPERTIES["PIDFDs"].since and calls.takes_descriptors
+    return Caps(systemd_version=version, manager=manager, pidfds=pidfds)
 
 
-async def _list_units(patterns: Sequence[str], manager: Manager) -> tuple[ListedUnit, ...]:
+async def _list_units(patterns: Sequence[str], manager: ManagerCalls) -> tuple[ListedUnit, ...]:
     return tuple(await manager.list_units(patterns))
 
 
-async def _start(unit: TransientUnit, manager: Manager) -> None:
+async def _start(unit: TransientUnit, manager: ManagerCalls) -> None:
     try:
         await manager.start_transient(unit)
     except UnitExists:
@@ -241,7 +238,7 @@ async def _start(unit: TransientUnit, manager: Manager) -> None:
             raise
 
 
-async def _start_down(unit: TransientUnit, manager: Manager) -> None:
+async def _start_down(unit: TransientUnit, manager: ManagerCalls) -> None:
     """Start a unit that systemd has not forgotten, as something that failed in it keeps it loaded.
 
     What it had before, and is not asked for now, it has no more.
@@ -258,7 +255,7 @@ async def _start_down(unit: TransientUnit, manager: Manager) -> None:
     await manager.start_loaded(unit.name)
 
 
-async def _start_again(unit: TransientUnit, manager: Manager) -> None:
+async def _start_again(unit: TransientUnit, manager: ManagerCalls) -> None:
     """Start, after a first try without an answer: a unit that is just as asked for is ours."""
     try:
         await _start(unit, manager)
@@ -268,26 +265,26 @@ async def _start_again(unit: TransientUnit, manager: Manager) -> None:
         await manager.start_loaded(unit.name)
 
 
-async def _start_all(units: Sequence[TransientUnit], manager: Manager) -> None:
+async def _start_all(units: Sequence[TransientUnit], manager: ManagerCalls) -> None:
     names = tuple(unit.name for unit in units)
     # Requires, not Wants: a unit that does not come up fails the job
     relations: dict[str, Value] = {"Requires": names, "After": names}
     await manager.run_waiter(_throw_away(), relations, units, _describe(names))
 
 
-async def _start_all_again(units: Sequence[TransientUnit], manager: Manager) -> None:
+async def _start_all_again(units: Sequence[TransientUnit], manager: ManagerCalls) -> None:
     try:
         await _start_all(units, manager)
     except UnitExists:
         await together(_start_again(unit, manager) for unit in units)
 
 
-async def _start_timer(timer: TransientUnit, service: TransientUnit, manager: Manager) -> None:
+async def _start_timer(timer: TransientUnit, service: TransientUnit, manager: ManagerCalls) -> None:
     await manager.start_transient(timer, service)
 
 
 async def _start_timer_again(
-    timer: TransientUnit, service: TransientUnit, manager: Manager
+    timer: TransientUnit, service: TransientUnit, manager: ManagerCalls
 ) -> None:
     try:
         await manager.start_transient(timer, service)
@@ -298,7 +295,9 @@ async def _start_timer_again(
         await manager.start_loaded(timer.name)
 
 
-async def _set_properties(name: UnitName, values: Mapping[str, Value], manager: Manager) -> None:
+async def _set_properties(
+    name: UnitName, values: Mapping[str, Value], manager: ManagerCalls
+) -> None:
     # systemd takes properties of a unit that isn't there, too, and keeps a drop-in for later
     await manager.prove_loaded(name)
     if await manager.unit_property(name, "Transient"):
@@ -313,29 +312,29 @@ async def _set_properties(name: UnitName, values: Mapping[str, Value], manager: 
     return await manager.set_properties(name, values)
 
 
-async def _attach(name: UnitName, pids: Sequence[int], manager: Manager) -> None:
+async def _attach(name: UnitName, pids: Sequence[int], manager: ManagerCalls) -> None:
     await manager.attach(name, pids)
 
 
-async def _kill(name: UnitName, signal_number: int, manager: Manager) -> None:
+async def _kill(name: UnitName, signal_number: int, manager: ManagerCalls) -> None:
     with suppress(NoSuchUnit):
         await manager.kill(name, signal_number)
 
 
-async def _stop(name: UnitName, patience_sec: float | None, manager: Manager) -> None:
+async def _stop(name: UnitName, patience_sec: float | None, manager: ManagerCalls) -> None:
     with suppress(NoSuchUnit):
         await manager.stop(name, patience_sec)
         if _can_fail(name):
             await manager.reset_failed(name)
 
 
-async def _stop_all(names: Sequence[UnitName], manager: Manager) -> None:
+async def _stop_all(names: Sequence[UnitName], manager: ManagerCalls) -> None:
     relations: dict[str, Value] = {"Conflicts": tuple(names), "After": tuple(names)}
     await manager.run_waiter(_throw_away(), relations, (), _describe(names))
     await together(_reset_failed(name, manager) for name in names if _can_fail(name))
 
 
-async def _reset_failed(name: UnitName, manager: Manager) -> None:
+async def _reset_failed(name: UnitName, manager: ManagerCalls) -> None:
     with suppress(NoSuchUnit):
         await manager.reset_failed(name)
 
@@ -352,14 +351,3 @@ def _throw_away() -> UnitName:
 
 def _describe(names: Sequence[UnitName]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
-def _system_address() -> str:
-    return os.environ.get("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/run/dbus/system_bus_socket")
-
-
-def _user_address() -> str:
-    """The bus of the user's manager; DBUS_SESSION_BUS_ADDRESS may name one without a systemd."""
-    socket = Path(os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}"), "bus")
-    session = os.environ.get("DBUS_SESSION_BUS_ADDRESS")
-    return session if session and not socket.exists() else f"unix:path={socket}"

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 
 from podslice.errors import printable
 from podslice.model.event import Event, Kind
+from podslice.model.manager import SYSTEM, Manager
 
 SOCKET = "/run/systemd/journal/socket"
 IDENTIFIER = "podslice"
@@ -34,18 +35,18 @@ class Journal:
     """
 
     def __init__(
-        self, *, user: bool = False, path: str = SOCKET, stderr: int | None = None
+        self, *, manager: Manager = SYSTEM, path: str = SOCKET, stderr: int | None = None
     ) -> None:
         """Nothing is opened yet that could fail.
 
         Args:
-            user: whether the units that events are about are those of a user's service manager.
+            manager: the manager of the units that events are about.
             path: where the journal listens.
             stderr: the descriptor for people; that of the process if None.
         """
         self.counts: Counter[Kind] = Counter()
         """How many events of each kind were told."""
-        self._object = "OBJECT_SYSTEMD_USER_UNIT" if user else "OBJECT_SYSTEMD_UNIT"
+        self._object = "OBJECT_SYSTEMD_USER_UNIT" if manager.is_user else "OBJECT_SYSTEMD_UNIT"
         self._path = path
         self._stderr = sys.__stderr__.fileno() if stderr is None and sys.__stderr__ else stderr
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)

@@ -14,6 +14,7 @@ from typing import Any
 
 from podslice.errors import HostError, InputError, Problem
 from podslice.model.event import Kind, Level
+from podslice.model.manager import SYSTEM, Manager
 
 DIRECTORIES = (Path("/var/log/journal"), Path("/run/log/journal"))
 """Where the journal's files are. Source: systemd-journald.service(8), FILES."""
@@ -52,8 +53,8 @@ class Question:
     since: str | None = None
     lines: int | None = None
     follow: bool = False
-    user: bool = False
-    """Whether they are those of one's own agent."""
+    manager: Manager = SYSTEM
+    """The manager whose agent logged them: root's, or with a user's manager one's own."""
 
     @property
     def arguments(self) -> list[str]:
@@ -62,7 +63,7 @@ class Question:
         Anybody may write to the journal. Who it was the journal itself knows, so that nobody can
         make up what root's agent says.
         """
-        uid = os.getuid() if self.user else 0
+        uid = self.manager.uid or 0
         options = ["--quiet", "--all", "--no-pager", "--output=json"]
         if self.since is not None:
             since = self.since.strip()
@@ -85,7 +86,7 @@ def ask(question: Question) -> Iterator[Entry]:
     command = shutil.which("journalctl")
     if command is None:
         raise HostError("there is no journalctl here, and events are in systemd's journal only")
-    _check_rights(user=question.user)
+    _check_rights(question.manager)
     with subprocess.Popen(
         [command, *question.arguments],
         stdin=subprocess.DEVNULL,
@@ -157,13 +158,13 @@ def _text(value: Any) -> str:  # noqa: ANN401 (JSON)
     return str(value)
 
 
-def _check_rights(*, user: bool) -> None:
+def _check_rights(manager: Manager) -> None:
     """Complain where journalctl would only show nothing.
 
     Raises:
         HostError: there is no journal, or it is not for this user to read.
     """
-    if user:
+    if manager.is_user:
         return
     files = [path for base in DIRECTORIES for path in base.glob("*/system.journal")]
     if not any(os.access(path, os.R_OK) for path in files):

@@ -11,7 +11,7 @@ from podslice.model.unit import INFINITY, ListedUnit, ObservedUnit, UnitName
 from podslice.systemd.call_checks import kind_of
 from podslice.systemd.concurrent import together
 from podslice.systemd.dbus.wire import Wire
-from podslice.systemd.manager import Manager, is_there
+from podslice.systemd.manager_calls import ManagerCalls, is_there
 from podslice.systemd.slice_files import SliceFiles
 
 _NO_GROUP: Mapping[str, Wire] = {
@@ -23,7 +23,7 @@ _NO_GROUP: Mapping[str, Wire] = {
 
 
 async def observe_units(
-    patterns: Sequence[str], files: SliceFiles | None, manager: Manager
+    patterns: Sequence[str], files: SliceFiles | None, manager: ManagerCalls
 ) -> tuple[ObservedUnit, ...]:
     """The loaded units whose names match a pattern, by name; files, if given, are read first."""
     listed = await manager.list_units(patterns)
@@ -35,7 +35,7 @@ async def observe_units(
 
 
 async def _read_files(
-    listed: Sequence[ListedUnit], files: SliceFiles, manager: Manager
+    listed: Sequence[ListedUnit], files: SliceFiles, manager: ManagerCalls
 ) -> dict[UnitName, ObservedUnit]:
     directories, top = await together(
         manager.own_property(name) for name in ("UnitPath", "ControlGroup")
@@ -43,7 +43,7 @@ async def _read_files(
     return files.begin(directories).observe(listed, top)
 
 
-async def _observe_unit(unit: ListedUnit, manager: Manager) -> ObservedUnit | None:
+async def _observe_unit(unit: ListedUnit, manager: ManagerCalls) -> ObservedUnit | None:
     """One unit, or None when it is gone since it was listed, or only a name that others refer to.
 
     The usual unit is transient, and one cheap call more tells so; it has to come second: then what
@@ -73,7 +73,7 @@ async def _observe_unit(unit: ListedUnit, manager: Manager) -> ObservedUnit | No
     )
 
 
-async def _count_tasks(name: UnitName, found: Mapping[str, Wire], manager: Manager) -> int:
+async def _count_tasks(name: UnitName, found: Mapping[str, Wire], manager: ManagerCalls) -> int:
     if found["TasksCurrent"] != INFINITY:
         return int(found["TasksCurrent"])
     # no accounting: no control group, no pids controller, or switched off

@@ -7,7 +7,7 @@ from podslice.systemd.client import OnChange
 from podslice.systemd.dbus.connection import Interrupted
 from podslice.systemd.dbus.wire import Received
 from podslice.systemd.jobs import MANAGER, MANAGER_PATH
-from podslice.systemd.manager import name_of
+from podslice.systemd.manager_calls import name_of
 
 _FROM = "type='signal',sender='org.freedesktop.systemd1'"
 _PROPERTIES = f"{_FROM},interface='org.freedesktop.DBus.Properties',member='PropertiesChanged'"

@@ -216,7 +216,7 @@ def _control_group(name: UnitName, observed: Observed) -> str:
     unit = observed.units.get(name)
     if unit is not None:
         return unit.control_group
-    return "" if observed.caps.user else control_group_of(name)
+    return "" if observed.caps.manager.is_user else control_group_of(name)
 
 
 def _pod(

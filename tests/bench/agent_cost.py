@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from podslice.inputs.manifest.load import load_pods
+from podslice.model.manager import Manager
 from podslice.model.unit import Observed, TransientUnit
 from podslice.plan import StartUnit, make_plan, transient_unit
 from podslice.policy.decide import decide
@@ -235,7 +236,7 @@ def measure(machine: Namespace, pods: int, minutes: float, tries: int) -> Cost:
 async def take_bare(machine: Namespace, tries: int) -> list[float]:
     """Milliseconds of the bare call for a pod's slice, with all that podslice says of it."""
     taken = []
-    async with Bus(address=machine.bus_address) as bus:
+    async with Bus(Manager(bus_address=machine.bus_address)) as bus:
         for number in range(tries):
             name = f"bare-{number}"
             unit = make_unit(name, number)

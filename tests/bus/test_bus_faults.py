@@ -28,12 +28,13 @@ from podslice.errors import (
     SystemdError,
     UnitExists,
 )
+from podslice.model.manager import Manager
 from podslice.model.properties import PROPERTIES, Property
 from podslice.model.unit import TransientUnit, UnitName
 from podslice.systemd.bus import Bus
 from podslice.systemd.dbus import connection, wire
 from podslice.systemd.dbus.connection import Connection, Peer
-from podslice.systemd.manager import is_as_asked
+from podslice.systemd.manager_calls import is_as_asked
 from tests.lab.machine import Machine
 from tests.lab.paths import source_dir
 
@@ -155,7 +156,7 @@ class ScriptedBus:
         await until(lambda: len(asyncio.all_tasks()) == 1)  # what serves a client ends with it
 
     def client(self, **options: Any) -> Bus:
-        return Bus(address=self.address, **{"timeout_sec": 5, **options})
+        return Bus(Manager(bus_address=self.address), **{"timeout_sec": 5, **options})
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.clients += 1
@@ -215,7 +216,7 @@ def descriptors() -> int:
 
 
 async def test_no_bus_at_all(tmp_path: Path) -> None:
-    client = Bus(address=f"unix:path={tmp_path}/none")
+    client = Bus(Manager(bus_address=f"unix:path={tmp_path}/none"))
     with pytest.raises(BusUnavailable, match=r"none.*No such file.*is systemd running"):
         await client.__aenter__()
     with pytest.raises(BusUnavailable):
@@ -225,7 +226,7 @@ async def test_no_bus_at_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["tcp:host=localhost,port=1", "unix:tmpdir=/tmp", "nonsense"])
 async def test_address_without_a_unix_socket(address: str) -> None:
     with pytest.raises(BusUnavailable, match="no unix socket"):
-        await Bus(address=address).__aenter__()
+        await Bus(Manager(bus_address=address)).__aenter__()
 
 
 async def test_socket_that_nobody_listens_on(tmp_path: Path) -> None:
@@ -233,7 +234,7 @@ async def test_socket_that_nobody_listens_on(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:  # asyncio's own removes the file (3.13)
         listener.bind(str(path))
     with pytest.raises(BusUnavailable, match="refused"):
-        await Bus(address=f"unix:path={path}").__aenter__()
+        await Bus(Manager(bus_address=f"unix:path={path}")).__aenter__()
 
 
 async def test_hang_up_during_authentication_does_not_spin(bus: ScriptedBus) -> None:
@@ -280,7 +281,7 @@ async def test_endless_talk_during_authentication_starves_no_timeout(
         talking.start()
         try:
             with pytest.raises(BusUnavailable, match="does not stop talking during authentication"):
-                await Bus(address=f"unix:path={tmp_path / 'bus'}").__aenter__()
+                await Bus(Manager(bus_address=f"unix:path={tmp_path / 'bus'}")).__aenter__()
         finally:
             talking.join()
 
@@ -1029,7 +1030,7 @@ def slices(count: int, *, parent: str = "podslicetest") -> list[TransientUnit]:
 
 @pytest.fixture
 async def client(machine: Machine) -> AsyncIterator[Bus]:
-    async with Bus(address=machine.bus_address) as client:
+    async with Bus(Manager(bus_address=machine.bus_address)) as client:
         yield client
         await client.stop(NAME)
         assert await client.observe(["podslice*"]) == ()
@@ -1086,7 +1087,7 @@ async def test_units_of_ours_are_known_again(either_machine: Machine) -> None:
         TransientUnit(name=UnitName(name), properties={**shared, **more})
         for name, more in kinds.items()
     ]
-    async with Bus(address=machine.bus_address) as client:
+    async with Bus(Manager(bus_address=machine.bus_address)) as client:
         for unit in units:
             await client.start(unit)
         manager = await client._manager()
@@ -1112,7 +1113,7 @@ async def test_mount_that_somebody_has_unmounted(either_machine: Machine) -> Non
     )
     later = UnitName("podslicetest-later.slice")
     after = TransientUnit(name=later, properties={"After": (volume.name,)})
-    async with Bus(address=machine.bus_address) as client:
+    async with Bus(Manager(bus_address=machine.bus_address)) as client:
         for unit in (after, volume):
             await client.start(unit)
         machine.run("umount", "/run/podslicetest")
@@ -1209,8 +1210,8 @@ async def test_connection_cut_in_the_middle(client: Bus) -> None:
 async def test_changes_are_told_after_an_interruption(either_machine: Machine, how: str) -> None:
     told: list[UnitName | None] = []
     async with (
-        Bus(address=either_machine.bus_address) as other,
-        Bus(address=either_machine.bus_address, on_change=told.append) as client,
+        Bus(Manager(bus_address=either_machine.bus_address)) as other,
+        Bus(Manager(bus_address=either_machine.bus_address), on_change=told.append) as client,
     ):
         for _ in range(2):
             assert told.count(None) == 1
@@ -1234,7 +1235,7 @@ async def test_timer_of_ours_is_known_again(either_machine: Machine) -> None:
     delays = {"TimersMonotonic": (("OnActiveSec", 10**9), ("OnBootSec", 10**10))}
     more = {"AccuracyUSec": 1000, "RemainAfterElapse": False, "Description": "it"}
     when = TransientUnit(name=when.name, properties={**delays, **more})
-    async with Bus(address=either_machine.bus_address) as client:
+    async with Bus(Manager(bus_address=either_machine.bus_address)) as client:
         await client.start_timer(when, what)
         manager = await client._manager()
         found = await manager.properties(when.name)
@@ -1259,11 +1260,12 @@ async def test_canceled_starts_leave_a_client_that_works(client: Bus) -> None:
 
 KILLED = """
 import asyncio, sys
+from podslice.model.manager import Manager
 from podslice.model.unit import TransientUnit
 from podslice.systemd.bus import Bus
 
 async def main():
-    async with Bus(address=sys.argv[1]) as client:
+    async with Bus(Manager(bus_address=sys.argv[1])) as client:
         print("ready", flush=True)
         for n in range(1000):
             names = [f"podslicetest-{n}x{m}.slice" for m in range(20)]
@@ -1298,7 +1300,7 @@ async def test_killed_client_leaves_no_throw_away_units(
 async def test_descriptors_over_fifty_real_connections(machine: Machine) -> None:
     before = descriptors()
     for _ in range(50):
-        async with Bus(address=machine.bus_address) as client:
+        async with Bus(Manager(bus_address=machine.bus_address)) as client:
             await client.caps()
     assert descriptors() == before
 
@@ -1307,11 +1309,12 @@ UNPRIVILEGED = """
 import asyncio, sys
 from podslice.errors import Refused
 from podslice.model.unit import TransientUnit
+from podslice.model.manager import SYSTEM
 from podslice.systemd.bus import Bus
 
 async def main():
     unit = TransientUnit(name="podslicetest.slice", properties={"CPUWeight": 5})
-    async with Bus() as client:
+    async with Bus(SYSTEM) as client:
         assert await client.observe(["system.slice"])
         for call in (client.start(unit), client.stop("podslicetest.slice"),
                      client.set_properties("system.slice", {"CPUWeight": 5})):
@@ -1327,12 +1330,13 @@ USER = """
 import asyncio, sys
 from podslice.model.unit import TransientUnit
 from podslice.systemd.bus import Bus
+from podslice.systemd.find_manager import find_manager
 
 async def main():
     unit = TransientUnit(name="podslicetest.slice", properties={"CPUWeight": 5})
-    async with Bus(user=True) as client:
+    async with Bus(find_manager(user=True)) as client:
         await client.start(unit)
-        print((await client.caps()).user, *(u.name for u in await client.observe(["pods*"])))
+        print((await client.caps()).manager.is_user, *(u.name for u in await client.observe(["pods*"])))
         await client.stop("podslicetest.slice")
         print(*await client.observe(["pods*"]))
 
@@ -1343,12 +1347,14 @@ asyncio.run(main())
 TOLD = """
 import asyncio, sys
 from podslice.model.unit import TransientUnit
+from podslice.model.manager import SYSTEM
 from podslice.systemd.bus import Bus
+from podslice.systemd.find_manager import find_manager
 
 async def main():
     told = []
     unit = TransientUnit(name="podslicetest.slice", properties={"CPUWeight": 5})
-    async with Bus(on_change=told.append) as system, Bus(user=True, on_change=told.append) as user:
+    async with Bus(SYSTEM, on_change=told.append) as system, Bus(find_manager(user=True), on_change=told.append) as user:
         await system.caps()
         await user.start(unit)
         await user.stop(unit.name)

@@ -20,6 +20,7 @@ from podslice.errors import (
     Refused,
     UnitExists,
 )
+from podslice.model.manager import Manager
 from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES, share_of_percent
 from podslice.model.unit import (
     INFINITY,
@@ -175,10 +176,12 @@ class Real:
 
     def client(self) -> Client:
         files = files_of(self._machine) if self._reads_files else None
-        return Bus(address=self._machine.bus_address, timeout_sec=10, files=files)
+        return Bus(Manager(bus_address=self._machine.bus_address), timeout_sec=10, files=files)
 
     def told(self, on_change: OnChange) -> Client:
-        return Bus(address=self._machine.bus_address, timeout_sec=10, on_change=on_change)
+        return Bus(
+            Manager(bus_address=self._machine.bus_address), timeout_sec=10, on_change=on_change
+        )
 
     def insider(self) -> Client:
         root = self._machine.root
@@ -188,7 +191,7 @@ class Real:
             proxy = ("/lib/systemd/systemd-socket-proxyd", "/run/dbus/system_bus_socket")
             listen = (f"--socket-property=ListenStream={RELAY}", "--unit=labrelay")
             self._machine.run("systemd-run", "--quiet", *listen, *proxy)
-        return Bus(address=f"unix:path={root}{RELAY}", timeout_sec=10)
+        return Bus(Manager(bus_address=f"unix:path={root}{RELAY}"), timeout_sec=10)
 
     def new_process(self) -> int:
         return self._spawn("sleep", "1000")
@@ -401,7 +404,7 @@ async def test_caps_tells_the_version(client: Client) -> None:
     caps = await client.caps()
     assert caps.systemd_version >= 252
     assert caps.pidfds == (caps.systemd_version >= 255)
-    assert not caps.user
+    assert not caps.manager.is_user
 
 
 # observe
@@ -898,10 +901,10 @@ async def test_start_timer_starts_the_service_in_time(
 ) -> None:
     machine: Machine = request.getfixturevalue(which)
     command = service(root, "t", "/bin/sh", "-c", f": > /run/{stem}", Type="oneshot")
-    async with Bus(address=machine.bus_address) as client:
+    async with Bus(Manager(bus_address=machine.bus_address)) as client:
         await client.start_timer(timer(root, "t", 1), command)
     assert machine.run("test", "-e", f"/run/{stem}", check=False).exit_code
-    async with Bus(address=machine.bus_address) as client:
+    async with Bus(Manager(bus_address=machine.bus_address)) as client:
         await until_names(client, root, [".slice"])
         assert machine.run("rm", f"/run/{stem}").exit_code == 0
         await client.stop(root)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from podslice.model.manager import Manager
 from podslice.model.unit import INFINITY, TransientUnit, UnitName
 from podslice.systemd.bus import Bus
 from podslice.systemd.slice_files import parse_slice
@@ -33,7 +34,7 @@ def lab(request):
 async def top(lab):
     name = UnitName(f"podslicetest{secrets.token_hex(4)}.slice")
     yield name
-    async with Bus(address=lab.bus_address) as bus:
+    async with Bus(Manager(bus_address=lab.bus_address)) as bus:
         await bus.stop(name)
 
 
@@ -66,9 +67,9 @@ async def both(lab, top):
     """What systemd says, what the files say, and which slices they told of."""
     patterns = [top, top.replace(".slice", "-*.slice")]
     files = Counted(lab)
-    async with Bus(address=lab.bus_address) as bus:
+    async with Bus(Manager(bus_address=lab.bus_address)) as bus:
         said = await bus.observe(patterns)
-    async with Bus(address=lab.bus_address, files=files) as bus:
+    async with Bus(Manager(bus_address=lab.bus_address), files=files) as bus:
         read = await bus.observe(patterns)
     assert [each.memory_bytes is None for each in read] == [x.memory_bytes is None for x in said]
     return list(map(at_rest, said)), list(map(at_rest, read)), files.told
@@ -82,7 +83,7 @@ def at_rest(unit):
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
 async def test_files_say_what_systemd_says(lab, top, values):
     units = [unit(top), unit(top, "a", **values), unit(top, "a-b", **values)]
-    async with Bus(address=lab.bus_address) as bus:
+    async with Bus(Manager(bus_address=lab.bus_address)) as bus:
         await bus.start_batch(units)
     said, read, told = await both(lab, top)
     assert read == said
@@ -90,7 +91,7 @@ async def test_files_say_what_systemd_says(lab, top, values):
 
 
 async def test_what_runs_and_what_it_uses_is_told(lab, top):
-    async with Bus(address=lab.bus_address) as bus:
+    async with Bus(Manager(bus_address=lab.bus_address)) as bus:
         await bus.start(unit(top))
     service = f"{top.removesuffix('.slice')}.service"
     run = ("systemd-run", "--service-type=exec", f"--unit={service}", f"--slice={top}")
@@ -103,7 +104,7 @@ async def test_what_runs_and_what_it_uses_is_told(lab, top):
 
 async def test_a_slice_that_was_changed_is_asked_for(lab, top):
     names = [unit(top), unit(top, "a", CPUWeight=5), unit(top, "b", CPUWeight=5)]
-    async with Bus(address=lab.bus_address) as bus:
+    async with Bus(Manager(bus_address=lab.bus_address)) as bus:
         await bus.start_batch(names)
         await bus.set_properties(names[1].name, {"CPUQuotaPerSecUSec": 123_400})
     said, read, told = await both(lab, top)
@@ -118,7 +119,7 @@ async def test_a_drop_in_leaves_a_slice_to_systemd(lab, top, directory):
     lab.put(f"{path}/50-x.conf", "[Slice]\nCPUWeight=77\n")
     lab.run("systemctl", "daemon-reload")
     try:
-        async with Bus(address=lab.bus_address) as bus:
+        async with Bus(Manager(bus_address=lab.bus_address)) as bus:
             await bus.start_batch([unit(top), unit(top, "a", CPUWeight=5)])
         said, read, told = await both(lab, top)
     finally:
@@ -131,7 +132,7 @@ async def test_a_drop_in_leaves_a_slice_to_systemd(lab, top, directory):
 
 
 async def test_a_slice_that_is_merely_implied_is_asked_for(lab, top):
-    async with Bus(address=lab.bus_address) as bus:
+    async with Bus(Manager(bus_address=lab.bus_address)) as bus:
         await bus.start(unit(top, "a", MemoryMax=2**30))
     said, read, told = await both(lab, top)
     assert read == said
@@ -140,7 +141,7 @@ async def test_a_slice_that_is_merely_implied_is_asked_for(lab, top):
 
 
 async def test_values_outlive_a_reload(lab, top):
-    async with Bus(address=lab.bus_address) as bus:
+    async with Bus(Manager(bus_address=lab.bus_address)) as bus:
         await bus.start(unit(top, **VALUES["quota"]))
     lab.run("systemctl", "daemon-reload")
     said, read, told = await both(lab, top)

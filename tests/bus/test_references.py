@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from podslice.model.manager import Manager
 from podslice.model.unit import TransientUnit, UnitName
 from podslice.systemd.bus import Bus
 
@@ -38,7 +39,7 @@ async def test_a_service_that_names_a_removed_slice(host):
     await systemctl(host, "daemon-reload")
     assert await start(host) == ""  # it was never there: systemd makes it
     await systemctl(host, "stop", ROOT)
-    async with Bus(address=host.bus_address) as client:
+    async with Bus(Manager(bus_address=host.bus_address)) as client:
         await client.start(slice_)
         await systemctl(host, "daemon-reload")
         assert await start(host) == ""

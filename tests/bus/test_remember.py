@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from podslice.kernel.cgroup import CgroupFs
+from podslice.model.manager import Manager
 from podslice.model.unit import ObservedUnit, TransientUnit, UnitName
 from podslice.systemd.bus import Bus
 from podslice.systemd.caching import Remembering
@@ -35,7 +36,7 @@ def machine_(request: pytest.FixtureRequest) -> Machine:
 @pytest.fixture
 async def other(machine_: Machine) -> AsyncIterator[Bus]:
     """Somebody else's client; there are a hundred slices."""
-    async with Bus(address=machine_.bus_address) as client:
+    async with Bus(Manager(bus_address=machine_.bus_address)) as client:
         await client.start_batch(PODS)
         yield client
         await client.stop(ROOT)
@@ -54,7 +55,9 @@ async def client(machine_: Machine, other: Bus) -> AsyncIterator[Remembering]:
         remembering.forget(name)
 
     cgroups = CgroupFs(mount=(machine_.root or Path("/")) / "sys/fs/cgroup")
-    remembering = Remembering(Bus(address=machine_.bus_address, on_change=forget), cgroups)
+    remembering = Remembering(
+        Bus(Manager(bus_address=machine_.bus_address), on_change=forget), cgroups
+    )
     async with remembering as client:
         await client.observe(PATTERNS)
         yield client

@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 from podslice.agent.watcher import Watch
+from podslice.model.manager import SYSTEM
 
 SLICES = {
     "kubepods-poda.slice": "/kubepods.slice/kubepods-poda.slice",
@@ -49,7 +50,7 @@ async def main():
 
     watch = Watch(
         ["/etc/podslice/manifests"],
-        user=False,
+        manager=SYSTEM,
         on_manifests=hear("manifests"),
         on_unit=hear("unit"),
         on_memory_event=hear("memory"),

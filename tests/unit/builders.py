@@ -8,6 +8,7 @@ from dataclasses import replace
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config
 from podslice.model.desired import Desired
+from podslice.model.manager import user_manager
 from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, Pod
 from podslice.model.properties import PROPERTIES
@@ -30,6 +31,8 @@ from podslice.reconcile.guard import Guard, Guarded
 from podslice.reconcile.world import World
 from podslice.store import Store
 
+USER = user_manager(1000, {"XDG_RUNTIME_DIR": "/run/user/1000"})
+"""The manager of a user who is not the one that runs the tests."""
 UNSET = {row.name: row.unset for row in PROPERTIES.values() if row.managed}
 """What the managed properties read when nobody has set them."""
 

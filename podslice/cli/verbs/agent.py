@@ -47,12 +47,12 @@ def agent(
     gc.freeze()
     gc.enable()
     _give_back_large_blocks()
-    directory = runtime_directory(user=planning.user)
+    directory = runtime_directory(planning.manager)
 
     def load() -> World:
         files = replace(planning)  # a reload reads the files again
         config = files.config
-        if planning.user and config.manifests == Config().manifests:
+        if planning.manager.is_user and config.manifests == Config().manifests:
             # those of the host are the host's business
             config = replace(config, manifests=(own_manifests(os.environ),))
         return World(
@@ -61,15 +61,15 @@ def agent(
             origin=files.origin,
             store=Store(directory, cgroup_root=config.cgroup_root),
             client=None,
-            user=planning.user,
+            manager=planning.manager,
         )
 
     async def live() -> None:
         setup = Setup(
             load=load,
-            connect=lambda on_change: Bus(user=planning.user, on_change=on_change),
-            journal=Journal(user=planning.user),
-            user=planning.user,
+            connect=lambda on_change: Bus(planning.manager, on_change=on_change),
+            journal=Journal(manager=planning.manager),
+            manager=planning.manager,
             socket=socket or directory / "agent.sock",
             environment=dict(os.environ),
         )

@@ -44,7 +44,7 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     confirm: Confirm = None,
 ) -> int:
     """Make it so: create and change slices until systemd holds what the manifests ask for."""
-    if confirm is not None and planning.user:
+    if confirm is not None and planning.manager.is_user:
         message = "a user's manager has no reserved slices, and nothing to confirm"
         raise InputError(Problem(where="--confirm", message=message, hint="leave it out"))
     candidates = load_candidates(planning, filename, namespace)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Annotated
 
@@ -69,15 +68,14 @@ def cgroup_parent(
     parent = Parent(
         pod=found,
         container=find_container(found, container) if needs_container else None,
-        user=planning.user,
+        manager=planning.manager,
         exists=_is_there(planning, found),
     )
     write(LINES[output](parent))
     if not parent.exists:
-        user = " --user" if planning.user else ""
         note(
             f"{found.slice} does not exist: what names it starts without any limit, or fails; apply"
-            f" pod {key} first: podslice apply{user} -f FILE"
+            f" pod {key} first: podslice apply{planning.manager.flag} -f FILE"
         )
     if output in HINTS and sys.stdout.isatty():
         note(HINTS[output])
@@ -123,6 +121,5 @@ def _is_there(planning: Planning, found: PodDecision) -> bool:
         uids = {pod.uid for pod in applied_pods(planning)}
     except HostError:
         return False
-    uid = os.geteuid()
-    manager = f"/user.slice/user-{uid}.slice/user@{uid}.service" if planning.user else ""
-    return found.pod.uid in uids and CgroupFs().exists(manager + found.control_group)
+    group = planning.manager.path_of(found.control_group)
+    return found.pod.uid in uids and CgroupFs().exists(group)

@@ -12,6 +12,7 @@ from podslice.reconcile.report import told_unconfirmed
 from podslice.reconcile.rollback import confirm as let_stay
 from podslice.reconcile.rollback import halt, recorded
 from podslice.store import Store
+from podslice.systemd.find_manager import find_manager
 
 
 def confirm() -> int:
@@ -28,7 +29,7 @@ def confirm() -> int:
 
 
 async def _confirm() -> Pending | None:
-    store = Store(session.runtime_directory(user=False))
+    store = Store(session.runtime_directory(find_manager()))
     if recorded(store).unconfirmed is None:
         return None
     async with session.open_recorded_world(store) as world:

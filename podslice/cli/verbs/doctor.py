@@ -15,8 +15,8 @@ from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import open_store
 from podslice.cli.views import documents
 from podslice.cli.views.tables import columns
-from podslice.doctor.facts import Asked, Facts, Manager, read_facts
-from podslice.doctor.finding import Finding, State
+from podslice.doctor.facts import Facts, Subject, SystemdReply, read_facts
+from podslice.doctor.finding import Finding, FindingState
 from podslice.doctor.findings import examine
 from podslice.errors import HostError, SystemdError
 from podslice.model.config import Origin, Source
@@ -38,7 +38,7 @@ def doctor(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
     """
     planning = configuration.tolerate(planning)
     found = (*_configuration(planning.origin), *examine(_facts(planning)))
-    grave = [finding for finding in found if finding.state is State.ATTENTION]
+    grave = [finding for finding in found if finding.state is FindingState.ATTENTION]
     emit(
         output,
         document=lambda: documents.document(
@@ -59,7 +59,7 @@ def _configuration(origin: Origin) -> Iterator[Finding]:
     count = len(origin.problems)
     yield Finding(
         check="configuration",
-        state=State.ATTENTION,
+        state=FindingState.ATTENTION,
         what=f"{count} problem{'' if count == 1 else 's'} in the configuration files",
         effect="plan, apply, run and adopt fail, and the agent does not start; one that runs keeps"
         " its configuration",
@@ -72,9 +72,9 @@ def _facts(planning: Planning) -> Facts:
     config = planning.config
     return read_facts(
         asyncio.run(_ask(planning)),
-        Asked(
+        Subject(
             uid=os.getuid(),
-            user=planning.user,
+            manager=planning.manager,
             environment=os.environ,
             cgroup_root=config.cgroup_root,
             control_group=control_group_of(Tree(cgroup_root=config.cgroup_root).root),
@@ -83,7 +83,7 @@ def _facts(planning: Planning) -> Facts:
     )
 
 
-async def _ask(planning: Planning) -> Manager:
+async def _ask(planning: Planning) -> SystemdReply:
     """Return what the service manager tells, or why it does not answer."""
     from podslice.systemd.bus import Bus
 
@@ -92,17 +92,17 @@ async def _ask(planning: Planning) -> Manager:
     units: Sequence[ObservedUnit] = ()
     version, error = None, ""
     try:
-        async with asyncio.timeout(ANSWER_SEC), Bus(user=planning.user) as client:
+        async with asyncio.timeout(ANSWER_SEC), Bus(planning.manager) as client:
             version = (await client.caps()).systemd_version
-            units = await list_evidence(client, tree, user=planning.user)
+            units = await list_evidence(client, tree, planning.manager)
     except SystemdError as said:
         error = str(said)
     except TimeoutError:
         error = f"no answer within {ANSWER_SEC:.0f} s"
-    return Manager(
+    return SystemdReply(
         version=version,
         error=error,
-        foreign=await guard.judge(tree, units, _recorded(planning), user=planning.user),
+        foreign=await guard.judge(tree, units, _recorded(planning), planning.manager),
         kubelets=kubelets,
     )
 
@@ -119,9 +119,9 @@ def _lines(found: Sequence[Finding], *, wide: bool) -> Iterator[str]:
     heads = columns((each.state, each.check, each.what) for each in found)
     for head, finding in zip(heads, found, strict=True):
         yield head
-        if wide or finding.state is not State.OK:
+        if wide or finding.state is not FindingState.OK:
             yield from _more(finding)
-    grave = [finding.check for finding in found if finding.state is State.ATTENTION]
+    grave = [finding.check for finding in found if finding.state is FindingState.ATTENTION]
     yield ""
     yield f"need attention: {', '.join(grave)}" if grave else "this host is able"
 

@@ -16,6 +16,7 @@ from podslice.cli.output import OutputFormat, emit, write
 from podslice.cli.views import documents
 from podslice.cli.views.tables import columns
 from podslice.errors import printable
+from podslice.systemd.find_manager import find_manager
 
 if TYPE_CHECKING:
     from podslice.systemd.journalctl import Entry
@@ -67,7 +68,8 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     if follow and lines is None and since is None:
         lines = _FOLLOWED
     keys = [key_of(name, namespace) for name in pods or ()]
-    entries = ask(Question(pods=keys, since=since, lines=lines, follow=follow, user=user))
+    manager = find_manager(user=user)
+    entries = ask(Question(pods=keys, since=since, lines=lines, follow=follow, manager=manager))
     if follow:
         return _follow(entries, output)
     found = tuple(entries)

@@ -42,7 +42,7 @@ def explain(
     node = load_node(config)
     decisions = decide_all(loaded, node, config)
     shown = named_pods(decisions, pod, namespace)
-    if planning.user:
+    if planning.manager.is_user:
         shown = tuple(replace(each, volumes=tuple(map(unmounted, each.volumes))) for each in shown)
     if diff_rules:
         return _emit_differences(shown, node, config, output)

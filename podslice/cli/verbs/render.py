@@ -40,7 +40,7 @@ def render(
     valid = [each for each in decisions if each.is_valid]
     # what holds in the end: a file can't know how far init containers have come
     over = {each.pod.uid: InitProgress(over=True) for each in valid}
-    desired = desire(valid, node, config, progress=over, mounts=not planning.user)
+    desired = desire(valid, node, config, progress=over, mounts=not planning.manager.is_user)
     for line in tables.problem_lines(problems):
         note(line)
     for refusal in desired.refused:

@@ -11,6 +11,7 @@ from podslice.reconcile.report import Report, told, told_skipped
 from podslice.reconcile.reserved import give_back as return_all
 from podslice.reconcile.rollback import recorded
 from podslice.store import Store
+from podslice.systemd.find_manager import find_manager
 
 
 def restore_reserved() -> int:
@@ -21,7 +22,7 @@ def restore_reserved() -> int:
 
 
 async def _restore_reserved() -> Report:
-    store = Store(session.runtime_directory(user=False))
+    store = Store(session.runtime_directory(find_manager()))
     if store.reserved() is None:
         raise HostError(
             f"{store.reserved_path} is damaged: which values podslice has set on other slices is not"

@@ -164,7 +164,7 @@ def _detach(
             )
 
     place = in_world(planning, work)
-    journal = "journalctl --user" if planning.user else "journalctl"
+    journal = f"journalctl{planning.manager.flag}"
     emit(
         output,
         document=lambda: documents.document(
@@ -213,7 +213,7 @@ def _report_end(planning: Planning, place: Place) -> tuple[str, ...]:
     runner = shutil.which("systemd-run")
     if runner is None:
         raise HostError("there is no systemd-run, which init containers need with --detach")
-    user = ["--user"] if planning.user else []
+    user = ["--user"] if planning.manager.is_user else []
     search = os.environ.get("PYTHONPATH")
     path = [] if search is None else [f"--setenv=PYTHONPATH={search}"]
     python = [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "podslice"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from podslice.cli.views.tables import columns, human_bytes, problem
 from podslice.errors import printable
 from podslice.kernel.cgroup import Usage
+from podslice.model.manager import Manager
 from podslice.model.node_state import AgentState, Eviction
 from podslice.model.properties import PROPERTIES
 from podslice.model.reserved import Reserved
@@ -169,16 +170,12 @@ def reserved(held: Reserved) -> Iterator[str]:
         yield f"{unit}: podslice has set {', '.join(settings)}"
 
 
-_START_AGENT = {False: "systemctl start podslice-agent", True: "podslice agent --user"}
-"""By whether a user's service manager is meant."""
-
-
 def notices(
     evicted: Iterable[Eviction],
     agent: AgentState | None,
     manifests: Iterable[str],
     *,
-    user: bool,
+    manager: Manager,
 ) -> Iterator[str]:
     """Which pods stay away, what the node is short of, and what the agent finds wrong.
 
@@ -191,10 +188,11 @@ def notices(
         )
     if agent is None:
         directories = sorted({str(Path(each).parent) for each in manifests})
+        start = "podslice agent --user" if manager.is_user else "systemctl start podslice-agent"
         if directories:
             yield (
                 "no agent runs, so that nobody follows what changes in"
-                f" {printable(', '.join(directories))}; to start it: {_START_AGENT[user]}"
+                f" {printable(', '.join(directories))}; to start it: {start}"
             )
         return
     for condition in agent.conditions:

@@ -2,7 +2,8 @@ import os
 
 import pytest
 
-from podslice.agent.watcher import Watch, drop_in_directories
+from podslice.agent.watcher import Watch
+from podslice.model.manager import SYSTEM, user_manager
 from podslice.model.unit import UnitName
 from tests.unit.builders import make_files
 from tests.unit.told import open_files
@@ -31,7 +32,7 @@ def root(tmp_path):
 async def watch(told, root):
     opened = Watch(
         ["/etc/podslice/manifests"],
-        user=False,
+        manager=SYSTEM,
         on_manifests=told.heard_by("manifests"),
         on_unit=told.heard_by("unit"),
         on_memory_event=told.heard_by("memory"),
@@ -340,7 +341,7 @@ async def test_closed_it_leaves_nothing_open(told, root):
     before = open_files()
     opened = Watch(
         ["/etc/podslice/manifests"],
-        user=True,
+        manager=user_manager(7, {}),
         on_manifests=told.heard_by("manifests"),
         on_unit=told.heard_by("unit"),
         on_memory_event=told.heard_by("memory"),
@@ -354,12 +355,3 @@ async def test_closed_it_leaves_nothing_open(told, root):
     await told.until(lambda told: ("unit", None) in told)
     opened.close()
     assert open_files() == before
-
-
-def test_a_users_drop_ins_are_in_the_users_directories(tmp_path):
-    environment = {"XDG_RUNTIME_DIR": "/run/user/7", "HOME": "/home/me"}
-    assert drop_in_directories(tmp_path, environment, user=True) == (
-        tmp_path / "run/user/7/systemd/transient",
-        tmp_path / "run/user/7/systemd/user.control",
-        tmp_path / "home/me/.config/systemd/user.control",
-    )

@@ -52,7 +52,9 @@ def here(tmp_path, monkeypatch):
     root = tmp_path / "machine"
     host = node("cpu=8,memory=32Gi,ephemeral-storage=100Gi,pid=32768")
     monkeypatch.setattr(session, "read_node", lambda: host)
-    monkeypatch.setattr(session, "runtime_directory", lambda *, user: root / f"run-{user}")
+    monkeypatch.setattr(
+        session, "runtime_directory", lambda manager: root / f"run-{manager.is_user}"
+    )
     monkeypatch.setattr(options, "read_files", partial(read_files, root=root))
     monkeypatch.setattr("podslice.reconcile.guard.find_kubelets", _kubelets)
     monkeypatch.setitem(CgroupFs.__init__.__kwdefaults__, "mount", root / "cgroup")
@@ -78,7 +80,7 @@ def runtimes_hold(monkeypatch):
 def memory(here, monkeypatch):
     """A machine with systemd."""
     client = FakeSystemd()
-    monkeypatch.setattr(bus, "Bus", lambda **_: client)
+    monkeypatch.setattr(bus, "Bus", lambda *_, **__: client)
     return client
 
 
@@ -86,7 +88,7 @@ def memory(here, monkeypatch):
 def no_systemd(here, monkeypatch):
     """A machine without systemd."""
 
-    def refuse(**_):
+    def refuse(*_, **__):
         return Absent()
 
     monkeypatch.setattr(bus, "Bus", refuse)

@@ -7,6 +7,7 @@ import pytest
 from podslice.cli import session
 from podslice.cli.output import note
 from podslice.errors import HostError
+from podslice.systemd.find_manager import find_manager
 from tests.unit.builders import manifest
 
 
@@ -45,25 +46,25 @@ def runtime_directory():
 
 
 def test_records_of_the_system_are_in_run(runtime_directory):
-    assert runtime_directory(user=False) == Path("/run/podslice")
+    assert runtime_directory(find_manager()) == Path("/run/podslice")
 
 
 def test_records_of_a_user_are_in_the_session(runtime_directory, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert runtime_directory(user=True) == tmp_path / "podslice"
+    assert runtime_directory(find_manager(user=True)) == tmp_path / "podslice"
 
 
 def test_somebody_elses_session_is_refused(runtime_directory, monkeypatch, tmp_path):
     """As `sudo` and `su` leave it; records would end up there, unreadable to their owner."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(session.os, "getuid", lambda: 4711)
+    monkeypatch.setattr("os.getuid", lambda: 4711)
     with pytest.raises(HostError, match=r"this is user 4711; set XDG_RUNTIME_DIR=/run/user/4711"):
-        runtime_directory(user=True)
+        runtime_directory(find_manager(user=True))
 
 
 def test_a_session_that_is_not_there_is_left_to_the_bus(runtime_directory, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/nonexistent")
-    assert runtime_directory(user=True) == Path("/nonexistent/podslice")
+    assert runtime_directory(find_manager(user=True)) == Path("/nonexistent/podslice")
 
 
 @pytest.mark.parametrize("value", [None, ""])
@@ -73,7 +74,7 @@ def test_without_a_session_there_are_no_records(runtime_directory, monkeypatch, 
     else:
         monkeypatch.setenv("XDG_RUNTIME_DIR", value)
     with pytest.raises(HostError, match="there is no user session: XDG_RUNTIME_DIR is not set"):
-        runtime_directory(user=True)
+        runtime_directory(find_manager(user=True))
 
 
 def test_records_that_can_not_be_read_are_not_counted(podslice, here, monkeypatch):

@@ -2,16 +2,17 @@
 
 from dataclasses import replace
 
-from podslice.doctor.facts import Asked, Manager, read_facts
+from podslice.doctor.facts import Subject, SystemdReply, read_facts
 from podslice.doctor.findings import examine
+from podslice.model.manager import user_manager
 from tests.unit.builders import make_files
 
-UP = Manager(version=257)
-ROOT = Asked(uid=0, environment={"HOME": "/home/admin"})
-USER = Asked(
+UP = SystemdReply(version=257)
+ROOT = Subject(uid=0, environment={"HOME": "/home/admin"})
+USER = Subject(
     uid=4711,
-    user=True,
-    environment={"HOME": "/home/web", "XDG_RUNTIME_DIR": "/run/user/4711"},
+    manager=user_manager(4711, {"XDG_RUNTIME_DIR": "/run/user/4711"}),
+    environment={"HOME": "/home/web"},
 )
 USER_GROUP = "sys/fs/cgroup/user.slice/user-4711.slice/user@4711.service"
 
@@ -56,13 +57,13 @@ def host(root, *changes, base=PLAIN):
     return make_files(root, {name: text for name, text in files.items() if text is not None})
 
 
-def facts(root, asked=ROOT, manager=UP, **more):
-    return read_facts(manager, replace(asked, **more), root)
+def facts(root, subject=ROOT, systemd=UP, **more):
+    return read_facts(systemd, replace(subject, **more), root)
 
 
-def findings(root, asked=ROOT, manager=UP, **more):
+def findings(root, subject=ROOT, systemd=UP, **more):
     """Findings by the name of their check."""
-    return {each.check: each for each in examine(facts(root, asked, manager, **more))}
+    return {each.check: each for each in examine(facts(root, subject, systemd, **more))}
 
 
 def program(*names):

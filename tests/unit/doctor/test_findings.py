@@ -2,13 +2,14 @@
 
 import pytest
 
-from podslice.doctor.facts import Manager
-from podslice.doctor.finding import State
+from podslice.doctor.facts import SystemdReply
+from podslice.doctor.finding import FindingState
 from podslice.errors import HostError
+from podslice.model.manager import user_manager
 from podslice.model.owner import Foreign, Kubelet
 from tests.unit.doctor.hosts import LEGACY, PLAIN, ROOT, USER, USER_GROUP, facts, findings, host
 
-DOWN = Manager(version=None, error="/run/dbus: no such file")
+DOWN = SystemdReply(version=None, error="/run/dbus: no such file")
 MOUNT = "cgroup2 /sys/fs/cgroup cgroup2 rw,{} 0 0\n"
 COUNTED = {"proc/self/mounts": MOUNT.format("memory_recursiveprot,memory_hugetlb_accounting")}
 POOL = {"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "8\n"}
@@ -31,26 +32,26 @@ def test_nothing_is_wrong_with_a_plain_host(tmp_path):
         "pressure",
         "swap",
     ]
-    assert {each.state for each in found.values()} == {State.OK}
+    assert {each.state for each in found.values()} == {FindingState.OK}
     assert not any(each.effect or each.fix for each in found.values())
 
 
 def test_nothing_is_wrong_with_a_user_who_has_everything(tmp_path):
     found = findings(host(tmp_path, LINGERS), USER)
-    grave = {name: each.state for name, each in found.items() if each.state is not State.OK}
-    assert grave == dict.fromkeys(("hugepages", "oom-score", "volumes"), State.INFO)
+    grave = {name: each.state for name, each in found.items() if each.state is not FindingState.OK}
+    assert grave == dict.fromkeys(("hugepages", "oom-score", "volumes"), FindingState.INFO)
 
 
 CASES = {
     # systemd
     "a systemd of before descriptors": (
         {},
-        {"manager": Manager(version=252)},
+        {"systemd": SystemdReply(version=252)},
         ("systemd", "info", "is systemd 252", "not by descriptor (PIDFDs)", "nothing has to be"),
     ),
     "a systemd too old": (
         {},
-        {"manager": Manager(version=239)},
+        {"systemd": SystemdReply(version=239)},
         (
             *("systemd", "attention", "is systemd 239"),
             *("ManagedOOMSwap, MemoryMin, which are left out", "systemd 252 or later"),
@@ -58,22 +59,22 @@ CASES = {
     ),
     "a systemd that knows everything, and is still too old": (
         {},
-        {"manager": Manager(version=249)},
+        {"systemd": SystemdReply(version=249)},
         ("systemd", "attention", "is systemd 249", "tested with 252 and later", "252 or later"),
     ),
     "another process 1": (
         {"proc/1/comm": "runit\n"},
-        {"manager": DOWN},
+        {"systemd": DOWN},
         ("systemd", "attention", "process 1 is runit", "nothing can be applied", "boot with"),
     ),
     "no process 1 to be seen": (
         {"proc/1/comm": None},
-        {"manager": DOWN},
+        {"systemd": DOWN},
         ("systemd", "attention", "process 1 is unknown, not systemd", "", ""),
     ),
     "no bus": (
         {},
-        {"manager": DOWN},
+        {"systemd": DOWN},
         (
             *("systemd", "attention", "does not answer: /run/dbus: no such file"),
             *("nothing can be applied", "systemctl start dbus.socket"),
@@ -81,7 +82,7 @@ CASES = {
     ),
     "no manager of the user's": (
         {},
-        {"manager": DOWN, "asked": USER},
+        {"systemd": DOWN, "subject": USER},
         (
             *("systemd", "attention", "the user's manager does not answer: /run/dbus"),
             *("nothing can be", "loginctl enable-linger 4711, and set XDG_RUNTIME_DIR=/run/user"),
@@ -100,7 +101,7 @@ CASES = {
     ),
     "no session": (
         {},
-        {"asked": USER, "environment": {}},
+        {"subject": USER, "manager": user_manager(4711, {})},
         (
             *("session", "attention", "XDG_RUNTIME_DIR is not set", "have no place"),
             "XDG_RUNTIME_DIR=/run/user/4711",
@@ -108,7 +109,7 @@ CASES = {
     ),
     "somebody else's session": (
         {"run/user/4711/bus": ""},
-        {"asked": USER},
+        {"subject": USER},
         (
             *("session", "attention", "is /run/user/4711, which is user ", "refused"),
             "set XDG_RUNTIME_DIR=/run/user/4711",
@@ -116,7 +117,7 @@ CASES = {
     ),
     "no lingering": (
         {},
-        {"asked": USER},
+        {"subject": USER},
         (
             *("session", "info", "user 4711 does not linger", "end with the user's last session"),
             "loginctl enable-linger 4711",
@@ -178,7 +179,7 @@ CASES = {
     ),
     "nothing delegated": (
         {f"{USER_GROUP}/cgroup.controllers": "\n"},
-        {"asked": USER},
+        {"subject": USER},
         (
             *("controllers", "attention", "cpu, memory and pids are not delegated"),
             *("no effect", r"printf '[Service]\nDelegate=cpu cpuset io memory pids\n' > /etc/sys"),
@@ -186,12 +187,12 @@ CASES = {
     ),
     "the manager's group is not there": (
         {f"{USER_GROUP}/cgroup.controllers": None},
-        {"asked": USER},
+        {"subject": USER},
         ("controllers", "attention", "cpu, memory and pids are not delegated", "", "daemon-reload"),
     ),
     "delegated as systemd does it by itself": (
         {f"{USER_GROUP}/cgroup.controllers": "cpu memory pids\n"},
-        {"asked": USER},
+        {"subject": USER},
         (
             *("controllers", "info", "cpuset and io are not", "podslice sets nothing of these"),
             "/etc/systemd/system/user@.service.d/podslice.conf",
@@ -199,7 +200,7 @@ CASES = {
     ),
     "delegated, and pods are there": (
         {f"{USER_GROUP}/kubepods.slice/cgroup.controllers": "cpu memory pids\n"},
-        {"asked": USER},
+        {"subject": USER},
         ("controllers", "ok", "are delegated to the user's manager", "", ""),
     ),
     # huge pages
@@ -252,14 +253,14 @@ CASES = {
     ),
     "a huge page for users": (
         {"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "1\n"},
-        {"asked": USER},
+        {"subject": USER},
         ("hugepages", "attention", "out of a user's reach; 1 is set aside", "", "as root"),
     ),
     # what else there is
     "a kubelet": (
         {},
         {
-            "manager": Manager(
+            "systemd": SystemdReply(
                 version=257,
                 foreign=Foreign(reason="kubepods.slice belongs to a kubelet", way_out="go away"),
             )
@@ -271,7 +272,7 @@ CASES = {
     ),
     "a kubelet, and pods elsewhere": (
         {},
-        {"manager": Manager(version=257, kubelets=(Kubelet(pid=77, name="k3s-server"),))},
+        {"systemd": SystemdReply(version=257, kubelets=(Kubelet(pid=77, name="k3s-server"),))},
         ("kubelet", "ok", "podslice's pods lie elsewhere", "", ""),
     ),
     "an old kernel": (
@@ -302,15 +303,15 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("change", "asked", "expected"), CASES.values(), ids=CASES)
-def test_what_is_told(tmp_path, change, asked, expected):
+@pytest.mark.parametrize(("change", "subject", "expected"), CASES.values(), ids=CASES)
+def test_what_is_told(tmp_path, change, subject, expected):
     check, state, what, effect, fix = expected
-    found = findings(host(tmp_path, change), **asked)[check]
+    found = findings(host(tmp_path, change), **subject)[check]
     assert found.state == state
     assert what in found.what
     assert effect in found.effect
     assert fix in found.fix
-    if found.state is not State.OK:
+    if found.state is not FindingState.OK:
         assert all((found.what, found.effect, found.fix))
         assert not found.fix.endswith(".")
 
@@ -330,7 +331,9 @@ def test_the_old_layouts(tmp_path, change, told):
     assert "systemd.unified_cgroup_hierarchy=1" in found["cgroup"].fix
     assert found["controllers"].state == "ok"
     assert found["hugepages"].state == "info"
-    assert "systemd 258" not in findings(tmp_path, manager=Manager(version=258))["cgroup"].effect
+    assert (
+        "systemd 258" not in findings(tmp_path, systemd=SystemdReply(version=258))["cgroup"].effect
+    )
 
 
 def test_users_have_no_controllers_with_the_old_layouts(tmp_path):
@@ -349,7 +352,7 @@ def test_what_users_can_not_have_is_told(tmp_path):
 )
 def test_a_host_that_can_not_be_read_is_an_error(tmp_path, name):
     root = host(tmp_path, {name: None})
-    with pytest.raises(HostError, match=r"this host can't be read: .*; is /proc mounted\?"):
+    with pytest.raises(HostError, match=r"this host cannot be read: .*; is /proc mounted\?"):
         facts(root)
 
 
@@ -358,12 +361,12 @@ def test_a_host_without_a_line_about_swap_has_none(tmp_path):
 
 
 def test_users_have_names(tmp_path):
-    session = facts(host(tmp_path), USER, uid=0).session
+    session = facts(host(tmp_path), USER, manager=user_manager(0, {})).session
     assert session.name == "root"
 
 
 def test_facts_are_of_the_system_or_of_a_user(tmp_path):
     root = host(tmp_path)
-    assert not facts(root, ROOT).user
-    assert facts(root, USER).user
+    assert not facts(root, ROOT).manager.is_user
+    assert facts(root, USER).manager.is_user
     assert PLAIN["proc/1/comm"].strip() == facts(root).first_process

@@ -26,8 +26,8 @@ def manager(driver):
     return f'[engine]\ncgroup_manager = "{driver}"\n'
 
 
-def only(root, asked=ROOT):
-    (runtime,) = facts(root, asked).runtimes
+def only(root, subject=ROOT):
+    (runtime,) = facts(root, subject).runtimes
     return runtime
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from podslice.model.desired import Refusal
+from podslice.model.manager import SYSTEM
 from podslice.model.pod import MemoryVolume
 from podslice.model.properties import MANAGED, PROPERTIES
 from podslice.model.unit import INFINITY, Caps, DesiredUnit, UnitKind, UnitName
@@ -26,6 +27,7 @@ from podslice.plan import (
     transient_unit,
 )
 from tests.unit.builders import (
+    USER,
     as_observed,
     besteffort,
     burstable,
@@ -742,8 +744,8 @@ def with_pages(unit, pages=None):
     return replace(unit, hugepages=HUGE if pages is None else pages)
 
 
-def able(*units, user=False, hugetlb=True):
-    caps = Caps(systemd_version=257, user=user, hugetlb=hugetlb)
+def able(*units, manager=SYSTEM, hugetlb=True):
+    caps = Caps(systemd_version=257, manager=manager, hugetlb=hugetlb)
     return replace(observed(*units), caps=caps)
 
 
@@ -829,16 +831,16 @@ def test_huge_pages_that_the_kernel_does_not_have_are_said():
 
 
 @pytest.mark.parametrize(
-    ("user", "why"),
+    ("manager", "why"),
     [
-        (False, "the kernel's controller for them is not enabled for our slices; see"),
-        (True, "a user's manager has no controller for them"),
+        (SYSTEM, "the kernel's controller for them is not enabled for our slices; see"),
+        (USER, "a user's manager has no controller for them"),
     ],
 )
-def test_without_the_controller_it_is_said_once_a_pod(user, why):
+def test_without_the_controller_it_is_said_once_a_pod(manager, why):
     web = with_pages(slice_unit(WEB, pod="default/web"))
     main = with_pages(scope_unit("podslice-podweb-main.scope", WEB, pod="default/web"))
-    there = able(seen(WEB), seen(main.name), user=user, hugetlb=False)
+    there = able(seen(WEB), seen(main.name), manager=manager, hugetlb=False)
     plan = make_plan(desired(web, main), there)
     (skipped,) = plan.skipped
     assert (skipped.unit, skipped.name) == (WEB, "limits of huge pages")

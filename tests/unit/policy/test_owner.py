@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from podslice.model.manager import SYSTEM
 from podslice.model.naming import Tree
 from podslice.model.owner import Kubelet
 from podslice.model.pod import Qos
 from podslice.model.unit import ObservedUnit
 from podslice.policy.owner import find_foreign
+from tests.unit.builders import USER
 
 RECORDED = json.loads((Path(__file__).parents[2] / "kubelet_units.json").read_text())["units"]
 UNITS = [
@@ -38,8 +40,8 @@ def unit(name):
     return next(each for each in UNITS if each.name == name)
 
 
-def judge(units, *, kubelets=(), recorded=(), tree=TREE, user=False):
-    return find_foreign(tree, units, recorded, kubelets, user=user)
+def judge(units, *, kubelets=(), recorded=(), tree=TREE, manager=SYSTEM):
+    return find_foreign(tree, units, recorded, kubelets, manager=manager)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_many_units_are_counted():
 
 
 @pytest.mark.parametrize(
-    "elsewhere", [{"tree": Tree(cgroup_root="/podslice")}, {"user": True}], ids=str
+    "elsewhere", [{"tree": Tree(cgroup_root="/podslice")}, {"manager": USER}], ids=["root", "user"]
 )
 def test_a_kubelet_owns_the_default_root_of_the_system_only(elsewhere):
     assert judge(OURS, kubelets=[K3S], **elsewhere) is None
@@ -128,4 +130,4 @@ def test_another_root_may_be_a_kubelets_as_well():
     root = ObservedUnit(name=name, description=f"libcontainer container {name}")
     foreign = judge([root], tree=Tree(cgroup_root="/podslice"))
     assert 'cgroup-root = "/podslice2"' in foreign.way_out
-    assert "systemctl --user stop kubepods.slice" in judge(UNITS, user=True).way_out
+    assert "systemctl --user stop kubepods.slice" in judge(UNITS, manager=USER).way_out

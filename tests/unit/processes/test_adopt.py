@@ -16,6 +16,7 @@ from podslice.errors import (
     UnitExists,
     printable,
 )
+from podslice.model.manager import user_manager
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import TransientUnit, UnitName
 from podslice.processes import adopt as adopting
@@ -304,8 +305,12 @@ async def test_there_has_to_be_a_process(host):
 
 async def test_a_user_moves_the_own_processes_only(host):
     host.add({"pid": 20, "uid": os.getuid()}, {"pid": 21, "uid": 4711})
-    assert "runs as user 4711; --user moves your own" in await why(host, 21, user=True)
-    assert outcomes(await adopt(host, 20, user=True)) == {20: Outcome.ADOPTED}
+    assert "runs as user 4711; --user moves your own" in await why(
+        host, 21, manager=user_manager(os.getuid(), {})
+    )
+    assert outcomes(await adopt(host, 20, manager=user_manager(os.getuid(), {}))) == {
+        20: Outcome.ADOPTED
+    }
     assert outcomes(await adopt(host, 21)) == {21: Outcome.ADOPTED}
 
 

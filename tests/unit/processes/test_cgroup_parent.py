@@ -10,7 +10,7 @@ from podslice.model.config import MemoryProtection
 from podslice.model.properties import PROPERTIES
 from podslice.policy.convert import quota_from_milli
 from podslice.processes.cgroup_parent import LINES, Form, Parent
-from tests.unit.builders import besteffort, config, container, decisions, guaranteed, pod
+from tests.unit.builders import USER, besteffort, config, container, decisions, guaranteed, pod
 
 WEB = pod(
     "web",
@@ -100,7 +100,7 @@ def test_a_service_and_a_command_of_systemd():
 Slice={SLICE}"""
     )
     assert (
-        text(Form.SYSTEMD, named="main", user=True)
+        text(Form.SYSTEMD, named="main", manager=USER)
         == f"""\
 # for a service: systemctl --user edit NAME.service
 # for a command: systemd-run --user --slice={SLICE} --property=CPUQuota=50% \

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from podslice.model.manager import SYSTEM, user_manager
 from podslice.processes import runtimes
 from podslice.processes.runtimes import NoAnswerError, containers, parse_docker, parse_podman
 from tests.unit.builders import container, make_files, pod
@@ -174,7 +175,6 @@ def host(tmp_path, monkeypatch):
     """A host of this user's, with both tools; its /proc shows what is written there."""
     monkeypatch.setattr(runtimes.shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(runtimes.os, "geteuid", lambda: tmp_path.stat().st_uid)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     (tmp_path / "proc").mkdir()
     return tmp_path
 
@@ -224,11 +224,17 @@ def both_run(host):
     make_files(host, {"run/docker.sock": ""})
 
 
-async def ask(host, answers, *, pods=(), user=None):
+def manager_of(host):
+    """The manager of the user who runs the tests."""
+    uid = host.stat().st_uid
+    return user_manager(uid, {"XDG_RUNTIME_DIR": "/run"}) if uid else SYSTEM
+
+
+async def ask(host, answers, *, pods=(), manager=None):
     notes = []
     tools = Tools(answers)
-    is_user = bool(host.stat().st_uid) if user is None else user
-    found = await containers(pods, user=is_user, on_note=notes.append, ask=tools, root=host)
+    manager = manager or manager_of(host)
+    found = await containers(pods, manager=manager, on_note=notes.append, ask=tools, root=host)
     return found, notes, tools.asked
 
 
@@ -270,7 +276,9 @@ async def test_a_daemon_without_its_socket_is_not_asked(host):
 
 async def test_runtimes_of_another_user_are_not_asked(host):
     both_run(host)
-    assert await ask(host, BOTH, user=not host.stat().st_uid) == ((), [], [])
+    assert await ask(
+        host, BOTH, manager=SYSTEM if host.stat().st_uid else user_manager(1000, {})
+    ) == ((), [], [])
 
 
 @pytest.mark.parametrize(
@@ -335,6 +343,6 @@ async def test_both_are_asked_at_the_same_time(host):
 
     tools = Waiting(BOTH)
     found = await containers(
-        (), user=bool(host.stat().st_uid), on_note=lambda _: None, ask=tools, root=host
+        (), manager=manager_of(host), on_note=lambda _: None, ask=tools, root=host
     )
     assert len(found) == 4

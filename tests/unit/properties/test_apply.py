@@ -22,6 +22,7 @@ from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.world import World
 from podslice.store import Records, Store
 from tests.fake_systemd import FakeSystemd
+from tests.unit.builders import USER
 from tests.unit.properties.strategies import COMPUTE, configs, decisions, few, nodes, worlds
 
 small_worlds = worlds(names=COMPUTE, max_pods=3, max_containers=2)
@@ -50,13 +51,13 @@ def world_at(place, client, node, config):
         config=config,
         store=Store(place / "run", cgroup_root=config.cgroup_root),
         client=client,
-        user=True,
+        manager=USER,
         cgroups=CgroupFs(mount=place / "cgroup"),
     )
 
 
 def make_client():
-    client = FakeSystemd(user=True)
+    client = FakeSystemd(manager=USER)
     client.provide("podruntime.slice")
     return client
 

@@ -7,6 +7,7 @@ import pytest
 
 from podslice.errors import ForeignRoot, HostError, InputError, JobFailed, Refused, SystemdError
 from podslice.kernel.cgroup import CgroupFs
+from podslice.model.manager import SYSTEM
 from podslice.model.pod import ContainerKind, InitProgress, MemoryVolume
 from podslice.model.unit import INFINITY, TransientUnit, UnitKind
 from podslice.plan import CLASS_CHANGED, SetHugepages, SetProperties, Skipped, StopUnit
@@ -16,6 +17,7 @@ from podslice.reconcile.report import Lingering, Outcome
 from podslice.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (
+    USER,
     besteffort,
     burstable,
     config,
@@ -324,9 +326,11 @@ async def test_looking_is_allowed_beside_a_kubelet(here, kubelet):
 async def test_a_kubelet_does_not_mind_another_tree(tmp_path, memory, kubelet):
     for name, fields in (
         ("root", {"by": config(cgroup_root="/podslice")}),
-        ("user", {"user": True}),
+        ("user", {"manager": USER}),
     ):
-        here = world(tmp_path / name, FakeSystemd(user=name == "user"), **fields)
+        here = world(
+            tmp_path / name, FakeSystemd(manager=USER if name == "user" else SYSTEM), **fields
+        )
         assert (await put(here, *THREE)).exit_code == 0
 
 
@@ -1017,8 +1021,8 @@ async def test_a_volume_that_is_left_out_is_unmounted(here, memory):
 
 async def test_a_users_volumes_are_directories_and_that_is_said_once(tmp_path):
     notes = []
-    memory = FakeSystemd(user=True)
-    here = world(tmp_path, memory, user=True, notes=notes)
+    memory = FakeSystemd(manager=USER)
+    here = world(tmp_path, memory, manager=USER, notes=notes)
     web = burstable("web", volumes=CACHE)
     for _ in range(2):
         assert (await put(here, web)).exit_code == 0

@@ -9,6 +9,7 @@ from podslice.errors import BadProperty, BusUnavailable, Refused, SystemdError
 from podslice.model.unit import INFINITY, TransientUnit, UnitName
 from podslice.systemd.client import Client
 from tests.fake_systemd import FakeSystemd
+from tests.unit.builders import USER
 
 NAME = UnitName("a-b.slice")
 
@@ -18,13 +19,13 @@ def unit(**properties: int) -> TransientUnit:
 
 
 def test_it_is_a_client() -> None:
-    client: Client = FakeSystemd(systemd_version=252, user=True)
+    client: Client = FakeSystemd(systemd_version=252, manager=USER)
     assert isinstance(client, FakeSystemd)
 
 
 async def test_caps_are_as_given() -> None:
-    caps = await FakeSystemd(systemd_version=252, user=True).caps()
-    assert (caps.systemd_version, caps.user) == (252, True)
+    caps = await FakeSystemd(systemd_version=252, manager=USER).caps()
+    assert (caps.systemd_version, caps.manager) == (252, USER)
 
 
 async def test_old_systemd_does_not_know_all_properties() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from podslice.model.event import Event, Kind
 from podslice.systemd.journal import Journal
+from tests.unit.builders import USER
 
 pytestmark = pytest.mark.usefixtures("allow_effects")  # the journal is a socket in tmp_path
 
@@ -104,7 +105,7 @@ def test_an_event_is_a_message_with_fields(journal, listener, stderr):
 
 
 def test_of_a_users_manager_it_is_about_a_users_unit(listener, make):
-    make(user=True).tell(EVICTED)
+    make(manager=USER).tell(EVICTED)
     assert listener.read()["OBJECT_SYSTEMD_USER_UNIT"] == EVICTED.unit
 
 

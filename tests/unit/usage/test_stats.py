@@ -9,6 +9,7 @@ from podslice.model.pod import MemoryVolume
 from podslice.model.unit import Caps, Observed, UnitKind, UnitName
 from podslice.usage.stats import gather
 from tests.unit.builders import (
+    USER,
     as_observed,
     besteffort,
     burstable,
@@ -186,7 +187,7 @@ def test_reserved_slices_are_those_that_are_configured(root):
 def test_a_users_manager_has_no_reserved_slices(root):
     counting(root, "system.slice", 1)
     desired, observed, _ = everything(root, *PODS)
-    observed = Observed(caps=Caps(systemd_version=257, user=True), units=observed.units)
+    observed = Observed(caps=Caps(systemd_version=257, manager=USER), units=observed.units)
     assert names(look(root, desired, observed)).keys() == {"pods", "burstable", "besteffort"}
     nothing = replace(observed, units={})
     assert look(root, desired, nothing).groups == ()

@@ -310,7 +310,7 @@ class Forgetful(FakeSystemd):
 
 def test_what_does_not_hold_and_what_was_left_out_is_told(podslice, web, files, here, monkeypatch):
     client = Forgetful()
-    monkeypatch.setattr(bus, "Bus", lambda **_: client)
+    monkeypatch.setattr(bus, "Bus", lambda *_, **__: client)
     podslice("apply", "-f", web)
     files({"web.yaml": WEB.replace("500m", "250m")})
     ended = podslice("apply", "-f", web, "--memory-protection=min", "--qos-reserved=memory=100%")

@@ -102,7 +102,7 @@ def test_a_host_without_systemd_is_a_finding(podslice, no_systemd, machine):
 
 def test_a_systemd_that_does_not_answer_is_a_finding(podslice, machine, here, monkeypatch):
     class Mute:
-        def __init__(self, *, user):
+        def __init__(self, manager):
             pass
 
         async def __aenter__(self):
@@ -136,7 +136,7 @@ def test_a_host_that_can_not_be_read_ends_with_1(podslice, memory, machine):
     (root / "proc/meminfo").unlink()
     ended = podslice("doctor")
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err.startswith("error: this host can't be read: ")
+    assert ended.err.startswith("error: this host cannot be read: ")
     assert ended.err.count("\n") == 1
 
 

@@ -9,6 +9,7 @@ import pytest
 from podslice.model.event import Kind
 from podslice.systemd import journalctl as module
 from podslice.systemd.journalctl import Question, parse
+from tests.unit.builders import USER
 
 EVICTED = {
     "__REALTIME_TIMESTAMP": "1795302032135760",
@@ -150,7 +151,7 @@ def test_root_asks_for_what_root_has_told_and_nobody_else():
     assert asked[:4] == ["--quiet", "--all", "--no-pager", "--output=json"]
     assert asked[4] == "_UID=0"
     assert asked[5:] == [f"MESSAGE_ID={kind.message_id}" for kind in Kind]
-    assert f"_UID={os.getuid()}" in arguments(user=True)
+    assert f"_UID={USER.uid}" in arguments(manager=USER)
 
 
 def test_pods_may_be_named(podslice, journalctl):

@@ -78,7 +78,7 @@ class FakeChild:
 @pytest.fixture
 def systemd(here, monkeypatch):
     client = Systemd()
-    monkeypatch.setattr(bus, "Bus", lambda **_: client)
+    monkeypatch.setattr(bus, "Bus", lambda *_, **__: client)
     return client
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from podslice.model.unit import TransientUnit, UnitName
-from podslice.systemd.manager import _encode, _path_of, is_as_asked, is_implied, is_there
+from podslice.systemd.manager_calls import _encode, _path_of, is_as_asked, is_implied, is_there
 
 FRESH = {"LoadState": "loaded", "ActiveState": "active", "FragmentPath": ""}
 FRESH |= {"Transient": True, "Perpetual": False}

@@ -56,7 +56,7 @@ _WAITER = {"Requires": "as", "StopWhenUnneeded": "b"}
 _SIGNATURES = _WAITER | {name: row.signature for name, row in PROPERTIES.items()}
 
 
-class Manager:
+class ManagerCalls:
     """The service manager at the other end of a connection."""
 
     def __init__(self, connection: Connection, jobs: Jobs) -> None:

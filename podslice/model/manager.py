@@ -1,0 +1,67 @@
+"""The service manager that podslice works with: the system's, or a user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+SYSTEM_BUS_ADDRESS = "unix:path=/run/dbus/system_bus_socket"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manager:
+    """A service manager, and where its bus, files and control groups are; the system's by default.
+
+    Source: systemd.unit(5), "Unit File Load Path"; systemd, src/libsystemd/sd-path/path-lookup.c.
+    """
+
+    uid: int | None = None
+    """The user whose manager it is; None for the system's."""
+    bus_address: str = SYSTEM_BUS_ADDRESS
+    runtime_directory: str = "/run"
+    has_session: bool = True
+    """Whether the environment names the runtime directory; without that it is a guess."""
+    control_group: str = "/"
+    """The control group that all its units are in."""
+    drop_in_directories: tuple[str, ...] = (
+        "/run/systemd/transient",
+        "/run/systemd/system.control",
+        "/etc/systemd/system.control",
+    )
+    """The directories that `set-property` writes to, and that of transient units."""
+
+    @property
+    def is_user(self) -> bool:
+        """Return whether it is a user's own manager."""
+        return self.uid is not None
+
+    @property
+    def flag(self) -> str:
+        """Return the option that selects it on a command line, after a space: ` --user`."""
+        return " --user" if self.is_user else ""
+
+    def path_of(self, control_group: str) -> str:
+        """Return the path of a control group that is named below the manager's own."""
+        return f"{self.control_group.rstrip('/')}/{control_group.lstrip('/')}"
+
+
+SYSTEM = Manager()
+
+
+def user_manager(uid: int, environment: Mapping[str, str]) -> Manager:
+    """Return the manager of a user whose programs have this environment."""
+    session = environment.get("XDG_RUNTIME_DIR")
+    runtime = session or f"/run/user/{uid}"
+    config = environment.get("XDG_CONFIG_HOME") or f"{environment.get('HOME', '')}/.config"
+    return Manager(
+        uid=uid,
+        bus_address=f"unix:path={runtime}/bus",
+        runtime_directory=runtime,
+        has_session=bool(session),
+        control_group=f"/user.slice/user-{uid}.slice/user@{uid}.service",
+        drop_in_directories=(
+            f"{runtime}/systemd/transient",
+            f"{runtime}/systemd/user.control",
+            f"{config}/systemd/user.control",
+        ),
+    )

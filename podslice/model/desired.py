@@ -9,7 +9,7 @@ from podslice.errors import Problem, Severity
 from podslice.model.node import Allocation
 from podslice.model.pod import ContainerKind, Pod, Qos
 from podslice.model.resources import Amounts
-from podslice.model.unit import DesiredUnit, Setting, UnitName
+from podslice.model.unit import DesiredUnit, PropertyValue, UnitName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class ContainerDecision:
     kind: ContainerKind
     scope: UnitName
     oom_score_adj: int
-    settings: tuple[Setting, ...]
+    properties: tuple[PropertyValue, ...]
     oom_group: bool
     """Whether all of its processes end when the kernel kills one of them for lack of memory."""
     hugepages: Mapping[int, int] = field(default_factory=dict)
@@ -50,13 +50,13 @@ class PodDecision:
     limits: Amounts
     slice: UnitName
     control_group: str
-    settings: tuple[Setting, ...]
+    properties: tuple[PropertyValue, ...]
     containers: tuple[ContainerDecision, ...]
     overhead: ContainerDecision | None = None
     """The scope of the pod's helpers, where the pod has an overhead; it is called `overhead`."""
     volumes: tuple[VolumeDecision, ...] = ()
-    init_settings: tuple[Setting, ...] | None = None
-    """The slice's settings until the init containers have finished, where they are others."""
+    init_properties: tuple[PropertyValue, ...] | None = None
+    """The slice's properties until the init containers have finished, where they are others."""
     hugepages: Mapping[int, int] = field(default_factory=dict)
     """Size of a page in bytes → limit in bytes."""
     hugepages_in_memory_bytes: int = 0
@@ -100,7 +100,7 @@ class Desired:
     absent: Mapping[UnitName, str] = field(default_factory=dict)
     """Units that must not be there, if they are, and why.
 
-    One that is among `units`, too, has these settings for as long as it can't go.
+    One that is among `units`, too, has these properties for as long as it can't go.
     """
     pods: tuple[PodDecision, ...] = ()
     refused: tuple[Refusal, ...] = ()
@@ -108,7 +108,7 @@ class Desired:
     requested: Amounts = field(default_factory=dict)
     """The sum of the effective requests of all pods."""
     initializing: frozenset[str] = frozenset()
-    """The pods (`namespace/name`) in their init phase: their slices have `init_settings`."""
+    """The pods (`namespace/name`) in their init phase: their slices have `init_properties`."""
 
     @property
     def lasting(self) -> tuple[DesiredUnit, ...]:

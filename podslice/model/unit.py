@@ -57,7 +57,7 @@ class UnitKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class PropertyValue:
     """One property of a unit, its value, and which field and formula gave it."""
 
     name: str
@@ -69,27 +69,27 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredUnit:
-    """A unit that policy wants, with the settings that it states."""
+    """A unit that policy wants, with the properties that it states."""
 
     name: UnitName
     kind: UnitKind
     parent: UnitName
     control_group: str
     description: str
-    settings: tuple[Setting, ...]
+    properties: tuple[PropertyValue, ...]
     pod: str | None = None
     """`namespace/name` of the pod that the unit belongs to; None for tiers and reserved slices."""
     owned: bool = True
     """False for a unit that others own (a reserved slice): only what is stated is compared."""
     structure: Mapping[str, Value] = field(default_factory=dict)
-    """What it is started with beside its settings, and keeps: a mount's type and options."""
+    """What it is started with beside its properties, and keeps: a mount's type and options."""
     hugepages: Mapping[int, int] = field(default_factory=dict)
     """Size of a page in bytes → limit in bytes; not a property, see `hugetlb`."""
 
     @property
     def values(self) -> dict[str, int | str]:
         """Values by name of property."""
-        return {setting.name: setting.value for setting in self.settings}
+        return {property_.name: property_.value for property_ in self.properties}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from podslice.model.unit import (
     Caps,
     DesiredUnit,
     ObservedUnit,
-    Setting,
+    PropertyValue,
     UnitKind,
     UnitName,
     Value,
@@ -34,7 +34,7 @@ def is_up(unit: ObservedUnit | None) -> bool:
 
 def step_for(
     unit: DesiredUnit,
-    settings: Mapping[str, Setting],
+    properties: Mapping[str, PropertyValue],
     observed: ObservedUnit | None,
     *,
     reclaims: bool,
@@ -44,11 +44,11 @@ def step_for(
     With `reclaims` it comes down to a limit below what it uses before that is set.
     """
     if unit.kind is UnitKind.SLICE and unit.owned and not _is_started(observed):
-        changes = tuple(_change(setting, None) for setting in settings.values())
+        changes = tuple(_change(property_, None) for property_ in properties.values())
         return StartUnit(unit=unit, changes=changes)
     if observed is None or not is_up(observed):
         return None
-    differing = tuple(_changes(unit, settings, observed))
+    differing = tuple(_changes(unit, properties, observed))
     if not differing:
         return None
     target = _reclaim(differing, observed) if reclaims and unit.owned else None
@@ -69,28 +69,28 @@ def _is_started(observed: ObservedUnit | None) -> bool:
 
 
 def _changes(
-    unit: DesiredUnit, settings: Mapping[str, Setting], observed: ObservedUnit
+    unit: DesiredUnit, properties: Mapping[str, PropertyValue], observed: ObservedUnit
 ) -> Iterator[Change]:
     """Stated values that differ, and on units of ours values that nobody stated."""
-    for name in MANAGED[unit.kind] if unit.owned else sorted(settings):
+    for name in MANAGED[unit.kind] if unit.owned else sorted(properties):
         if name not in observed.properties:
             continue
-        old, setting = observed.properties[name], settings.get(name)
-        if setting is None:
+        old, new = observed.properties[name], properties.get(name)
+        if new is None:
             unset = PROPERTIES[name].unset
             if old != unset and isinstance(unset, int | str):
                 yield Change(name=name, old=old, new=unset, why="nothing asks for it")
-        elif old != setting.value:
-            yield _change(setting, old)
+        elif old != new.value:
+            yield _change(new, old)
 
 
-def _change(setting: Setting, old: Value | None) -> Change:
+def _change(new: PropertyValue, old: Value | None) -> Change:
     return Change(
-        name=setting.name,
+        name=new.name,
         old=old,
-        new=setting.value,
-        why=setting.why,
-        is_return=setting.is_return,
+        new=new.value,
+        why=new.why,
+        is_return=new.is_return,
     )
 
 
@@ -109,21 +109,21 @@ def _reclaim(changes: Iterable[Change], observed: ObservedUnit) -> int | None:
 
 
 def feasible(
-    name: UnitName, settings: Iterable[Setting], caps: Caps
-) -> tuple[dict[str, Setting], list[Skipped]]:
-    """The settings that this service manager takes, and the others."""
-    takes: dict[str, Setting] = {}
+    name: UnitName, properties: Iterable[PropertyValue], caps: Caps
+) -> tuple[dict[str, PropertyValue], list[Skipped]]:
+    """The properties that this service manager takes, and the others."""
+    takes: dict[str, PropertyValue] = {}
     skipped: list[Skipped] = []
-    for setting in settings:
-        row = PROPERTIES[setting.name]
+    for property_ in properties:
+        row = PROPERTIES[property_.name]
         if row.since > caps.systemd_version:
             why = f"systemd {caps.systemd_version} does not know it; it came with {row.since}"
-        elif not row.takes(setting.value):
-            why = f"systemd takes {row.minimum} to {row.maximum}, not {setting.value}"
+        elif not row.takes(property_.value):
+            why = f"systemd takes {row.minimum} to {row.maximum}, not {property_.value}"
         else:
-            takes[setting.name] = setting
+            takes[property_.name] = property_
             continue
-        skipped.append(Skipped(unit=name, name=setting.name, why=why))
+        skipped.append(Skipped(unit=name, name=property_.name, why=why))
     return takes, skipped
 
 
@@ -136,17 +136,19 @@ def not_there(unit: DesiredUnit) -> Skipped:
     return Skipped(unit=unit.name, name="start", why=why, blocks=True)
 
 
-def spare(unit: DesiredUnit, settings: dict[str, Setting], observed: ObservedUnit) -> list[Skipped]:
+def spare(
+    unit: DesiredUnit, properties: dict[str, PropertyValue], observed: ObservedUnit
+) -> list[Skipped]:
     """Take a memory limit below the current use off what is set on a slice of others.
 
     Source: seed 004, "General guidelines" ("can lead to critical services being … OOM killed").
     """
-    limit, used = settings.get("MemoryMax"), observed.memory_bytes
+    limit, used = properties.get("MemoryMax"), observed.memory_bytes
     if unit.owned or limit is None or used is None or used <= int(limit.value):
         return []
     if observed.properties.get("MemoryMax") == limit.value:
         return []
-    del settings["MemoryMax"]
+    del properties["MemoryMax"]
     why = (
         f"{about_bytes(used)} are in use, more than {format_bytes(int(limit.value))}; the kernel would"
         " kill what runs there; raise the reservation, or use --force"

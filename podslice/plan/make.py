@@ -90,12 +90,12 @@ def _unit(
     *,
     force: bool,
 ) -> tuple[list[Step], list[Skipped]]:
-    settings, skipped = feasible(unit.name, unit.settings, observed.caps)
+    properties, skipped = feasible(unit.name, unit.properties, observed.caps)
     if there is not None and not force:
-        skipped += spare(unit, settings, there)
+        skipped += spare(unit, properties, there)
     # what a tier uses its limit already regards; see policy.reserve
     is_tier = unit.owned and unit.pod is None and unit.name != desired.root
-    step = step_for(unit, settings, there, reclaims=not force and not is_tier)
+    step = step_for(unit, properties, there, reclaims=not force and not is_tier)
     pages, no_pages = hugepages_step(unit, there, observed.caps, starts=isinstance(step, StartUnit))
     if unit.kind is not UnitKind.SLICE and there is None:
         skipped = []  # a container that does not run misses nothing

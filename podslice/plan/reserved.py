@@ -14,7 +14,7 @@ from podslice.model.reserved import Held, Reserved, Trial
 from podslice.model.unit import (
     DesiredUnit,
     Observed,
-    Setting,
+    PropertyValue,
     UnitKind,
     UnitName,
     Value,
@@ -59,11 +59,11 @@ def return_values(desired: Desired, observed: Observed, recorded: Reserved) -> R
                 key: each for key, each in idle.items() if there.properties.get(key) in each.ours
             }
             kept |= ours
-            extra[name] = replace(unit, settings=_with_old(unit.settings, ours))
+            extra[name] = replace(unit, properties=_with_old(unit.properties, ours))
             skipped += _changed_since(name, idle, there.properties)
         if kept:
             held[name] = kept
-    units = (*(each for name, each in sorted(extra.items()) if each.settings),)
+    units = (*(each for name, each in sorted(extra.items()) if each.properties),)
     names = {each.name for each in units}
     return Returning(
         desired=replace(
@@ -82,17 +82,19 @@ def _unit(name: UnitName) -> DesiredUnit:
         parent=parent_slice(name),
         control_group=control_group_of(name),
         description="",
-        settings=(),
+        properties=(),
         owned=False,
     )
 
 
-def _with_old(settings: tuple[Setting, ...], held: Mapping[str, Held]) -> tuple[Setting, ...]:
+def _with_old(
+    properties: tuple[PropertyValue, ...], held: Mapping[str, Held]
+) -> tuple[PropertyValue, ...]:
     old = [
-        Setting(name=name, value=each.before, why=WHY, is_return=True)
+        PropertyValue(name=name, value=each.before, why=WHY, is_return=True)
         for name, each in held.items()
     ]
-    return tuple(sorted((*settings, *old), key=lambda setting: setting.name))
+    return tuple(sorted((*properties, *old), key=lambda each: each.name))
 
 
 def _not_there(unit: UnitName, name: str) -> Skipped:

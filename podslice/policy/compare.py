@@ -11,7 +11,7 @@ from podslice.model.node import Node
 from podslice.model.pod import Pod
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import format_amounts
-from podslice.model.unit import INFINITY, Setting
+from podslice.model.unit import INFINITY, PropertyValue
 from podslice.policy.decide import decide
 
 
@@ -44,22 +44,22 @@ def _pairs(ours: PodDecision, theirs: PodDecision) -> Iterator[tuple[str, str, s
     yield "slice", ours.slice, theirs.slice
     yield "requests", format_amounts(ours.requests), format_amounts(theirs.requests)
     yield "limits", format_amounts(ours.limits), format_amounts(theirs.limits)
-    yield from _settings("", ours.settings, theirs.settings)
-    if ours.init_settings is not None:
-        yield from _settings(_MEANWHILE, ours.init_settings, theirs.settings)
+    yield from _properties("", ours.properties, theirs.properties)
+    if ours.init_properties is not None:
+        yield from _properties(_MEANWHILE, ours.init_properties, theirs.properties)
     for left, right in zip(ours.scopes, theirs.scopes, strict=True):
         of = f" of container {left.name}"
         yield f"oom_score_adj{of}", str(left.oom_score_adj), str(right.oom_score_adj)
-        yield from _settings(of, left.settings, right.settings)
+        yield from _properties(of, left.properties, right.properties)
         yield f"huge pages{of}", _sizes(left.hugepages), _sizes(right.hugepages)
     yield from _problems(ours, theirs)
 
 
-def _settings(
-    of: str, left: tuple[Setting, ...], right: tuple[Setting, ...]
+def _properties(
+    of: str, left: tuple[PropertyValue, ...], right: tuple[PropertyValue, ...]
 ) -> Iterator[tuple[str, str, str]]:
-    one = {setting.name: setting.value for setting in left}
-    other = {setting.name: setting.value for setting in right}
+    one = {property_.name: property_.value for property_ in left}
+    other = {property_.name: property_.value for property_ in right}
     for name in sorted(one.keys() | other.keys()):
         yield f"{name}{of}", _text(one.get(name)), _text(other.get(name))
 

@@ -25,7 +25,7 @@ from podslice.model.resources import CPU, MEMORY, Resources, memory_bytes
 from podslice.model.unit import (
     UNIT_NAME_MAX,
     DesiredUnit,
-    Setting,
+    PropertyValue,
     UnitKind,
     UnitName,
     control_group_of,
@@ -46,10 +46,10 @@ from podslice.policy.hugepages import (
 from podslice.policy.oom import ends_as_a_whole, oom_score_adj
 from podslice.policy.qos import classify, why_qos
 from podslice.policy.unit_properties import (
-    container_settings,
-    init_settings,
-    overhead_settings,
-    pod_settings,
+    container_properties,
+    init_properties,
+    overhead_properties,
+    pod_properties,
     why_no_limit,
 )
 from podslice.policy.validate import validate
@@ -68,9 +68,9 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
     problems = validate(defaulted, pod, config, page_size=node.page_size_bytes, capacity=capacity)
     problems += _validate_names(pod, slice_)
     hugepages = pod_hugepages(counted, node.hugepage_sizes)
-    settings = pod_settings(defaulted, pod, qos, counted, config)
+    properties = pod_properties(defaulted, pod, qos, counted, config)
     in_memory = sum(hugepages.values()) if counts_as_memory(node, config) else 0
-    before = init_settings(defaulted, pod, qos, config)
+    before = init_properties(defaulted, pod, qos, config)
     decision = PodDecision(
         pod=pod,
         qos=qos,
@@ -78,14 +78,14 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
         limits=counted.limits,
         slice=slice_,
         control_group=control_group_of(slice_),
-        settings=with_hugepages(settings, in_memory),
+        properties=with_hugepages(properties, in_memory),
         containers=tuple(
             _decide_container(defaulted, container, qos, config, memory, node=node)
             for container in defaulted.containers
         ),
         overhead=_decide_overhead(defaulted, qos, config, memory) if pod.overhead else None,
-        volumes=tuple(_decide_volumes(pod, settings, node, config)),
-        init_settings=None if before is None else with_hugepages(before, in_memory),
+        volumes=tuple(_decide_volumes(pod, properties, node, config)),
+        init_properties=None if before is None else with_hugepages(before, in_memory),
         hugepages=hugepages,
         hugepages_in_memory_bytes=in_memory,
         notes=tuple(_notes(defaulted, qos, hugepages, config)),
@@ -103,7 +103,7 @@ def units_of(pod: PodDecision) -> Iterator[DesiredUnit]:
         parent=parent_slice(pod.slice),
         control_group=pod.control_group,
         description=describe_pod(pod.pod, pod.qos),
-        settings=pod.settings,
+        properties=pod.properties,
         pod=pod.pod.key,
         hugepages=pod.hugepages,
     )
@@ -114,7 +114,7 @@ def units_of(pod: PodDecision) -> Iterator[DesiredUnit]:
             parent=pod.slice,
             control_group=f"{pod.control_group}/{volume.unit}",
             description=describe_volume(pod.pod, volume.name),
-            settings=(),
+            properties=(),
             pod=pod.pod.key,
             structure=mount_structure(volume),
         )
@@ -125,7 +125,7 @@ def units_of(pod: PodDecision) -> Iterator[DesiredUnit]:
             parent=pod.slice,
             control_group=f"{pod.control_group}/{container.scope}",
             description=describe_scope(pod.pod, container.name),
-            settings=container.settings,
+            properties=container.properties,
             pod=pod.pod.key,
             hugepages=container.hugepages,
         )
@@ -147,7 +147,7 @@ def _decide_container(
         kind=container.kind,
         scope=scope_name(pod.uid, container.name),
         oom_score_adj=oom_score_adj(pod, container, qos, node_memory_bytes),
-        settings=with_hugepages(container_settings(pod, container, qos, config), in_memory),
+        properties=with_hugepages(container_properties(pod, container, qos, config), in_memory),
         oom_group=ends_as_a_whole(config),
         hugepages=hugepages,
     )
@@ -167,19 +167,19 @@ def _decide_overhead(
         kind=helpers.kind,
         scope=scope_name(pod.uid, helpers.name),
         oom_score_adj=oom_score_adj(alone, helpers, qos, node_memory_bytes),
-        settings=overhead_settings(pod, qos, config),
+        properties=overhead_properties(pod, qos, config),
         oom_group=ends_as_a_whole(config),
     )
 
 
 def _decide_volumes(
-    pod: Pod, settings: tuple[Setting, ...], node: Node, config: Config
+    pod: Pod, properties: tuple[PropertyValue, ...], node: Node, config: Config
 ) -> Iterator[VolumeDecision]:
     if pod.volumes:
         allocatable = memory_bytes(allocate(node, config).allocatable)
         for volume in pod.volumes:
             with suppress(ValueError):  # see _validate_names
-                yield decide_volume(pod, volume, settings, allocatable)
+                yield decide_volume(pod, volume, properties, allocatable)
 
 
 def _notes(pod: Pod, qos: Qos, hugepages: HugePages, config: Config) -> Iterator[str]:

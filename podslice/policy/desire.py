@@ -22,7 +22,7 @@ from podslice.model.resources import (
 )
 from podslice.model.unit import (
     DesiredUnit,
-    Setting,
+    PropertyValue,
     UnitKind,
     UnitName,
     control_group_of,
@@ -33,7 +33,7 @@ from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate
 from podslice.policy.decide import decide
 from podslice.policy.phase import is_initializing
-from podslice.policy.tiers import protection, tier_settings
+from podslice.policy.tiers import protection, tier_properties
 from podslice.policy.unit_properties import cpu_weight, memory_limit, settle
 
 _PODS_PER_STEP = 100
@@ -172,12 +172,12 @@ def _node_units(
 ) -> Iterator[DesiredUnit]:
     """Return the units of no pod, parents before children."""
     yield from _reserved_units(allocation, config)
-    root = _root_settings(allocation, pods, config, page_size=node.page_size_bytes)
+    root = _root_properties(allocation, pods, config, page_size=node.page_size_bytes)
     yield _slice(tree.root, "Pods on this node", root, owned=True)
     available_bytes = memory_bytes(allocation.enforced) or 0
     for qos in TIERS:
         name = tree.tier(qos)
-        settings = tier_settings(
+        properties = tier_properties(
             qos,
             pods,
             available_bytes,
@@ -185,15 +185,15 @@ def _node_units(
             page_size=node.page_size_bytes,
             used_bytes=used_bytes.get(name),
         )
-        yield _slice(name, f"{qos} pods", settings, owned=True)
+        yield _slice(name, f"{qos} pods", properties, owned=True)
 
 
 def _in_phase(pod: PodDecision, initializing: frozenset[str]) -> PodDecision:
-    """Return the pod with the settings that are in force."""
-    if pod.pod.key not in initializing or pod.init_settings is None:
+    """Return the pod with the properties that are in force."""
+    if pod.pod.key not in initializing or pod.init_properties is None:
         return pod
-    slice_ = replace(pod.units[0], settings=pod.init_settings)
-    return replace(pod, settings=pod.init_settings, units=(slice_, *pod.units[1:]))
+    slice_ = replace(pod.units[0], properties=pod.init_properties)
+    return replace(pod, properties=pod.init_properties, units=(slice_, *pod.units[1:]))
 
 
 def _pod_units(pod: PodDecision, *, mounts: bool) -> Iterable[DesiredUnit]:
@@ -204,7 +204,7 @@ def _pod_units(pod: PodDecision, *, mounts: bool) -> Iterable[DesiredUnit]:
 
 
 def _slice(
-    name: UnitName, description: str, settings: tuple[Setting, ...], *, owned: bool
+    name: UnitName, description: str, properties: tuple[PropertyValue, ...], *, owned: bool
 ) -> DesiredUnit:
     return DesiredUnit(
         name=name,
@@ -212,14 +212,14 @@ def _slice(
         parent=parent_slice(name),
         control_group=control_group_of(name),
         description=description,
-        settings=settings,
+        properties=properties,
         owned=owned,
     )
 
 
-def _root_settings(
+def _root_properties(
     allocation: Allocation, pods: tuple[PodDecision, ...], config: Config, *, page_size: int
-) -> tuple[Setting, ...]:
+) -> tuple[PropertyValue, ...]:
     """Return node allocatable, where it is to be enforced on pods, and the sum of the protections.
 
     Where everything is reserved pods get the least that systemd takes.
@@ -231,16 +231,16 @@ def _root_settings(
     enforced = Enforce.PODS in config.enforce_node_allocatable
     limits = allocation.enforced if enforced else allocation.capacity
     what = "capacity - kube-reserved - system-reserved" if enforced else "capacity"
-    settings = protection(pods, "the sum over all pods' slices", config)
+    properties = protection(pods, "the sum over all pods' slices", config)
     if CPU in limits:
-        settings.append(cpu_weight(limits, f"{what}, cpu", config))
+        properties.append(cpu_weight(limits, f"{what}, cpu", config))
     if enforced or config.rules is Rules.KUBERNETES:
         why = f"{what}, memory{_huge_part(allocation)}"
-        settings += _at_least(page_size, "MemoryMax", limits, MEMORY, why)
+        properties += _at_least(page_size, "MemoryMax", limits, MEMORY, why)
     reserved = {*allocation.kube_reserved, *allocation.system_reserved}
     if config.rules is Rules.KUBERNETES or (enforced and PIDS in reserved):
-        settings += _at_least(1, "TasksMax", limits, PIDS, f"{what}, pid")
-    return settle(settings)
+        properties += _at_least(1, "TasksMax", limits, PIDS, f"{what}, pid")
+    return settle(properties)
 
 
 def _huge_part(allocation: Allocation) -> str:
@@ -252,13 +252,15 @@ def _huge_part(allocation: Allocation) -> str:
     return f", with {part} of huge pages, which count as memory here"
 
 
-def _at_least(least: int, name: str, limits: Amounts, resource: str, why: str) -> Iterator[Setting]:
+def _at_least(
+    least: int, name: str, limits: Amounts, resource: str, why: str
+) -> Iterator[PropertyValue]:
     """Return a limit, where the amount of the resource is known."""
     value = whole(limits, resource)
     if value is not None:
         if value < least:
             why += f" = {value}, brought to {least}, the least that there is"
-        yield Setting(name=name, value=max(value, least), why=why)
+        yield PropertyValue(name=name, value=max(value, least), why=why)
 
 
 def without_reserved(config: Config) -> Config:
@@ -290,11 +292,11 @@ def _reserved_units(allocation: Allocation, config: Config) -> Iterator[DesiredU
     ):
         if not cgroup or not enforce & {full, compressible}:
             continue
-        settings = [cpu_weight(reserved, f"{full} cpu", config)] if CPU in reserved else []
+        properties = [cpu_weight(reserved, f"{full} cpu", config)] if CPU in reserved else []
         if full in enforce:
             # a limit of 0 would stop the daemons: inputs.options.rules refuses one
             stated = {name: milli for name, milli in reserved.items() if milli}
-            settings += memory_limit(stated, f"{full} memory")
-            settings += _at_least(1, "TasksMax", stated, PIDS, f"{full} pid")
+            properties += memory_limit(stated, f"{full} memory")
+            properties += _at_least(1, "TasksMax", stated, PIDS, f"{full} pid")
         name = slice_of_cgroup(cgroup)
-        yield _slice(name, f"{full.value} daemons", settle(settings), owned=False)
+        yield _slice(name, f"{full.value} daemons", settle(properties), owned=False)

@@ -16,12 +16,12 @@ from podslice.model.resources import (
     is_hugepages,
     whole,
 )
-from podslice.model.unit import Setting
+from podslice.model.unit import PropertyValue
 
 HugePages = dict[int, int]
 """Size of a page in bytes → limit in bytes."""
 
-_MEMORY_SETTINGS = ("MemoryLow", "MemoryMax", "MemoryMin")
+_MEMORY_PROPERTIES = ("MemoryLow", "MemoryMax", "MemoryMin")
 
 
 def pod_hugepages(counted: Resources, known: Iterable[int] = ()) -> HugePages:
@@ -70,8 +70,10 @@ def most_bytes(pod: Pod, limits: HugePages) -> int:
     return sum({**_by_size(pod.resources.limits), **limits}.values())
 
 
-def with_hugepages(settings: tuple[Setting, ...], hugepages_bytes: int) -> tuple[Setting, ...]:
-    """Return the settings, with huge pages added to what is stated of memory.
+def with_hugepages(
+    properties: tuple[PropertyValue, ...], hugepages_bytes: int
+) -> tuple[PropertyValue, ...]:
+    """Return the properties, with huge pages added to what is stated of memory.
 
     Where the kernel counts huge pages as memory, a process whose huge pages do not fit its limit
     is not killed: it repeats the page fault for ever. The protection includes them, too, since they
@@ -81,17 +83,17 @@ def with_hugepages(settings: tuple[Setting, ...], hugepages_bytes: int) -> tuple
     ENOSPC; mm/memcontrol.c, mem_cgroup_calculate_protection.
     """
     if not hugepages_bytes:
-        return settings
+        return properties
     return tuple(
-        _add(setting, hugepages_bytes) if setting.name in _MEMORY_SETTINGS else setting
-        for setting in settings
+        _add(property_, hugepages_bytes) if property_.name in _MEMORY_PROPERTIES else property_
+        for property_ in properties
     )
 
 
-def _add(setting: Setting, hugepages_bytes: int) -> Setting:
-    value = int(setting.value) + hugepages_bytes
+def _add(property_: PropertyValue, hugepages_bytes: int) -> PropertyValue:
+    value = int(property_.value) + hugepages_bytes
     plus = f"{format_bytes(hugepages_bytes)} of huge pages, which count as memory here"
-    return replace(setting, value=value, why=f"{setting.why} + {plus} = {format_bytes(value)}")
+    return replace(property_, value=value, why=f"{property_.why} + {plus} = {format_bytes(value)}")
 
 
 def page_size_bytes(resource: str) -> int | None:

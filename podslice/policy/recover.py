@@ -28,9 +28,9 @@ def uid_of(name: UnitName) -> str | None:
 
 
 def recover(unit: ObservedUnit, config: Config, others: Iterable[ObservedUnit] = ()) -> Pod | None:
-    """The pod as far as its slice's name, description and settings tell; None for others' slices.
+    """The pod as far as its slice's name, description and properties tell; None for others' slices.
 
-    Its settings come out as they are, and so do volumes that are mounted; containers, overhead,
+    Its properties come out as they are, and so do volumes that are mounted; containers, overhead,
     priority and grace period are lost.
     """
     said, uid = _DESCRIPTION.fullmatch(unit.description), uid_of(unit.name)

@@ -10,7 +10,7 @@ from podslice.model.pod import Qos
 from podslice.model.properties import share_of_percent
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, MEMORY, format_amount, memory_bytes
-from podslice.model.unit import Setting
+from podslice.model.unit import PropertyValue
 from podslice.policy.convert import MIN_SHARES, shares_from_milli
 from podslice.policy.unit_properties import PROTECTION_PROPERTY, settle, weight
 
@@ -31,7 +31,7 @@ def requested_bytes(pods: Iterable[PodDecision], qos: Qos) -> int:
     return sum(memory_bytes(pod.requests) or 0 for pod in pods if pod.qos is qos)
 
 
-def tier_settings(
+def tier_properties(
     qos: Qos,
     pods: tuple[PodDecision, ...],
     available_bytes: int,
@@ -39,12 +39,12 @@ def tier_settings(
     *,
     page_size: int,
     used_bytes: int | None = None,
-) -> tuple[Setting, ...]:
+) -> tuple[PropertyValue, ...]:
     """Return what the slice of the Burstable or the BestEffort tier gets.
 
     Args:
         qos: the class.
-        pods: all of them, with the settings that are in force.
+        pods: all of them, with the properties that are in force.
         available_bytes: the capacity without the reservations, which pods share.
         config: the node's configuration.
         page_size: of the node's memory, in bytes; no limit is less.
@@ -52,36 +52,36 @@ def tier_settings(
 
     Source: seed 000, "QoS level CPU allocation" and "QoS level memory allocation".
     """
-    settings = [_tier_weight(qos, pods, config)]
-    settings += protection(
+    properties = [_tier_weight(qos, pods, config)]
+    properties += protection(
         (pod for pod in pods if pod.qos is qos), f"the sum over {qos} pods' slices", config
     )
     if config.qos_reserved.get(MEMORY) is not None:
         target, why = _tier_memory(qos, pods, available_bytes, config.qos_reserved[MEMORY])
-        settings += [_held(max(target, page_size), why, used_bytes)]
+        properties += [_held(max(target, page_size), why, used_bytes)]
     if qos in config.oomd_tiers:
-        settings += _oomd(config)
-    return settle(settings)
+        properties += _oomd(config)
+    return settle(properties)
 
 
-def _oomd(config: Config) -> Iterator[Setting]:
+def _oomd(config: Config) -> Iterator[PropertyValue]:
     """What systemd-oomd may do in a tier: kill one control group in it at a time.
 
     Source: systemd.resource-control(5), ManagedOOMSwap=, ManagedOOMMemoryPressureLimit=.
     """
     why = "oomd-tiers"
-    yield Setting(name="ManagedOOMSwap", value="kill", why=why)
-    yield Setting(name="ManagedOOMMemoryPressure", value="kill", why=why)
+    yield PropertyValue(name="ManagedOOMSwap", value="kill", why=why)
+    yield PropertyValue(name="ManagedOOMMemoryPressure", value="kill", why=why)
     percent = config.oomd_memory_pressure_limit_percent
     if percent is not None:
-        yield Setting(
+        yield PropertyValue(
             name="ManagedOOMMemoryPressureLimit",
             value=share_of_percent(percent),
             why=f"oomd-memory-pressure-limit {percent}%",
         )
 
 
-def _tier_weight(qos: Qos, pods: tuple[PodDecision, ...], config: Config) -> Setting:
+def _tier_weight(qos: Qos, pods: tuple[PodDecision, ...], config: Config) -> PropertyValue:
     if qos is Qos.BESTEFFORT:
         return weight(MIN_SHARES, f"the BestEffort tier → {MIN_SHARES} shares", config)
     cpu_milli = requested(pods, CPU, qos)
@@ -90,16 +90,16 @@ def _tier_weight(qos: Qos, pods: tuple[PodDecision, ...], config: Config) -> Set
     return weight(shares, why, config)
 
 
-def protection(pods: Iterable[PodDecision], why: str, config: Config) -> list[Setting]:
+def protection(pods: Iterable[PodDecision], why: str, config: Config) -> list[PropertyValue]:
     """Return the memory protection of an inner slice: the sum of what its pods' slices have.
 
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst, memory.low: "up to the amount of its
     ancestors' effective protection".
     """
     name = PROTECTION_PROPERTY.get(config.memory_protection)
-    found = (each.value for pod in pods for each in pod.settings if each.name == name)
+    found = (each.value for pod in pods for each in pod.properties if each.name == name)
     value = sum(map(int, found))
-    return [Setting(name=name, value=value, why=why)] if name and value else []
+    return [PropertyValue(name=name, value=value, why=why)] if name and value else []
 
 
 def _tier_memory(
@@ -128,10 +128,10 @@ def _tier_memory(
     return available_bytes - reserved - hugepages, why
 
 
-def _held(target: int, why: str, used_bytes: int | None) -> Setting:
+def _held(target: int, why: str, used_bytes: int | None) -> PropertyValue:
     """Return a limit that is not below what is in use."""
     if used_bytes is not None and used_bytes > target:
         capped = -(-used_bytes // _CAP_STEP_BYTES) * _CAP_STEP_BYTES
         why += f" = {format_bytes(target)}, held at the current usage until that has fallen"
         target = capped
-    return Setting(name="MemoryMax", value=target, why=why)
+    return PropertyValue(name="MemoryMax", value=target, why=why)

@@ -1,4 +1,4 @@
-"""The settings of slices and scopes, each with the field and the formula that gave it."""
+"""The properties of slices and scopes, each with the field and the formula that gave it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from podslice.model.pod import Container, ContainerKind, Pod, Qos
 from podslice.model.properties import QUOTA_PERIOD_USEC
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, MEMORY, Amounts, Resources, format_amount
-from podslice.model.unit import Setting
+from podslice.model.unit import PropertyValue
 from podslice.policy.aggregate import aggregate, effective, lacking_limit
 from podslice.policy.convert import (
     MAX_WEIGHT,
@@ -30,14 +30,14 @@ PROTECTION_PROPERTY = {MemoryProtection.LOW: "MemoryLow", MemoryProtection.MIN: 
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _setting(*, name: str, value: int, why: str) -> Setting:
-    """A setting that is one object for all pods that have it: replicas are alike."""
-    return Setting(name=name, value=value, why=why)
+def _property_value(*, name: str, value: int, why: str) -> PropertyValue:
+    """Return a value that all pods with it share, since replicas are alike."""
+    return PropertyValue(name=name, value=value, why=why)
 
 
-def pod_settings(
+def pod_properties(
     pod: Pod, stated: Pod, qos: Qos, counted: Resources, config: Config
-) -> tuple[Setting, ...]:
+) -> tuple[PropertyValue, ...]:
     """Return what a pod's slice gets; `stated` is the pod before its defaults, for the reasons.
 
     Guaranteed and Burstable: weight; quota and memory each only if the pod level or every container
@@ -49,30 +49,32 @@ def pod_settings(
     """
     if qos is Qos.BESTEFFORT:
         return (_weight_of_none(config),)
-    settings = [cpu_weight(counted.requests, explain_sum(pod, stated, "requests", CPU), config)]
-    settings += memory_request(
+    properties = [cpu_weight(counted.requests, explain_sum(pod, stated, "requests", CPU), config)]
+    properties += memory_request(
         counted.requests, explain_sum(pod, stated, "requests", MEMORY), config
     )
     if not why_no_limit(pod, CPU, config.rules):
-        settings += cpu_limit(counted.limits, explain_sum(pod, stated, "limits", CPU), config)
+        properties += cpu_limit(counted.limits, explain_sum(pod, stated, "limits", CPU), config)
     if not why_no_limit(pod, MEMORY, config.rules):
-        settings += memory_limit(counted.limits, explain_sum(pod, stated, "limits", MEMORY))
-    return settle(settings)
+        properties += memory_limit(counted.limits, explain_sum(pod, stated, "limits", MEMORY))
+    return settle(properties)
 
 
-def settle(settings: Iterable[Setting]) -> tuple[Setting, ...]:
-    """Return the settings of a unit by their names, with no more memory protected than allowed."""
-    by_name = {setting.name: setting for setting in settings}
+def settle(properties: Iterable[PropertyValue]) -> tuple[PropertyValue, ...]:
+    """Return the properties of a unit by their names, with no more memory protected than allowed."""
+    by_name = {property_.name: property_ for property_ in properties}
     limit = by_name.get("MemoryMax")
     for name in PROTECTION_PROPERTY.values():
         asked = by_name.get(name)
         if limit is not None and asked is not None and int(asked.value) > int(limit.value):
             why = f"{asked.why} = {format_bytes(int(asked.value))}, held to MemoryMax"
-            by_name[name] = _setting(name=name, value=int(limit.value), why=why)
+            by_name[name] = _property_value(name=name, value=int(limit.value), why=why)
     return tuple(by_name[name] for name in sorted(by_name))
 
 
-def init_settings(pod: Pod, stated: Pod, qos: Qos, config: Config) -> tuple[Setting, ...] | None:
+def init_properties(
+    pod: Pod, stated: Pod, qos: Qos, config: Config
+) -> tuple[PropertyValue, ...] | None:
     """What a pod's slice gets until its init containers have finished; None: what it always gets.
 
     Under the proposal the pod level's limits bind only then; until then the slice has the limits
@@ -85,12 +87,12 @@ def init_settings(pod: Pod, stated: Pod, qos: Qos, config: Config) -> tuple[Sett
     if not pod.resources.limits or not pod.of_kind(ContainerKind.INIT):
         return None
     unbound = replace(pod, resources=replace(pod.resources, limits={}))
-    return pod_settings(unbound, stated, qos, effective(unbound), config)
+    return pod_properties(unbound, stated, qos, effective(unbound), config)
 
 
-def container_settings(
+def container_properties(
     pod: Pod, container: Container, qos: Qos, config: Config
-) -> tuple[Setting, ...]:
+) -> tuple[PropertyValue, ...]:
     """Return what a container's scope gets: its own request and limit.
 
     Under the rules of Kubernetes a container without a limit gets the pod's, and one without a CPU
@@ -103,18 +105,18 @@ def container_settings(
     if qos is Qos.BESTEFFORT:
         return (_weight_of_none(config, container=True),)
     requests, limits = container.resources.requests, container.resources.limits
-    settings = [_container_weight(pod, container, config)]
-    settings += memory_request(requests, _own("requests", MEMORY, requests), config)
-    for resource, setting_of in _limits(config):
+    properties = [_container_weight(pod, container, config)]
+    properties += memory_request(requests, _own("requests", MEMORY, requests), config)
+    for resource, limit_of in _limits(config):
         if limits.get(resource):
-            settings += setting_of(limits, _own("limits", resource, limits))
+            properties += limit_of(limits, _own("limits", resource, limits))
         elif config.rules is Rules.KUBERNETES and pod.resources.limits.get(resource):
             at_pod = pod.resources.limits
-            settings += setting_of(at_pod, f"the pod's {_own('limits', resource, at_pod)}")
-    return settle(settings)
+            properties += limit_of(at_pod, f"the pod's {_own('limits', resource, at_pod)}")
+    return settle(properties)
 
 
-def _container_weight(pod: Pod, container: Container, config: Config) -> Setting:
+def _container_weight(pod: Pod, container: Container, config: Config) -> PropertyValue:
     """Return the weight of a container's request, or of the limit that the kubelet takes for it."""
     requests, at_pod = container.resources.requests, pod.resources.limits
     if config.rules is Rules.KUBERNETES and CPU not in requests and at_pod.get(CPU):
@@ -124,7 +126,7 @@ def _container_weight(pod: Pod, container: Container, config: Config) -> Setting
     return cpu_weight(requests, _own("requests", CPU, requests), config, container=True)
 
 
-def overhead_settings(pod: Pod, qos: Qos, config: Config) -> tuple[Setting, ...]:
+def overhead_properties(pod: Pod, qos: Qos, config: Config) -> tuple[PropertyValue, ...]:
     """Return what the scope of a pod's helpers gets: the overhead as its requests, no limits.
 
     Source: KEP-688, "Pod Overhead": the pod's own limits are raised by the overhead.
@@ -140,7 +142,7 @@ def overhead_settings(pod: Pod, qos: Qos, config: Config) -> tuple[Setting, ...]
 
 def _limits(
     config: Config,
-) -> tuple[tuple[str, Callable[[Amounts, str], Iterator[Setting]]], ...]:
+) -> tuple[tuple[str, Callable[[Amounts, str], Iterator[PropertyValue]]], ...]:
     return (CPU, lambda limits, why: cpu_limit(limits, why, config)), (MEMORY, memory_limit)
 
 
@@ -160,11 +162,11 @@ def why_no_limit(pod: Pod, resource: str, rules: Rules) -> str:
     return f"{who} no {resource} limit"
 
 
-def _weight_of_none(config: Config, *, container: bool = False) -> Setting:
+def _weight_of_none(config: Config, *, container: bool = False) -> PropertyValue:
     return weight(MIN_SHARES, f"BestEffort → {MIN_SHARES} shares", config, container=container)
 
 
-def weight(shares: int, why: str, config: Config, *, container: bool = False) -> Setting:
+def weight(shares: int, why: str, config: Config, *, container: bool = False) -> PropertyValue:
     """Return CPUWeight for CPU shares, of a slice or of a container's scope."""
     mapping = config.cpu_weight_mapping
     curve = curve_of(mapping, container=container)
@@ -173,16 +175,18 @@ def weight(shares: int, why: str, config: Config, *, container: bool = False) ->
     text = f"{why} → {curve}"
     if value != before:
         text += f" = {before}, brought to {value}: systemd takes {MIN_WEIGHT} to {MAX_WEIGHT}"
-    return _setting(name="CPUWeight", value=value, why=text)
+    return _property_value(name="CPUWeight", value=value, why=text)
 
 
-def cpu_weight(requests: Amounts, why: str, config: Config, *, container: bool = False) -> Setting:
+def cpu_weight(
+    requests: Amounts, why: str, config: Config, *, container: bool = False
+) -> PropertyValue:
     """Return CPUWeight for a CPU request; none counts as the least."""
     shares = shares_from_milli(requests.get(CPU, 0))
     return weight(shares, f"{why} → {shares} shares", config, container=container)
 
 
-def memory_request(requests: Amounts, why: str, config: Config) -> Iterator[Setting]:
+def memory_request(requests: Amounts, why: str, config: Config) -> Iterator[PropertyValue]:
     """The memory request as the kernel's protection: the seed's soft limit.
 
     Source: seed 002, "Design Details", step 6.
@@ -190,17 +194,17 @@ def memory_request(requests: Amounts, why: str, config: Config) -> Iterator[Sett
     name = PROTECTION_PROPERTY.get(config.memory_protection)
     milli = requests.get(MEMORY)
     if name and milli:
-        yield _setting(name=name, value=-(-milli // 1000), why=why)
+        yield _property_value(name=name, value=-(-milli // 1000), why=why)
 
 
-def memory_limit(limits: Amounts, why: str) -> Iterator[Setting]:
+def memory_limit(limits: Amounts, why: str) -> Iterator[PropertyValue]:
     """MemoryMax for a memory limit."""
     milli = limits.get(MEMORY)
     if milli:
-        yield _setting(name="MemoryMax", value=-(-milli // 1000), why=why)
+        yield _property_value(name="MemoryMax", value=-(-milli // 1000), why=why)
 
 
-def cpu_limit(limits: Amounts, why: str, config: Config) -> Iterator[Setting]:
+def cpu_limit(limits: Amounts, why: str, config: Config) -> Iterator[PropertyValue]:
     """The CPU quota for a CPU limit, and its period where it is not the usual 100 ms."""
     milli = limits.get(CPU)
     if not milli or not config.cpu_cfs_quota:
@@ -210,9 +214,11 @@ def cpu_limit(limits: Amounts, why: str, config: Config) -> Iterator[Setting]:
     text = f"{why} → {quota.asked_usec} µs per second"
     if quota.per_sec_usec != quota.asked_usec:
         text += f", rounded up to {quota.per_sec_usec}: systemd keeps whole percents"
-    yield _setting(name="CPUQuotaPerSecUSec", value=quota.per_sec_usec, why=text)
+    yield _property_value(name="CPUQuotaPerSecUSec", value=quota.per_sec_usec, why=text)
     if period_usec != QUOTA_PERIOD_USEC:
-        yield _setting(name="CPUQuotaPeriodUSec", value=period_usec, why="cpu-cfs-quota-period")
+        yield _property_value(
+            name="CPUQuotaPeriodUSec", value=period_usec, why="cpu-cfs-quota-period"
+        )
 
 
 def explain_sum(pod: Pod, stated: Pod, part: str, resource: str) -> str:

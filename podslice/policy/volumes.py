@@ -8,13 +8,16 @@ from podslice.model.desired import VolumeDecision
 from podslice.model.naming import volume_path
 from podslice.model.pod import MemoryVolume, Pod
 from podslice.model.quantity import format_bytes
-from podslice.model.unit import Setting, Value, mount_name
+from podslice.model.unit import PropertyValue, Value, mount_name
 
 
 def decide_volume(
-    pod: Pod, volume: MemoryVolume, settings: tuple[Setting, ...], allocatable_bytes: int | None
+    pod: Pod,
+    volume: MemoryVolume,
+    properties: tuple[PropertyValue, ...],
+    allocatable_bytes: int | None,
 ) -> VolumeDecision:
-    """What one volume gets; `settings` are those of the pod's slice.
+    """What one volume gets; `properties` are those of the pod's slice.
 
     Its size is the least of its own limit, the pod's memory limit and the node's allocatable
     memory; what is zero counts as not stated.
@@ -25,7 +28,7 @@ def decide_volume(
     Source: Kubernetes, pkg/volume/emptydir/empty_dir.go, calculateEmptyDirMemorySize.
     """
     path = volume_path(pod.uid, volume.name)
-    limit = next((int(each.value) for each in settings if each.name == "MemoryMax"), None)
+    limit = next((int(each.value) for each in properties if each.name == "MemoryMax"), None)
     bounds = {
         "sizeLimit": volume.size_bytes,
         "the pod's memory limit": limit,

@@ -52,9 +52,9 @@ class Parent:
 
     @cached_property
     def limits(self) -> Mapping[str, int]:
-        """The container's settings by name."""
-        settings = self.container.settings if self.container else ()
-        return {each.name: int(each.value) for each in settings if each.value != INFINITY}
+        """The container's properties by name."""
+        properties = self.container.properties if self.container else ()
+        return {each.name: int(each.value) for each in properties if each.value != INFINITY}
 
     @property
     def quota(self) -> tuple[int, int] | None:
@@ -151,15 +151,15 @@ def _compose(parent: Parent) -> Iterator[str]:
 def _systemd(parent: Parent) -> Iterator[str]:
     """A drop-in for a service; its comment has the line for a single command."""
     user = parent.manager.flag
-    settings = _unit_settings(parent)
+    properties = _unit_properties(parent)
     if parent.container:
-        settings.append(f"OOMScoreAdjust={parent.container.oom_score_adj}")
-    properties = "".join(f" --property={setting}" for setting in settings)
+        properties.append(f"OOMScoreAdjust={parent.container.oom_score_adj}")
+    options = "".join(f" --property={property_}" for property_ in properties)
     yield f"# for a service: systemctl{user} edit NAME.service"
-    yield f"# for a command: systemd-run{user} --slice={parent.pod.slice}{properties} COMMAND"
+    yield f"# for a command: systemd-run{user} --slice={parent.pod.slice}{options} COMMAND"
     yield "[Service]"
     yield f"Slice={parent.pod.slice}"
-    yield from settings
+    yield from properties
 
 
 def _quadlet(parent: Parent) -> Iterator[str]:
@@ -179,10 +179,10 @@ def _quadlet(parent: Parent) -> Iterator[str]:
     yield ""
     yield "[Service]"
     yield f"Slice={parent.pod.slice}"
-    yield from _unit_settings(parent)
+    yield from _unit_properties(parent)
 
 
-def _unit_settings(parent: Parent) -> list[str]:
+def _unit_properties(parent: Parent) -> list[str]:
     return [
         f"{PROPERTIES[name].key}={PROPERTIES[name].text(value)}"
         for name, value in parent.limits.items()
@@ -231,7 +231,7 @@ def _json(parent: Parent) -> Iterator[str]:
             "name": container.name,
             "scope": container.scope,
             "oom_score_adj": container.oom_score_adj,
-            "settings": parent.limits,
+            "properties": parent.limits,
         },
         "podman_options": podman_options(parent),
         "podman_pod_options": podman_pod_options(parent),

@@ -118,7 +118,7 @@ def container_properties(place: Place) -> dict[str, Value]:
         "MemoryAccounting": True,
         "TasksAccounting": True,
         **_after_volumes(place),
-        **_settings(place),
+        **_properties(place),
     }
 
 
@@ -128,10 +128,10 @@ def _after_volumes(place: Place) -> dict[str, Value]:
     return {"After": mounts} if mounts and not place.observed.caps.manager.is_user else {}
 
 
-def _settings(place: Place) -> dict[str, Value]:
-    settings = place.container.settings
-    takes, _ = feasible(place.container.scope, settings, place.observed.caps)
-    return {name: setting.value for name, setting in takes.items()}
+def _properties(place: Place) -> dict[str, Value]:
+    properties = place.container.properties
+    takes, _ = feasible(place.container.scope, properties, place.observed.caps)
+    return {name: property_.value for name, property_ in takes.items()}
 
 
 def scope_of(place: Place, processes: dict[str, Value]) -> TransientUnit:

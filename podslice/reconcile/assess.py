@@ -163,7 +163,7 @@ def _current(world: World, observed: Observed, records: Records) -> Records:
         pod = recover(unit, world.config, mounts)
         if pod is not None and pod.key not in known:
             world.on_note(
-                f"pod {pod.key} has no record; it is rebuilt from the settings of {unit.name},"
+                f"pod {pod.key} has no record; it is rebuilt from the properties of {unit.name},"
                 " without its containers"
             )
             known |= {pod.uid, pod.key}

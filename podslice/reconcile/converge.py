@@ -234,7 +234,7 @@ def _note_phases(world: World, state: Assessment, wanted: Collection[str]) -> No
     for decision in state.desired.pods:
         pod = decision.pod
         is_new = pod.key in wanted and pod.key in state.desired.initializing
-        if not is_new or decision.init_settings is None:
+        if not is_new or decision.init_properties is None:
             continue
         waits_for = pending(pod, state.progress.get(pod.uid, InitProgress()))
         what = "init container" if len(waits_for) == 1 else "init containers"

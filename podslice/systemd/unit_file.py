@@ -49,10 +49,10 @@ def _resource_section(unit: DesiredUnit) -> list[str]:
     lines = ["[Slice]"]
     if unit.owned:
         lines += [f"{name}=yes" for name in _ACCOUNTING]
-    for setting in unit.settings:
-        row = PROPERTIES[setting.name]
-        lines += _comment(setting.why)
-        lines.append(f"{row.key}={row.text(setting.value)}")
+    for property_ in unit.properties:
+        row = PROPERTIES[property_.name]
+        lines += _comment(property_.why)
+        lines.append(f"{row.key}={row.text(property_.value)}")
     return lines
 
 

@@ -27,7 +27,7 @@ HOLDS_PROCESSES = frozenset({UnitKind.SCOPE, UnitKind.SERVICE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettingStatus:
+class PropertyStatus:
     """One property: what it should be, what systemd has, what the kernel holds."""
 
     name: str
@@ -61,14 +61,14 @@ class UnitStatus:
     state: str
     """Systemd's active state, or `missing`, `empty`, `elsewhere`."""
     control_group: str
-    settings: tuple[SettingStatus, ...] = ()
+    properties: tuple[PropertyStatus, ...] = ()
     usage: Usage = field(default_factory=Usage)
 
     @property
     def differs(self) -> bool:
         """Whether anything is not as it should be."""
         is_wrong = self.state in (MISSING, ELSEWHERE)
-        return is_wrong or any(setting.differs for setting in self.settings)
+        return is_wrong or any(property_.differs for property_ in self.properties)
 
 
 def unit_statuses(
@@ -121,8 +121,8 @@ def _status(
         depth=depth,
         state=_state(unit, found, observed.units.get(unit.parent)),
         control_group=group,
-        settings=tuple(
-            SettingStatus(
+        properties=tuple(
+            PropertyStatus(
                 name=name,
                 desired=wants.get(name),
                 systemd=has.get(name),

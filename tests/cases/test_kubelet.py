@@ -35,9 +35,9 @@ def read(name):
     return parse_manifest({"apiVersion": "v1", "kind": "Pod", **pod}, "node.json")
 
 
-def files(settings):
-    """The files of a control group with these settings, as the kernel shows them."""
-    values = {setting.name: setting.value for setting in settings}
+def files(properties):
+    """The files of a control group with these properties, as the kernel shows them."""
+    values = {property_.name: property_.value for property_ in properties}
     quota, limit = values.get("CPUQuotaPerSecUSec"), values.get("MemoryMax", INFINITY)
     return {
         "cpu.weight": str(values["CPUWeight"]),
@@ -51,9 +51,9 @@ def test_a_pod_and_its_containers_have_what_the_kubelet_set(name):
     recorded, decision = PODS[name], decide(read(name), NODE, CONFIG)
     assert decision.is_valid
     assert decision.control_group == f"/{recorded['slice']}"
-    assert files(decision.settings) == recorded["pod"]
+    assert files(decision.properties) == recorded["pod"]
     found = {
-        each.name: {**files(each.settings), "oom_score_adj": each.oom_score_adj}
+        each.name: {**files(each.properties), "oom_score_adj": each.oom_score_adj}
         for each in decision.containers
         if each.name in recorded["containers"]  # an init container has gone
     }
@@ -67,4 +67,4 @@ def test_the_slices_above_have_what_the_kubelet_set(path):
     units = {unit.control_group: unit for unit in desire(decisions, NODE, CONFIG).units}
     unit = units[f"/{path}"]
     tasks = unit.values.get("TasksMax", "max")
-    assert {**files(unit.settings), "pids.max": str(tasks)} == UNITS[path]
+    assert {**files(unit.properties), "pids.max": str(tasks)} == UNITS[path]

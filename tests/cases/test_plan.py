@@ -186,13 +186,13 @@ async def test_nothing_is_loosened_before_something_is_tightened(case):
     assert tightens == sorted(tightens, reverse=True)
 
 
-async def test_every_setting_is_one_that_systemd_takes(case):
+async def test_every_property_is_one_that_systemd_takes(case):
     for unit in (await case.look()).desired.units:
-        for setting in unit.settings:
-            row = PROPERTIES[setting.name]
+        for property_ in unit.properties:
+            row = PROPERTIES[property_.name]
             assert unit.kind in row.kinds
-            assert row.takes(setting.value), setting
-            assert setting.why, setting
+            assert row.takes(property_.value), property_
+            assert property_.why, property_
 
 
 async def test_no_unit_is_outside_the_root(case):

@@ -60,7 +60,7 @@ from podslice.policy.eviction.thresholds import (
 from podslice.policy.oom import oom_score_adj
 from podslice.policy.phase import finish, is_initializing, pending
 from podslice.policy.qos import classify
-from podslice.policy.tiers import tier_settings
+from podslice.policy.tiers import tier_properties
 from podslice.policy.validate import validate
 from tests.cases.rows import (
     load_rows,
@@ -152,14 +152,14 @@ def run_allocatable(row):
     }
 
 
-def run_settings(row):
+def run_properties(row):
     config, node = to_config(row), to_node(row)
     decision = decide(to_pod(row), node, config)
-    found = {"expect": {s.name: s.value for s in decision.settings}}
+    found = {"expect": {s.name: s.value for s in decision.properties}}
     for container in decision.containers:
-        found[container.name] = {s.name: s.value for s in container.settings}
+        found[container.name] = {s.name: s.value for s in container.properties}
     if decision.overhead:
-        found["helpers"] = {s.name: s.value for s in decision.overhead.settings}
+        found["helpers"] = {s.name: s.value for s in decision.overhead.properties}
     return found
 
 
@@ -192,8 +192,8 @@ def run_tiers(row):
     available = memory_bytes(allocate(node, config).enforced) or 0
     return {
         qos.value.lower(): {
-            setting.name: setting.value
-            for setting in tier_settings(
+            property_.name: property_.value
+            for property_ in tier_properties(
                 qos,
                 pods,
                 available,
@@ -458,7 +458,7 @@ KINDS = {
     "aggregate": run_aggregate,
     "effective": run_effective,
     "defaulting": run_defaulting,
-    "settings": run_settings,
+    "properties": run_properties,
     "volumes": run_volumes,
     "phase": run_phase,
     "oom": run_oom,

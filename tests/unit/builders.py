@@ -19,7 +19,7 @@ from podslice.model.unit import (
     DesiredUnit,
     Observed,
     ObservedUnit,
-    Setting,
+    PropertyValue,
     UnitKind,
     UnitName,
     control_group_of,
@@ -92,8 +92,8 @@ def desired_for(*pods, current=(), gone=(), on=None, by=None, **more):
     return desire(decisions(*pods, on=on, by=by), on, by, current=current, gone=gone, **more)
 
 
-def setting(name, value, why=""):
-    return Setting(name=name, value=value, why=why)
+def property_value(name, value, why=""):
+    return PropertyValue(name=name, value=value, why=why)
 
 
 def slice_unit(name, *, owned=True, pod=None, description="", **values):
@@ -103,7 +103,9 @@ def slice_unit(name, *, owned=True, pod=None, description="", **values):
         parent=parent_slice(UnitName(name)),
         control_group=control_group_of(UnitName(name)),
         description=description or f"Slice {name}",
-        settings=tuple(setting(key, value, f"why {key}") for key, value in sorted(values.items())),
+        properties=tuple(
+            property_value(key, value, f"why {key}") for key, value in sorted(values.items())
+        ),
         pod=pod,
         owned=owned,
     )

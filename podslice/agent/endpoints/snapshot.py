@@ -11,7 +11,7 @@ from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
 from podslice.model.node import Allocation
 from podslice.model.node_state import Condition
-from podslice.model.unit import INFINITY, Setting
+from podslice.model.unit import INFINITY, PropertyValue
 from podslice.policy.eviction.thresholds import EvictionThreshold, Observation
 from podslice.usage.stats import NodeStats, PodStats
 
@@ -66,18 +66,18 @@ class Limits:
 
 def pod_limits(decision: PodDecision, initializing: frozenset[str]) -> Limits:
     """The limits that a pod's slice has at the moment."""
-    is_initializing = decision.pod.key in initializing and decision.init_settings is not None
-    return _limits((decision.init_settings or ()) if is_initializing else decision.settings)
+    is_initializing = decision.pod.key in initializing and decision.init_properties is not None
+    return _limits((decision.init_properties or ()) if is_initializing else decision.properties)
 
 
 def container_limits(decision: PodDecision, name: str) -> Limits:
     """The limits that a container of a pod has of its own."""
-    settings = (scope.settings for scope in decision.scopes if scope.name == name)
-    return _limits(next(settings, ()))
+    properties = (scope.properties for scope in decision.scopes if scope.name == name)
+    return _limits(next(properties, ()))
 
 
-def _limits(settings: tuple[Setting, ...]) -> Limits:
-    stated = {each.name: each.value for each in settings if each.value != INFINITY}
+def _limits(properties: tuple[PropertyValue, ...]) -> Limits:
+    stated = {each.name: each.value for each in properties if each.value != INFINITY}
     cpu, memory = stated.get("CPUQuotaPerSecUSec"), stated.get("MemoryMax")
     return Limits(
         cpu_usec_per_sec=cpu if isinstance(cpu, int) else None,

@@ -37,7 +37,7 @@ def explain(
     output: Output = OutputFormat.TABLE,
     diff_rules: DiffRules = False,  # noqa: FBT002
 ) -> int:
-    """Show what each pod counts as, and each setting with the field and formula that gave it."""
+    """Show what each pod counts as, and each property with the field and formula that gave it."""
     config, loaded = load_all(planning, filename, namespace)
     node = load_node(config)
     decisions = decide_all(loaded, node, config)

@@ -16,7 +16,7 @@ from podslice.cli.reports import emit_report
 from podslice.cli.session import in_world, on_wait
 from podslice.cli.views import documents, tables
 from podslice.model.config import Rules
-from podslice.model.unit import Setting
+from podslice.model.unit import PropertyValue
 from podslice.processes.run import Phase, read_phase, set_phase, why_no_phase
 from podslice.reconcile.report import Report
 from podslice.reconcile.world import World
@@ -82,13 +82,13 @@ def _lines(found: Phase, rules: Rules) -> Iterator[str]:
         (f"init container {name}", "done" if done else "pending")
         for name, done in found.init_containers
     ]
-    later = found.pod.settings
-    now = found.pod.init_settings if found.initializing else None
-    rows.append(("binds now", _settings(later if now is None else now)))
+    later = found.pod.properties
+    now = found.pod.init_properties if found.initializing else None
+    rows.append(("binds now", _properties(later if now is None else now)))
     if now is not None:
-        rows.append(("binds later", _settings(later)))
+        rows.append(("binds later", _properties(later)))
     yield from tables.columns(rows, indent="  ")
 
 
-def _settings(settings: tuple[Setting, ...]) -> str:
-    return " ".join(map(tables.setting, settings)) or "nothing"
+def _properties(properties: tuple[PropertyValue, ...]) -> str:
+    return " ".join(map(tables.format_property, properties)) or "nothing"

@@ -57,7 +57,7 @@ def run(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Run a command as a container of an applied pod: in its place, with its settings."""
+    """Run a command as a container of an applied pod: in its place, with its properties."""
     variables = stated_variables(env or (), os.environ)
     file = find_command(command[0], variables.get("PATH", os.environ.get("PATH")))
     key = key_of(pod, namespace)

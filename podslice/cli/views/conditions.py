@@ -22,7 +22,7 @@ def reserved(held: Reserved) -> Document:
         "reserved_slices": [
             {
                 "unit": unit,
-                "settings": [
+                "properties": [
                     {"name": name, "before": number(each.before), "set": number(each.ours[-1])}
                     for name, each in sorted(values.items())
                 ],
@@ -43,7 +43,7 @@ def unconfirmed(pending: Pending | None) -> Document:
             "units": [
                 {
                     "unit": unit,
-                    "settings": [
+                    "properties": [
                         {
                             "name": name,
                             "old": number(old),

@@ -25,7 +25,7 @@ from podslice.model.resources import (
     is_hugepages,
     whole,
 )
-from podslice.model.unit import INFINITY, Setting, Value
+from podslice.model.unit import INFINITY, PropertyValue, Value
 from podslice.plan import Plan, SetProperties, Skipped, Step, StopUnit
 from podslice.policy.compare import Difference
 from podslice.reconcile.assessment import Assessment
@@ -82,15 +82,15 @@ def problem(found: Problem) -> Document:
     }
 
 
-def _settings(settings: Iterable[Setting]) -> list[Document]:
-    return [{"name": s.name, "value": number(s.value), "why": s.why} for s in settings]
+def _properties(properties: Iterable[PropertyValue]) -> list[Document]:
+    return [{"name": s.name, "value": number(s.value), "why": s.why} for s in properties]
 
 
-def _init_settings(decision: PodDecision) -> Document:
-    """The settings until the init containers have finished, where they are others."""
-    if decision.init_settings is None:
+def _init_properties(decision: PodDecision) -> Document:
+    """The properties until the init containers have finished, where they are others."""
+    if decision.init_properties is None:
         return {}
-    return {"init_settings": _settings(decision.init_settings)}
+    return {"init_properties": _properties(decision.init_properties)}
 
 
 def _hugetlb(hugepages: Mapping[int, int]) -> Document:
@@ -152,8 +152,8 @@ def pod(decision: PodDecision) -> Document:
         "grace_period_sec": decision.pod.grace_period_sec,
         "slice": decision.slice,
         "control_group": decision.control_group,
-        "settings": _settings(decision.settings),
-        **_init_settings(decision),
+        "properties": _properties(decision.properties),
+        **_init_properties(decision),
         **_hugetlb(decision.hugepages),
         "containers": [
             {
@@ -161,7 +161,7 @@ def pod(decision: PodDecision) -> Document:
                 "kind": container.kind.value,
                 "scope": container.scope,
                 "oom_score_adj": container.oom_score_adj,
-                "settings": _settings(container.settings),
+                "properties": _properties(container.properties),
                 **_hugetlb(container.hugepages),
             }
             for container in decision.scopes
@@ -189,7 +189,7 @@ def units(desired: Desired) -> list[Document]:
             "kind": unit.kind.value,
             "parent": unit.parent,
             "control_group": unit.control_group,
-            "settings": {name: number(value) for name, value in unit.values.items()},
+            "properties": {name: number(value) for name, value in unit.values.items()},
             **({"structure": dict(unit.structure)} if unit.structure else {}),
             **_hugetlb(unit.hugepages),
         }
@@ -204,7 +204,7 @@ def refusal(refused: Refusal) -> Document:
 
 def step(taken: Step) -> Document:
     """One step of a plan."""
-    result: Document = {"action": taken.action.value, "unit": taken.name, "settings": []}
+    result: Document = {"action": taken.action.value, "unit": taken.name, "properties": []}
     if isinstance(taken, StopUnit):
         return {
             **result,
@@ -213,7 +213,7 @@ def step(taken: Step) -> Document:
             "grace_period_sec": taken.grace_sec,
             "holds": list(taken.holds),
         }
-    result["settings"] = [
+    result["properties"] = [
         {
             "name": change.name,
             "old": number(change.old),
@@ -355,14 +355,14 @@ def _unit_status(unit: UnitStatus, placement: Placement) -> Document:
         "control_group": unit.control_group,
         "differs": unit.differs,
         **_held(unit, placement),
-        "settings": [
+        "properties": [
             {
                 "name": each.name,
                 "desired": number(each.desired),
                 "systemd": number(each.systemd),
                 "kernel": each.kernel,
             }
-            for each in unit.settings
+            for each in unit.properties
         ],
         "usage": {name: value for name, value in asdict(unit.usage).items() if value is not None},
     }

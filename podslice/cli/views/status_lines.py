@@ -17,7 +17,7 @@ from podslice.model.properties import PROPERTIES
 from podslice.model.reserved import Reserved
 from podslice.model.unit import UnitKind, UnitName
 from podslice.reconcile.report import format_value
-from podslice.usage.status import ELSEWHERE, EMPTY, MISSING, SettingStatus, UnitStatus
+from podslice.usage.status import ELSEWHERE, EMPTY, MISSING, PropertyStatus, UnitStatus
 
 if TYPE_CHECKING:
     from podslice.processes.location import Located, Other, Placement, Running, Stray
@@ -120,10 +120,10 @@ def tree(shown: Sequence[UnitRow], *, wide: bool) -> Iterator[str]:
     for row in shown:
         unit = row.unit
         label = unit.name if wide or unit.pod is None else unit.label
-        has = [each for each in unit.settings if each.systemd is not None]
-        settings = " ".join(map(_systemd_setting, has)) or unit.state
+        has = [each for each in unit.properties if each.systemd is not None]
+        properties = " ".join(map(_systemd_property, has)) or unit.state
         used = usage(unit.usage)[0]
-        lines.append((unit.depth, [f"{label} {unit.qos}".rstrip(), used, settings]))
+        lines.append((unit.depth, [f"{label} {unit.qos}".rstrip(), used, properties]))
         lines += [(unit.depth + 1, [text, "", ""]) for text in _listed(row.processes)]
     depths = [depth for depth, _ in lines]
     joined = (
@@ -139,7 +139,7 @@ def differences(units: Iterable[UnitStatus]) -> Iterator[str]:
         if unit.state == MISSING:
             yield f"{unit.name} is missing"
         # one that is elsewhere is told with its processes
-        for each in unit.settings if unit.state not in (MISSING, ELSEWHERE) else ():
+        for each in unit.properties if unit.state not in (MISSING, ELSEWHERE) else ():
             if each.differs:
                 key = PROPERTIES[each.name].key
                 yield (
@@ -162,12 +162,12 @@ def strays(found: Iterable[Stray]) -> Iterator[str]:
 def reserved(held: Reserved) -> Iterator[str]:
     """Show what podslice has set outside its root, and what it was before, one line for a slice."""
     for unit, values in sorted(held.units.items()):
-        settings = (
+        properties = (
             f"{PROPERTIES[name].key}={format_value(name, each.ours[-1])}"
             f" (before: {format_value(name, each.before)})"
             for name, each in sorted(values.items())
         )
-        yield f"{unit}: podslice has set {', '.join(settings)}"
+        yield f"{unit}: podslice has set {', '.join(properties)}"
 
 
 def notices(
@@ -229,13 +229,13 @@ def _listed(processes: Sequence[Running]) -> Iterator[str]:
 
 
 def _systemd(unit: UnitStatus, name: str) -> str:
-    for each in unit.settings:
+    for each in unit.properties:
         if each.name == name and each.systemd is not None:
             return format_value(name, each.systemd) + ("!" if each.differs else "")
     return "-"
 
 
-def _systemd_setting(each: SettingStatus) -> str:
+def _systemd_property(each: PropertyStatus) -> str:
     text = f"{PROPERTIES[each.name].key}={format_value(each.name, each.systemd)}"
     return f"{text}!" if each.differs else text
 
@@ -245,7 +245,7 @@ def _kernel(units: Sequence[UnitStatus]) -> Iterator[str]:
     yield ""
     table = [["UNIT", "PROPERTY", "DESIRED", "SYSTEMD", "KERNEL"]]
     for unit in units:
-        for each in unit.settings if unit.state != EMPTY else ():
+        for each in unit.properties if unit.state != EMPTY else ():
             desired, systemd = (format_value(each.name, v) for v in (each.desired, each.systemd))
             key = PROPERTIES[each.name].key
             table.append([unit.name, key, desired, systemd, each.kernel or "-"])

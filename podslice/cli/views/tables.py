@@ -11,7 +11,7 @@ from podslice.model.pod import ContainerKind, Pod
 from podslice.model.properties import PROPERTIES
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import Amounts, format_amount, format_amounts
-from podslice.model.unit import DesiredUnit, Setting, UnitKind
+from podslice.model.unit import DesiredUnit, PropertyValue, UnitKind
 from podslice.policy.compare import Difference
 from podslice.reconcile.report import format_value
 
@@ -48,7 +48,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def setting(stated: Setting) -> str:
+def format_property(stated: PropertyValue) -> str:
     """`CPUQuota=11%`, as a unit file has it."""
     return f"{PROPERTIES[stated.name].key}={format_value(stated.name, stated.value)}"
 
@@ -66,14 +66,18 @@ def explanation(decision: PodDecision) -> Iterator[str]:
     yield from columns(head, indent="  ")
     for note in decision.notes:
         yield f"  {note}"
-    yield from columns(((setting(s), s.why) for s in decision.settings), indent="  ")
-    if decision.init_settings is not None:
+    yield from columns(((format_property(s), s.why) for s in decision.properties), indent="  ")
+    if decision.init_properties is not None:
         yield "  until the init containers have finished:"
-        yield from columns(((setting(s), s.why) for s in decision.init_settings), indent="    ")
+        yield from columns(
+            ((format_property(s), s.why) for s in decision.init_properties), indent="    "
+        )
     for container in decision.scopes:
         yield f"  {_KINDS[container.kind]} {container.name}"
         yield f"    {container.scope}  oom_score_adj {container.oom_score_adj}"
-        yield from columns(((setting(s), s.why) for s in container.settings), indent="    ")
+        yield from columns(
+            ((format_property(s), s.why) for s in container.properties), indent="    "
+        )
     for volume in decision.volumes:
         yield f"  volume {volume.name}"
         size = "no size" if volume.size_bytes is None else f"size={format_bytes(volume.size_bytes)}"
@@ -120,7 +124,7 @@ def _value(difference: Difference, text: str) -> str:
 def units(desired: Desired, *, wide: bool) -> Iterator[str]:
     """The desired units, one a line."""
     rows = [
-        (unit.name, " ".join([*_structure(unit), *map(setting, unit.settings)]))
+        (unit.name, " ".join([*_structure(unit), *map(format_property, unit.properties)]))
         for unit in desired.lasting
         if unit.kind is UnitKind.SLICE or wide
     ]

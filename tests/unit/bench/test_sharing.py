@@ -29,16 +29,16 @@ NODE = Node(capacity={"cpu": 2000, "memory": 2**30 * 1000, "ephemeral-storage": 
 NAMES = {"CPUQuotaPerSecUSec": "cpu", "MemoryMax": "memory"}
 
 
-def settings_of(decided):
-    return {NAMES[each.name]: each.value for each in decided.settings if each.name in NAMES}
+def properties_of(decided):
+    return {NAMES[each.name]: each.value for each in decided.properties if each.name in NAMES}
 
 
-def as_kernel(settings):
+def as_kernel(properties):
     """`cpu.max` and `memory.max` as systemd writes them."""
-    quota = settings.get("cpu")
+    quota = properties.get("cpu")
     return {
         "cpu": f"{quota // 10 if quota else 'max'} 100000",
-        "memory": str(settings.get("memory", "max")),
+        "memory": str(properties.get("memory", "max")),
     }
 
 
@@ -53,9 +53,9 @@ def test_the_product_makes_of_the_manifests_what_is_looked_for_in_the_kernel(sca
     for pod in pods:
         decision = read[pod.name]
         assert not decision.problems
-        whole = as_kernel(settings_of(decision))
+        whole = as_kernel(properties_of(decision))
         for at, container in enumerate(decision.containers):
-            own = as_kernel(settings_of(container))
+            own = as_kernel(properties_of(container))
             assert pod.in_kernel(at) == {
                 **{f"container_{name}": value for name, value in own.items()},
                 **{f"pod_{name}": value for name, value in whole.items()},

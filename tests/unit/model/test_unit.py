@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from podslice.model.unit import (
     UNIT_NAME_MAX,
     DesiredUnit,
-    Setting,
+    PropertyValue,
     UnitKind,
     UnitName,
     control_group_of,
@@ -154,9 +154,11 @@ def test_a_mount_s_name_is_one_that_systemd_takes(parts):
     assert is_unit_name(name)
 
 
-def test_why_a_setting_is_so_is_left_out_of_comparison():
-    assert Setting(name="CPUWeight", value=1, why="a") == Setting(name="CPUWeight", value=1)
-    assert Setting(name="CPUWeight", value=1) != Setting(name="CPUWeight", value=2)
+def test_why_a_property_has_its_value_is_left_out_of_comparison():
+    assert PropertyValue(name="CPUWeight", value=1, why="a") == PropertyValue(
+        name="CPUWeight", value=1
+    )
+    assert PropertyValue(name="CPUWeight", value=1) != PropertyValue(name="CPUWeight", value=2)
 
 
 def test_values_of_a_unit_by_name():
@@ -166,6 +168,9 @@ def test_values_of_a_unit_by_name():
         parent=UnitName("-.slice"),
         control_group="/a.slice",
         description="",
-        settings=(Setting(name="CPUWeight", value=1), Setting(name="MemoryMax", value=2)),
+        properties=(
+            PropertyValue(name="CPUWeight", value=1),
+            PropertyValue(name="MemoryMax", value=2),
+        ),
     )
     assert unit.values == {"CPUWeight": 1, "MemoryMax": 2}

@@ -279,7 +279,7 @@ def test_several_changes_of_a_unit_are_one_step():
 
 
 def test_an_implied_slice_is_started():
-    """A slice that is up only because a child is up: it has none of our settings."""
+    """A slice that is up only because a child is up: it has none of our properties."""
     plan = make_plan(desired(slice_unit(ROOT, CPUWeight=5)), observed(seen(ROOT, transient=False)))
     assert only(plan) == StartUnit(
         unit=slice_unit(ROOT, CPUWeight=5), changes=(change("CPUWeight", None, 5),)
@@ -592,7 +592,7 @@ def volume_unit(size="64Mi", parent=WEB):
         parent=parent,
         control_group="",
         description="Volume cache of pod default/web",
-        settings=(),
+        properties=(),
         pod="default/web",
         structure={"What": "tmpfs", "Type": "tmpfs", "Options": f"mode=1777,size={size}"},
     )
@@ -916,7 +916,7 @@ def test_a_plan_for_some_units():
         part = plan.only({name})
         assert part.steps == tuple(step for step in plan.steps if step.name == name)
         assert part.skipped == tuple(each for each in plan.skipped if each.unit == name)
-    left_out = Skipped(unit=WEB, name="a setting", why="of a reason")
+    left_out = Skipped(unit=WEB, name="a property", why="of a reason")
     others = replace(left_out, unit=ROOT)
     plan = Plan(skipped=(left_out, others), refused=(Refusal(pod="a", reason="b", message="c"),))
     assert plan.only({WEB}) == Plan(skipped=(left_out,))

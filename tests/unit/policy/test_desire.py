@@ -88,16 +88,16 @@ def test_the_order_of_pods_does_not_matter(config):
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_every_setting_is_one_that_systemd_takes(config):
+def test_every_property_is_one_that_systemd_takes(config):
     for unit in desire_all(config).units:
-        names = [setting.name for setting in unit.settings]
+        names = [property_.name for property_ in unit.properties]
         assert names == sorted(set(names))
-        for setting in unit.settings:
-            row = PROPERTIES[setting.name]
+        for property_ in unit.properties:
+            row = PROPERTIES[property_.name]
             assert row.managed
             assert unit.kind in row.kinds
-            assert row.takes(setting.value), setting
-            assert setting.why
+            assert row.takes(property_.value), property_
+            assert property_.why
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -379,7 +379,7 @@ def test_a_volume_is_a_mount_in_its_pod_s_slice():
     assert cache.name == "run-podslice-pods-12\\x2d34-volumes-my\\x2dcache.mount"
     assert cache.parent == desired.pods[0].slice
     assert cache.description == "Volume my-cache of pod default/pod"
-    assert cache.settings == ()
+    assert cache.properties == ()
     assert cache.owned
     assert cache.structure == {
         "What": "tmpfs",

@@ -61,7 +61,7 @@ def test_a_recovered_pod_gets_the_same_slice(config):
         after = decide(recovered, NODE, config)
         assert after.slice == before.slice
         assert after.qos is before.qos
-        assert after.settings == before.settings
+        assert after.properties == before.properties
 
 
 def test_the_description_has_to_be_ours():

@@ -15,7 +15,7 @@ from podslice.model.resources import Resources, total
 from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate, threshold_amount, validate_node
 from podslice.policy.decide import decide
-from podslice.policy.tiers import protection, requested, tier_settings
+from podslice.policy.tiers import protection, requested, tier_properties
 from tests.unit.policy.worlds import container, pod
 
 NODE = Node(capacity={"cpu": 4000, "memory": 4_000_000})
@@ -162,9 +162,11 @@ def test_more_reserved_never_means_a_higher_limit_of_a_tier():
         limits.append(
             [
                 next(
-                    setting.value
-                    for setting in tier_settings(qos, tuple(made), 10**10, config, page_size=4096)
-                    if setting.name == "MemoryMax"
+                    property_.value
+                    for property_ in tier_properties(
+                        qos, tuple(made), 10**10, config, page_size=4096
+                    )
+                    if property_.name == "MemoryMax"
                 )
                 for qos in (Qos.BURSTABLE, Qos.BESTEFFORT)
             ]
@@ -236,6 +238,6 @@ def test_the_tree_is_one_whatever_its_root(root):
 def test_a_shuffled_tier_is_the_same_tier():
     made = decisions([(1, 1, 0), (2, 1, 0), (0, 0, 0)])
     config = Config(eviction_hard={}, qos_reserved={"memory": 50})
-    expected = tier_settings(Qos.BURSTABLE, tuple(made), 10**10, config, page_size=4096)
+    expected = tier_properties(Qos.BURSTABLE, tuple(made), 10**10, config, page_size=4096)
     random.Random(1).shuffle(made)
-    assert tier_settings(Qos.BURSTABLE, tuple(made), 10**10, config, page_size=4096) == expected
+    assert tier_properties(Qos.BURSTABLE, tuple(made), 10**10, config, page_size=4096) == expected

@@ -1,4 +1,4 @@
-"""Settings of pods and containers, and the sentences that say where they come from."""
+"""Properties of pods and containers, and the sentences that say where they come from."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def small_pods():
         yield pod(container(first), container(second, 1), resources=level)
 
 
-def values(settings):
-    return {setting.name: setting.value for setting in settings}
+def values(properties):
+    return {property_.name: property_.value for property_ in properties}
 
 
 @pytest.mark.parametrize("rules", Rules)
@@ -51,7 +51,7 @@ def test_a_pod_has_the_limits_of_its_class(rules):
     for each in small_pods():
         decision = decide(each, NODE, config)
         counted = effective(default_pod(each))
-        found = values(decision.settings)
+        found = values(decision.properties)
         if decision.qos is Qos.BESTEFFORT:
             assert found == {"CPUWeight": 1}
             continue
@@ -76,7 +76,7 @@ def test_a_container_has_its_own_limits_and_under_kubernetes_else_the_pod_s(rule
     for each in small_pods():
         decision = decide(each, NODE, config)
         for stated, decided in zip(each.containers, decision.containers, strict=True):
-            found = values(decided.settings)
+            found = values(decided.properties)
             if decision.qos is Qos.BESTEFFORT:
                 assert found == {"CPUWeight": 1}
                 continue
@@ -92,10 +92,10 @@ def test_the_rules_of_kubernetes_only_add_the_pod_s_limits_to_containers():
         if ours.qos is not theirs.qos:
             continue
         for one, other in zip(ours.containers, theirs.containers, strict=True):
-            left, right = values(one.settings), values(other.settings)
+            left, right = values(one.properties), values(other.properties)
             assert left.pop("CPUWeight") <= right.pop("CPUWeight")  # its own, or the pod's limit's
             assert left.items() <= right.items()
-            assert right.items() - left.items() <= values(theirs.settings).items()
+            assert right.items() - left.items() <= values(theirs.properties).items()
 
 
 def amounts_in(text):

@@ -218,7 +218,7 @@ def test_the_document_has_options_one_by_one():
             "name": "main",
             "scope": "podslice-pod1_2-main.scope",
             "oom_score_adj": 999,
-            "settings": {
+            "properties": {
                 "CPUQuotaPerSecUSec": 500_000,
                 "CPUWeight": 9,
                 "MemoryLow": 16 * 2**20,

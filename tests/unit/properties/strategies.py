@@ -228,8 +228,8 @@ def decisions(world, node, config):
     return [decide(pod, node, config) for pod in world]
 
 
-def values(settings_):
-    return {setting.name: setting.value for setting in settings_}
+def values(properties_):
+    return {property_.name: property_.value for property_ in properties_}
 
 
 def phases(pod):

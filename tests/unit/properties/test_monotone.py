@@ -71,9 +71,9 @@ def test_a_higher_request_never_lowers_what_holds_it(raise_, node, config):
     pod, more, name = raise_
     one, other = decide(pod, node, config), decide(more, node, config)
     for before, after in ((one, other), *zip(one.containers, other.containers, strict=True)):
-        old, new = values(before.settings), values(after.settings)
-        for setting in OF_REQUEST[name]:
-            assert new.get(setting, 0) >= old.get(setting, 0)
+        old, new = values(before.properties), values(after.properties)
+        for property_ in OF_REQUEST[name]:
+            assert new.get(property_, 0) >= old.get(property_, 0)
     assert other.requests.get(name, 0) >= one.requests.get(name, 0)
 
 
@@ -83,7 +83,7 @@ def test_a_higher_limit_never_lowers_what_holds_it(raise_, node, config):
     pod, more, name = raise_
     one, other = decide(pod, node, config), decide(more, node, config)
     for before, after in ((one, other), *zip(one.containers, other.containers, strict=True)):
-        old, new = values(before.settings), values(after.settings)
+        old, new = values(before.properties), values(after.properties)
         if OF_LIMIT[name] in new:
             assert new[OF_LIMIT[name]] >= old[OF_LIMIT[name]]
     assert other.limits[name] >= one.limits[name]

@@ -65,7 +65,7 @@ def test_the_order_of_containers_means_nothing_to_their_pod(data, pod, node, con
     one = decide(pod, node, config)
     other = decide(replace(pod, containers=(*apps, *before)), node, config)
     assert (other.qos, other.requests, other.limits) == (one.qos, one.requests, one.limits)
-    assert other.settings == one.settings
+    assert other.properties == one.properties
     assert set(other.problems) == set(one.problems)
     assert {each.name: each for each in other.containers} == {
         each.name: each for each in one.containers

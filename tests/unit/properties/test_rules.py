@@ -50,9 +50,9 @@ def test_where_the_classes_are_one_only_containers_without_a_limit_differ(pod, n
     stated = default_pod(pod)
     assume(classify(stated, Rules.PROPOSAL) is classify(stated, Rules.KUBERNETES))
     without = {
-        f"{setting} of container {each.name}"
+        f"{limit} of container {each.name}"
         for each in pod.containers
-        for name, setting in (
+        for name, limit in (
             (CPU, "CPUQuotaPerSecUSec"),
             (CPU, "CPUQuotaPeriodUSec"),
             (MEMORY, "MemoryMax"),
@@ -65,14 +65,14 @@ def test_where_the_classes_are_one_only_containers_without_a_limit_differ(pod, n
         if pod.resources.limits.get(CPU) and CPU not in each.resources.requests
     }
     of_slice = {
-        setting
-        for name, settings in (
+        property_
+        for name, properties in (
             (CPU, ("CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec")),
             (MEMORY, ("MemoryMax", "MemoryLow", "MemoryMin")),
         )
         if lacking_limit(stated, name, Rules.PROPOSAL)
         and not lacking_limit(stated, name, Rules.KUBERNETES)
-        for setting in settings
+        for property_ in properties
     }
     differences = {
         each.what: each
@@ -93,11 +93,11 @@ def test_only_limits_wait_for_init_containers(pod, node, config):
     """And what they are meanwhile is never less than the containers' own limits allow."""
     decision = decide(pod, node, replace(config, rules=Rules.PROPOSAL))
     waits = pod.of_kind(ContainerKind.INIT) and pod.resources.limits
-    assert decision.init_settings is None or waits
-    assert decide(pod, node, replace(config, rules=Rules.KUBERNETES)).init_settings is None
-    if decision.init_settings is not None:
-        always = {each.name: each.value for each in decision.settings}
-        meanwhile = {each.name: each.value for each in decision.init_settings}
+    assert decision.init_properties is None or waits
+    assert decide(pod, node, replace(config, rules=Rules.KUBERNETES)).init_properties is None
+    if decision.init_properties is not None:
+        always = {each.name: each.value for each in decision.properties}
+        meanwhile = {each.name: each.value for each in decision.init_properties}
         bound = {"CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec", "MemoryMax"}
         assert {name for name in always if always[name] != meanwhile.get(name)} <= bound
         assert meanwhile.keys() <= always.keys()

@@ -62,14 +62,14 @@ def test_the_memory_that_containers_are_promised_fits_their_pod(world, node, con
 @given(worlds(), nodes, configs)
 def test_tiers_weigh_what_their_pods_ask_for(world, node, config):
     desired = desire(decisions(world, node, config), node, config)
-    tree, settings = Tree(cgroup_root=config.cgroup_root), {}
+    tree, properties = Tree(cgroup_root=config.cgroup_root), {}
     for unit in desired.units:
-        settings[unit.name] = unit.values
+        properties[unit.name] = unit.values
     asked = sum(pod.requests.get(CPU, 0) for pod in desired.pods if pod.qos is Qos.BURSTABLE)
     mapping = config.cpu_weight_mapping
     burstable = weight_from_shares(shares_from_milli(asked), mapping)
-    assert settings[tree.tier(Qos.BURSTABLE)]["CPUWeight"] == burstable
-    assert settings[tree.tier(Qos.BESTEFFORT)]["CPUWeight"] == weight_from_shares(2, mapping)
+    assert properties[tree.tier(Qos.BURSTABLE)]["CPUWeight"] == burstable
+    assert properties[tree.tier(Qos.BESTEFFORT)]["CPUWeight"] == weight_from_shares(2, mapping)
     assert desired.requested == total(pod.requests for pod in desired.pods)
 
 
@@ -103,7 +103,7 @@ def test_every_unit_lies_below_the_root_and_parents_come_first(world, node, conf
         assert unit.name not in seen
         seen.add(unit.name)
     assert config.memory_protection is not MemoryProtection.NONE or not any(
-        setting.name in ("MemoryLow", "MemoryMin")
+        property_.name in ("MemoryLow", "MemoryMin")
         for unit in desired.units
-        for setting in unit.settings
+        for property_ in unit.properties
     )

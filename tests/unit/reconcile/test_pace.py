@@ -73,7 +73,7 @@ def test_replicas_are_decided_once_and_as_if_alone(monkeypatch):
     assert shared == alone
     assert [each.units for each in shared] == [each.units for each in alone]
     assert [each.elsewhere for each in shared] == [each.elsewhere for each in alone]
-    assert len({id(each.settings) for each in shared}) == 1
+    assert len({id(each.properties) for each in shared}) == 1
 
 
 def test_desire_pauses_after_each_pod_that_it_decides(monkeypatch):

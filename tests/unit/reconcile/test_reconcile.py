@@ -478,7 +478,7 @@ async def test_a_lost_record_is_rebuilt_and_said(tmp_path, memory):
     state = await assess(here)
     assert state.plan.steps == ()
     assert [pod.key for pod in state.current] == ["default/batch", "default/web"]
-    said = f"pod default/web has no record; it is rebuilt from the settings of {WEB}"
+    said = f"pod default/web has no record; it is rebuilt from the properties of {WEB}"
     assert notes == [f"{said}, without its containers"]
     await put(here, guaranteed("database"))
     after = await slices(memory)

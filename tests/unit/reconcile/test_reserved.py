@@ -96,7 +96,7 @@ def test_what_is_asked_for_stays_and_the_rest_returns_in_the_same_step():
     found = returning(recorded, wanted, has={"MemoryMax": 256 * MI, "CPUWeight": 50})
     assert asked_for(found) == {SYSTEM: {"CPUWeight": 70, "MemoryMax": INFINITY}}
     assert found.held == recorded
-    returned = {each.name for each in found.desired.units[0].settings if each.is_return}
+    returned = {each.name for each in found.desired.units[0].properties if each.is_return}
     assert returned == {"MemoryMax"}
 
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 from podslice.kernel.cgroup import CgroupFs, Usage
 from podslice.model.pod import MemoryVolume
 from podslice.model.unit import INFINITY, UnitKind, UnitName
-from podslice.usage.status import MISSING, SettingStatus, in_tree_order, unit_statuses
+from podslice.usage.status import MISSING, PropertyStatus, in_tree_order, unit_statuses
 from tests.unit.builders import (
     as_observed,
     besteffort,
@@ -125,10 +125,10 @@ def test_a_slice_that_is_not_there_is_missing(tmp_path):
         assert status.state == MISSING
         assert status.differs
         assert status.usage == Usage()
-        assert status.settings == (
-            SettingStatus(name="CPUWeight", desired=5, systemd=None, kernel=None),
+        assert status.properties == (
+            PropertyStatus(name="CPUWeight", desired=5, systemd=None, kernel=None),
         )
-        assert not status.settings[0].differs
+        assert not status.properties[0].differs
 
 
 def test_a_unit_that_failed_says_so(tmp_path):
@@ -142,14 +142,14 @@ def test_drift_differs(tmp_path):
     there = observed(seen("kubepods.slice", values={"CPUWeight": 6}))
     status = one(wanted, there, tmp_path)
     assert status.differs
-    assert status.settings[0].differs
+    assert status.properties[0].differs
 
 
 def test_a_value_that_nobody_asked_for_differs(tmp_path):
     there = observed(seen("kubepods.slice", values={"TasksMax": 6}))
     status = one(desired(slice_unit("kubepods.slice")), there, tmp_path)
-    assert status.settings == (
-        SettingStatus(name="TasksMax", desired=None, systemd=6, kernel=None),
+    assert status.properties == (
+        PropertyStatus(name="TasksMax", desired=None, systemd=6, kernel=None),
     )
     assert status.differs
 
@@ -158,20 +158,20 @@ def test_what_others_set_on_a_reserved_slice_does_not_differ(tmp_path):
     there = observed(seen("system.slice", values={"TasksMax": 6, "CPUWeight": 5}))
     reserved = slice_unit("system.slice", owned=False, CPUWeight=5)
     status = one(desired(reserved), there, tmp_path)
-    assert [setting.name for setting in status.settings] == ["CPUWeight"]
+    assert [property_.name for property_ in status.properties] == ["CPUWeight"]
     assert not status.differs
 
 
 def test_a_property_that_systemd_does_not_tell_does_not_differ(tmp_path):
     there = observed(replace(seen("kubepods.slice"), properties={}))
     status = one(desired(slice_unit("kubepods.slice", MemoryMin=5)), there, tmp_path)
-    assert status.settings[0].systemd is None
+    assert status.properties[0].systemd is None
     assert not status.differs
 
 
 def test_an_explicit_infinity_is_unset():
-    setting = SettingStatus(name="MemoryMax", desired=None, systemd=INFINITY, kernel="max")
-    assert not setting.differs
+    property_ = PropertyStatus(name="MemoryMax", desired=None, systemd=INFINITY, kernel="max")
+    assert not property_.differs
 
 
 def test_the_kernel_is_asked_at_the_units_own_group(tmp_path):
@@ -190,7 +190,7 @@ def test_the_kernel_is_asked_at_the_units_own_group(tmp_path):
     )
     wanted = desired(slice_unit("kubepods.slice", CPUWeight=5))
     status = one(wanted, observed(there), tmp_path)
-    assert status.settings[0].kernel == "5"
+    assert status.properties[0].kernel == "5"
     assert status.usage.tasks == 7
     assert status.control_group == "/user.slice/kubepods.slice"
 

@@ -35,7 +35,7 @@ PLAN_JSON = """\
     {
       "action": "start",
       "unit": "kubepods.slice",
-      "settings": [
+      "properties": [
         {
           "name": "CPUWeight",
           "old": null,
@@ -59,7 +59,7 @@ PLAN_JSON = """\
     {
       "action": "start",
       "unit": "kubepods-besteffort.slice",
-      "settings": [
+      "properties": [
         {
           "name": "CPUWeight",
           "old": null,
@@ -71,7 +71,7 @@ PLAN_JSON = """\
     {
       "action": "start",
       "unit": "kubepods-burstable.slice",
-      "settings": [
+      "properties": [
         {
           "name": "CPUWeight",
           "old": null,
@@ -89,7 +89,7 @@ PLAN_JSON = """\
     {
       "action": "start",
       "unit": "kubepods-burstable-pod0a1b_2c.slice",
-      "settings": [
+      "properties": [
         {
           "name": "CPUQuotaPerSecUSec",
           "old": null,
@@ -187,7 +187,7 @@ def test_plan_tells_old_and_new(podslice, web, memory, files):
     assert first == {
         "action": "set",
         "unit": "kubepods-burstable.slice",
-        "settings": [
+        "properties": [
             {
                 "name": "CPUWeight",
                 "old": 75,
@@ -208,7 +208,7 @@ def test_plan_with_prune_tells_what_would_stop(podslice, web, memory, files):
     assert document["steps"][0] == {
         "action": "stop",
         "unit": POD,
-        "settings": [],
+        "properties": [],
         "why": "pod shop/web is gone",
         "tasks": 0,
         "grace_period_sec": 30,

@@ -61,7 +61,7 @@ def test_what_is_not_confirmed_is_in_status(podslice, memory):
     assert document["units"] == [
         {
             "unit": SLICE,
-            "settings": [
+            "properties": [
                 {"name": "CPUWeight", "old": "infinity", "new": 50},
                 {"name": "MemoryMax", "old": "infinity", "new": 64 * MI},
             ],
@@ -125,7 +125,7 @@ def test_values_outside_the_root_are_in_plan_and_status_until_they_have_returned
     ]
     for verb in (("status",), ("plan", "-f", "web.yaml")):
         document = json.loads(podslice(*verb, "-o", "json", *RESERVE).out)
-        assert document["reserved_slices"] == [{"unit": SLICE, "settings": before}]
+        assert document["reserved_slices"] == [{"unit": SLICE, "properties": before}]
     line = f"{SLICE}: podslice has set CPUWeight=50 (before: unset), MemoryMax=64Mi (before: unset)"
     assert line in podslice("status", *RESERVE).out.splitlines()
     status = podslice("status")
@@ -133,7 +133,7 @@ def test_values_outside_the_root_are_in_plan_and_status_until_they_have_returned
     assert f"{SLICE}: MemoryMax is 64Mi, should be unset" in status.out.splitlines()
     plan = podslice("plan", "-o", "json", "-f", "web.yaml")
     (step,) = [each for each in json.loads(plan.out)["steps"] if each["unit"] == SLICE]
-    assert (plan.code, {each["is_return"] for each in step["settings"]}) == (3, {True})
+    assert (plan.code, {each["is_return"] for each in step["properties"]}) == (3, {True})
     assert podslice("apply", "-f", "web.yaml").code == 0
     assert has(memory, CPUWeight=INFINITY, MemoryMax=INFINITY)
     assert "reserved_slices" not in json.loads(podslice("status", "-o", "json").out)

@@ -120,7 +120,7 @@ def test_status_as_json(podslice, drifted):
     units = {unit["name"]: unit for unit in document["units"]}
     assert document["in_sync"] is False
     assert units[POD]["differs"]
-    assert units[POD]["settings"][-1] == {
+    assert units[POD]["properties"][-1] == {
         "name": "TasksMax",
         "desired": None,
         "systemd": 9,

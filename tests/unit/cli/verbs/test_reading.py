@@ -71,7 +71,7 @@ EXPLAIN_JSON = """\
       "grace_period_sec": 30,
       "slice": "kubepods-burstable-pod0a1b_2c.slice",
       "control_group": "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b_2c.slice",
-      "settings": [
+      "properties": [
         {
           "name": "CPUQuotaPerSecUSec",
           "value": 1250000,
@@ -94,7 +94,7 @@ EXPLAIN_JSON = """\
           "kind": "container",
           "scope": "podslice-pod0a1b_2c-app.scope",
           "oom_score_adj": 993,
-          "settings": [
+          "properties": [
             {
               "name": "CPUQuotaPerSecUSec",
               "value": 1000000,
@@ -122,7 +122,7 @@ EXPLAIN_JSON = """\
           "kind": "container",
           "scope": "podslice-pod0a1b_2c-log.scope",
           "oom_score_adj": 999,
-          "settings": [
+          "properties": [
             {
               "name": "CPUQuotaPerSecUSec",
               "value": 250000,
@@ -180,7 +180,7 @@ RENDER_JSON = """\
       "kind": "slice",
       "parent": "-.slice",
       "control_group": "/kubepods.slice",
-      "settings": {
+      "properties": {
         "CPUWeight": 800,
         "MemoryLow": 268435456,
         "MemoryMax": 34359738368
@@ -191,7 +191,7 @@ RENDER_JSON = """\
       "kind": "slice",
       "parent": "kubepods.slice",
       "control_group": "/kubepods.slice/kubepods-burstable.slice",
-      "settings": {
+      "properties": {
         "CPUWeight": 75,
         "MemoryLow": 268435456
       }
@@ -201,7 +201,7 @@ RENDER_JSON = """\
       "kind": "slice",
       "parent": "kubepods.slice",
       "control_group": "/kubepods.slice/kubepods-besteffort.slice",
-      "settings": {
+      "properties": {
         "CPUWeight": 1
       }
     },
@@ -210,7 +210,7 @@ RENDER_JSON = """\
       "kind": "slice",
       "parent": "kubepods-burstable.slice",
       "control_group": "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b_2c.slice",
-      "settings": {
+      "properties": {
         "CPUQuotaPerSecUSec": 1250000,
         "CPUWeight": 75,
         "MemoryLow": 268435456
@@ -221,7 +221,7 @@ RENDER_JSON = """\
       "kind": "scope",
       "parent": "kubepods-burstable-pod0a1b_2c.slice",
       "control_group": "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b_2c.slice/podslice-pod0a1b_2c-app.scope",
-      "settings": {
+      "properties": {
         "CPUQuotaPerSecUSec": 1000000,
         "CPUWeight": 50,
         "MemoryLow": 268435456,
@@ -233,7 +233,7 @@ RENDER_JSON = """\
       "kind": "scope",
       "parent": "kubepods-burstable-pod0a1b_2c.slice",
       "control_group": "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b_2c.slice/podslice-pod0a1b_2c-log.scope",
-      "settings": {
+      "properties": {
         "CPUQuotaPerSecUSec": 250000,
         "CPUWeight": 25
       }
@@ -438,9 +438,9 @@ def test_explain_prints_what_it_can_of_a_pod_with_mistakes(podslice, files):
 def test_explain_of_other_rules(podslice, web):
     ended = podslice("explain", "-f", web, "--cpu-weight-mapping=kubelet", "-o", "json")
     weights = [
-        setting["value"]
-        for setting in json.loads(ended.out)["pods"][0]["settings"]
-        if setting["name"] == "CPUWeight"
+        property_["value"]
+        for property_ in json.loads(ended.out)["pods"][0]["properties"]
+        if property_["name"] == "CPUWeight"
     ]
     assert weights == [1 + 766 * 9999 // 262142]
 
@@ -530,12 +530,12 @@ def test_render_of_a_pod_with_everything(podslice, files):
     document = json.loads(podslice("render", "-f", "web.yaml", "-o", "json").out)
     units = {unit["name"]: unit for unit in document["units"]}
     slice_ = units["kubepods-burstable-pod12_34.slice"]
-    assert slice_["settings"]["MemoryMax"] == 1040 * 2**20
+    assert slice_["properties"]["MemoryMax"] == 1040 * 2**20
     assert slice_["hugetlb_bytes"] == {str(2**21): 2**22}
     mount = units["run-podslice-pods-12\\x2d34-volumes-my\\x2dcache.mount"]
     assert mount["kind"] == "mount"
     assert mount["parent"] == slice_["name"]
-    assert mount["settings"] == {}
+    assert mount["properties"] == {}
     assert mount["structure"]["Options"] == f"mode=1777,nosuid,nodev,size={64 * 2**20}"
     assert "podslice-pod12_34-overhead.scope" in units
     wide = podslice("render", "-f", "web.yaml", "-o", "wide").out

@@ -37,6 +37,7 @@ from podslice.model.unit import (
     parent_slice,
 )
 from podslice.systemd.call_checks import (
+    CHANGEABLE,
     check_name,
     check_properties,
     check_timer,
@@ -44,10 +45,9 @@ from podslice.systemd.call_checks import (
     kind_of,
 )
 from podslice.systemd.client import OnChange
-from podslice.systemd.loaded_unit import (
-    CHANGEABLE,
+from tests.fake_unit import (
     ROOT,
-    Loaded,
+    LoadedUnit,
     fresh,
     ids_of,
     missing_of,
@@ -176,10 +176,10 @@ class FakeSystemd:
         self._check_alive(name, pids)
         self._take(name, pids)
 
-    async def stop(self, name: UnitName, *, patience_sec: float | None = None) -> None:
+    async def stop(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
         check_name(name)
         await self._begin("stop", name)
-        await self._await_stubborn(name, _PATIENCE_SEC if patience_sec is None else patience_sec)
+        await self._await_stubborn(name, _PATIENCE_SEC if timeout_sec is None else timeout_sec)
         self._remove(name)
 
     async def stop_batch(self, names: Sequence[UnitName]) -> None:
@@ -281,7 +281,7 @@ class FakeSystemd:
             if name in self._faults.refused:
                 raise self._faults.refused[name]
 
-    def _matching(self, patterns: Sequence[str]) -> list[tuple[UnitName, Loaded]]:
+    def _matching(self, patterns: Sequence[str]) -> list[tuple[UnitName, LoadedUnit]]:
         return sorted(
             (name, unit)
             for name, unit in self._units.items()
@@ -348,16 +348,16 @@ class FakeSystemd:
         if self._units.pop(name, None) is not None:
             self._on_change(name)
 
-    async def _await_stubborn(self, name: UnitName, patience_sec: float) -> None:
+    async def _await_stubborn(self, name: UnitName, timeout_sec: float) -> None:
         """Wait until whatever takes no notice of a stop has been killed."""
         stubborn = [self._units[below] for below in self._below(name)]
         try:
-            async with asyncio.timeout(patience_sec):
+            async with asyncio.timeout(timeout_sec):
                 for unit in stubborn:
                     if unit.is_stubborn and unit.tasks:
                         await unit.emptied.wait()
         except TimeoutError as error:
-            raise CallTimeout(f"{name}: no answer within {patience_sec:g} s") from error
+            raise CallTimeout(f"{name}: no answer within {timeout_sec:g} s") from error
 
     def _below(self, name: UnitName) -> list[UnitName]:
         """A unit and all that lies in it."""

@@ -90,7 +90,7 @@ class Board:
     ) -> None:
         """Tell the journal of an event."""
         event = Event(kind=kind, message=message, pod=pod, unit=unit, fields=fields or {})
-        self.journal.tell(event)
+        self.journal.log(event)
 
     def leave(self) -> None:
         """Nothing holds any more that the agent has let others know."""

@@ -37,11 +37,11 @@ from podslice.model.unit import UnitKind, UnitName
 from podslice.reconcile.guard import Guard, Guarded
 from podslice.reconcile.readmission import living_agent
 from podslice.reconcile.world import World
-from podslice.systemd.caching import Remembering
+from podslice.systemd.caching_client import CachingClient
 from podslice.systemd.client import Client, OnChange
 from podslice.systemd.journal import Journal
 from podslice.systemd.notify import Notifier, listen_fds
-from podslice.systemd.timed import Timed
+from podslice.systemd.timed_client import TimedClient
 
 _QUIET_SEC = 0.01
 """So long a round waits for what may belong to the same change."""
@@ -86,9 +86,9 @@ class Daemon:
         self._journal = setup.journal
         self._notifier = Notifier(setup.environment)
         world = setup.load()
-        timed = Timed(setup.connect(self._on_bus), self._counters.operation)
+        timed = TimedClient(setup.connect(self._on_bus), self._counters.operation)
         self._bus = Guarded(timed, lambda: self._board.world.guard.claim(self._board.world))
-        self._client = Remembering(self._bus, world.cgroups)
+        self._client = CachingClient(self._bus, world.cgroups)
         self._board = Board(world, self._journal, self._counters)
         self._endings = Endings(self._board, self._bus, self._on_ended)
         self._board.world = self._own(world)

@@ -23,7 +23,7 @@ from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.converge import apply
 from podslice.reconcile.pace import in_turns
 from podslice.reconcile.report import Outcome, Report, StepResult
-from podslice.systemd.caching import Remembering
+from podslice.systemd.caching_client import CachingClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Rounds:
     """Takes rounds, and remembers from one to the next what was so already."""
 
     def __init__(
-        self, board: Board, manifests: Manifests, client: Remembering, endings: Endings
+        self, board: Board, manifests: Manifests, client: CachingClient, endings: Endings
     ) -> None:
         self._board = board
         self._endings = endings

@@ -20,7 +20,7 @@ from podslice.model.unit import INFINITY, UnitName
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.world import World
-from podslice.systemd.caching import Remembering
+from podslice.systemd.caching_client import CachingClient
 from podslice.usage import stats
 from podslice.usage.stats import NodeStats
 
@@ -45,7 +45,7 @@ class Eyes:
 
     def __init__(self, world: World) -> None:
         assert world.client is not None  # noqa: S101 - for mypy: it is there unless offline
-        self._client = Remembering(world.client, world.cgroups)
+        self._client = CachingClient(world.client, world.cgroups)
         self._world = replace(world, client=self._client)
         self._state: Assessment | None = None
         self._before: NodeStats | None = None

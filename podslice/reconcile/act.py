@@ -26,7 +26,7 @@ from podslice.plan import (
 )
 from podslice.reconcile.report import Outcome, StepResult
 from podslice.systemd.client import Client
-from podslice.systemd.concurrent import together
+from podslice.systemd.tasks import run_concurrently
 
 BATCH_MIN = 4
 """Below it one call for each unit is as quick as a batch."""
@@ -151,12 +151,12 @@ async def _in_batches(
                     edges.note(StepResult(step=step, outcome=Outcome.DONE))
 
     batches = [steps[start : start + BATCH_MAX] for start in range(0, len(steps), BATCH_MAX)]
-    await together(take(batch) for batch in batches if len(batch) >= BATCH_MIN)
+    await run_concurrently(take(batch) for batch in batches if len(batch) >= BATCH_MIN)
     await _singly([step for batch in batches if len(batch) < BATCH_MIN for step in batch], edges)
 
 
 async def _singly(steps: Sequence[Step], edges: _Edges) -> None:
-    await together(_one(step, edges) for step in steps)
+    await run_concurrently(_one(step, edges) for step in steps)
 
 
 async def _one(step: Step, edges: _Edges) -> None:
@@ -250,12 +250,12 @@ async def _stop(step: StopUnit, client: Client) -> None:
         others = set() if step.name in step.signals else set(step.inside).difference(step.signals)
         signalled = (_signal(name, client, grace_sec) for name in step.signals)
         stopped = (_stop_in_time(name, client, grace_sec) for name in sorted(others))
-        await together([*signalled, *stopped])
+        await run_concurrently([*signalled, *stopped])
         await client.stop(step.name)
     else:
         await _stop_in_time(step.name, client, grace_sec)
     # what had to be killed has failed, and would keep the slice loaded
-    await together(client.reset_failed(unit) for unit in step.inside)
+    await run_concurrently(client.reset_failed(unit) for unit in step.inside)
 
 
 async def _stop_in_time(name: UnitName, client: Client, grace_sec: float) -> None:
@@ -263,7 +263,7 @@ async def _stop_in_time(name: UnitName, client: Client, grace_sec: float) -> Non
 
     async def end() -> None:
         try:
-            await client.stop(name, patience_sec=grace_sec + _STOP_PATIENCE_SEC)
+            await client.stop(name, timeout_sec=grace_sec + _STOP_PATIENCE_SEC)
         finally:
             ended.set()
 
@@ -274,7 +274,7 @@ async def _stop_in_time(name: UnitName, client: Client, grace_sec: float) -> Non
         except TimeoutError:
             await client.kill(name, signal.SIGKILL)
 
-    await together([end(), kill_late()])
+    await run_concurrently([end(), kill_late()])
 
 
 async def _signal(name: UnitName, client: Client, grace_sec: float) -> None:

@@ -23,7 +23,7 @@ from podslice.model.unit import ObservedUnit, TransientUnit, UnitKind, UnitName,
 from podslice.policy.owner import CRI_SCOPES, find_foreign
 from podslice.store import Store
 from podslice.systemd.client import Client
-from podslice.systemd.delegating import Around
+from podslice.systemd.delegating_client import DelegatingClient
 
 if TYPE_CHECKING:
     from podslice.reconcile.world import World
@@ -123,7 +123,7 @@ def refuse(foreign: Foreign | None) -> None:
         raise ForeignRoot(str(foreign))
 
 
-class Guarded(Around):
+class Guarded(DelegatingClient):
     """Another client, which is asked to change something only while the root is podslice's own.
 
     Every call that changes something may raise `ForeignRoot`.
@@ -154,9 +154,9 @@ class Guarded(Around):
         await self._claim()
         await self._client.attach(name, pids)
 
-    async def stop(self, name: UnitName, *, patience_sec: float | None = None) -> None:
+    async def stop(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
         await self._claim()
-        await self._client.stop(name, patience_sec=patience_sec)
+        await self._client.stop(name, timeout_sec=timeout_sec)
 
     async def stop_batch(self, names: Sequence[UnitName]) -> None:
         await self._claim()

@@ -28,21 +28,21 @@ from podslice.model.unit import (
     Value,
 )
 from podslice.systemd.call_checks import (
+    CHANGEABLE,
     check_name,
     check_properties,
     check_timer,
     check_unit,
     kind_of,
 )
+from podslice.systemd.change_signals import MATCHES, ChangeSignals
 from podslice.systemd.client import OnChange
-from podslice.systemd.concurrent import together
 from podslice.systemd.dbus.connection import Connection, Interrupted, Peer
 from podslice.systemd.jobs import MATCH, Jobs
-from podslice.systemd.loaded_unit import CHANGEABLE
-from podslice.systemd.manager_calls import ManagerCalls, is_as_asked, is_implied, is_there
-from podslice.systemd.observing import observe_units
-from podslice.systemd.signals import MATCHES, Changes
+from podslice.systemd.manager_calls import ManagerCalls, exists, is_as_requested, is_implied
+from podslice.systemd.observe_units import observe_units
 from podslice.systemd.slice_files import SliceFiles
+from podslice.systemd.tasks import run_concurrently
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Bus:
         )
         self._files = files
         self._jobs = Jobs(timeout_sec=timeout_sec * _JOB_PATIENCE)
-        self._changes = Changes(on_change) if on_change else None
+        self._changes = ChangeSignals(on_change) if on_change else None
         self._connecting = asyncio.Lock()
         self._connection: Connection | None = None
         self._closed = True
@@ -153,9 +153,9 @@ class Bus:
         check_name(name)
         await self._insist(partial(_attach, name, pids))
 
-    async def stop(self, name: UnitName, *, patience_sec: float | None = None) -> None:
+    async def stop(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
         check_name(name)
-        await self._insist(partial(_stop, name, patience_sec))
+        await self._insist(partial(_stop, name, timeout_sec))
 
     async def stop_batch(self, names: Sequence[UnitName]) -> None:
         for name in names:
@@ -177,7 +177,7 @@ class Bus:
                 raise BusUnavailable("the client is closed")  # and stays so for calls in flight
             if self._connection is None or self._connection.lost:
                 return await self._connect()
-            if self._changes is not None and not self._changes.are_told:
+            if self._changes is not None and not self._changes.is_active:
                 # systemd has gone and perhaps come back: whether it still knows of our wish to be
                 # told is its secret, and who asks anew on a connection of his own is told for sure
                 await self._connection.close()
@@ -260,7 +260,7 @@ async def _start_again(unit: TransientUnit, manager: ManagerCalls) -> None:
     try:
         await _start(unit, manager)
     except UnitExists:
-        if not is_as_asked(unit, await manager.properties(unit.name)):
+        if not is_as_requested(unit, await manager.properties(unit.name)):
             raise
         await manager.start_loaded(unit.name)
 
@@ -276,7 +276,7 @@ async def _start_all_again(units: Sequence[TransientUnit], manager: ManagerCalls
     try:
         await _start_all(units, manager)
     except UnitExists:
-        await together(_start_again(unit, manager) for unit in units)
+        await run_concurrently(_start_again(unit, manager) for unit in units)
 
 
 async def _start_timer(timer: TransientUnit, service: TransientUnit, manager: ManagerCalls) -> None:
@@ -290,7 +290,7 @@ async def _start_timer_again(
         await manager.start_transient(timer, service)
     except UnitExists:
         for unit in (timer, service):
-            if not is_as_asked(unit, await manager.properties(unit.name)):
+            if not is_as_requested(unit, await manager.properties(unit.name)):
                 raise
         await manager.start_loaded(timer.name)
 
@@ -303,7 +303,7 @@ async def _set_properties(
     if await manager.unit_property(name, "Transient"):
         return await manager.set_properties(name, values)
     found = await manager.properties(name)
-    if not is_there(found):
+    if not exists(found):
         raise NoSuchUnit(f"{name}: nothing but a name that other units refer to")
     if is_implied(found):
         # A drop-in for a unit that isn't transient outlives it, and overrides what a later unit of
@@ -321,9 +321,9 @@ async def _kill(name: UnitName, signal_number: int, manager: ManagerCalls) -> No
         await manager.kill(name, signal_number)
 
 
-async def _stop(name: UnitName, patience_sec: float | None, manager: ManagerCalls) -> None:
+async def _stop(name: UnitName, timeout_sec: float | None, manager: ManagerCalls) -> None:
     with suppress(NoSuchUnit):
-        await manager.stop(name, patience_sec)
+        await manager.stop(name, timeout_sec)
         if _can_fail(name):
             await manager.reset_failed(name)
 
@@ -331,7 +331,7 @@ async def _stop(name: UnitName, patience_sec: float | None, manager: ManagerCall
 async def _stop_all(names: Sequence[UnitName], manager: ManagerCalls) -> None:
     relations: dict[str, Value] = {"Conflicts": tuple(names), "After": tuple(names)}
     await manager.run_waiter(_throw_away(), relations, (), _describe(names))
-    await together(_reset_failed(name, manager) for name in names if _can_fail(name))
+    await run_concurrently(_reset_failed(name, manager) for name in names if _can_fail(name))
 
 
 async def _reset_failed(name: UnitName, manager: ManagerCalls) -> None:

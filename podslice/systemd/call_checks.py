@@ -13,6 +13,11 @@ from podslice.model.unit import TransientUnit, UnitKind, UnitName, Value, is_uni
 from podslice.systemd.client import PIDFDS_MAX
 from podslice.systemd.dbus.wire import split_types
 
+CHANGEABLE = {"Description"} | {
+    row.name for row in PROPERTIES.values() if row.managed or row.name.endswith("Accounting")
+}
+"""What can change while a unit is loaded; all else it has from its start on."""
+
 
 def check_name(name: UnitName) -> None:
     """Check the name of a unit of one of our kinds.

@@ -133,10 +133,10 @@ class Client(Protocol):
             BadProperty: systemd refuses a property or a value; nothing changed.
         """
 
-    async def stop(self, name: UnitName, *, patience_sec: float | None = None) -> None:
+    async def stop(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
         """Stop a unit with everything below it and wait for the end; no unit is no error.
 
-        `patience_sec` is how long the job may take, where that is not what is usual. Drop-ins that
+        `timeout_sec` is how long the job may take, where that is not what is usual. Drop-ins that
         `set_properties` left are gone with the unit, unless it has a file.
 
         Raises:

@@ -57,7 +57,7 @@ class Journal:
         self._send_waiting()
         self._socket.close()
 
-    def tell(self, event: Event) -> None:
+    def log(self, event: Event) -> None:
         """Say that something has happened."""
         self.counts[event.kind] += 1
         self._waiting.append(event)

@@ -16,7 +16,7 @@ from podslice.errors import HostError, InputError, Problem
 from podslice.model.event import Kind, Level
 from podslice.model.manager import SYSTEM, Manager
 
-DIRECTORIES = (Path("/var/log/journal"), Path("/run/log/journal"))
+JOURNAL_DIRECTORIES = (Path("/var/log/journal"), Path("/run/log/journal"))
 """Where the journal's files are. Source: systemd-journald.service(8), FILES."""
 
 # `2h`, `1h 30m`, `10 min`: a span of time, as people say it; systemd wants a sign before it
@@ -45,7 +45,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Query:
     """Which events are asked for."""
 
     pods: Collection[str] = ()
@@ -76,7 +76,7 @@ class Question:
         return [*options, f"_UID={uid}", *matches, *(f"PODSLICE_POD={pod}" for pod in self.pods)]
 
 
-def ask(question: Question) -> Iterator[Entry]:
+def read_events(query: Query) -> Iterator[Entry]:
     """The events, the oldest first; with `follow`, also those to come.
 
     Raises:
@@ -86,9 +86,9 @@ def ask(question: Question) -> Iterator[Entry]:
     command = shutil.which("journalctl")
     if command is None:
         raise HostError("there is no journalctl here, and events are in systemd's journal only")
-    _check_rights(question.manager)
+    _check_rights(query.manager)
     with subprocess.Popen(
-        [command, *question.arguments],
+        [command, *query.arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -103,7 +103,7 @@ def ask(question: Question) -> Iterator[Entry]:
         finally:
             journalctl.terminate()  # where nobody wants to hear more
     if journalctl.returncode:
-        raise _error(said, question)
+        raise _error(said, query)
 
 
 def parse(line: bytes) -> Entry:
@@ -166,7 +166,7 @@ def _check_rights(manager: Manager) -> None:
     """
     if manager.is_user:
         return
-    files = [path for base in DIRECTORIES for path in base.glob("*/system.journal")]
+    files = [path for base in JOURNAL_DIRECTORIES for path in base.glob("*/system.journal")]
     if not any(os.access(path, os.R_OK) for path in files):
         if os.geteuid() == 0:
             raise HostError(
@@ -182,12 +182,12 @@ def _not_for_you() -> HostError:
     )
 
 
-def _error(said: str, question: Question) -> HostError | InputError:
-    if "timestamp" in said and question.since is not None:
+def _error(said: str, query: Query) -> HostError | InputError:
+    if "timestamp" in said and query.since is not None:
         return InputError(
             Problem(
                 where="--since",
-                message=f"{question.since!r} is no time",
+                message=f"{query.since!r} is no time",
                 hint="write 2h, yesterday, or '2026-01-31 12:00'; see systemd.time(7)",
             )
         )

@@ -123,7 +123,7 @@ class ManagerCalls:
         return _all_typed(reply.properties(_RESOURCES[kind]))
 
     async def properties(self, name: UnitName) -> dict[str, Wire]:
-        """What podslice can want to know of a unit, also of one that isn't there (see `is_there`).
+        """What podslice can want to know of a unit, also of one that isn't there (see `exists`).
 
         The first time for a unit this takes systemd 0.5 ms, five times as long as `resources`: it
         looks for presets.
@@ -256,7 +256,7 @@ def _all_typed(found: dict[str, Wire]) -> dict[str, Wire]:
     return found
 
 
-def is_there(found: Mapping[str, Wire]) -> bool:
+def exists(found: Mapping[str, Wire]) -> bool:
     """Whether there is a unit behind these properties, and not a mere name.
 
     systemd shows a slice for every name that is asked for, or that another unit refers to.
@@ -271,7 +271,7 @@ def is_implied(found: Mapping[str, Wire]) -> bool:
     return not (found["Transient"] or found["FragmentPath"] or found["Perpetual"])
 
 
-def is_as_asked(unit: TransientUnit, found: Mapping[str, Wire]) -> bool:
+def is_as_requested(unit: TransientUnit, found: Mapping[str, Wire]) -> bool:
     """Whether a unit has every property that we would give it, and so must have been made by us."""
     return bool(found["Transient"]) and all(
         _agrees(asked, found[key])

@@ -34,7 +34,7 @@ from podslice.model.unit import TransientUnit, UnitName
 from podslice.systemd.bus import Bus
 from podslice.systemd.dbus import connection, wire
 from podslice.systemd.dbus.connection import Connection, Peer
-from podslice.systemd.manager_calls import is_as_asked
+from podslice.systemd.manager_calls import is_as_requested
 from tests.lab.machine import Machine
 from tests.lab.paths import source_dir
 
@@ -1092,9 +1092,9 @@ async def test_units_of_ours_are_known_again(either_machine: Machine) -> None:
             await client.start(unit)
         manager = await client._manager()
         for unit in units:
-            assert is_as_asked(unit, await manager.properties(unit.name))
+            assert is_as_requested(unit, await manager.properties(unit.name))
             other = TransientUnit(name=unit.name, properties={**unit.properties, "Description": ""})
-            assert not is_as_asked(other, await manager.properties(unit.name))
+            assert not is_as_requested(other, await manager.properties(unit.name))
         mounts = machine.get("/proc/self/mountinfo").decode()
         assert "/run/podslicetest " in mounts
         await client.stop(NAME)
@@ -1239,11 +1239,11 @@ async def test_timer_of_ours_is_known_again(either_machine: Machine) -> None:
         await client.start_timer(when, what)
         manager = await client._manager()
         found = await manager.properties(when.name)
-        assert is_as_asked(when, found)
-        assert is_as_asked(what, await manager.properties(what.name))
+        assert is_as_requested(when, found)
+        assert is_as_requested(what, await manager.properties(what.name))
         for key, value in (("TimersMonotonic", (("OnActiveSec", 1),)), ("AccuracyUSec", 1)):
             other = TransientUnit(name=when.name, properties={**when.properties, key: value})
-            assert not is_as_asked(other, found)
+            assert not is_as_requested(other, found)
         await client.stop(when.name)
         assert await client.list_units([when.name, what.name]) == ()
 

@@ -31,10 +31,10 @@ from podslice.pausable import finish
 from podslice.policy.decide import decide
 from podslice.store import Store
 from podslice.systemd import journalctl
+from podslice.systemd.change_signals import Changes
 from podslice.systemd.dbus import handshake, wire
 from podslice.systemd.dbus.connection import Connection, Peer
 from podslice.systemd.jobs import Jobs
-from podslice.systemd.signals import Changes
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent

@@ -63,13 +63,15 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 
     It is read from the journal, where each kind of event has an explanation: journalctl -x.
     """
-    from podslice.systemd.journalctl import Question, ask
+    from podslice.systemd.journalctl import Query, read_events
 
     if follow and lines is None and since is None:
         lines = _FOLLOWED
     keys = [key_of(name, namespace) for name in pods or ()]
     manager = find_manager(user=user)
-    entries = ask(Question(pods=keys, since=since, lines=lines, follow=follow, manager=manager))
+    entries = read_events(
+        Query(pods=keys, since=since, lines=lines, follow=follow, manager=manager)
+    )
     if follow:
         return _follow(entries, output)
     found = tuple(entries)

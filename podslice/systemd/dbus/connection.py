@@ -38,7 +38,7 @@ with without("gi"):  # GLib's loop, several MiB, and this one is asyncio's
     from dbus_next.message import Message
     from dbus_next.signature import Variant
 
-__all__ = ["Connection", "Interrupted", "Listener", "Peer", "Variant", "in_time"]
+__all__ = ["Connection", "Interrupted", "Peer", "SignalListener", "Variant", "in_time"]
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ def error_of(reply: wire.Received, about: str) -> SystemdError:
     return kind(f"{about}: {words}")
 
 
-class Listener(Protocol):
+class SignalListener(Protocol):
     """Who wants to hear what comes unasked."""
 
     def on_signal(self, signal: wire.Received) -> None:
@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
     send us a signal or a reply.
     """
 
-    def __init__(self, peer: Peer, listeners: Sequence[Listener]) -> None:
+    def __init__(self, peer: Peer, listeners: Sequence[SignalListener]) -> None:
         self._peer = peer
         self._listeners = listeners
         self._slots = asyncio.Semaphore(peer.in_flight)
@@ -162,7 +162,7 @@ class Connection(asyncio.Protocol):
         """Whether messages may carry descriptors."""
 
     @classmethod
-    async def open(cls, peer: Peer, *listeners: Listener) -> Self:
+    async def open(cls, peer: Peer, *listeners: SignalListener) -> Self:
         """Connect, authenticate, and find the service.
 
         Raises:

@@ -99,7 +99,7 @@ def _single(signature: str) -> str:
     return type_
 
 
-class Reader:
+class WireReader:
     """Reads values one after the other from a marshalled block that begins at an 8-byte boundary.
 
     Arrays and structs become tuples, dictionaries dicts, variants their bare value. What is not
@@ -296,8 +296,8 @@ class Received:
     def _name(self) -> str:
         return f"the message {self.member or self.error_name or self.reply_serial}"
 
-    def _reader(self) -> Reader:
-        return Reader(self.frame, position=self.body_at, order=_order(self.frame))
+    def _reader(self) -> WireReader:
+        return WireReader(self.frame, position=self.body_at, order=_order(self.frame))
 
 
 def frame_bytes(buffer: bytes | bytearray) -> int | None:
@@ -330,7 +330,7 @@ def parse_frame(frame: bytes) -> Received:
 def _parse_frame(frame: bytes) -> Received:
     order = _order(frame)
     body, _serial, fields = struct.unpack_from(order + "III", frame, 4)
-    reader = Reader(frame, position=_PREFIX_BYTES, order=order)
+    reader = WireReader(frame, position=_PREFIX_BYTES, order=order)
     header: dict[str, Wire] = {}
     while reader.position < _PREFIX_BYTES + fields:
         reader.align(8)

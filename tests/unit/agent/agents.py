@@ -19,7 +19,7 @@ class Events:
         self.all = []
         self.counts = Counter()
 
-    def tell(self, event):
+    def log(self, event):
         self.all.append(event)
         self.counts[event.kind] += 1
 

@@ -13,7 +13,7 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.model.event import Kind
 from podslice.model.node_state import Eviction
 from podslice.reconcile.converge import apply
-from podslice.systemd.caching import Remembering
+from podslice.systemd.caching_client import CachingClient
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
 from tests.unit.agent.agents import make_board
@@ -30,7 +30,7 @@ class Node:
     def __init__(self, tmp_path, **fields):
         self.memory = FakeSystemd(on_change=self._on_change)
         cgroups = CgroupFs(mount=tmp_path / "cgroup")
-        self.client = Remembering(self.memory, cgroups)
+        self.client = CachingClient(self.memory, cgroups)
         self.board = make_board(tmp_path, self.client, **fields)
         self.directory = tmp_path / "manifests"
         self.directory.mkdir()

@@ -494,12 +494,12 @@ async def test_a_lost_record_is_rebuilt_and_said(tmp_path, memory):
 async def test_a_slice_that_is_only_in_systemds_mind_is_no_pod(tmp_path):
     """What failed in it keeps it loaded."""
 
-    class Remembering(FakeSystemd):
+    class CachingClient(FakeSystemd):
         async def observe(self, patterns):
             units = await super().observe(patterns)
             return tuple(replace(unit, active_state="inactive") for unit in units)
 
-    here = world(tmp_path, Remembering())
+    here = world(tmp_path, CachingClient())
     await put(here, burstable("web"))
     here.store.remove("web")
     state = await assess(here)
@@ -822,8 +822,8 @@ class Kernel(FakeSystemd):
         super().__init__()
         self.tmp_path = tmp_path
 
-    async def stop(self, name, *, patience_sec=None):
-        await super().stop(name, patience_sec=patience_sec)
+    async def stop(self, name, *, timeout_sec=None):
+        await super().stop(name, timeout_sec=timeout_sec)
         if name == WEB:
             clear_groups(self.tmp_path)
 

@@ -89,7 +89,7 @@ def journal(listener, make):
 
 
 def test_an_event_is_a_message_with_fields(journal, listener, stderr):
-    journal.tell(EVICTED)
+    journal.log(EVICTED)
     assert listener.read() == {
         "MESSAGE": "memory.available was 90Mi, below 100Mi",
         "MESSAGE_ID": "815db5d7a155f3a6ef60f595a667c234",
@@ -105,7 +105,7 @@ def test_an_event_is_a_message_with_fields(journal, listener, stderr):
 
 
 def test_of_a_users_manager_it_is_about_a_users_unit(listener, make):
-    make(manager=USER).tell(EVICTED)
+    make(manager=USER).log(EVICTED)
     assert listener.read()["OBJECT_SYSTEMD_USER_UNIT"] == EVICTED.unit
 
 
@@ -122,7 +122,7 @@ def test_of_a_users_manager_it_is_about_a_users_unit(listener, make):
     ids=["lines", "forged", "controls", "surrogate", "empty", "large"],
 )
 def test_any_value_arrives_whole(journal, listener, message, arrives):
-    journal.tell(Event(kind=Kind.STEP_FAILED, message=message))
+    journal.log(Event(kind=Kind.STEP_FAILED, message=message))
     told = listener.read()
     assert told["MESSAGE"] == arrives
     assert told["MESSAGE_ID"] == Kind.STEP_FAILED.message_id
@@ -134,14 +134,14 @@ def descriptors():
 
 def test_no_descriptor_is_left_behind(journal, listener):
     before = descriptors()
-    journal.tell(Event(kind=Kind.STEP_FAILED, message="x" * 5_000_000))
+    journal.log(Event(kind=Kind.STEP_FAILED, message="x" * 5_000_000))
     listener.read()
     assert descriptors() == before
 
 
 def test_events_are_counted_by_kind(journal):
     for event in (EVICTED, STARTED, EVICTED):
-        journal.tell(event)
+        journal.log(event)
     assert journal.counts == {Kind.POD_EVICTED: 2, Kind.AGENT_STARTED: 1}
 
 
@@ -156,21 +156,21 @@ def messages(listener):
 def test_a_journal_that_is_behind_holds_nobody_up_and_gets_all_in_order(journal, listener, stderr):
     names = [str(number) for number in range(900)]
     for name in names:
-        journal.tell(Event(kind=Kind.POD_CHANGED, message=name))
+        journal.log(Event(kind=Kind.POD_CHANGED, message=name))
     heard = []
     while len(heard) < len(names):
         heard += messages(listener)
-        journal.tell(STARTED)
+        journal.log(STARTED)
     assert [name for name in heard if name != STARTED.message] == names
     assert stderr[1]() == ""
 
 
 def test_of_a_journal_that_hears_nothing_only_the_latest_are_kept(journal, listener):
     for number in range(5000):
-        journal.tell(Event(kind=Kind.POD_CHANGED, message=str(number)))
+        journal.log(Event(kind=Kind.POD_CHANGED, message=str(number)))
     heard = list(messages(listener))
     while heard[-1] != STARTED.message:
-        journal.tell(STARTED)
+        journal.log(STARTED)
         heard += messages(listener)
     assert "4999" in heard
     assert len(heard) < 3000
@@ -178,9 +178,9 @@ def test_of_a_journal_that_hears_nothing_only_the_latest_are_kept(journal, liste
 
 def test_without_a_journal_there_is_a_line_on_stderr(make, stderr):
     journal = make()
-    journal.tell(EVICTED)
-    journal.tell(STARTED)
-    journal.tell(Event(kind=Kind.STEP_FAILED, unit="a.slice", message="\x1b[31m\n" + "x" * 9999))
+    journal.log(EVICTED)
+    journal.log(STARTED)
+    journal.log(Event(kind=Kind.STEP_FAILED, unit="a.slice", message="\x1b[31m\n" + "x" * 9999))
     first, second, third = stderr[1]().splitlines()
     assert first == "pod-evicted: default/web: memory.available was 90Mi, below 100Mi"
     assert second == "agent-started: it runs"
@@ -190,10 +190,10 @@ def test_without_a_journal_there_is_a_line_on_stderr(make, stderr):
 
 def test_a_journal_that_comes_back_is_told_again(make, tmp_path, stderr):
     journal = make()
-    journal.tell(EVICTED)
-    journal.tell(STARTED)
+    journal.log(EVICTED)
+    journal.log(STARTED)
     returned = Listener(tmp_path / "socket")
-    journal.tell(EVICTED)
+    journal.log(EVICTED)
     assert list(messages(returned)) == [EVICTED.message]
     assert stderr[1]().count("\n") == 2
     returned.socket.close()
@@ -201,7 +201,7 @@ def test_a_journal_that_comes_back_is_told_again(make, tmp_path, stderr):
 
 def test_at_a_terminal_the_line_is_there_beside_the_journal(listener, make):
     terminal, stderr = pty.openpty()
-    make(stderr=stderr).tell(STARTED)
+    make(stderr=stderr).log(STARTED)
     assert os.read(terminal, 1000) == b"agent-started: it runs\r\n"
     assert listener.read()["MESSAGE"] == "it runs"
     os.close(terminal)
@@ -212,9 +212,9 @@ def test_nobody_who_does_not_read_holds_it_up(make):
     reader, writer = os.pipe()
     journal = make(stderr=writer)
     for _ in range(10_000):
-        journal.tell(EVICTED)
+        journal.log(EVICTED)
     os.close(reader)
-    journal.tell(EVICTED)
+    journal.log(EVICTED)
     os.close(writer)
-    journal.tell(EVICTED)
+    journal.log(EVICTED)
     assert journal.counts[Kind.POD_EVICTED] == 10_002

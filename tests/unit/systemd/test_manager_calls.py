@@ -1,7 +1,7 @@
 import pytest
 
 from podslice.model.unit import TransientUnit, UnitName
-from podslice.systemd.manager_calls import _encode, _path_of, is_as_asked, is_implied, is_there
+from podslice.systemd.manager_calls import _encode, _path_of, exists, is_as_requested, is_implied
 
 FRESH = {"LoadState": "loaded", "ActiveState": "active", "FragmentPath": ""}
 FRESH |= {"Transient": True, "Perpetual": False}
@@ -36,7 +36,7 @@ def test_object_paths(name: str, path: str) -> None:
     ],
 )
 def test_what_is_there(change: dict[str, object], *, there: bool, implied: bool) -> None:
-    assert is_there(FRESH | change) == there
+    assert exists(FRESH | change) == there
     assert is_implied(FRESH | change) == implied
 
 
@@ -53,7 +53,7 @@ def test_what_is_there(change: dict[str, object], *, there: bool, implied: bool)
 def test_what_is_as_asked(found: dict[str, object], *, expected: bool) -> None:
     properties = {"CPUWeight": 5, "Wants": ("a.slice",), "PIDs": (1,)}
     unit = TransientUnit(name=UnitName("x.scope"), properties=properties)
-    assert is_as_asked(unit, FRESH | found) == expected
+    assert is_as_requested(unit, FRESH | found) == expected
 
 
 @pytest.mark.parametrize(("words", "expected"), [(("sh", "-c"), True), (("sh",), False)])
@@ -64,15 +64,15 @@ def test_a_service_has_the_command_that_was_asked_for(
     unit = TransientUnit(
         name=UnitName("x.service"), properties={"ExecStart": (("/bin/sh", ("sh", "-c"), False),)}
     )
-    assert is_as_asked(unit, FRESH | {"ExecStart": (ran,)}) == expected
+    assert is_as_requested(unit, FRESH | {"ExecStart": (ran,)}) == expected
 
 
 def test_what_is_mounted_has_the_kernel_s_words_for_its_options() -> None:
     asked = {"What": "tmpfs", "Options": "mode=0777,size=1048576"}
     found = {"What": "tmpfs", "Options": "rw,relatime,size=1024k,mode=777"}
     unit = TransientUnit(name=UnitName("x.mount"), properties=asked)
-    assert is_as_asked(unit, FRESH | found)
-    assert not is_as_asked(unit, FRESH | found | {"What": "none"})
+    assert is_as_requested(unit, FRESH | found)
+    assert not is_as_requested(unit, FRESH | found | {"What": "none"})
 
 
 def test_descriptors_are_told_by_their_place_in_the_message() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from podslice.model.event import Kind
 from podslice.systemd import journalctl as module
-from podslice.systemd.journalctl import Question, parse
+from podslice.systemd.journalctl import Query, parse
 from tests.unit.builders import USER
 
 EVICTED = {
@@ -45,7 +45,7 @@ def journalctl(allow_effects, tmp_path, monkeypatch):
     files = tmp_path / "journal" / "0123"
     files.mkdir(parents=True)
     (files / "system.journal").touch()
-    monkeypatch.setattr(module, "DIRECTORIES", (tmp_path / "journal",))
+    monkeypatch.setattr(module, "JOURNAL_DIRECTORIES", (tmp_path / "journal",))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     def make(*entries, code=0, stderr=""):
@@ -142,7 +142,7 @@ def test_an_interruption_is_how_following_ends(podslice, journalctl, monkeypatch
 
 
 def arguments(**more):
-    return Question(**more).arguments
+    return Query(**more).arguments
 
 
 def test_root_asks_for_what_root_has_told_and_nobody_else():

@@ -73,11 +73,11 @@ def test_reads_and_skips_what_dbus_next_writes(seed: int) -> None:
     types = [random_type(source) for _ in range(4)]
     values = [random_value(source, type_) for type_ in types]
     data = Marshaller("".join(types), [given for given, _ in values]).marshall()
-    reader = wire.Reader(bytes(data))
+    reader = wire.WireReader(bytes(data))
     assert wire.split_types("".join(types)) == tuple(types)
     assert [reader.read(type_) for type_ in types] == [expected for _, expected in values]
     assert reader.position == len(data)
-    skipper = wire.Reader(bytes(data))
+    skipper = wire.WireReader(bytes(data))
     for type_ in types:
         skipper.skip(type_)
     assert skipper.position == len(data)
@@ -92,7 +92,7 @@ def test_reads_wanted_properties_only(seed: int) -> None:
     data = bytes(Marshaller("a{sv}", [variants]).marshall())
     expected = {name: expected for name, (_, expected) in values.items()}
     for wanted in (set(), {"Namexx", "Other"}, set(types)):
-        found = wire.Reader(data).read_properties(wanted)
+        found = wire.WireReader(data).read_properties(wanted)
         assert found == {name: expected[name] for name in wanted & expected.keys()}
 
 
@@ -156,7 +156,7 @@ def test_broken_frames_end_in_the_errors_that_are_expected(seed: int) -> None:
 def test_types_that_do_not_exist_do_not_stall(type_: str) -> None:
     data = struct.pack("<IIII", 8, 0, 1, 1)
     with pytest.raises(ValueError, match="is not a type"):
-        wire.Reader(data).read(type_)
+        wire.WireReader(data).read(type_)
 
 
 def framed(signature: str, body: bytes, *more: bytes) -> wire.Received:

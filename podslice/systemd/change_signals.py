@@ -23,27 +23,27 @@ MATCHES = (
 """The match rules beside that of `jobs`, which matches everybody's jobs once we have subscribed."""
 
 
-class Changes:
+class ChangeSignals:
     """Passes on what comes from systemd, from its subscription on until that is of no use."""
 
     def __init__(self, on_change: OnChange) -> None:
         self._on_change = on_change
-        self.are_told = False
+        self.is_active = False
         """Whether systemd tells of changes now."""
         self._is_reloading = False
 
     def begin(self) -> None:
         """From now on systemd tells of changes; what was before nobody knows."""
-        self.are_told, self._is_reloading = True, False
+        self.is_active, self._is_reloading = True, False
         self._on_change(None)
 
     def end(self) -> None:
         """Nobody wants to know any more."""
-        self.are_told = False
+        self.is_active = False
 
     def on_signal(self, signal: Received) -> None:
         """Take a signal that systemd itself has sent."""
-        if not self.are_told:
+        if not self.is_active:
             return
         if signal.member == "Reloading":
             (self._is_reloading,) = signal.body("b")
@@ -54,8 +54,8 @@ class Changes:
 
     def on_interruption(self, _error: Interrupted) -> None:
         """Say once that nothing is told any more."""
-        if self.are_told:
-            self.are_told = False
+        if self.is_active:
+            self.is_active = False
             self._on_change(None)
 
 

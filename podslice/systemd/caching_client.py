@@ -18,7 +18,7 @@ from podslice.model.unit import (
     is_unit_name,
 )
 from podslice.systemd.client import Client
-from podslice.systemd.delegating import Around
+from podslice.systemd.delegating_client import DelegatingClient
 
 # from here on it is cheaper to have all of them read than to name each
 _MANY = 64
@@ -37,7 +37,7 @@ class _Memory:
     """What the kernel held then."""
 
 
-class Remembering(Around):
+class CachingClient(DelegatingClient):
     """Another client, of which units are read anew only where there is a reason to.
 
     The reasons: a unit is new, systemd lists it otherwise than before, something was done to it
@@ -146,9 +146,9 @@ class Remembering(Around):
         with self._touching(name):
             await self._client.attach(name, pids)
 
-    async def stop(self, name: UnitName, *, patience_sec: float | None = None) -> None:
+    async def stop(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
         with self._touching(name):
-            await self._client.stop(name, patience_sec=patience_sec)
+            await self._client.stop(name, timeout_sec=timeout_sec)
 
     async def stop_batch(self, names: Sequence[UnitName]) -> None:
         with self._touching(*names):

@@ -12,7 +12,7 @@ from podslice.model.unit import (
     Value,
 )
 from podslice.systemd.client import Client
-from podslice.systemd.delegating import Around
+from podslice.systemd.delegating_client import DelegatingClient
 
 
 class Operation(StrEnum):
@@ -29,7 +29,7 @@ class Operation(StrEnum):
 OnOperation = Callable[[Operation, float], None]
 
 
-class Timed(Around):
+class TimedClient(DelegatingClient):
     """Another client; of each unit that is made, changed or removed, it tells how long that took.
 
     Units of a batch are up together, so each has taken as long as the batch.
@@ -49,8 +49,8 @@ class Timed(Around):
     async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
         await self._measure(Operation.UPDATE, self._client.set_properties(name, properties))
 
-    async def stop(self, name: UnitName, *, patience_sec: float | None = None) -> None:
-        stopping = self._client.stop(name, patience_sec=patience_sec)
+    async def stop(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
+        stopping = self._client.stop(name, timeout_sec=timeout_sec)
         await self._measure(Operation.DESTROY, stopping)
 
     async def stop_batch(self, names: Sequence[UnitName]) -> None:

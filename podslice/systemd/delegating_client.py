@@ -17,7 +17,7 @@ from podslice.model.unit import (
 from podslice.systemd.client import Client
 
 
-class Around:
+class DelegatingClient:
     """Passes every call on."""
 
     def __init__(self, client: Client) -> None:
@@ -60,8 +60,8 @@ class Around:
     async def attach(self, name: UnitName, pids: Sequence[int]) -> None:
         await self._client.attach(name, pids)
 
-    async def stop(self, name: UnitName, *, patience_sec: float | None = None) -> None:
-        await self._client.stop(name, patience_sec=patience_sec)
+    async def stop(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
+        await self._client.stop(name, timeout_sec=timeout_sec)
 
     async def stop_batch(self, names: Sequence[UnitName]) -> None:
         await self._client.stop_batch(names)

@@ -12,7 +12,7 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.model.manager import Manager
 from podslice.model.unit import ObservedUnit, TransientUnit, UnitName
 from podslice.systemd.bus import Bus
-from podslice.systemd.caching import Remembering
+from podslice.systemd.caching_client import CachingClient
 from podslice.systemd.client import Client
 from tests.lab.machine import Machine
 
@@ -50,12 +50,12 @@ async def other(machine_: Machine) -> AsyncIterator[Bus]:
 
 
 @pytest.fixture
-async def client(machine_: Machine, other: Bus) -> AsyncIterator[Remembering]:
+async def client(machine_: Machine, other: Bus) -> AsyncIterator[CachingClient]:
     def forget(name: UnitName | None) -> None:
         remembering.forget(name)
 
     cgroups = CgroupFs(mount=(machine_.root or Path("/")) / "sys/fs/cgroup")
-    remembering = Remembering(
+    remembering = CachingClient(
         Bus(Manager(bus_address=machine_.bus_address), on_change=forget), cgroups
     )
     async with remembering as client:
@@ -75,7 +75,7 @@ async def until_same(client: Client, other: Client) -> None:
             pass
 
 
-async def test_what_others_do_is_seen(client: Remembering, other: Bus, machine_: Machine) -> None:
+async def test_what_others_do_is_seen(client: CachingClient, other: Bus, machine_: Machine) -> None:
     await other.stop(POD)
     await until_same(client, other)
     await other.start(PODS[7])
@@ -92,7 +92,7 @@ async def test_what_others_do_is_seen(client: Remembering, other: Bus, machine_:
 
 
 async def test_what_nobody_tells_is_found(
-    client: Remembering, other: Bus, machine_: Machine
+    client: CachingClient, other: Bus, machine_: Machine
 ) -> None:
     assert client.verify() == ()
     set_property = ("systemctl", "set-property", "--runtime", POD, "CPUWeight=700")
@@ -105,7 +105,7 @@ async def test_what_nobody_tells_is_found(
     assert len(await other.list_units(PATTERNS)) == 101
 
 
-async def test_an_idle_look_is_cheap(client: Remembering, other: Bus) -> None:
+async def test_an_idle_look_is_cheap(client: CachingClient, other: Bus) -> None:
     spent = {}
     for each in (client, other):
         start = time.process_time()

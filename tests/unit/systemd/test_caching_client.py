@@ -8,7 +8,7 @@ import pytest
 from podslice.errors import BadProperty
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.unit import ListedUnit, ObservedUnit, TransientUnit, UnitName, Value
-from podslice.systemd.caching import Remembering
+from podslice.systemd.caching_client import CachingClient
 from podslice.systemd.client import Client
 from tests.fake_systemd import FakeSystemd
 
@@ -37,12 +37,12 @@ def cgroups(tmp_path: Path) -> CgroupFs:
 
 
 @pytest.fixture
-async def client(memory: FakeSystemd, cgroups: CgroupFs) -> Remembering:
+async def client(memory: FakeSystemd, cgroups: CgroupFs) -> CachingClient:
     """Has seen a pod with a volume, and another pod."""
     for name in (POD, OTHER):
         await memory.start(slice_(name))
     await memory.start(TransientUnit(name=MOUNT, properties=TMPFS))
-    remembering = Remembering(memory, cgroups)
+    remembering = CachingClient(memory, cgroups)
     await remembering.observe(ALL)
     await remembering.caps()
     memory.calls.clear()
@@ -63,7 +63,7 @@ def put_limit(cgroups: CgroupFs, control_group: str, text: str) -> None:
     (directory / "memory.max").write_text(f"{text}\n")
 
 
-async def test_an_idle_look_is_one_call(client: Remembering, memory: FakeSystemd) -> None:
+async def test_an_idle_look_is_one_call(client: CachingClient, memory: FakeSystemd) -> None:
     expected = await memory.observe(ALL)
     memory.calls.clear()
     for _ in range(3):
@@ -73,11 +73,11 @@ async def test_an_idle_look_is_one_call(client: Remembering, memory: FakeSystemd
     assert memory.calls == {"list_units": 3}
 
 
-async def test_nothing_is_asked_for_and_nothing_comes(client: Remembering) -> None:
+async def test_nothing_is_asked_for_and_nothing_comes(client: CachingClient) -> None:
     assert await client.observe([]) == ()
 
 
-async def test_only_what_is_forgotten_is_read(client: Remembering, memory: FakeSystemd) -> None:
+async def test_only_what_is_forgotten_is_read(client: CachingClient, memory: FakeSystemd) -> None:
     for name in (POD, OTHER):
         await memory.set_properties(name, {"CPUWeight": 7})
     before = weights(await client.observe(ALL))
@@ -92,7 +92,7 @@ async def test_only_what_is_forgotten_is_read(client: Remembering, memory: FakeS
 
 @pytest.mark.parametrize("state", ["failed", "gone", "new"])
 async def test_a_unit_that_is_listed_otherwise_is_read(
-    client: Remembering, memory: FakeSystemd, state: str
+    client: CachingClient, memory: FakeSystemd, state: str
 ) -> None:
     if state == "failed":
         memory.fail(POD)
@@ -104,7 +104,7 @@ async def test_a_unit_that_is_listed_otherwise_is_read(
 
 
 async def test_a_unit_that_was_gone_is_not_remembered(
-    client: Remembering, memory: FakeSystemd
+    client: CachingClient, memory: FakeSystemd
 ) -> None:
     for patterns in (ALL, (POD,)):
         await memory.stop(POD)
@@ -117,7 +117,7 @@ async def test_a_unit_that_was_gone_is_not_remembered(
 
 
 async def test_a_unit_that_is_named_is_read_in_any_case(
-    client: Remembering, memory: FakeSystemd
+    client: CachingClient, memory: FakeSystemd
 ) -> None:
     await memory.set_properties(POD, {"CPUWeight": 7})
     assert weights(await client.observe([POD])) == {POD: 7}
@@ -136,7 +136,7 @@ async def test_many_units_are_read_by_their_patterns(
         return await observe(patterns)
 
     monkeypatch.setattr(memory, "observe", noted)
-    client = Remembering(memory, cgroups)
+    client = CachingClient(memory, cgroups)
     await memory.start_batch([slice_(UnitName(f"a-p{n}.slice")) for n in range(100)])
     assert len(await client.observe(ALL)) == 101
     assert len(await client.observe(ALL)) == 101
@@ -159,7 +159,7 @@ async def test_a_name_that_others_refer_to_is_no_unit_and_is_asked_for_once(
 ) -> None:
     memory = Referring()
     await memory.start(slice_(POD))
-    client = Remembering(memory, cgroups)
+    client = CachingClient(memory, cgroups)
     for _ in range(3):
         assert [unit.name for unit in await client.observe(ALL)] == [POD, ROOT]
     assert memory.calls["observe"] == 1
@@ -169,7 +169,7 @@ async def test_what_is_forgotten_while_it_is_read_is_not_remembered(
     memory: FakeSystemd, cgroups: CgroupFs
 ) -> None:
     """The answer may be older than the change."""
-    client = Remembering(memory, cgroups)
+    client = CachingClient(memory, cgroups)
     await memory.start_batch([slice_(POD), slice_(OTHER)])
     for forgotten, reads in ((POD, 1), (None, 1), (SCOPE, 0)):
         client.forget(None)
@@ -188,7 +188,7 @@ async def test_what_is_forgotten_while_it_is_read_is_not_remembered(
 async def test_what_is_forgotten_during_several_looks_is_remembered_by_none(
     memory: FakeSystemd, cgroups: CgroupFs
 ) -> None:
-    client = Remembering(memory, cgroups)
+    client = CachingClient(memory, cgroups)
     await memory.start_batch([slice_(POD), slice_(OTHER)])
     looks = [asyncio.create_task(client.observe(["a-*.slice"]))]
     while not memory.calls["observe"]:  # noqa: ASYNC110 - nobody sets an event
@@ -202,7 +202,7 @@ async def test_what_is_forgotten_during_several_looks_is_remembered_by_none(
 
 
 async def test_what_the_manager_can_do_is_asked_again_when_it_went_away_meanwhile(
-    client: Remembering, memory: FakeSystemd
+    client: CachingClient, memory: FakeSystemd
 ) -> None:
     client.forget(None)
     asking = asyncio.create_task(client.caps())
@@ -231,7 +231,7 @@ WRITES: list[tuple[UnitName, Callable[[Client], Awaitable[None]]]] = [
 
 @pytest.mark.parametrize(("name", "write"), WRITES)
 async def test_what_is_written_is_forgotten(
-    client: Remembering,
+    client: CachingClient,
     memory: FakeSystemd,
     name: UnitName,
     write: Callable[[Client], Awaitable[None]],
@@ -249,7 +249,7 @@ async def test_what_is_written_is_forgotten(
 
 
 async def test_what_can_not_be_written_is_read_anew(
-    client: Remembering, memory: FakeSystemd
+    client: CachingClient, memory: FakeSystemd
 ) -> None:
     await memory.set_properties(POD, {"CPUWeight": 7})
     memory.refuse(POD, BadProperty("no"))
@@ -259,7 +259,7 @@ async def test_what_can_not_be_written_is_read_anew(
 
 
 async def test_verify_finds_what_nobody_told_of(
-    memory: FakeSystemd, client: Remembering, cgroups: CgroupFs
+    memory: FakeSystemd, client: CachingClient, cgroups: CgroupFs
 ) -> None:
     assert client.verify() == ()
     for group in ("/a.slice", "/a.slice/a-b.slice", "/a.slice/a-c.slice"):
@@ -276,7 +276,7 @@ async def test_verify_finds_what_nobody_told_of(
 
 
 async def test_verify_finds_what_was_set_while_a_unit_was_read(
-    client: Remembering, memory: FakeSystemd, cgroups: CgroupFs, monkeypatch: pytest.MonkeyPatch
+    client: CachingClient, memory: FakeSystemd, cgroups: CgroupFs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_limit(cgroups, "/a.slice/a-b.slice", "max")
     observe = memory.observe
@@ -293,7 +293,7 @@ async def test_verify_finds_what_was_set_while_a_unit_was_read(
 
 
 async def test_verify_does_not_tell_of_what_is_gone(
-    memory: FakeSystemd, client: Remembering, cgroups: CgroupFs
+    memory: FakeSystemd, client: CachingClient, cgroups: CgroupFs
 ) -> None:
     put_limit(cgroups, "/a.slice/a-b.slice", "4096")
     client.forget(POD)
@@ -306,7 +306,7 @@ async def test_verify_does_not_tell_of_what_is_gone(
 
 
 async def test_it_is_a_client_as_the_one_in_it(memory: FakeSystemd, cgroups: CgroupFs) -> None:
-    client: Client = Remembering(memory, cgroups)
+    client: Client = CachingClient(memory, cgroups)
     async with client as entered:
         assert entered is client
         assert await entered.list_units(["-*"]) == await memory.list_units(["-*"])

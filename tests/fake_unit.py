@@ -21,11 +21,6 @@ from podslice.systemd.call_checks import kind_of
 
 ROOT = UnitName("-.slice")
 
-CHANGEABLE = {"Description"} | {
-    row.name for row in PROPERTIES.values() if row.managed or row.name.endswith("Accounting")
-}
-"""What can change while a unit is loaded; all else it has from its start on."""
-
 # where a unit lies that is no slice and does not say
 _DEFAULT_SLICE = UnitName("system.slice")
 
@@ -51,7 +46,7 @@ _DEFAULTS: dict[str, Value] = {
 
 
 @dataclass(slots=True, kw_only=True)
-class Loaded:
+class LoadedUnit:
     """A unit that is loaded."""
 
     parent: UnitName
@@ -110,13 +105,13 @@ class Loaded:
         )
 
 
-def fresh(name: UnitName, properties: Mapping[str, Value]) -> Loaded:
+def fresh(name: UnitName, properties: Mapping[str, Value]) -> LoadedUnit:
     """A new unit as systemd makes it."""
     kind = kind_of(name)
     in_slice = parent_slice(name) if kind is UnitKind.SLICE else _DEFAULT_SLICE
     parent = UnitName(str(properties.get("Slice", in_slice)))
     shown = {**_DEFAULTS, "Slice": "" if name == ROOT else parent, **properties}
-    return Loaded(
+    return LoadedUnit(
         parent=parent,
         description=str(properties.get("Description", name)),
         properties=observed_of(kind, shown),

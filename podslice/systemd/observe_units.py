@@ -9,10 +9,10 @@ from podslice.errors import NoSuchUnit
 from podslice.model.properties import OBSERVED
 from podslice.model.unit import INFINITY, ListedUnit, ObservedUnit, UnitName
 from podslice.systemd.call_checks import kind_of
-from podslice.systemd.concurrent import together
 from podslice.systemd.dbus.wire import Wire
-from podslice.systemd.manager_calls import ManagerCalls, is_there
+from podslice.systemd.manager_calls import ManagerCalls, exists
 from podslice.systemd.slice_files import SliceFiles
+from podslice.systemd.tasks import run_concurrently
 
 _NO_GROUP: Mapping[str, Wire] = {
     "ControlGroup": "",
@@ -29,7 +29,7 @@ async def observe_units(
     listed = await manager.list_units(patterns)
     read = await _read_files(listed, files, manager) if files and listed else {}
     left = [unit for unit in listed if unit.name not in read]
-    asked = await together(_observe_unit(unit, manager) for unit in left)
+    asked = await run_concurrently(_observe_unit(unit, manager) for unit in left)
     found = {unit.name: unit for unit in (*read.values(), *asked) if unit is not None}
     return tuple(found[unit.name] for unit in listed if unit.name in found)
 
@@ -37,7 +37,7 @@ async def observe_units(
 async def _read_files(
     listed: Sequence[ListedUnit], files: SliceFiles, manager: ManagerCalls
 ) -> dict[UnitName, ObservedUnit]:
-    directories, top = await together(
+    directories, top = await run_concurrently(
         manager.own_property(name) for name in ("UnitPath", "ControlGroup")
     )
     return files.begin(directories).observe(listed, top)
@@ -54,7 +54,7 @@ async def _observe_unit(unit: ListedUnit, manager: ManagerCalls) -> ObservedUnit
     fragment_path = ""
     if not transient:
         found = await manager.properties(unit.name)
-        if not is_there(found):
+        if not exists(found):
             return None
         fragment_path = found["FragmentPath"]
     found = {**_NO_GROUP, **found}

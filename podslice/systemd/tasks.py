@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def run_concurrently(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """The results of all, in their order; the first error ends the others and is raised."""
     try:
         async with asyncio.TaskGroup() as group:

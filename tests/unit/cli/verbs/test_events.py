@@ -136,7 +136,7 @@ def test_an_interruption_is_how_following_ends(podslice, journalctl, monkeypatch
         yield parse(json.dumps(EVICTED).encode())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "ask", interrupted)
+    monkeypatch.setattr(module, "read_events", interrupted)
     ended = podslice("events", "--follow", "-o", "name")
     assert ended == (0, "default/web\n\n", "")
 

@@ -17,16 +17,17 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from docs import commands, manual, shells  # noqa: E402 - after the path
+from docs import manual, shells  # noqa: E402 - after the path
 
 from podslice.cli.app import make_app  # noqa: E402 - as above
+from podslice.cli.command_tree import read_app  # noqa: E402 - as above
 
 ZSH_DIRECTORY = "share/zsh/site-functions"
 
 
 def files(zsh_directory: str = ZSH_DIRECTORY) -> dict[str, str]:
     """Every generated file by its path below the prefix."""
-    root = commands.read(make_app())
+    root = read_app(make_app())
     pages = manual.pages(root, HERE / "man")
     return {
         **{f"share/man/man{name[-1]}/{name}": text for name, text in pages.items()},

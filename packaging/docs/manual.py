@@ -23,8 +23,8 @@ from enum import Enum
 from pathlib import Path
 
 from docs import roff
-from docs.commands import Option, Verb
 from podslice import __version__
+from podslice.cli.command_tree import Option, OptionGroup, Verb
 from podslice.inputs.options.table import OPTIONS, ConfigOption
 from podslice.model.config import Config, Threshold, WeightMapping
 from podslice.model.quantity import format_shortest, parse_quantity
@@ -92,7 +92,7 @@ def _verbs(root: Verb) -> Iterator[str]:
 def _verb(root: Verb, *path: str) -> Iterator[str]:
     verb = {each.path: each for each in root.walk()}[path]
     shared = {option.flags for option in _shared(root)}
-    own = [each for each in verb.options if each.flags not in shared and not each.is_config_option]
+    own = [each for each in verb.options if each.flags not in shared and not _is_config(each)]
     own = [each for each in own if each.name != "--help"]
     yield from (f"## podslice {verb.name}", "", _synopsis(verb, own), "")
     for paragraph in verb.help:
@@ -128,7 +128,7 @@ def _options(root: Verb, which: str) -> Iterator[str]:
         )
     elif which == "configuration":
         planning = next(verb for verb in root.walk() if _is_planning(verb))
-        yield from _option_list([each for each in planning.options if each.is_config_option])
+        yield from _option_list([each for each in planning.options if _is_config(each)])
     else:
         raise KeyError(which)
 
@@ -137,13 +137,15 @@ def _shared(root: Verb) -> list[Option]:
     """The options that every planning verb has, without those of the configuration file."""
     planning = [verb for verb in root.walk() if _is_planning(verb)]
     everywhere = set.intersection(*(set(verb.options) for verb in planning))
-    return [
-        each for each in planning[0].options if each in everywhere and not each.is_config_option
-    ]
+    return [each for each in planning[0].options if each in everywhere and not _is_config(each)]
+
+
+def _is_config(option: Option) -> bool:
+    return option.group is OptionGroup.CONFIG
 
 
 def _is_planning(verb: Verb) -> bool:
-    return any(option.is_config_option for option in verb.options)
+    return any(_is_config(option) for option in verb.options)
 
 
 def _option_list(options: Iterable[Option]) -> Iterator[str]:

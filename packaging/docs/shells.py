@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from docs.commands import Argument, Option, Verb
+from podslice.cli.command_tree import Argument, Option, Verb
 from podslice.cli.completion import COMMAND
 
 _HEAD = "# Made by packaging/generate.py from podslice's command line; not to be edited."

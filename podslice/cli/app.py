@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
+from itertools import chain
 from typing import Annotated, Any, cast
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from podslice import __version__
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED
@@ -15,30 +18,17 @@ from podslice.cli.output import note, write
 from podslice.cli.views import tables
 from podslice.errors import InputError, PodsliceError, Problem
 
-VERBS = (
-    "check",
-    "explain",
-    "render",
-    "node",
-    "plan",
-    "apply",
-    "confirm",
-    "status",
-    "tree",
-    "top",
-    "events",
-    "delete",
-    "readmit",
-    "run",
-    "adopt",
-    "cgroup-parent",
-    "phase",
-    "doctor",
-    "agent",
-    "__init_done",
-    "__restore_reserved",
-)
-"""Each verb, in the order of the help. A verb is the function of its name in a module of its name.
+VERB_GROUPS = {
+    "Inspect": ("check", "explain", "render", "plan", "status", "tree", "top", "events"),
+    "Change": ("apply", "confirm", "delete", "readmit"),
+    "Processes": ("run", "adopt", "cgroup-parent", "phase"),
+    "Node": ("node", "doctor"),
+    "Agent": ("agent",),
+}
+"""The verbs under their headings in the help."""
+_HIDDEN = ("__init_done", "__restore_reserved")
+VERBS = (*chain.from_iterable(VERB_GROUPS.values()), *_HIDDEN)
+"""Every verb: the function of its name in the module of its name.
 
 Only the module of the requested verb is imported: the others would be half of a short verb's time,
 and some MiB of the agent's memory.
@@ -54,34 +44,60 @@ _STYLE: dict[str, Any] = {
 
 
 def make_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
-    """The command line with these verbs."""
+    """Return the command line with these verbs."""
     app = typer.Typer(
-        name="podslice",
-        help="Kubernetes' node resource model on any systemd host: a slice for every pod.",
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        **_STYLE,
+        name="podslice", add_completion=False, pretty_exceptions_enable=False, **_STYLE
     )
-    app.callback(invoke_without_command=True)(root)
+    app.callback(invoke_without_command=True, cls=_group_class(app, VERB_GROUPS))(root)
     for name in verbs:
         plain = name.strip("_").replace("-", "_")
         verb = getattr(import_module(f"podslice.cli.verbs.{plain}"), plain)
         if name == "node":
             app.add_typer(_node(verb), name=name)
         else:
-            app.command(name, hidden=name.startswith("_"))(verb)
+            app.command(name, cls=_command_class(verb, name), hidden=name in _HIDDEN)(verb)
     return app
 
 
 def _node(verb: Callable[..., int]) -> typer.Typer:
-    """`node` with the verbs below it."""
+    """Return `node` with the verbs below it."""
     from podslice.cli.verbs import node_init
 
-    nodes = typer.Typer(help=verb.__doc__, **_STYLE)
-    nodes.callback(invoke_without_command=True)(verb)
-    nodes.command()(node_init.init)
-    nodes.command()(node_init.reset)
+    nodes = typer.Typer(**_STYLE)
+    nodes.callback(invoke_without_command=True, cls=_group_class(nodes, None, "node"))(verb)
+    for below in (node_init.init, node_init.reset):
+        nodes.command(cls=_command_class(below, "node", below.__name__))(below)
     return nodes
+
+
+def _command_class(verb: Callable[..., int], *path: str) -> type[TyperCommand]:
+    """Return a command with the help that the program formats itself."""
+
+    class Command(TyperCommand):
+        def get_help(self, _: object) -> str:
+            return _help(lambda tree: tree.read_verb(verb, path), None)
+
+    return Command
+
+
+def _group_class(
+    app: typer.Typer, groups: Mapping[str, Sequence[str]] | None, *path: str
+) -> type[TyperGroup]:
+    """Return a group of commands with the help that the program formats itself."""
+
+    class Group(TyperGroup):
+        def get_help(self, _: object) -> str:
+            return _help(lambda tree: tree.read_app(app, path), groups)
+
+    return Group
+
+
+def _help(read: Callable[[Any], Any], groups: Mapping[str, Sequence[str]] | None) -> str:
+    from podslice.cli import command_tree
+    from podslice.cli.views.help import format_help
+
+    width = shutil.get_terminal_size().columns
+    return format_help(read(command_tree), width=width, groups=groups)
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -140,7 +156,7 @@ def root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,  # noqa: FBT002
 ) -> None:
-    """Give groups of processes a budget: pods, QoS tiers and reserved slices as systemd slices."""
+    """Give every pod a slice: Kubernetes' node resource model on any systemd host."""
     if version:
         write([f"podslice {__version__}"])
         raise typer.Exit

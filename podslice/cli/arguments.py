@@ -1,4 +1,4 @@
-"""Arguments that several verbs take, and exit codes."""
+"""Arguments that several verbs share, and exit codes."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ Files = Annotated[
         "--filename",
         "-f",
         metavar="FILE",
-        help="File, directory or - for stdin; may be repeated.",
+        help="Read this file or directory, or - for stdin; may be repeated.",
     ),
 ]
 Namespace = Annotated[
     str | None,
-    typer.Option("--namespace", "-n", metavar="NAME", help="Name space of pods that state none."),
+    typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of pods without one."),
 ]
-Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="OutputFormat of the result.")]
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")]
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[POD]...", help="Only these pods: NAME or NAMESPACE/NAME."),
+    typer.Argument(metavar="[POD]...", help="Only these pods, as NAME or NAMESPACE/NAME."),
 ]
-PodName = Annotated[str, typer.Argument(metavar="POD", help="NAME or NAMESPACE/NAME.")]
+PodName = Annotated[str, typer.Argument(metavar="POD", help="The pod, as NAME or NAMESPACE/NAME.")]
 ContainerName = Annotated[
     str | None,
     typer.Option(
         "--container",
         "-c",
         metavar="CONTAINER",
-        help="Which of its containers; needed where there are several.",
+        help="Container of the pod; required if it has several.",
     ),
 ]
 
 Prune = Annotated[
-    bool, typer.Option("--prune", help="Remove applied pods that the manifests do not have.")
+    bool, typer.Option("--prune", help="Remove applied pods that are not in the manifests.")
 ]
 Force = Annotated[
     bool,
     typer.Option(
         "--force",
-        help="Limit memory even below what is in use; the kernel kills what has no room then.",
+        help="Set memory limits even below current usage; the kernel may OOM-kill processes.",
     ),
 ]
 
 
 class Sort(StrEnum):
-    """What rows are sorted by; the most first, but for names."""
+    """Columns to sort by: names ascending, numbers descending."""
 
     CPU = "cpu"
     MEMORY = "memory"
@@ -66,10 +66,10 @@ class Sort(StrEnum):
 
 
 def code_of(problems: Iterable[Problem]) -> int:
-    """2 when a problem is an error."""
+    """Return the exit code of problems: 2 if one is an error."""
     return BAD_INPUT if any(found.severity is Severity.ERROR for found in problems) else DONE
 
 
 def key_of(name: str, namespace: str | None) -> str:
-    """`NAME` or `NAMESPACE/NAME` as the pod's key."""
+    """Return `NAME` or `NAMESPACE/NAME` as the key of a pod."""
     return name if "/" in name else f"{namespace or 'default'}/{name}"

@@ -1,4 +1,4 @@
-"""The options of every verb that plans: the kubelet's flags and ours, from the table of settings."""
+"""The options of every verb that plans, from the table of configuration options."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from podslice.systemd.find_manager import find_manager
 
 @dataclass(frozen=True, kw_only=True)
 class Planning:
-    """What the operator said beside the manifests."""
+    """The options common to all verbs that plan."""
 
     config_file: Path | None = None
     flags: dict[str, object] = field(default_factory=dict)
     manager: Manager = SYSTEM
     substitute: tuple[Config, Origin] | None = None
-    """The configuration that takes the place of invalid files."""
+    """The configuration to use instead of invalid files."""
 
     @property
     def config(self) -> Config:
-        """The configuration from files and flags.
+        """Return the configuration from files and flags.
 
         Raises:
-            InputError: a file or a flag is wrong; it has every problem.
+            InputError: a file or a flag is invalid; it has every problem.
         """
         return self._configuration[0]
 
     @property
     def origin(self) -> Origin:
-        """Where the configuration comes from.
+        """Return the source of the configuration.
 
         Raises:
             InputError: as `config`.
@@ -48,7 +48,7 @@ class Planning:
 
     @cached_property
     def _configuration(self) -> tuple[Config, Origin]:
-        """Read once, so that a verb has one configuration and no other."""
+        """Read the configuration once, so that it is the same during the whole call."""
         if self.substitute is not None:
             return self.substitute
         files = read_files(file=self.config_file)
@@ -56,7 +56,7 @@ class Planning:
 
     @property
     def arguments(self) -> list[str]:
-        """The same as a command line, for a podslice that somebody else starts elsewhere."""
+        """Return the options as arguments of another call of podslice."""
         given = [f"--{key}={value}" for key, value in self.flags.items() if key != "admission"]
         if "admission" in self.flags:
             given.append("--no-admission")
@@ -66,15 +66,15 @@ class Planning:
 
 
 def planning_options(verb: Callable[..., int]) -> Callable[..., int]:
-    """Give a verb the options of the settings that decide what should be.
+    """Add the common and the configuration options to a verb.
 
-    It gets them as its first argument, `Planning`.
+    The verb receives them as its first argument, `Planning`.
     """
     return _with_options(verb, tuple(row for row in OPTIONS if not row.is_agent_only))
 
 
 def agent_options(verb: Callable[..., int]) -> Callable[..., int]:
-    """As `planning_options`, with the settings of the agent."""
+    """Add the options of `planning_options` and those of the agent."""
     return _with_options(verb, OPTIONS)
 
 
@@ -110,7 +110,7 @@ def _config_option(row: ConfigOption) -> inspect.Parameter:
 
 
 def _is_switch(row: ConfigOption) -> bool:
-    """The agent's booleans are off by default, so that only the flag is needed."""
+    """Return whether a flag without a value suffices: the agent's booleans are false by default."""
     return row.is_agent_only and row.is_boolean
 
 
@@ -124,7 +124,7 @@ def _parameter(key: str, option: object, kind: object = str | None) -> inspect.P
 
 
 def _option(row: ConfigOption) -> object:
-    """The option of a setting. A boolean takes a value, as the kubelet's: `--cpu-cfs-quota=false`."""
+    """Return the option; a boolean takes a value, as in the kubelet: `--cpu-cfs-quota=false`."""
     flags = [f"--{name}" for name in (row.key, *row.aliases)]
     if _is_switch(row):
         return typer.Option(*flags, help=row.help)
@@ -134,12 +134,12 @@ def _option(row: ConfigOption) -> object:
 _COMMON = (
     _parameter(
         "user",
-        typer.Option("--user", help="Talk to the user's service manager; needs no root."),
+        typer.Option("--user", help="Use the user manager instead of the system manager."),
         bool,
     ),
     _parameter(
         "no_admission",
-        typer.Option("--no-admission", help="Take pods even if they do not fit."),
+        typer.Option("--no-admission", help="Skip admission: accept pods that do not fit."),
         bool,
     ),
     _parameter(
@@ -147,8 +147,11 @@ _COMMON = (
         typer.Option(
             "--config",
             metavar="FILE",
-            help="Read this instead of the files in /etc/podslice and its like.",
+            help="Use this configuration file instead of the system-wide ones.",
         ),
         Path | None,
     ),
 )
+
+COMMON_FLAGS = ("--user", "--no-admission", "--config")
+"""Options of every verb that plans."""

@@ -23,7 +23,7 @@ _PID_MAX = 2**22
 
 Pids = Annotated[
     list[int],
-    typer.Argument(metavar="PID", min=1, max=_PID_MAX, help="The processes."),
+    typer.Argument(metavar="PID", min=1, max=_PID_MAX, help="Processes to move."),
 ]
 
 
@@ -36,7 +36,10 @@ def adopt(
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Move running processes into a container's scope; exit 0 only when all of them are there."""
+    """Move running processes into a container's scope.
+
+    The exit status is 0 only if all processes are in the scope.
+    """
     from podslice.processes import adopt as adopting
 
     async def work(world: World) -> Adopted:

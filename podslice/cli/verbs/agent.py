@@ -33,11 +33,15 @@ def agent(
         typer.Option(
             "--socket",
             metavar="PATH",
-            help="Serve metrics at this socket; without it at agent.sock beside the records.",
+            help="Serve metrics on this socket; agent.sock in the runtime directory by default.",
         ),
     ] = None,
 ) -> int:
-    """Keep the node right: follow manifests, repair what others change, evict under pressure."""
+    """Run the agent, which keeps pods as their manifests request.
+
+    It applies changed manifests, restores values that were changed externally, and evicts pods
+    when the node is short of a resource.
+    """
     from podslice.agent.daemon import Daemon, Setup
     from podslice.systemd.bus import Bus
     from podslice.systemd.journal import Journal

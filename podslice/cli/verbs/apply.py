@@ -19,7 +19,7 @@ from podslice.reconcile.report import Report
 from podslice.reconcile.world import Asked, World
 
 CONFIRM_MAX_SEC = 86_400
-"""A day; who is not back by then has forgotten about it."""
+"""A day; a longer time is most likely an error."""
 
 Confirm = Annotated[
     int | None,
@@ -28,7 +28,7 @@ Confirm = Annotated[
         metavar="SECONDS",
         min=1,
         max=CONFIRM_MAX_SEC,
-        help="Return the old values of reserved slices after that, unless podslice confirm is run.",
+        help="Restore the old values of reserved slices after this time unless podslice confirm is run.",
     ),
 ]
 
@@ -43,17 +43,17 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     force: Force = False,  # noqa: FBT002
     confirm: Confirm = None,
 ) -> int:
-    """Make it so: create and change slices until systemd holds what the manifests ask for."""
+    """Create and change slices as the manifests request."""
     if confirm is not None and planning.manager.is_user:
-        message = "a user's manager has no reserved slices, and nothing to confirm"
-        raise InputError(Problem(where="--confirm", message=message, hint="leave it out"))
+        message = "a user manager has no reserved slices to confirm"
+        raise InputError(Problem(where="--confirm", message=message, hint="omit it"))
     candidates = load_candidates(planning, filename, namespace)
     if prune and not candidates:
         raise InputError(
             Problem(
                 where=", ".join(filename),
-                message="there is no pod in it, and --prune would remove every pod",
-                hint="if that is what you want: podslice delete --all",
+                message="no pods found; --prune would remove every applied pod",
+                hint="to remove every pod: podslice delete --all",
             )
         )
 

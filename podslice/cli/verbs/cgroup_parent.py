@@ -33,14 +33,14 @@ HINTS = {
 @planning_options
 def cgroup_parent(
     planning: Planning,
-    pod: Annotated[str, typer.Argument(metavar="POD", help="NAME or NAMESPACE/NAME.")],
+    pod: Annotated[str, typer.Argument(metavar="POD", help="The pod, as NAME or NAMESPACE/NAME.")],
     container: Annotated[
         str | None,
         typer.Option(
             "--container",
             "-c",
             metavar="CONTAINER",
-            help="As this container of the pod, and with its limits.",
+            help="Include the limits of this container of the pod.",
         ),
     ] = None,
     filename: Annotated[
@@ -49,15 +49,24 @@ def cgroup_parent(
             "--filename",
             "-f",
             metavar="FILE",
-            help="The pod of these manifests, whether it is applied or not.",
+            help="Find the pod in these manifests; it need not be applied.",
         ),
     ] = None,
     namespace: Namespace = None,
     output: Annotated[
-        Form, typer.Option("--output", "-o", help="For whom the line is.")
+        Form,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FORM",
+            help="Form of the output: name, podman, podman-pod, docker, compose, systemd, quadlet, oci or json.",
+        ),
     ] = Form.NAME,
 ) -> int:
-    """Print a pod's slice, or the line that has podman, docker or systemd put something there."""
+    """Print a pod's slice, or the options that use it.
+
+    The options make podman, docker, systemd or an OCI runtime start a container in the slice.
+    """
     key = key_of(pod, namespace)
     if not filename:
         planning = configuration.tolerate(planning)

@@ -26,13 +26,13 @@ def check(
             "--filename",
             "-f",
             metavar="FILE",
-            help="File, directory or - for stdin; may be repeated. Without it, the configuration.",
+            help="Check this file or directory, or - for stdin; may be repeated. Without it, check only the configuration.",
         ),
     ] = None,
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Read the configuration and manifests, and report everything that is wrong with them."""
+    """Check the configuration and manifests, and report all problems."""
     if not filename:
         return _check_configuration(planning.config, output)
     config, loaded = load_all(planning, filename, namespace)

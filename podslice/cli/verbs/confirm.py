@@ -16,7 +16,7 @@ from podslice.systemd.find_manager import find_manager
 
 
 def confirm() -> int:
-    """Keep the new values of reserved slices that were set with `apply --confirm`."""
+    """Keep the values that `apply --confirm` has set."""
     found = asyncio.run(_confirm())
     if found is None:
         note("there is nothing to confirm")

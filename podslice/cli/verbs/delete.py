@@ -22,7 +22,7 @@ from podslice.reconcile.report import Report
 from podslice.reconcile.world import World
 
 GRACE_MAX_SEC = 10**6
-"""More than eleven days; beyond it a number is a mistake."""
+"""More than eleven days; a longer time is most likely an error."""
 
 
 @planning_options
@@ -31,10 +31,12 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     pod: Names = None,
     filename: Annotated[
         list[str] | None,
-        typer.Option("--filename", "-f", metavar="FILE", help="The pods of these manifests."),
+        typer.Option(
+            "--filename", "-f", metavar="FILE", help="Delete the pods of these manifests."
+        ),
     ] = None,
     namespace: Namespace = None,
-    every: Annotated[bool, typer.Option("--all", help="Every applied pod.")] = False,  # noqa: FBT002
+    every: Annotated[bool, typer.Option("--all", help="Delete every applied pod.")] = False,  # noqa: FBT002
     grace_period: Annotated[
         int | None,
         typer.Option(
@@ -42,16 +44,16 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
             metavar="SECONDS",
             min=0,
             max=GRACE_MAX_SEC,
-            help="How long processes have to end before they are killed, whatever their pods state.",
+            help="Kill processes that still run after this time; overrides the grace periods of the pods.",
         ),
     ] = None,
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Stop what runs in pods, and remove their slices; the tiers relax."""
+    """Stop pods and remove their slices."""
     planning = configuration.tolerate(planning)
     if planning.origin.source is Source.DEFAULT:
         note(
-            "pods are only stopped: units that stay keep their values until the next podslice apply"
+            "pods are only stopped; the values of remaining units change with the next podslice apply"
         )
     keys = {key_of(name, namespace) for name in pod or ()}
     if filename:
@@ -61,9 +63,7 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         keys |= {each.key for each in loaded.pods}
     if not keys and not every:
         raise InputError(
-            Problem(
-                where="", message="no pod is named", hint="name pods, or write -f FILE or --all"
-            )
+            Problem(where="", message="no pod specified", hint="specify pods, -f FILE or --all")
         )
 
     found: set[str] = set()

@@ -32,9 +32,9 @@ ANSWER_SEC = 10.0
 
 @planning_options
 def doctor(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
-    """Tell whether this host is able: each finding with its effect and what mends it.
+    """Check whether this host meets the requirements.
 
-    Nothing is changed, and no rights are needed.
+    Each finding has its effect and its fix. Nothing is changed, and no privileges are needed.
     """
     planning = configuration.tolerate(planning)
     found = (*_configuration(planning.origin), *examine(_facts(planning)))

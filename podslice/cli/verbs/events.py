@@ -39,29 +39,34 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         typer.Option(
             "--since",
             metavar="TIME",
-            help="Only later ones: 2h (ago), yesterday, '2026-01-31 12:00'; see systemd.time(7).",
+            help="Show only events since: 2h (ago), yesterday, '2026-01-31 12:00'; see systemd.time(7).",
         ),
     ] = None,
     lines: Annotated[
         int | None,
-        typer.Option("--lines", metavar="NUMBER", min=0, help="At most so many, the latest."),
+        typer.Option(
+            "--lines",
+            metavar="NUMBER",
+            min=0,
+            help="Show at most this number of events, the latest.",
+        ),
     ] = None,
     follow: Annotated[  # noqa: FBT002 (typer passes it by name)
         bool,
         typer.Option(
-            "--follow", "-f", help="Wait for more, after the last 10; Ctrl-C ends it well."
+            "--follow", "-f", help="Show the last 10 events and wait for more, until Ctrl-C."
         ),
     ] = False,
     namespace: Namespace = None,
     user: Annotated[  # noqa: FBT002 (as above)
         bool,
-        typer.Option("--user", help="Those of one's own agent; needs no root."),
+        typer.Option("--user", help="Show the events of the user's own agent."),
     ] = False,
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Show what the agent has done and seen, of all or of some pods, the latest last.
+    """Show the events of the agent, the latest last.
 
-    It is read from the journal, where each kind of event has an explanation: journalctl -x.
+    They are messages in the journal; journalctl -x adds an explanation to each.
     """
     from podslice.systemd.journalctl import Query, read_events
 

@@ -24,7 +24,7 @@ from podslice.policy.desire import desire
 from podslice.policy.volumes import unmounted
 
 DiffRules = Annotated[
-    bool, typer.Option("--diff-rules", help="Show where the two rule sets differ.")
+    bool, typer.Option("--diff-rules", help="Show only where the two rule sets differ.")
 ]
 
 
@@ -37,7 +37,10 @@ def explain(
     output: Output = OutputFormat.TABLE,
     diff_rules: DiffRules = False,  # noqa: FBT002
 ) -> int:
-    """Show what each pod counts as, and each property with the field and formula that gave it."""
+    """Show each pod's QoS class and values, and their reasons.
+
+    A reason is the field of the manifest, or the formula, that determines the value.
+    """
     config, loaded = load_all(planning, filename, namespace)
     node = load_node(config)
     decisions = decide_all(loaded, node, config)

@@ -16,7 +16,10 @@ from podslice.policy.desire import desire
 
 @planning_options
 def node(planning: Planning, context: typer.Context, output: Output = OutputFormat.TABLE) -> int:
-    """Show what the node has, what is reserved, what is left, and what pods request of it."""
+    """Show the node's capacity, reservations and requests.
+
+    Allocatable is the capacity without the reservations and the hard eviction thresholds.
+    """
     if context.invoked_subcommand is not None:
         return DONE
     planning = configuration.tolerate(planning)

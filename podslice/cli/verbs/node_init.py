@@ -52,25 +52,30 @@ _DROP_IN = f"""\
 Slice={RUNTIME_SLICE}
 """
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, do nothing.")]
-Root = Annotated[Path, typer.Option("--root", metavar="DIR", help="Work below this directory.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be done, without doing it.")
+]
+Root = Annotated[
+    Path, typer.Option("--root", metavar="DIR", help="Read and write files below this directory.")
+]
 
 
 def init(
     like: Annotated[
         str | None,
-        typer.Option("--like", metavar="gke|eks|aks", help="Take this provider's numbers."),
+        typer.Option(
+            "--like", metavar="gke|eks|aks", help="Use the reservations of this provider."
+        ),
     ] = None,
     pods: Annotated[
-        int, typer.Option("--pods", metavar="COUNT", help="For how many pods.", min=1)
+        int, typer.Option("--pods", metavar="COUNT", help="Number of pods to reserve for.", min=1)
     ] = 30,
     dry_run: DryRun = False,  # noqa: FBT002
     root: Root = Path("/"),
 ) -> int:
-    """Propose reservations for this machine, and write them into /etc.
+    """Propose reservations for this machine, and write them to /etc.
 
-    Container runtimes are placed in podruntime.slice; services that run take it up when they are
-    started anew.
+    Container runtimes are placed in podruntime.slice when their services are restarted.
     """
     if like is not None and like not in PROVIDERS:
         hint = f"write {', '.join(PROVIDERS)}"
@@ -92,7 +97,7 @@ def reset(
     dry_run: DryRun = False,  # noqa: FBT002
     root: Root = Path("/"),
 ) -> int:
-    """Remove what `node init` has written, where nobody has changed it since."""
+    """Remove the unmodified files that `node init` has written."""
     code, is_changed, is_found = DONE, False, False
     for path in (root / name for name in _names()):
         text = _read(path)

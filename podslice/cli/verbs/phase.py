@@ -35,12 +35,17 @@ def phase(
     pod: PodName,
     wanted: Annotated[
         PhaseName | None,
-        typer.Option("--set", help="End the init phase, or begin it anew."),
+        typer.Option(
+            "--set", help="Set the phase: init begins the init phase again, running ends it."
+        ),
     ] = None,
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Show whether a pod is in its init phase, or end that: until then its own limits do not bind."""
+    """Show whether a pod is in its init phase, or set the phase.
+
+    During the init phase the limits at the pod level do not apply.
+    """
     key = key_of(pod, namespace)
     if wanted is None:
         planning = configuration.tolerate(planning)

@@ -33,7 +33,7 @@ def plan(
     prune: Prune = False,  # noqa: FBT002
     force: Force = False,  # noqa: FBT002
 ) -> int:
-    """Show what apply would do: each unit and property, old and new, and why."""
+    """Show what apply would change, and why."""
     candidates = load_candidates(planning, filename, namespace)
     state = in_world(
         planning,

@@ -22,11 +22,14 @@ from podslice.reconcile.readmission import readmit as readmit_pods
 def readmit(
     planning: Planning,
     pod: Annotated[
-        list[str], typer.Argument(metavar="POD", help="Evicted pods: NAME or NAMESPACE/NAME.")
+        list[str], typer.Argument(metavar="POD", help="Evicted pods, as NAME or NAMESPACE/NAME.")
     ],
     namespace: Namespace = None,
 ) -> int:
-    """Let pods come back that were evicted, as they are; a changed manifest does so by itself."""
+    """Allow evicted pods to run again.
+
+    A pod whose manifest has changed since its eviction needs no readmission.
+    """
     keys = {key_of(name, namespace) for name in pod}
     store = open_store(configuration.tolerate(planning))
     marks = readmit_pods(store, lambda mark: mark.pod in keys)

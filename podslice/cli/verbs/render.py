@@ -29,10 +29,10 @@ def render(
     output: Output = OutputFormat.TABLE,
     output_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write unit files into this directory."),
+        typer.Option(metavar="DIR", help="Write unit files to this directory."),
     ] = None,
 ) -> int:
-    """Show the units that the manifests ask for, or write them as unit files."""
+    """Show the desired units, or write them as unit files."""
     config, loaded = load_all(planning, filename, namespace)
     node = load_node(config)
     decisions = decide_all(loaded, node, config)

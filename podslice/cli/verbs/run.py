@@ -41,23 +41,25 @@ from podslice.reconcile.world import World
 def run(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     pod: PodName,
-    command: Annotated[list[str], typer.Argument(metavar="CMD", help="What to run; after --.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="CMD", help="The command with its arguments, after --.")
+    ],
     container: ContainerName = None,
     detach: Annotated[  # noqa: FBT002
-        bool, typer.Option("--detach", help="Let systemd run it as a service, and return.")
+        bool, typer.Option("--detach", help="Run the command as a service of systemd, and return.")
     ] = False,
     env: Annotated[
         list[str] | None,
         typer.Option(
             "--env",
             metavar="NAME[=VALUE]",
-            help="Set a variable of its environment; without a value, the one that it has here.",
+            help="Set an environment variable of the command; without a value, pass the current one.",
         ),
     ] = None,
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Run a command as a container of an applied pod: in its place, with its properties."""
+    """Run a command as a container of an applied pod."""
     variables = stated_variables(env or (), os.environ)
     file = find_command(command[0], variables.get("PATH", os.environ.get("PATH")))
     key = key_of(pod, namespace)

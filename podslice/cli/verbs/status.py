@@ -24,14 +24,17 @@ Pids = Annotated[
         "--pid",
         metavar="PID",
         min=1,
-        help="Tell only where this process is; exit 3 when it is in no pod. May be repeated.",
+        help="Show only the pod and unit of this process; may be repeated. Exit with 3 if one is not in a pod.",
     ),
 ]
 
 
 @planning_options
 def status(planning: Planning, output: Output = OutputFormat.TABLE, pid: Pids = None) -> int:
-    """Show desired values, systemd's, the kernel's, and live usage; exit 3 when they differ."""
+    """Compare desired values with systemd's and the kernel's.
+
+    The exit status is 3 if anything differs or is not as it should be.
+    """
     planning = configuration.tolerate(planning)
     if pid:
         return _show_located(planning, output, pid)

@@ -22,22 +22,20 @@ _INTERVALS_SEC = (0.1, 3600)
 @planning_options
 def top(
     planning: Planning,
-    sort: Annotated[
-        Sort, typer.Option("--sort", help="What pods are sorted by, the most first.")
-    ] = Sort.CPU,
+    sort: Annotated[Sort, typer.Option("--sort", help="Sort pods by this column.")] = Sort.CPU,
     interval: Annotated[
         str,
-        typer.Option("--interval", metavar="DURATION", help="The time from one look to the next."),
+        typer.Option("--interval", metavar="DURATION", help="Time between two measurements."),
     ] = "2s",
     once: Annotated[  # noqa: FBT002 (typer passes it by name)
         bool,
-        typer.Option("--once", "-b", help="Print it once, also at a terminal."),
+        typer.Option("--once", "-b", help="Print the usage once, also on a terminal."),
     ] = False,
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Show what the node, its slices and its pods use: live at a terminal, elsewhere once.
+    """Show the usage of the node and its pods, live on a terminal.
 
-    What is used per time is what was used between two looks.
+    Elsewhere the usage is printed once. Rates are averages between two measurements.
     """
     from podslice.cli import terminal
     from podslice.cli.top_page import Live, look_twice

@@ -11,7 +11,7 @@ from podslice.cli.session import in_world
 
 @planning_options
 def tree(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
-    """Show the slices as a tree, with what each may use, what it uses, and what runs in it."""
+    """Show the slices as a tree, with limits, usage and processes."""
     planning = configuration.tolerate(planning)
     found = in_world(planning, overview.observe)
     overview.emit_overview(planning, found, output, as_tree=True)

@@ -1,11 +1,13 @@
 """Usage: what is wrong with a command line is worded on stderr, and ends with 2."""
 
+import re
+
 import pytest
 import typer
 
 from podslice import __version__
 from podslice.cli import app as app_module
-from podslice.cli.app import make_app
+from podslice.cli.app import VERB_GROUPS, make_app
 from podslice.cli.verbs import node
 from podslice.inputs.options.table import OPTIONS
 from tests.unit.builders import manifest
@@ -111,6 +113,31 @@ def test_every_mistake_in_the_flags_is_told(podslice):
 
 def test_the_version(podslice):
     assert podslice("--version") == (0, f"podslice {__version__}\n", "")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("path", [[], *([verb] for verb in VERBS), ["node", "init"]])
+def test_the_help_fits_the_terminal(podslice, monkeypatch, width, path):
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = podslice(*path, "--help").out.splitlines()
+    alone = (line for line in lines if len(line.split()) > 2)
+    assert [line for line in alone if len(line) > width] == []
+
+
+def test_the_help_lists_verbs_in_groups_with_whole_sentences(podslice):
+    listed = podslice("--help").out.partition("\nOptions:")[0]
+    assert re.findall("^([A-Z][a-z]+):$", listed, re.MULTILINE) == list(VERB_GROUPS)
+    summaries = re.findall(r"^  [a-z-]+  +(.*)$", listed, re.MULTILINE)
+    assert len(summaries) == len(VERBS)
+    assert [text for text in summaries if not text.endswith(".")] == []
+
+
+def test_the_options_of_the_configuration_come_last(podslice):
+    head, _, last = podslice("apply", "--help").out.partition("Configuration options")
+    keys = [row.key for row in OPTIONS if not row.is_agent_only]
+    assert re.findall(r"^  --([a-z-]+)", last, re.MULTILINE)[0] == keys[0]
+    assert [key for key in keys if f"--{key} " not in last or f"--{key} " in head] == []
+    assert head.index("\nOptions:") < head.index("--prune") < head.index("\nCommon options:")
 
 
 def test_without_a_verb_there_is_help(podslice):

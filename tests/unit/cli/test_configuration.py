@@ -173,7 +173,7 @@ def test_with_an_assumed_configuration_delete_only_stops(unknown, applied, podsl
     before = state_of(applied)
     ended = podslice("delete", "web", "--cgroup-root=/elsewhere")
     assert ended.code == 0
-    assert "units that stay keep their values until the next podslice apply" in ended.err
+    assert "the values of remaining units change with the next podslice apply" in ended.err
     after = state_of(applied)
     assert len(before) - len(after) == 1
     assert all(before[name] == values for name, values in after.items())

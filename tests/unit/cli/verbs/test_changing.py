@@ -406,7 +406,7 @@ def stopped_everything():
 
 
 def test_delete_of_nothing_in_particular(podslice, memory):
-    said = "error: no pod is named; name pods, or write -f FILE or --all\n"
+    said = "error: no pod specified; specify pods, -f FILE or --all\n"
     assert podslice("delete") == (2, "", said)
     assert not memory.calls
 

@@ -105,8 +105,7 @@ def test_a_users_manager_has_nothing_to_confirm(podslice, memory):
     ended = podslice(*APPLY, "--confirm=60", "--user")
     assert (ended.code, ended.out) == (2, "")
     assert ended.err == (
-        "error: --confirm: a user's manager has no reserved slices, and nothing to confirm; leave"
-        " it out\n"
+        "error: --confirm: a user manager has no reserved slices to confirm; omit it\n"
     )
 
 

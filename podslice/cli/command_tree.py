@@ -1,6 +1,6 @@
-"""The command line as values: verbs, options and arguments, read off the typer application.
+"""The command line as values: verbs, options and arguments, for the help, manuals and completions.
 
-Read from what is declared, not from what typer makes of it: that differs between its versions.
+Read from what is declared, not from typer's objects, which differ between its versions.
 """
 
 from __future__ import annotations
@@ -9,16 +9,27 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
+from podslice.cli.options import COMMON_FLAGS
 from podslice.inputs.options.table import OPTIONS
 
 _WORDS = re.compile(r"[a-z0-9_-]+(\|[a-z0-9_-]+)+")
+_CONFIG_OPTIONS = {f"--{row.key}": row for row in OPTIONS}
+
+
+class OptionGroup(StrEnum):
+    """A heading in the help of a verb, in this order."""
+
+    OWN = "Options"
+    COMMON = "Common options"
+    AGENT = "Agent options, keys of podslice.toml(5)"
+    CONFIG = "Configuration options, keys of podslice.toml(5)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +39,14 @@ class Option:
     flags: tuple[str, ...]
     """Short ones first."""
     metavar: str
-    """Empty for one without a value."""
+    """Empty for a flag without a value."""
     help: str
     choices: tuple[str, ...] = ()
     is_required: bool = False
     is_repeatable: bool = False
     default: str = ""
+    limits: str = ""
+    """`1 to 3600`; empty if any number is accepted."""
 
     @property
     def name(self) -> str:
@@ -41,14 +54,17 @@ class Option:
         return next(flag for flag in self.flags if flag.startswith("--"))
 
     @property
-    def is_config_option(self) -> bool:
-        """Whether it stands for a key of the configuration file, and all planning verbs have it."""
-        return self.name[2:] in {row.key for row in OPTIONS if not row.is_agent_only}
+    def group(self) -> OptionGroup:
+        """The heading that it belongs to."""
+        if row := _CONFIG_OPTIONS.get(self.name):
+            return OptionGroup.AGENT if row.is_agent_only else OptionGroup.CONFIG
+        is_common = self.name in {*COMMON_FLAGS, HELP.name}
+        return OptionGroup.COMMON if is_common else OptionGroup.OWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """What a verb takes beside options."""
+    """A positional argument of a verb."""
 
     metavar: str
     help: str
@@ -58,7 +74,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """One command, or the program itself, with the verbs below it."""
+    """A verb, or the program itself, with the verbs below it."""
 
     path: tuple[str, ...]
     help: tuple[str, ...]
@@ -69,37 +85,33 @@ class Verb:
 
     @property
     def name(self) -> str:
-        """As it is typed behind `podslice`."""
+        """The words after `podslice`."""
         return " ".join(self.path)
 
     def walk(self) -> Iterator[Verb]:
-        """It and all below it, parents first."""
+        """Yield the verb and all below it, parents first."""
         yield self
         for verb in self.verbs:
             yield from verb.walk()
 
 
-HELP = Option(flags=("-h", "--help"), metavar="", help="Show the options of a verb and exit.")
+HELP = Option(flags=("-h", "--help"), metavar="", help="Show this help and exit.")
 
 
-def read(app: typer.Typer) -> Verb:
-    """The program with all of its verbs, hidden ones left out."""
-    return _group(app, ())
-
-
-def _group(app: typer.Typer, path: tuple[str, ...]) -> Verb:
+def read_app(app: typer.Typer, path: tuple[str, ...] = ()) -> Verb:
+    """Return a program or a group of verbs with the verbs below it, without hidden ones."""
     callback = app.registered_callback.callback if app.registered_callback else None
     verbs = [
-        _verb(command.callback, (*path, command.name or _dashed(command.callback.__name__)))
+        read_verb(command.callback, (*path, command.name or _dashed(command.callback.__name__)))
         for command in app.registered_commands
         if command.callback is not None and not command.hidden
     ]
     verbs += [
-        _group(group.typer_instance, (*path, group.name))
+        read_app(group.typer_instance, (*path, group.name))
         for group in app.registered_groups
         if group.typer_instance is not None and group.name and not group.hidden
     ]
-    own = _verb(callback, path) if callback else Verb(path=path, help=(), options=(HELP,))
+    own = read_verb(callback, path) if callback else Verb(path=path, help=(), options=(HELP,))
     return Verb(
         path=path,
         help=own.help,
@@ -109,7 +121,8 @@ def _group(app: typer.Typer, path: tuple[str, ...]) -> Verb:
     )
 
 
-def _verb(callback: Callable[..., Any], path: tuple[str, ...]) -> Verb:
+def read_verb(callback: Callable[..., Any], path: tuple[str, ...]) -> Verb:
+    """Return the verb that a function declares."""
     options, arguments = [], []
     for parameter in inspect.signature(callback, eval_str=True).parameters.values():
         if get_origin(parameter.annotation) is not Annotated:
@@ -120,7 +133,7 @@ def _verb(callback: Callable[..., Any], path: tuple[str, ...]) -> Verb:
         elif isinstance(info, OptionInfo) and not info.hidden:
             options.append(_option(parameter, kind, info))
     text = inspect.getdoc(callback) or ""
-    # what only the reader of the code wants to know follows under these headings
+    # sections for readers of the code are not part of the help
     text = re.split(r"^(?:Raises|Args|Returns|Source):", text, flags=re.MULTILINE)[0]
     paragraphs = tuple(" ".join(part.split()) for part in text.strip().split("\n\n"))
     return Verb(
@@ -149,7 +162,14 @@ def _option(parameter: inspect.Parameter, kind: object, info: OptionInfo) -> Opt
         default=str(default.value if isinstance(default, Enum) else default)
         if metavar and default not in (inspect.Parameter.empty, ..., None)
         else "",
+        limits=_limits(info),
     )
+
+
+def _limits(info: OptionInfo) -> str:
+    if info.min is None:
+        return ""
+    return f"at least {info.min}" if info.max is None else f"{info.min} to {info.max}"
 
 
 def _argument(parameter: inspect.Parameter, kind: object, info: ArgumentInfo) -> Argument:

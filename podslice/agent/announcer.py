@@ -17,9 +17,9 @@ from podslice.reconcile.report import (
     Report,
     StepResult,
     told,
-    told_lingering,
     told_refusal,
     told_skipped,
+    told_stuck,
 )
 
 
@@ -110,8 +110,8 @@ class Telling:
         for each in report.skipped:
             if each.unit in outside and not each.blocks:
                 self._board.note(told_skipped(each))
-        lingering = {each.pod: (told_lingering(each), each.pod, None) for each in report.lingering}
-        self._tell_keyed("lingering", Kind.POD_STUCK, lingering)
+        stuck = {each.pod: (told_stuck(each), each.pod, None) for each in report.stuck}
+        self._tell_keyed("stuck", Kind.POD_STUCK, stuck)
 
     def rounded(self, *, is_settled: bool) -> None:
         """A round is over; once all is as it should be, what is done next is done anew."""

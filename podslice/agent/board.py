@@ -14,7 +14,8 @@ from podslice.model.event import Event, Kind
 from podslice.model.node_state import AgentState, Condition, Eviction
 from podslice.model.unit import UnitName
 from podslice.reconcile.assessment import Assessment
-from podslice.reconcile.world import World
+from podslice.reconcile.request import TerminatingPods
+from podslice.reconcile.world import LiveWorld
 from podslice.store.lock import held_for
 from podslice.systemd.journal import Journal
 
@@ -26,12 +27,13 @@ LOCK_PATIENCE_SEC = 120.0
 class Board:
     """What the parts of the agent share. Its world changes when the configuration is read anew."""
 
-    def __init__(self, world: World, journal: Journal, counters: Counters) -> None:
+    def __init__(self, world: LiveWorld, journal: Journal, counters: Counters) -> None:
         self.world = world
         self.journal = journal
         self.counters = counters
         self.state: Assessment | None = None
         """The last look."""
+        self.terminating = TerminatingPods()
         self.conditions: frozenset[Condition] = frozenset()
         self.unwritten: dict[str, Eviction] = {}
         """Marks of evicted pods by uid that could not be written; they hold all the same."""
@@ -114,7 +116,7 @@ class Board:
 
     def _terminating(self) -> tuple[str, ...]:
         pods = self.state.current if self.state else ()
-        return tuple(sorted(pod.key for pod in pods if pod.uid in self.world.ends.under_way))
+        return tuple(sorted(pod.key for pod in pods if pod.uid in self.terminating.in_progress))
 
     def mark(self, mark: Eviction) -> None:
         """Keep a pod away; where that can't be written, for as long as this agent lives."""

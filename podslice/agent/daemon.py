@@ -36,7 +36,7 @@ from podslice.model.manager import SYSTEM, Manager
 from podslice.model.unit import UnitKind, UnitName
 from podslice.reconcile.guard import Guard, Guarded
 from podslice.reconcile.readmission import living_agent
-from podslice.reconcile.world import World
+from podslice.reconcile.world import LiveWorld, World
 from podslice.systemd.caching_client import CachingClient
 from podslice.systemd.client import Client, OnChange
 from podslice.systemd.journal import Journal
@@ -89,7 +89,7 @@ class Daemon:
         timed = TimedClient(setup.connect(self._on_bus), self._counters.operation)
         self._bus = Guarded(timed, lambda: self._board.world.guard.claim(self._board.world))
         self._client = CachingClient(self._bus, world.cgroups)
-        self._board = Board(world, self._journal, self._counters)
+        self._board = Board(world.with_client(self._client), self._journal, self._counters)
         self._endings = Endings(self._board, self._bus, self._on_ended)
         self._board.world = self._own(world)
         manifests = Manifests(self._config.manifests)
@@ -110,11 +110,9 @@ class Daemon:
         self._is_ready = False
         self._status = ""
 
-    def _own(self, world: World) -> World:
+    def _own(self, world: World) -> LiveWorld:
         return replace(
-            world,
-            client=self._client,
-            ends=self._endings.ends,
+            world.with_client(self._client),
             guard=Guard(self._setup.root),
             on_note=self._board.note,
         )

@@ -120,7 +120,7 @@ class Evictor:
         state = self._board.state
         if state is not self._seen:
             self._seen = state
-            self._gone.intersection_update(self._endings.ends.under_way)
+            self._gone.intersection_update(self._board.terminating.in_progress)
         noticed = time.monotonic()
         verdict, observations = self._judge(state)
         if state is not None and state.foreign is None:

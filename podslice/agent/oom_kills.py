@@ -64,7 +64,7 @@ class OomWatch:
             unit=pod.slice,
             fields={"OOM_KILLS": str(now)},
         )
-        if is_whole and pod.pod.uid not in self._endings.ends.under_way:
+        if is_whole and pod.pod.uid not in self._board.terminating.in_progress:
             self._endings.begin(
                 pod,
                 state,

@@ -23,6 +23,7 @@ from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.converge import apply
 from podslice.reconcile.pace import in_turns
 from podslice.reconcile.report import Outcome, Report, StepResult
+from podslice.reconcile.request import Request
 from podslice.systemd.caching_client import CachingClient
 
 
@@ -132,13 +133,21 @@ class Rounds:
 
     async def _look(self, asked: Asked) -> Assessment:
         """One look, which at once is what the other parts of the agent go by."""
-        world, known = self._board.world, self._known
+        world = self._board.world
         self._stopped.clear()
-        state = await assess(world, asked.candidates, gone=asked.goes, known=known)
+        state = await assess(world, self._request(asked))
         self._known = state.desired.pods
         self._board.state = state
         self._endings.forget(pod for pod in state.current if asked.goes(pod))
         return state
+
+    def _request(self, asked: Asked) -> Request:
+        return Request(
+            candidates=asked.candidates,
+            to_remove=asked.goes,
+            known=self._known,
+            terminating=self._board.terminating,
+        )
 
     def _see_anew(self, state: Assessment) -> None:
         """What is stopped shall be seen as it is now."""
@@ -156,7 +165,8 @@ class Rounds:
 
     async def _make_way(self, asked: Asked) -> Asked:
         """What is asked for without pods in whose way there is one that has no record."""
-        state = await assess(self._board.world, gone=asked.goes)
+        request = Request(to_remove=asked.goes, terminating=self._board.terminating)
+        state = await assess(self._board.world, request)
         asked = await in_turns(self._asking.read(state.current))
         self._telling.asked(asked)
         return asked
@@ -190,10 +200,8 @@ class Rounds:
             asked = await in_turns(self._asking.read_again(asked))
             report = await apply(
                 board.world,
-                asked.candidates,
-                gone=asked.goes,
+                self._request(asked),
                 sources=asked.wishes.sources,
-                known=self._known,
                 on_plan=note_repairs,
                 on_result=partial(self._tell_deed, repairs),
             )
@@ -255,4 +263,4 @@ def _ends_pod(step: Step) -> bool:
 
 def _is_done(report: Report) -> bool:
     """Whether everything was done that could be; what is refused needs no other try."""
-    return not report.lingering and all(result.outcome is Outcome.DONE for result in report.results)
+    return not report.stuck and all(result.outcome is Outcome.DONE for result in report.results)

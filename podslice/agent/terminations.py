@@ -15,7 +15,7 @@ from podslice.reconcile.act import act_alone
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.evict import stop_pod
 from podslice.reconcile.report import Outcome, StepResult, told, waits
-from podslice.reconcile.world import Ends
+from podslice.reconcile.request import TerminatingPods
 from podslice.systemd.client import Client
 
 OnEnd = Callable[[str, UnitName], None]
@@ -42,8 +42,7 @@ class Endings:
         self._on_end = on_end
         self._under_way: dict[str, set[asyncio.Task[bool]]] = {}
         self._over: set[str] = set()
-        self.ends = Ends(under_way=self._under_way.keys(), over=self._over)
-        """What rounds go by."""
+        board.terminating = TerminatingPods(in_progress=self._under_way.keys(), expired=self._over)
 
     def take(self, state: Assessment) -> bool:
         """Take over the stops of a plan that may take their time; whether there were any."""

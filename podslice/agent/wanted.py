@@ -80,7 +80,7 @@ class Asking:
         wrong: dict[str, dict[Problem, None]] = {}
         new: list[Pod] = []
         is_waiting = wishes.is_partial
-        under_way = frozenset(world.ends.under_way)
+        under_way = frozenset(self._board.terminating.in_progress)
         for judged in paced(self._judged.values(), _PODS_PER_STEP):
             if judged is None:
                 yield
@@ -147,7 +147,7 @@ class Asking:
         return {pod.uid: judged[pod.uid] for pod in pods}
 
     def _who_goes(self, wishes: Wishes, records: Records) -> Callable[[Pod], bool]:
-        under_way = self._board.world.ends.under_way
+        under_way = self._board.terminating.in_progress
         uids = {wish.pod.key: wish.pod.uid for wish in wishes.pods}
         keys = {wish.pod.uid: wish.pod.key for wish in wishes.pods}
 

@@ -7,7 +7,7 @@ from podslice.cli.output import note
 from podslice.cli.session import in_world, on_wait
 from podslice.processes.run import finish_container
 from podslice.reconcile.report import Outcome, Report, told
-from podslice.reconcile.world import World
+from podslice.reconcile.world import LiveWorld
 
 VERB = "__init_done"
 """The verb that systemd runs after a detached init container; not for people."""
@@ -19,7 +19,7 @@ SUCCESS = {"SERVICE_RESULT": "success", "EXIT_CODE": "exited", "EXIT_STATUS": "0
 def finish(planning: Planning, key: str, container: str) -> int:
     """Record that an init container has ended with 0, and return the exit code."""
 
-    async def work(world: World) -> Report:
+    async def work(world: LiveWorld) -> Report:
         with world.store.lock(on_wait):
             return await finish_container(world, key, container)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from podslice.cli import configuration
@@ -17,8 +17,9 @@ from podslice.model.reserved import Pending
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.report import told_skipped, told_unconfirmed
+from podslice.reconcile.request import Request
 from podslice.reconcile.rollback import pending
-from podslice.reconcile.world import Asked, World
+from podslice.reconcile.world import LiveWorld
 from podslice.usage.status import EMPTY, UnitStatus, unit_statuses
 
 if TYPE_CHECKING:
@@ -37,25 +38,21 @@ class Overview:
     unconfirmed: Pending | None
 
 
-async def observe(world: World) -> Overview:
+async def observe(world: LiveWorld) -> Overview:
     """Observe everything once."""
     from podslice.processes.location import look_inside
 
-    state = await assess(replace(world, asked=Asked()), is_idle=True)
+    state = await assess(world, Request(by_operator=True, expects_unused=True))
     return Overview(
         state=state,
         units=unit_statuses(state.desired, state.observed, world.cgroups),
         placement=look_inside(state, world.cgroups, await _list_runtimes(world, state)),
         cgroups=world.cgroups,
-        unconfirmed=await _read_unconfirmed(world),
+        unconfirmed=await pending(world.store, world.client),
     )
 
 
-async def _read_unconfirmed(world: World) -> Pending | None:
-    return None if world.client is None else await pending(world.store, world.client)
-
-
-async def _list_runtimes(world: World, state: Assessment) -> tuple[RuntimeContainer, ...]:
+async def _list_runtimes(world: LiveWorld, state: Assessment) -> tuple[RuntimeContainer, ...]:
     """Return the containers of podman and docker whose labels name a pod."""
     if not state.current:
         return ()

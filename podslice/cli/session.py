@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from podslice.cli.options import Planning
 from podslice.cli.output import note
@@ -17,13 +17,9 @@ from podslice.model.manager import Manager
 from podslice.model.node import Node
 from podslice.model.pod import Pod
 from podslice.model.resources import CPU, MEMORY
-from podslice.reconcile.world import World
+from podslice.reconcile.world import LiveWorld, World
 from podslice.store import Store
-from podslice.systemd.client import Client
 from podslice.systemd.find_manager import find_manager
-
-if TYPE_CHECKING:
-    pass
 
 T = TypeVar("T")
 
@@ -85,41 +81,39 @@ def open_store(planning: Planning) -> Store:
 
 
 @asynccontextmanager
-async def open_world(planning: Planning, *, offline: bool = False) -> AsyncIterator[World]:
-    """A world with a connection; with `offline`, one without where there is no systemd.
+async def open_world(planning: Planning) -> AsyncIterator[LiveWorld]:
+    """Connect to the service manager.
 
     Raises:
-        BusUnavailable: there is no systemd to talk to.
+        BusUnavailable: there is no service manager to connect to.
     """
     from podslice.kernel.cgroup import CgroupFs
     from podslice.reconcile.guard import Guarded
     from podslice.systemd.bus import Bus
     from podslice.systemd.slice_files import SliceFiles
 
-    config = planning.config
-    node = load_node(config)
-    store = open_store(planning)
-    async with AsyncExitStack() as stack:
-        client: Client | None = None
-        try:
-            # a user's manager is asked: who it is, and where its files are, depends on the session
-            files = None if planning.manager.is_user else SliceFiles(Path("/"), CgroupFs())
-            bus = await stack.enter_async_context(Bus(planning.manager, files=files))
-            client = Guarded(bus, lambda: world.guard.claim(world))
-        except BusUnavailable as error:
-            if not offline:
-                raise
-            note(f"{error}; the plan is for a host with nothing on it")
-        world = World(
-            node=node,
-            config=config,
-            origin=planning.origin,
-            store=store,
-            client=client,
-            manager=planning.manager,
-            on_note=_once(note),
-        )
+    offline = offline_world(planning)
+    # a user's manager is asked: its files depend on the session
+    files = None if planning.manager.is_user else SliceFiles(Path("/"), CgroupFs())
+    async with Bus(planning.manager, files=files) as bus:
+        world = offline.with_client(Guarded(bus, lambda: world.guard.claim(world)))
         yield world
+
+
+def offline_world(planning: Planning) -> World:
+    """Return the world without a connection.
+
+    Raises:
+        HostError: there is no session, or it is another user's.
+    """
+    return World(
+        node=load_node(planning.config),
+        config=planning.config,
+        origin=planning.origin,
+        store=open_store(planning),
+        manager=planning.manager,
+        on_note=_once(note),
+    )
 
 
 def on_wait() -> None:
@@ -139,13 +133,26 @@ def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
     return tell_once
 
 
-def in_world(
-    planning: Planning, work: Callable[[World], Awaitable[T]], *, offline: bool = False
-) -> T:
-    """Run something in a world."""
+def in_world(planning: Planning, work: Callable[[LiveWorld], Awaitable[T]]) -> T:
+    """Run a coroutine function with a connection to the service manager."""
 
     async def session() -> T:
-        async with open_world(planning, offline=offline) as world:
+        async with open_world(planning) as world:
+            return await work(world)
+
+    return asyncio.run(session())
+
+
+def in_world_or_offline(planning: Planning, work: Callable[[World], Awaitable[T]]) -> T:
+    """Run a coroutine function with a connection to the service manager, if there is one."""
+
+    async def session() -> T:
+        async with AsyncExitStack() as stack:
+            try:
+                world: World = await stack.enter_async_context(open_world(planning))
+            except BusUnavailable as error:
+                note(f"{error}; the plan is for a host with nothing on it")
+                world = offline_world(planning)
             return await work(world)
 
     return asyncio.run(session())
@@ -170,7 +177,7 @@ def recorded_pods(planning: Planning) -> tuple[Pod, ...]:
 
 
 @asynccontextmanager
-async def open_recorded_world(store: Store) -> AsyncIterator[World]:
+async def open_recorded_world(store: Store) -> AsyncIterator[LiveWorld]:
     """Connect, with the root that the record names: no configuration is needed, nor may be wrong."""
     from podslice.reconcile.guard import Guarded
     from podslice.reconcile.rollback import recorded
@@ -178,7 +185,7 @@ async def open_recorded_world(store: Store) -> AsyncIterator[World]:
 
     async with Bus(find_manager()) as bus:
         root = recorded(store).cgroup_root
-        world = World(
+        world = LiveWorld(
             node=Node(capacity={}),
             config=Config(cgroup_root=root),
             store=Store(store.root, cgroup_root=root),

@@ -19,7 +19,7 @@ from podslice.model.resources import CPU
 from podslice.model.unit import INFINITY, UnitName
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
-from podslice.reconcile.world import World
+from podslice.reconcile.world import LiveWorld
 from podslice.systemd.caching_client import CachingClient
 from podslice.usage import stats
 from podslice.usage.stats import NodeStats
@@ -43,8 +43,7 @@ class Seen:
 class Eyes:
     """Looks again and again at the same world, and remembers the last look."""
 
-    def __init__(self, world: World) -> None:
-        assert world.client is not None  # noqa: S101 - for mypy: it is there unless offline
+    def __init__(self, world: LiveWorld) -> None:
         self._client = CachingClient(world.client, world.cgroups)
         self._world = replace(world, client=self._client)
         self._state: Assessment | None = None
@@ -108,7 +107,7 @@ def _about(state: Assessment, problems: list[str]) -> NodeSummary:
     )
 
 
-async def look_twice(world: World, interval_sec: float) -> Seen:
+async def look_twice(world: LiveWorld, interval_sec: float) -> Seen:
     """What is used in this time."""
     eyes = Eyes(world)
     await eyes.look()
@@ -119,7 +118,7 @@ async def look_twice(world: World, interval_sec: float) -> Seen:
 class Live:
     """The full screen, from start to end."""
 
-    def __init__(self, world: World, sort: Sort, interval_sec: float, *, wide: bool) -> None:
+    def __init__(self, world: LiveWorld, sort: Sort, interval_sec: float, *, wide: bool) -> None:
         self._eyes = Eyes(replace(world, on_note=lambda _: None))  # notes would spoil the page
         self._sort = sort
         self._interval_sec = interval_sec

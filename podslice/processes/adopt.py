@@ -28,7 +28,7 @@ from podslice.processes.location import PodMap
 from podslice.processes.target import Place, find_place, is_inside, scope_of
 from podslice.reconcile.assess import assess
 from podslice.reconcile.guard import refuse
-from podslice.reconcile.world import World
+from podslice.reconcile.world import LiveWorld
 from podslice.systemd.client import PIDFDS_MAX, Client
 
 _TRIES = 5
@@ -90,7 +90,7 @@ class _Candidate:
 
 
 async def adopt(
-    world: World, key: str, container: str | None, pids: Iterable[int], root: Path = Path("/")
+    world: LiveWorld, key: str, container: str | None, pids: Iterable[int], root: Path = Path("/")
 ) -> Adopted:
     """Move processes into a container. The lock is the caller's.
 
@@ -99,8 +99,6 @@ async def adopt(
         InputError: the pod has no such container.
     """
     client = world.client
-    if client is None:
-        raise HostError("there is no service manager to move processes")
     state = await assess(world)
     refuse(state.foreign)
     place = find_place(state, key, container)

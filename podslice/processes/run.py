@@ -23,8 +23,7 @@ from podslice.reconcile.converge import settle
 from podslice.reconcile.guard import refuse
 from podslice.reconcile.occupants import name_processes
 from podslice.reconcile.report import Outcome, Report, told
-from podslice.reconcile.world import World
-from podslice.systemd.client import Client
+from podslice.reconcile.world import LiveWorld
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,7 @@ class Phase:
 
 
 async def start_scope(
-    world: World,
+    world: LiveWorld,
     key: str,
     container: str | None,
     process: Callable[[Place], int],
@@ -72,7 +71,7 @@ async def start_scope(
             {"PIDFDs": (handle.fd,)} if place.observed.caps.pidfds else {"PIDs": (handle.pid,)}
         )
         try:
-            await _client(world).start(scope_of(place, {**pids, **more}))
+            await world.client.start(scope_of(place, {**pids, **more}))
         except UnitExists as error:
             raise _taken(place, place.container.scope) from error
     await _limit_hugepages(world, place)
@@ -80,7 +79,7 @@ async def start_scope(
 
 
 async def start_service(
-    world: World,
+    world: LiveWorld,
     key: str,
     container: str | None,
     command: Command,
@@ -116,7 +115,7 @@ async def start_service(
         after = on_end(place)
         properties["ExecStopPost"] = (_service_command(after[0], after),)
     try:
-        await _client(world).start(TransientUnit(name=place.service, properties=properties))
+        await world.client.start(TransientUnit(name=place.service, properties=properties))
     except UnitExists as error:
         raise _taken(place, place.service) from error
     except JobFailed as error:
@@ -130,7 +129,7 @@ async def start_service(
     return place
 
 
-def volume_variables(world: World, pod: PodDecision) -> dict[str, str]:
+def volume_variables(world: LiveWorld, pod: PodDecision) -> dict[str, str]:
     """Where the pod's volumes in memory are: `PODSLICE_VOLUME_<NAME>`."""
     return {
         f"PODSLICE_VOLUME_{volume.name.upper().replace('-', '_')}": str(
@@ -145,7 +144,7 @@ def _service_command(file: str, arguments: tuple[str, ...]) -> ServiceCommand:
     return file, tuple(each.replace("$", "$$") for each in arguments), False
 
 
-async def _limit_hugepages(world: World, place: Place) -> None:
+async def _limit_hugepages(world: LiveWorld, place: Place) -> None:
     """They are no properties of the unit, so they come after it."""
     if not place.container.hugepages or not place.observed.caps.hugetlb:
         return
@@ -161,7 +160,7 @@ def has_arrived(place: Place, cgroup_file: Path = Path("/proc/self/cgroup")) -> 
     return own.endswith(f"/{place.pod.slice}/{place.container.scope}")
 
 
-async def read_phase(world: World, key: str) -> Phase:
+async def read_phase(world: LiveWorld, key: str) -> Phase:
     """The phase that a pod is in.
 
     Raises:
@@ -176,7 +175,7 @@ async def read_phase(world: World, key: str) -> Phase:
     )
 
 
-async def finish_container(world: World, key: str, container: str) -> Report:
+async def finish_container(world: LiveWorld, key: str, container: str) -> Report:
     """Count an init container as done; with the last one the pod gets its own limits.
 
     The lock is the caller's. A pod that is gone by now needs nothing.
@@ -196,7 +195,7 @@ async def finish_container(world: World, key: str, container: str) -> Report:
     return await settle(world, key)
 
 
-async def set_phase(world: World, key: str, *, initializing: bool) -> Report:
+async def set_phase(world: LiveWorld, key: str, *, initializing: bool) -> Report:
     """End the init phase of a pod, or begin it anew. The lock is the caller's.
 
     Raises:
@@ -231,7 +230,7 @@ def why_no_phase(phase: Phase, rules: Rules) -> str:
     return "" if phase.init_containers else "it has no init containers, so its limits always bind"
 
 
-async def _free_place(world: World, key: str, container: str | None) -> Place:
+async def _free_place(world: LiveWorld, key: str, container: str | None) -> Place:
     """The place of a container that may be started now."""
     state = await assess(world)
     refuse(state.foreign)
@@ -248,7 +247,7 @@ async def _free_place(world: World, key: str, container: str | None) -> Place:
         if held:
             raise _taken(place, place.unit.name, name_processes(held))
         # its last process has just ended, or nobody has told systemd so
-        await _client(world).stop(place.unit.name)
+        await world.client.stop(place.unit.name)
     return place
 
 
@@ -261,9 +260,3 @@ def _taken(place: Place, unit: str, held: str = "") -> HostError:
         f"{place.full_name} is running: {unit}{inside}; to move more into it:"
         f" podslice adopt{user} {key} -c {name} PID; to end it: systemctl{user} stop {unit}"
     )
-
-
-def _client(world: World) -> Client:
-    if world.client is None:
-        raise HostError("there is no service manager to start anything")
-    return world.client

@@ -1,13 +1,15 @@
-"""One look at everything, and the plan that follows from it."""
+"""Observe the units, assess them against the records and a request, and plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from podslice.errors import InputError, Problem
-from podslice.model.desired import Desired, PodDecision
+from podslice.model.desired import Desired, PodDecision, Refusal
+from podslice.model.node_state import AgentState
+from podslice.model.owner import Foreign
 from podslice.model.pod import Pod, Qos
 from podslice.model.reserved import Reserved
 from podslice.model.unit import Observed, UnitKind, UnitName
@@ -17,128 +19,187 @@ from podslice.policy.recover import recover, uid_of
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.observe import meet, observe, used_bytes
 from podslice.reconcile.pace import in_turns
-from podslice.reconcile.readmission import is_evicted, keep_away, living_agent
+from podslice.reconcile.readmission import is_evicted, living_agent, split_admissible
+from podslice.reconcile.request import Request
 from podslice.reconcile.rollback import leave_reserved
 from podslice.reconcile.world import World
 from podslice.store import Records
 
+_NOTHING = Request()
 
-async def assess(  # noqa: PLR0913 (what has a default goes by name)
-    world: World,
-    candidates: Iterable[PodDecision] = (),
-    *,
-    prune: bool = False,
-    force: bool = False,
-    gone: Callable[[Pod], bool] = lambda _: False,
-    grace_sec: int | None = None,
-    known: Iterable[PodDecision] = (),
-    lets_go: bool = False,
-    is_idle: bool = False,
-) -> Assessment:
-    """Observe, and plan for the candidates to join the pods that were applied.
 
-    Args:
-        world: where.
-        candidates: the pods that are asked for.
-        prune: whether the applied pods that are no candidates are to go.
-        force: whether slices may be limited to less memory than they use.
-        gone: names further pods that are to go.
-        grace_sec: how long what runs in those has to end; None: as each pod states.
-        known: what an earlier look at this world has decided, to save time.
-        lets_go: whether reserved slices get their old values back once no pod is left.
-        is_idle: whether that is so, too, where podslice has applied nothing at all.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Findings:
+    """Everything that an assessment reads."""
+
+    observed: Observed
+    used_bytes: Mapping[UnitName, int]
+    records: Records
+    reserved: Reserved
+    """The recorded values outside the root."""
+    damaged: tuple[str, ...]
+    foreign: Foreign | None
+    agent: AgentState | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Selection:
+    """The pods of a request that are admitted, refused or removed."""
+
+    candidates: tuple[PodDecision, ...]
+    refused: tuple[Refusal, ...]
+    removed: tuple[Pod, ...]
+    is_released: bool
+    """Whether the former values of reserved slices return."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """A plan, and what it was made from."""
+
+    returning: Returning
+    observed: Observed
+    plan: Plan
+
+
+async def assess(world: World, request: Request = _NOTHING) -> Assessment:
+    """Observe the units, select the pods, and plan.
+
+    Raises:
+        InputError: a candidate has the name or the uid of another applied pod.
+        HostError: the records can't be read.
     """
-    candidates, known = tuple(candidates), tuple(known)
-    values = world.store.reserved()
-    recorded_values = Reserved() if values is None else values
-    found = await observe(world, recorded_values.units)
-    records = _current(world, found, await in_turns(world.store.loading()))
-    recorded = [pod for pod in records.pods if pod.uid in records.digests]
-    foreign = await world.guard.judge(world.tree, found.units.values(), recorded, world.manager)
-    current = records.pods
-    agent = living_agent(world.store)
-    wanted = {candidate.pod.key for candidate in candidates}
-    ends = world.ends
-    leaving = tuple(
-        pod
-        for pod in current
-        if pod.uid not in ends.under_way
-        and (gone(pod) or is_evicted(pod, records) or (prune and pod.key not in wanted))
-    )
-    staying = len(leaving) < len(current)
-    is_let_go = (lets_go and not staying) or (
-        is_idle and not (staying or recorded_values or candidates or agent)
-    )
-    candidates, held_back = keep_away(world, candidates, records, agent)
-    _refuse_uid_changes([candidate.pod for candidate in candidates], current, leaving)
-    used = used_bytes(world, found)
-    slices = {
-        world.tree.pod(pod.uid, qos): replace(pod, grace_period_sec=0)
-        if pod.uid in ends.over
-        else pod
-        for pod in leaving
-        for qos in Qos
-    }
-
-    async def plan_for(candidates: Iterable[PodDecision]) -> tuple[Returning, Observed, Plan]:
-        policy_steps = desiring(
-            candidates,
-            world.node,
-            without_reserved(world.config) if is_let_go else world.config,
-            current=current,
-            gone=leaving,
-            used_bytes=used,
-            progress=records.progress,
-            known=known,
-            mounts=not world.manager.is_user,
-        )
-        policy = await in_turns(policy_steps)
-        desired, observed = meet(world, policy, found, leaving)
-        going = Leaving(pods=slices, grace_sec=grace_sec)
-        returning = return_values(desired, observed, recorded_values)
-        plan = await in_turns(planning(returning.desired, observed, force=force, leaving=going))
-        return returning, observed, replace(plan, skipped=(*plan.skipped, *returning.skipped))
-
-    returning, observed, plan = await plan_for(candidates)
-    stuck = {refusal.pod: refusal for refusal in plan.refused if refusal.reason == CLASS_CHANGED}
-    if not wanted.isdisjoint(stuck):
-        # they stay what they were, and the tiers' sums have to say so
-        rest = (each for each in candidates if each.pod.key not in stuck)
-        returning, observed, plan = await plan_for(rest)
-        plan = replace(plan, refused=(*plan.refused, *(stuck[key] for key in sorted(stuck))))
-    plan = replace(plan, refused=(*plan.refused, *held_back))
-    desired = returning.desired
-    if ends.under_way:
-        plan = plan.without(_units_of(ends.under_way, current, desired))
-    if world.asked is None and recorded_values.unconfirmed is not None:
-        plan = leave_reserved(plan)
+    findings = await _read(world)
+    selection = _select(world, request, findings)
+    planned = await _plan(world, request, findings, selection)
+    desired, observed = planned.returning.desired, planned.observed
     return Assessment(
-        current=current,
+        current=findings.records.pods,
         desired=desired,
         observed=observed,
-        plan=plan,
-        broken_records=(*records.broken, *_damaged(world, values)),
-        recorded_values=recorded_values,
-        held=returning.held,
-        # what a kubelet has below its root is its own
-        orphans=() if foreign else tuple(_orphans(world, desired, observed)),
-        progress=records.progress,
-        sources=records.sources,
-        recorded=frozenset(records.digests),
-        evicted=records.evicted,
-        agent=agent,
-        foreign=foreign,
+        plan=planned.plan,
+        broken_records=(*findings.records.broken, *findings.damaged),
+        recorded_values=findings.reserved,
+        held=planned.returning.held,
+        # a kubelet owns everything below its root
+        orphans=() if findings.foreign else tuple(_orphans(world, desired, observed)),
+        progress=findings.records.progress,
+        sources=findings.records.sources,
+        recorded=frozenset(findings.records.digests),
+        evicted=findings.records.evicted,
+        agent=findings.agent,
+        foreign=findings.foreign,
     )
+
+
+async def _read(world: World) -> _Findings:
+    values = world.store.reserved()
+    reserved = Reserved() if values is None else values
+    observed = await observe(world, reserved.units)
+    records = _with_recovered(world, observed, await in_turns(world.store.loading()))
+    recorded = [pod for pod in records.pods if pod.uid in records.digests]
+    foreign = await world.guard.judge(world.tree, observed.units.values(), recorded, world.manager)
+    return _Findings(
+        observed=observed,
+        used_bytes=used_bytes(world, observed),
+        records=records,
+        reserved=reserved,
+        damaged=tuple(_damaged(world, values)),
+        foreign=foreign,
+        agent=living_agent(world.store),
+    )
+
+
+def _select(world: World, request: Request, findings: _Findings) -> _Selection:
+    records, current = findings.records, findings.records.pods
+    wanted = {candidate.pod.key for candidate in request.candidates}
+    removed = tuple(
+        pod
+        for pod in current
+        if pod.uid not in request.terminating.in_progress
+        and (
+            request.to_remove(pod)
+            or is_evicted(pod, records)
+            or (request.prune and pod.key not in wanted)
+        )
+    )
+    is_empty = len(removed) == len(current)
+    is_unused = not (findings.reserved or request.candidates or findings.agent)
+    candidates, refused = split_admissible(world, request.candidates, records, findings.agent)
+    _refuse_uid_changes([candidate.pod for candidate in candidates], current, removed)
+    return _Selection(
+        candidates=candidates,
+        refused=refused,
+        removed=removed,
+        is_released=is_empty
+        and (request.releases_reserved or (request.expects_unused and is_unused)),
+    )
+
+
+async def _plan(
+    world: World, request: Request, findings: _Findings, selection: _Selection
+) -> _Planned:
+    planned = await _plan_for(world, request, findings, selection)
+    plan = planned.plan
+    stuck = {refusal.pod: refusal for refusal in plan.refused if refusal.reason == CLASS_CHANGED}
+    if any(candidate.pod.key in stuck for candidate in request.candidates):
+        # they keep their class, which the sums of the tiers must reflect
+        rest = tuple(each for each in selection.candidates if each.pod.key not in stuck)
+        planned = await _plan_for(world, request, findings, replace(selection, candidates=rest))
+        plan = planned.plan
+        plan = replace(plan, refused=(*plan.refused, *(stuck[key] for key in sorted(stuck))))
+    plan = replace(plan, refused=(*plan.refused, *selection.refused))
+    in_progress = request.terminating.in_progress
+    if in_progress:
+        plan = plan.without(
+            _units_of(in_progress, findings.records.pods, planned.returning.desired)
+        )
+    if not request.by_operator and findings.reserved.unconfirmed is not None:
+        plan = leave_reserved(plan)
+    return replace(planned, plan=plan)
+
+
+async def _plan_for(
+    world: World, request: Request, findings: _Findings, selection: _Selection
+) -> _Planned:
+    policy = await in_turns(
+        desiring(
+            selection.candidates,
+            world.node,
+            without_reserved(world.config) if selection.is_released else world.config,
+            current=findings.records.pods,
+            gone=selection.removed,
+            used_bytes=findings.used_bytes,
+            progress=findings.records.progress,
+            known=request.known,
+            mounts=not world.manager.is_user,
+        )
+    )
+    desired, observed = meet(world, policy, findings.observed, selection.removed)
+    expired = request.terminating.expired
+    slices = {
+        world.tree.pod(pod.uid, qos): replace(pod, grace_period_sec=0)
+        if pod.uid in expired
+        else pod
+        for pod in selection.removed
+        for qos in Qos
+    }
+    leaving = Leaving(pods=slices, grace_sec=request.grace_sec)
+    returning = return_values(desired, observed, findings.reserved)
+    plan = await in_turns(
+        planning(returning.desired, observed, force=request.force, leaving=leaving)
+    )
+    skipped = (*plan.skipped, *returning.skipped)
+    return _Planned(returning=returning, observed=observed, plan=replace(plan, skipped=skipped))
 
 
 def _damaged(world: World, values: Reserved | None) -> Iterable[str]:
-    """Return the file of the values outside the root where it holds none, and say so."""
+    """Yield the record of values outside the root where it is damaged, and note that."""
     if values is None:
         path = str(world.store.reserved_path)
         world.on_note(
-            f"{path} is damaged: which values podslice has set outside {world.tree.root} is not"
-            " known; to return those of a slice: systemctl revert SLICE; the next apply removes the"
-            " file"
+            f"{path} is damaged: the values that podslice has set outside {world.tree.root} are not"
+            " known; to restore a slice: systemctl revert SLICE; the next apply removes the file"
         )
         yield path
 
@@ -148,14 +209,14 @@ def _units_of(uids: Collection[str], current: Iterable[Pod], desired: Desired) -
     return {unit.name for unit in desired.units if unit.pod in keys}
 
 
-def _current(world: World, observed: Observed, records: Records) -> Records:
-    """Return the pods that were applied, from records and, where those are lost, from slices."""
+def _with_recovered(world: World, observed: Observed, records: Records) -> Records:
+    """Add the pods whose records are lost, as recovered from their slices."""
     for path in records.broken:
-        world.on_note(f"{path} is no record of a pod; the next apply removes it")
-    # where a record and a slice tell of two pods of one name, the record is right
+        world.on_note(f"{path} is not a valid record of a pod; the next apply removes it")
+    # where a record and a slice belong to two pods of one name, the record is right
     known = {pod.uid for pod in records.pods} | {pod.key for pod in records.pods}
     mounts = [unit for unit in observed.units.values() if unit.name.endswith(f".{UnitKind.MOUNT}")]
-    rebuilt = []
+    recovered = []
     for unit in observed.units.values():
         uid = uid_of(unit.name)
         if uid is None or uid in known:
@@ -163,29 +224,32 @@ def _current(world: World, observed: Observed, records: Records) -> Records:
         pod = recover(unit, world.config, mounts)
         if pod is not None and pod.key not in known:
             world.on_note(
-                f"pod {pod.key} has no record; it is rebuilt from the properties of {unit.name},"
+                f"pod {pod.key} has no record; it is recovered from the properties of {unit.name},"
                 " without its containers"
             )
             known |= {pod.uid, pod.key}
-            rebuilt.append(pod)
+            recovered.append(pod)
     return replace(
-        records, pods=tuple(sorted(chain(records.pods, rebuilt), key=lambda pod: pod.key))
+        records, pods=tuple(sorted(chain(records.pods, recovered), key=lambda pod: pod.key))
     )
 
 
 def _refuse_uid_changes(
-    candidates: Iterable[Pod], current: Collection[Pod], leaving: Collection[Pod]
+    candidates: Iterable[Pod], current: Collection[Pod], removed: Collection[Pod]
 ) -> None:
-    """A pod of the same name with another uid is another pod: the old one has to go first.
+    """Refuse a pod whose name or uid another applied pod has.
 
-    So has one with the same uid and another name, as the two would have one slice.
+    Another uid means another pod. Two pods with one uid would share a slice.
+
+    Raises:
+        InputError: the other pod must be deleted first.
     """
     uids = {pod.key: pod.uid for pod in current}
-    staying = {pod.uid: pod for pod in current if pod not in leaving}
+    staying = {pod.uid: pod for pod in current if pod not in removed}
     problems = [
         Problem(
             where=pod.where,
-            message=f"pod {pod.key} is there with uid {uids[pod.key]}, not {pod.uid}",
+            message=f"pod {pod.key} is applied with uid {uids[pod.key]}, not {pod.uid}",
             hint=f"delete it first: podslice delete -n {pod.namespace} {pod.name}",
         )
         for pod in candidates
@@ -194,7 +258,7 @@ def _refuse_uid_changes(
     problems += [
         Problem(
             where=pod.where,
-            message=f"the uid {pod.uid} is that of pod {other.key}, which is there",
+            message=f"uid {pod.uid} belongs to pod {other.key}, which is applied",
             hint=f"delete it first: podslice delete -n {other.namespace} {other.name}",
         )
         for pod in candidates
@@ -205,7 +269,7 @@ def _refuse_uid_changes(
 
 
 def _orphans(world: World, desired: Desired, observed: Observed) -> Iterable[UnitName]:
-    """Slices below the root that are neither desired nor on their way out."""
+    """Return the slices below the root that are neither desired nor about to be stopped."""
     tree = world.tree
     known = {unit.name for unit in desired.units} | desired.absent.keys()
     known |= {tree.root, *(tree.tier(qos) for qos in Qos)}

@@ -26,7 +26,7 @@ from podslice.systemd.client import Client
 from podslice.systemd.delegating_client import DelegatingClient
 
 if TYPE_CHECKING:
-    from podslice.reconcile.world import World
+    from podslice.reconcile.world import LiveWorld
 
 _HOLDS_SEC = 1.0
 """How long one answer holds, so that the calls of one plan share it."""
@@ -68,7 +68,7 @@ class Guard:
             self._kubelets = (self._now(), tuple(found))
         return self._kubelets[1]
 
-    async def claim(self, world: World) -> None:
+    async def claim(self, world: LiveWorld) -> None:
         """Refuse where the root is not podslice's own.
 
         Raises:
@@ -76,13 +76,11 @@ class Guard:
         """
         async with self._asking:
             if self._judged is None or self._now() - self._judged[0] >= _HOLDS_SEC:
-                await self._look(world)
+                await self._observe(world)
         if self._judged is not None and (foreign := self._judged[1]) is not None:
             raise ForeignRoot(str(foreign))
 
-    async def _look(self, world: World) -> None:
-        if world.client is None:
-            return
+    async def _observe(self, world: LiveWorld) -> None:
         units = await list_evidence(world.client, world.tree, world.manager)
         await self.judge(world.tree, units, recorded_pods(world.store), world.manager)
 

@@ -21,7 +21,7 @@ from podslice.model.unit import (
 )
 from podslice.reconcile.guard import scope_patterns
 from podslice.reconcile.occupants import read_holds
-from podslice.reconcile.world import World
+from podslice.reconcile.world import LiveWorld, World
 
 NO_SYSTEMD = Observed(caps=Caps(systemd_version=999))
 """What a host without a service manager shows: nothing, and nothing in the way."""
@@ -32,7 +32,7 @@ _TOP = UnitName("-.slice")
 
 async def observe(world: World, others: Iterable[UnitName] = ()) -> Observed:
     """Return one snapshot of the units that matter, and of others by their names."""
-    if world.client is None:
+    if not isinstance(world, LiveWorld):
         return NO_SYSTEMD
     reserved = (world.config.kube_reserved_cgroup, world.config.system_reserved_cgroup)
     names: list[str] = [slice_of_cgroup(cgroup) for cgroup in reserved if cgroup]

@@ -1,8 +1,8 @@
-"""Pods that stay away: those that were evicted, and new ones while the node is short of something."""
+"""Pods that are not admitted: evicted ones, and new ones while the node is under pressure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable
 
 from podslice.kernel.proc import read_process
 from podslice.model.desired import PodDecision, Refusal
@@ -13,11 +13,11 @@ from podslice.reconcile.world import World
 from podslice.store import Records, Store
 
 EVICTED = "Evicted"
-"""Why a pod is refused that stays away. Source: Kubernetes, pkg/kubelet/eviction, Reason."""
+"""The reason of the refusal of an evicted pod. Source: Kubernetes, pkg/kubelet/eviction, Reason."""
 
 
 def living_agent(store: Store) -> AgentState | None:
-    """What the agent lets others know, where the one that has written it still runs."""
+    """Return the state that the agent published; None where that agent no longer runs."""
     state = store.agent()
     process = None if state is None else read_process(state.pid)
     if state is None or process is None or process.started_ticks != state.started_ticks:
@@ -25,36 +25,31 @@ def living_agent(store: Store) -> AgentState | None:
     return state
 
 
-def pod_of(mark: Eviction) -> Pod:
-    """As much of an evicted pod as its mark tells."""
-    namespace, _, name = mark.pod.partition("/")
-    return Pod(namespace=namespace, name=name, uid=mark.uid)
-
-
-def readmit(store: Store, names: Callable[[Eviction], bool]) -> tuple[Eviction, ...]:
-    """Let evicted pods come back; returns their marks, which are gone now.
+def readmit(store: Store, keys: Collection[str] | None) -> tuple[Eviction, ...]:
+    """Remove the marks of evicted pods, of all with None; return the removed marks.
 
     Raises:
-        HostError: the marks can't be read, or not be removed.
+        HostError: the marks can't be read or removed.
     """
-    dropped = tuple(mark for mark in store.load().evicted if names(mark))
+    evicted = store.load().evicted
+    dropped = tuple(mark for mark in evicted if keys is None or mark.pod in keys)
     for mark in dropped:
         store.unmark(mark.uid)
     return dropped
 
 
 def is_evicted(pod: Pod, records: Records) -> bool:
-    """Whether an applied pod has to go because it was evicted as it is."""
+    """Return whether an applied pod is to be removed because its present manifest was evicted."""
     return any(
         mark.uid == pod.uid and mark.digest == records.digests.get(pod.uid, mark.digest)
         for mark in records.evicted
     )
 
 
-def keep_away(
+def split_admissible(
     world: World, candidates: Iterable[PodDecision], records: Records, agent: AgentState | None
 ) -> tuple[tuple[PodDecision, ...], tuple[Refusal, ...]]:
-    """The candidates that may come, and refusals for those that have to stay away for now."""
+    """Return the candidates that may be admitted, and the refusals of the others."""
     marks = {mark.uid: mark for mark in records.evicted}
     free, refused = [], []
     for candidate in candidates:
@@ -64,7 +59,7 @@ def keep_away(
             free.append(candidate)
             continue
         message = (
-            f"{mark.message}; it stays away until its manifest changes; to let it come back:"
+            f"{mark.message}; it is not admitted until its manifest changes; to readmit it:"
             f" podslice readmit {pod.key}"
         )
         refused.append(Refusal(pod=pod.key, reason=EVICTED, message=message))

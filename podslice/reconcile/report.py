@@ -46,8 +46,8 @@ class StepResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lingering:
-    """A pod that should be gone and is not; its record stays."""
+class StuckPod:
+    """A stopped pod of which something remains; its record is kept."""
 
     pod: str
     """`namespace/name`."""
@@ -64,19 +64,26 @@ class Report:
     refused: tuple[Refusal, ...] = ()
     remaining: Plan = field(default_factory=Plan)
     """What a new look found still to do, after everything went well; normally nothing."""
-    lingering: tuple[Lingering, ...] = ()
-    """Pods that were stopped, and of which something is left nevertheless."""
+    stuck: tuple[StuckPod, ...] = ()
+    """Stopped pods of which something remains."""
+    matched: frozenset[str] = frozenset()
+    """The pods, `namespace/name`, that a delete applied to."""
 
     @property
     def exit_code(self) -> int:
         """0 when everything is as it should be, 1 when a step failed or something was refused."""
         is_done = all(result.outcome is Outcome.DONE for result in self.results)
         blocked = any(skipped.blocks for skipped in self.skipped)
-        left = self.refused or self.remaining or self.lingering
+        left = self.refused or self.remaining or self.stuck
         return int(not is_done or blocked or bool(left))
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether there were steps, and all succeeded."""
+        return bool(self.results) and self.count(Outcome.DONE) == len(self.results)
+
     def count(self, outcome: Outcome) -> int:
-        """How many steps ended so."""
+        """Return the number of steps with an outcome."""
         return sum(result.outcome is outcome for result in self.results)
 
 
@@ -190,9 +197,9 @@ def told_skipped(skipped: Skipped) -> str:
     return f"left out {skipped.name} of {skipped.unit}: {skipped.why}"
 
 
-def told_lingering(lingering: Lingering) -> str:
-    """What is left of a pod that should be gone."""
-    return f"pod {lingering.pod} is not gone: {lingering.why}"
+def told_stuck(stuck: StuckPod) -> str:
+    """Describe what remains of a stopped pod."""
+    return f"pod {stuck.pod} could not be removed: {stuck.why}"
 
 
 def told_unconfirmed(pending: Pending) -> str:
@@ -220,10 +227,10 @@ def told_unconfirmed(pending: Pending) -> str:
 
 def summary(report: Report) -> str:
     """The last line: counts of what was done, failed and not tried."""
-    if not report.results and not report.refused and not report.lingering:
+    if not report.results and not report.refused and not report.stuck:
         return "nothing to do"
     counts = [(report.count(outcome), outcome.value) for outcome in Outcome]
-    counts += [(len(report.refused), "refused"), (len(report.lingering), "not gone")]
+    counts += [(len(report.refused), "refused"), (len(report.stuck), "stuck")]
     return ", ".join(f"{count} {what}" for count, what in counts if count or what == "done")
 
 

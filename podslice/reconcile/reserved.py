@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from podslice.errors import HostError
 from podslice.model.desired import Desired
 from podslice.model.reserved import Reserved
 from podslice.model.unit import Observed
@@ -13,7 +12,7 @@ from podslice.plan.reserved import note_steps, settle_steps
 from podslice.reconcile.act import OnResult, act
 from podslice.reconcile.report import Outcome, Report, StepResult
 from podslice.reconcile.rollback import end_trial, is_reserved, recorded
-from podslice.reconcile.world import World
+from podslice.reconcile.world import LiveWorld, World
 
 
 def note(world: World, held: Reserved, plan: Plan) -> None:
@@ -38,16 +37,14 @@ def settle_values(world: World, held: Reserved, results: Iterable[StepResult]) -
         world.store.save_reserved(settle_steps(now, held, done, not_tried))
 
 
-async def give_back(world: World, on_result: OnResult = lambda _: None) -> Report:
-    """Return every value outside the root, and touch nothing else. The lock is the caller's.
+async def restore_all(world: LiveWorld, on_result: OnResult = lambda _: None) -> Report:
+    """Restore every value outside the root, and change nothing else. The caller holds the lock.
 
     Raises:
         ForeignRoot: the root belongs to a kubelet; nothing was changed.
-        HostError: there is no service manager, or the record can't be written.
+        HostError: the record can't be written.
     """
     client = world.client
-    if client is None:
-        raise HostError("there is no service manager to return values to")
     if not recorded(world.store):
         return Report()
     await world.guard.claim(world)

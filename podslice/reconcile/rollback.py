@@ -1,7 +1,7 @@
-"""`apply --confirm`: old values of reserved slices that return unless somebody confirms the new ones.
+"""`apply --confirm`: restore the old values of reserved slices unless the new ones are confirmed.
 
-What returns them is a timer of systemd with nothing but systemctl behind it, so that it works when
-podslice, Python or the network are gone.
+A systemd timer that runs nothing but systemctl restores them, so that it works without podslice,
+Python or the network.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from podslice.plan import Plan, SetProperties, Step
 from podslice.plan.reserved import fail_trial, try_steps
 from podslice.reconcile.act import OnResult
 from podslice.reconcile.report import Outcome, StepResult, told_unconfirmed
-from podslice.reconcile.world import World
+from podslice.reconcile.world import LiveWorld
 from podslice.store import Store
 from podslice.systemd.client import Client
 
@@ -49,35 +49,33 @@ def leave_reserved(plan: Plan) -> Plan:
     return replace(plan, steps=tuple(step for step in plan.steps if not is_reserved(step)))
 
 
-async def confirm_by_asking(world: World, client: Client) -> bool:
-    """Who applies without a time to confirm in means it: nothing returns; whether anything would."""
-    if world.asked is None or world.asked.confirm_sec is not None:
-        return False
-    before = await pending(world.store, client)
+async def confirm_implicitly(world: LiveWorld) -> bool:
+    """Confirm the values of an earlier trial; return whether there were any."""
+    before = await pending(world.store, world.client)
     if before is None:
         return False
-    await end_trial(world.store, client)
+    await end_trial(world.store, world.client)
     if before.standing is Standing.ARMED:
-        world.on_note("an apply without --confirm confirms what was not confirmed before")
+        world.on_note("apply without --confirm confirms the values that were not confirmed yet")
     return True
 
 
 async def on_trial(
-    world: World, client: Client, plan: Plan, seconds: int, take: Take, on_result: OnResult
+    world: LiveWorld, plan: Plan, seconds: int, take: Take, on_result: OnResult
 ) -> list[StepResult]:
-    """Take the steps of a plan, and have the old values of reserved slices return.
+    """Take the steps of a plan; arm the timer before those that change reserved slices.
 
-    These come last, for a stop before them may take longer than their time.
+    These come last, since a stop may take longer than the timer.
     """
     results = await take(leave_reserved(plan))
     steps = tuple(step for step in plan.steps if is_reserved(step))
     if not steps:
-        world.on_note("no reserved slice changes: there is nothing to confirm")
+        world.on_note("no reserved slice changes; nothing to confirm")
         return results
     try:
-        armed = await arm(world.store, client, steps, seconds)
+        armed = await arm(world.store, world.client, steps, seconds)
     except (HostError, SystemdError) as error:
-        why = f"nothing would return the old values: {error}"
+        why = f"nothing would restore the old values: {error}"
         left = [StepResult(step=step, outcome=Outcome.NOT_TRIED, error=why) for step in steps]
         for result in left:
             on_result(result)

@@ -1,9 +1,9 @@
-"""Where a verb works."""
+"""The node, its configuration and its records; with a service manager, a live world."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Config, Origin, Source
@@ -16,44 +16,21 @@ from podslice.systemd.client import Client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """Somebody is there who asks what an apply would do, or for one."""
-
-    confirm_sec: int | None = None
-    """After so many seconds the old values of reserved slices return, unless that is confirmed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
-    """The pods, by their uids, that something else in this process ends; it may add and remove."""
-
-    under_way: Collection[str] = ()
-    """They stay as they are, and nothing is done about them."""
-    over: Collection[str] = ()
-    """They have had their time: where they still have to go, what is left of them is killed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """Where a verb works: the node, its configuration, and the edges."""
+    """The node, its configuration and its records: enough for a plan of an empty host."""
 
     node: Node
     config: Config
     store: Store
-    client: Client | None
-    """None where there is no service manager; then only the plan can be made."""
     origin: Origin = field(default_factory=Origin)
     """Where the configuration comes from."""
     manager: Manager = SYSTEM
-    """The service manager that the client is connected to."""
+    """The service manager of the slices."""
     cgroups: CgroupFs = field(default_factory=CgroupFs)
-    asked: Asked | None = None
-    """Without it reserved slices are left alone while new values of theirs are not confirmed."""
-    ends: Ends = Ends()
     guard: Guard = field(default_factory=Guard)
-    """Says who owns the root."""
+    """Determines who owns the root."""
     on_note: Callable[[str], None] = lambda _: None
-    """Told what the operator should know, in a sentence."""
+    """Receives notes for the operator, one sentence each."""
 
     @property
     def may_set_values(self) -> bool:
@@ -64,3 +41,15 @@ class World:
     def tree(self) -> Tree:
         """The names below the configured root."""
         return Tree(cgroup_root=self.config.cgroup_root)
+
+    def with_client(self, client: Client) -> LiveWorld:
+        """Return the same world with a connection to the service manager."""
+        values = {each.name: getattr(self, each.name) for each in fields(World)}
+        return LiveWorld(client=client, **values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveWorld(World):
+    """A world with a connection to the service manager: required by every change."""
+
+    client: Client

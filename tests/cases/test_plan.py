@@ -44,7 +44,8 @@ from podslice.policy.decide import decide
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply
 from podslice.reconcile.guard import Guard
-from podslice.reconcile.world import World
+from podslice.reconcile.request import Request
+from podslice.reconcile.world import LiveWorld
 from podslice.store import Store
 from tests.cases.rows import to_amounts
 from tests.fake_systemd import FakeSystemd
@@ -62,7 +63,7 @@ class Case:
     config: object
     node: Node
     state: dict
-    world: World
+    world: LiveWorld
     client: FakeSystemd
 
     def decide(self, file):
@@ -80,7 +81,9 @@ class Case:
 
     async def look(self, candidates=None):
         wanted = self.candidates if candidates is None else candidates
-        return await assess(self.world, wanted, prune=self.state.get("prune", False))
+        return await assess(
+            self.world, Request(candidates=wanted, prune=self.state.get("prune", False))
+        )
 
 
 @pytest.fixture(params=CASES)
@@ -93,7 +96,7 @@ async def case(request, tmp_path):
     node = Node(capacity=to_amounts(fields.pop("capacity")), **fields)
     config = load_config({}, file=path / "config.toml")
     client = FakeSystemd(systemd_version=state.get("systemd_version", 257))
-    world = World(
+    world = LiveWorld(
         node=node,
         config=config,
         store=Store(tmp_path / "run"),
@@ -113,7 +116,7 @@ async def set_up(case, cgroups):
             case.client.provide(UnitName(unit["name"]), **unit["provide"])
     before = case.decide("before.yaml")
     if before:
-        report = await apply(case.world, before)
+        report = await apply(case.world, Request(candidates=before))
         assert report.exit_code == 0, report
     for unit in case.state.get("unit", []):
         await change(case.client, unit)
@@ -161,7 +164,9 @@ async def test_the_order_of_pods_does_not_matter(case):
 
 async def test_after_applying_there_is_nothing_left_to_do(case):
     refused = (await case.look()).plan.refused
-    report = await apply(case.world, case.candidates, prune=case.state.get("prune", False))
+    report = await apply(
+        case.world, Request(candidates=case.candidates, prune=case.state.get("prune", False))
+    )
     assert not report.remaining.steps
     again = await case.look()
     assert again.plan.steps == ()

@@ -323,7 +323,7 @@ def test_lost_records_are_rebuilt_and_said_so(clean_machine):
     apply(machine, "-f", SEED, *BIG)
     machine.run("rm", "-r", "/run/podslice")
     status = machine.podslice("status", *BIG, check=False)
-    assert "pod default/pod3 has no record; it is rebuilt" in status.stderr
+    assert "pod default/pod3 has no record; it is recovered" in status.stderr
     # the pods come out as they are; of their CPU requests only the weights are left to be summed
     wrong = [line for line in status.stdout.splitlines() if " should be " in line]
     assert wrong == ["kubepods-burstable.slice: CPUWeight is 12, should be 11"]

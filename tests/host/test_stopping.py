@@ -169,7 +169,10 @@ def test_a_pod_stays_known_while_something_is_mounted_in_its_volumes(shop):
     shop.run("mount", "-t", "tmpfs", "tmpfs", volume)
     result = shop.podslice("delete", "shop", *BIG, check=False)
     assert result.exit_code == 1
-    assert f"pod default/shop is not gone: something is still mounted at {volume}" in result.stdout
+    assert (
+        f"pod default/shop could not be removed: something is still mounted at {volume}"
+        in result.stdout
+    )
     assert "shop.json" in records(shop)
     shop.run("umount", volume)
     shop.podslice("delete", "shop", *BIG)

@@ -159,18 +159,20 @@ def as_observed(desired_, *, scopes=True, version=257):
 
 
 def world(tmp_path, client, *, on=None, by=None, notes=None, **fields):
-    """A world below a directory; `notes` is a list that gets what the operator is told."""
-    made = World(
+    """Return a world below a directory, offline without a client; `notes` receives its notes."""
+    offline = World(
         node=on or node(),
         config=by or config(),
         store=Store(tmp_path / "run"),
-        client=client and Guarded(client, lambda: made.guard.claim(made)),
         guard=fields.pop("guard", None) or Guard(tmp_path / "host"),
         cgroups=CgroupFs(mount=tmp_path / "cgroup"),
         on_note=(lambda _: None) if notes is None else notes.append,
         **fields,
     )
-    return made
+    if client is None:
+        return offline
+    live = offline.with_client(Guarded(client, lambda: live.guard.claim(live)))
+    return live
 
 
 def run_process(tmp_path, pid, name, *arguments, uid=0, ids=1, login=2**32 - 1):

@@ -13,7 +13,7 @@ from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import in_world, on_wait
 from podslice.cli.views import documents
 from podslice.cli.views.tables import columns
-from podslice.reconcile.world import World
+from podslice.reconcile.world import LiveWorld
 
 if TYPE_CHECKING:
     from podslice.processes.adopt import Adopted
@@ -42,7 +42,7 @@ def adopt(
     """
     from podslice.processes import adopt as adopting
 
-    async def work(world: World) -> Adopted:
+    async def work(world: LiveWorld) -> Adopted:
         with world.store.lock(on_wait):
             return await adopting.adopt(world, key_of(pod, namespace), container, pid)
 

@@ -64,7 +64,6 @@ def agent(
             config=config,
             origin=files.origin,
             store=Store(directory, cgroup_root=config.cgroup_root),
-            client=None,
             manager=planning.manager,
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -16,7 +15,8 @@ from podslice.cli.session import in_world, on_wait
 from podslice.errors import InputError, Problem
 from podslice.reconcile.converge import apply as apply_pods
 from podslice.reconcile.report import Report
-from podslice.reconcile.world import Asked, World
+from podslice.reconcile.request import Request
+from podslice.reconcile.world import LiveWorld
 
 CONFIRM_MAX_SEC = 86_400
 """A day; a longer time is most likely an error."""
@@ -57,14 +57,13 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
             )
         )
 
-    async def work(world: World) -> Report:
+    async def work(world: LiveWorld) -> Report:
         with world.store.lock(on_wait):
             progress = StepProgress()
             return await apply_pods(
-                replace(world, asked=Asked(confirm_sec=confirm)),
-                candidates,
-                prune=prune,
-                force=force,
+                world,
+                Request(candidates=candidates, prune=prune, force=force, by_operator=True),
+                confirm_sec=confirm,
                 on_plan=progress.start,
                 on_result=progress.step,
             )

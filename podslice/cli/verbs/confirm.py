@@ -34,8 +34,6 @@ async def _confirm() -> Pending | None:
         return None
     async with session.open_recorded_world(store) as world:
         client = world.client
-        if client is None:
-            return None
         await world.guard.claim(world)
         # at once, for who holds the lock may take longer than the timer
         await halt(client)

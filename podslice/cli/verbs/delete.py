@@ -16,10 +16,9 @@ from podslice.cli.session import in_world, on_wait
 from podslice.cli.views import tables
 from podslice.errors import InputError, Problem
 from podslice.model.config import Source
-from podslice.model.pod import Pod
 from podslice.reconcile.converge import delete as delete_pods
 from podslice.reconcile.report import Report
-from podslice.reconcile.world import World
+from podslice.reconcile.world import LiveWorld
 
 GRACE_MAX_SEC = 10**6
 """More than eleven days; a longer time is most likely an error."""
@@ -66,27 +65,20 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
             Problem(where="", message="no pod specified", hint="specify pods, -f FILE or --all")
         )
 
-    found: set[str] = set()
-
-    def is_named(pod: Pod) -> bool:
-        if every or pod.key in keys:
-            found.add(pod.key)
-            return True
-        return False
-
-    async def work(world: World) -> Report:
+    async def work(world: LiveWorld) -> Report:
         with world.store.lock(on_wait):
             progress = StepProgress()
             return await delete_pods(
                 world,
-                is_named,
+                None if every else keys,
                 grace_sec=grace_period,
                 on_plan=progress.start,
                 on_result=progress.step,
             )
 
-    code = emit_report(in_world(planning, work), output, planning.origin)
-    for key in sorted(keys - found):
+    report = in_world(planning, work)
+    code = emit_report(report, output, planning.origin)
+    for key in sorted(keys - report.matched):
         missing = Problem(
             where="", message=f"pod {key} is not applied", hint="see: podslice status"
         )

@@ -19,7 +19,7 @@ from podslice.model.config import Rules
 from podslice.model.unit import PropertyValue
 from podslice.processes.run import Phase, read_phase, set_phase, why_no_phase
 from podslice.reconcile.report import Report
-from podslice.reconcile.world import World
+from podslice.reconcile.world import LiveWorld
 
 
 class PhaseName(StrEnum):
@@ -60,7 +60,7 @@ def phase(
         )
         return DONE
 
-    async def work(world: World) -> Report:
+    async def work(world: LiveWorld) -> Report:
         with world.store.lock(on_wait):
             return await set_phase(world, key, initializing=wanted is PhaseName.INIT)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from podslice.cli.arguments import (
     DIFFERENCES,
     DONE,
@@ -17,11 +15,11 @@ from podslice.cli.arguments import (
 from podslice.cli.manifests import load_candidates
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.session import in_world
+from podslice.cli.session import in_world_or_offline
 from podslice.cli.views import conditions, documents
 from podslice.cli.views.reports import plan_lines
 from podslice.reconcile.assess import assess
-from podslice.reconcile.world import Asked
+from podslice.reconcile.request import Request
 
 
 @planning_options
@@ -35,11 +33,8 @@ def plan(
 ) -> int:
     """Show what apply would change, and why."""
     candidates = load_candidates(planning, filename, namespace)
-    state = in_world(
-        planning,
-        lambda world: assess(replace(world, asked=Asked()), candidates, prune=prune, force=force),
-        offline=True,
-    )
+    request = Request(candidates=candidates, prune=prune, force=force, by_operator=True)
+    state = in_world_or_offline(planning, lambda world: assess(world, request))
     made = state.plan
     emit(
         output,

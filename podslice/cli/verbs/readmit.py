@@ -32,7 +32,7 @@ def readmit(
     """
     keys = {key_of(name, namespace) for name in pod}
     store = open_store(configuration.tolerate(planning))
-    marks = readmit_pods(store, lambda mark: mark.pod in keys)
+    marks = readmit_pods(store, keys)
     runs = living_agent(store) is not None
     write(_told(mark, agent_runs=runs) for mark in marks)
     missing = keys - {mark.pod for mark in marks}

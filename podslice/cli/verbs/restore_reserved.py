@@ -8,7 +8,7 @@ from podslice.cli import session
 from podslice.cli.output import write
 from podslice.errors import HostError
 from podslice.reconcile.report import Report, told, told_skipped
-from podslice.reconcile.reserved import give_back as return_all
+from podslice.reconcile.reserved import restore_all
 from podslice.reconcile.rollback import recorded
 from podslice.store import Store
 from podslice.systemd.find_manager import find_manager
@@ -32,4 +32,4 @@ async def _restore_reserved() -> Report:
         return Report()
     async with session.open_recorded_world(store) as world:
         with store.lock(session.on_wait):
-            return await return_all(world)
+            return await restore_all(world)

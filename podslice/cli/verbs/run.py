@@ -34,7 +34,7 @@ from podslice.processes.run import (
     volume_variables,
 )
 from podslice.processes.target import Place
-from podslice.reconcile.world import World
+from podslice.reconcile.world import LiveWorld
 
 
 @planning_options
@@ -79,7 +79,7 @@ def _run_in_place(planning: Planning, key: str, container: str | None, wanted: C
     """Be the command, or for an init container its parent, which has to see how it ends."""
     child: Child | None = None
 
-    async def work(world: World) -> tuple[Place, Command]:
+    async def work(world: LiveWorld) -> tuple[Place, Command]:
         def join(place: Place) -> int:
             nonlocal child
             if place.container.kind is not ContainerKind.INIT:
@@ -111,7 +111,7 @@ def _follow(planning: Planning, key: str, place: Place, child: Child) -> int:
     return init_containers.finish(planning, key, place.container.name)
 
 
-def _with_environment(world: World, place: Place, wanted: Command) -> Command:
+def _with_environment(world: LiveWorld, place: Place, wanted: Command) -> Command:
     return Command(
         file=wanted.file,
         arguments=wanted.arguments,
@@ -154,7 +154,7 @@ def _detach(
     directory = _current_directory()
     _refuse_bytes(directory, *wanted.arguments, *wanted.environment.values())
 
-    async def work(world: World) -> Place:
+    async def work(world: LiveWorld) -> Place:
         with world.store.lock(on_wait):
             return await start_service(
                 world,

@@ -13,7 +13,7 @@ from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import in_world
 from podslice.cli.views import documents, status_lines
 from podslice.reconcile.assess import assess
-from podslice.reconcile.world import World
+from podslice.reconcile.world import LiveWorld
 
 if TYPE_CHECKING:
     from podslice.processes.location import Located
@@ -46,7 +46,7 @@ def status(planning: Planning, output: Output = OutputFormat.TABLE, pid: Pids = 
 def _show_located(planning: Planning, output: OutputFormat, pids: list[int]) -> int:
     from podslice.processes.location import locate
 
-    async def work(world: World) -> tuple[Located, ...]:
+    async def work(world: LiveWorld) -> tuple[Located, ...]:
         return locate(await assess(world), pids)
 
     found = in_world(planning, work)

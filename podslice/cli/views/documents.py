@@ -251,7 +251,7 @@ def report(done: Report) -> Document:
         "skipped": _skipped(done.skipped),
         "refused": [refusal(refused) for refused in done.refused],
         "remaining": [step(taken) for taken in done.remaining.steps],
-        "lingering": [asdict(each) for each in done.lingering],
+        "stuck": [asdict(each) for each in done.stuck],
     }
 
 

@@ -11,9 +11,9 @@ from podslice.reconcile.report import (
     in_steps,
     summary,
     told,
-    told_lingering,
     told_refusal,
     told_skipped,
+    told_stuck,
 )
 
 
@@ -31,7 +31,7 @@ def report_lines(report: Report) -> Iterator[str]:
     yield from map(told, report.results)
     yield from map(told_skipped, report.skipped)
     yield from map(told_refusal, report.refused)
-    yield from map(told_lingering, report.lingering)
+    yield from map(told_stuck, report.stuck)
     for step in report.remaining.steps:
         yield f"still to do, though every step was taken: {describe(step)}"
     yield summary(report)

@@ -18,6 +18,7 @@ from podslice.model.properties import PROPERTIES
 from podslice.model.unit import TransientUnit
 from podslice.plan import Plan, StartUnit, stage_of, transient_unit
 from podslice.reconcile.assess import assess
+from podslice.reconcile.request import Request
 
 
 def main(manifest: str, capacity: str, work: str) -> None:
@@ -28,7 +29,7 @@ def main(manifest: str, capacity: str, work: str) -> None:
 
     async def plan() -> Plan:
         async with open_world(planning) as world:
-            return (await assess(world, candidates)).plan
+            return (await assess(world, Request(candidates=candidates))).plan
 
     made = asyncio.run(plan())
     if made.refused or made.skipped:

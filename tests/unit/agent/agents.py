@@ -9,6 +9,7 @@ from collections import Counter
 from podslice.agent.board import Board
 from podslice.agent.counters import Counters
 from podslice.reconcile.assess import assess
+from podslice.reconcile.request import Request
 from tests.unit import builders
 
 
@@ -58,7 +59,7 @@ def make_board(tmp_path, client, **fields):
 
 async def look_again(board):
     """Have the board know how it is now."""
-    board.state = await assess(board.world)
+    board.state = await assess(board.world, Request(terminating=board.terminating))
     return board.state
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 
 from podslice.agent.manifest_files import Manifests
 from podslice.agent.reconciler import Rounds
@@ -13,6 +12,7 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.model.event import Kind
 from podslice.model.node_state import Eviction
 from podslice.reconcile.converge import apply
+from podslice.reconcile.request import Request
 from podslice.systemd.caching_client import CachingClient
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
@@ -35,7 +35,6 @@ class Node:
         self.directory = tmp_path / "manifests"
         self.directory.mkdir()
         self.endings = Endings(self.board, self.memory, self._on_end)
-        self.board.world = replace(self.board.world, ends=self.endings.ends)
         self.rounds = Rounds(self.board, self.manifests(), self.client, self.endings)
 
     def _on_change(self, name):
@@ -61,7 +60,7 @@ class Node:
 
     async def by_hand(self, *pods):
         world = self.board.world
-        await apply(world, decisions(*pods, on=world.node, by=world.config))
+        await apply(world, Request(candidates=decisions(*pods, on=world.node, by=world.config)))
 
     async def take(self):
         return await self.rounds.take()

@@ -13,6 +13,7 @@ from podslice.model.event import Kind
 from podslice.model.node_state import Condition
 from podslice.policy.eviction.thresholds import CRITICAL_PRIORITY
 from podslice.reconcile.converge import apply
+from podslice.reconcile.request import Request
 from podslice.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.agents import (
@@ -76,7 +77,7 @@ class Node:
 
     async def put(self, *pods):
         world = self.board.world
-        await apply(world, decisions(*pods, on=world.node, by=world.config))
+        await apply(world, Request(candidates=decisions(*pods, on=world.node, by=world.config)))
         await look_again(self.board)
 
     async def check(self):
@@ -284,7 +285,6 @@ async def test_who_cannot_end_does_not_keep_the_next(make, host, monkeypatch):
 async def test_who_takes_its_time_is_not_evicted_again(make, host, monkeypatch):
     monkeypatch.setattr(module, "_STUCK_SEC", -20.0)
     here = make(**SOFT)
-    here.board.world = replace(here.board.world, ends=here.endings.ends)
     await here.put(besteffort("batch"), burstable("web"))
     for name in (BATCH, WEB):
         use_memory(here.board, name, 300)
@@ -302,7 +302,6 @@ async def test_who_takes_its_time_is_not_evicted_again(make, host, monkeypatch):
 
 
 async def test_conditions_begin_and_end_with_the_numbers(here, host):
-    here.board.world = replace(here.board.world, client=None)
     host.set(free_mib=80)
     await here.check()
     assert here.board.conditions == {Condition.MEMORY}

@@ -8,6 +8,7 @@ from podslice.errors import JobFailed
 from podslice.model.config import OomPolicy
 from podslice.model.event import Kind
 from podslice.reconcile.converge import apply
+from podslice.reconcile.request import Request
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.agents import look_again, make_board, until, write_group
 from tests.unit.builders import burstable, config, decisions
@@ -29,7 +30,7 @@ class Node:
 
     async def begin(self):
         world = self.board.world
-        await apply(world, decisions(burstable("web"), burstable("shop")))
+        await apply(world, Request(candidates=decisions(burstable("web"), burstable("shop"))))
         await look_again(self.board)
         self.kill(WEB, 3)
         self.oom.follow()
@@ -157,5 +158,5 @@ async def test_beside_a_kubelet_nothing_goes_with_a_process_that_was_killed(whol
     whole.check()
     (event,) = whole.told()
     assert event.message.endswith("for want of memory")
-    assert not whole.endings.ends.under_way
+    assert not whole.board.terminating.in_progress
     assert await whole.is_up(WEB)

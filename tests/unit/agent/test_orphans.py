@@ -7,6 +7,7 @@ from podslice.errors import JobFailed
 from podslice.model.event import Kind
 from podslice.model.unit import TransientUnit
 from podslice.reconcile.converge import apply
+from podslice.reconcile.request import Request
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.agents import Clock, look_again, make_board, until, write_group
 from tests.unit.builders import burstable, config, decisions
@@ -34,7 +35,7 @@ class Node:
         self.orphans = Orphans(self.board, client, on_due=lambda: None, now=self.clock)
 
     async def begin(self):
-        await apply(self.board.world, decisions(burstable("web")))
+        await apply(self.board.world, Request(candidates=decisions(burstable("web"))))
         await self.memory.start(TransientUnit(name=STRAY, properties={}))
         await self.look()
         await self.look(MAKING_SEC)

@@ -240,7 +240,7 @@ async def test_of_an_evicted_pod_nothing_more_is_told(two):
 async def test_who_may_come_back_does_and_that_is_no_drift(two):
     await two.evict("web", WEB)
     await two.settle()
-    readmit(two.board.world.store, lambda mark: True)
+    readmit(two.board.world.store, None)
     await two.take()
     assert WEB in await two.there()
     assert [event.kind.label for event in two.board.journal.all] == [

@@ -31,7 +31,7 @@ async def go(node):
 async def end(node):
     """It ends by itself."""
     node.memory.set_tasks(WEB, 0)
-    await until(lambda: not node.endings.ends.under_way)
+    await until(lambda: not node.board.terminating.in_progress)
 
 
 # Nobody waits.
@@ -162,7 +162,7 @@ async def test_what_is_left_after_its_time_is_killed_by_the_round(here):
     here.memory.refuse(WEB, JobFailed("not now", result="failed"))
     here.drop("web")
     await here.take()
-    await until(lambda: not here.endings.ends.under_way)
+    await until(lambda: not here.board.terminating.in_progress)
     (event,) = here.board.journal.of(Kind.STEP_FAILED)
     assert (event.pod, event.unit) == ("default/web", WEB)
     assert "not now" in event.message
@@ -177,14 +177,14 @@ async def test_what_fails_again_is_not_settled(here):
     here.memory.refuse(WEB, JobFailed("not now", result="failed"))
     here.drop("web")
     await here.take()
-    await until(lambda: not here.endings.ends.under_way)
+    await until(lambda: not here.board.terminating.in_progress)
     assert not (await here.take()).is_settled
 
 
 async def test_at_the_agents_end_nobody_is_waited_for(here):
     await go(here)
     await here.endings.close()
-    assert not here.endings.ends.under_way
+    assert not here.board.terminating.in_progress
     assert WEB in await here.there()
 
 

@@ -24,6 +24,7 @@ from podslice.processes.adopt import Outcome
 from podslice.processes.target import find_place, scope_of
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply
+from podslice.reconcile.request import Request
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import burstable, container, decisions, make_files, world
 from tests.unit.processes.invented import DELEGATED, hostile_groups, processes
@@ -127,7 +128,7 @@ async def make_host(tmp_path, monkeypatch, **fields):
     made.add({"pid": 1, "parent": 0, "group": "/init.scope"}, {"pid": os.getpid(), "parent": 40})
     made.add({"pid": 40}, {"pid": 11}, {"pid": 12, "name": "nginx"}, {"pid": 13})
     web = burstable("web", containers=(container("main", "cpu=1"), container("log")))
-    await apply(world(tmp_path, made), decisions(web, burstable("other")))
+    await apply(world(tmp_path, made), Request(candidates=decisions(web, burstable("other"))))
     made.calls.clear()
     return made
 
@@ -282,7 +283,7 @@ async def test_there_is_a_way_out_for_who_is_in_another_pod(host):
 async def test_in_the_init_phase_it_is_told_how_the_limits_come_to_bind(host, notes):
     init = container("setup", kind=ContainerKind.INIT)
     pod = burstable("web", containers=(init, container("main", "cpu=1"), container("log")))
-    await apply(world(host.root, host), decisions(pod))
+    await apply(world(host.root, host), Request(candidates=decisions(pod)))
     assert outcomes(await adopt(host, 11, notes=notes)) == {11: Outcome.ADOPTED}
     (said,) = notes
     assert said.startswith("pod default/web is in its init phase; its own limits bind once ")
@@ -433,10 +434,6 @@ async def test_the_pod_and_the_container_have_to_be_there(host):
         await adopt(host, 11, key="default/none")
     with pytest.raises(InputError, match="name one with -c: main, log"):
         await adopt(host, 11, name=None)
-    with pytest.raises(HostError, match="no service manager"):
-        await adopting.adopt(
-            replace(world(host.root, host), client=None), "default/web", "main", [11], host.root
-        )
 
 
 async def test_services_and_descendants_that_stay_are_told(host, notes):

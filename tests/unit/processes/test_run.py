@@ -6,6 +6,7 @@ from podslice.processes.run import has_arrived
 from podslice.processes.target import find_place
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply
+from podslice.reconcile.request import Request
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import burstable, decisions, world
 
@@ -17,7 +18,7 @@ UNIT = (
 @pytest.fixture
 async def place(tmp_path):
     here = world(tmp_path, FakeSystemd())
-    await apply(here, decisions(burstable("web")))
+    await apply(here, Request(candidates=decisions(burstable("web"))))
     return find_place(await assess(here), "default/web", None)
 
 

@@ -19,7 +19,8 @@ from podslice.model.naming import scope_name
 from podslice.model.unit import TransientUnit
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply, delete
-from podslice.reconcile.world import World
+from podslice.reconcile.request import Request
+from podslice.reconcile.world import LiveWorld
 from podslice.store import Records, Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import USER
@@ -46,7 +47,7 @@ def changes(draw):
 
 
 def world_at(place, client, node, config):
-    return World(
+    return LiveWorld(
         node=node,
         config=config,
         store=Store(place / "run", cgroup_root=config.cgroup_root),
@@ -80,9 +81,9 @@ async def run_something(client, world, pods):
 async def settle(world, pods, *, prune):
     """Apply, and see that nothing is left to do for those who look again."""
     candidates = decisions(pods, world.node, world.config)
-    report = await apply(world, candidates, prune=prune)
+    report = await apply(world, Request(candidates=candidates, prune=prune))
     assert not report.remaining.steps
-    state = await assess(world, candidates, prune=prune)
+    state = await assess(world, Request(candidates=candidates, prune=prune))
     assert not state.plan.steps
     assert [each.pod for each in state.plan.refused] == [each.pod for each in report.refused]
 
@@ -114,7 +115,7 @@ def test_killed_after_any_call_the_next_one_comes_to_the_same(places, change, ca
         if broken:
             client.break_after(calls)
             try:
-                await apply(world, decisions(after, node, other), prune=prune)
+                await apply(world, Request(candidates=decisions(after, node, other), prune=prune))
             except PodsliceError:
                 pass
             else:
@@ -138,7 +139,7 @@ def test_deleting_everything_leaves_nothing(places, change, running):
         await settle(world, pods, prune=False)
         if running:
             await run_something(client, world, pods)
-        report = await delete(world, lambda _: True)
+        report = await delete(world, None)
         assert report.exit_code == 0
         assert await client.observe(world.tree.patterns) == ()
         assert world.store.load() == Records()

@@ -18,6 +18,7 @@ from podslice.reconcile.converge import apply, delete, settle
 from podslice.reconcile.evict import stop_pod
 from podslice.reconcile.guard import Guard
 from podslice.reconcile.report import Outcome
+from podslice.reconcile.request import Request
 from podslice.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (
@@ -77,17 +78,17 @@ def here(tmp_path, memory):
 @pytest.fixture
 async def beside(here, memory):
     """A pod was applied before the kubelet came."""
-    await apply(here, decisions(WEB, on=here.node, by=here.config))
+    await apply(here, Request(candidates=decisions(WEB, on=here.node, by=here.config)))
     await start_units_of_a_kubelet(memory)
     return here
 
 
 async def _put(here):
-    await apply(here, decisions(burstable("new"), on=here.node, by=here.config))
+    await apply(here, Request(candidates=decisions(burstable("new"), on=here.node, by=here.config)))
 
 
 async def _delete(here):
-    await delete(here, lambda _: True)
+    await delete(here, None)
 
 
 async def _settle(here):
@@ -203,7 +204,7 @@ async def test_the_way_out_leads_out(beside, memory):
         named = state.foreign.way_out.partition("(systemctl stop ")[2].partition(")")[0]
         await memory.stop(named.split()[0])
     assert "run podslice delete --all" in way_out
-    await delete(beside, lambda _: True)
+    await delete(beside, None)
     assert not await memory.observe(["kubepods*"])
 
 
@@ -215,14 +216,19 @@ async def test_another_root_is_not_touched_by_a_kubelet(tmp_path, memory):
         world(tmp_path, memory, by=config(cgroup_root="/podslice")),
         store=Store(tmp_path / "run", cgroup_root="/podslice"),
     )
-    assert (await apply(there, decisions(WEB, on=there.node, by=there.config))).exit_code == 0
-    assert (await delete(there, lambda _: True)).exit_code == 0
+    assert (
+        await apply(there, Request(candidates=decisions(WEB, on=there.node, by=there.config)))
+    ).exit_code == 0
+    assert (await delete(there, None)).exit_code == 0
     assert await memory.observe(["kubepods*", "cri-*"]) == before
 
 
 async def test_the_calls_of_one_moment_share_one_answer(tmp_path, memory):
     here = world(tmp_path, memory, guard=Guard(tmp_path / "host", now=lambda: 1.0))
-    await apply(here, decisions(*map(burstable, "abcdefgh"), on=here.node, by=here.config))
+    await apply(
+        here,
+        Request(candidates=decisions(*map(burstable, "abcdefgh"), on=here.node, by=here.config)),
+    )
     # one look before, one after; each is one call, and the guard goes by what it shows
     assert memory.calls["observe"] == 2
     assert memory.calls["list_units"] == 0

@@ -13,6 +13,7 @@ from podslice.policy.eviction.thresholds import CRITICAL_PRIORITY
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.readmission import living_agent
+from podslice.reconcile.request import Request
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import besteffort, burstable, config, decisions, guaranteed, world
 
@@ -36,12 +37,16 @@ def here(tmp_path, memory, notes):
     return world(tmp_path, memory, notes=notes)
 
 
-async def put(here, *pods, **how):
-    return await apply(here, decisions(*pods, on=here.node, by=here.config), **how)
+async def put(here, *pods, prune=False, to_remove=lambda _: False, **how):
+    candidates = decisions(*pods, on=here.node, by=here.config)
+    request = Request(candidates=candidates, prune=prune, to_remove=to_remove)
+    return await apply(here, request, **how)
 
 
 async def plan_for(here, *pods):
-    return (await assess(here, decisions(*pods, on=here.node, by=here.config))).plan
+    return (
+        await assess(here, Request(candidates=decisions(*pods, on=here.node, by=here.config)))
+    ).plan
 
 
 async def slices(memory):
@@ -100,7 +105,7 @@ async def test_an_evicted_pod_does_not_come_back(here, memory):
     (refused,) = report.refused
     assert (refused.pod, refused.reason, report.exit_code) == ("default/web", "Evicted", 1)
     assert refused.message == (
-        f"{NUMBERS}; it stays away until its manifest changes; to let it come back:"
+        f"{NUMBERS}; it is not admitted until its manifest changes; to readmit it:"
         " podslice readmit default/web"
     )
     assert recorded(here) == ["batch"]
@@ -164,12 +169,12 @@ async def test_one_that_was_evicted_holds_up_no_other_of_its_name(here):
 async def test_deleting_an_evicted_pod_forgets_the_eviction(here, notes):
     evict(here, burstable("web"))
     mark = evict(here, burstable("shop"))
-    report = await delete(here, lambda pod: pod.key == "default/web")
+    report = await delete(here, {"default/web"})
     assert report.exit_code == 0
     assert here.store.load().evicted == (mark,)
-    assert notes == ["pod default/web was evicted; that is forgotten, and it may come back"]
+    assert notes == ["pod default/web was evicted; its mark is removed, it may be applied again"]
     await put(here, besteffort("batch"))
-    await delete(here, lambda _: True)
+    await delete(here, None)
     assert here.store.load().evicted == ()
     assert not here.store.root.exists() or not list(here.store.root.iterdir())
 
@@ -273,7 +278,7 @@ async def test_sources_are_recorded_and_stay_until_somebody_applies(here):
     assert here.store.load().sources == {"batch": "/m/batch.yaml"}
     await put(here, burstable("web"), sources={"web": "/m/moved.yaml"})
     assert here.store.load().sources == {"batch": "/m/batch.yaml", "web": "/m/moved.yaml"}
-    await delete(here, lambda pod: pod.name == "web")
+    await delete(here, {"default/web"})
     assert here.store.load().sources == {"batch": "/m/batch.yaml"}
 
 
@@ -286,14 +291,14 @@ async def test_a_candidate_that_is_refused_leaves_the_source(here):
 
 async def test_deleting_a_pod_of_a_manifest_directory_is_said_to_be_in_vain(here, notes):
     await put(here, burstable("web"), besteffort("batch"), sources={"web": "/m/web\x1b.yaml"})
-    await delete(here, lambda _: True)
+    await delete(here, None)
     (told,) = notes
-    assert told.startswith("pod default/web is of /m/web\\x1b.yaml: as long as it is in there,")
+    assert told.startswith("pod default/web is from /m/web\\x1b.yaml: while it is in that file,")
 
 
 async def test_pods_that_gone_names_go_with_an_apply(here, memory):
     await put(here, burstable("web"), besteffort("batch"))
-    await put(here, guaranteed("new"), gone=lambda pod: pod.name == "web")
+    await put(here, guaranteed("new"), to_remove=lambda pod: pod.name == "web")
     assert recorded(here) == ["batch", "new"]
     assert WEB not in await slices(memory)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.errors import ForeignRoot, HostError, InputError, JobFailed, Refused, SystemdError
+from podslice.errors import ForeignRoot, InputError, JobFailed, Refused, SystemdError
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.manager import SYSTEM
 from podslice.model.pod import ContainerKind, InitProgress, MemoryVolume
@@ -13,7 +13,8 @@ from podslice.model.unit import INFINITY, TransientUnit, UnitKind
 from podslice.plan import CLASS_CHANGED, SetHugepages, SetProperties, Skipped, StopUnit
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply, delete, settle
-from podslice.reconcile.report import Lingering, Outcome
+from podslice.reconcile.report import Outcome, StuckPod
+from podslice.reconcile.request import Request
 from podslice.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (
@@ -54,12 +55,13 @@ def here(tmp_path, memory):
     return world(tmp_path, memory)
 
 
-async def put(here, *pods, **how):
-    return await apply(here, decisions(*pods, on=here.node, by=here.config), **how)
+async def put(here, *pods, prune=False, force=False, **how):
+    candidates = decisions(*pods, on=here.node, by=here.config)
+    return await apply(here, Request(candidates=candidates, prune=prune, force=force), **how)
 
 
 async def remove(here, *names):
-    return await delete(here, lambda pod: not names or pod.name in names)
+    return await delete(here, {f"default/{name}" for name in names} if names else None)
 
 
 async def slices(memory):
@@ -80,7 +82,7 @@ def written(memory):
 
 async def assert_settled(here, *pods):
     """A new look finds nothing to do, and the records are those of the pods."""
-    state = await assess(here, decisions(*pods, on=here.node, by=here.config))
+    state = await assess(here, Request(candidates=decisions(*pods, on=here.node, by=here.config)))
     assert state.plan.steps == ()
     assert recorded(here).keys() == {pod.name for pod in pods}
     assert [pod.name for pod in state.current] == sorted(pod.name for pod in pods)
@@ -288,7 +290,7 @@ async def test_another_uid_is_another_pod(here, memory):
     with pytest.raises(InputError) as caught:
         await put(here, burstable("web", uid="other"), besteffort("batch"))
     assert str(caught.value) == (
-        "web.yaml: pod default/web is there with uid web, not other;"
+        "web.yaml: pod default/web is applied with uid web, not other;"
         " delete it first: podslice delete -n default web"
     )
     assert await slices(memory) == before
@@ -301,7 +303,7 @@ async def test_another_name_for_a_uid_that_is_there_is_refused_until_that_goes(h
     with pytest.raises(InputError) as caught:
         await put(here, burstable("shop", uid="web"))
     assert str(caught.value) == (
-        "shop.yaml: the uid web is that of pod default/web, which is there;"
+        "shop.yaml: uid web belongs to pod default/web, which is applied;"
         " delete it first: podslice delete -n default web"
     )
     assert await slices(memory) == before
@@ -320,7 +322,7 @@ async def test_a_kubelet_is_in_charge(here, memory, kubelet):
 
 
 async def test_looking_is_allowed_beside_a_kubelet(here, kubelet):
-    assert (await assess(here, decisions(*THREE))).plan
+    assert (await assess(here, Request(candidates=decisions(*THREE)))).plan
 
 
 async def test_a_kubelet_does_not_mind_another_tree(tmp_path, memory, kubelet):
@@ -336,10 +338,8 @@ async def test_a_kubelet_does_not_mind_another_tree(tmp_path, memory, kubelet):
 
 async def test_without_a_service_manager_there_is_only_a_plan(tmp_path):
     here = world(tmp_path, None)
-    state = await assess(here, decisions(*THREE))
+    state = await assess(here, Request(candidates=decisions(*THREE)))
     assert len(state.plan.steps) == 6
-    with pytest.raises(HostError, match="there is no service manager"):
-        await put(here, *THREE)
 
 
 # Delete.
@@ -478,7 +478,7 @@ async def test_a_lost_record_is_rebuilt_and_said(tmp_path, memory):
     state = await assess(here)
     assert state.plan.steps == ()
     assert [pod.key for pod in state.current] == ["default/batch", "default/web"]
-    said = f"pod default/web has no record; it is rebuilt from the properties of {WEB}"
+    said = f"pod default/web has no record; it is recovered from the properties of {WEB}"
     assert notes == [f"{said}, without its containers"]
     await put(here, guaranteed("database"))
     after = await slices(memory)
@@ -524,7 +524,7 @@ async def test_a_broken_record_is_told_and_removed(tmp_path, memory):
     path.write_text("{")
     state = await assess(here)
     assert state.broken_records == (str(path),)
-    assert notes[0] == f"{path} is no record of a pod; the next apply removes it"
+    assert notes[0] == f"{path} is not a valid record of a pod; the next apply removes it"
     assert path.exists()
     await put(here)
     await assert_settled(here, *THREE)
@@ -754,7 +754,7 @@ async def test_limits_that_do_not_bind_yet_are_told_with_what_makes_them(tmp_pat
     assert await limit_of(memory) == INFINITY
     (note,) = set(notes)
     assert note == (
-        "pod default/shop: its own limits bind once its init container one ended with 0"
+        "pod default/shop: its own limits bind once its init container one exited with 0"
         " (podslice run default/shop -c one -- CMD); to bind them now:"
         " podslice phase default/shop --set running"
     )
@@ -830,7 +830,7 @@ class Kernel(FakeSystemd):
 
 async def stops_of(here, pod_, **how):
     """The step that stops a pod, as delete would take it."""
-    state = await assess(here, gone=lambda each: each.name == pod_, **how)
+    state = await assess(here, Request(to_remove=lambda each: each.name == pod_), **how)
     return next(step for step in state.plan.steps if step.name == WEB)
 
 
@@ -902,7 +902,7 @@ async def test_long_lists_are_cut(tmp_path, memory, names):
 
 @pytest.fixture
 def _impatient(monkeypatch):
-    monkeypatch.setattr("podslice.reconcile.converge._GONE_PATIENCE_SEC", 0)
+    monkeypatch.setattr("podslice.reconcile.converge.REMOVAL_PATIENCE_SEC", 0)
 
 
 @pytest.mark.usefixtures("names", "_impatient")
@@ -914,10 +914,10 @@ async def test_a_pod_whose_processes_do_not_end_keeps_its_record_and_that_is_tol
     report = await remove(here)
     group = f"/kubepods.slice/kubepods-burstable.slice/{WEB}"
     assert report.exit_code == 1
-    assert report.lingering == (
-        Lingering(
+    assert report.stuck == (
+        StuckPod(
             pod="default/web",
-            why=f"in {group} there are still nginx (7), sh (8); to try again:"
+            why=f"{group} still contains nginx (7), sh (8); to retry:"
             " podslice delete -n default web",
         ),
     )
@@ -928,8 +928,8 @@ async def test_a_pod_whose_processes_do_not_end_keeps_its_record_and_that_is_tol
     (top / "by-hand" / "cgroup.procs").write_text("")
     report = await remove(here)
     assert memory.signals == [(WEB, signal.SIGTERM)]
-    assert report.lingering[0].why.startswith(
-        f"its control group {group} is still there, with nothing in it; to try again:"
+    assert report.stuck[0].why.startswith(
+        f"its control group {group} still exists, without processes; to retry:"
     )
     clear_groups(tmp_path)
     assert (await remove(here)).exit_code == 0
@@ -971,9 +971,9 @@ async def test_volumes_that_are_still_mounted_keep_the_record(tmp_path, memory, 
     path = here.store.make_volume("web", "cache")
     monkeypatch.setattr("podslice.store.volume_directories.os.path.ismount", lambda _: True)
     report = await remove(here)
-    assert [each.why for each in report.lingering] == [
+    assert [each.why for each in report.stuck] == [
         (
-            f"something is still mounted at {path}; unmount it; to try again:"
+            f"something is still mounted at {path}; unmount it; to retry:"
             " podslice delete -n default web"
         )
     ]

@@ -15,19 +15,19 @@ from podslice.plan import (
     StopUnit,
 )
 from podslice.reconcile.report import (
-    Lingering,
     Outcome,
     Report,
     StepResult,
+    StuckPod,
     describe,
     format_change,
     format_value,
     in_steps,
     summary,
     told,
-    told_lingering,
     told_refusal,
     told_skipped,
+    told_stuck,
     waits,
 )
 from tests.unit.builders import slice_unit
@@ -197,8 +197,8 @@ def test_refusals_and_what_was_left_out_are_told():
     assert told_skipped(Skipped(unit=WEB, name="stop", why="not ours")) == (
         f"left {WEB} running: not ours"
     )
-    assert told_lingering(Lingering(pod="default/web", why="a process is left")) == (
-        "pod default/web is not gone: a process is left"
+    assert told_stuck(StuckPod(pod="default/web", why="a process is left")) == (
+        "pod default/web could not be removed: a process is left"
     )
 
 
@@ -232,11 +232,11 @@ def test_what_is_waited_for_is_told_beforehand(step, text):
         (Report(results=(done(SET),), remaining=Plan(steps=(SET,))), 1, "1 done"),
         (Report(skipped=(Skipped(unit=WEB, name="MemoryMin", why=""),)), 0, "nothing to do"),
         (
-            Report(results=(done(STOP),), lingering=(Lingering(pod="default/web", why=""),)),
+            Report(results=(done(STOP),), stuck=(StuckPod(pod="default/web", why=""),)),
             1,
-            "1 done, 1 not gone",
+            "1 done, 1 stuck",
         ),
-        (Report(lingering=(Lingering(pod="default/web", why=""),)), 1, "0 done, 1 not gone"),
+        (Report(stuck=(StuckPod(pod="default/web", why=""),)), 1, "0 done, 1 stuck"),
     ],
 )
 def test_exit_code_and_last_line(report, code, text):

@@ -15,8 +15,8 @@ from podslice.plan.steps import Change, SetProperties
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.report import describe, told_skipped
-from podslice.reconcile.reserved import give_back
-from podslice.reconcile.world import Asked
+from podslice.reconcile.request import Request
+from podslice.reconcile.reserved import restore_all
 from podslice.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (
@@ -180,7 +180,7 @@ def notes():
 
 @pytest.fixture
 def here(tmp_path, memory, notes):
-    return world(tmp_path, memory, by=enforcing(), notes=notes, asked=Asked())
+    return world(tmp_path, memory, by=enforcing(), notes=notes)
 
 
 def enforcing(kube_cgroup=f"/{RUNTIME}", **fields):
@@ -213,13 +213,14 @@ SET = (50, 256 * MI)
 
 
 async def put(here, *pods):
-    return await apply(here, decisions(*pods, on=here.node, by=here.config))
+    candidates = decisions(*pods, on=here.node, by=here.config)
+    return await apply(here, Request(candidates=candidates, by_operator=True))
 
 
 async def test_values_return_when_the_configuration_asks_for_none(here, memory):
     await put(here, burstable("web"))
     assert await values(memory) == SET
-    state = await assess(free(here), is_idle=True)
+    state = await assess(free(here), Request(by_operator=True, expects_unused=True))
     told = [describe(each) for each in state.plan.steps if each.name == SYSTEM]
     back = "; as before podslice set it"
     assert told == [
@@ -268,18 +269,18 @@ async def test_another_root_keeps_values_and_record(here, memory):
 
 async def test_with_the_last_pod_everything_returns_and_nothing_is_asked_for(here, memory):
     await put(here, burstable("web"), burstable("shop"))
-    await delete(here, lambda pod: pod.name == "web")
+    await delete(here, {"default/web"})
     assert await values(memory) == SET
-    assert (await delete(here, lambda _: True)).exit_code == 0
+    assert (await delete(here, None)).exit_code == 0
     assert await values(memory) == await values(memory, RUNTIME) == NONE
     assert not here.store.reserved_path.exists()
-    assert not (await assess(here, is_idle=True)).plan
+    assert not (await assess(here, Request(expects_unused=True))).plan
     assert (await assess(here)).plan, "an apply would set them again"
 
 
 async def test_delete_returns_values_though_no_pod_is_there(here, memory):
     await put(here)
-    await delete(here, lambda _: True)
+    await delete(here, None)
     assert await values(memory) == NONE
 
 
@@ -332,27 +333,27 @@ async def test_a_lost_record_is_told_and_goes_with_the_next_apply(here, memory, 
 async def test_an_agent_that_runs_is_told_of_when_values_return(here, notes, monkeypatch):
     monkeypatch.setattr("podslice.reconcile.converge.living_agent", lambda _: object())
     await put(here, burstable("web"))
-    await delete(here, lambda _: True)
+    await delete(here, None)
     assert any("it sets their values again" in note for note in notes)
 
 
 async def test_all_is_given_back_and_nothing_else_is_touched(here, memory):
     await put(here, burstable("web"))
     before = await memory.observe(["kubepods*"])
-    report = await give_back(here)
+    report = await restore_all(here)
     assert (report.exit_code, len(report.results)) == (0, 2)
     assert await values(memory) == await values(memory, RUNTIME) == NONE
     assert await memory.observe(["kubepods*"]) == before
-    assert (await give_back(here)).results == ()
+    assert (await restore_all(here)).results == ()
 
 
 async def test_nothing_is_given_back_beside_a_kubelet(tmp_path, memory):
-    here = world(tmp_path, memory, by=enforcing(), asked=Asked())
+    here = world(tmp_path, memory, by=enforcing())
     await put(here)
     run_process(tmp_path, 77, "kubelet")
-    beside = world(tmp_path, memory, by=enforcing(), asked=Asked())
+    beside = world(tmp_path, memory, by=enforcing())
     with pytest.raises(ForeignRoot):
-        await give_back(beside)
+        await restore_all(beside)
     assert await values(memory) == SET
 
 
@@ -362,6 +363,6 @@ async def test_without_a_valid_configuration_values_return_with_the_last_pod_onl
 ):
     await put(here, burstable("web"), burstable("shop"))
     assumed = replace(here, config=config(), origin=Origin(source=Source.DEFAULT))
-    await delete(assumed, lambda pod: every or pod.name == "web")
+    await delete(assumed, None if every else {"default/web"})
     assert await values(memory) == (NONE if every else SET)
     assert bool(here.store.reserved()) is not every

@@ -12,8 +12,8 @@ from podslice.reconcile import rollback as confirming
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.report import Outcome
+from podslice.reconcile.request import Request
 from podslice.reconcile.rollback import confirm, pending
-from podslice.reconcile.world import Asked
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import amounts, burstable, config, decisions, world
 
@@ -81,18 +81,22 @@ def notes():
 
 @pytest.fixture
 def here(tmp_path, memory, notes):
-    """A world whose reservations are enforced; who is there asks for 60 s to confirm in."""
-    found = world(tmp_path, memory, by=reserving(), notes=notes, asked=Asked(confirm_sec=60))
+    """Return a world whose reservations are enforced."""
+    found = world(tmp_path, memory, by=reserving(), notes=notes)
     found.store.root.mkdir()
     return found
 
 
-def plain(here):
-    return replace(here, asked=Asked())
+async def attempt(here, *pods, **how):
+    """Apply with 60 s to confirm."""
+    candidates = decisions(*pods, on=here.node, by=here.config)
+    request = Request(candidates=candidates, by_operator=True)
+    return await apply(here, request, confirm_sec=60, **how)
 
 
-def unasked(here):
-    return replace(here, asked=None)
+async def keep(here):
+    """Apply without a time to confirm."""
+    return await apply(here, Request(by_operator=True))
 
 
 async def values(memory, name=SLICE):
@@ -112,7 +116,7 @@ async def armed(memory):
 
 
 async def test_new_values_come_with_a_timer_for_the_old_ones(here, memory, notes, systemctl):
-    report = await apply(here, ())
+    report = await attempt(here)
     assert report.exit_code == 0
     assert await values(memory) == NEW
     assert await armed(memory) == [TIMER]
@@ -139,7 +143,7 @@ async def test_new_values_come_with_a_timer_for_the_old_ones(here, memory, notes
 async def test_old_values_that_somebody_has_set_return_as_they_were(here, memory):
     had = {"CPUWeight": 0, "MemoryMax": 300 * MI, "TasksMax": 500}
     memory.provide(SLICE, **had)
-    await apply(here, ())
+    await attempt(here)
     (_, arguments, _) = memory.timers[TIMER][1]["ExecStart"][0]
     assert arguments[4:] == ("CPUWeight=idle", f"MemoryMax={300 * MI}", "TasksMax=500")
     assert here.store.reserved().unconfirmed.old == {SLICE: had}
@@ -154,28 +158,28 @@ async def test_the_timer_is_there_before_the_values_and_after_all_else(here, mem
         seen.append((await values(memory), "kubepods-burstable-podweb.slice" in units))
 
     memory.start_timer = start_timer
-    await apply(here, decisions(burstable("web"), on=here.node, by=here.config))
+    await attempt(here, burstable("web"))
     assert seen == [(OLD, True)]
 
 
 async def test_nothing_is_armed_where_no_reserved_slice_changes(here, memory, notes):
     by = config()
-    report = await apply(replace(here, config=by), decisions(burstable("web"), on=here.node, by=by))
+    report = await attempt(replace(here, config=by), burstable("web"))
     assert report.exit_code == 0
     assert memory.calls["start_timer"] == 0
     assert here.store.reserved().unconfirmed is None
-    assert notes == ["no reserved slice changes: there is nothing to confirm"]
+    assert notes == ["no reserved slice changes; nothing to confirm"]
 
 
 @pytest.mark.parametrize("error", [Refused("access denied"), BusUnavailable("lost")])
 async def test_without_a_timer_reserved_slices_stay_as_they_are(here, memory, error):
     memory.refuse(TIMER, error)
     results = []
-    report = await apply(here, (), on_result=results.append)
+    report = await attempt(here, on_result=results.append)
     assert report.exit_code == 1
     (left,) = [result for result in report.results if result.outcome is not Outcome.DONE]
     assert (left.step.name, left.outcome) == (SLICE, Outcome.NOT_TRIED)
-    assert left.error == f"nothing would return the old values: {error}"
+    assert left.error == f"nothing would restore the old values: {error}"
     assert results == list(report.results)
     assert await values(memory) == OLD
     assert here.store.reserved().unconfirmed is None
@@ -183,7 +187,7 @@ async def test_without_a_timer_reserved_slices_stay_as_they_are(here, memory, er
 
 async def test_without_systemctl_reserved_slices_stay_as_they_are(here, memory, systemctl):
     systemctl.unlink()
-    report = await apply(here, ())
+    report = await attempt(here)
     assert "there is no systemctl in PATH" in report.results[-1].error
     assert await values(memory) == OLD
 
@@ -192,28 +196,28 @@ async def test_without_systemctl_reserved_slices_stay_as_they_are(here, memory, 
 
 
 async def test_a_second_time_keeps_the_oldest_old_values(here, memory):
-    await apply(here, ())
+    await attempt(here)
     again = replace(here, config=reserving("cpu=500m,memory=128Mi,pid=100"))
-    await apply(again, ())
+    await attempt(again)
     assert await values(memory) == NEW | {"MemoryMax": 128 * MI}
     assert await armed(memory) == [SECOND]
     await memory.elapse(SECOND)
     assert await values(memory) == OLD
-    await apply(again, ())
+    await attempt(again)
     assert await armed(memory) == [TIMER]
 
 
 async def test_a_second_time_without_a_timer_leaves_the_first(here, memory):
-    await apply(here, ())
+    await attempt(here)
     first = here.store.reserved()
     memory.refuse(SECOND, Refused("access denied"))
-    await apply(replace(here, config=reserving("memory=128Mi")), ())
+    await attempt(replace(here, config=reserving("memory=128Mi")))
     assert here.store.reserved() == first
     assert await armed(memory) == [TIMER]
 
 
 async def test_at_no_time_nothing_would_return_the_values(here, memory):
-    await apply(here, ())
+    await attempt(here)
     first = memory.timers[TIMER]
     timers = []
     start, stop = memory.start_timer, memory.stop
@@ -227,16 +231,16 @@ async def test_at_no_time_nothing_would_return_the_values(here, memory):
         await stop(name, **how)
 
     memory.start_timer, memory.stop = start_timer, stop_timer
-    await apply(replace(here, config=reserving("memory=128Mi")), ())
+    await attempt(replace(here, config=reserving("memory=128Mi")))
     assert timers == [[SECOND, TIMER], [SECOND, TIMER]]
     assert memory.timers[TIMER] is first
 
 
 async def test_after_a_return_what_is_there_is_old(here, memory):
-    await apply(here, ())
+    await attempt(here)
     await memory.elapse()
     await memory.set_properties(SLICE, {"MemoryMax": 200 * MI})
-    await apply(here, ())
+    await attempt(here)
     assert here.store.reserved().unconfirmed.old == {SLICE: OLD | {"MemoryMax": 200 * MI}}
 
 
@@ -244,7 +248,7 @@ async def test_after_a_return_what_is_there_is_old(here, memory):
 
 
 async def test_what_is_confirmed_stays(here, memory):
-    await apply(here, ())
+    await attempt(here)
     found = await confirm(here.store, memory)
     assert found.standing is Standing.STOPPED
     assert await values(memory) == NEW
@@ -254,7 +258,7 @@ async def test_what_is_confirmed_stays(here, memory):
 
 
 async def test_what_has_returned_can_not_be_confirmed(here, memory):
-    await apply(here, ())
+    await attempt(here)
     await memory.elapse()
     assert await values(memory) == OLD
     for _ in range(2):
@@ -263,14 +267,14 @@ async def test_what_has_returned_can_not_be_confirmed(here, memory):
 
 
 async def test_a_return_in_part_is_a_return(here, memory):
-    await apply(here, ())
+    await attempt(here)
     await memory.stop(TIMER)
     await memory.set_properties(SLICE, {"MemoryMax": INFINITY})
     assert (await confirm(here.store, memory)).standing is Standing.RETURNED
 
 
 async def test_a_return_that_is_under_way_is_waited_for(here, memory):
-    await apply(here, ())
+    await attempt(here)
     running = ListedUnit(name="podslice-rollback.service", active_state="activating")
     listing, looks = memory.list_units, []
 
@@ -286,7 +290,7 @@ async def test_a_return_that_is_under_way_is_waited_for(here, memory):
 
 
 async def test_a_return_that_does_not_end_is_told(here, memory, monkeypatch):
-    await apply(here, ())
+    await attempt(here)
     monkeypatch.setattr(confirming, "_DONE_PATIENCE_SEC", 0.0)
     running = ListedUnit(name="podslice-rollback.service", active_state="activating")
 
@@ -301,7 +305,7 @@ async def test_a_return_that_does_not_end_is_told(here, memory, monkeypatch):
 
 async def test_how_it_stands(here, memory):
     assert await pending(here.store, memory) is None
-    await apply(here, ())
+    await attempt(here)
     found = await pending(here.store, memory)
     assert (found.standing, found.remaining_sec) == (Standing.ARMED, 60)
     await memory.stop(TIMER)
@@ -312,7 +316,7 @@ async def test_how_it_stands(here, memory):
 
 async def test_what_could_not_be_set_tells_nothing_of_a_return(here, memory):
     memory.refuse(SLICE, Refused("access denied"))
-    report = await apply(here, ())
+    report = await attempt(here)
     assert report.results[-1].outcome is Outcome.FAILED
     assert await armed(memory) == [TIMER]
     memory.refuse(SLICE, None)
@@ -324,18 +328,18 @@ async def test_what_could_not_be_set_tells_nothing_of_a_return(here, memory):
 
 
 async def test_who_is_not_asked_leaves_reserved_slices_alone(here, memory):
-    await apply(here, ())
+    await attempt(here)
     await memory.elapse()
-    assert not (await assess(unasked(here))).plan
-    await apply(unasked(here), decisions(burstable("web"), on=here.node, by=here.config))
+    assert not (await assess(here)).plan
+    await apply(here, Request(candidates=decisions(burstable("web"), on=here.node, by=here.config)))
     assert await values(memory) == OLD
-    assert (await assess(plain(here))).plan
+    assert (await assess(here, Request(by_operator=True))).plan
     assert here.store.reserved().unconfirmed is not None
 
 
 async def test_with_the_last_pod_a_trial_is_over(here, memory):
-    await apply(here, decisions(burstable("web"), on=here.node, by=here.config))
-    assert (await delete(unasked(here), lambda _: True)).exit_code == 0
+    await attempt(here, burstable("web"))
+    assert (await delete(here, None)).exit_code == 0
     assert await values(memory) == OLD
     assert await armed(memory) == []
     assert not here.store.root.exists() or not here.store.reserved()
@@ -344,49 +348,49 @@ async def test_with_the_last_pod_a_trial_is_over(here, memory):
 async def test_a_trial_of_other_values_returns_to_those_of_podslice_and_then_to_the_first(
     here, memory
 ):
-    await apply(plain(here), ())
+    await keep(here)
     again = replace(here, config=reserving("cpu=500m,memory=128Mi,pid=100"))
-    await apply(again, ())
+    await attempt(again)
     await memory.elapse()
     assert await values(memory) == NEW
-    await apply(replace(plain(here), config=config()), ())
+    await keep(replace(here, config=config()))
     assert await values(memory) == OLD
 
 
 async def test_a_return_can_be_tried_too(here, memory):
-    await apply(plain(here), ())
+    await keep(here)
     free = replace(here, config=config())
-    await apply(free, ())
+    await attempt(free)
     assert await values(memory) == OLD
     await memory.elapse()
     assert await values(memory) == NEW
-    await apply(plain(free), ())
+    await keep(free)
     assert await values(memory) == OLD
     assert not here.store.reserved()
 
 
 async def test_a_plain_apply_after_a_return_sets_them(here, memory, notes):
-    await apply(here, ())
+    await attempt(here)
     await memory.elapse()
     notes.clear()
-    report = await apply(plain(here), ())
+    report = await keep(here)
     assert (report.exit_code, await values(memory)) == (0, NEW)
     assert here.store.reserved().unconfirmed is None
-    assert not (await assess(unasked(here))).plan
+    assert not (await assess(here)).plan
     assert notes == []
 
 
 async def test_a_plain_apply_confirms(here, memory, notes):
-    await apply(here, ())
-    await apply(plain(here), ())
+    await attempt(here)
+    await keep(here)
     assert await values(memory) == NEW
     assert await armed(memory) == []
     assert here.store.reserved().unconfirmed is None
-    assert notes[-1] == "an apply without --confirm confirms what was not confirmed before"
+    assert notes[-1] == "apply without --confirm confirms the values that were not confirmed yet"
 
 
 async def test_a_plain_apply_sets_what_returns_just_now(here, memory):
-    await apply(here, ())
+    await attempt(here)
     stop = memory.stop
 
     async def late(name, **how):
@@ -394,7 +398,7 @@ async def test_a_plain_apply_sets_what_returns_just_now(here, memory):
         await memory.elapse()
 
     memory.stop = late
-    report = await apply(plain(here), ())
+    report = await keep(here)
     assert (report.exit_code, await values(memory)) == (0, NEW)
 
 

@@ -452,22 +452,22 @@ def test_a_grace_period_is_a_number_of_seconds(podslice, web, memory, seconds):
 
 
 def test_a_pod_of_which_something_is_left_is_told(podslice, web, memory, here, monkeypatch):
-    monkeypatch.setattr("podslice.reconcile.converge._GONE_PATIENCE_SEC", 0)
+    monkeypatch.setattr("podslice.reconcile.converge.REMOVAL_PATIENCE_SEC", 0)
     podslice("apply", "-f", web)
     group = f"kubepods.slice/kubepods-burstable.slice/{POD}"
     files = {f"{group}/by-hand/cgroup.procs": "", "cgroup.controllers": ""}
     make_files(here / "cgroup", files)
     why = (
-        f"its control group /{group} is still there, with nothing in it; to try again:"
+        f"its control group /{group} still exists, without processes; to retry:"
         " podslice delete -n shop web"
     )
     ended = podslice("delete", "shop/web")
     assert (ended.code, ended.out.splitlines()[-2:]) == (
         1,
-        [f"pod shop/web is not gone: {why}", "4 done, 1 not gone"],
+        [f"pod shop/web could not be removed: {why}", "4 done, 1 stuck"],
     )
     document = json.loads(podslice("delete", "shop/web", "-o", "json").out)
-    assert document["lingering"] == [{"pod": "shop/web", "why": why}]
+    assert document["stuck"] == [{"pod": "shop/web", "why": why}]
 
 
 # Less memory than is in use

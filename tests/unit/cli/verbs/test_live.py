@@ -171,7 +171,7 @@ def test_a_broken_record_is_a_difference(podslice, web, here):
     record.write_text("{")
     ended = podslice("status")
     assert ended.code == 3
-    assert ended.err == f"{record} is no record of a pod; the next apply removes it\n"
+    assert ended.err == f"{record} is not a valid record of a pod; the next apply removes it\n"
 
 
 def test_status_names_the_units(podslice, web):

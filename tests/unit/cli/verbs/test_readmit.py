@@ -97,7 +97,9 @@ def test_readmit_makes_nothing(podslice, store):
 def test_a_pod_that_is_only_marked_may_be_deleted(podslice, store, evicted):
     ended = podslice("delete", "web")
     assert (ended.code, ended.out) == (0, "nothing to do\n")
-    assert ended.err == "pod default/web was evicted; that is forgotten, and it may come back\n"
+    assert (
+        ended.err == "pod default/web was evicted; its mark is removed, it may be applied again\n"
+    )
     assert podslice("delete", "web").code == 1
     assert podslice("delete", "--all").code == 0
     assert names(store) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from podslice.model.pod import Pod, Qos
+from podslice.model.pod import Qos
 from podslice.model.unit import UnitName, mount_name, slice_name
 
 ROOT_COMPONENT = "kubepods"
@@ -73,24 +73,9 @@ def volume_path(uid: str, volume: str) -> str:
     return f"{VOLUMES_ROOT}/{uid}/volumes/{volume}"
 
 
-def describe_volume(pod: Pod, volume: str) -> str:
-    """The description that `systemctl status` shows for a volume's mount."""
-    return f"Volume {volume} of pod {pod.key}"
-
-
 def service_name(scope: UnitName) -> UnitName:
     """The service with a scope's name: the container's unit where systemd itself has started it."""
     return UnitName(f"{scope.removesuffix('.scope')}.service")
-
-
-def describe_scope(pod: Pod, container: str) -> str:
-    """The description that `systemctl status` shows for a container's scope."""
-    return f"Container {container} of pod {pod.key}"
-
-
-def describe_pod(pod: Pod, qos: Qos) -> str:
-    """The description that `systemctl status` shows for a pod's slice."""
-    return f"Pod {pod.key} ({qos})"
 
 
 def cgroup_components(path: str) -> tuple[str, ...]:

@@ -8,13 +8,11 @@ from dataclasses import replace
 
 from podslice.errors import Problem
 from podslice.model.config import Config
+from podslice.model.description import describe_container, describe_pod, describe_volume
 from podslice.model.desired import ContainerDecision, PodDecision, VolumeDecision
 from podslice.model.naming import (
     OVERHEAD,
     Tree,
-    describe_pod,
-    describe_scope,
-    describe_volume,
     scope_name,
     volume_path,
 )
@@ -124,7 +122,7 @@ def units_of(pod: PodDecision) -> Iterator[DesiredUnit]:
             kind=UnitKind.SCOPE,
             parent=pod.slice,
             control_group=f"{pod.control_group}/{container.scope}",
-            description=describe_scope(pod.pod, container.name),
+            description=describe_container(pod.pod, container.name),
             properties=container.properties,
             pod=pod.pod.key,
             hugepages=container.hugepages,

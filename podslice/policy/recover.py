@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from podslice.model.config import Config, WeightMapping
+from podslice.model.description import parse_description
 from podslice.model.naming import Tree, volume_path
 from podslice.model.pod import Container, MemoryVolume, Pod, Qos
 from podslice.model.quantity import tmpfs_size_bytes
@@ -13,10 +14,6 @@ from podslice.model.resources import CPU, MEMORY, Resources
 from podslice.model.unit import INFINITY, ObservedUnit, UnitName, mount_name
 from podslice.policy.convert import weight_from_shares
 
-# `Pod default/web (Burstable)`, see tree.describe_pod
-_DESCRIPTION = re.compile(r"Pod ([a-z0-9-]+)/([a-z0-9.-]+) \((\w+)\)")
-# `Volume cache of pod default/web`, see tree.describe_volume
-_VOLUME = re.compile(r"Volume ([a-z0-9-]+) of pod (.*)")
 # `kubepods-burstable-pod12_34.slice`
 _POD_SLICE = re.compile(r".*-pod([A-Za-z0-9.:_]+)\.slice")
 
@@ -33,10 +30,11 @@ def recover(unit: ObservedUnit, config: Config, others: Iterable[ObservedUnit] =
     Its properties come out as they are, and so do volumes that are mounted; containers, overhead,
     priority and grace period are lost.
     """
-    said, uid = _DESCRIPTION.fullmatch(unit.description), uid_of(unit.name)
-    if not said or uid is None or said[3] not in tuple(Qos):
+    description, uid = parse_description(unit.description), uid_of(unit.name)
+    if description is None or description.qos is None or uid is None:
         return None
-    qos = Qos(said[3])
+    qos = description.qos
+    namespace, _, name = description.pod.partition("/")
     if Tree(cgroup_root=config.cgroup_root).pod(uid, qos) != unit.name:
         return None
     limits = _stated(unit, {CPU: "CPUQuotaPerSecUSec", MEMORY: "MemoryMax"})
@@ -48,11 +46,11 @@ def recover(unit: ObservedUnit, config: Config, others: Iterable[ObservedUnit] =
     elif not any((*requests.values(), *limits.values())):
         requests[CPU] = 1  # the least there is: it keeps the class, and has the same weight as none
     return Pod(
-        namespace=said[1],
-        name=said[2],
+        namespace=namespace,
+        name=name,
         uid=uid,
         containers=(Container(name="unknown", where="spec.containers[0]"),),
-        volumes=tuple(_volumes(uid, f"{said[1]}/{said[2]}", others)),
+        volumes=tuple(_volumes(uid, description.pod, others)),
         resources=Resources()
         if qos is Qos.BESTEFFORT
         else Resources(requests=requests, limits=limits),
@@ -62,10 +60,12 @@ def recover(unit: ObservedUnit, config: Config, others: Iterable[ObservedUnit] =
 def _volumes(uid: str, key: str, units: Iterable[ObservedUnit]) -> Iterator[MemoryVolume]:
     """The pod's volumes that are mounted."""
     for unit in units:
-        said = _VOLUME.fullmatch(unit.description)
-        if said and said[2] == key and unit.name == mount_name(volume_path(uid, said[1])):
+        description = parse_description(unit.description)
+        if description is None or description.volume is None or description.pod != key:
+            continue
+        if unit.name == mount_name(volume_path(uid, description.volume)):
             size = tmpfs_size_bytes(str(unit.properties.get("Options", "")))
-            yield MemoryVolume(name=said[1], size_bytes=size, where="spec.volumes")
+            yield MemoryVolume(name=description.volume, size_bytes=size, where="spec.volumes")
 
 
 def _stated(unit: ObservedUnit, properties: dict[str, str]) -> dict[str, int]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from podslice.model.codec import share_of_percent
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision
 from podslice.model.pod import Qos
-from podslice.model.properties import share_of_percent
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, MEMORY, format_amount, memory_bytes
 from podslice.model.unit import PropertyValue

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from podslice.errors import HostError, InputError, Problem
+from podslice.model.description import describe_container
 from podslice.model.desired import ContainerDecision, PodDecision
-from podslice.model.naming import describe_scope, service_name
+from podslice.model.naming import service_name
 from podslice.model.unit import Observed, ObservedUnit, TransientUnit, UnitName, Value
 from podslice.plan import feasible
 from podslice.reconcile.assessment import Assessment
@@ -106,7 +107,7 @@ def container_properties(place: Place) -> dict[str, Value]:
     It is delegated, so that further processes can be moved in, and runtimes can nest.
     """
     return {
-        "Description": describe_scope(place.pod.pod, place.container.name),
+        "Description": describe_container(place.pod.pod, place.container.name),
         "Slice": place.pod.slice,
         "Delegate": True,
         "CollectMode": "inactive-or-failed",

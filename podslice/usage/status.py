@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from podslice.kernel.cgroup import CgroupFs, Usage
+from podslice.model.description import parse_description
 from podslice.model.desired import Desired
 from podslice.model.properties import MANAGED, PROPERTIES
 from podslice.model.unit import (
@@ -149,8 +150,9 @@ def _is_set(name: str, has: Mapping[str, Value]) -> bool:
 
 
 def _label(unit: DesiredUnit) -> str:
-    if unit.kind in HOLDS_PROCESSES:
-        return unit.description.split(" ")[1]
-    if unit.kind is UnitKind.MOUNT:
-        return f"volume {unit.description.split(' ')[1]}"
+    description = parse_description(unit.description)
+    if description is not None and description.container is not None:
+        return description.container
+    if description is not None and description.volume is not None:
+        return f"volume {description.volume}"
     return unit.pod or unit.name

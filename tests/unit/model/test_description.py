@@ -1,0 +1,59 @@
+import pytest
+
+from podslice.model.description import (
+    Description,
+    describe_container,
+    describe_pod,
+    describe_volume,
+    format_description,
+    parse_description,
+)
+from podslice.model.pod import Pod, Qos
+
+WEB = Pod(namespace="default", name="web.2", uid="1")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "description"),
+    [
+        (
+            describe_pod(WEB, Qos.BURSTABLE),
+            "Pod default/web.2 (Burstable)",
+            Description(pod="default/web.2", qos=Qos.BURSTABLE),
+        ),
+        (
+            describe_container(WEB, "app"),
+            "Container app of pod default/web.2",
+            Description(pod="default/web.2", container="app"),
+        ),
+        (
+            describe_volume(WEB, "my-cache"),
+            "Volume my-cache of pod default/web.2",
+            Description(pod="default/web.2", volume="my-cache"),
+        ),
+    ],
+)
+def test_a_description_is_read_back(text, expected, description):
+    assert text == expected
+    assert parse_description(text) == description
+    assert format_description(description) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "kubepods-besteffort-podweb.slice",
+        "libcontainer container 12",
+        "Pod web (Burstable)",
+        "Pod default/web (Golden)",
+        "Pod default/web (Burstable) ",
+        "Pod default/we b (Burstable)",
+        "Container app of pod web",
+        "Container an app of pod default/web",
+        "Image cache of pod default/web",
+        "Volume  of pod default/web",
+    ],
+)
+def test_other_texts_are_not_descriptions(text):
+    assert parse_description(text) is None

@@ -6,9 +6,24 @@ add a row; policy then may state it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from podslice.model.codec import (
+    AMOUNT,
+    BOOLEAN,
+    BUS_ONLY,
+    DURATION,
+    INTEGER,
+    LIST,
+    OCTAL,
+    QUOTA,
+    SHARE,
+    TEXT,
+    TIMEOUT,
+    WEIGHT,
+    WHOLE_SHARE,
+    Codec,
+)
 from podslice.model.unit import INFINITY, UnitKind, Value
 
 ALL = frozenset(UnitKind)
@@ -20,66 +35,11 @@ MOUNT = frozenset({UnitKind.MOUNT})
 CONTAINER = SCOPE | SERVICE
 LIMITED = SLICE | CONTAINER
 
-_WHOLE = 2**32 - 1
 QUOTA_PERIOD_USEC = 100_000
 """The CFS period that systemd and Kubernetes use unless told otherwise: 100 ms.
 
 Source: systemd.resource-control(5), CPUQuotaPeriodSec=; seed 000, "Conversion of CPU millicores".
 """
-
-
-def _plain(value: Value) -> str:
-    return "infinity" if value == INFINITY else str(value)
-
-
-def _boolean(value: Value) -> str:
-    return "yes" if value else "no"
-
-
-def _words(value: Value) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _share(value: Value) -> str:
-    """A share of 2^32 - 1 in percent, with the two decimals that systemd keeps; empty = none."""
-    hundredths = (int(str(value)) * 10_000 + _WHOLE // 2) // _WHOLE
-    whole, rest = divmod(hundredths, 100)
-    return f"{whole}.{rest:02}%".replace(".00%", "%") if hundredths else ""
-
-
-def share_of_percent(percent: int) -> int:
-    """A percentage as systemd has it on the bus, such that a reload of its files keeps it.
-
-    Source: systemd, src/basic/percent-util.h, UINT32_SCALE_FROM_PERCENT.
-    """
-    return (percent * _WHOLE + 50) // 100
-
-
-def _octal(value: Value) -> str:
-    return f"{value:04o}"
-
-
-def _percent(value: Value) -> str:
-    """CPUQuota= in percent of one CPU, with the two decimals that unit files take; empty = none."""
-    if value == INFINITY:
-        return ""
-    whole, rest = divmod(int(str(value)), 10_000)
-    return f"{whole}.{rest // 100:02}%".replace(".00%", "%")
-
-
-def _weight(value: Value) -> str:
-    """CPUWeight=, which has a word for the lowest, and takes nothing but an empty one for none."""
-    if value == INFINITY:
-        return ""
-    return "idle" if value == 0 else str(value)
-
-
-def _usec(value: Value) -> str:
-    return "" if value == INFINITY else f"{value}us"
-
-
-def _patience(value: Value) -> str:
-    return "infinity" if value == INFINITY else f"{value}us"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +69,16 @@ class Property:
     minimum: int = 0
     maximum: int = INFINITY - 1
     """The range of values beside `unset` that systemd takes."""
-    text: Callable[[Value], str] = _plain
+    codec: Codec = TEXT
+    """Its value as text in a unit file."""
+
+    def format(self, value: Value) -> str:
+        """Return a value as text in a unit file."""
+        return self.codec.format(value)
+
+    def parse(self, text: str) -> Value | None:
+        """Return the value of a text in a unit file; None if podslice does not know the text."""
+        return self.codec.parse(text)
 
     def takes(self, value: Value) -> bool:
         """Whether systemd takes the value."""
@@ -127,12 +96,12 @@ _ROWS = (
         signature="b",
         section="Unit",
         kinds=ALL,
-        text=_boolean,
+        codec=BOOLEAN,
     ),
-    Property(name="Wants", key="Wants", signature="as", section="Unit", kinds=ALL, text=_words),
-    Property(name="After", key="After", signature="as", section="Unit", kinds=ALL, text=_words),
+    Property(name="Wants", key="Wants", signature="as", section="Unit", kinds=ALL, codec=LIST),
+    Property(name="After", key="After", signature="as", section="Unit", kinds=ALL, codec=LIST),
     Property(
-        name="Conflicts", key="Conflicts", signature="as", section="Unit", kinds=ALL, text=_words
+        name="Conflicts", key="Conflicts", signature="as", section="Unit", kinds=ALL, codec=LIST
     ),
     Property(
         name="CollectMode", key="CollectMode", signature="s", section="Unit", kinds=ALL, since=236
@@ -147,15 +116,17 @@ _ROWS = (
         signature="b",
         kinds=CONTAINER,
         observed=CONTAINER,
-        text=_boolean,
+        codec=BOOLEAN,
     ),
     # what a scope takes in: the ids of processes, or open descriptors of them
-    Property(name="PIDs", key="PIDs", signature="au", kinds=SCOPE),
-    Property(name="PIDFDs", key="PIDFDs", signature="ah", kinds=SCOPE, since=255),
+    Property(name="PIDs", key="PIDs", signature="au", kinds=SCOPE, codec=BUS_ONLY),
+    Property(name="PIDFDs", key="PIDFDs", signature="ah", kinds=SCOPE, since=255, codec=BUS_ONLY),
     # what a service runs
-    Property(name="ExecStart", key="ExecStart", signature="a(sasb)", kinds=SERVICE),
-    Property(name="ExecStopPost", key="ExecStopPost", signature="a(sasb)", kinds=SERVICE),
-    Property(name="Environment", key="Environment", signature="as", kinds=SERVICE),
+    Property(name="ExecStart", key="ExecStart", signature="a(sasb)", kinds=SERVICE, codec=BUS_ONLY),
+    Property(
+        name="ExecStopPost", key="ExecStopPost", signature="a(sasb)", kinds=SERVICE, codec=BUS_ONLY
+    ),
+    Property(name="Environment", key="Environment", signature="as", kinds=SERVICE, codec=BUS_ONLY),
     Property(name="WorkingDirectory", key="WorkingDirectory", signature="s", kinds=SERVICE),
     Property(
         name="OOMScoreAdjust",
@@ -164,9 +135,10 @@ _ROWS = (
         kinds=SERVICE,
         minimum=-1000,
         maximum=1000,
+        codec=INTEGER,
     ),
     Property(
-        name="RemainAfterExit", key="RemainAfterExit", signature="b", kinds=SERVICE, text=_boolean
+        name="RemainAfterExit", key="RemainAfterExit", signature="b", kinds=SERVICE, codec=BOOLEAN
     ),
     # how the processes of a container end
     Property(
@@ -175,11 +147,11 @@ _ROWS = (
         signature="t",
         kinds=CONTAINER,
         maximum=INFINITY,
-        text=_patience,
+        codec=TIMEOUT,
     ),
     Property(name="KillMode", key="KillMode", signature="s", kinds=CONTAINER),
     Property(name="OOMPolicy", key="OOMPolicy", signature="s", kinds=CONTAINER),
-    Property(name="SendSIGHUP", key="SendSIGHUP", signature="b", kinds=CONTAINER, text=_boolean),
+    Property(name="SendSIGHUP", key="SendSIGHUP", signature="b", kinds=CONTAINER, codec=BOOLEAN),
     # when a service is up: `exec`, `oneshot`; the file system of a mount: `tmpfs`
     Property(name="Type", key="Type", signature="s", kinds=SERVICE | MOUNT, observed=MOUNT),
     Property(name="What", key="What", signature="s", kinds=MOUNT, observed=MOUNT),
@@ -190,20 +162,31 @@ _ROWS = (
         signature="u",
         kinds=MOUNT,
         maximum=0o7777,
-        text=_octal,
+        codec=OCTAL,
     ),
-    Property(name="LazyUnmount", key="LazyUnmount", signature="b", kinds=MOUNT, text=_boolean),
+    Property(name="LazyUnmount", key="LazyUnmount", signature="b", kinds=MOUNT, codec=BOOLEAN),
     # when a timer elapses, and whether it stays loaded after that
-    Property(name="TimersMonotonic", key="TimersMonotonic", signature="a(st)", kinds=TIMER),
     Property(
-        name="AccuracyUSec", key="AccuracySec", signature="t", kinds=TIMER, minimum=1, text=_usec
+        name="TimersMonotonic",
+        key="TimersMonotonic",
+        signature="a(st)",
+        kinds=TIMER,
+        codec=BUS_ONLY,
+    ),
+    Property(
+        name="AccuracyUSec",
+        key="AccuracySec",
+        signature="t",
+        kinds=TIMER,
+        minimum=1,
+        codec=DURATION,
     ),
     Property(
         name="RemainAfterElapse",
         key="RemainAfterElapse",
         signature="b",
         kinds=TIMER,
-        text=_boolean,
+        codec=BOOLEAN,
     ),
     *(
         Property(
@@ -212,7 +195,7 @@ _ROWS = (
             signature="b",
             # systemd 258 and later accept CPUAccounting= and do not show it: it is always on
             observed=frozenset() if what == "CPU" else LIMITED,
-            text=_boolean,
+            codec=BOOLEAN,
         )
         for what in ("CPU", "Memory", "IO", "Tasks")
     ),
@@ -225,7 +208,7 @@ _ROWS = (
         managed=LIMITED,
         minimum=0,
         maximum=10_000,
-        text=_weight,
+        codec=WEIGHT,
     ),
     Property(
         name="CPUQuotaPerSecUSec",
@@ -234,7 +217,7 @@ _ROWS = (
         unset=INFINITY,
         managed=LIMITED,
         minimum=1,
-        text=_percent,
+        codec=QUOTA,
     ),
     Property(
         name="CPUQuotaPeriodUSec",
@@ -245,10 +228,26 @@ _ROWS = (
         managed=LIMITED,
         minimum=1_000,
         maximum=1_000_000,
-        text=_usec,
+        codec=DURATION,
     ),
-    Property(name="MemoryMin", key="MemoryMin", signature="t", since=240, unset=0, managed=LIMITED),
-    Property(name="MemoryLow", key="MemoryLow", signature="t", since=231, unset=0, managed=LIMITED),
+    Property(
+        name="MemoryMin",
+        key="MemoryMin",
+        signature="t",
+        since=240,
+        unset=0,
+        managed=LIMITED,
+        codec=AMOUNT,
+    ),
+    Property(
+        name="MemoryLow",
+        key="MemoryLow",
+        signature="t",
+        since=231,
+        unset=0,
+        managed=LIMITED,
+        codec=AMOUNT,
+    ),
     Property(
         name="MemoryHigh",
         key="MemoryHigh",
@@ -257,6 +256,7 @@ _ROWS = (
         unset=INFINITY,
         managed=LIMITED,
         minimum=1,
+        codec=AMOUNT,
     ),
     Property(
         name="MemoryMax",
@@ -266,6 +266,7 @@ _ROWS = (
         unset=INFINITY,
         managed=LIMITED,
         minimum=1,
+        codec=AMOUNT,
     ),
     # a container that states none has the manager's DefaultTasksMax=, which is not ours to lift
     Property(
@@ -276,6 +277,7 @@ _ROWS = (
         observed=LIMITED,
         managed=SLICE,
         minimum=1,
+        codec=AMOUNT,
     ),
     # what systemd-oomd may do below: `kill` or `auto`, which leaves it to the slices above
     Property(
@@ -304,8 +306,8 @@ _ROWS = (
         since=248,
         unset=0,
         managed=SLICE,
-        maximum=_WHOLE,
-        text=_share,
+        maximum=WHOLE_SHARE,
+        codec=SHARE,
     ),
 )
 

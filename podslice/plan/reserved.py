@@ -112,7 +112,7 @@ def _changed_since(
         now = has.get(name)
         if now in (held.before, *held.ours) or now is None:
             continue
-        text = PROPERTIES[name].text
+        text = PROPERTIES[name].format
         why = (
             f"podslice set it to {text(held.ours[-1])}, and it was changed to {text(now)} since;"
             " that stays, and podslice keeps no record of it any longer"

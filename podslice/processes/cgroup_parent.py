@@ -184,7 +184,7 @@ def _quadlet(parent: Parent) -> Iterator[str]:
 
 def _unit_properties(parent: Parent) -> list[str]:
     return [
-        f"{PROPERTIES[name].key}={PROPERTIES[name].text(value)}"
+        f"{PROPERTIES[name].key}={PROPERTIES[name].format(value)}"
         for name, value in parent.limits.items()
     ]
 

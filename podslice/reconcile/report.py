@@ -95,7 +95,7 @@ def format_value(name: str, value: Value | None) -> str:
         return "infinity"
     if name in _BYTES and isinstance(value, int):
         return format_bytes(value)
-    return PROPERTIES[name].text(value)
+    return PROPERTIES[name].format(value)
 
 
 def format_change(change: Change, *, with_old: bool) -> str:

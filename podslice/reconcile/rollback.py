@@ -219,7 +219,7 @@ def _arguments(unit: UnitName, values: Mapping[str, int | str]) -> Iterator[str]
     yield from ("set-property", "--runtime", unit)
     for name, value in sorted(values.items()):
         row = PROPERTIES[name]
-        yield f"{row.key}={row.text(value)}"
+        yield f"{row.key}={row.format(value)}"
 
 
 def _is_armed(unit: ListedUnit) -> bool:

@@ -12,8 +12,7 @@ Source: systemd.unit(5), "Unit File Load Path"; systemd, src/core/dbus-cgroup.c 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +20,6 @@ from pathlib import Path
 from podslice.kernel.cgroup import CgroupFs, Counts, read_small
 from podslice.model.properties import OBSERVED, PROPERTIES
 from podslice.model.unit import (
-    INFINITY,
     ListedUnit,
     ObservedUnit,
     UnitKind,
@@ -37,51 +35,16 @@ _TRANSIENT = "transient"
 _OF_ALL = "slice.d"
 _SECTION = "[Slice]"
 
-_QUOTA = re.compile(r"(\d+)(?:\.(\d\d))?%")
-_PERIOD = re.compile(r"(\d+)(us|ms|s)")
-_USEC = {"us": 1, "ms": 1_000, "s": 1_000_000}
-
-
-def _switch(text: str) -> Value | None:
-    return {"yes": True, "no": False}.get(text)
-
-
-def _amount(text: str) -> Value | None:
-    if text == "infinity":
-        return INFINITY
-    return int(text) if text.isdecimal() else None
-
-
-def _weight(text: str) -> Value | None:
-    return {"": INFINITY, "idle": 0}.get(text, _amount(text))
-
-
-def _quota(text: str) -> Value | None:
-    found = _QUOTA.fullmatch(text)
-    if found is None:
-        return INFINITY if text == "" else None
-    return int(found[1]) * 10_000 + int(found[2] or 0) * 100
-
-
-def _period(text: str) -> Value | None:
-    found = _PERIOD.fullmatch(text)
-    if found is None:
-        return INFINITY if text == "" else None
-    return int(found[1]) * _USEC[found[2]]
-
-
-_READERS: Mapping[str, Callable[[str], Value | None]] = {
-    **{f"{what}Accounting": _switch for what in ("CPU", "Memory", "IO", "Tasks")},
-    "CPUWeight": _weight,
-    "CPUQuotaPerSecUSec": _quota,
-    "CPUQuotaPeriodUSec": _period,
-    **dict.fromkeys(("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax", "TasksMax"), _amount),
-    "ManagedOOMSwap": str,
-    "ManagedOOMMemoryPressure": str,
+_ROWS = {
+    row.key: row
+    for row in PROPERTIES.values()
+    if UnitKind.SLICE in row.kinds
+    and row.section == "resource"
+    # a file has fewer digits of it than the bus
+    and row.name != "ManagedOOMMemoryPressureLimit"
 }
-"""What a property is in a file; None: it is none of what is known here."""
+"""The properties that are read from a file, by their keys."""
 
-_KEYS = {PROPERTIES[name].key: name for name in _READERS}
 _UNSET: Mapping[str, Value] = {
     name: row.unset
     for name, row in PROPERTIES.items()
@@ -108,12 +71,12 @@ def _parse_section(section: str) -> Mapping[str, Value] | None:
         if not line or line[0] in "#;":
             continue
         key, _, text = line.partition("=")
-        name = _KEYS.get(key)
-        value = None if name is None else _READERS[name](text)
-        if name is None or value is None:
+        row = _ROWS.get(key)
+        value = None if row is None else row.parse(text)
+        if row is None or value is None:
             return None
-        if name in OBSERVED[UnitKind.SLICE]:
-            found[name] = value
+        if row.name in OBSERVED[UnitKind.SLICE]:
+            found[row.name] = value
     return {**_UNSET, **found} if found.keys() >= _STATED else None
 
 

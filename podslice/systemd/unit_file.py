@@ -52,7 +52,7 @@ def _resource_section(unit: DesiredUnit) -> list[str]:
     for property_ in unit.properties:
         row = PROPERTIES[property_.name]
         lines += _comment(property_.why)
-        lines.append(f"{row.key}={row.text(property_.value)}")
+        lines.append(f"{row.key}={row.format(property_.value)}")
     return lines
 
 

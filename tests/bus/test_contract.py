@@ -20,8 +20,9 @@ from podslice.errors import (
     Refused,
     UnitExists,
 )
+from podslice.model.codec import share_of_percent
 from podslice.model.manager import Manager
-from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES, share_of_percent
+from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES
 from podslice.model.unit import (
     INFINITY,
     ObservedUnit,

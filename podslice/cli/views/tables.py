@@ -132,7 +132,7 @@ def units(desired: Desired, *, wide: bool) -> Iterator[str]:
 
 
 def _structure(unit: DesiredUnit) -> list[str]:
-    return [f"{name}={PROPERTIES[name].text(value)}" for name, value in unit.structure.items()]
+    return [f"{name}={PROPERTIES[name].format(value)}" for name, value in unit.structure.items()]
 
 
 def node(allocation: Allocation, requested: Amounts) -> Iterator[str]:

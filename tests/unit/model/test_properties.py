@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES, share_of_percent
+from podslice.model.codec import share_of_percent
+from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES
 from podslice.model.unit import INFINITY, UnitKind
 
 BOOLEANS = [row for row in PROPERTIES.values() if row.signature == "b"]
@@ -112,13 +113,13 @@ def test_ranges_are_systemd_s(name, value, taken):
         ("Delegate", False, "no"),
     ],
 )
-def test_unit_files_say_it_so(name, value, expected):
-    assert PROPERTIES[name].text(value) == expected
+def test_values_are_text_in_unit_files(name, value, expected):
+    assert PROPERTIES[name].format(value) == expected
 
 
 def test_booleans_are_words_in_unit_files():
     for value, word in ((True, "yes"), (False, "no")):
-        assert {row.text(value) for row in BOOLEANS} == {word}
+        assert {row.format(value) for row in BOOLEANS} == {word}
 
 
 def test_only_scopes_take_processes_in():
@@ -129,5 +130,6 @@ def test_only_scopes_take_processes_in():
 def test_a_percentage_survives_the_way_through_a_file(percent):
     """Source: systemd 252 and 257, which read it back from `60.00%`; percent-util.h."""
     share = share_of_percent(percent)
-    assert PROPERTIES["ManagedOOMMemoryPressureLimit"].text(share) == f"{percent}%"
+    assert PROPERTIES["ManagedOOMMemoryPressureLimit"].format(share) == f"{percent}%"
+    assert PROPERTIES["ManagedOOMMemoryPressureLimit"].parse(f"{percent}.00%") == share
     assert share == (percent * 100 * (2**32 - 1) + 5000) // 10_000

@@ -1,0 +1,86 @@
+"""The text of every property in a unit file is read back as the same value."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podslice.model import codec
+from podslice.model.properties import PROPERTIES
+from podslice.model.unit import INFINITY
+from tests.unit.properties.strategies import few
+
+NUMBERS = st.integers(0, 2**63)
+WORDS = st.text("abz.-@\\", min_size=1, max_size=5)
+REPRESENTABLE = {
+    codec.AMOUNT: NUMBERS | st.just(INFINITY),
+    codec.INTEGER: st.integers(-1000, 1000),
+    codec.TEXT: st.text(max_size=9),
+    codec.BOOLEAN: st.booleans(),
+    codec.LIST: st.lists(WORDS, max_size=3).map(tuple),
+    codec.OCTAL: st.integers(0, 0o7777),
+    codec.WEIGHT: st.integers(0, 10_000) | st.just(INFINITY),
+    # a file has two decimals of a percentage
+    codec.QUOTA: NUMBERS.map(lambda number: number * 100) | st.just(INFINITY),
+    codec.SHARE: st.integers(0, 100).map(codec.share_of_percent),
+    codec.DURATION: NUMBERS | st.just(INFINITY),
+    codec.TIMEOUT: NUMBERS | st.just(INFINITY),
+}
+ON_BUS_ONLY = {"PIDs", "PIDFDs", "ExecStart", "ExecStopPost", "Environment", "TimersMonotonic"}
+IN_FILES = [row for row in PROPERTIES.values() if row.codec != codec.BUS_ONLY]
+
+
+def test_structures_are_sent_over_the_bus_only():
+    assert PROPERTIES.keys() - {row.name for row in IN_FILES} == ON_BUS_ONLY
+    assert all(PROPERTIES[name].parse("a") is None for name in ON_BUS_ONLY)
+
+
+@pytest.mark.parametrize("row", IN_FILES, ids=lambda row: row.name)
+@few
+@given(data=st.data())
+def test_a_value_is_read_back_from_its_text(row, data):
+    value = data.draw(REPRESENTABLE[row.codec])
+    assert row.parse(row.format(value)) == value
+
+
+@pytest.mark.parametrize("row", IN_FILES, ids=lambda row: row.name)
+def test_an_unset_value_is_read_back_from_its_text(row):
+    if row.unset is not None:
+        assert row.parse(row.format(row.unset)) == row.unset
+
+
+@pytest.mark.parametrize("row", IN_FILES, ids=lambda row: row.name)
+@few
+@given(text=st.text(max_size=9) | st.from_regex(r"[0-9]{1,3}(\.[0-9]{2})?(%|us|ms|s)?"))
+def test_any_text_is_a_value_or_unknown(row, text):
+    value = row.parse(text)
+    if value is not None:
+        assert row.parse(row.format(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("MemoryMax", "50%", None),
+        ("MemoryMax", "", None),
+        ("OOMScoreAdjust", "-997", -997),
+        ("OOMScoreAdjust", "--1", None),
+        ("Delegate", "maybe", None),
+        ("Wants", "a.slice  b.slice", ("a.slice", "b.slice")),
+        ("DirectoryMode", "0755", 0o755),
+        ("DirectoryMode", "8", None),
+        ("CPUWeight", "x", None),
+        ("CPUQuotaPerSecUSec", "25.00%", 250_000),
+        ("CPUQuotaPerSecUSec", "25", None),
+        ("CPUQuotaPeriodUSec", "10ms", 10_000),
+        ("CPUQuotaPeriodUSec", "1s", 1_000_000),
+        ("CPUQuotaPeriodUSec", "1min", None),
+        ("TimeoutStopUSec", "", None),
+        ("TimeoutStopUSec", "5s", 5_000_000),
+        ("ManagedOOMMemoryPressureLimit", "59.60%", 2_559_800_508),
+        ("ManagedOOMMemoryPressureLimit", "60", None),
+    ],
+)
+def test_texts_that_systemd_writes(name, text, value):
+    assert PROPERTIES[name].parse(text) == value

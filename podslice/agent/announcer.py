@@ -16,10 +16,10 @@ from podslice.reconcile.report import (
     Outcome,
     Report,
     StepResult,
-    told,
-    told_refusal,
-    told_skipped,
-    told_stuck,
+    describe_refusal,
+    describe_result,
+    describe_skipped,
+    describe_stuck,
 )
 
 
@@ -70,13 +70,13 @@ class Telling:
         refused = {each.pod: each for each in (*state.desired.refused, *state.plan.refused)}
         self._board.counters.refused = len(refused)
         why = {
-            f"{pod} {each.reason}": (told_refusal(each), pod, None)
+            f"{pod} {each.reason}": (describe_refusal(each), pod, None)
             for pod, each in refused.items()
             if each.reason != EVICTED
         }
         self._tell_keyed("refused", Kind.POD_REFUSED, why)
         skipped = {
-            f"{each.unit} {each.name}": (told_skipped(each), None, each.unit)
+            f"{each.unit} {each.name}": (describe_skipped(each), None, each.unit)
             for each in state.plan.skipped
             if each.blocks
         }
@@ -84,7 +84,7 @@ class Telling:
 
     def deed(self, result: StepResult, *, is_repair: bool) -> None:
         """What was done; not again what seems to come to nothing and is done in every round."""
-        step, text = result.step, told(result)
+        step, text = result.step, describe_result(result)
         pod = step.pod if isinstance(step, StopUnit) else step.unit.pod
         if is_repair:
             what = "stopped" if isinstance(step, StartUnit) else "changed"
@@ -100,7 +100,7 @@ class Telling:
     def report(self, report: Report) -> None:
         """What of an apply has failed."""
         failed = {
-            f"{each.step.name} {each.error}": (told(each), _pod_of(each), each.step.name)
+            f"{each.step.name} {each.error}": (describe_result(each), _pod_of(each), each.step.name)
             for each in report.results
             if each.outcome is Outcome.FAILED
         }
@@ -109,8 +109,8 @@ class Telling:
         outside = state.recorded_values.units if state else {}
         for each in report.skipped:
             if each.unit in outside and not each.blocks:
-                self._board.note(told_skipped(each))
-        stuck = {each.pod: (told_stuck(each), each.pod, None) for each in report.stuck}
+                self._board.note(describe_skipped(each))
+        stuck = {each.pod: (describe_stuck(each), each.pod, None) for each in report.stuck}
         self._tell_keyed("stuck", Kind.POD_STUCK, stuck)
 
     def rounded(self, *, is_settled: bool) -> None:

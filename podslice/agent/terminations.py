@@ -14,7 +14,7 @@ from podslice.plan import StopUnit
 from podslice.reconcile.act import act_alone
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.evict import stop_pod
-from podslice.reconcile.report import Outcome, StepResult, told, waits
+from podslice.reconcile.report import Outcome, StepResult, describe_result, describe_wait
 from podslice.reconcile.request import TerminatingPods
 from podslice.systemd.client import Client
 
@@ -57,7 +57,7 @@ class Endings:
             taken = True
             if step.grace_sec:
                 # where the kernel does not count there is no number of processes
-                text = waits(step) or f"stopping pod {step.pod}, up to {step.grace_sec} s"
+                text = describe_wait(step) or f"stopping pod {step.pod}, up to {step.grace_sec} s"
                 self._board.tell(Kind.POD_TERMINATING, text, pod=step.pod, unit=step.name)
             stopping = act_alone(step, self._client)
             self._begin(uid, step.pod, step.name, stopping, for_good=True)
@@ -117,5 +117,5 @@ class Endings:
         is_done = result.outcome is Outcome.DONE
         if for_good or not is_done:
             kind = Kind.POD_REMOVED if is_done else Kind.STEP_FAILED
-            self._board.tell(kind, told(result), pod=pod, unit=result.step.name)
+            self._board.tell(kind, describe_result(result), pod=pod, unit=result.step.name)
         return is_done

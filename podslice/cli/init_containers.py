@@ -6,7 +6,7 @@ from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.cli.session import in_world, on_wait
 from podslice.processes.run import finish_container
-from podslice.reconcile.report import Outcome, Report, told
+from podslice.reconcile.report import Outcome, Report, describe_result
 from podslice.reconcile.world import LiveWorld
 
 VERB = "__init_done"
@@ -26,5 +26,5 @@ def finish(planning: Planning, key: str, container: str) -> int:
     report = in_world(planning, work)
     for result in report.results:
         if result.outcome is not Outcome.DONE:
-            note(told(result))
+            note(describe_result(result))
     return report.exit_code

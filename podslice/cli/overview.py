@@ -16,7 +16,7 @@ from podslice.model.manager import Manager
 from podslice.model.reserved import Pending
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
-from podslice.reconcile.report import told_skipped, told_unconfirmed
+from podslice.reconcile.report import describe_skipped, describe_unconfirmed
 from podslice.reconcile.request import Request
 from podslice.reconcile.rollback import pending
 from podslice.reconcile.world import LiveWorld
@@ -98,9 +98,9 @@ def _notes(found: Overview, *, manager: Manager) -> Iterator[str]:
         yield str(state.foreign)
     for skipped in state.plan.skipped:
         if skipped.unit in state.recorded_values.units:
-            yield told_skipped(skipped)
+            yield describe_skipped(skipped)
     if found.unconfirmed:
-        yield told_unconfirmed(found.unconfirmed)
+        yield describe_unconfirmed(found.unconfirmed)
     manifests = state.sources.values()
     yield from status_lines.notices(state.evicted, state.agent, manifests, manager=manager)
     for name in state.orphans:

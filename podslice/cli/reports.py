@@ -8,7 +8,7 @@ from podslice.cli.views import documents
 from podslice.cli.views.reports import report_lines
 from podslice.model.config import Origin
 from podslice.plan import Plan
-from podslice.reconcile.report import Report, StepResult, waits
+from podslice.reconcile.report import Report, StepResult, describe_wait
 
 
 class StepProgress:
@@ -20,7 +20,7 @@ class StepProgress:
     def start(self, made: Plan) -> None:
         """The plan is known."""
         self._progress = Progress(len(made.steps))
-        for waiting in filter(None, map(waits, made.steps)):
+        for waiting in filter(None, map(describe_wait, made.steps)):
             note(waiting)
 
     def step(self, _: StepResult) -> None:

@@ -22,7 +22,7 @@ from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import settle
 from podslice.reconcile.guard import refuse
 from podslice.reconcile.occupants import name_processes
-from podslice.reconcile.report import Outcome, Report, told
+from podslice.reconcile.report import Outcome, Report, describe_result
 from podslice.reconcile.world import LiveWorld
 
 
@@ -151,7 +151,7 @@ async def _limit_hugepages(world: LiveWorld, place: Place) -> None:
     report = await settle(world, place.pod.pod.key)
     for result in report.results:
         if result.outcome is not Outcome.DONE:
-            world.on_note(told(result))
+            world.on_note(describe_result(result))
 
 
 def has_arrived(place: Place, cgroup_file: Path = Path("/proc/self/cgroup")) -> bool:

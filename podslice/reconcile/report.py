@@ -118,7 +118,7 @@ def _format_file(change: Change, *, with_old: bool) -> str:
     return f"{text} (was {'unset' if old == INFINITY else format_bytes(old)})"
 
 
-def describe(step: Step) -> str:
+def describe_step(step: Step) -> str:
     """What a step does, after "would" or "did not": `start X with A=1`."""
     text = f"{step.action} {_describe_rest(step)}"
     if isinstance(step, SetProperties) and step.used_bytes is not None:
@@ -148,7 +148,7 @@ def _inside(step: StopUnit) -> str:
     return f" with what runs in it ({step.tasks} tasks)" if step.tasks else ""
 
 
-def waits(step: Step) -> str:
+def describe_wait(step: Step) -> str:
     """What is waited for while a pod is stopped, beforehand; empty where there is nothing."""
     if not isinstance(step, StopUnit) or step.pod is None or not step.tasks:
         return ""
@@ -165,7 +165,7 @@ def _named(unit: DesiredUnit) -> str:
 _PAST = {Action.START: "started", Action.SET: "set", Action.STOP: "stopped"}
 
 
-def told(result: StepResult) -> str:
+def describe_result(result: StepResult) -> str:
     """What became of a step, in the past tense."""
     step = result.step
     verb, rest = step.action, _describe_rest(step)
@@ -183,12 +183,12 @@ def told(result: StepResult) -> str:
             assert_never(result.outcome)
 
 
-def told_refusal(refusal: Refusal) -> str:
+def describe_refusal(refusal: Refusal) -> str:
     """Why a pod was not admitted."""
     return f"pod {refusal.pod} refused: {refusal.reason}: {refusal.message}"
 
 
-def told_skipped(skipped: Skipped) -> str:
+def describe_skipped(skipped: Skipped) -> str:
     """What was left out."""
     if skipped.name == "stop":
         return f"left {skipped.unit} running: {skipped.why}"
@@ -197,12 +197,12 @@ def told_skipped(skipped: Skipped) -> str:
     return f"left out {skipped.name} of {skipped.unit}: {skipped.why}"
 
 
-def told_stuck(stuck: StuckPod) -> str:
+def describe_stuck(stuck: StuckPod) -> str:
     """Describe what remains of a stopped pod."""
     return f"pod {stuck.pod} could not be removed: {stuck.why}"
 
 
-def told_unconfirmed(pending: Pending) -> str:
+def describe_unconfirmed(pending: Pending) -> str:
     """What becomes of new values that nobody has confirmed, with the way out."""
     named = ", ".join(sorted(pending.values.old))
     match pending.standing:
@@ -225,7 +225,7 @@ def told_unconfirmed(pending: Pending) -> str:
             assert_never(pending.standing)
 
 
-def summary(report: Report) -> str:
+def summarize(report: Report) -> str:
     """The last line: counts of what was done, failed and not tried."""
     if not report.results and not report.refused and not report.stuck:
         return "nothing to do"
@@ -234,7 +234,7 @@ def summary(report: Report) -> str:
     return ", ".join(f"{count} {what}" for count, what in counts if count or what == "done")
 
 
-def in_steps(steps: Iterable[Step]) -> str:
+def count_steps(steps: Iterable[Step]) -> str:
     """How many of each: `3 to start, 1 to set`."""
     counts = Counter(step.action for step in steps)
     order = (Action.STOP, Action.START, Action.SET)

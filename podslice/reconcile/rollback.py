@@ -21,7 +21,7 @@ from podslice.model.unit import ListedUnit, TransientUnit, UnitKind, UnitName, V
 from podslice.plan import Plan, SetProperties, Step
 from podslice.plan.reserved import fail_trial, try_steps
 from podslice.reconcile.act import OnResult
-from podslice.reconcile.report import Outcome, StepResult, told_unconfirmed
+from podslice.reconcile.report import Outcome, StepResult, describe_unconfirmed
 from podslice.reconcile.world import LiveWorld
 from podslice.store import Store
 from podslice.systemd.client import Client
@@ -84,7 +84,7 @@ async def on_trial(
     unset = {result.step.name for result in tried if result.outcome is not Outcome.DONE}
     if unset:
         world.store.save_reserved(fail_trial(recorded(world.store), unset))
-    world.on_note(told_unconfirmed(armed))
+    world.on_note(describe_unconfirmed(armed))
     return [*results, *tried]
 
 

@@ -8,7 +8,7 @@ from podslice.cli import session
 from podslice.cli.arguments import DONE, FAILED
 from podslice.cli.output import note, write
 from podslice.model.reserved import Pending, Standing
-from podslice.reconcile.report import told_unconfirmed
+from podslice.reconcile.report import describe_unconfirmed
 from podslice.reconcile.rollback import confirm as let_stay
 from podslice.reconcile.rollback import halt, recorded
 from podslice.store import Store
@@ -22,7 +22,7 @@ def confirm() -> int:
         note("there is nothing to confirm")
         return FAILED
     if found.standing is Standing.RETURNED:
-        note(told_unconfirmed(found))
+        note(describe_unconfirmed(found))
         return FAILED
     write([f"confirmed the new values of {', '.join(sorted(found.values.old))}"])
     return DONE

@@ -17,7 +17,7 @@ from podslice.model.desired import Desired
 from podslice.model.pod import InitProgress
 from podslice.policy.allocatable import validate_node
 from podslice.policy.desire import desire
-from podslice.reconcile.report import told_refusal
+from podslice.reconcile.report import describe_refusal
 from podslice.systemd.unit_file import unit_files, write_unit_files
 
 
@@ -44,7 +44,7 @@ def render(
     for line in tables.problem_lines(problems):
         note(line)
     for refusal in desired.refused:
-        note(told_refusal(refusal))
+        note(describe_refusal(refusal))
     if output_dir is not None and not code_of(problems):
         write(write_unit_files(unit_files(desired), output_dir))
     elif output_dir is None:

@@ -7,7 +7,7 @@ import asyncio
 from podslice.cli import session
 from podslice.cli.output import write
 from podslice.errors import HostError
-from podslice.reconcile.report import Report, told, told_skipped
+from podslice.reconcile.report import Report, describe_result, describe_skipped
 from podslice.reconcile.reserved import restore_all
 from podslice.reconcile.rollback import recorded
 from podslice.store import Store
@@ -17,7 +17,7 @@ from podslice.systemd.find_manager import find_manager
 def restore_reserved() -> int:
     """Return the values of slices outside the root, when podslice is removed from the host."""
     report = asyncio.run(_restore_reserved())
-    write([*map(told, report.results), *map(told_skipped, report.skipped)])
+    write([*map(describe_result, report.results), *map(describe_skipped, report.skipped)])
     return report.exit_code
 
 

@@ -7,31 +7,31 @@ from collections.abc import Iterator
 from podslice.plan import Plan
 from podslice.reconcile.report import (
     Report,
-    describe,
-    in_steps,
-    summary,
-    told,
-    told_refusal,
-    told_skipped,
-    told_stuck,
+    count_steps,
+    describe_refusal,
+    describe_result,
+    describe_skipped,
+    describe_step,
+    describe_stuck,
+    summarize,
 )
 
 
 def plan_lines(made: Plan) -> Iterator[str]:
     """Yield what apply would do, one line for each step, and the number of steps."""
     for step in made.steps:
-        yield f"would {describe(step)}"
-    yield from map(told_skipped, made.skipped)
-    yield from map(told_refusal, made.refused)
-    yield in_steps(made.steps)
+        yield f"would {describe_step(step)}"
+    yield from map(describe_skipped, made.skipped)
+    yield from map(describe_refusal, made.refused)
+    yield count_steps(made.steps)
 
 
 def report_lines(report: Report) -> Iterator[str]:
     """Yield what was done, one line for each step, and a summary."""
-    yield from map(told, report.results)
-    yield from map(told_skipped, report.skipped)
-    yield from map(told_refusal, report.refused)
-    yield from map(told_stuck, report.stuck)
+    yield from map(describe_result, report.results)
+    yield from map(describe_skipped, report.skipped)
+    yield from map(describe_refusal, report.refused)
+    yield from map(describe_stuck, report.stuck)
     for step in report.remaining.steps:
-        yield f"still to do, though every step was taken: {describe(step)}"
-    yield summary(report)
+        yield f"still to do, though every step was taken: {describe_step(step)}"
+    yield summarize(report)

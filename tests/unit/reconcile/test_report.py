@@ -19,16 +19,16 @@ from podslice.reconcile.report import (
     Report,
     StepResult,
     StuckPod,
-    describe,
+    count_steps,
+    describe_refusal,
+    describe_result,
+    describe_skipped,
+    describe_step,
+    describe_stuck,
+    describe_wait,
     format_change,
     format_value,
-    in_steps,
-    summary,
-    told,
-    told_refusal,
-    told_skipped,
-    told_stuck,
-    waits,
+    summarize,
 )
 from tests.unit.builders import slice_unit
 
@@ -140,7 +140,7 @@ def test_a_change_tells_the_old_value_where_there_is_one():
     ],
 )
 def test_steps_are_described(step, text):
-    assert describe(step) == text
+    assert describe_step(step) == text
 
 
 def test_a_value_that_goes_back_to_unset_says_so():
@@ -149,7 +149,7 @@ def test_a_value_that_goes_back_to_unset_says_so():
         changes=(Change(name="TasksMax", old=5, new=INFINITY),),
         tightens=False,
     )
-    assert describe(step) == f"set TasksMax=unset (was 5) on {WEB}"
+    assert describe_step(step) == f"set TasksMax=unset (was 5) on {WEB}"
 
 
 @pytest.mark.parametrize(
@@ -179,25 +179,25 @@ def test_a_value_that_goes_back_to_unset_says_so():
         ),
         (
             done(START, Outcome.NOT_TRIED, "a step on x failed"),
-            f"not tried: {describe(START)}: a step on x failed",
+            f"not tried: {describe_step(START)}: a step on x failed",
         ),
     ],
 )
 def test_results_are_told_in_the_past(result, text):
-    assert told(result) == text
+    assert describe_result(result) == text
 
 
 def test_refusals_and_what_was_left_out_are_told():
-    assert told_refusal(REFUSAL) == (
+    assert describe_refusal(REFUSAL) == (
         "pod default/web refused: OutOfcpu: requests 9 of cpu, 8 is free"
     )
-    assert told_skipped(Skipped(unit=WEB, name="MemoryMin", why="too new")) == (
+    assert describe_skipped(Skipped(unit=WEB, name="MemoryMin", why="too new")) == (
         f"left out MemoryMin of {WEB}: too new"
     )
-    assert told_skipped(Skipped(unit=WEB, name="stop", why="not ours")) == (
+    assert describe_skipped(Skipped(unit=WEB, name="stop", why="not ours")) == (
         f"left {WEB} running: not ours"
     )
-    assert told_stuck(StuckPod(pod="default/web", why="a process is left")) == (
+    assert describe_stuck(StuckPod(pod="default/web", why="a process is left")) == (
         "pod default/web could not be removed: a process is left"
     )
 
@@ -215,7 +215,7 @@ def test_refusals_and_what_was_left_out_are_told():
     ],
 )
 def test_what_is_waited_for_is_told_beforehand(step, text):
-    assert waits(step) == text
+    assert describe_wait(step) == text
 
 
 @pytest.mark.parametrize(
@@ -241,9 +241,9 @@ def test_what_is_waited_for_is_told_beforehand(step, text):
 )
 def test_exit_code_and_last_line(report, code, text):
     assert report.exit_code == code
-    assert summary(report) == text
+    assert summarize(report) == text
 
 
 def test_steps_are_counted():
-    assert in_steps([START, SET, START, STOP]) == "1 to stop, 2 to start, 1 to set"
-    assert in_steps([]) == "nothing to do"
+    assert count_steps([START, SET, START, STOP]) == "1 to stop, 2 to start, 1 to set"
+    assert count_steps([]) == "nothing to do"

@@ -14,7 +14,7 @@ from podslice.plan.reserved import fail_trial, note_steps, settle_steps, try_ste
 from podslice.plan.steps import Change, SetProperties
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply, delete
-from podslice.reconcile.report import describe, told_skipped
+from podslice.reconcile.report import describe_skipped, describe_step
 from podslice.reconcile.request import Request
 from podslice.reconcile.reserved import restore_all
 from podslice.store import Store
@@ -84,7 +84,7 @@ def test_what_becomes_of_a_recorded_value(case):
     found = returning(record(MemoryMax=held()), has=has)
     assert asked_for(found) == ({SYSTEM: asked} if asked else {})
     assert sorted(found.held.units.get(SYSTEM, {})) == kept
-    assert [told_skipped(each)[: len(said or "")] for each in found.skipped] == (
+    assert [describe_skipped(each)[: len(said or "")] for each in found.skipped] == (
         [said] if said else []
     )
     assert not any(each.blocks for each in found.skipped)
@@ -221,7 +221,7 @@ async def test_values_return_when_the_configuration_asks_for_none(here, memory):
     await put(here, burstable("web"))
     assert await values(memory) == SET
     state = await assess(free(here), Request(by_operator=True, expects_unused=True))
-    told = [describe(each) for each in state.plan.steps if each.name == SYSTEM]
+    told = [describe_step(each) for each in state.plan.steps if each.name == SYSTEM]
     back = "; as before podslice set it"
     assert told == [
         f"set CPUWeight=unset (was 50{back}), MemoryMax=unset (was 256Mi{back}) on system.slice"

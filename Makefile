@@ -1,18 +1,18 @@
-# podslice: each target does its own set-up on a Debian machine with python3 and make.
+# podslice: each target sets up its environment on a Debian machine with python3 and make.
 #
 #   make check   static checks, unit tests and cases: seconds, no root
-#   make coverage    branch coverage of the pure core, which is to be complete
-#   make mutation    mutants of the pure core that no test kills (a quarter of an hour);
+#   make coverage    branch coverage of the pure core, which must be complete
+#   make mutation    mutants of the pure core that no test kills (15 minutes);
 #                MUTATION='podslice/policy/qos.py' mutates this file only
-#   make bench   speed against the limit, and the effect on a real kernel (root, 3/4 hour);
+#   make bench   speed against the lower bound, and the effect on a real kernel (root, 45 minutes);
 #                BENCH='planning steady' measures these only
-#   make test    everything, with a real systemd in namespaces and in a virtual machine (root)
-#   make deb, make rpm   the packages, into dist/ (root)
-#   make lock    pins the newest versions of all dependencies, with their hashes
-#   make man     manual pages and completions, into build/
-#   make demo    a private systemd, the example pods in it, and what systemctl shows of them (root)
-#   make clean   remove the environment and the caches in this folder
-#   make lab-clean   remove the images of the test lab, and what a killed test left behind
+#   make test    all tests, with a real systemd in namespaces and in a virtual machine (root)
+#   make deb, make rpm   build the packages into dist/ (root)
+#   make lock    pin the newest versions of all dependencies, with their hashes
+#   make man     generate manual pages and completions in build/
+#   make demo    apply the example pods in a private systemd, and show them (root)
+#   make clean   remove the environment and the caches in this directory
+#   make lab-clean   remove the images of the test lab, and leftovers of killed tests
 
 PYTHON ?= python3
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -25,7 +25,7 @@ PIP := $(VENV)/bin/pip install -q --disable-pip-version-check
 check: $(VENV)/ready
 	@$(RUN) -m pytest -q -n auto tests/test_*.py tests/unit tests/cases
 
-# model, policy and plan are pure, so there is no excuse for an untested branch
+# model, policy and plan are pure, so that every branch can be tested
 coverage: $(VENV)/ready
 	@$(RUN) -m pytest -q -n auto --ignore=tests/unit/properties --cov=podslice/model \
 	  --cov=podslice/policy --cov=podslice/plan --cov-branch --cov-report=term-missing \
@@ -62,7 +62,7 @@ clean:
 lab-clean: $(VENV)/ready
 	$(SUDO) $(RUN) -m tests.lab clean --all
 
-# Debian's python3 comes without venv; the rest comes by pip, as requirements-dev.txt pins it
+# Debian's python3 does not include venv; pip installs the rest as pinned in requirements-dev.txt
 $(VENV)/ready: pyproject.toml requirements-dev.txt
 	@echo "setting up $(VENV)"
 	@$(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { \

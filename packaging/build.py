@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Builds the packages into dist/: debs for Debian 13 and Debian 12, and the rpm.
+"""Build the packages into dist/: debs for Debian 13 and Debian 12, and the rpm.
 
     packaging/build.py deb [--suite trixie|bookworm]
     packaging/build.py rpm
-    packaging/build.py lock      renews the files that pin what is fetched: builder/locks.py
+    packaging/build.py lock      updates the files that pin dependencies: builder/locks.py
 
-Needs root and Debian: each build runs in a throw-away copy of a small Debian, without network. The
-same source gives the same bytes. $SOURCE_DATE_EPOCH dates a package whose changelog has no date yet.
+Requires root and Debian: each build runs in a temporary copy of a small Debian, without network.
+Builds are reproducible. $SOURCE_DATE_EPOCH dates a package whose changelog has no date yet.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SOURCES = (
 )
 NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 VERSION_LINE = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
-# the same version sorts before Debian 13's, so that an upgrade of Debian takes that one
+# sorts before the same version for Debian 13, so that an upgrade of Debian installs the latter
 VERSION_SUFFIX = {"trixie": "", "bookworm": "~deb12"}
 
 BUILD_DEB = """
@@ -65,7 +65,7 @@ LINT_RPM = "rpmlint --config packaging/rpm/rpmlint.toml {files}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """What a build gave; the directory stays in the lab's cache, nobody may write there."""
+    """The result of a build, in the lab's cache; the directory must not be changed."""
 
     kind: str  # a suite of Debian, or "rpm"
     dir: Path
@@ -78,18 +78,18 @@ class Built:
 
     @property
     def packages(self) -> list[Path]:
-        """That, and the source of the rpm, from which Fedora builds its own."""
+        """The package, and the source rpm, from which Fedora builds its own."""
         return [self.package, *self.dir.glob("*.src.rpm")]
 
 
 def main() -> int:
-    """Do what the arguments say; the exit code."""
+    """Run the verb of the command line and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     verbs = parser.add_subparsers(required=True, dest="verb", metavar="deb|rpm|lock")
     for verb in ("deb", "rpm"):
         options = verbs.add_parser(verb, allow_abbrev=False)
         options.add_argument("--dist", type=Path, default=ROOT / "dist", metavar="DIR")
-        options.add_argument("--version", help="another one than the source tells")
+        options.add_argument("--version", help="default: that of the source")
         if verb == "deb":
             options.add_argument("--suite", action="append", choices=SUITES, help="default: all")
     verbs.add_parser("lock", allow_abbrev=False)
@@ -109,7 +109,7 @@ def main() -> int:
 
 
 def put_into(dist: Path, package: Path) -> None:
-    """Copy a package to where the user looks for it, as a file of that user."""
+    """Copy a package into a directory, as a file of the user who owns the source."""
     dist.mkdir(exist_ok=True)
     target = dist / package.name
     shutil.copyfile(package, target)
@@ -127,14 +127,14 @@ def build(
     build_dir: str = "/build",
     epoch: int | None = None,
 ) -> Built:
-    """Build a package, if the cache has none of the same source.
+    """Build a package, unless the cache has one of the same source.
 
     Args:
         kind: a suite of Debian, or "rpm".
-        version: instead of the one that the source tells.
-        label: keeps builds apart which the cache is to hold at the same time.
-        build_dir: where in the chroot to build, which must make no difference.
-        epoch: the time that the package is dated; else as `source_date`.
+        version: overrides that of the source.
+        label: distinguishes builds that the cache keeps at the same time.
+        build_dir: the directory in the chroot, which must not affect the result.
+        epoch: the date of the package; `source_date` by default.
 
     Raises:
         LabError: not root, or the build failed.
@@ -155,7 +155,7 @@ def build(
             script = BUILD_DEB
         put_sbom(source, kind, version, epoch, chroot)
         level(source, epoch)
-        # what builds is in the source, too
+        # the build scripts are part of the source
         key = make_key(chroot.name, tree_key(source), script, build_dir, str(epoch))
 
         def fill(out: Path) -> None:
@@ -165,7 +165,7 @@ def build(
 
 
 def lint(built: Built) -> str:
-    """What lintian or rpmlint say of a build."""
+    """Return what lintian or rpmlint report about a build."""
     is_rpm = built.kind == "rpm"
     chroot = ensure_chroot("trixie" if is_rpm else built.kind)
     script = LINT_RPM if is_rpm else LINT_DEB
@@ -180,13 +180,13 @@ def lint(built: Built) -> str:
 
 
 def source_version() -> str:
-    """The version, which has one place."""
+    """Return the version of the source."""
     (version,) = VERSION_LINE.findall((ROOT / "podslice/__init__.py").read_text())
     return str(version)
 
 
 def source_date() -> int:
-    """Seconds since 1970: $SOURCE_DATE_EPOCH, else the changelog's date, else the last commit's."""
+    """Return $SOURCE_DATE_EPOCH, or the date of the changelog or the last commit, since 1970."""
     if named := os.environ.get("SOURCE_DATE_EPOCH"):
         return int(named)
     changelog = ROOT / "CHANGELOG.md"
@@ -200,7 +200,7 @@ def source_date() -> int:
 
 
 def copy_source(target: Path, version: str) -> None:
-    """Copy what a package is made of, as that version."""
+    """Copy the source of a package, and set its version."""
     target.mkdir()
     for name in SOURCES:
         path = ROOT / name
@@ -213,7 +213,7 @@ def copy_source(target: Path, version: str) -> None:
 
 
 def level(directory: Path, epoch: int) -> None:
-    """Give all files the same time, and modes which do not depend on who checked them out."""
+    """Give all files the same time, and modes that do not depend on the checkout."""
     for path in [directory, *directory.rglob("*")]:
         is_executable = path.is_dir() or path.stat().st_mode & 0o100
         path.chmod(0o755 if is_executable else 0o644)
@@ -221,7 +221,7 @@ def level(directory: Path, epoch: int) -> None:
 
 
 def prepare_deb(source: Path, version: str, epoch: int, suite: str) -> None:
-    """Put debian/ where the tools expect it, with what the suite has of its own on top."""
+    """Create debian/, in which files of the suite replace common ones."""
     debian = source / "debian"
     shutil.copytree(ROOT / "packaging/deb", debian, ignore=shutil.ignore_patterns(*SUITES))
     own = ROOT / "packaging/deb" / suite
@@ -244,7 +244,7 @@ def prepare_rpm(source: Path, version: str, epoch: int) -> None:
 
 
 def put_sbom(source: Path, kind: str, version: str, epoch: int, chroot: Path) -> None:
-    """Write the bill of materials to where the rules and the spec take it from."""
+    """Write the bill of materials where the rules and the spec expect it."""
     control = "packaging/rpm/podslice.spec" if kind == "rpm" else "debian/control"
     vendored = source / "debian/wheels"
     text = sbom.make_sbom(
@@ -259,7 +259,7 @@ def put_sbom(source: Path, kind: str, version: str, epoch: int, chroot: Path) ->
 
 
 def tree_key(directory: Path) -> str:
-    """Hash of names, modes and content below a directory."""
+    """Return a hash of names, modes and content below a directory."""
     paths = sorted(path for path in directory.rglob("*") if path.is_file())
     names = [f"{path.relative_to(directory)} {path.stat().st_mode & 0o111:o}" for path in paths]
     return make_key(*names, *paths)

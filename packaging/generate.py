@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes what is made from the code: manual pages and shell completions.
+"""Write the files that are generated from the code: manual pages and shell completions.
 
     packaging/generate.py PREFIX        for example build, or debian/podslice/usr
 
-PREFIX/share/man/man1/podslice.1 and so on. Nothing of it is kept in the repository: made when a
-package is built, it can't drift. It needs what podslice needs, and SOURCE_DATE_EPOCH for a date
-that is the same every time.
+PREFIX/share/man/man1/podslice.1 and so on. They are generated when a package is built and are not
+in the repository, so that they match the code. Requires the dependencies of podslice, and
+SOURCE_DATE_EPOCH for a reproducible date.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ZSH_DIRECTORY = "share/zsh/site-functions"
 
 
 def files(zsh_directory: str = ZSH_DIRECTORY) -> dict[str, str]:
-    """Every generated file by its path below the prefix."""
+    """Return every generated file by its path below the prefix."""
     root = read_app(make_app())
     pages = manual.pages(root, HERE / "man")
     return {
@@ -38,7 +38,7 @@ def files(zsh_directory: str = ZSH_DIRECTORY) -> dict[str, str]:
 
 
 def main() -> int:
-    """Write all files; 1 when a template and the code do not agree."""
+    """Write all files; return 1 if a template and the code disagree."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("prefix", type=Path, metavar="PREFIX")
     parser.add_argument(

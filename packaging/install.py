@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Installs units/ and the directories of the configuration, for debian/rules and the rpm's spec.
+"""Install units/ and the directories of the configuration, for debian/rules and the rpm's spec.
 
     packaging/install.py ROOT [--unit-dir DIR] [--doc-dir DIR]
 
-A file that no line here has a place for is an error, so that none is forgotten.
+A file without a destination is an error, so that none is forgotten.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ PLACES = (
     ("units/polkit/*.rules", "/usr/share/polkit-1/rules.d/{name}"),
     ("units/examples/*/*", "{doc_dir}/examples/systemd/{parent}/{name}"),
 )
-"""What goes where."""
+"""The destination of each file, by the pattern of its path."""
 
-# There is no podslice.toml: without it the defaults hold, `podslice node init` writes one for the
-# machine, and examples/ has one to read. /etc/podslice/manifests is made by systemd-tmpfiles, for it
-# belongs to a group.
+# podslice.toml is not installed: the defaults apply without it, `podslice node init` writes one for
+# the machine, and examples/ contains one. systemd-tmpfiles creates /etc/podslice/manifests, because
+# it belongs to a group.
 DIRECTORIES = ("/etc/podslice/podslice.toml.d",)
 
 
 def main() -> int:
-    """Install; 1 when a file has no place."""
+    """Install all files; return 1 if a file has no destination."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("root", type=Path)
     for name, default in DEFAULTS.items():
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def places(dirs: dict[str, str]) -> dict[Path, str]:
-    """Where each file goes."""
+    """Return the destination of each file."""
     return {
         path: place.format(name=path.name, parent=path.parent.name, **dirs)
         for pattern, place in PLACES
@@ -70,13 +70,13 @@ def places(dirs: dict[str, str]) -> dict[Path, str]:
 
 
 def needing_place() -> list[Path]:
-    """The files of units/, but for what explains them."""
+    """Return the files of units/ except documentation."""
     found = (path for path in (SOURCE / "units").rglob("*") if path.is_file())
     return sorted(path for path in found if path.suffix != ".md")
 
 
 def write(root: Path, name: str, text: str) -> None:
-    """Write one file that anybody may read."""
+    """Write one file that all users may read."""
     make_dirs(root, str(Path(name).parent))
     path = root / name.lstrip("/")
     path.write_text(text)
@@ -84,7 +84,7 @@ def write(root: Path, name: str, text: str) -> None:
 
 
 def make_dirs(root: Path, name: str) -> None:
-    """Make a directory and those above it, whatever the umask."""
+    """Create a directory and its parents, independently of the umask."""
     root.mkdir(parents=True, exist_ok=True)
     path = root
     for part in Path(name.lstrip("/")).parts:

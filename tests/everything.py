@@ -1,8 +1,8 @@
-"""Runs every part of the tests, in order of cost, and says how long each took.
+"""Run every part of the tests, in order of cost, and print the duration of each.
 
     python3 -m tests.everything [PART]...
 
-A part that can't run fails here (PODSLICE_REQUIRE_LAB=1); elsewhere it may be skipped.
+A part that cannot run fails (PODSLICE_REQUIRE_LAB=1); with plain pytest it is skipped.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 PARALLEL = ("-n", "auto")
-OF_THE_AGENT = tuple(
+AGENT = tuple(
     f"tests/host/test_{name}.py"
     for name in (
         *("agent", "agent_soak", "confirm", "events", "kernel_events", "monitoring"),
         "top",
     )
 )
-"""What is in a part of its own, for it takes as long as all others of its folder."""
+"""A part of its own, because it takes as long as all other tests of its directory."""
 PRESSURE = ["tests/host/test_eviction.py"]
-"""A race with the kernel for the last 100 MiB, which nothing beside it may slow down."""
+"""A race with the kernel for the last 100 MiB, which other parts would slow down."""
 BENCH = ["tests/host/test_bench.py"]
-"""One small round of each benchmark, which checks that nothing else has done the work."""
+"""One small round of each benchmark, which checks that no other program did the work."""
 PARTS = {
     "static": ["tests/test_static.py", "tests/test_layers.py", "tests/test_locks.py", *PARALLEL],
     "unit": ["tests/unit", *PARALLEL],
@@ -35,17 +35,17 @@ PARTS = {
     "packaging": ["tests/packaging"],
     "pressure": PRESSURE,
     "bench": BENCH,
-    "host": ["tests/host", *(f"--ignore={path}" for path in (*OF_THE_AGENT, *PRESSURE, *BENCH))],
-    "agent": [*OF_THE_AGENT],
+    "host": ["tests/host", *(f"--ignore={path}" for path in (*AGENT, *PRESSURE, *BENCH))],
+    "agent": [*AGENT],
 }
-TOGETHER = ("packaging", "host", "agent")
-"""Parts that mostly wait for virtual machines, so that they run side by side; what they have in
-common, the images and what the host lacks, is made by the parts before them."""
+IN_PARALLEL = ("packaging", "host", "agent")
+"""Parts that mostly wait for virtual machines and thus run in parallel; earlier parts create what
+they share: the images and missing packages of the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """What became of a part."""
+class PartResult:
+    """The result of a part."""
 
     part: str
     seconds: float
@@ -53,33 +53,34 @@ class Ended:
 
 
 def main() -> int:
-    """Run the parts that are named, or all; 1 when one has failed."""
+    """Run the given parts, or all; return 1 if one failed."""
     chosen = sys.argv[1:] or list(PARTS)
-    ended = [_run(part) for part in chosen if part not in TOGETHER]
-    ended += _run_together([part for part in chosen if part in TOGETHER])
-    for each in ended:
+    results = [_run(part) for part in chosen if part not in IN_PARALLEL]
+    results += _run_in_parallel([part for part in chosen if part in IN_PARALLEL])
+    for each in results:
         outcome = "failed" if each.code else "passed"
         sys.stdout.write(f"{each.part:9} {each.seconds:7.1f} s  {outcome}\n")
-    return int(any(each.code for each in ended))
+    return int(any(each.code for each in results))
 
 
-def _run(part: str) -> Ended:
+def _run(part: str) -> PartResult:
     sys.stdout.write(f"== {part}\n")
     sys.stdout.flush()
     start = time.monotonic()
     code = subprocess.run(_command(part), env=_environment(), check=False).returncode
-    return Ended(part=part, seconds=time.monotonic() - start, code=code)
+    return PartResult(part=part, seconds=time.monotonic() - start, code=code)
 
 
-def _run_together(parts: list[str]) -> list[Ended]:
-    """Run parts at the same time; what each says comes when it has ended."""
+def _run_in_parallel(parts: list[str]) -> list[PartResult]:
+    """Run parts in parallel; print the output of each when it is complete."""
     if len(parts) < 2:
         return [_run(part) for part in parts]
     with ThreadPoolExecutor(len(parts)) as threads:
-        return [told.result() for told in as_completed(threads.submit(_tell, p) for p in parts)]
+        runs = [threads.submit(_run_and_print, part) for part in parts]
+        return [each.result() for each in as_completed(runs)]
 
 
-def _tell(part: str) -> Ended:
+def _run_and_print(part: str) -> PartResult:
     start = time.monotonic()
     done = subprocess.run(
         _command(part),
@@ -90,7 +91,7 @@ def _tell(part: str) -> Ended:
     )
     sys.stdout.write(f"== {part}\n{done.stdout.decode(errors='replace')}")
     sys.stdout.flush()
-    return Ended(part=part, seconds=time.monotonic() - start, code=done.returncode)
+    return PartResult(part=part, seconds=time.monotonic() - start, code=done.returncode)
 
 
 def _command(part: str) -> list[str]:

@@ -124,8 +124,10 @@ IDIOMS = {
 }
 HELD = [
     *("CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "Makefile"),
-    *("packaging/man/podslice-agent.8.md", "packaging/man/podslice-policy.7.md"),
-    *("packaging/man/podslice.toml.5.md", "tests/fuzz", "tests/prose.py", "tests/test_layers.py"),
+    *("packaging/build.py", "packaging/builder", "packaging/deb", "packaging/generate.py"),
+    *("packaging/install.py", "packaging/man/podslice-agent.8.md", "packaging/rpm"),
+    *("packaging/man/podslice-policy.7.md", "packaging/man/podslice.toml.5.md"),
+    *("tests/fuzz", "tests/mutation", "tests/prose.py", "tests/test_layers.py"),
     *("tests/test_static.py", "units/README.md", "units/examples", "units/podruntime.slice"),
     *("units/podslice-agent.service", "units/podslice-agent.service.d"),
     *("units/podslice-agent.socket", "units/podslice-apply.service", "units/polkit"),

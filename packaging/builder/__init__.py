@@ -1,1 +1,1 @@
-"""What `packaging/build.py` builds packages with."""
+"""The parts of `packaging/build.py`."""

@@ -1,4 +1,4 @@
-"""CHANGELOG.md as the changelogs of packages."""
+"""Changelogs of packages from CHANGELOG.md."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MAINTAINER = "podslice maintainers <maintainers@example.org>"
 
 
 def changelog_entries(text: str, version: str, epoch: int) -> list[tuple[str, int, list[str]]]:
-    """Version, time and items of each section of CHANGELOG.md, the newest first.
+    """Return version, time and items of each section of CHANGELOG.md, the newest first.
 
-    A version that it does not have yet is put on top.
+    A version without a section comes first.
     """
     entries = []
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
@@ -29,17 +29,17 @@ def changelog_entries(text: str, version: str, epoch: int) -> list[tuple[str, in
 
 
 def date_sec(date: str) -> int:
-    """A date of the changelog, in seconds since 1970."""
+    """Return a date of the changelog in seconds since 1970."""
     return calendar.timegm(time.strptime(date, "%Y-%m-%d"))
 
 
 def plain(text: str) -> str:
-    """Markdown without its marks."""
+    """Return the text of Markdown without markup."""
     return re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text).replace("`", "").replace("**", "")
 
 
 def debian_changelog(text: str, version: str, suffix: str, suite: str, epoch: int) -> str:
-    """debian/changelog, from CHANGELOG.md."""
+    """Return debian/changelog from CHANGELOG.md."""
     parts = []
     for number, when, items in changelog_entries(text, version, epoch):
         parts.append(f"podslice ({number}{suffix}) {suite}; urgency=medium\n")
@@ -52,7 +52,7 @@ def debian_changelog(text: str, version: str, suffix: str, suite: str, epoch: in
 
 
 def rpm_changelog(text: str, version: str, epoch: int) -> str:
-    """The entries below %changelog, from CHANGELOG.md."""
+    """Return the entries below %changelog from CHANGELOG.md."""
     parts = []
     for number, when, items in changelog_entries(text, version, epoch):
         date = time.strftime("%a %b %d %Y", time.gmtime(when))

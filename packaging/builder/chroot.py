@@ -1,4 +1,4 @@
-"""A small Debian with the tools to build and check packages, and scripts in throw-away copies of it."""
+"""A small Debian with the tools to build and check packages; scripts run in temporary copies of it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ IN_OWN_NAMESPACES = (
     *("setpriv", "--pdeathsig", "KILL"),
     *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
 )
-# dpkg syncs so often that a disk takes twice as long as memory
+# because of dpkg's syncs a disk takes twice as long as memory
 MAKE_CHROOT = """
 work=$1 target=$2 suite=$3 mirror=$4 place=$5
 shift 5
@@ -63,7 +63,7 @@ exec chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=
 
 
 def ensure_chroot(suite: str) -> Path:
-    """A root directory with the tools to build and check for a suite; nobody may write there."""
+    """Return a root directory with the tools of a suite, which must not be changed."""
     packages = CHROOTS[suite]
     key = make_key(repr(packages), MAKE_CHROOT)
     made = ensure_dir("build", suite, key, lambda new: _make_chroot(suite, packages, new))
@@ -103,10 +103,10 @@ def run_in(
     build_dir: str = "/build",
     epoch: int = 0,
 ) -> str:
-    """Run a script in a throw-away copy of a chroot, without network; what it writes.
+    """Run a script in a temporary copy of a chroot, without network; return its output.
 
     Raises:
-        LabError: it failed; the message has the end of what it wrote.
+        LabError: it failed; the message contains the end of its output.
     """
     with tempfile.TemporaryDirectory(prefix="podslice-build.") as scratch:
         done = subprocess.run(

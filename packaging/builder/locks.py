@@ -1,4 +1,4 @@
-"""The files that pin what is fetched from Python's registry, each with its hashes, and their renewal.
+"""Update the files that pin packages of Python's registry, with their hashes.
 
 `packaging/build.py lock` writes all three; nothing else solves dependencies.
 """

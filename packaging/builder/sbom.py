@@ -1,4 +1,4 @@
-"""The bill of materials of each package: a CycloneDX document of all that it has inside or depends on."""
+"""The bill of materials of each package: a CycloneDX document of its dependencies and components."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ NEEDED = {
     "python3-yaml": "MIT",
     "systemd": "LGPL-2.1-or-later",
 }
-"""The licence of each package of a distribution that some package depends on."""
+"""The licence of each dependency that a distribution provides."""
 LIBRARIES = ("dbus-next", "h11", "prometheus-client", "pydantic", "typer")
 NEEDS = {
     "trixie": ("python3", "systemd", "python3-yaml", *(f"python3-{name}" for name in LIBRARIES)),
     "bookworm": ("libc6", "libgcc-s1", "python3", "systemd"),
     "rpm": ("python3", "systemd", "python3-pyyaml", *(f"python3-{name}" for name in LIBRARIES)),
 }
-"""What each package depends on: tests/packaging/test_sbom.py compares it with the built packages."""
+"""The dependencies of each package; tests/packaging/test_sbom.py compares them with the builds."""
 WITHIN = {
     "prometheus-client": (("decorator", "4.0.10", "BSD-2-Clause", "pypi"),),
     "pyyaml": (("libyaml", "0.2.5", "MIT", "generic"),),
     "typer": (("click", "8.3.1", "BSD-3-Clause", "pypi"),),
 }
-"""What a wheel has inside without saying so in its metadata."""
+"""The components of wheels that their metadata does not list."""
 CLASSIFIERS = {
     "License :: OSI Approved :: MIT License": "MIT",
     "License :: OSI Approved :: ISC License (ISCL)": "ISC",
@@ -66,10 +66,10 @@ def make_sbom(
     Args:
         kind: a suite of Debian, or "rpm".
         version: of podslice.
-        epoch: when the package is dated, in seconds since 1970.
-        control: the text that states what the package depends on.
-        chroot: where it is built; the versions of a Debian's packages come from there.
-        wheels: the directory of the wheels that it brings along.
+        epoch: the date of the package, in seconds since 1970.
+        control: the text that states the dependencies of the package.
+        chroot: where it is built, with the versions of Debian's packages.
+        wheels: the directory of the included wheels.
     """
     root = _component("podslice", version, LICENCE, "generic", role=ComponentType.APPLICATION)
     found = [_needed(kind, name, control, chroot) for name in NEEDS[kind]]
@@ -84,7 +84,7 @@ def make_sbom(
 
 
 def _needed(kind: str, name: str, control: str, chroot: Path) -> Component:
-    """Describe a package of the distribution: the version that this one was built with, if known."""
+    """Describe a dependency with the version that the package was built with, if known."""
     limits = re.findall(rf"(?<![\w-]){re.escape(name)} +\(?([<>=]+ [\w.]+)", control)
     required = Property(name=PROPERTY, value=", ".join(dict.fromkeys(limits)) or "any version")
     if kind == "rpm":
@@ -108,7 +108,7 @@ def _needed(kind: str, name: str, control: str, chroot: Path) -> Component:
 
 
 def _vendored(wheel: Path) -> Component:
-    """Describe a wheel, its own bill of materials included where it has one."""
+    """Describe a wheel, including its own bill of materials if it has one."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
@@ -129,7 +129,7 @@ def _within(name: str) -> Iterator[Component]:
 
 
 def _crates(boms: Iterable[dict[str, Any]]) -> Iterator[Component]:
-    """Take over the components that a wheel's own documents list."""
+    """Yield the components that a wheel's own documents list."""
     for crate in (each for bom in boms for each in bom["components"]):
         (licence,) = crate["licenses"]
         made = _component(crate["name"], crate["version"], licence["expression"], "cargo")

@@ -1,4 +1,4 @@
-"""The wheels that the package for Debian 12 brings along: which, and where they come from."""
+"""The wheels in the package for Debian 12."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOCK_HEAD = """\
 
 
 def ensure_wheels() -> Path:
-    """The wheels that the lock names, fetched once; their hashes are checked."""
+    """Return the directory of the locked wheels; download them once and check their hashes."""
     return ensure_dir("wheels", "bookworm", make_key(LOCK, repr(WHEELS_FOR)), _fetch_wheels)
 
 
@@ -54,6 +54,6 @@ def locked_requirements(constraints: Path) -> str:
 
 
 def dependencies() -> list[str]:
-    """What pyproject.toml asks for."""
+    """Return the dependencies of pyproject.toml."""
     found = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     return [str(name) for name in found]

@@ -169,7 +169,7 @@ class Machine(Protocol):
         timeout_sec: float = DEFAULT_TIMEOUT_SEC,
         env: Mapping[str, str] | None = None,
     ) -> Result:
-        """Run podslice's command line from the source tree at /src, as `module`."""
+        """Run the command line of podslice from the source tree at /src, as `module`."""
         ...
 
     def spawn(self, *argv: str, env: Mapping[str, str] | None = None) -> Process:

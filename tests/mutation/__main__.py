@@ -1,9 +1,9 @@
-"""`python -m tests.mutation [FILE]...`: mutate the pure core, and list what no test notices.
+"""`python -m tests.mutation [FILE]...`: mutate the pure core, and list the mutants that no test detects.
 
 FILE is a module below `podslice/`; without one, all of model, policy and plan. Mutants that behave as
 the original are listed in `tests/mutation/equivalent.toml` with the reason, and are not counted. The
-exit code is 1 when fewer than 97 % of the others are killed, or when an entry of that list does not
-apply any more.
+exit code is 1 if fewer than 97 % of the others are killed, or if an entry of that list no longer
+applies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TESTS = (
         "--ignore=tests/cases/test_hostile.py",
     ),
 )
-"""The tests of the core; those of what is built on it notice more, and take longer."""
+"""The tests of the core; tests of other packages detect more mutants, but take longer."""
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 AIM = 0.97
 

@@ -80,7 +80,7 @@ def _functions(
 
 
 class _Replaced:
-    """Puts a node in the place of another for as long as the context lasts."""
+    """Replaces a node by another one within a context."""
 
     def __init__(self, node: ast.AST, field: str, index: int | None, new: object) -> None:
         self._node, self._field, self._index, self._new = node, field, index, new
@@ -187,5 +187,5 @@ def _negate(test: ast.expr) -> ast.expr:
 
 
 def _is_nothing(value: ast.expr) -> bool:
-    """Return whether a caller can hardly tell a value from None."""
+    """Return whether callers hardly distinguish a value from None."""
     return isinstance(value, ast.Constant) and value.value in (None, False)

@@ -28,7 +28,7 @@ from _pytest.runner import runtestprotocol
 from tests.mutation.operators import Mutant, mutate
 
 CPU_SEC = 30
-"""Processor time of all tests of one mutant; a loop that does not end takes more."""
+"""Processor time of all tests of one mutant; an endless loop exceeds it."""
 MEMORY_BYTES = 4 * 2**30
 
 _SURVIVED, _KILLED, _NOT_INSTALLED = 0, 1, 2
@@ -39,7 +39,7 @@ Key = tuple[str, str]
 
 
 class Outcome(StrEnum):
-    """What became of a mutant."""
+    """The result of the tests of a mutant."""
 
     KILLED = "killed"
     SURVIVED = "survived"

@@ -299,7 +299,7 @@ class FakeSystemd:
 
     def _check_alive(self, name: UnitName, pids: Iterable[int]) -> None:
         for pid in self._ended.intersection(pids):
-            raise BadProperty(f"{name}: a process has ended ({pid})")
+            raise BadProperty(f"{name}: a process has exited ({pid})")
 
     def _check_since(self, name: UnitName, properties: Mapping[str, Value]) -> None:
         for key in properties:
@@ -357,7 +357,7 @@ class FakeSystemd:
                     if unit.is_stubborn and unit.tasks:
                         await unit.emptied.wait()
         except TimeoutError as error:
-            raise CallTimeout(f"{name}: no answer within {timeout_sec:g} s") from error
+            raise CallTimeout(f"{name}: no reply within {timeout_sec:g} s") from error
 
     def _below(self, name: UnitName) -> list[UnitName]:
         """A unit and all that lies in it."""

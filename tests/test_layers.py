@@ -87,13 +87,59 @@ def test_libraries_stay_where_they_belong():
     assert not wrong
 
 
-def test_only_one_module_knows_dbus_next():
+def test_only_one_module_imports_dbus_next():
     importing = {
         str(path.relative_to(PACKAGE))
         for path in modules()
         if any(name.split(".")[0] == "dbus_next" for name in imports_of(path))
     }
     assert importing == {DBUS_MODULE}
+
+
+def strings_of(path):
+    """The string constants of a module without its docstrings."""
+    tree = ast.parse(path.read_text())
+    documentation = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and id(node) not in documentation
+    ]
+
+
+def test_the_dbus_package_has_no_knowledge_of_systemd():
+    """It imports errors only, and no constant names systemd, its objects or its errors."""
+    allowed = ("podslice.errors", "podslice.imports", "podslice.systemd.dbus")
+    wrong = [
+        f"{path.relative_to(PACKAGE)}: {found}"
+        for path in (PACKAGE / "systemd/dbus").glob("*.py")
+        for found in (
+            *(
+                name
+                for name in imports_of(path)
+                if name.startswith("podslice.") and not name.startswith(allowed)
+            ),
+            *(text for text in strings_of(path) if "systemd" in text.lower()),
+        )
+    ]
+    assert not wrong
+
+
+def test_no_other_package_depends_on_the_dbus_package():
+    wrong = [
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for path in modules()
+        if layer_of(path) != "systemd"
+        for name in imports_of(path)
+        if name.startswith("podslice.systemd.dbus")
+    ]
+    assert not wrong
 
 
 def test_the_core_has_no_clock_no_environment_and_no_effects():

@@ -27,6 +27,7 @@ from podslice.model.unit import (
     UnitName,
     Value,
 )
+from podslice.systemd.bus_errors import error_of
 from podslice.systemd.call_checks import (
     CHANGEABLE,
     check_name,
@@ -85,6 +86,8 @@ class Bus:
         self._peer = Peer(
             address=manager.bus_address,
             service="org.freedesktop.systemd1",
+            title="systemd",
+            error_of=error_of,
             matches=(MATCH, *MATCHES) if on_change else (MATCH,),
             hint=_USER_HINT if manager.is_user else _SYSTEM_HINT,
             timeout_sec=timeout_sec,

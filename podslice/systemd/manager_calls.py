@@ -10,7 +10,7 @@ from podslice.errors import BadMessage, JobFailed
 from podslice.model.properties import OBSERVED, PROPERTIES
 from podslice.model.unit import ListedUnit, TransientUnit, UnitKind, UnitName, Value
 from podslice.systemd.call_checks import kind_of
-from podslice.systemd.dbus.connection import Connection, Variant
+from podslice.systemd.dbus.connection import Connection, variant
 from podslice.systemd.dbus.wire import Received, Wire
 from podslice.systemd.jobs import MANAGER, MANAGER_PATH, Jobs
 
@@ -295,7 +295,7 @@ def _as_asked(found: tuple[Wire, ...]) -> list[Wire]:
 
 
 def _encode(values: Mapping[str, Value], descriptors: list[int]) -> list[list[object]]:
-    """Values as dbus-next takes them; descriptors are added to those of the message."""
+    """Return values as the body of a message has them; descriptors are appended to those given."""
     encoded: list[list[object]] = []
     for name, value in values.items():
         signature = _SIGNATURES[name]
@@ -303,13 +303,8 @@ def _encode(values: Mapping[str, Value], descriptors: list[int]) -> list[list[ob
             first = len(descriptors)
             descriptors += (one for one in value if isinstance(one, int))
             value = tuple(range(first, len(descriptors)))  # noqa: PLW2901
-        encoded.append([name, Variant(signature, _as_lists(value))])
+        encoded.append([name, variant(signature, value)])
     return encoded
-
-
-def _as_lists(value: object) -> object:
-    """Structs are lists to dbus-next, as arrays are."""
-    return [_as_lists(one) for one in value] if isinstance(value, tuple) else value
 
 
 def name_of(path: str) -> UnitName:

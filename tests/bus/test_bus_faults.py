@@ -32,6 +32,7 @@ from podslice.model.manager import Manager
 from podslice.model.properties import PROPERTIES, Property
 from podslice.model.unit import TransientUnit, UnitName
 from podslice.systemd.bus import Bus
+from podslice.systemd.bus_errors import error_of
 from podslice.systemd.dbus import connection, wire
 from podslice.systemd.dbus.connection import Connection, Peer
 from podslice.systemd.manager_calls import is_as_requested
@@ -265,7 +266,7 @@ async def test_silence_during_authentication(bus: ScriptedBus) -> None:
         await reader.read()
 
     bus.handshake = be_silent
-    with pytest.raises(BusUnavailable, match=r"no answer in 0\.1 s"):
+    with pytest.raises(BusUnavailable, match=r"no reply within 0\.1 s"):
         await bus.client(timeout_sec=0.1).__aenter__()
 
 
@@ -481,7 +482,7 @@ async def test_job_that_does_not_end(bus: ScriptedBus) -> None:
 
     bus.script = script
     async with bus.client(timeout_sec=0.1) as client:
-        with pytest.raises(CallTimeout, match=rf"{NAME}: no answer within 0\.4 s"):
+        with pytest.raises(CallTimeout, match=rf"{NAME}: no reply within 0\.4 s"):
             await client.start(UNIT)
         assert client._jobs._waiting == {}
 
@@ -957,7 +958,9 @@ async def other(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Connecti
 
     monkeypatch.setattr(connection, "open_socket", open_socket)
     monkeypatch.setattr(Connection, "_introduce", introduce)
-    made = await Connection.open(Peer(address="", service=BUS, timeout_sec=5), Deaf())
+    made = await Connection.open(
+        Peer(address="", service=BUS, error_of=error_of, timeout_sec=5), Deaf()
+    )
     yield made, Other(theirs)
     await made.close()
     theirs.close()
@@ -1137,7 +1140,7 @@ async def test_descriptor_of_a_process_that_has_ended(client: Bus, machine: Mach
     child.kill()
     await child.wait()
     unit = TransientUnit(name=SCOPE, properties={"PIDFDs": (descriptor,)})
-    with pytest.raises(BadProperty, match=r"^a\.scope: a process has ended"):
+    with pytest.raises(BadProperty, match=r"^a\.scope: a process has exited"):
         await client.start(unit)
     os.close(descriptor)
 

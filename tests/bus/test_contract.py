@@ -743,7 +743,7 @@ async def test_start_of_a_scope_with_a_process_that_has_ended(
 ) -> None:
     ended = world.new_process()
     world.end_process(ended)
-    with pytest.raises(BadProperty, match=rf"{root[:-6]}-s.scope: a process has ended"):
+    with pytest.raises(BadProperty, match=rf"{root[:-6]}-s.scope: a process has exited"):
         await client.start(scope(root, "s", world.new_process(), ended))
     assert await names(client, root) == []
 
@@ -1130,7 +1130,7 @@ async def test_attach_of_a_process_that_has_ended(
     ended = world.new_process()
     world.end_process(ended)
     async with world.insider() as insider:
-        with pytest.raises(BadProperty, match=f"^{unit.name}: a process has ended"):
+        with pytest.raises(BadProperty, match=f"^{unit.name}: a process has exited"):
             await insider.attach(unit.name, [ended])
 
 
@@ -1180,7 +1180,7 @@ async def test_kill_ends_what_takes_no_notice_of_a_stop(
     await client.start(unit)
     world.hold_stubborn(unit.name)
     await client.kill(unit.name, signal.SIGTERM)
-    with pytest.raises(CallTimeout, match=rf"^{unit.name}: no answer within 0\.1 s"):
+    with pytest.raises(CallTimeout, match=rf"^{unit.name}: no reply within 0\.1 s"):
         await client.stop(unit.name, patience_sec=0.1)
     stopping = asyncio.create_task(client.stop(root))
     async with asyncio.timeout(10):

@@ -31,6 +31,7 @@ from podslice.pausable import finish
 from podslice.policy.decide import decide
 from podslice.store import Store
 from podslice.systemd import journalctl
+from podslice.systemd.bus_errors import error_of
 from podslice.systemd.change_signals import Changes
 from podslice.systemd.dbus import handshake, wire
 from podslice.systemd.dbus.connection import Connection, Peer
@@ -109,7 +110,9 @@ def run_stream(data: bytes) -> None:
     """Feed a connection, in pieces, with what a bus sends: it takes it, or gives up."""
     jobs, changes = Jobs(timeout_sec=1), Changes(lambda _: None)
     changes.begin()
-    connection = Connection(Peer(address="unix:path=/x", service="a.b"), [jobs, changes])
+    connection = Connection(
+        Peer(address="unix:path=/x", service="a.b", error_of=error_of), [jobs, changes]
+    )
     transport = Transport()
     connection.connection_made(transport)
     connection._follow(":1.1")

@@ -1,11 +1,11 @@
-"""One connection to a message bus, to talk to one service on it: messages, no knowledge of systemd.
+"""A connection to a message bus, for calls and signals of one service on it.
 
-dbus-next makes the outgoing messages; its own `MessageBus` is not used, because its writer loses
-the connection on EAGAIN, its authentication spins on EOF, its calls never end on a dead bus, and
-its sockets and handlers leak. An asyncio transport has none of these. Should dbus-next have to go
-(its import fails from Python 3.15 on), dbus-fast has the same `Message`.
+dbus-next marshals the outgoing messages; its own `MessageBus` is not used, because its writer loses
+the connection on EAGAIN, its authentication spins on EOF, its calls never return on a dead bus, and
+its sockets and handlers leak. An asyncio transport has none of these defects. A replacement of
+dbus-next (its import fails from Python 3.15 on) is dbus-fast, which has the same `Message`.
 
-Calls to us are not answered: nobody has a reason to make any.
+Incoming method calls are not answered: this process exports no object.
 """
 
 from __future__ import annotations
@@ -14,21 +14,12 @@ import asyncio
 import itertools
 import logging
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol, Self, cast
 
-from podslice.errors import (
-    BadMessage,
-    BadProperty,
-    BusUnavailable,
-    CallTimeout,
-    NoSuchUnit,
-    Refused,
-    SystemdError,
-    UnitExists,
-)
+from podslice.errors import BadMessage, BadProperty, BusUnavailable, CallTimeout
 from podslice.imports import without
 from podslice.systemd.dbus import wire
 from podslice.systemd.dbus.handshake import open_socket
@@ -44,106 +35,73 @@ log = logging.getLogger(__name__)
 
 _BUS = "org.freedesktop.DBus"
 _BUS_PATH = "/org/freedesktop/DBus"
-_DBUS_ERROR = "org.freedesktop.DBus.Error."
-_SYSTEMD_ERROR = "org.freedesktop.systemd1."
+_INTERRUPTIONS = frozenset(
+    f"{_BUS}.Error.{name}"
+    for name in (
+        "NoReply",  # the service left the bus
+        "Disconnected",
+        "ServiceUnknown",  # between leaving and returning
+        "NameHasNoOwner",
+    )
+)
 
-# how long a service may be absent from the bus before it counts as not there: daemon-reexec takes
-# 0.2 s on a host with some hundred units
+# a service may be absent from the bus for so long while it executes itself again: that takes 0.2 s
+# for one that has some hundred objects
 _ABSENCE_SEC = 2
-
-_AS_ROOT = "run as root, or use --user"
 
 
 class Interrupted(BusUnavailable):
-    """The connection or the service went away with the call unanswered; it may have had its effect."""
-
-
-# Everything else stays a SystemdError that has the name of the error in its message.
-_ERRORS: dict[str, type[SystemdError]] = {
-    _SYSTEMD_ERROR + "UnitExists": UnitExists,
-    _SYSTEMD_ERROR + "NoSuchUnit": NoSuchUnit,
-    _SYSTEMD_ERROR + "BadUnitSetting": BadProperty,  # something that it needs is missing
-    _DBUS_ERROR + "InvalidArgs": BadProperty,
-    _DBUS_ERROR + "PropertyReadOnly": BadProperty,  # systemd's word for an unknown property, too
-    _DBUS_ERROR + "UnknownProperty": BadProperty,
-    _DBUS_ERROR + "FileNotFound": BadProperty,  # a scope without processes
-    _DBUS_ERROR + "UnixProcessIdUnknown": BadProperty,  # a process that has ended
-    "System.Error.ENXIO": BadProperty,  # a value of the wrong type
-    "System.Error.ESRCH": BadProperty,  # as UnixProcessIdUnknown, from 255 on
-    _DBUS_ERROR + "AccessDenied": Refused,
-    _DBUS_ERROR + "AuthFailed": Refused,
-    _DBUS_ERROR + "InteractiveAuthorizationRequired": Refused,
-    "System.Error.EACCES": Refused,
-    "System.Error.EPERM": Refused,
-    _DBUS_ERROR + "Timeout": CallTimeout,
-    _DBUS_ERROR + "TimedOut": CallTimeout,
-    _DBUS_ERROR + "NoReply": Interrupted,  # the service left the bus: daemon-reexec
-    _DBUS_ERROR + "Disconnected": Interrupted,
-    _DBUS_ERROR + "ServiceUnknown": Interrupted,  # between leaving and coming back
-    _DBUS_ERROR + "NameHasNoOwner": Interrupted,
-    _DBUS_ERROR + "LimitsExceeded": BusUnavailable,
-}
-
-
-_ENDED = {_DBUS_ERROR + "UnixProcessIdUnknown", "System.Error.ESRCH"}
-
-
-def error_of(reply: wire.Received, about: str) -> SystemdError:
-    """Our error for an error reply, about a unit or whatever the call was about."""
-    values = reply.body()
-    words = str(values[0]).rstrip(".") if values else "no reason given"
-    if reply.error_name in _ENDED:
-        words = f"a process has ended ({words})"
-    kind = _ERRORS.get(reply.error_name, SystemdError)
-    if kind is Refused:
-        return Refused(f"{about}: access denied ({words}); {_AS_ROOT}")
-    if kind is SystemdError:
-        return SystemdError(f"{about}: {words} ({reply.error_name})")
-    return kind(f"{about}: {words}")
+    """The connection or the service was lost before the reply; the call may have taken effect."""
 
 
 class SignalListener(Protocol):
-    """Who wants to hear what comes unasked."""
+    """Receives signals, and the loss of the connection."""
 
     def on_signal(self, signal: wire.Received) -> None:
-        """A signal that the service itself has sent."""
+        """Handle a signal that the service itself sent."""
 
     def on_interruption(self, error: Interrupted) -> None:
-        """The connection or the service went away; what was expected from it may never come."""
+        """Handle the loss of the connection or the service: expected signals may never arrive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """Whom to connect to, and with what patience."""
+    """The service to connect to, and the limits of a connection."""
 
     address: str
     """A D-Bus address; only unix sockets."""
     service: str
-    """The well-known name of the one service that is talked to."""
+    """The well-known name of the only service that is called."""
+    title: str = "the bus"
+    """The name of the service in messages."""
+    error_of: Callable[[wire.Received, str], Exception]
+    """Returns the error to raise for an error reply and the subject of the call."""
     matches: tuple[str, ...] = ()
-    """Match rules for the signals that are wanted."""
+    """Match rules for the signals to receive."""
     hint: str = ""
-    """What to do when there is no bus."""
+    """The remedy where there is no bus."""
     timeout_sec: float = 30
-    """For connecting, and for every answer."""
+    """For connecting, and for every reply."""
     in_flight: int = 32
-    """Calls without an answer at any time. dbus-daemon takes 128; above 32 nothing gets faster."""
+    """Calls without a reply at any time. dbus-daemon allows 128; above 32 nothing gets faster."""
 
     def describe(self, error: BaseException) -> str:
-        """Why there is no connection, in one line."""
+        """Describe in one line why there is no connection."""
         reason = (
-            f"no answer in {self.timeout_sec:g} s" if isinstance(error, TimeoutError) else error
+            f"no reply within {self.timeout_sec:g} s" if isinstance(error, TimeoutError) else error
         )
-        return f"no connection to systemd at {self.address!r:.128}: {reason}; {self.hint}".rstrip(
-            "; "
+        return (
+            f"no connection to {self.title} at {self.address!r:.128}: {reason}; {self.hint}".rstrip(
+                "; "
+            )
         )
 
 
 class Connection(asyncio.Protocol):
-    """An open connection; made by `Connection.open`.
+    """An open connection, as returned by `Connection.open`.
 
-    Only what the service itself or the bus driver has sent is believed: anybody on the bus may
-    send us a signal or a reply.
+    Messages of other senders than the service itself and the bus driver are ignored: every process
+    on the bus may send a signal or a reply to this one.
     """
 
     def __init__(self, peer: Peer, listeners: Sequence[SignalListener]) -> None:
@@ -166,7 +124,7 @@ class Connection(asyncio.Protocol):
         """Connect, authenticate, and find the service.
 
         Raises:
-            BusUnavailable: there is no bus, it refuses us, or the service is not on it.
+            BusUnavailable: there is no bus, it refuses the connection, or lacks the service.
         """
         connection = cls(peer, listeners)
         try:
@@ -181,16 +139,16 @@ class Connection(asyncio.Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether this connection is of no use any more."""
+        """Return whether the connection is closed."""
         return self._transport is None or self._transport.is_closing()
 
     async def close(self) -> None:
-        """Close the socket; calls in flight end as `Interrupted`."""
+        """Close the socket; calls in flight raise `Interrupted`."""
         if self._transport is not None:
             self._transport.abort()
             await self._closed.wait()
 
-    async def call(  # noqa: PLR0913 - what a message has
+    async def call(  # noqa: PLR0913 - the fields of a message
         self,
         member: str,
         signature: str = "",
@@ -203,13 +161,13 @@ class Connection(asyncio.Protocol):
     ) -> wire.Received:
         """Call a method of the service and return its reply.
 
-        `descriptors` go with it, and stay the caller's; the body has their positions.
+        `descriptors` are sent with it, and stay the caller's; the body has their positions.
 
         Raises:
-            BadProperty: this bus takes no descriptors.
-            Interrupted: connection or service were lost before the answer.
-            CallTimeout, SystemdError: no answer in time, or an error as answer; `about` says
-                in the message what the call was about.
+            BadProperty: this bus does not pass descriptors.
+            Interrupted: the connection or the service was lost before the reply.
+            CallTimeout: no reply in time; `about` is the subject of the message.
+            Exception: an error reply, as `Peer.error_of` translates it.
         """
         if descriptors and not self.takes_descriptors:
             raise BadProperty(f"{about}: this bus passes no descriptors")
@@ -239,7 +197,7 @@ class Connection(asyncio.Protocol):
 
     async def _introduce(self) -> None:
         await self._call_bus("Hello")
-        # before the owner is asked for: no change can get lost in between
+        # before GetNameOwner, so that no change is missed in between
         await self._call_bus("AddMatch", _owner_changes(self._peer.service))
         for match in self._peer.matches:
             await self._call_bus("AddMatch", match)
@@ -250,7 +208,7 @@ class Connection(asyncio.Protocol):
             await self._await_service()
 
     async def _await_service(self) -> None:
-        """Give a service that may just be re-executing itself the time to come back."""
+        """Wait for a service that may be executing itself again."""
         try:
             async with asyncio.timeout(_ABSENCE_SEC):
                 await self._present.wait()
@@ -285,23 +243,25 @@ class Connection(asyncio.Protocol):
         finally:
             del self._replies[message.serial]
         if reply.kind == wire.ERROR:
-            raise error_of(reply, about)
+            if reply.error_name in _INTERRUPTIONS:
+                raise Interrupted(f"{about}: {reply.reason}")
+            raise self._peer.error_of(reply, about)
         return reply
 
     async def _send_with(
         self, descriptors: Sequence[int], frame: bytes, transport: asyncio.Transport
     ) -> None:
-        """Send a message with descriptors, which a transport can't.
+        """Send a message with descriptors, which a transport cannot.
 
-        They go with its first byte, so nothing may be queued before it; what does not fit follows
-        in the usual manner. When the connection is lost, the waiting for the reply ends.
+        They are sent with its first byte, so nothing may be queued before it; the rest is written
+        as usual. If the connection is lost, the caller stops waiting for the reply.
         """
         while self._socket is not None and not transport.is_closing():
             if not transport.get_write_buffer_size():
                 try:
                     sent = socket.send_fds(self._socket, [frame], descriptors)
                 except BlockingIOError:
-                    pass  # the bus has its hands full
+                    pass  # the socket's buffer is full
                 except ConnectionError:
                     transport.abort()
                 else:
@@ -309,7 +269,7 @@ class Connection(asyncio.Protocol):
                     break
             await asyncio.sleep(0.01)
 
-    # What asyncio calls.
+    # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -331,7 +291,7 @@ class Connection(asyncio.Protocol):
         self._interrupt(f"the connection to the bus at {self._peer.address!r} was lost")
         self._closed.set()
 
-    # What comes in.
+    # Incoming messages
 
     def _take(self, message: wire.Received) -> None:
         if not message.sender or message.sender not in {_BUS, self._owner}:
@@ -359,34 +319,44 @@ class Connection(asyncio.Protocol):
         else:
             self._present.clear()
         if before and before != owner:
-            # its unanswered calls get NoReply from the bus
-            self._tell_interruption(f"{self._peer.service} left the bus")
+            # the bus replies to its unanswered calls with NoReply
+            self._notify_interruption(f"{self._peer.service} left the bus")
 
     def _interrupt(self, why: str) -> None:
         for future in self._replies.values():
             if not future.done():
                 future.set_exception(Interrupted(why))
-        self._present.set()  # whoever waits for the service finds out that the bus is gone
-        self._tell_interruption(why)
+        self._present.set()  # callers that wait for the service find the connection closed
+        self._notify_interruption(why)
 
-    def _tell_interruption(self, why: str) -> None:
+    def _notify_interruption(self, why: str) -> None:
         for listener in self._listeners:
             listener.on_interruption(Interrupted(why))
 
 
 @asynccontextmanager
 async def in_time(timeout_sec: float, about: str) -> AsyncIterator[None]:
-    """Bound what is awaited inside.
+    """Limit the time of what is awaited inside.
 
     Raises:
-        CallTimeout: the time is over.
+        CallTimeout: the limit is exceeded.
     """
     try:
         async with asyncio.timeout(timeout_sec):
             yield
     except TimeoutError as error:
-        message = f"{about}: no answer within {timeout_sec:g} s; the call may still have its effect"
+        message = f"{about}: no reply within {timeout_sec:g} s; the call may still take effect"
         raise CallTimeout(message) from error
+
+
+def variant(signature: str, value: object) -> object:
+    """Return a value with its type, for the body of a message; structs and arrays are tuples."""
+    return Variant(signature, _as_lists(value))
+
+
+def _as_lists(value: object) -> object:
+    """Return the value with lists for tuples, as dbus-next takes structs and arrays."""
+    return [_as_lists(one) for one in value] if isinstance(value, tuple) else value
 
 
 def _owner_changes(service: str) -> str:

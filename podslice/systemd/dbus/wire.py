@@ -283,6 +283,12 @@ class Received:
         except _MALFORMED as error:
             raise self._malformed(error) from error
 
+    @property
+    def reason(self) -> str:
+        """Return the reason that an error reply states."""
+        values = self.body()
+        return str(values[0]).rstrip(".") if values else "no reason given"
+
     def _check(self, expected: str) -> None:
         if self.signature != expected:
             raise BadMessage(

@@ -54,7 +54,7 @@ PRINTING = [
 def web(podslice, files, memory, monkeypatch):
     files({"web.json": manifest("web", {"cpu": "1"})})
     assert podslice("apply", "-f", "web.json").code == DONE
-    monkeypatch.setattr(journalctl, "ask", lambda _: iter([ENTRY]))
+    monkeypatch.setattr(journalctl, "read_events", lambda _: iter([ENTRY]))
 
 
 @pytest.fixture

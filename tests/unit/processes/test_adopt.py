@@ -71,7 +71,7 @@ class Host(FakeSystemd):
             fd - 1000 for fd in unit.properties.get("PIDFDs", ())
         )
         if unit.name in (SCOPE, SERVICE) and self.ended.intersection(pids):
-            raise BadProperty(f"{unit.name}: a process has ended")
+            raise BadProperty(f"{unit.name}: a process has exited")
         await super().start(unit)
         await self._moved(unit.name, pids)
 

@@ -95,7 +95,7 @@ async def test_processes_that_end_take_their_scope_with_them() -> None:
     assert [one.tasks for one in await memory.observe([scope])] == [1]
     memory.end_process(6)
     assert await memory.observe([scope]) == ()
-    with pytest.raises(BadProperty, match="ended"):
+    with pytest.raises(BadProperty, match="exited"):
         await memory.start(TransientUnit(name=scope, properties={"PIDs": (6,)}))
 
 

@@ -1,4 +1,4 @@
-"""Asks the journal for the events that podslice has told it."""
+"""Events of podslice, read from the journal with journalctl."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ _SPAN = re.compile(r"(\d+ ?[A-Za-zµ]+ ?)+")
 _KINDS = {kind.label: kind for kind in Kind}
 _TIME_MAX_USEC = 250_000_000_000 * 10**6
 """Before the year 9999, the last one that Python knows."""
+_CHECK_SEC = 30
 _PREFIX = "PODSLICE_"
 _OWN = frozenset({"PODSLICE_EVENT", "PODSLICE_POD", "PODSLICE_UNIT"})
 
@@ -98,12 +99,12 @@ def read_events(query: Query) -> Iterator[Entry]:
         try:
             for line in journalctl.stdout:
                 yield parse(line)
-            said = journalctl.stderr.read().decode(errors="replace").strip()
+            stderr = journalctl.stderr.read().decode(errors="replace").strip()
             journalctl.wait()
         finally:
             journalctl.terminate()  # where nobody wants to hear more
     if journalctl.returncode:
-        raise _error(said, query)
+        raise _error(command, stderr, query)
 
 
 def parse(line: bytes) -> Entry:
@@ -159,38 +160,52 @@ def _text(value: Any) -> str:  # noqa: ANN401 (JSON)
 
 
 def _check_rights(manager: Manager) -> None:
-    """Complain where journalctl would only show nothing.
+    """Raise where journalctl would report no error and show nothing.
 
     Raises:
-        HostError: there is no journal, or it is not for this user to read.
+        HostError: there is no journal, or this user may not read it.
     """
-    if manager.is_user:
+    if manager.is_user or _is_readable("system.journal"):
         return
-    files = [path for base in JOURNAL_DIRECTORIES for path in base.glob("*/system.journal")]
-    if not any(os.access(path, os.R_OK) for path in files):
-        if os.geteuid() == 0:
-            raise HostError(
-                "this host keeps no journal (see Storage= in journald.conf(5)), and events are"
-                " kept nowhere else"
-            )
-        raise _not_for_you()
+    if os.geteuid() == 0:
+        raise HostError(
+            "this host keeps no journal (see Storage= in journald.conf(5)), and events are not"
+            " stored elsewhere"
+        )
+    raise _access_denied()
 
 
-def _not_for_you() -> HostError:
+def _is_readable(pattern: str) -> bool:
+    files = (path for base in JOURNAL_DIRECTORIES for path in base.glob(f"*/{pattern}"))
+    return any(os.access(path, os.R_OK) for path in files)
+
+
+def _access_denied() -> HostError:
     return HostError(
-        "the journal is not for everybody to read: run as root, or join the group systemd-journal"
+        "permission to read the journal denied: run as root, or join the group systemd-journal"
     )
 
 
-def _error(said: str, query: Query) -> HostError | InputError:
-    if "timestamp" in said and query.since is not None:
+def _error(command: str, stderr: str, query: Query) -> HostError | InputError:
+    """Return why journalctl failed, by its exit codes and not by its messages."""
+    if not _is_readable("*.journal"):
+        return _access_denied()
+    if query.since is not None and _succeeds([command, "--quiet", "--lines=0"]):
         return InputError(
             Problem(
                 where="--since",
-                message=f"{query.since!r} is no time",
+                message=f"{query.since!r} is not a time",
                 hint="write 2h, yesterday, or '2026-01-31 12:00'; see systemd.time(7)",
             )
         )
-    if "permission" in said:
-        return _not_for_you()
-    return HostError(f"the journal can't be read: {said or 'journalctl failed'}")
+    return HostError(f"cannot read the journal: {stderr or 'journalctl failed'}")
+
+
+def _succeeds(command: list[str]) -> bool:
+    try:
+        subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_CHECK_SEC
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return True

@@ -48,12 +48,12 @@ def journalctl(allow_effects, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "JOURNAL_DIRECTORIES", (tmp_path / "journal",))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
-    def make(*entries, code=0, stderr=""):
+    def make(*entries, code=0, stderr="", rejects=""):
         (tmp_path / "entries").write_text("".join(f"{json.dumps(each)}\n" for each in entries))
         script = tmp_path / "journalctl"
         script.write_text(
             f'#!/bin/sh\necho "$@" > {tmp_path}/asked\ncat {tmp_path}/entries\n'
-            f"printf '%s' '{stderr}' >&2\nexit {code}\n"
+            f"case \"$*\" in *'{rejects}'*) printf '%s' '{stderr}' >&2; exit {code};; esac\n"
         )
         script.chmod(0o755)
         return tmp_path / "asked"
@@ -183,26 +183,35 @@ def test_lines_and_since_hold_when_following_too():
     assert not [each for each in arguments(follow=True) if each.startswith("--lines")]
 
 
-def test_a_time_that_is_none_is_bad_input(podslice, journalctl):
-    journalctl(code=1, stderr="Failed to parse timestamp: soon")
+@pytest.mark.parametrize("stderr", ["Failed to parse timestamp: soon", "in another language"])
+def test_an_invalid_time_is_bad_input(podslice, journalctl, stderr):
+    journalctl(code=1, stderr=stderr, rejects="--since")
     ended = podslice("events", "--since", "soon")
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("error: --since: 'soon' is no time; write 2h, yesterday, or ")
+    assert ended.err.startswith("error: --since: 'soon' is not a time; write 2h, yesterday, or ")
 
 
+@pytest.mark.parametrize("since", [(), ("--since=1h",)])
 @pytest.mark.parametrize(
-    ("stderr", "said"),
+    ("stderr", "message"),
     [
-        ("No journal files were opened due to insufficient permissions.", "join the group"),
-        ("Failed to open: Input/output error", "can't be read: Failed to open: Input/output error"),
-        ("", "can't be read: journalctl failed"),
+        ("timestamp, permission: Input/output error", "journal: timestamp, permission: Input/"),
+        ("", "cannot read the journal: journalctl failed"),
     ],
 )
-def test_a_journal_that_can_not_be_read_is_told(podslice, journalctl, stderr, said):
+def test_a_journal_that_can_not_be_read_is_an_error(podslice, journalctl, stderr, message, since):
     journalctl(code=1, stderr=stderr)
+    ended = podslice("events", "--user", *since)
+    assert (ended.code, ended.out, ended.err.count("\n")) == (1, "", 1)
+    assert message in ended.err
+
+
+def test_a_user_without_a_readable_journal_is_denied(podslice, journalctl, tmp_path):
+    journalctl(code=1, stderr="in another language")
+    (tmp_path / "journal/0123/system.journal").unlink()
     ended = podslice("events", "--user")
     assert (ended.code, ended.out, ended.err.count("\n")) == (1, "", 1)
-    assert said in ended.err
+    assert "permission to read the journal denied" in ended.err
 
 
 @pytest.mark.parametrize(

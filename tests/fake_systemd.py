@@ -86,7 +86,7 @@ class FakeSystemd:
         """What was sent to which unit, in order."""
         pidfds = systemd_version >= PROPERTIES["PIDFDs"].since
         self._caps = Caps(systemd_version=systemd_version, manager=manager, pidfds=pidfds)
-        self._on_change = on_change
+        self.on_change = on_change
         self._faults = _Faults()
         self._ended: set[int] = set()
         self._units = {name: fresh(name, {}) for name in _BUILT_IN}
@@ -150,7 +150,7 @@ class FakeSystemd:
             self._units[unit.name] = fresh(unit.name, unit.properties)
             self._units[unit.name].transient = True
         self._units[service.name].is_waiting = True
-        self._on_change(timer.name)
+        self.on_change(timer.name)
 
     async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
         check_name(name)
@@ -251,7 +251,7 @@ class FakeSystemd:
         """Let a unit have failed: its processes are gone, the unit stays until it is reset."""
         unit = self._units[name]
         unit.failed, unit.pids, unit.more_tasks = True, set(), 0
-        self._on_change(name)
+        self.on_change(name)
 
     def reload(self) -> None:
         """As `systemctl daemon-reload`: of a quota there is left what the drop-in file held."""
@@ -260,7 +260,7 @@ class FakeSystemd:
             quota = unit.properties.get("CPUQuotaPerSecUSec", INFINITY)
             if quota != INFINITY:
                 unit.properties["CPUQuotaPerSecUSec"] = int(str(quota)) // step_usec * step_usec
-        self._on_change(None)
+        self.on_change(None)
 
     # How it works.
 
@@ -270,10 +270,10 @@ class FakeSystemd:
         await asyncio.sleep(0)
         if self._faults.is_broken:
             self._faults.is_broken = False
-            self._on_change(None)
+            self.on_change(None)
         if self._faults.calls_left == 0:
             self._faults.calls_left, self._faults.is_broken = None, True
-            self._on_change(None)
+            self.on_change(None)
             raise BusUnavailable(f"{call}: the connection to the bus was lost")
         if self._faults.calls_left is not None:
             self._faults.calls_left -= 1
@@ -314,7 +314,7 @@ class FakeSystemd:
         if unit.properties.get("Type") != "oneshot":  # has ended with its start
             self._units[unit.name] = added
             self._take(unit.name, ids_of(unit, "PIDs"))
-            self._on_change(unit.name)
+            self.on_change(unit.name)
 
     def _take(self, name: UnitName, pids: Iterable[int]) -> None:
         """Move processes into a unit."""
@@ -333,7 +333,7 @@ class FakeSystemd:
     def _add_parents(self, name: UnitName) -> None:
         while name not in self._units:
             self._units[name] = fresh(name, {})
-            self._on_change(name)
+            self.on_change(name)
             name = parent_slice(name)
 
     def _remove(self, name: UnitName) -> None:
@@ -346,7 +346,7 @@ class FakeSystemd:
 
     def _forget(self, name: UnitName) -> None:
         if self._units.pop(name, None) is not None:
-            self._on_change(name)
+            self.on_change(name)
 
     async def _await_stubborn(self, name: UnitName, timeout_sec: float) -> None:
         """Wait until whatever takes no notice of a stop has been killed."""

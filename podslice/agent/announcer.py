@@ -1,11 +1,11 @@
-"""What rounds have to tell: each thing once, until it is another."""
+"""Reports what rounds find and do; each fact once, until it changes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from podslice.agent.board import Board
-from podslice.agent.wanted import Asked
+from podslice.agent.context import AgentContext
+from podslice.agent.wanted_pods import WantedPods
 from podslice.errors import Severity
 from podslice.model.event import Kind
 from podslice.model.unit import UnitName
@@ -22,116 +22,118 @@ from podslice.reconcile.report import (
     describe_stuck,
 )
 
+_Found = Mapping[str, tuple[str, str | None, UnitName | None]]
+"""Messages with their pods and units, by what makes each of them different from others."""
 
-class Telling:
-    """Remembers from one round to the next what was told already."""
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
-        self._told: dict[str, frozenset[str]] = {}
-        self._wrong: frozenset[str] = frozenset()
-        self._marked: frozenset[str] = frozenset()
+class Announcer:
+    """Reports events of rounds, and remembers what it has reported."""
+
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
+        self._reported: dict[str, frozenset[str]] = {}
+        self._invalid_files: frozenset[str] = frozenset()
+        self._evicted: frozenset[str] = frozenset()
         self._is_foreign = False
-        self._deeds: set[str] = set()
-        self._deeds_before: set[str] = set()
+        self._results: set[str] = set()
+        self._previous_results: set[str] = set()
 
-    def asked(self, asked: Asked) -> None:
-        """What is wrong with manifests, once; and once that a file is right again, or gone."""
-        wishes = asked.wishes
-        errors = [each for each in wishes.problems if each.severity is Severity.ERROR]
-        errors += [each for found in asked.wrong.values() for each in found]
-        self._tell_new("manifests", Kind.MANIFEST_BROKEN, {str(each): None for each in errors})
-        wrong = wishes.broken | wishes.unread | asked.wrong.keys()
-        for path in sorted(self._wrong - wrong):
-            self._board.tell(Kind.MANIFEST_VALID, f"nothing is wrong with {path} any more")
-        self._wrong = wrong
-        self._board.set_problems("manifests", wishes.problems)
-        self._board.counters.broken_manifests = len(wishes.broken | asked.wrong.keys())
+    def report_manifests(self, wanted: WantedPods) -> None:
+        """Report problems of manifests, and files that are valid again or removed."""
+        contents, status = wanted.contents, self._context.status
+        errors = [each for each in contents.problems if each.severity is Severity.ERROR]
+        errors += [each for found in wanted.errors.values() for each in found]
+        found = {str(each): (str(each), None, None) for each in errors}
+        self._report_new("manifests", Kind.MANIFEST_BROKEN, found)
+        invalid = contents.broken | contents.unread | wanted.errors.keys()
+        for path in sorted(self._invalid_files - invalid):
+            self._context.events.report(Kind.MANIFEST_VALID, f"{path} is valid again")
+        self._invalid_files = invalid
+        status.set_problems("manifests", contents.problems)
+        self._context.counters.broken_manifests = len(contents.broken | wanted.errors.keys())
 
-    def owner(self, state: Assessment) -> None:
-        """Tell that nothing is changed because the root belongs to a kubelet, and the end of it."""
-        was_foreign, self._is_foreign = self._is_foreign, state.foreign is not None
-        if state.foreign is not None:
-            self._board.fail("owner", str(state.foreign))
+    def report_owner(self, assessment: Assessment) -> None:
+        """Report when the root begins to belong to a kubelet, and when that ends."""
+        was_foreign, self._is_foreign = self._is_foreign, assessment.foreign is not None
+        if assessment.foreign is not None:
+            self._context.status.fail("owner", str(assessment.foreign))
         elif was_foreign:
-            self._board.set_problems("owner", ())
-            root = self._board.world.tree.root
-            self._board.tell(Kind.AGENT_NOTED, f"{root} is podslice's own again")
+            self._context.status.set_problems("owner", ())
+            root = self._context.world.tree.root
+            message = f"{root} no longer belongs to a kubelet; podslice manages it again"
+            self._context.events.report(Kind.AGENT_NOTED, message)
 
-    def marks(self, state: Assessment) -> None:
-        """Which evicted pods may come back."""
-        marked = frozenset(mark.pod for mark in state.evicted)
-        for pod in sorted(self._marked - marked):
-            self._board.tell(Kind.POD_READMITTED, f"pod {pod} may come back", pod=pod)
-        self._marked = marked
+    def report_readmitted(self, assessment: Assessment) -> None:
+        """Report evicted pods that may run again."""
+        evicted = frozenset(mark.pod for mark in assessment.evicted)
+        for pod in sorted(self._evicted - evicted):
+            message = f"pod {pod} is readmitted"
+            self._context.events.report(Kind.POD_READMITTED, message, pod=pod)
+        self._evicted = evicted
 
-    def left_out(self, state: Assessment) -> None:
-        """What is not done, and why. Of evicted pods it was told that they are."""
-        refused = {each.pod: each for each in (*state.desired.refused, *state.plan.refused)}
-        self._board.counters.refused = len(refused)
-        why = {
+    def report_omissions(self, assessment: Assessment) -> None:
+        """Report refused pods and skipped steps; evictions are reported already."""
+        plan = assessment.plan
+        refused = {each.pod: each for each in (*assessment.desired.refused, *plan.refused)}
+        self._context.counters.refused = len(refused)
+        reasons: _Found = {
             f"{pod} {each.reason}": (describe_refusal(each), pod, None)
             for pod, each in refused.items()
             if each.reason != EVICTED
         }
-        self._tell_keyed("refused", Kind.POD_REFUSED, why)
-        skipped = {
+        self._report_new("refused", Kind.POD_REFUSED, reasons)
+        skipped: _Found = {
             f"{each.unit} {each.name}": (describe_skipped(each), None, each.unit)
-            for each in state.plan.skipped
+            for each in plan.skipped
             if each.blocks
         }
-        self._tell_keyed("skipped", Kind.STEP_FAILED, skipped)
+        self._report_new("skipped", Kind.STEP_FAILED, skipped)
 
-    def deed(self, result: StepResult, *, is_repair: bool) -> None:
-        """What was done; not again what seems to come to nothing and is done in every round."""
-        step, text = result.step, describe_result(result)
-        pod = step.pod if isinstance(step, StopUnit) else step.unit.pod
+    def report_step(self, result: StepResult, *, is_repair: bool) -> None:
+        """Report a step, unless each round repeats it without effect."""
+        step, text, pod = result.step, describe_result(result), _pod_of(result)
+        events = self._context.events
         if is_repair:
-            what = "stopped" if isinstance(step, StartUnit) else "changed"
-            text = f"somebody had {what} it: {text}"
-            self._board.tell(Kind.DRIFT_REPAIRED, text, pod=pod, unit=step.name)
+            cause = "stopped" if isinstance(step, StartUnit) else "changed"
+            message = f"{cause} externally, restored: {text}"
+            events.report(Kind.DRIFT_REPAIRED, message, pod=pod, unit=step.name)
         elif pod is None and isinstance(step, SetProperties) and not step.unit.owned:
-            self._board.tell(Kind.AGENT_NOTED, text, unit=step.name)
+            events.report(Kind.AGENT_NOTED, text, unit=step.name)
         elif pod is not None and step.name.endswith(".slice"):
-            self._deeds.add(text)
-            if text not in self._deeds_before:
-                self._board.tell(_DEEDS[step.action], text, pod=pod, unit=step.name)
+            self._results.add(text)
+            if text not in self._previous_results:
+                events.report(_EVENTS[step.action], text, pod=pod, unit=step.name)
 
-    def report(self, report: Report) -> None:
-        """What of an apply has failed."""
-        failed = {
+    def report_failures(self, report: Report) -> None:
+        """Report failed steps, and pods that could not be removed."""
+        failed: _Found = {
             f"{each.step.name} {each.error}": (describe_result(each), _pod_of(each), each.step.name)
             for each in report.results
             if each.outcome is Outcome.FAILED
         }
-        self._tell_keyed("failed", Kind.STEP_FAILED, failed)
-        state = self._board.state
-        outside = state.recorded_values.units if state else {}
-        for each in report.skipped:
-            if each.unit in outside and not each.blocks:
-                self._board.note(describe_skipped(each))
-        stuck = {each.pod: (describe_stuck(each), each.pod, None) for each in report.stuck}
-        self._tell_keyed("stuck", Kind.POD_STUCK, stuck)
+        self._report_new("failed", Kind.STEP_FAILED, failed)
+        assessment = self._context.assessment
+        outside = assessment.recorded_values.units if assessment else {}
+        for skipped in report.skipped:
+            if skipped.unit in outside and not skipped.blocks:
+                self._context.events.note(describe_skipped(skipped))
+        stuck: _Found = {each.pod: (describe_stuck(each), each.pod, None) for each in report.stuck}
+        self._report_new("stuck", Kind.POD_STUCK, stuck)
 
-    def rounded(self, *, is_settled: bool) -> None:
-        """A round is over; once all is as it should be, what is done next is done anew."""
-        self._deeds_before, self._deeds = set() if is_settled else self._deeds, set()
+    def finish_round(self, *, is_settled: bool) -> None:
+        """Finish a round; after a settled one every step is reported again."""
+        self._previous_results, self._results = set() if is_settled else self._results, set()
 
-    def _tell_new(self, topic: str, kind: Kind, found: Mapping[str, None]) -> None:
-        self._tell_keyed(topic, kind, {text: (text, None, None) for text in found})
-
-    def _tell_keyed(
-        self, topic: str, kind: Kind, found: Mapping[str, tuple[str, str | None, UnitName | None]]
-    ) -> None:
-        """Tell of what was not so the last time: a text, its pod and its unit, by what it is."""
-        before = self._told.get(topic, frozenset())
-        self._told[topic] = frozenset(found)
+    def _report_new(self, topic: str, kind: Kind, found: _Found) -> None:
+        """Report what was not found the last time."""
+        before = self._reported.get(topic, frozenset())
+        self._reported[topic] = frozenset(found)
         for key in sorted(found.keys() - before):
-            text, pod, unit = found[key]
-            self._board.tell(kind, text, pod=pod, unit=unit)
+            message, pod, unit = found[key]
+            self._context.events.report(kind, message, pod=pod, unit=unit)
 
 
-_DEEDS = {
+_EVENTS = {
     Action.START: Kind.POD_APPLIED,
     Action.SET: Kind.POD_CHANGED,
     Action.STOP: Kind.POD_REMOVED,

@@ -1,4 +1,4 @@
-"""Eviction: what is short, who has to go, and the quickest way out for it."""
+"""Evicts pods while the node is under pressure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from podslice.agent.board import Board
-from podslice.agent.terminations import Endings
+from podslice.agent.context import AgentContext
+from podslice.agent.terminations import Terminations
 from podslice.errors import HostError, SystemdError
 from podslice.kernel.host import nodefs_device
 from podslice.model.desired import PodDecision
@@ -44,69 +44,69 @@ from podslice.systemd.client import Client
 from podslice.usage.eviction_signals import observe_signals, pod_usage
 
 SETTLE_SEC = 10.0
-"""How long after an eviction what it gave back may take to show; memory shows at once.
+"""How long resources other than memory may take to become available after an eviction.
 
 Source: Kubernetes, pkg/kubelet/kubelet.go, evictionMonitoringPeriod.
 """
-_HELPLESS_SEC = 1.0
-"""How long nobody is looked for again where no eviction would give memory back."""
-_STUCK_SEC = 10.0
-"""How long beyond its grace a pod may take to end before the next one has to go."""
-_FAILED_SEC = 1.0
+NO_CANDIDATE_SEC = 1.0
+"""The pause after no pod was found whose eviction would free memory."""
+STUCK_SEC = 10.0
+"""How long after its grace period a pod may terminate before the next one is evicted."""
+RETRY_SEC = 1.0
 _ORDER_SEC = 0.001
 _AT_LEAST_SEC = 0.01
-"""Between two looks, however often the kernel calls."""
+"""The shortest time between two observations."""
 
 
 class Evictor:
-    """Watches what is left of memory, storage and process ids, and evicts one pod at a time."""
+    """Observes available memory, storage and process ids, and evicts one pod at a time."""
 
     def __init__(
         self,
-        board: Board,
+        context: AgentContext,
         client: Client,
-        endings: Endings,
+        terminations: Terminations,
         on_change: Callable[[], None],
         *,
         root: Path = Path("/"),
     ) -> None:
-        """Nothing is watched yet.
+        """Begin without pressure.
 
         Args:
-            board: what the parts of the agent share.
-            client: one that asks systemd itself.
-            endings: what ends pods.
-            on_change: called when the conditions have changed, and after each eviction.
-            root: the host.
+            context: what the parts of the agent share.
+            client: a client without a cache.
+            terminations: stops pods.
+            on_change: called when conditions change, and after each eviction.
+            root: the root directory of the host.
         """
-        self._board = board
+        self._context = context
         self._client = client
-        self._endings = endings
+        self._terminations = terminations
         self._on_change = on_change
         self._root = root
         self._woken = asyncio.Event()
         self._pressures = Pressures()
-        self._quiet_until: dict[str, float] = {}
-        self._helpless: set[str] = set()
-        """The signals of which it was told that nobody's eviction would help."""
-        self._seen: Assessment | None = None
-        self._gone: set[str] = set()
-        """The pods, by uid, that were evicted since that look, or are still on their way."""
+        self._paused_until: dict[str, float] = {}
+        self._without_candidates: set[str] = set()
+        """The signals reported as having no pod to evict."""
+        self._last_assessment: Assessment | None = None
+        self._evicted: set[str] = set()
+        """The uids of the pods evicted since that assessment, or still terminating."""
 
     def wake(self) -> None:
-        """The kernel says that something is getting short."""
+        """Observe again at once, as the kernel has reported pressure."""
         self._woken.set()
 
     async def run(self) -> NoReturn:
-        """Look and act, for ever."""
+        """Observe and evict."""
         while True:
             try:
                 poll_sec = await self.check()
             except (SystemdError, HostError) as error:
-                self._board.fail("eviction", f"eviction: {error}")
-                poll_sec = _FAILED_SEC
+                self._context.status.fail("eviction", f"eviction: {error}")
+                poll_sec = RETRY_SEC
             else:
-                self._board.recover("eviction")
+                self._context.status.recover("eviction")
             await asyncio.sleep(_AT_LEAST_SEC)
             try:
                 async with asyncio.timeout(poll_sec):
@@ -116,31 +116,33 @@ class Evictor:
             self._woken.clear()
 
     async def check(self) -> float:
-        """One look, and one eviction where there has to be one; returns when to look again."""
-        state = self._board.state
-        if state is not self._seen:
-            self._seen = state
-            self._gone.intersection_update(self._board.terminating.in_progress)
-        noticed = time.monotonic()
-        verdict, observations = self._judge(state)
-        if state is not None and state.foreign is None:
-            await self._act_on(verdict, observations, state, noticed)
-        self._tell_conditions(verdict, observations)
+        """Observe, and evict one pod if needed; return the seconds until the next observation."""
+        assessment = self._context.assessment
+        if assessment is not self._last_assessment:
+            self._last_assessment = assessment
+            self._evicted.intersection_update(self._context.terminating.in_progress)
+        observed_at = time.monotonic()
+        verdict, observations = self._judge(assessment)
+        if assessment is not None and assessment.foreign is None:
+            await self._act_on(verdict, observations, assessment, observed_at)
+        self._update_conditions(verdict, observations)
         return next_poll_usec(self._thresholds(), observations) / 1e6
 
     def _thresholds(self) -> tuple[EvictionThreshold, ...]:
-        return eviction_thresholds(self._board.world.config)
+        return eviction_thresholds(self._context.world.config)
 
-    def _observe(self, state: Assessment | None) -> Mapping[str, Observation]:
-        """What is left; before the first look nobody knows what the pods may use."""
-        world = self._board.world
-        group = "" if state is None else control_group(world.tree.root, state.observed)
-        allocation = Allocation(capacity={}) if state is None else state.desired.allocation
+    def _observe(self, assessment: Assessment | None) -> Mapping[str, Observation]:
+        """Observe all signals; before the first assessment the share of pods is unknown."""
+        world = self._context.world
+        group = "" if assessment is None else control_group(world.tree.root, assessment.observed)
+        allocation = (
+            Allocation(capacity={}) if assessment is None else assessment.desired.allocation
+        )
         return observe_signals(self._root, world.cgroups, allocation, group)
 
-    def _judge(self, state: Assessment | None) -> tuple[Verdict, Mapping[str, Observation]]:
-        config = self._board.world.config
-        observations = self._observe(state)
+    def _judge(self, assessment: Assessment | None) -> tuple[Verdict, Mapping[str, Observation]]:
+        config = self._context.world.config
+        observations = self._observe(assessment)
         verdict = judge(
             self._thresholds(),
             observations,
@@ -151,77 +153,80 @@ class Evictor:
         self._pressures = verdict.pressures
         return verdict, observations
 
-    def _tell_conditions(self, verdict: Verdict, observations: Mapping[str, Observation]) -> None:
-        before = self._board.conditions
+    def _update_conditions(self, verdict: Verdict, observations: Mapping[str, Observation]) -> None:
+        before = self._context.status.conditions
         if verdict.conditions == before:
             return
-        self._board.set_conditions(verdict.conditions)
+        self._context.status.set_conditions(verdict.conditions)
         for condition in sorted(verdict.conditions - before):
             met = [
                 _describe(each, observations[each.signal])
                 for each in verdict.pressures.met_since_usec
                 if CONDITION_OF_SIGNAL[each.signal] is condition
             ]
-            self._tell(Kind.PRESSURE_BEGAN, condition, f"{condition}: {'; '.join(met)}")
+            self._report_condition(Kind.PRESSURE_BEGAN, condition, f"{condition}: {'; '.join(met)}")
         for condition in sorted(before - verdict.conditions):
             left = [
                 f"{signal_} is {format_signal(signal_, each.available)}"
                 for signal_, each in observations.items()
                 if CONDITION_OF_SIGNAL[signal_] is condition
             ]
-            message = f"{condition} is over: {'; '.join(left)}"
-            self._tell(Kind.PRESSURE_ENDED, condition, message)
-        self._helpless = {
-            each for each in self._helpless if CONDITION_OF_SIGNAL[each] in verdict.conditions
+            message = f"{condition} has ended: {'; '.join(left)}"
+            self._report_condition(Kind.PRESSURE_ENDED, condition, message)
+        self._without_candidates = {
+            each
+            for each in self._without_candidates
+            if CONDITION_OF_SIGNAL[each] in verdict.conditions
         }
         self._on_change()
 
-    def _tell(self, kind: Kind, condition: Condition, message: str) -> None:
-        self._board.tell(kind, message, fields={"CONDITION": condition.value})
+    def _report_condition(self, kind: Kind, condition: Condition, message: str) -> None:
+        fields = {"CONDITION": condition.value}
+        self._context.events.report(kind, message, fields=fields)
 
-    def _rest(self, resource: str, seconds: float) -> None:
-        """Evict nobody more for the want of a resource for so long."""
-        self._quiet_until[resource] = asyncio.get_running_loop().time() + seconds
+    def _pause(self, resource: str, seconds: float) -> None:
+        """Do not evict for a resource for some seconds."""
+        self._paused_until[resource] = asyncio.get_running_loop().time() + seconds
 
     async def _act_on(
         self,
         verdict: Verdict,
         observations: Mapping[str, Observation],
-        state: Assessment,
-        noticed: float,
+        assessment: Assessment,
+        observed_at: float,
     ) -> None:
-        """Evict for the most urgent of what is due, or else for the next; one pod."""
-        away = self._gone.union(mark.uid for mark in state.evicted)
-        pods = [pod for pod in state.desired.pods if pod.pod.uid not in away]
+        """Evict one pod, for the most urgent threshold for which there is a candidate."""
+        excluded = self._evicted.union(mark.uid for mark in assessment.evicted)
+        pods = [pod for pod in assessment.desired.pods if pod.pod.uid not in excluded]
         for threshold in verdict.due:
             resource = RESOURCE_OF_SIGNAL[threshold.signal]
-            if asyncio.get_running_loop().time() < self._quiet_until.get(resource, 0.0):
+            if asyncio.get_running_loop().time() < self._paused_until.get(resource, 0.0):
                 continue
-            usage = self._usage(threshold.signal, pods, state)
+            usage = self._usage(threshold.signal, pods, assessment)
             candidate = choose(threshold.signal, pods, usage)
             what = _describe(threshold, observations[threshold.signal])
             if candidate is None:
-                self._tell_helpless(threshold, what)
-                # to find that out every pod was looked at
-                self._rest(resource, _HELPLESS_SEC if resource == MEMORY else SETTLE_SEC)
+                self._report_no_candidate(threshold, what)
+                # finding that out takes an observation of every pod
+                self._pause(resource, NO_CANDIDATE_SEC if resource == MEMORY else SETTLE_SEC)
                 continue
-            self._helpless.discard(threshold.signal)
-            # while nobody can be stopped nobody is marked: the next in turn would be, and the next
+            self._without_candidates.discard(threshold.signal)
+            # raises before a pod is marked: otherwise the next one would be marked, too, and so on
             await self._client.caps()
-            await self._board.world.guard.claim(self._board.world)
-            ordered = await self._order(candidate, threshold, what, state, noticed)
-            self._tell_conditions(verdict, observations)
-            is_gone = await self._see_it_through(ordered, candidate.decision, threshold, state)
+            await self._context.world.guard.claim(self._context.world)
+            ordered = await self._evict(candidate, threshold, what, assessment, observed_at)
+            self._update_conditions(verdict, observations)
+            is_stopped = await self._wait_for(ordered, candidate.decision, threshold, assessment)
             self._on_change()
-            self._rest(resource, 0.0 if resource == MEMORY and is_gone else SETTLE_SEC)
+            self._pause(resource, 0.0 if resource == MEMORY and is_stopped else SETTLE_SEC)
             return
 
     def _usage(
-        self, signal: str, pods: Iterable[PodDecision], state: Assessment
+        self, signal: str, pods: Iterable[PodDecision], assessment: Assessment
     ) -> Mapping[str, PodUsage]:
-        """What the pods use of what is short; for memory as little is read as will do."""
-        cgroups = self._board.world.cgroups
-        groups = {pod.pod.key: control_group(pod.slice, state.observed) for pod in pods}
+        """Return the use of a signal's resource by pods; for memory as few files as possible are read."""
+        cgroups = self._context.world.cgroups
+        groups = {pod.pod.key: control_group(pod.slice, assessment.observed) for pod in pods}
         if RESOURCE_OF_SIGNAL[signal] == MEMORY:
             return {
                 key: PodUsage(memory=(cgroups.working_set_bytes(group) or 0) * 1000)
@@ -230,43 +235,44 @@ class Evictor:
         device = nodefs_device(self._root)
         return {key: pod_usage(cgroups.sample(group), device) for key, group in groups.items()}
 
-    def _tell_helpless(self, threshold: EvictionThreshold, what: str) -> None:
-        """Say once that nothing can be done: every pod is critical, or would give nothing back."""
-        if threshold.signal not in self._helpless:
-            self._helpless.add(threshold.signal)
+    def _report_no_candidate(self, threshold: EvictionThreshold, what: str) -> None:
+        """Report once that every pod is critical, or that its eviction would free nothing."""
+        if threshold.signal not in self._without_candidates:
+            self._without_candidates.add(threshold.signal)
             message = (
-                f"{what}, and there is no pod whose eviction would help: look for what uses it"
-                " outside the pods, in critical pods and in Guaranteed ones"
+                f"{what}, but evicting a pod would not help: check what is used outside pods, by"
+                " critical pods and by Guaranteed pods"
             )
-            self._board.tell(Kind.AGENT_FAILED, message, fields={"SIGNAL": threshold.signal})
+            fields = {"SIGNAL": threshold.signal}
+            self._context.events.report(Kind.AGENT_FAILED, message, fields=fields)
 
-    async def _order(
+    async def _evict(
         self,
         candidate: Candidate,
         threshold: EvictionThreshold,
         what: str,
-        state: Assessment,
-        noticed: float,
+        assessment: Assessment,
+        observed_at: float,
     ) -> asyncio.Task[bool]:
-        """Have a pod stopped, mark it and tell of it; what is returned ends with the pod."""
-        board, decision = self._board, candidate.decision
+        """Stop a pod, mark it and report it; the returned task ends with the pod."""
+        context, decision = self._context, candidate.decision
         message = f"{what}; {candidate.reason}"
-        grace_sec = pod_grace_sec(decision.pod, threshold, board.world.config)
-        stopping = self._endings.begin(
+        grace_sec = pod_grace_sec(decision.pod, threshold, context.world.config)
+        stopping = self._terminations.start(
             decision,
-            state,
+            assessment,
             why=f"pod {decision.pod.key} is evicted",
             grace_sec=grace_sec,
-            for_good=True,
+            is_removal=True,
         )
-        # the order is on its way before anything is written or told
+        # the stop is sent before anything is written or reported
         await asyncio.wait({stopping}, timeout=_ORDER_SEC)
         self._mark(decision, threshold, message)
-        reaction_sec = time.monotonic() - noticed
-        board.counters.evicted(threshold.signal, reaction_sec)
-        board.tell(
+        reaction_sec = time.monotonic() - observed_at
+        context.counters.evicted(threshold.signal, reaction_sec)
+        context.events.report(
             Kind.POD_EVICTED,
-            f"pod {decision.pod.key} is evicted: {message}; it has {grace_sec} s to end",
+            f"pod {decision.pod.key} is evicted: {message}; grace period {grace_sec} s",
             pod=decision.pod.key,
             unit=decision.slice,
             fields={
@@ -279,7 +285,7 @@ class Evictor:
         return stopping
 
     def _mark(self, decision: PodDecision, threshold: EvictionThreshold, message: str) -> None:
-        store, pod = self._board.world.store, decision.pod
+        store, pod = self._context.world.store, decision.pod
         eviction = Eviction(
             pod=pod.key,
             uid=pod.uid,
@@ -288,38 +294,38 @@ class Evictor:
             message=message,
             at_usec=time.time_ns() // 1000,
         )
-        self._board.mark(eviction)
-        self._gone.add(pod.uid)
+        self._context.marks.write(eviction)
+        self._evicted.add(pod.uid)
 
-    async def _see_it_through(
+    async def _wait_for(
         self,
         stopping: asyncio.Task[bool],
         decision: PodDecision,
         threshold: EvictionThreshold,
-        state: Assessment,
+        assessment: Assessment,
     ) -> bool:
-        """Wait for the end of a pod, but not for ever; whether it has not failed to end.
+        """Wait until a pod is stopped, for a limited time; return False if stopping it has failed.
 
-        A hard threshold that is met meanwhile ends its patience.
+        If a hard threshold is crossed meanwhile, the pod is killed.
         """
         now = asyncio.get_running_loop().time
         is_hard = threshold.is_hard
-        deadline = now() + pod_grace_sec(decision.pod, threshold, self._board.world.config)
-        while not stopping.done() and now() < deadline + _STUCK_SEC:
-            poll_usec = next_poll_usec(self._thresholds(), self._observe(state))
+        deadline = now() + pod_grace_sec(decision.pod, threshold, self._context.world.config)
+        while not stopping.done() and now() < deadline + STUCK_SEC:
+            poll_usec = next_poll_usec(self._thresholds(), self._observe(assessment))
             await asyncio.wait({stopping}, timeout=min(poll_usec / 1e6, 1.0))
             if stopping.done() or is_hard:
                 continue
-            verdict, _ = self._judge(state)
+            verdict, _ = self._judge(assessment)
             if any(each.is_hard for each in verdict.due):
-                with suppress(SystemdError, HostError):  # it is tried again
+                with suppress(SystemdError, HostError):  # retried
                     await self._client.kill(decision.slice, signal.SIGKILL)
                     is_hard, deadline = True, now()
         return not stopping.done() or stopping.result()
 
 
 def _describe(threshold: EvictionThreshold, observation: Observation) -> str:
-    """`memory.available is 87Mi, below the hard threshold 100Mi`."""
+    """Describe a crossed threshold: `memory.available is 87Mi, below the hard threshold 100Mi`."""
     kind = "hard" if threshold.is_hard else "soft"
     name, capacity = threshold.signal, observation.capacity
     wanted = threshold_amount(threshold.value, capacity)

@@ -1,4 +1,4 @@
-"""What the manifest directories ask for. Nothing that is wrong in one file touches another's pods."""
+"""The pods of manifest directories. An error in one file does not affect pods of other files."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from podslice.store.atomic import Stamp, stamp
 
 _FILES_PER_STEP = 100
 _PODS_PER_STEP = 500
-"""What is looked at between two pauses: a millisecond or two."""
-_REFUSALS_MAX = 8
-"""Files that one look reads in vain; each may cost as much as all files that are taken."""
-_LATER = f"is not read yet: {_REFUSALS_MAX} other manifests exceeded the limits first"
+"""Entries handled between two pauses: one or two milliseconds."""
+REFUSALS_MAX = 8
+"""Files above the limits that one call reads; each may cost as much as all accepted files."""
+_LATER = f"is not read yet: {REFUSALS_MAX} other manifests exceeded the limits first"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """A pod that a manifest asks for."""
+class ManifestPod:
+    """A pod of a manifest."""
 
     pod: Pod
     source: str
@@ -36,27 +36,27 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """What one look at the directories shows."""
+class ManifestContents:
+    """The contents of the directories."""
 
-    pods: tuple[Wish, ...] = ()
-    """The pods that nothing is wrong with, by key."""
+    pods: tuple[ManifestPod, ...] = ()
+    """The valid pods, by key."""
     problems: tuple[Problem, ...] = ()
-    """Everything that is wrong, with warnings."""
+    """All errors and warnings."""
     broken: frozenset[str] = frozenset()
-    """The files that have any error: nobody knows what else they ask for."""
+    """The files with an error: they may contain pods that were not read."""
     unread: frozenset[str] = frozenset()
-    """The directories that can't be read."""
+    """The directories that cannot be read."""
     sources: dict[str, str] = field(default_factory=dict)
-    """The file of each wish, by the uid of its pod."""
+    """The files of the pods, by uid."""
     is_partial: bool = False
-    """Whether files are left that only another look reads."""
+    """Whether another call is needed to read all files."""
 
     def has_lost(self, pod: Pod, source: str) -> bool:
-        """Whether a pod that came from a file is asked for no more.
+        """Return whether a pod that came from a file is not in any file now.
 
-        The file is gone, or was read without an error and does not have the pod. As long as it is
-        broken, or its directory can't be read, the pod stays; so it does when another file has it.
+        The file was removed, or was read without an error and does not contain the pod. As long as
+        the file is broken, its directory cannot be read, or another file contains the pod, it stays.
         """
         if pod.uid in self.sources or source in self.broken:
             return False
@@ -64,25 +64,24 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _File:
+class _ReadFile:
     """A file as it was read."""
 
     stamp: Stamp | None
-    """None where it could not be read."""
+    """None if it could not be read."""
     loaded: LoadedPods
     used: Mapping[BudgetItem, int] = field(default_factory=dict)
-    """What it takes of the budget."""
+    """Its share of the budget."""
     lacked: tuple[BudgetItem, int] | None = None
-    """Where it was refused: what the budget did not suffice for, and what was left of that."""
+    """If it was refused: the exhausted budget item, and how much was left of it."""
 
 
-class Manifests:
-    """The manifests of some directories; a file that has not changed is not read again.
+class ManifestDirectories:
+    """The manifests of directories; an unchanged file is not read again.
 
-    All of them have one budget. Files that were taken before keep their part; of the others the
-    smaller ones come first. A file that does not fit is refused as a whole, and read again once
-    there is more room. After some that do not fit the rest is left to the next look, so that no
-    number of them makes one look long.
+    All files share one budget. Accepted files keep their share; of the others the smaller ones are
+    read first. A file that does not fit is refused as a whole, and read again once more is left.
+    After several refused files the rest is left to the next call, so that one call is never long.
     """
 
     def __init__(
@@ -90,15 +89,14 @@ class Manifests:
     ) -> None:
         self._directories = tuple(dict.fromkeys(map(_plain, directories)))
         self._limits = limits
-        self._read: dict[str, _File] = {}
+        self._read: dict[str, _ReadFile] = {}
 
-    def read(self, owners: Mapping[str, str] | None = None) -> Steps[Wishes]:
-        """Return what the directories ask for now.
+    def read(self, owners: Mapping[str, str] | None = None) -> Steps[ManifestContents]:
+        """Return the present contents of the directories.
 
-        A pod that several files have, by its name or its uid, belongs to the file that it was
-        applied from, as long as that file has it. Otherwise it belongs to the first of them, in the
-        order of the directories and then of the files' names. A pod is the same object as long as
-        its file does not change.
+        A pod whose name or uid is in several files belongs to the file that it was applied from, as
+        long as that file contains it; otherwise to the first file, ordered by directory, then by
+        name. A pod is the same object as long as its file does not change.
 
         Args:
             owners: the files that applied pods came from, by the pods' names and uids.
@@ -107,7 +105,7 @@ class Manifests:
         paths: list[str] = []
         for directory in self._directories:
             paths += yield from _files(directory, unread)
-        kept: dict[str, _File] = {}
+        kept: dict[str, _ReadFile] = {}
         new: list[tuple[int, str]] = []
         for path in paced(paths, _FILES_PER_STEP):
             if path is None:
@@ -124,18 +122,18 @@ class Manifests:
         later = yield from self._take_all([path for _, path in sorted(new)], budget, kept)
         self._read = {path: kept[path] for path in paths if path in kept}
         files = {path: file.loaded for path, file in self._read.items()}
-        files |= {path: _wrong(path, _LATER) for path in later}
-        wishes = yield from _join(files, unread, owners or {})
-        return replace(wishes, is_partial=bool(later))
+        files |= {path: _unreadable(path, _LATER) for path in later}
+        contents = yield from _join(files, unread, owners or {})
+        return replace(contents, is_partial=bool(later))
 
     def _take_all(
-        self, paths: Iterable[str], budget: Budget, kept: dict[str, _File]
+        self, paths: Iterable[str], budget: Budget, kept: dict[str, _ReadFile]
     ) -> Steps[list[str]]:
-        """Read files into `kept`; return those that are left to the next look."""
+        """Read files into `kept`; return those that are left to the next call."""
         refusals, later = 0, list[str]()
         for path in paths:
             taken = self._still_refused(path, budget)
-            if taken is None and refusals == _REFUSALS_MAX:
+            if taken is None and refusals == REFUSALS_MAX:
                 later.append(path)
                 continue
             if taken is None:
@@ -145,18 +143,18 @@ class Manifests:
                 kept[path] = taken
         return later
 
-    def _known(self, path: str) -> tuple[int, _File | None]:
-        """Return a file's size, and the file as it was read, if it was and is the same."""
+    def _known(self, path: str) -> tuple[int, _ReadFile | None]:
+        """Return a file's size, and the file as it was read if it is unchanged."""
         try:
             status = os.stat(path)  # noqa: PTH116 - hundreds of times in each round
         except OSError:
-            return 0, None  # reading it tells why
+            return 0, None  # reading it reports the reason
         known = self._read.get(path)
         is_same = known is not None and known.stamp == stamp(status) and known.lacked is None
         return status.st_size, known if is_same else None
 
-    def _take(self, path: str, budget: Budget) -> Steps[_File | None]:
-        """Read a file, and take what it needs of the budget; None where it is gone."""
+    def _take(self, path: str, budget: Budget) -> Steps[_ReadFile | None]:
+        """Read a file and charge the budget; return None if it does not exist."""
         name, part = printable(path), budget.part()
         status: os.stat_result | None = None
         try:
@@ -165,24 +163,28 @@ class Manifests:
             loaded = yield from load_text(data, name, part)
         except FileNotFoundError:
             is_link = Path(path).is_symlink()
-            return _File(stamp=None, loaded=_wrong(path, "is a broken link")) if is_link else None
+            return (
+                _ReadFile(stamp=None, loaded=_unreadable(path, "is a broken link"))
+                if is_link
+                else None
+            )
         except TooLargeError:
             problem = budget.exhausted(BudgetItem.BYTES).at(name)
-            return _File(stamp=None, loaded=LoadedPods(problems=(problem,)))
+            return _ReadFile(stamp=None, loaded=LoadedPods(problems=(problem,)))
         except (OSError, ValueError) as error:
-            return _File(stamp=None, loaded=_wrong(path, worded(error)))
+            return _ReadFile(stamp=None, loaded=_unreadable(path, worded(error)))
         except Exhausted as error:
-            return _File(
+            return _ReadFile(
                 stamp=None if status is None else stamp(status),
                 loaded=LoadedPods(problems=(error.at(name),)),
                 lacked=(error.kind, budget.left(error.kind)),
             )
         used = {kind: part.used[kind] - budget.used.get(kind, 0) for kind in part.used}
         budget.take(part)
-        return _File(stamp=stamp(status), loaded=loaded, used=used)
+        return _ReadFile(stamp=stamp(status), loaded=loaded, used=used)
 
-    def _still_refused(self, path: str, budget: Budget) -> _File | None:
-        """Return a file that was refused and is the same, while there is no more room for it."""
+    def _still_refused(self, path: str, budget: Budget) -> _ReadFile | None:
+        """Return a refused file if it is unchanged and the budget has not grown."""
         known = self._read.get(path)
         if known is None or known.lacked is None:
             return None
@@ -195,7 +197,7 @@ class Manifests:
             return None
 
 
-def _wrong(path: str, message: str) -> LoadedPods:
+def _unreadable(path: str, message: str) -> LoadedPods:
     return LoadedPods(problems=(Problem(where=printable(path), message=message),))
 
 
@@ -204,7 +206,7 @@ def _plain(directory: str) -> str:
 
 
 def _files(directory: str, unread: dict[str, Problem]) -> Steps[list[str]]:
-    """Return the manifests of a directory; one that is not there has none."""
+    """Return the manifests of a directory; a missing directory has none."""
     try:
         names = yield from list_manifests(directory)
     except FileNotFoundError:
@@ -215,18 +217,18 @@ def _files(directory: str, unread: dict[str, Problem]) -> Steps[list[str]]:
         if len(names) <= FILES_MAX:
             return [f"{directory}/{name}" for name in names]
         message = f"the directory has more than {FILES_MAX} manifests"
-    hint = "the pods that came from it stay as they are"
+    hint = "pods applied from it remain unchanged"
     unread[directory] = Problem(where=printable(directory), message=message, hint=hint)
     return []
 
 
 def _join(
     files: Mapping[str, LoadedPods], unread: Mapping[str, Problem], owners: Mapping[str, str]
-) -> Steps[Wishes]:
-    """Return the pods of all files; no two have the same name or uid."""
+) -> Steps[ManifestContents]:
+    """Return the contents of all files; no two pods share a name or a uid."""
     problems = [*unread.values()]
     broken: set[str] = set()
-    wishes: dict[str, Wish] = {}
+    found_pods: dict[str, ManifestPod] = {}
     claims = _Claims(files, unread, owners)
     for path, loaded in files.items():
         found = [*loaded.all_problems]
@@ -236,23 +238,23 @@ def _join(
             elif (clash := claims.claim(pod, path)) is not None:
                 found.append(clash)
             elif pod.is_valid:
-                wishes[pod.key] = Wish(pod=pod, source=path)
+                found_pods[pod.key] = ManifestPod(pod=pod, source=path)
         if any(problem.severity is Severity.ERROR for problem in found):
             broken.add(path)
         problems += found
         yield
-    pods = tuple(wishes[key] for key in sorted(wishes))
-    return Wishes(
+    pods = tuple(found_pods[key] for key in sorted(found_pods))
+    return ManifestContents(
         pods=pods,
         problems=bounded(tuple(dict.fromkeys(problems))),
         broken=frozenset(broken),
         unread=frozenset(unread),
-        sources={wish.pod.uid: wish.source for wish in pods},
+        sources={each.pod.uid: each.source for each in pods},
     )
 
 
 class _Claims:
-    """The names and uids of pods, each with the file that it belongs to."""
+    """The names and uids of pods, with the files that they belong to."""
 
     def __init__(
         self,
@@ -265,7 +267,7 @@ class _Claims:
         self._names = cache(self._read_names)
 
     def claim(self, pod: Pod, path: str) -> Problem | None:
-        """Claim the name and the uid of a pod for its file; return why that is impossible."""
+        """Claim the name and the uid of a pod for its file; return the conflict if there is one."""
         if not pod.name:
             return None
         for what, name in (("name", pod.key), ("uid", pod.uid)):
@@ -273,38 +275,38 @@ class _Claims:
             if holder != path:
                 return Problem(
                     where=pod.where,
-                    message=f"the {what} {name} is taken by a pod of {printable(holder)}",
+                    message=f"the {what} {name} is used by a pod of {printable(holder)}",
                     hint="remove one of the two",
                 )
         return None
 
     def _applied_from(self, name: str, path: str) -> str | None:
-        """Return another file that an applied pod of this name came from and may still be in."""
+        """Return another file that an applied pod came from and may still be in."""
         owner = self._owners.get(name, path)
         return owner if owner != path and self._may_have(owner, name) else None
 
     def _may_have(self, path: str, name: str) -> bool:
-        """Return whether a file has a pod of this name or uid, or cannot be read in full."""
+        """Return whether a file contains a pod of this name or uid, or cannot be read in full."""
         names = self._names(path)
         if names is None:
             return str(Path(path).parent) in self._unread
         return name in names
 
     def _read_names(self, path: str) -> Container[str] | None:
-        """Return the names and uids that a file may have; None where there is no such file."""
+        """Return the names and uids that a file may contain; None if there is no such file."""
         loaded = self._files.get(path)
         if loaded is None:
             return None
         if any(problem.severity is Severity.ERROR for problem in loaded.all_problems):
-            return _EVERYTHING
+            return _ANYTHING
         return {name for pod in loaded.pods for name in (pod.key, pod.uid)}
 
 
-class _Everything:
-    """Contains whatever is asked for."""
+class _Anything:
+    """A container of every value."""
 
     def __contains__(self, _: object) -> bool:
         return True
 
 
-_EVERYTHING = _Everything()
+_ANYTHING = _Anything()

@@ -1,11 +1,13 @@
-"""What the kernel has killed for want of memory, and the rest of the pod where it is to go along."""
+"""Reports processes killed by the kernel's OOM killer, and stops their pods if configured."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Callable, Collection
+from typing import NoReturn
 
-from podslice.agent.board import Board
-from podslice.agent.terminations import Endings
+from podslice.agent.context import AgentContext
+from podslice.agent.terminations import Terminations
 from podslice.model.config import OomPolicy
 from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
@@ -13,20 +15,46 @@ from podslice.model.unit import UnitName
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.observe import control_group
 
+_PAUSE_SEC = 0.03
 
-class OomWatch:
-    """Counts the kernel's kills per pod."""
 
-    def __init__(self, board: Board, endings: Endings) -> None:
-        """Nothing is counted yet."""
-        self._board = board
-        self._endings = endings
+class OomMonitor:
+    """Counts OOM kills per pod."""
+
+    def __init__(
+        self,
+        context: AgentContext,
+        terminations: Terminations,
+        on_event: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_event` is called after memory events of any unit."""
+        self._context = context
+        self._terminations = terminations
+        self._on_event = on_event
         self._kills: dict[UnitName, int] = {}
+        self._noticed: set[UnitName] = set()
+        self._has_noticed = asyncio.Event()
+
+    def notice(self, name: UnitName) -> None:
+        """Have `run` check a unit whose memory.events has changed."""
+        self._noticed.add(name)
+        self._has_noticed.set()
+
+    async def run(self) -> NoReturn:
+        """Check the units of memory events."""
+        while True:
+            await self._has_noticed.wait()
+            self._has_noticed.clear()
+            names, self._noticed = self._noticed, set()
+            self.check(names)
+            self._on_event()
+            # there may be a hundred events per second
+            await asyncio.sleep(_PAUSE_SEC)
 
     def follow(self) -> None:
-        """Take the present counts of pods that are new for a beginning; forget those that left."""
-        state = self._board.state
-        pods = state.desired.pods if state else ()
+        """Start to count for new pods from their present counts; forget removed pods."""
+        assessment = self._context.assessment
+        pods = assessment.desired.pods if assessment else ()
         before = self._kills
         self._kills = {
             pod.slice: before[pod.slice] if pod.slice in before else self._count(pod)
@@ -34,46 +62,50 @@ class OomWatch:
         }
 
     def check(self, names: Collection[UnitName]) -> None:
-        """Look at pods of whose memory the kernel has told something."""
-        state = self._board.state
-        if state is None:
+        """Check pods by the names of their slices."""
+        assessment = self._context.assessment
+        if assessment is None:
             return
-        for pod in state.desired.pods:
+        for pod in assessment.desired.pods:
             if pod.slice in names and pod.slice in self._kills:
-                self._check(pod, state)
+                self._check(pod, assessment)
 
     def forget(self, name: UnitName) -> None:
-        """A slice was stopped: the kernel counts anew in the next one of its name."""
+        """Forget a stopped slice: the next one of its name counts from 0."""
         self._kills.pop(name, None)
 
-    def _check(self, pod: PodDecision, state: Assessment) -> None:
+    def _check(self, pod: PodDecision, assessment: Assessment) -> None:
         before, now = self._kills[pod.slice], self._count(pod)
         self._kills[pod.slice] = now
         if now < before:
-            before = 0  # its control group is another one now
+            before = 0  # a new control group
         if now == before:
             return
-        count = "a process" if now - before == 1 else f"{now - before} processes"
-        self._board.counters.oom_killed(now - before)
-        is_whole = self._board.world.config.oom_policy is OomPolicy.POD and not state.foreign
-        self._board.tell(
-            Kind.POD_OOM,
-            f"pod {pod.pod.key}: the kernel has killed {count} for want of memory"
-            + ("; the rest of the pod is stopped with it" if is_whole else ""),
-            pod=pod.pod.key,
-            unit=pod.slice,
-            fields={"OOM_KILLS": str(now)},
-        )
-        if is_whole and pod.pod.uid not in self._board.terminating.in_progress:
-            self._endings.begin(
+        self._context.counters.oom_killed(now - before)
+        policy = self._context.world.config.oom_policy
+        is_whole = policy is OomPolicy.POD and not assessment.foreign
+        self._report(pod, now - before, now, is_whole=is_whole)
+        if is_whole and pod.pod.uid not in self._context.terminating.in_progress:
+            self._terminations.start(
                 pod,
-                state,
-                why=f"the kernel has killed in pod {pod.pod.key}, and the rest is to go with it",
+                assessment,
+                why=f"oom-policy is pod, and a process of pod {pod.pod.key} was OOM-killed",
                 grace_sec=pod.pod.grace_period_sec,
-                for_good=False,
+                is_removal=False,
             )
 
+    def _report(self, pod: PodDecision, new: int, total: int, *, is_whole: bool) -> None:
+        count = "a process" if new == 1 else f"{new} processes"
+        text = f"the kernel OOM-killed {count} of pod {pod.pod.key}"
+        self._context.events.report(
+            Kind.POD_OOM,
+            text + ("; the other processes of the pod are stopped" if is_whole else ""),
+            pod=pod.pod.key,
+            unit=pod.slice,
+            fields={"OOM_KILLS": str(total)},
+        )
+
     def _count(self, pod: PodDecision) -> int:
-        state = self._board.state
-        group = control_group(pod.slice, state.observed) if state else pod.control_group
-        return self._board.world.cgroups.events(group).get("oom_kill", 0)
+        assessment = self._context.assessment
+        group = control_group(pod.slice, assessment.observed) if assessment else pod.control_group
+        return self._context.world.cgroups.events(group).get("oom_kill", 0)

@@ -1,4 +1,4 @@
-"""Slices below the root that no pod accounts for: told of, and removed where that is asked for."""
+"""Reports slices below the root that belong to no pod, and removes them if configured."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from podslice.agent.board import Board
+from podslice.agent.context import AgentContext
 from podslice.errors import HostError
 from podslice.model.event import Kind
 from podslice.model.pod import DEFAULT_GRACE_SEC, Qos
@@ -18,124 +18,134 @@ from podslice.reconcile.occupants import Holds, name_processes, read_holds
 from podslice.reconcile.report import Outcome
 from podslice.systemd.client import Client
 
-MAKING_SEC = 1.0
-"""So long whoever makes a slice has to put something into it, before it is told of."""
-PATIENCE_SEC = 10.0
-"""How long a slice that is no pod's is left alone."""
+REPORT_AFTER_SEC = 1.0
+"""Time for the creator of a slice to put processes into it, before the slice is reported."""
+REMOVE_AFTER_SEC = 10.0
+"""How long an orphan is left alone."""
 
 
-class Orphans:
-    """Finds orphans in the last look."""
+class OrphanCollector:
+    """Reports and removes the orphans of the last assessment."""
 
     def __init__(
         self,
-        board: Board,
+        context: AgentContext,
         client: Client,
         *,
         on_due: Callable[[], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """The client is one that asks systemd itself; `now` is a monotonic clock.
+        """Begin without orphans.
 
-        `on_due` is called when it is time for another look and `check`.
+        Args:
+            context: what the parts of the agent share.
+            client: a client without a cache.
+            on_due: called when it is time for another assessment and `check`.
+            now: a monotonic clock.
         """
-        self._board = board
+        self._context = context
         self._client = client
         self._on_due = on_due
         self._now = now
         self._since: dict[UnitName, float] = {}
-        self._told: set[UnitName] = set()
-        self._next: asyncio.TimerHandle | None = None
+        self._reported: set[UnitName] = set()
+        self._timer: asyncio.TimerHandle | None = None
         self._failed: set[UnitName] = set()
         self._removing: asyncio.Task[None] | None = None
 
-    def check(self) -> None:
-        """Tell of new ones; those that have been there for a while are removed if they may be.
+    @property
+    def is_removing(self) -> bool:
+        """Return whether orphans are being removed."""
+        return self._removing is not None and not self._removing.done()
 
-        A while each, so that whoever is just making a slice has the time to fill it, or to make it
-        a pod's.
+    def check(self) -> None:
+        """Report new orphans, and begin to remove older ones if that is configured.
+
+        Both are delayed, so that the creator of a slice has time to fill it, or to record its pod.
         """
-        board, state = self._board, self._board.state
-        if state is None:
+        context, assessment = self._context, self._context.assessment
+        if assessment is None:
             return
         now = self._now()
-        self._since = {name: self._since.get(name, now) for name in state.orphans}
+        self._since = {name: self._since.get(name, now) for name in assessment.orphans}
         self._failed &= self._since.keys()
-        self._told &= self._since.keys()
-        for name in sorted(self._there_for(MAKING_SEC) - self._told):
-            self._told.add(name)
-            board.tell(
+        self._reported &= self._since.keys()
+        for name in sorted(self._older_than(REPORT_AFTER_SEC) - self._reported):
+            self._reported.add(name)
+            context.events.report(
                 Kind.ORPHAN_FOUND,
-                f"{name} is below {board.world.tree.root} and no pod's;"
-                f" {_in_words(self._holds(name))}; {self._what_next(name)}",
+                f"{name} is below {context.world.tree.root} but belongs to no pod;"
+                f" {_describe(self._holds(name))}; {self._describe_removal(name)}",
                 unit=name,
             )
-        board.counters.orphans = len(self._since)
-        old = self._there_for(PATIENCE_SEC)
-        is_busy = self._removing is not None and not self._removing.done()
-        if board.world.config.collect_orphans and old and not is_busy:
+        context.counters.orphans = len(self._since)
+        old = self._older_than(REMOVE_AFTER_SEC)
+        if context.world.config.collect_orphans and old and not self.is_removing:
             self._removing = asyncio.create_task(self._remove_all(old))
-        self._call_again()
-
-    def _there_for(self, period_sec: float) -> set[UnitName]:
-        now = self._now()
-        return {name for name, since in self._since.items() if now - since >= period_sec}
-
-    def _call_again(self) -> None:
-        """Have another look taken when the next of them is to be told of, or removed."""
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
-        periods = [MAKING_SEC]
-        if self._board.world.config.collect_orphans:
-            periods.append(PATIENCE_SEC)
-        now = self._now()
-        left = [since + period - now for since in self._since.values() for period in periods]
-        coming = [each for each in left if each > 0]
-        if coming:
-            self._next = asyncio.get_running_loop().call_later(min(coming), self._on_due)
+        self._set_timer()
 
     def close(self) -> None:
-        """Tell of nothing more, and remove nothing more."""
-        if self._next is not None:
-            self._next.cancel()
+        """Stop reporting and removing orphans."""
+        if self._timer is not None:
+            self._timer.cancel()
         if self._removing is not None:
             self._removing.cancel()
 
+    def _older_than(self, period_sec: float) -> set[UnitName]:
+        now = self._now()
+        return {name for name, since in self._since.items() if now - since >= period_sec}
+
+    def _set_timer(self) -> None:
+        """Request an assessment for when the next orphan is to be reported or removed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        periods = [REPORT_AFTER_SEC]
+        if self._context.world.config.collect_orphans:
+            periods.append(REMOVE_AFTER_SEC)
+        now = self._now()
+        delays = [since + period - now for since in self._since.values() for period in periods]
+        remaining = [each for each in delays if each > 0]
+        if remaining:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(min(remaining), self._on_due)
+
     async def _remove_all(self, names: set[UnitName]) -> None:
-        # what lies deeper goes first
+        # children before their parents
         for name in sorted(names, key=depth_of, reverse=True):
             await self._remove(name)
-        self._call_again()
+        self._set_timer()
 
-    def _what_next(self, name: UnitName) -> str:
-        if self._board.world.config.collect_orphans:
-            return f"it is stopped if it is still there in {PATIENCE_SEC - MAKING_SEC:.0f} s"
-        return f"to be rid of it: systemctl stop {name}"
+    def _describe_removal(self, name: UnitName) -> str:
+        if self._context.world.config.collect_orphans:
+            return f"it will be stopped in {REMOVE_AFTER_SEC - REPORT_AFTER_SEC:.0f} s"
+        return f"to remove it: systemctl stop {name}"
 
-    def _is_pods(self, name: UnitName) -> bool:
-        """Whether it has become a pod's since it was looked at: records come before slices."""
-        world = self._board.world
+    def _belongs_to_pod(self, name: UnitName) -> bool:
+        """Return whether it has become a pod's slice: records are written before slices start."""
+        world = self._context.world
         try:
             pods = world.store.load().pods
         except HostError:
-            return True  # nobody can tell
+            return True  # unknown
         return any(name == world.tree.pod(pod.uid, qos) for pod in pods for qos in Qos)
 
     def _holds(self, name: UnitName) -> Holds:
-        return read_holds(self._board.world.cgroups, self._group(name), "")
+        return read_holds(self._context.world.cgroups, self._group(name), "")
 
     def _group(self, name: UnitName) -> str:
-        state = self._board.state
-        return control_group_of(name) if state is None else control_group(name, state.observed)
+        assessment = self._context.assessment
+        if assessment is None:
+            return control_group_of(name)
+        return control_group(name, assessment.observed)
 
     async def _remove(self, name: UnitName) -> None:
-        if self._is_pods(name):
+        if self._belongs_to_pod(name):
             return
-        board, holds = self._board, self._holds(name)
+        holds = self._holds(name)
         step = StopUnit(
             name=name,
-            why="no pod accounts for it",
+            why="it belongs to no pod",
             tasks=holds.processes,
             grace_sec=DEFAULT_GRACE_SEC,
             holds=holds.words,
@@ -144,17 +154,24 @@ class Orphans:
             signals=(name,) if holds.is_mixed else (),
         )
         result = await act_alone(step, self._client)
-        if result.outcome is not Outcome.DONE:
+        if result.outcome is Outcome.DONE:
+            self._report_removed(name)
+        else:
             self._since[name] = self._now()
-            if name not in self._failed:
-                self._failed.add(name)
-                text = f"{name} could not be removed: {result.error}; it is tried again"
-                board.tell(Kind.STEP_FAILED, text, unit=name)
-            return
-        left = board.world.cgroups.processes(self._group(name))
-        what = f", but in its control group there are still {name_processes(left)}" if left else ""
-        board.tell(Kind.ORPHAN_REMOVED, f"{name} was removed, as no pod's{what}", unit=name)
+            self._report_failed(name, result.error)
+
+    def _report_removed(self, name: UnitName) -> None:
+        left = self._context.world.cgroups.processes(self._group(name))
+        what = f"; processes remain in its control group: {name_processes(left)}" if left else ""
+        message = f"{name} was removed: it belonged to no pod{what}"
+        self._context.events.report(Kind.ORPHAN_REMOVED, message, unit=name)
+
+    def _report_failed(self, name: UnitName, error: str) -> None:
+        if name not in self._failed:
+            self._failed.add(name)
+            message = f"failed to remove {name}: {error}; the agent tries again"
+            self._context.events.report(Kind.STEP_FAILED, message, unit=name)
 
 
-def _in_words(holds: Holds) -> str:
-    return f"it holds {', '.join(holds.words)}" if holds.words else "nothing runs in it"
+def _describe(holds: Holds) -> str:
+    return f"it contains {', '.join(holds.words)}" if holds.words else "it has no processes"

@@ -1,4 +1,4 @@
-"""One round of the agent: what is wished for, what is, and the way from one to the other."""
+"""Makes the node what manifests and records request."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from podslice.agent.announcer import Telling
-from podslice.agent.board import Board
+from podslice.agent.announcer import Announcer
+from podslice.agent.context import AgentContext
 from podslice.agent.drift import Drift
-from podslice.agent.manifest_files import Manifests
-from podslice.agent.terminations import Endings
-from podslice.agent.wanted import Asked, Asking
+from podslice.agent.manifest_files import ManifestDirectories
+from podslice.agent.terminations import Terminations
+from podslice.agent.wanted_pods import WantedPods, WantedPodsReader
+from podslice.agent.write_lock import write_lock
 from podslice.errors import ForeignRoot, InputError
 from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
@@ -28,239 +29,247 @@ from podslice.systemd.caching_client import CachingClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    """What became of one round."""
+class RoundResult:
+    """The result of one round."""
 
     is_settled: bool
-    """Whether everything is as it should be."""
+    """Whether everything is as desired."""
     acted: bool
 
 
-class Rounds:
-    """Takes rounds, and remembers from one to the next what was so already."""
+class Reconciler:
+    """Reconciles the node, and remembers the previous round."""
 
     def __init__(
-        self, board: Board, manifests: Manifests, client: CachingClient, endings: Endings
+        self,
+        context: AgentContext,
+        manifests: ManifestDirectories,
+        client: CachingClient,
+        terminations: Terminations,
     ) -> None:
-        self._board = board
-        self._endings = endings
+        self._context = context
+        self._terminations = terminations
         self._client = client
-        self._asking = Asking(board, manifests)
-        self._telling = Telling(board)
-        self._drift = Drift(board)
+        self._reader = WantedPodsReader(context, manifests)
+        self._announcer = Announcer(context)
+        self._drift = Drift(context)
         self._known: tuple[PodDecision, ...] = ()
         self._was_settled = False
         self._stopped: set[UnitName] = set()
-        """The units that the agent itself has stopped since the last look began."""
-        self._edited: set[UnitName] = set()
-        """The units whose files somebody has written to, until they are as they were."""
+        """The units that the agent has stopped since the last assessment began."""
+        self._overwritten: set[UnitName] = set()
+        """The units whose kernel files another program has written to, until they are restored."""
 
-    async def take(self) -> Round:
-        """Look, and where anything is not as it should be, make it so.
+    async def reconcile(self) -> RoundResult:
+        """Run one round: assess the node, and change what is not as desired.
 
         Raises:
-            SystemdError, HostError, InputError: it can't be told, or not be done, at all.
+            SystemdError, HostError, InputError: the node cannot be assessed or changed at all.
         """
-        board = self._board
-        for mark in list(board.unwritten.values()):
-            board.mark(mark)
+        self._context.marks.retry()
         was_settled, self._was_settled = self._was_settled, False
-        taken = await self._take(was_settled=was_settled)
-        self._was_settled = taken.is_settled
-        self._telling.rounded(is_settled=taken.is_settled)
-        return taken
+        result = await self._reconcile(was_settled=was_settled)
+        self._was_settled = result.is_settled
+        self._announcer.finish_round(is_settled=result.is_settled)
+        return result
 
     def forget(self, pod: str, slice_: UnitName) -> None:
-        """The agent itself has stopped a pod: that its units are missing is nobody's doing."""
-        state = self._board.state
-        units = state.desired.units if state else ()
+        """Forget the units of a pod that the agent has stopped: their absence is not drift."""
+        assessment = self._context.assessment
+        units = assessment.desired.units if assessment else ()
         for name in {slice_, *(unit.name for unit in units if unit.pod == pod)}:
             self._stopped.add(name)
             self._drift.forget(name)
             self._client.forget(name)
 
-    def reload(self, manifests: Manifests) -> None:
-        """The configuration is another one."""
-        self._asking = Asking(self._board, manifests)
+    def reload(self, manifests: ManifestDirectories) -> None:
+        """Take over a new configuration."""
+        self._reader = WantedPodsReader(self._context, manifests)
         self._known = ()
         self._drift.forget(None)
 
-    async def _take(self, *, was_settled: bool) -> Round:
-        asked = await in_turns(self._asking.read())
-        self._telling.asked(asked)
-        if was_settled and self._are_newcomers(asked):
-            # apply looks itself, so that another look before it would only take time
+    async def _reconcile(self, *, was_settled: bool) -> RoundResult:
+        wanted = await in_turns(self._reader.read())
+        self._announcer.report_manifests(wanted)
+        if was_settled and self._has_only_new_pods(wanted):
+            # apply assesses the node itself, so that doing it before would only take time
             with suppress(InputError, ForeignRoot):
-                return await self._act(asked)
+                return await self._act(wanted)
         try:
-            state = await self._look(asked)
+            assessment = await self._assess(wanted)
         except InputError:
-            asked = await self._make_way(asked)
-            state = await self._look(asked)
-        self._telling.owner(state)
-        if state.foreign is not None:
-            return Round(is_settled=False, acted=False)
-        if any(_ends_pod(step) for step in state.plan.steps):
-            asked, state = await self._let_end(asked, state)
-        self._telling.marks(state)
-        await self._write_again(state)
-        if not self._is_due(state, asked):
-            self._settle(state)
-            return Round(is_settled=self._is_settled(state, asked), acted=False)
-        if self._is_all_contested(state, asked):
-            return Round(is_settled=False, acted=False)
-        self._see_anew(state)
-        return await self._act(asked)
+            wanted = await self._resolve_conflicts(wanted)
+            assessment = await self._assess(wanted)
+        self._announcer.report_owner(assessment)
+        if assessment.foreign is not None:
+            return RoundResult(is_settled=False, acted=False)
+        if any(_stops_pod(step) for step in assessment.plan.steps):
+            wanted, assessment = await self._start_terminations(wanted, assessment)
+        self._announcer.report_readmitted(assessment)
+        await self.restore_overwritten(assessment)
+        if not self._is_action_needed(assessment, wanted):
+            self._settle(assessment)
+            return RoundResult(is_settled=self._is_settled(assessment, wanted), acted=False)
+        if self._is_all_contested(assessment, wanted):
+            return RoundResult(is_settled=False, acted=False)
+        self._observe_again(assessment)
+        return await self._act(wanted)
 
-    def _are_newcomers(self, asked: Asked) -> bool:
-        """Whether nothing is asked for but that pods come that were not there."""
-        state = self._board.state
-        if state is None or asked.is_waiting:
+    def _has_only_new_pods(self, wanted: WantedPods) -> bool:
+        """Return whether all that is requested is to add pods."""
+        assessment = self._context.assessment
+        if assessment is None or wanted.is_incomplete:
             return False
-        there = {name for pod in state.current for name in (pod.key, pod.uid)}
-        refused = {refusal.pod for refusal in (*state.plan.refused, *state.desired.refused)}
+        present = {name for pod in assessment.current for name in (pod.key, pod.uid)}
+        refused = _refused(assessment)
         return (
-            bool(asked.candidates)
-            and not any(map(asked.goes, state.current))
+            bool(wanted.candidates)
+            and not any(map(wanted.is_unwanted, assessment.current))
             and not any(
-                there & {each.pod.key, each.pod.uid} or each.pod.key in refused
-                for each in asked.candidates
+                present & {each.pod.key, each.pod.uid} or each.pod.key in refused
+                for each in wanted.candidates
             )
         )
 
-    def _is_settled(self, state: Assessment, asked: Asked) -> bool:
-        return not state.plan and not self._edited and not asked.is_waiting
+    def _is_settled(self, assessment: Assessment, wanted: WantedPods) -> bool:
+        return not assessment.plan and not self._overwritten and not wanted.is_incomplete
 
-    async def _look(self, asked: Asked) -> Assessment:
-        """One look, which at once is what the other parts of the agent go by."""
-        world = self._board.world
+    async def _assess(self, wanted: WantedPods) -> Assessment:
+        """Assess the node, and share the result with the other parts of the agent."""
         self._stopped.clear()
-        state = await assess(world, self._request(asked))
-        self._known = state.desired.pods
-        self._board.state = state
-        self._endings.forget(pod for pod in state.current if asked.goes(pod))
-        return state
+        assessment = await assess(self._context.world, self._request(wanted))
+        self._known = assessment.desired.pods
+        self._context.assessment = assessment
+        unwanted = (pod for pod in assessment.current if wanted.is_unwanted(pod))
+        self._terminations.retain_expired(unwanted)
+        return assessment
 
-    def _request(self, asked: Asked) -> Request:
+    def _request(self, wanted: WantedPods) -> Request:
         return Request(
-            candidates=asked.candidates,
-            to_remove=asked.goes,
+            candidates=wanted.candidates,
+            to_remove=wanted.is_unwanted,
             known=self._known,
-            terminating=self._board.terminating,
+            terminating=self._context.terminating,
         )
 
-    def _see_anew(self, state: Assessment) -> None:
-        """What is stopped shall be seen as it is now."""
-        for step in state.plan.steps:
+    def _observe_again(self, assessment: Assessment) -> None:
+        """Have the units that the plan changes observed again, not taken from the cache."""
+        for step in assessment.plan.steps:
             self._client.forget(step.name)
 
-    async def _let_end(self, asked: Asked, state: Assessment) -> tuple[Asked, Assessment]:
-        """A grace period is nothing to hold the lock for: who needs it ends beside the rounds."""
-        self._see_anew(state)
-        state = await self._look(asked)
-        if self._endings.take(state):
-            asked = await in_turns(self._asking.read(asked.unrecorded))
-            state = await self._look(asked)
-        return asked, state
+    async def _start_terminations(
+        self, wanted: WantedPods, assessment: Assessment
+    ) -> tuple[WantedPods, Assessment]:
+        """Stop pods with a grace period in the background, so that the lock is not held for it."""
+        self._observe_again(assessment)
+        assessment = await self._assess(wanted)
+        if self._terminations.start_planned(assessment):
+            wanted = await in_turns(self._reader.read(wanted.unrecorded))
+            assessment = await self._assess(wanted)
+        return wanted, assessment
 
-    async def _make_way(self, asked: Asked) -> Asked:
-        """What is asked for without pods in whose way there is one that has no record."""
-        request = Request(to_remove=asked.goes, terminating=self._board.terminating)
-        state = await assess(self._board.world, request)
-        asked = await in_turns(self._asking.read(state.current))
-        self._telling.asked(asked)
-        return asked
+    async def _resolve_conflicts(self, wanted: WantedPods) -> WantedPods:
+        """Return what is wanted without pods that conflict with a pod without a record."""
+        request = Request(to_remove=wanted.is_unwanted, terminating=self._context.terminating)
+        assessment = await assess(self._context.world, request)
+        wanted = await in_turns(self._reader.read(assessment.current))
+        self._announcer.report_manifests(wanted)
+        return wanted
 
-    def _is_due(self, state: Assessment, asked: Asked) -> bool:
-        """Whether a unit or a record is not as it should be."""
-        return bool(state.plan) or self._are_records_due(state, asked)
+    def _is_action_needed(self, assessment: Assessment, wanted: WantedPods) -> bool:
+        return bool(assessment.plan) or self._are_records_due(assessment, wanted)
 
-    def _are_records_due(self, state: Assessment, asked: Asked) -> bool:
-        if state.held != state.recorded_values and state.recorded_values.unconfirmed is None:
+    def _are_records_due(self, assessment: Assessment, wanted: WantedPods) -> bool:
+        """Return whether records differ from what is wanted."""
+        recorded = assessment.recorded_values
+        if assessment.held != recorded and recorded.unconfirmed is None:
             return True
-        if state.broken_records or any(map(asked.goes, state.current)):
+        if assessment.broken_records or any(map(wanted.is_unwanted, assessment.current)):
             return True
-        refused = {refusal.pod for refusal in (*state.plan.refused, *state.desired.refused)}
-        return any(each.pod.key not in refused for each in asked.candidates)
+        refused = _refused(assessment)
+        return any(each.pod.key not in refused for each in wanted.candidates)
 
-    def _is_all_contested(self, state: Assessment, asked: Asked) -> bool:
-        return self._drift.is_contested(state.plan.steps) and not self._are_records_due(
-            state, asked
-        )
+    def _is_all_contested(self, assessment: Assessment, wanted: WantedPods) -> bool:
+        is_contested = self._drift.is_contested(assessment.plan.steps)
+        return is_contested and not self._are_records_due(assessment, wanted)
 
-    async def _act(self, asked: Asked) -> Round:
-        """Do it, as far as it is asked for still, and see what has come of it."""
-        board, repairs = self._board, set[UnitName]()
+    async def _act(self, wanted: WantedPods) -> RoundResult:
+        """Apply what is wanted, and assess the result."""
+        context, repairs = self._context, set[UnitName]()
 
         def note_repairs(plan: Plan) -> None:
             repairs.update(step.name for step in plan.steps if self._drift.is_repair(step))
 
-        async with board.locked():
-            # whoever held it may have changed what is asked for
-            asked = await in_turns(self._asking.read_again(asked))
+        async with write_lock(context.world.store):
+            # the previous holder of the lock may have changed the records
+            wanted = await in_turns(self._reader.read_again(wanted))
             report = await apply(
-                board.world,
-                self._request(asked),
-                sources=asked.wishes.sources,
+                context.world,
+                self._request(wanted),
+                sources=wanted.contents.sources,
                 on_plan=note_repairs,
-                on_result=partial(self._tell_deed, repairs),
+                on_result=partial(self._report_step, repairs),
             )
-        self._telling.report(report)
-        state = await self._look(asked)
-        self._settle(state)
-        return Round(is_settled=self._is_settled(state, asked) and _is_done(report), acted=True)
+        self._announcer.report_failures(report)
+        assessment = await self._assess(wanted)
+        self._settle(assessment)
+        is_settled = self._is_settled(assessment, wanted) and _is_done(report)
+        return RoundResult(is_settled=is_settled, acted=True)
 
-    def _tell_deed(self, repairs: set[UnitName], result: StepResult) -> None:
-        """Tell of a step at once: what comes after it may fail."""
+    def _report_step(self, repairs: set[UnitName], result: StepResult) -> None:
+        """Report a step at once: later ones may fail."""
         if result.outcome is not Outcome.DONE:
             return
         is_repair = result.step.name in repairs and self._drift.is_repair(result.step)
-        self._telling.deed(result, is_repair=is_repair)
+        self._announcer.report_step(result, is_repair=is_repair)
         if is_repair:
-            self._drift.note_repair(result.step.name)
+            self._drift.count_repair(result.step.name)
 
-    async def _write_again(self, state: Assessment) -> None:
-        """Have systemd write again what somebody has overwritten in the kernel's files."""
-        self._edited |= self._client.take_edited()
-        if not self._edited:
+    async def restore_overwritten(self, assessment: Assessment) -> None:
+        """Have systemd write kernel files again that another program has written to."""
+        self._overwritten |= self._client.take_edited()
+        if not self._overwritten:
             return
-        units = {unit.name: unit for unit in state.desired.lasting}
-        self._edited &= units.keys() & state.observed.units.keys()
-        for name in sorted(self._edited):
-            if not self._drift.is_settled(name) or self._drift.is_worn_out(name):
+        units = {unit.name: unit for unit in assessment.desired.lasting}
+        self._overwritten &= units.keys() & assessment.observed.units.keys()
+        for name in sorted(self._overwritten):
+            if not self._drift.is_settled(name) or self._drift.is_contested_now(name):
                 continue
-            unit, has = units[name], state.observed.units[name].properties
+            unit, has = units[name], assessment.observed.units[name].properties
             names = MANAGED[unit.kind] if unit.owned else unit.values
-            group = state.observed.units[name].control_group
-            before = self._board.world.cgroups.limits(group)
-            async with self._board.locked():
+            group = assessment.observed.units[name].control_group
+            before = self._context.world.cgroups.limits(group)
+            async with write_lock(self._context.world.store):
                 await self._client.set_properties(
                     name, {each: has[each] for each in names if each in has}
                 )
-            self._edited.discard(name)
-            if self._board.world.cgroups.limits(group) == before:
-                continue  # it was systemd that wrote, some moments after it showed what it was told
-            self._board.tell(
-                Kind.DRIFT_REPAIRED,
-                f"the control group of {name} was written to by hand; systemd has written its own"
-                " values again",
-                pod=unit.pod,
-                unit=name,
+            self._overwritten.discard(name)
+            if self._context.world.cgroups.limits(group) == before:
+                continue  # systemd wrote it itself, moments after it reported the properties
+            message = (
+                f"the control group of {name} was changed externally; systemd has written its"
+                " values again"
             )
-            self._drift.note_repair(name)
+            self._context.events.report(Kind.DRIFT_REPAIRED, message, pod=unit.pod, unit=name)
+            self._drift.count_repair(name)
 
-    def _settle(self, state: Assessment) -> None:
-        """Remember how it is, and tell of what is left out."""
-        self._telling.left_out(state)
-        self._drift.settle(state)
+    def _settle(self, assessment: Assessment) -> None:
+        """Remember the present state, and report what is omitted."""
+        self._announcer.report_omissions(assessment)
+        self._drift.settle(assessment)
         for name in self._stopped:
             self._drift.forget(name)
 
 
-def _ends_pod(step: Step) -> bool:
+def _refused(assessment: Assessment) -> set[str]:
+    refusals = (*assessment.plan.refused, *assessment.desired.refused)
+    return {refusal.pod for refusal in refusals}
+
+
+def _stops_pod(step: Step) -> bool:
     return isinstance(step, StopUnit) and step.pod is not None
 
 
 def _is_done(report: Report) -> bool:
-    """Whether everything was done that could be; what is refused needs no other try."""
+    """Return whether all steps succeeded; refused pods are not tried again."""
     return not report.stuck and all(result.outcome is Outcome.DONE for result in report.results)

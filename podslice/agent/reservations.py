@@ -1,4 +1,4 @@
-"""Whether the system's own daemons stay within what is reserved for them."""
+"""Reports when system daemons exceed their reservations."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from podslice.agent.board import Board
+from podslice.agent.context import AgentContext
 from podslice.model.event import Kind
 from podslice.model.naming import slice_of_cgroup
 from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, format_amount, rounded_up
 from podslice.model.unit import UnitName, control_group_of
 
 KUBE_SLICE, SYSTEM_SLICE = UnitName("podruntime.slice"), UnitName("system.slice")
-"""Where these daemons are unless the configuration says otherwise."""
+"""The slices of these daemons unless the configuration names others."""
 _CPU_WINDOW_SEC = 10.0
-"""Over less time the use of CPU is but a moment's."""
+"""The shortest time to average the use of CPU over."""
 _KEPT_PERCENT = 95
-"""Below this share of it a reservation that was exceeded is kept again."""
+"""Below this share an exceeded reservation counts as kept again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Use:
-    """What a slice uses of one resource, against what is reserved; thousandths of the unit."""
+class _ReservationUse:
+    """The use of one resource by a slice, and its reservation, in thousandths of the unit."""
 
     label: str
     unit: UnitName
@@ -32,43 +32,45 @@ class _Use:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What it is about."""
+        """Return the name of the reservation and its resource."""
         return self.label, self.resource
 
     def __str__(self) -> str:
-        """`system.slice uses 1200Mi of memory, more than system-reserved, 1Gi`."""
+        """Describe it: `system.slice uses 1200Mi of memory, more than system-reserved, 1Gi`."""
         used = format_amount(self.resource, self.used)
         reserved = format_amount(self.resource, self.reserved)
         than = "more than" if self.used > self.reserved else "again less than"
         return f"{self.unit} uses {used} of {self.resource}, {than} {self.label}, {reserved}"
 
 
-class Reservations:
-    """Tells when use passes a reservation, and when it is back below it."""
+class ReservationMonitor:
+    """Reports when use exceeds a reservation, and when it is below it again."""
 
-    def __init__(self, board: Board, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, context: AgentContext, now: Callable[[], float] = time.monotonic) -> None:
         """`now` is a monotonic clock."""
-        self._board = board
+        self._context = context
         self._now = now
         self._exceeded: set[tuple[str, str]] = set()
         self._cpu: dict[UnitName, tuple[float, int]] = {}
 
     def check(self) -> None:
-        """Compare what is used now with what is reserved."""
+        """Compare the present use with the reservations."""
         for use in self._uses():
             is_over = use.used > use.reserved
             if is_over and use.key not in self._exceeded:
                 self._exceeded.add(use.key)
-                self._tell(Kind.RESERVATION_EXCEEDED, use)
+                self._report(Kind.RESERVATION_EXCEEDED, use)
             elif use.used * 100 < use.reserved * _KEPT_PERCENT and use.key in self._exceeded:
                 self._exceeded.discard(use.key)
-                self._tell(Kind.RESERVATION_KEPT, use)
+                self._report(Kind.RESERVATION_KEPT, use)
 
-    def _tell(self, kind: Kind, use: _Use) -> None:
-        self._board.tell(kind, str(use), unit=use.unit, fields={"RESOURCE": use.resource})
+    def _report(self, kind: Kind, use: _ReservationUse) -> None:
+        self._context.events.report(
+            kind, str(use), unit=use.unit, fields={"RESOURCE": use.resource}
+        )
 
-    def _uses(self) -> Iterator[_Use]:
-        config = self._board.world.config
+    def _uses(self) -> Iterator[_ReservationUse]:
+        config = self._context.world.config
         for label, cgroup, default, reserved in (
             ("kube-reserved", config.kube_reserved_cgroup, KUBE_SLICE, config.kube_reserved),
             (
@@ -80,10 +82,10 @@ class Reservations:
         ):
             unit = slice_of_cgroup(cgroup) if cgroup else default
             if reserved:
-                yield from self._of(label, unit, rounded_up(reserved))
+                yield from self._of_unit(label, unit, rounded_up(reserved))
 
-    def _of(self, label: str, unit: UnitName, reserved: Amounts) -> Iterator[_Use]:
-        sample = self._board.world.cgroups.sample(control_group_of(unit))
+    def _of_unit(self, label: str, unit: UnitName, reserved: Amounts) -> Iterator[_ReservationUse]:
+        sample = self._context.world.cgroups.sample(control_group_of(unit))
         counted = {
             MEMORY: sample.working_set_bytes,
             PIDS: sample.tasks,
@@ -92,7 +94,7 @@ class Reservations:
         for resource, number in counted.items():
             if number is not None and resource in reserved:
                 used = number * 1000 if resource != CPU else number
-                yield _Use(
+                yield _ReservationUse(
                     label=label,
                     unit=unit,
                     resource=resource,
@@ -101,7 +103,7 @@ class Reservations:
                 )
 
     def _cpu_rate(self, unit: UnitName, usec: int | None) -> int | None:
-        """Thousandths of a CPU since the last time."""
+        """Return the use since the last call in thousandths of a CPU."""
         now, before = self._now(), self._cpu.get(unit)
         if usec is None or (before is not None and now - before[0] < _CPU_WINDOW_SEC):
             return None

@@ -1,11 +1,11 @@
-"""Pods that end beside the rounds: while one takes its time, nothing else has to wait."""
+"""Terminates pods in the background, so that rounds need not wait for grace periods."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
-from podslice.agent.board import Board
+from podslice.agent.context import AgentContext
 from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
 from podslice.model.pod import Pod
@@ -18,104 +18,124 @@ from podslice.reconcile.report import Outcome, StepResult, describe_result, desc
 from podslice.reconcile.request import TerminatingPods
 from podslice.systemd.client import Client
 
-OnEnd = Callable[[str, UnitName], None]
+OnTerminated = Callable[[str, UnitName], None]
 """Called with a pod and its slice."""
 
 
-class Endings:
-    """Ends pods, and knows which are on their way.
+class Terminations:
+    """The terminating pods.
 
-    As with a kubelet, a pod that ends counts until it is gone; one of the same name or uid comes
-    after it. It has its grace period once: what is left of it then is killed by a round.
+    As with a kubelet, a terminating pod counts until it is removed, and only then is another one
+    of its name or uid created. It has one grace period: a round kills what is left after it.
     """
 
-    def __init__(self, board: Board, client: Client, on_end: OnEnd) -> None:
-        """Nobody ends yet.
+    def __init__(self, context: AgentContext, client: Client, on_terminated: OnTerminated) -> None:
+        """Begin without terminating pods.
 
         Args:
-            board: what the parts of the agent share.
-            client: one that asks systemd itself.
-            on_end: called when a pod is gone, or could not be stopped.
+            context: what the parts of the agent share.
+            client: a client without a cache.
+            on_terminated: called when a pod is stopped, or could not be stopped.
         """
-        self._board = board
+        self._context = context
         self._client = client
-        self._on_end = on_end
-        self._under_way: dict[str, set[asyncio.Task[bool]]] = {}
-        self._over: set[str] = set()
-        board.terminating = TerminatingPods(in_progress=self._under_way.keys(), expired=self._over)
+        self._on_terminated = on_terminated
+        self._tasks: dict[str, set[asyncio.Task[bool]]] = {}
+        self._expired: set[str] = set()
+        context.terminating = TerminatingPods(in_progress=self._tasks.keys(), expired=self._expired)
 
-    def take(self, state: Assessment) -> bool:
-        """Take over the stops of a plan that may take their time; whether there were any."""
-        uids = {pod.key: pod.uid for pod in state.current}
-        taken = False
-        for step in state.plan.steps:
+    def start_planned(self, assessment: Assessment) -> bool:
+        """Start the stops of a plan that may take time; return whether there were any."""
+        uids = {pod.key: pod.uid for pod in assessment.current}
+        is_started = False
+        for step in assessment.plan.steps:
             if not isinstance(step, StopUnit) or step.pod is None or not step.takes_time:
                 continue
             uid = uids[step.pod]
-            if uid in self._over:
+            if uid in self._expired:
                 continue
-            taken = True
+            is_started = True
             if step.grace_sec:
-                # where the kernel does not count there is no number of processes
+                # without a count of processes where the kernel provides none
                 text = describe_wait(step) or f"stopping pod {step.pod}, up to {step.grace_sec} s"
-                self._board.tell(Kind.POD_TERMINATING, text, pod=step.pod, unit=step.name)
+                self._context.events.report(
+                    Kind.POD_TERMINATING, text, pod=step.pod, unit=step.name
+                )
             stopping = act_alone(step, self._client)
-            self._begin(uid, step.pod, step.name, stopping, for_good=True)
-        return taken
+            self._start(uid, step.pod, step.name, stopping, is_removal=True)
+        return is_started
 
-    def begin(
-        self, pod: PodDecision, state: Assessment, *, why: str, grace_sec: int, for_good: bool
+    def start(
+        self,
+        pod: PodDecision,
+        assessment: Assessment,
+        *,
+        why: str,
+        grace_sec: int,
+        is_removal: bool,
     ) -> asyncio.Task[bool]:
-        """Stop a pod's slice at once, and where it is not `for_good`, only to be made again.
+        """Stop a pod's slice at once; the task ends with the pod and returns whether it is stopped.
 
-        What is returned ends with the pod: whether it is gone.
+        Args:
+            pod: the pod.
+            assessment: the last one.
+            why: the reason of the step.
+            grace_sec: the grace period.
+            is_removal: whether the pod is removed, and not started again.
         """
         stopping = stop_pod(
-            self._board.world, self._client, pod, state.observed, why=why, grace_sec=grace_sec
+            self._context.world,
+            self._client,
+            pod,
+            assessment.observed,
+            why=why,
+            grace_sec=grace_sec,
         )
-        return self._begin(pod.pod.uid, pod.pod.key, pod.slice, stopping, for_good=for_good)
+        return self._start(pod.pod.uid, pod.pod.key, pod.slice, stopping, is_removal=is_removal)
 
-    def forget(self, going: Iterable[Pod]) -> None:
-        """Who comes back after its end has its time once more; the others still have to go."""
-        self._over &= {pod.uid for pod in going}
+    def retain_expired(self, unwanted: Iterable[Pod]) -> None:
+        """Forget expired grace periods, except those of unwanted pods."""
+        self._expired &= {pod.uid for pod in unwanted}
 
     async def close(self) -> None:
-        """Wait for no pod to end."""
-        tasks = [task for each in self._under_way.values() for task in each]
+        """Stop waiting for terminating pods."""
+        tasks = [task for each in self._tasks.values() for task in each]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _begin(
+    def _start(
         self,
         uid: str,
         pod: str,
         slice_: UnitName,
         stopping: Awaitable[StepResult],
         *,
-        for_good: bool,
+        is_removal: bool,
     ) -> asyncio.Task[bool]:
-        # held here, for the loop does not
-        tasks = self._under_way.setdefault(uid, set())
-        task = asyncio.create_task(self._see(pod, stopping, for_good=for_good))
+        # asyncio itself keeps no reference to a task
+        tasks = self._tasks.setdefault(uid, set())
+        task = asyncio.create_task(self._finish(pod, stopping, is_removal=is_removal))
         tasks.add(task)
 
-        def end(task: asyncio.Task[bool]) -> None:
+        def on_done(task: asyncio.Task[bool]) -> None:
             tasks.discard(task)
-            if not tasks and self._under_way.get(uid) is tasks:
-                del self._under_way[uid]
-                self._over.add(uid)
+            if not tasks and self._tasks.get(uid) is tasks:
+                del self._tasks[uid]
+                self._expired.add(uid)
             if not task.cancelled():
-                self._on_end(pod, slice_)
+                self._on_terminated(pod, slice_)
 
-        task.add_done_callback(end)
+        task.add_done_callback(on_done)
         return task
 
-    async def _see(self, pod: str, stopping: Awaitable[StepResult], *, for_good: bool) -> bool:
-        """Tell what comes of it; whether the pod is gone."""
+    async def _finish(self, pod: str, stopping: Awaitable[StepResult], *, is_removal: bool) -> bool:
+        """Wait for a stop and report its result; return whether the pod is stopped."""
         result = await stopping
         is_done = result.outcome is Outcome.DONE
-        if for_good or not is_done:
+        if is_removal or not is_done:
             kind = Kind.POD_REMOVED if is_done else Kind.STEP_FAILED
-            self._board.tell(kind, describe_result(result), pod=pod, unit=result.step.name)
+            self._context.events.report(
+                kind, describe_result(result), pod=pod, unit=result.step.name
+            )
         return is_done

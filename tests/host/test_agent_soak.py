@@ -21,7 +21,7 @@ QUIET_SEC = 1.5
 DROP_IN = f"/run/systemd/system/{agent.UNIT}.d/hasty.conf"
 # a round follows the other at once: what they wait for each other is left out
 HASTY = (
-    "import podslice.agent.daemon as daemon; daemon._QUIET_SEC = 0.0;"
+    "import podslice.agent.scheduler as scheduler; scheduler.QUIET_SEC = 0.0;"
     " from podslice.__main__ import main; main()"
 )
 

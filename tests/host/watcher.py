@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 
-from podslice.agent.watcher import Watch
+from podslice.agent.watcher import Watcher, WatchEvents
 from podslice.model.manager import SYSTEM
 
 SLICES = {
@@ -48,13 +48,15 @@ async def main():
 
         return on_event
 
-    watch = Watch(
+    watch = Watcher(
         ["/etc/podslice/manifests"],
+        WatchEvents(
+            on_manifests=hear("manifests"),
+            on_unit=hear("unit"),
+            on_memory_event=hear("memory"),
+            on_pressure=hear("pressure"),
+        ),
         manager=SYSTEM,
-        on_manifests=hear("manifests"),
-        on_unit=hear("unit"),
-        on_memory_event=hear("memory"),
-        on_pressure=hear("pressure"),
     )
     watch.follow(SLICES)
     answers = [list(watch.notes)]

@@ -1,7 +1,7 @@
-"""A small HTTP server for whoever measures the agent: GET and HEAD, over sockets of this host.
+"""An HTTP server for monitoring: GET and HEAD, over sockets of this host.
 
-What clients do must not hurt the agent: each has little time, none has a body to send, answers are
-made one at a time, and between the parts of one the loop goes on with what matters more.
+Clients must not slow the agent down: requests have timeouts and no bodies, and responses are
+rendered one at a time, in parts between which the event loop continues.
 """
 
 from __future__ import annotations
@@ -16,45 +16,46 @@ from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 
-from podslice.agent.endpoints.clients import BACKLOG, Listener
-from podslice.agent.endpoints.pages import Page, Rendering, Route, plain
+from podslice.agent.endpoints.http_connection import HttpConnection
+from podslice.agent.endpoints.listener import BACKLOG, AddressListener
+from podslice.agent.endpoints.pages import Page, Rendering, Route, render_text
 from podslice.errors import HostError
 
 _NAMES = {"localhost": "127.0.0.1"}
-"""To look a name up would hold up the loop; this is the only one that may be listened at."""
-_NO_NETWORK = "; its unit allows no network: see listen in podslice-agent(8)"
+"""The only supported name: resolving others would block the event loop."""
+_NO_NETWORK = "; its unit permits no network access: see listen in podslice-agent(8)"
 
 
 class Server:
-    """Answers at any number of addresses."""
+    """Serves pages at any number of addresses."""
 
     def __init__(self, routes: Mapping[str, Route]) -> None:
-        """Nothing is opened yet; `routes` are by path: `/healthz`."""
-        self._pages = {path: Page(route) for path, route in routes.items()}
-        self._listeners: list[Listener] = []
+        """Open nothing yet; `routes` are by path: `/healthz`."""
+        self.pages = {path: Page(route) for path, route in routes.items()}
+        self._listeners: list[AddressListener] = []
         self._paths: list[Path] = []
-        self._making = asyncio.Lock()
+        self._rendering = asyncio.Lock()
 
     async def serve_unix(self, path: Path, *, mode: int = 0o660, group: str | None = None) -> None:
-        """Listen at a socket file, in place of one that may be left from before.
+        """Listen at a socket file; replace an existing one.
 
         Args:
-            path: the file; its directory is made if it is not there.
-            mode: who may connect.
-            group: that of the file, if there is such a group and we may give it a file; otherwise
-                that of the process.
+            path: the file; its directory is created if needed.
+            mode: the mode of the file.
+            group: the group of the file, if it exists and permissions suffice; otherwise that of
+                the process.
 
         Raises:
-            HostError: it can't be made.
+            HostError: the socket cannot be created.
         """
         new = path.with_name(f".{path.name}.new")
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             new.unlink(missing_ok=True)
-            # nobody connects before the file has its owner and its mode: it has another name
+            # bound under another name until the file has its group and its mode
             listening.bind(str(new))
-            # in a sandbox it can't be given away; then it is for us alone
+            # not permitted in a sandbox; then only root may connect
             with suppress(LookupError, PermissionError):
                 shutil.chown(new, group=group or os.getegid())
             new.chmod(mode)
@@ -63,37 +64,42 @@ class Server:
         except OSError as error:
             listening.close()
             hint = "; run as root, or use --user" if isinstance(error, PermissionError) else ""
-            said = f"{path}: can't listen there: {error.strerror or error}{hint}"
-            raise HostError(said) from error
+            message = f"{path}: cannot listen: {error.strerror or error}{hint}"
+            raise HostError(message) from error
         self._paths.append(path)
         await self._listen(listening, str(path))
 
     async def serve_sockets(self, sockets: Iterable[socket.socket]) -> None:
-        """Listen at sockets that were opened by somebody else, as systemd does."""
+        """Listen at open sockets, which systemd passes."""
         for listening in sockets:
             await self._listen(listening, _address(listening))
 
     async def serve_tcp(self, host: str, port: int) -> None:
-        """Listen at an address of TCP; port 0 is any that is free.
+        """Listen at a TCP address; with port 0 at any free port.
 
         Raises:
-            HostError: it is taken, or not an address of this host, or there is no network.
+            HostError: the address is in use, is not an address of this host, or there is no network.
         """
         try:
             listening = _open_tcp(_NAMES.get(host, host), port)
         except OSError as error:
             hint = _NO_NETWORK if error.errno == errno.EAFNOSUPPORT else ""
-            said = f"{host}:{port}: can't listen there: {error.strerror or error}{hint}"
-            raise HostError(said) from error
+            message = f"{host}:{port}: cannot listen: {error.strerror or error}{hint}"
+            raise HostError(message) from error
         await self._listen(listening, _address(listening))
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where it listens: `/run/podslice/agent.sock`, `127.0.0.1:9469`."""
+        """Return the addresses: `/run/podslice/agent.sock`, `127.0.0.1:9469`."""
         return tuple(listener.address for listener in self._listeners)
 
+    @property
+    def connections(self) -> tuple[HttpConnection, ...]:
+        """Return the open connections of all addresses."""
+        return tuple(each for listener in self._listeners for each in listener.connections)
+
     async def close(self) -> None:
-        """Stop listening, end what is under way, and take away the socket files made here."""
+        """Stop listening, close connections, and remove the socket files created here."""
         for listener in self._listeners:
             await listener.close()
         self._listeners.clear()
@@ -102,21 +108,20 @@ class Server:
         self._paths.clear()
 
     async def _listen(self, listening: socket.socket, address: str) -> None:
-        listener = Listener(self._answer, listening, address)
+        listener = AddressListener(self._respond, listening, address)
         await listener.open()
         self._listeners.append(listener)
 
-    async def _answer(self, path: str) -> Rendering:
-        """What there is to say at a path, made by one client at a time."""
-        page = self._pages.get(path)
+    async def _respond(self, path: str) -> Rendering:
+        page = self.pages.get(path)
         if page is None:
-            return plain(HTTPStatus.NOT_FOUND, f"no {path!a} here; there are: {self._index}")
-        async with self._making:
+            return render_text(HTTPStatus.NOT_FOUND, f"unknown path {path!a}; paths: {self._index}")
+        async with self._rendering:
             return await page.get()
 
     @property
     def _index(self) -> str:
-        return " ".join(sorted(self._pages))
+        return " ".join(sorted(self.pages))
 
 
 def _open_tcp(host: str, port: int) -> socket.socket:

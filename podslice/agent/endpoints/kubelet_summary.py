@@ -1,8 +1,8 @@
-"""The node as the kubelet would tell of it: its Summary API, and its list of pods.
+"""The Summary API of the kubelet, and its list of pods.
 
 Source: Kubernetes, staging/src/k8s.io/kubelet/pkg/apis/stats/v1alpha1/types.go, Summary; times are
-metav1.Time, which is RFC 3339 in whole seconds. Pressure has the kernel's figures as they are: a
-total in microseconds, although the type's comment says nanoseconds.
+metav1.Time, which is RFC 3339 in whole seconds. Pressure values are those of the kernel: a
+total in microseconds, although the comment of the type states nanoseconds.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ CpuTimes = dict[str, int]
 """CPU time by control group, in microseconds."""
 
 _SYSTEM = ("kubelet", "runtime", "misc", "pods")
-"""The system containers that the schema knows; tiers are none."""
+"""The system containers of the schema, which has no tiers."""
 _NODE = "/"
 
 
 class Summarizer:
-    """Makes summaries; the CPU in use now is what was used since the summary before."""
+    """Makes summaries; CPU usage is the average since the previous summary."""
 
     def __init__(self) -> None:
         self._uptime_usec = 0
         self._cpu: CpuTimes = {}
 
     def summary(self, snapshot: Snapshot, stats: NodeStats) -> Json:
-        """The document at `/stats/summary`."""
+        """Return the document at `/stats/summary`."""
         made = _Summary(snapshot, stats, self._rates(stats))
         return {"node": made.node(), "pods": [made.pod(pod) for pod in stats.pods]}
 
     def _rates(self, stats: NodeStats) -> Mapping[str, int]:
-        """Nanoseconds of CPU time per second, by control group, as far as two looks tell."""
+        """Return nanoseconds of CPU time per second, by control group; empty for the first summary."""
         before, now = self._cpu, _cpu_times(stats)
         passed_usec = stats.uptime_usec - self._uptime_usec
         self._cpu, self._uptime_usec = now, stats.uptime_usec
@@ -99,7 +99,7 @@ class _Summary:
             "containers": [
                 {
                     "name": each.name,
-                    # nobody keeps when it was started; its figures go no further back than this
+                    # the start of a container is not recorded; this is the earliest possible time
                     "startTime": started,
                     **self._used(
                         f"{decision.slice} {each.name}",
@@ -137,7 +137,7 @@ class _Summary:
         return {**self._timed(figures), "name": volume.name}
 
     def _used(self, group: str, sample: Sample, available: int | None) -> Json:
-        """`cpu`, `memory`, `io` and `swap`, each only if the kernel counts any of it."""
+        """Return `cpu`, `memory`, `io` and `swap`, each only if the kernel counts it."""
         psi = {name: _psi(each) for name, each in sample.pressure.items()}
         figures: dict[str, dict[str, object]] = {
             "cpu": {
@@ -160,7 +160,7 @@ class _Summary:
         return {name: self._timed(each) for name, each in figures.items() if _any_of(each)}
 
     def _timed(self, figures: Mapping[str, object]) -> Json:
-        """What is known, with the time of the look."""
+        """Return the known figures, with the time of the observation."""
         return {"time": self._now, **{k: v for k, v in figures.items() if v is not None}}
 
 
@@ -177,7 +177,7 @@ def _psi(pressure: Pressure) -> Json:
 
 
 def _left(limit: int | None, sample: Sample) -> int | None:
-    """What is left of a memory limit."""
+    """Return what is available below a memory limit."""
     if limit is None or sample.working_set_bytes is None:
         return None
     return max(limit - sample.working_set_bytes, 0)
@@ -192,7 +192,7 @@ def _time(usec: int) -> str:
 
 
 def pod_list(snapshot: Snapshot, stats: NodeStats) -> Json:
-    """The document at `/pods`: a v1.PodList of what is applied.
+    """Return the document at `/pods`: a v1.PodList of the applied pods.
 
     Source: Kubernetes, staging/src/k8s.io/api/core/v1/types.go, PodList.
     """
@@ -204,7 +204,7 @@ def pod_list(snapshot: Snapshot, stats: NodeStats) -> Json:
 
 
 def _status(stats: PodStats, initializing: frozenset[str]) -> Json:
-    """What the kubelet would say: a pod runs while anything runs in it."""
+    """Return the status of a pod, which is running while it has processes."""
     is_initialized = stats.decision.pod.key not in initializing
     runs = bool(stats.containers or stats.sample.tasks)
     conditions = {

@@ -1,4 +1,4 @@
-"""What metrics are made of: families, and what each tells of a control group's sample."""
+"""Builds metric families, from samples of control groups and from other values."""
 
 from __future__ import annotations
 
@@ -26,15 +26,12 @@ Family = CounterMetricFamily | GaugeMetricFamily
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One metric that is read off a sample."""
+class SampleMetric:
+    """One metric of a sample."""
 
     name: str
     help: str
     of: Callable[[Sample], float | None]
-
-
-# What a sample tells.
 
 
 def _seconds(usec: int | None) -> float | None:
@@ -51,20 +48,20 @@ def _stalled(resource: str, sample: Sample) -> float | None:
     return None if found is None else found.full.usec / 1e6
 
 
-def basics(prefix: str, what: str) -> tuple[Row, ...]:
-    """What the kubelet tells of nodes, pods and containers alike."""
+def usage_metrics(prefix: str, what: str) -> tuple[SampleMetric, ...]:
+    """Return the metrics that the kubelet has for nodes, pods and containers."""
     return (
-        Row(
+        SampleMetric(
             name=f"{prefix}_cpu_usage_seconds_total",
             help=f"Cumulative cpu time consumed by the {what} in core-seconds",
             of=lambda sample: _seconds(sample.cpu_usec),
         ),
-        Row(
+        SampleMetric(
             name=f"{prefix}_memory_working_set_bytes",
             help=f"Current working set of the {what} in bytes",
             of=lambda sample: sample.working_set_bytes,
         ),
-        Row(
+        SampleMetric(
             name=f"{prefix}_swap_usage_bytes",
             help=f"Current amount of the {what} swap usage in bytes",
             of=lambda sample: sample.swap_bytes,
@@ -72,49 +69,49 @@ def basics(prefix: str, what: str) -> tuple[Row, ...]:
     )
 
 
-def details(
+def detail_metrics(
     prefix: str, *, tasks: str = "tasks", oom_kills: str = "oom_kills_total"
-) -> tuple[Row, ...]:
-    """What tells why something is slow or gone."""
+) -> tuple[SampleMetric, ...]:
+    """Return metrics for why something is slow or was killed."""
     return (
-        Row(
+        SampleMetric(
             name=f"{prefix}_memory_usage_bytes",
-            help="Memory in use, with all of the page cache",
+            help="Memory usage in bytes, including the page cache",
             of=lambda sample: sample.memory_bytes,
         ),
-        Row(
+        SampleMetric(
             name=f"{prefix}_{tasks}",
-            help="Processes and threads",
+            help="Number of processes and threads",
             of=lambda sample: sample.tasks,
         ),
-        Row(
+        SampleMetric(
             name=f"{prefix}_cpu_cfs_periods_total",
-            help="Periods in which the CPU quota was asked for",
+            help="Number of elapsed CPU quota periods",
             of=lambda sample: sample.periods,
         ),
-        Row(
+        SampleMetric(
             name=f"{prefix}_cpu_cfs_throttled_periods_total",
-            help="Periods in which the CPU quota was used up",
+            help="Number of throttled CPU quota periods",
             of=lambda sample: sample.throttled_periods,
         ),
-        Row(
+        SampleMetric(
             name=f"{prefix}_cpu_cfs_throttled_seconds_total",
-            help="Time for which the CPU quota kept it from running",
+            help="Total time throttled by the CPU quota in seconds",
             of=lambda sample: _seconds(sample.throttled_usec),
         ),
-        Row(
+        SampleMetric(
             name=f"{prefix}_{oom_kills}",
-            help="Processes that the kernel has killed for want of memory",
+            help="Number of processes killed by the OOM killer",
             of=lambda sample: sample.oom_kills,
         ),
     )
 
 
-PRESSURES = {
-    "waiting": ("Time in which some task waited for the resource", _waiting),
-    "stalled": ("Time in which nothing was done but wait for the resource", _stalled),
+PRESSURE_METRICS = {
+    "waiting": ("Total time in which some tasks waited for the resource in seconds", _waiting),
+    "stalled": ("Total time in which all tasks waited for the resource in seconds", _stalled),
 }
-PRESSED = ("cpu", "memory", "io")
+PRESSURE_RESOURCES = ("cpu", "memory", "io")
 
 
 def _family(name: str, text: str, labels: Sequence[str] = ()) -> Family:
@@ -123,13 +120,13 @@ def _family(name: str, text: str, labels: Sequence[str] = ()) -> Family:
     return GaugeMetricFamily(name, text, labels=labels)
 
 
-def filled(
+def make_family(
     name: str,
     text: str,
     labels: Sequence[str],
     values: Iterable[tuple[Labels, float | None]],
 ) -> Family:
-    """A family with the values that there are."""
+    """Return a family of the values that are not None."""
     family = _family(name, text, labels)
     for labelled, value in values:
         if value is not None:
@@ -137,48 +134,48 @@ def filled(
     return family
 
 
-def read_off(
-    rows: Iterable[Row], labels: Sequence[str], samples: Sequence[tuple[Labels, Sample]]
+def sample_families(
+    metrics: Iterable[SampleMetric], labels: Sequence[str], samples: Sequence[tuple[Labels, Sample]]
 ) -> Iterator[Family]:
-    """One family for each row."""
-    for row in rows:
-        values = ((labelled, row.of(sample)) for labelled, sample in samples)
-        yield filled(row.name, row.help, labels, values)
+    """Yield one family per metric."""
+    for metric in metrics:
+        values = ((labelled, metric.of(sample)) for labelled, sample in samples)
+        yield make_family(metric.name, metric.help, labels, values)
 
 
-def pressures(
+def pressure_families(
     what: str, labels: Sequence[str], samples: Sequence[tuple[Labels, Sample]]
 ) -> Iterator[Family]:
-    """Who waited for what, by resource."""
-    for name, (text, of) in PRESSURES.items():
+    """Yield the waiting times by resource."""
+    for name, (text, of) in PRESSURE_METRICS.items():
         values = (
             ((*labelled, resource), of(resource, sample))
             for labelled, sample in samples
-            for resource in PRESSED
+            for resource in PRESSURE_RESOURCES
         )
-        yield filled(
+        yield make_family(
             f"podslice_{what}_pressure_{name}_seconds_total", text, (*labels, "resource"), values
         )
 
 
-def in_units(amounts: Amounts) -> Iterator[tuple[Labels, float]]:
-    """Each amount with the labels `resource` and `unit`."""
+def amounts_by_unit(amounts: Amounts) -> Iterator[tuple[Labels, float]]:
+    """Yield amounts with the labels `resource` and `unit`."""
     for resource in sorted(amounts):
         yield (resource, _UNITS.get(resource, "bytes")), amounts[resource] / 1000
 
 
-def in_limits(limits: Limits) -> Iterator[tuple[Labels, float]]:
-    """Each limit with the same labels."""
+def limits_by_unit(limits: Limits) -> Iterator[tuple[Labels, float]]:
+    """Yield limits with the same labels."""
     if limits.cpu_usec_per_sec is not None:
         yield (CPU, "cores"), limits.cpu_usec_per_sec / 1e6
     if limits.memory_bytes is not None:
         yield (MEMORY, "bytes"), limits.memory_bytes
 
 
-def histogram(
+def histogram_family(
     name: str, text: str, found: Mapping[Labels, Histogram], labels: Sequence[str] = ()
 ) -> HistogramMetricFamily:
-    """A family of durations."""
+    """Return a family of durations."""
     family = HistogramMetricFamily(name, text, labels=labels)
     for labelled, each in found.items():
         sums = list(accumulate(each.counts))

@@ -1,4 +1,4 @@
-"""What the agent tells Prometheus.
+"""Metrics for Prometheus.
 
 Names are the kubelet's, and those of the cAdvisor in it, where the meaning is the same; all others
 begin with `podslice_`. Amounts are in base units: seconds, bytes, cores.
@@ -19,15 +19,15 @@ from podslice import __version__
 from podslice.agent.endpoints.metric_families import (
     RESOURCE,
     Family,
-    basics,
-    details,
-    filled,
-    histogram,
-    in_units,
-    pressures,
-    read_off,
+    amounts_by_unit,
+    detail_metrics,
+    histogram_family,
+    make_family,
+    pressure_families,
+    sample_families,
+    usage_metrics,
 )
-from podslice.agent.endpoints.pod_metrics import of_containers, of_pods
+from podslice.agent.endpoints.pod_metrics import collect_containers, collect_pods
 from podslice.agent.endpoints.snapshot import Snapshot
 from podslice.model.event import Kind
 from podslice.model.node import Allocation
@@ -38,30 +38,30 @@ from podslice.usage.stats import NodeStats
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _PROCESS = ProcessCollector(registry=None)
-_GROUP_ROWS = (*basics("podslice_group", "group"), *details("podslice_group"))
+_GROUP_METRICS = (*usage_metrics("podslice_group", "group"), *detail_metrics("podslice_group"))
 
 
 def expose(snapshot: Snapshot, stats: NodeStats) -> Iterator[bytes]:
-    """Everything in Prometheus' text format, family by family."""
+    """Yield all metrics in the text format of Prometheus, family by family."""
     for family in collect(snapshot, stats):
-        yield generate_latest(_One(family))
+        yield generate_latest(_SingleFamily(family))
 
 
 def collect(snapshot: Snapshot, stats: NodeStats) -> Iterator[Metric]:
-    """Everything, one family after the other; those without anything to tell are left out."""
+    """Yield all metric families that have samples."""
     families = chain(
-        _of_node(snapshot, stats),
-        _of_groups(snapshot.allocation, stats),
-        of_pods(snapshot, stats.pods),
-        of_containers(stats.pods),
-        _of_agent(snapshot),
+        _node(snapshot, stats),
+        _groups(snapshot.allocation, stats),
+        collect_pods(snapshot, stats.pods),
+        collect_containers(stats.pods),
+        _agent(snapshot),
         _PROCESS.collect(),
     )
     return (family for family in families if family.samples)
 
 
-class _One:
-    """A single family, as `generate_latest` wants it."""
+class _SingleFamily:
+    """A registry of one family, for `generate_latest`."""
 
     def __init__(self, family: Metric) -> None:
         self._family = family
@@ -73,43 +73,43 @@ class _One:
 # The node and its parts.
 
 
-def _of_node(snapshot: Snapshot, stats: NodeStats) -> Iterator[Family]:
-    yield from read_off(basics("node", "node"), (), [((), stats.sample)])
-    yield from pressures("node", (), [((), stats.sample)])
-    yield filled(
+def _node(snapshot: Snapshot, stats: NodeStats) -> Iterator[Family]:
+    yield from sample_families(usage_metrics("node", "node"), (), [((), stats.sample)])
+    yield from pressure_families("node", (), [((), stats.sample)])
+    yield make_family(
         "podslice_node_resource_capacity",
-        "What the node has",
+        "Capacity of the node",
         RESOURCE,
-        in_units(snapshot.allocation.capacity),
+        amounts_by_unit(snapshot.allocation.capacity),
     )
-    yield filled(
+    yield make_family(
         "podslice_node_resource_allocatable",
-        "What pods may request in sum",
+        "Resources of the node that pods may request in total",
         RESOURCE,
-        in_units(snapshot.allocation.allocatable),
+        amounts_by_unit(snapshot.allocation.allocatable),
     )
     yield from _signals(snapshot)
-    yield filled(
+    yield make_family(
         "podslice_node_condition",
-        "Whether the node is short of something",
+        "Whether the node has the condition",
         ("condition",),
         (((each.value,), each in snapshot.conditions) for each in Condition),
     )
 
 
 def _signals(snapshot: Snapshot) -> Iterator[Family]:
-    """How far it is to the next eviction, in bytes, inodes or processes."""
+    """Yield eviction signals and thresholds, in bytes, inodes or processes."""
     observed = snapshot.observe()
     label = ("eviction_signal",)
-    yield filled(
+    yield make_family(
         "podslice_eviction_signal_available",
-        "What is left of what pods may be evicted for",
+        "Available amount of the eviction signal",
         label,
         (((name,), each.available / 1000) for name, each in sorted(observed.items())),
     )
-    yield filled(
+    yield make_family(
         "podslice_eviction_signal_capacity",
-        "What there is of it",
+        "Capacity of the eviction signal",
         label,
         (((name,), each.capacity / 1000) for name, each in sorted(observed.items())),
     )
@@ -121,31 +121,31 @@ def _signals(snapshot: Snapshot) -> Iterator[Family]:
         for each in snapshot.thresholds
         if each.signal in observed
     )
-    yield filled(
+    yield make_family(
         "podslice_eviction_threshold",
-        "Below this much pods are evicted",
+        "Available amount below which pods are evicted",
         (*label, "kind"),
         thresholds,
     )
 
 
-def _of_groups(allocation: Allocation, stats: NodeStats) -> Iterator[Family]:
+def _groups(allocation: Allocation, stats: NodeStats) -> Iterator[Family]:
     samples = [((each.name,), each.sample) for each in stats.groups]
-    yield from read_off(_GROUP_ROWS, ("group",), samples)
-    yield from pressures("group", ("group",), samples)
+    yield from sample_families(_GROUP_METRICS, ("group",), samples)
+    yield from pressure_families("group", ("group",), samples)
     reserved = {
         "runtime": allocation.kube_reserved,
         "misc": allocation.system_reserved,
         "pods": allocation.enforced,
     }
-    yield filled(
+    yield make_family(
         "podslice_group_resource_reservation",
-        "What is reserved for the group; for pods, what reservations leave of the node",
+        "Reservation of the group; for pods, the capacity without all reservations",
         ("group", *RESOURCE),
         (
             ((group, *labels), value)
             for group, amounts in reserved.items()
-            for labels, value in in_units(amounts)
+            for labels, value in amounts_by_unit(amounts)
         ),
     )
 
@@ -153,57 +153,83 @@ def _of_groups(allocation: Allocation, stats: NodeStats) -> Iterator[Family]:
 # The agent itself.
 
 
-def _of_agent(snapshot: Snapshot) -> Iterator[Metric]:
+def _agent(snapshot: Snapshot) -> Iterator[Metric]:
     counters = snapshot.counters
-    yield filled("podslice_build_info", "The agent's version", ("version",), [((__version__,), 1)])
-    yield histogram(
+    yield make_family(
+        "podslice_build_info", "Version of the agent", ("version",), [((__version__,), 1)]
+    )
+    yield histogram_family(
         "kubelet_cgroup_manager_duration_seconds",
-        "How long it took to make, change or remove a control group",
+        "Duration in seconds to create, update or destroy a control group",
         {(kind.value,): found for kind, found in counters.operations.items()},
         ("operation_type",),
     )
-    yield histogram(
+    yield histogram_family(
         "podslice_reconcile_duration_seconds",
-        "How long rounds of the agent took",
+        "Duration in seconds of reconciliation rounds",
         {(): counters.reconciles},
     )
-    yield histogram(
+    yield histogram_family(
         "podslice_eviction_reaction_seconds",
-        "How long it took from seeing a shortage to the order to stop a pod",
+        "Duration in seconds from crossing a threshold to stopping a pod",
         {(): counters.reactions},
     )
-    # counts that are there before anything happens, so that the first time is a rise
+    # counters exist from the start, so that the first event is an increase
     signals = {each.signal for each in snapshot.thresholds} | counters.evictions.keys()
-    yield filled(
+    yield make_family(
         "podslice_evictions_total",
-        "Pods evicted, by what was short",
+        "Number of evicted pods, by eviction signal",
         ("eviction_signal",),
         (((signal,), counters.evictions[signal]) for signal in sorted(signals)),
     )
-    yield filled(
+    yield make_family(
         "podslice_events_total",
-        "Events told to the journal",
+        "Number of events reported to the journal",
         ("kind",),
         (((kind.label,), snapshot.events.get(kind, 0)) for kind in Kind),
     )
-    for name, text, value in _plain(snapshot):
-        yield filled(name, text, (), [((), value)])
+    for name, text, value in _unlabelled(snapshot):
+        yield make_family(name, text, (), [((), value)])
 
 
-def _plain(snapshot: Snapshot) -> tuple[tuple[str, str, int], ...]:
-    """The agent's numbers without labels."""
+def _unlabelled(snapshot: Snapshot) -> tuple[tuple[str, str, int], ...]:
+    """Return names, help texts and values of metrics without labels."""
     counters = snapshot.counters
     return (
-        ("podslice_reconcile_errors_total", "Rounds that failed", counters.reconcile_errors),
-        ("podslice_drift_repaired_total", "Changes by others undone", counters.drift_repaired),
+        (
+            "podslice_reconcile_errors_total",
+            "Number of failed reconciliation rounds",
+            counters.reconcile_errors,
+        ),
+        (
+            "podslice_drift_repaired_total",
+            "Number of external changes undone",
+            counters.drift_repaired,
+        ),
         (
             "podslice_oom_kills_total",
-            "Processes in pods that the kernel has killed, pods that are gone included",
+            "Number of processes of pods killed by the OOM killer, including removed pods",
             counters.oom_kills,
         ),
-        ("podslice_broken_manifests", "Manifest files with an error", counters.broken_manifests),
-        ("podslice_orphans", "Slices below the root that no pod accounts for", counters.orphans),
-        ("podslice_refused_pods", "Pods that are not admitted", counters.refused),
-        ("podslice_evicted_pods", "Pods that are kept away after eviction", snapshot.evicted),
-        ("podslice_problems", "What keeps the agent from its work", len(snapshot.problems)),
+        (
+            "podslice_broken_manifests",
+            "Number of manifest files with an error",
+            counters.broken_manifests,
+        ),
+        (
+            "podslice_orphans",
+            "Number of slices below the root that belong to no pod",
+            counters.orphans,
+        ),
+        ("podslice_refused_pods", "Number of pods that are not admitted", counters.refused),
+        (
+            "podslice_evicted_pods",
+            "Number of evicted pods that may not run again",
+            snapshot.evicted,
+        ),
+        (
+            "podslice_problems",
+            "Number of problems that keep the agent from its work",
+            len(snapshot.problems),
+        ),
     )

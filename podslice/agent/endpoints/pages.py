@@ -1,4 +1,4 @@
-"""Render answers: one at a time, shared by all who read them, and only a few at once."""
+"""Renders responses, shared by their clients; few different ones are kept at a time."""
 
 from __future__ import annotations
 
@@ -14,56 +14,61 @@ TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 
 RENDERINGS_MAX = 4
-"""Different renderings of one page that are being sent; the clients of the oldest lose theirs."""
+"""Different renderings of one page sent at a time; clients of older ones are disconnected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What a path says at the moment."""
+class Response:
+    """The present response of a path."""
 
     body: Iterable[bytes]
-    """In parts, each of which is made quickly."""
+    """In parts, each of which is rendered quickly."""
     content_type: str = TEXT
     status: HTTPStatus = HTTPStatus.OK
     fresh_sec: float = 0.0
-    """How long it is good enough for others, too; for one that costs something."""
+    """How long it may be used for other requests, as rendering it is expensive."""
 
 
-Route = Callable[[], Awaitable[Answer]]
+Route = Callable[[], Awaitable[Response]]
 
 
-class Reader(Protocol):
+class RenderingClient(Protocol):
     """A client that a rendering is being sent to."""
 
-    def hang_up(self) -> None:
-        """End the connection."""
+    def abort(self) -> None:
+        """Close the connection at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendering:
-    """An answer that can be sent, to any number of clients."""
+    """A rendered response, for any number of clients."""
 
     body: bytes
     content_type: str = TEXT
     status: HTTPStatus = HTTPStatus.OK
     headers: tuple[tuple[str, str], ...] = ()
-    readers: set[Reader] = field(default_factory=set, compare=False)
+    clients: set[RenderingClient] = field(default_factory=set, compare=False)
     """The clients that it is being sent to."""
 
 
-def plain(status: HTTPStatus, text: str, *headers: tuple[str, str]) -> Rendering:
-    """Return a line of text as an answer."""
+def render_text(status: HTTPStatus, text: str, *headers: tuple[str, str]) -> Rendering:
+    """Render a line of text."""
     return Rendering(body=f"{text}\n".encode(), status=status, headers=headers)
 
 
 class Page:
-    """One path, with its renderings that are fresh or being sent."""
+    """One path, with the renderings that are fresh or being sent."""
 
     def __init__(self, route: Route) -> None:
         self._route = route
         self._fresh: Rendering | None = None
         self._fresh_until = 0.0
         self._sent: list[Rendering] = []
+
+    @property
+    def sent(self) -> tuple[Rendering, ...]:
+        """Return the renderings that are being sent."""
+        return tuple(each for each in self._sent if each.clients)
 
     async def get(self) -> Rendering:
         """Return the rendering to send: the last one while it is fresh, otherwise a new one."""
@@ -72,32 +77,32 @@ class Page:
             return self._fresh
         self._fresh = None
         try:
-            answer = await self._route()
-            rendering = await self._render(answer)
+            response = await self._route()
+            rendering = await self._render(response)
         except (PodsliceError, OSError) as error:
-            return plain(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
-        if answer.fresh_sec:
-            self._fresh, self._fresh_until = rendering, now() + answer.fresh_sec
+            return render_text(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+        if response.fresh_sec:
+            self._fresh, self._fresh_until = rendering, now() + response.fresh_sec
         return rendering
 
-    async def _render(self, answer: Answer) -> Rendering:
+    async def _render(self, response: Response) -> Rendering:
         parts = []
-        for part in answer.body:
+        for part in response.body:
             parts.append(part)
             await asyncio.sleep(0)
         made = Rendering(
-            body=b"".join(parts), content_type=answer.content_type, status=answer.status
+            body=b"".join(parts), content_type=response.content_type, status=response.status
         )
         return self._share(made)
 
     def _share(self, made: Rendering) -> Rendering:
-        """Return a rendering that is being sent in place of an equal one; drop the oldest ones."""
-        self._sent = [each for each in self._sent if each.readers]
+        """Return an equal rendering that is being sent, or this one; drop the oldest ones."""
+        self._sent = list(self.sent)
         for each in self._sent:
             if each == made:
                 return each
         while len(self._sent) >= RENDERINGS_MAX:
-            for reader in tuple(self._sent.pop(0).readers):
-                reader.hang_up()
+            for client in tuple(self._sent.pop(0).clients):
+                client.abort()
         self._sent.append(made)
         return made

@@ -1,4 +1,4 @@
-"""What the agent tells Prometheus of pods and containers."""
+"""Metrics of pods and containers."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from podslice.agent.endpoints.metric_families import (
-    PRESSED,
-    PRESSURES,
+    PRESSURE_METRICS,
+    PRESSURE_RESOURCES,
     RESOURCE,
     Family,
     Labels,
-    Row,
-    basics,
-    details,
-    filled,
-    in_limits,
-    in_units,
-    pressures,
-    read_off,
+    SampleMetric,
+    amounts_by_unit,
+    detail_metrics,
+    limits_by_unit,
+    make_family,
+    pressure_families,
+    sample_families,
+    usage_metrics,
 )
 from podslice.agent.endpoints.snapshot import Snapshot, container_limits, pod_limits
 from podslice.model.pod import Qos
@@ -28,48 +28,48 @@ from podslice.usage.stats import PodStats
 _POD = ("namespace", "pod")
 _CONTAINER = ("container", *_POD)
 
-_POD_ROWS = (*basics("pod", "pod"), *details("podslice_pod"))
-_CONTAINER_ROWS = (
-    *basics("container", "container"),
-    *details("container", tasks="threads", oom_kills="oom_events_total"),
+_POD_METRICS = (*usage_metrics("pod", "pod"), *detail_metrics("podslice_pod"))
+_CONTAINER_METRICS = (
+    *usage_metrics("container", "container"),
+    *detail_metrics("container", tasks="threads", oom_kills="oom_events_total"),
     *(
-        Row(
+        SampleMetric(
             name=f"container_pressure_{resource}_{name}_seconds_total",
             help=text,
             of=partial(of, resource),
         )
-        for name, (text, of) in PRESSURES.items()
-        for resource in PRESSED
+        for name, (text, of) in PRESSURE_METRICS.items()
+        for resource in PRESSURE_RESOURCES
     ),
 )
 
 
-def of_pods(snapshot: Snapshot, pods: Sequence[PodStats]) -> Iterator[Family]:
-    """What pods use, wait for, and may use."""
+def collect_pods(snapshot: Snapshot, pods: Sequence[PodStats]) -> Iterator[Family]:
+    """Yield usage, pressure, requests and limits of pods."""
     samples = [(_pod_labels(pod), pod.sample) for pod in pods]
-    yield from read_off(_POD_ROWS, _POD, samples)
-    yield from pressures("pod", _POD, samples)
-    yield filled(
+    yield from sample_families(_POD_METRICS, _POD, samples)
+    yield from pressure_families("pod", _POD, samples)
+    yield make_family(
         "podslice_pod_resource_request",
-        "What the pod requests, pod level and overhead included",
+        "Requests of the pod, including pod level and overhead",
         (*_POD, *RESOURCE),
         (
             ((*_pod_labels(pod), *labels), value)
             for pod in pods
-            for labels, value in in_units(pod.decision.requests)
+            for labels, value in amounts_by_unit(pod.decision.requests)
         ),
     )
-    yield filled(
+    yield make_family(
         "podslice_pod_resource_limit",
-        "What the pod's slice is held to; without a limit it is absent",
+        "Limits of the pod's slice; absent without a limit",
         (*_POD, *RESOURCE),
         (
             ((*_pod_labels(pod), *labels), value)
             for pod in pods
-            for labels, value in in_limits(pod_limits(pod.decision, snapshot.initializing))
+            for labels, value in limits_by_unit(pod_limits(pod.decision, snapshot.initializing))
         ),
     )
-    yield from _about_pods(pods)
+    yield from _pod_info(pods)
     yield from _volumes(pods)
 
 
@@ -77,22 +77,22 @@ def _pod_labels(pod: PodStats) -> Labels:
     return pod.decision.pod.namespace, pod.decision.pod.name
 
 
-def _about_pods(pods: Sequence[PodStats]) -> Iterator[Family]:
-    yield filled(
+def _pod_info(pods: Sequence[PodStats]) -> Iterator[Family]:
+    yield make_family(
         "podslice_pod_info",
-        "The pod's class, uid and slice",
+        "QoS class, uid and slice of the pod",
         (*_POD, "qos_class", "uid", "slice"),
         (((*_pod_labels(each), *_identity(each)), 1) for each in pods),
     )
-    yield filled(
+    yield make_family(
         "podslice_pod_start_time_seconds",
-        "When the pod's slice was made, since the epoch",
+        "Start time of the pod's slice since the Unix epoch in seconds",
         _POD,
         ((_pod_labels(each), each.started_usec / 1e6) for each in pods),
     )
-    yield filled(
+    yield make_family(
         "podslice_pod_written_bytes_total",
-        "What the pod has written, by device",
+        "Bytes written by the pod, by device",
         (*_POD, "device"),
         (
             ((*_pod_labels(each), device), written)
@@ -101,13 +101,15 @@ def _about_pods(pods: Sequence[PodStats]) -> Iterator[Family]:
         ),
     )
     by_class = Counter(each.decision.qos for each in pods)
-    yield filled(
+    yield make_family(
         "podslice_pods",
-        "Applied pods by class",
+        "Number of applied pods, by QoS class",
         ("qos_class",),
         (((qos.value,), by_class[qos]) for qos in Qos),
     )
-    yield filled("kubelet_running_pods", "Pods that have a slice", (), [((), len(pods))])
+    yield make_family(
+        "kubelet_running_pods", "Number of pods that have a slice", (), [((), len(pods))]
+    )
 
 
 def _identity(pod: PodStats) -> Labels:
@@ -116,39 +118,39 @@ def _identity(pod: PodStats) -> Labels:
 
 def _volumes(pods: Sequence[PodStats]) -> Iterator[Family]:
     found = [((*_pod_labels(pod), each.name), each) for pod in pods for each in pod.volumes]
-    yield filled(
+    yield make_family(
         "podslice_pod_volume_used_bytes",
-        "Memory that is in use by the pod's volume",
+        "Memory used by the in-memory volume of the pod in bytes",
         (*_POD, "volume"),
         ((labels, each.used_bytes) for labels, each in found),
     )
-    yield filled(
+    yield make_family(
         "podslice_pod_volume_capacity_bytes",
-        "Size of the pod's volume in memory",
+        "Size of the in-memory volume of the pod in bytes",
         (*_POD, "volume"),
         ((labels, each.capacity_bytes) for labels, each in found),
     )
 
 
-def of_containers(pods: Sequence[PodStats]) -> Iterator[Family]:
-    """The same of the containers that something runs in."""
-    # by label: a runtime may make a scope for what runs as a service already
+def collect_containers(pods: Sequence[PodStats]) -> Iterator[Family]:
+    """Yield usage and limits of running containers."""
+    # by label: a runtime may create a scope for processes that are in a service already
     found = {(each.name, *_pod_labels(pod)): (pod, each) for pod in pods for each in pod.containers}
     samples = [(labels, each.sample) for labels, (_, each) in found.items()]
-    yield from read_off(_CONTAINER_ROWS, _CONTAINER, samples)
-    yield filled(
+    yield from sample_families(_CONTAINER_METRICS, _CONTAINER, samples)
+    yield make_family(
         "podslice_container_resource_limit",
-        "What the container is held to by itself; without a limit it is absent",
+        "Limits of the container's own; absent without a limit",
         (*_CONTAINER, *RESOURCE),
         (
             ((*labelled, *labels), value)
             for labelled, (pod, each) in found.items()
-            for labels, value in in_limits(container_limits(pod.decision, each.name))
+            for labels, value in limits_by_unit(container_limits(pod.decision, each.name))
         ),
     )
-    yield filled(
+    yield make_family(
         "kubelet_running_containers",
-        "Containers that something runs in",
+        "Number of containers that have processes",
         ("container_state",),
         [(("running",), len(found))],
     )

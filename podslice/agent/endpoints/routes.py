@@ -1,4 +1,4 @@
-"""What the agent answers at which path."""
+"""The paths that the agent serves."""
 
 from __future__ import annotations
 
@@ -8,48 +8,48 @@ from http import HTTPStatus
 
 from podslice.agent.endpoints import metrics
 from podslice.agent.endpoints.kubelet_summary import Json, Summarizer, pod_list
-from podslice.agent.endpoints.pages import JSON, Answer, Route
+from podslice.agent.endpoints.pages import JSON, Response, Route
 from podslice.agent.endpoints.snapshot import Snapshot
 
 _FRESH_SEC = 1.0
-"""How long what costs a look at every pod is good enough for others who ask."""
+"""How long a response that reads every pod is used for further requests."""
 
 
 def routes(snapshot: Callable[[], Snapshot]) -> Mapping[str, Route]:
-    """What to serve.
+    """Return the routes by path.
 
     Args:
-        snapshot: the node as the agent knows it when somebody asks; it has to be quick.
+        snapshot: returns the current snapshot, quickly.
     """
     summarizer = Summarizer()
 
-    async def health() -> Answer:
+    async def health() -> Response:
         return _health(snapshot())
 
-    async def measure() -> Answer:
+    async def scrape() -> Response:
         now = snapshot()
         body = metrics.expose(now, await now.stats())
-        return Answer(body=body, content_type=metrics.CONTENT_TYPE, fresh_sec=_FRESH_SEC)
+        return Response(body=body, content_type=metrics.CONTENT_TYPE, fresh_sec=_FRESH_SEC)
 
-    async def pods() -> Answer:
+    async def pods() -> Response:
         now = snapshot()
         return _document(pod_list(now, await now.stats()))
 
-    async def summary() -> Answer:
+    async def summary() -> Response:
         now = snapshot()
         return _document(summarizer.summary(now, await now.stats()))
 
-    return {"/healthz": health, "/metrics": measure, "/pods": pods, "/stats/summary": summary}
+    return {"/healthz": health, "/metrics": scrape, "/pods": pods, "/stats/summary": summary}
 
 
-def _health(snapshot: Snapshot) -> Answer:
+def _health(snapshot: Snapshot) -> Response:
     if not snapshot.problems:
-        return Answer(body=[b"ok\n"])
+        return Response(body=[b"ok\n"])
     text = "".join(f"{problem}\n" for problem in snapshot.problems)
-    return Answer(body=[text.encode()], status=HTTPStatus.SERVICE_UNAVAILABLE)
+    return Response(body=[text.encode()], status=HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-def _document(document: Json) -> Answer:
-    return Answer(
+def _document(document: Json) -> Response:
+    return Response(
         body=[json.dumps(document).encode(), b"\n"], content_type=JSON, fresh_sec=_FRESH_SEC
     )

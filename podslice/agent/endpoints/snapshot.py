@@ -1,4 +1,4 @@
-"""What the agent hands over to those who tell others about the node."""
+"""The state of the node that the endpoints publish."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ _AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The node as the agent knows it now."""
+    """The state of the node."""
 
     node_name: str
     pods: tuple[PodDecision, ...]
-    """Those that are applied."""
+    """The applied pods."""
     gather: Callable[[Iterable[PodDecision]], NodeStats]
-    """Reads what the node and some of the pods use; each pod takes a while."""
+    """Reads the use of the node and of some pods; each pod takes some time."""
     observe: Callable[[], Mapping[str, Observation]]
-    """Reads what is left of what pods may be evicted for, by signal."""
+    """Reads the eviction signals."""
     counters: Counters
     allocation: Allocation
     thresholds: tuple[EvictionThreshold, ...] = ()
     conditions: frozenset[Condition] = frozenset()
     events: Mapping[Kind, int] = field(default_factory=dict)
-    """How many of each kind were told."""
+    """The number of reported events, by kind."""
     evicted: int = 0
-    """Pods that are kept away."""
+    """The number of evicted pods."""
     problems: tuple[str, ...] = ()
-    """What keeps the agent from its work, in sentences; while there are any it is not healthy."""
+    """Sentences on what keeps the agent from its work; without any, it is healthy."""
     initializing: frozenset[str] = frozenset()
     """The pods (`namespace/name`) in their init phase."""
 
     async def stats(self) -> NodeStats:
-        """What the node and all of its pods use; the loop goes on between a few pods and the next.
+        """Read the use of the node and of all pods; the event loop continues between groups of pods.
 
         Raises:
-            HostError: it can't be read.
+            HostError: files cannot be read.
         """
         node = self.gather(())
         found: list[PodStats] = []
@@ -58,20 +58,20 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a unit is held to; None where it is not."""
+    """The limits of a unit; None without one."""
 
     cpu_usec_per_sec: int | None = None
     memory_bytes: int | None = None
 
 
 def pod_limits(decision: PodDecision, initializing: frozenset[str]) -> Limits:
-    """The limits that a pod's slice has at the moment."""
+    """Return the present limits of a pod's slice."""
     is_initializing = decision.pod.key in initializing and decision.init_properties is not None
     return _limits((decision.init_properties or ()) if is_initializing else decision.properties)
 
 
 def container_limits(decision: PodDecision, name: str) -> Limits:
-    """The limits that a container of a pod has of its own."""
+    """Return the limits of a container's own."""
     properties = (scope.properties for scope in decision.scopes if scope.name == name)
     return _limits(next(properties, ()))
 

@@ -45,6 +45,7 @@ def agent(
     from podslice.agent.daemon import Daemon, Setup
     from podslice.systemd.bus import Bus
     from podslice.systemd.journal import Journal
+    from podslice.systemd.notify import Notifier, listen_fds
 
     _ = planning.config  # an invalid one is refused before anything is opened
     # other verbs are over before it pays; what is imported by now stays for good
@@ -68,13 +69,15 @@ def agent(
         )
 
     async def live() -> None:
+        environment = dict(os.environ)
         setup = Setup(
             load=load,
             connect=lambda on_change: Bus(planning.manager, on_change=on_change),
             journal=Journal(manager=planning.manager),
             manager=planning.manager,
+            notifier=Notifier(environment),
+            sockets=listen_fds(environment),
             socket=socket or directory / "agent.sock",
-            environment=dict(os.environ),
         )
         await Daemon(setup).run()
 

@@ -1,4 +1,4 @@
-"""A board for the parts of the agent, on a journal that remembers; and the files they look at."""
+"""A context for the parts of the agent, on a journal that remembers; and the files they look at."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections import Counter
 
-from podslice.agent.board import Board
+from podslice.agent.context import AgentContext
 from podslice.agent.counters import Counters
 from podslice.reconcile.assess import assess
 from podslice.reconcile.request import Request
@@ -38,6 +38,10 @@ class Events:
         self.all.clear()
 
 
+GUARD_CACHE_SEC = 2.0
+"""Longer than the guard keeps an answer."""
+
+
 class Clock:
     """A monotonic clock that goes when it is told to."""
 
@@ -51,31 +55,33 @@ class Clock:
         self.sec += seconds
 
 
-def make_board(tmp_path, client, **fields):
-    """A board with a journal that remembers; `by` is the configuration."""
+def make_context(tmp_path, client, **fields):
+    """A context with a journal that remembers; `by` is the configuration."""
     events = Events()
-    return Board(builders.world(tmp_path, client, **fields), events, Counters())
+    return AgentContext(builders.world(tmp_path, client, **fields), events, Counters())
 
 
-async def look_again(board):
-    """Have the board know how it is now."""
-    board.state = await assess(board.world, Request(terminating=board.terminating))
-    return board.state
+async def look_again(context):
+    """Have the context know how it is now."""
+    context.assessment = await assess(context.world, Request(terminating=context.terminating))
+    return context.assessment
 
 
-def write_group(board, name, **files):
+def write_group(context, name, **files):
     """What the kernel counts of a unit's control group; `_` stands for the dot of a file's name."""
-    group = board.world.cgroups.mount / builders.control_group_of(name).lstrip("/")
-    (board.world.cgroups.mount).mkdir(exist_ok=True)
-    (board.world.cgroups.mount / "cgroup.controllers").write_text("cpu memory pids\n")
+    group = context.world.cgroups.mount / builders.control_group_of(name).lstrip("/")
+    (context.world.cgroups.mount).mkdir(exist_ok=True)
+    (context.world.cgroups.mount / "cgroup.controllers").write_text("cpu memory pids\n")
     texts = {file.replace("_", ".", 1): f"{text}\n" for file, text in files.items()}
     builders.make_files(group, texts)
     return group
 
 
-def use_memory(board, name, mebibytes):
+def use_memory(context, name, mebibytes):
     """Have a unit hold so much memory."""
-    return write_group(board, name, memory_current=mebibytes * 2**20, memory_stat="inactive_file 0")
+    return write_group(
+        context, name, memory_current=mebibytes * 2**20, memory_stat="inactive_file 0"
+    )
 
 
 class Host:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 
-from podslice.agent.manifest_files import Manifests
-from podslice.agent.reconciler import Rounds
-from podslice.agent.terminations import Endings
+from podslice.agent.manifest_files import ManifestDirectories
+from podslice.agent.reconciler import Reconciler
+from podslice.agent.terminations import Terminations
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.event import Kind
 from podslice.model.node_state import Eviction
@@ -16,7 +16,7 @@ from podslice.reconcile.request import Request
 from podslice.systemd.caching_client import CachingClient
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
-from tests.unit.agent.agents import make_board
+from tests.unit.agent.agents import make_context
 from tests.unit.builders import decisions
 
 WEB = "kubepods-burstable-podweb.slice"
@@ -31,20 +31,20 @@ class Node:
         self.memory = FakeSystemd(on_change=self._on_change)
         cgroups = CgroupFs(mount=tmp_path / "cgroup")
         self.client = CachingClient(self.memory, cgroups)
-        self.board = make_board(tmp_path, self.client, **fields)
+        self.context = make_context(tmp_path, self.client, **fields)
         self.directory = tmp_path / "manifests"
         self.directory.mkdir()
-        self.endings = Endings(self.board, self.memory, self._on_end)
-        self.rounds = Rounds(self.board, self.manifests(), self.client, self.endings)
+        self.terminations = Terminations(self.context, self.memory, self._on_end)
+        self.reconciler = Reconciler(self.context, self.manifests(), self.client, self.terminations)
 
     def _on_change(self, name):
         self.client.forget(name)
 
     def _on_end(self, pod, slice_):
-        self.rounds.forget(pod, slice_)
+        self.reconciler.forget(pod, slice_)
 
     def manifests(self):
-        return Manifests([str(self.directory)])
+        return ManifestDirectories([str(self.directory)])
 
     def put(self, name, requests=None, limits=None, *, uid=None, file=None, **spec):
         """Write a manifest; its uid is its name, so that its slice is easily named."""
@@ -59,18 +59,18 @@ class Node:
         (self.directory / f"{name}.yaml").unlink()
 
     async def by_hand(self, *pods):
-        world = self.board.world
+        world = self.context.world
         await apply(world, Request(candidates=decisions(*pods, on=world.node, by=world.config)))
 
     async def take(self):
-        return await self.rounds.take()
+        return await self.reconciler.reconcile()
 
     async def settle(self):
         """Rounds until everything is as it should be; what was told meanwhile is forgotten."""
         async with asyncio.timeout(5):
             while not (await self.take()).is_settled:
                 pass
-        self.board.journal.clear()
+        self.context.events.journal.clear()
 
     async def there(self):
         """The pods' slices that systemd has, with their properties."""
@@ -79,13 +79,13 @@ class Node:
 
     @property
     def records(self):
-        return {pod.name for pod in self.board.world.store.load().pods}
+        return {pod.name for pod in self.context.world.store.load().pods}
 
     def told(self, *kinds):
-        return [(event.kind.label, event.pod) for event in self.board.journal.of(*kinds)]
+        return [(event.kind.label, event.pod) for event in self.context.events.journal.of(*kinds)]
 
     def texts(self, *kinds):
-        return self.board.journal.texts(*kinds)
+        return self.context.events.journal.texts(*kinds)
 
     async def evict(self, name, unit):
         """As the evictor does."""
@@ -94,12 +94,12 @@ class Node:
 
     def mark(self, name):
         """A pod has to go, and stays away."""
-        pod = next(pod for pod in self.board.world.store.load().pods if pod.name == name)
-        self.board.mark(
+        pod = next(pod for pod in self.context.world.store.load().pods if pod.name == name)
+        self.context.marks.write(
             Eviction(
                 pod=pod.key,
                 uid=pod.uid,
-                digest=self.board.world.store.digest(pod),
+                digest=self.context.world.store.digest(pod),
                 signal="memory.available",
                 message="memory.available is 1Mi",
                 at_usec=1,

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.agent import daemon as module
+from podslice.agent import daemon, scheduler
 from podslice.agent.daemon import Daemon, Setup
+from podslice.agent.reconciler import Reconciler
+from podslice.agent.watcher import Watcher
 from podslice.errors import HostError, InputError, JobFailed, Problem
 from podslice.kernel.proc import read_process
 from podslice.model.config import Origin, Threshold, WeightMapping
@@ -25,7 +27,7 @@ MI = 2**20 * 1000
 
 
 class Node:
-    """A host with an agent; systemd's side of the notifications is a list."""
+    """A host with an agent; it records what the service manager is notified of."""
 
     def __init__(self, tmp_path):
         self.root = tmp_path
@@ -35,19 +37,26 @@ class Node:
         self.memory = FakeSystemd()
         self.events = Events()
         self.config = builders.config(manifests=(str(self.directory),), sync_period_usec=50_000)
-        self.wrong = None
+        self.origin = Origin()
+        self.store = Store(self.root / "run")
+        self.error = None
         self.loads = 0
-        self.said = []
-        self._task = None
+        self.notifications = []
+        self.task = None
 
     def load(self):
         self.loads += 1
-        if self.wrong is not None:
-            raise self.wrong
-        return builders.world(self.root, None, by=self.config)
+        if self.error is not None:
+            raise self.error
+        return self.world
+
+    @property
+    def world(self):
+        world = builders.world(self.root, None, by=self.config, origin=self.origin)
+        return replace(world, store=self.store)
 
     def connect(self, on_change):
-        self.memory._on_change = on_change
+        self.memory.on_change = on_change
         return self.memory
 
     async def begin(self):
@@ -56,22 +65,21 @@ class Node:
             connect=self.connect,
             journal=self.events,
             root=self.host.root,
-            environment={},
+            notifier=self,
         )
         self.daemon = Daemon(setup)
-        self.daemon._notifier = self
-        self._task = asyncio.create_task(self.daemon.run())
-        await until(lambda: self.said or self._task.done())
+        self.task = asyncio.create_task(self.daemon.run())
+        await until(lambda: self.notifications or self.task.done())
 
     async def end(self):
-        if self._task is not None and not self._task.done():
+        if self.task is not None and not self.task.done():
             self.signal(signal.SIGTERM)
             async with asyncio.timeout(2):
-                await self._task
+                await self.task
 
     @property
     def result(self):
-        return self._task.exception()
+        return self.task.exception()
 
     @staticmethod
     def signal(number):
@@ -79,10 +87,6 @@ class Node:
 
     def put(self, name, requests=None):
         (self.directory / f"{name}.yaml").write_text(manifest(name, requests))
-
-    @property
-    def store(self):
-        return Store(self.root / "run")
 
     def records(self):
         return {pod.name for pod in self.store.load().pods}
@@ -92,19 +96,19 @@ class Node:
     watchdog_sec = None
 
     def ready(self, text):
-        self.said.append(("ready", text))
+        self.notifications.append(("ready", text))
 
     def status(self, text):
-        self.said.append(("status", text))
+        self.notifications.append(("status", text))
 
     def reloading(self):
-        self.said.append(("reloading",))
+        self.notifications.append(("reloading",))
 
     def stopping(self):
-        self.said.append(("stopping",))
+        self.notifications.append(("stopping",))
 
     def watchdog(self):
-        self.said.append(("watchdog",))
+        self.notifications.append(("watchdog",))
 
 
 @pytest.fixture
@@ -117,18 +121,18 @@ async def node(tmp_path):
 async def test_it_is_ready_once_the_pods_have_their_slices(node):
     node.put("web")
     await node.begin()
-    assert node.said[0] == ("ready", "1 pod")
+    assert node.notifications[0] == ("ready", "1 pod")
     assert node.records() == {"web"}
     assert node.events.of(Kind.AGENT_STARTED)
 
 
 async def test_manifests_are_followed(node):
     await node.begin()
-    assert node.said[0] == ("ready", "0 pods")
+    assert node.notifications[0] == ("ready", "0 pods")
     node.put("web")
     node.put("shop")
     await until(lambda: node.records() == {"web", "shop"})
-    await until(lambda: node.said[-1] == ("status", "2 pods"))
+    await until(lambda: node.notifications[-1] == ("status", "2 pods"))
     (node.directory / "web.yaml").unlink()
     await until(lambda: node.records() == {"shop"})
 
@@ -137,8 +141,8 @@ async def test_the_status_says_what_is_wrong(node):
     node.put("web")
     (node.directory / "other.yaml").write_text("[")
     await node.begin()
-    assert node.said[0][1].startswith("1 pod; ")
-    assert "other.yaml" in node.said[0][1]
+    assert node.notifications[0][1].startswith("1 pod; ")
+    assert "other.yaml" in node.notifications[0][1]
 
 
 async def test_it_ends_at_sigterm_and_leaves_the_pods(node):
@@ -149,7 +153,7 @@ async def test_it_ends_at_sigterm_and_leaves_the_pods(node):
     assert node.records() == {"web"}
     assert await node.memory.observe(["kubepods*pod*"])
     assert node.store.agent() is None
-    assert node.said[-1] == ("stopping",)
+    assert node.notifications[-1] == ("stopping",)
     assert node.events.all[-1].kind is Kind.AGENT_STOPPED
 
 
@@ -187,7 +191,9 @@ async def reload(node):
     before = node.loads
     node.signal(signal.SIGHUP)
     await until(lambda: node.loads > before)
-    await until(lambda: node.said[-1][0] == "ready" or node.said[-2][0] == "ready")
+    await until(
+        lambda: node.notifications[-1][0] == "ready" or node.notifications[-2][0] == "ready"
+    )
 
 
 async def test_a_reload_reads_the_configuration_anew(node):
@@ -196,23 +202,21 @@ async def test_a_reload_reads_the_configuration_anew(node):
     (unit,) = await node.memory.observe(["kubepods*podb96bf486*", "kubepods-burstable-pod*"])
     node.config = replace(node.config, cpu_weight_mapping=WeightMapping.KUBELET)
     await reload(node)
-    assert ("reloading",) in node.said
+    assert ("reloading",) in node.notifications
     await until(lambda: node.events.of(Kind.POD_CHANGED))
     (after,) = await node.memory.observe([unit.name])
     assert after.properties["CPUWeight"] != unit.properties["CPUWeight"]
     assert not node.events.of(Kind.DRIFT_REPAIRED)
 
 
-async def test_a_valid_configuration_is_recorded_as_the_last_one(node, monkeypatch):
+async def test_a_valid_configuration_is_recorded_as_the_last_one(node):
     node.put("web")
     await node.begin()
-    load, settings = node.load, {"rules": "proposal"}
-    origin = Origin(settings=settings)
-    setup = replace(node.daemon._setup, load=lambda: replace(load(), origin=origin))
-    monkeypatch.setattr(node.daemon, "_setup", setup)
+    settings = {"rules": "proposal"}
+    node.origin = Origin(settings=settings)
     await reload(node)
     assert node.store.settings() == settings
-    node.wrong = InputError(Problem(where="podslice.toml", message="no such key"))
+    node.error = InputError(Problem(where="podslice.toml", message="no such key"))
     await reload(node)
     assert node.store.settings() == settings
 
@@ -231,32 +235,27 @@ async def test_other_directories_are_followed_from_then_on(node):
 async def test_a_wrong_configuration_changes_nothing(node):
     node.put("web")
     await node.begin()
-    node.wrong = InputError(Problem(where="podslice.toml", message="no such key"))
+    node.error = InputError(Problem(where="podslice.toml", message="no such key"))
     await reload(node)
     await until(lambda: node.events.of(Kind.AGENT_FAILED))
     assert "no such key" in node.events.texts(Kind.AGENT_FAILED)[0]
-    assert node.daemon._snapshot().problems
+    assert node.daemon.snapshot().problems
     node.put("shop")
     await until(lambda: node.records() == {"web", "shop"})
-    node.wrong = None
+    node.error = None
     await reload(node)
-    assert not node.daemon._snapshot().problems
+    assert not node.daemon.snapshot().problems
 
 
-async def test_a_configuration_that_loses_the_pods_is_refused(node, monkeypatch):
+async def test_a_configuration_that_loses_the_pods_is_refused(node):
     node.put("web")
     await node.begin()
     node.config = replace(node.config, cgroup_root="/other")
-    elsewhere = Store(node.root / "run", cgroup_root="/other")
-    load = node.load
-    monkeypatch.setattr(
-        node.daemon,
-        "_setup",
-        replace(node.daemon._setup, load=lambda: replace(load(), store=elsewhere)),
-    )
+    before, node.store = node.store, Store(node.root / "run", cgroup_root="/other")
     await reload(node)
     await until(lambda: node.events.of(Kind.AGENT_FAILED))
     assert "the previous configuration stays in effect" in node.events.texts(Kind.AGENT_FAILED)[0]
+    node.store = before
     node.put("shop")
     await until(lambda: node.records() == {"web", "shop"})
 
@@ -269,21 +268,21 @@ async def test_without_a_bus_it_goes_on_trying(node):
     node.put("web")
     await node.begin()
     await until(lambda: node.records() == {"web"})
-    await until(lambda: not node.daemon._snapshot().problems)
+    await until(lambda: not node.daemon.snapshot().problems)
     assert len(node.events.of(Kind.AGENT_FAILED)) == 1
 
 
 async def test_what_fails_is_tried_more_and_more_slowly(node):
     async def fail(unit):
         # the job is told of, as systemd does
-        node.daemon._on_bus(unit.name)
+        node.memory.on_change(unit.name)
         raise JobFailed("masked", result="failed")
 
     node.memory.start = fail
     node.put("web")
     await node.begin()
     await asyncio.sleep(1.5)
-    rounds = sum(node.daemon._counters.reconciles.counts)
+    rounds = sum(node.daemon.snapshot().counters.reconciles.counts)
     assert 3 <= rounds <= 25
     assert len(node.events.of(Kind.STEP_FAILED)) <= 3
 
@@ -294,9 +293,9 @@ async def test_a_mistake_of_ours_ends_it_with_a_word(node, monkeypatch):
     async def take(_rounds):
         raise ZeroDivisionError("a mistake")
 
-    monkeypatch.setattr(module.Rounds, "take", take)
+    monkeypatch.setattr(Reconciler, "reconcile", take)
     node.put("web")
-    await until(node._task.done)
+    await until(node.task.done)
     assert isinstance(node.result, ZeroDivisionError)
     assert "a mistake" in node.events.texts(Kind.AGENT_FAILED)[0]
     assert node.store.agent() is None
@@ -304,18 +303,18 @@ async def test_a_mistake_of_ours_ends_it_with_a_word(node, monkeypatch):
 
 async def test_the_watchdog_is_fed_as_long_as_rounds_end(node, monkeypatch):
     monkeypatch.setattr(Node, "watchdog_sec", 0.02)
-    monkeypatch.setattr(module, "_HUNG_SEC", 0.3)
+    monkeypatch.setattr(scheduler, "STUCK_SEC", 0.3)
 
     async def take(_rounds):
         await asyncio.sleep(3600)
 
     await node.begin()
-    await until(lambda: ("watchdog",) in node.said)
-    monkeypatch.setattr(module.Rounds, "take", take)
+    await until(lambda: ("watchdog",) in node.notifications)
+    monkeypatch.setattr(Reconciler, "reconcile", take)
     await asyncio.sleep(0.6)
-    node.said.clear()
+    node.notifications.clear()
     await asyncio.sleep(0.1)
-    assert ("watchdog",) not in node.said
+    assert ("watchdog",) not in node.notifications
 
 
 # Its parts together.
@@ -333,7 +332,21 @@ async def test_what_is_short_at_the_start_keeps_new_pods_out(node):
     assert node.store.agent().conditions == (Condition.MEMORY,)
 
 
-async def test_an_evicted_pod_goes_stays_away_and_may_come_back(node):
+@pytest.fixture
+def report_pressure(monkeypatch):
+    """Call the callbacks for pressure, as the kernel does."""
+    opened = []
+
+    class ObservedWatcher(Watcher):
+        def __init__(self, manifests, events, **arguments):
+            opened.append(events)
+            super().__init__(manifests, events, **arguments)
+
+    monkeypatch.setattr(daemon, "Watcher", ObservedWatcher)
+    return lambda: [events.on_pressure() for events in opened]
+
+
+async def test_an_evicted_pod_goes_stays_away_and_may_come_back(node, report_pressure):
     node.config = replace(
         node.config,
         eviction_hard={"memory.available": Threshold(amount=100 * MI)},
@@ -342,16 +355,16 @@ async def test_an_evicted_pod_goes_stays_away_and_may_come_back(node):
     node.put("batch")
     await node.begin()
     (unit,) = await node.memory.observe(["kubepods-besteffort-pod*"])
-    group = use_memory(node.daemon._board, unit.name, 300)
+    group = use_memory(node, unit.name, 300)
     node.host.set(free_mib=50)
-    node.daemon._evictor.wake()
+    report_pressure()
     await until(lambda: node.events.of(Kind.POD_EVICTED))
     node.host.set(free_mib=1000)
     shutil.rmtree(group)
     await until(lambda: not node.records())
     assert not await node.memory.observe([unit.name])
-    node.daemon._evictor.wake()
-    await until(lambda: not node.daemon._board.conditions)
+    report_pressure()
+    await until(lambda: not node.store.agent().conditions)
     node.store.unmark(node.events.of(Kind.POD_EVICTED)[0].fields["POD_UID"])
     await until(lambda: node.records() == {"batch"})
     assert [event.kind.label for event in node.events.of(Kind.POD_READMITTED)]
@@ -360,7 +373,7 @@ async def test_an_evicted_pod_goes_stays_away_and_may_come_back(node):
 async def test_what_it_tells_whoever_asks(node):
     node.put("web")
     await node.begin()
-    snapshot = node.daemon._snapshot()
+    snapshot = node.daemon.snapshot()
     assert [pod.pod.name for pod in snapshot.pods] == ["web"]
     assert snapshot.events[Kind.POD_APPLIED] == 1
     assert snapshot.counters.reconciles.sum_sec > 0

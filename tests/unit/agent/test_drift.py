@@ -1,26 +1,26 @@
 from podslice.agent.drift import CONTESTED_PAUSE_SEC, CONTESTED_SEC, CONTESTED_TIMES, Drift
 from podslice.model.event import Kind
 from tests.fake_systemd import FakeSystemd
-from tests.unit.agent.agents import Clock, make_board
+from tests.unit.agent.agents import Clock, make_context
 
 WEB = "kubepods-burstable-podweb.slice"
 
 
 def test_a_fight_is_told_once_until_there_was_peace(tmp_path):
-    board, clock = make_board(tmp_path, FakeSystemd()), Clock()
-    drift = Drift(board, clock)
+    context, clock = make_context(tmp_path, FakeSystemd()), Clock()
+    drift = Drift(context, clock)
 
     def repair(times, pause_sec):
         for _ in range(times):
             clock.go(pause_sec)
-            drift.note_repair(WEB)
-        return len(board.journal.of(Kind.DRIFT_CONTESTED))
+            drift.count_repair(WEB)
+        return len(context.events.journal.of(Kind.DRIFT_CONTESTED))
 
     assert repair(CONTESTED_TIMES - 1, 0.1) == 0
     assert repair(1, 0.1) == 1
-    assert drift.is_worn_out(WEB)
+    assert drift.is_contested_now(WEB)
     assert repair(10, CONTESTED_PAUSE_SEC) == 1
     assert repair(CONTESTED_TIMES, CONTESTED_SEC) == 1
-    assert not drift.is_worn_out(WEB)
+    assert not drift.is_contested_now(WEB)
     assert repair(CONTESTED_TIMES, 0.1) == 2
-    assert board.counters.drift_repaired == 2 * CONTESTED_TIMES + CONTESTED_TIMES + 10
+    assert context.counters.drift_repaired == 2 * CONTESTED_TIMES + CONTESTED_TIMES + 10

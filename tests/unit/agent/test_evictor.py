@@ -6,21 +6,24 @@ import pytest
 
 from podslice.agent import evictor as module
 from podslice.agent.evictor import Evictor
-from podslice.agent.terminations import Endings
+from podslice.agent.terminations import Terminations
 from podslice.errors import BusUnavailable, ForeignRoot, HostError, JobFailed
 from podslice.model.config import Threshold
 from podslice.model.event import Kind
 from podslice.model.node_state import Condition
 from podslice.policy.eviction.thresholds import CRITICAL_PRIORITY
 from podslice.reconcile.converge import apply
+from podslice.reconcile.guard import Guard
 from podslice.reconcile.request import Request
 from podslice.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.agents import (
+    GUARD_CACHE_SEC,
+    Clock,
     Host,
     end,
     look_again,
-    make_board,
+    make_context,
     until,
     use_memory,
     write_group,
@@ -62,35 +65,40 @@ class Node:
 
     def __init__(self, tmp_path, memory, host, **fields):
         self.memory = memory
-        self.board = make_board(
-            tmp_path, memory, by=config(**{**HARD, **fields}), on=node("cpu=8,memory=4000Mi")
+        self.clock = Clock()
+        self.context = make_context(
+            tmp_path,
+            memory,
+            by=config(**{**HARD, **fields}),
+            on=node("cpu=8,memory=4000Mi"),
+            guard=Guard(tmp_path / "host", now=self.clock),
         )
         self.changes = []
-        self.endings = Endings(self.board, memory, lambda *_: None)
+        self.terminations = Terminations(self.context, memory, lambda *_: None)
         self.evictor = Evictor(
-            self.board,
+            self.context,
             memory,
-            self.endings,
+            self.terminations,
             lambda: self.changes.append(True),
             root=host.root,
         )
 
     async def put(self, *pods):
-        world = self.board.world
+        world = self.context.world
         await apply(world, Request(candidates=decisions(*pods, on=world.node, by=world.config)))
-        await look_again(self.board)
+        await look_again(self.context)
 
     async def check(self):
         return await self.evictor.check()
 
     def events(self, *kinds):
-        return self.board.journal.of(*kinds)
+        return self.context.events.journal.of(*kinds)
 
     def evicted(self):
         return [event.pod for event in self.events(Kind.POD_EVICTED)]
 
     def marked(self):
-        return [mark.pod for mark in self.board.world.store.load().evicted]
+        return [mark.pod for mark in self.context.world.store.load().evicted]
 
     async def there(self):
         return {unit.name for unit in await self.memory.observe(["kubepods*"])}
@@ -107,7 +115,7 @@ async def make(tmp_path, memory, host):
 
     yield make_node
     for each in made:
-        await each.endings.close()
+        await each.terminations.close()
 
 
 @pytest.fixture
@@ -116,7 +124,7 @@ async def here(make, host):
     node_ = make()
     await node_.put(besteffort("batch"), burstable("web"), guaranteed("database", memory="500Mi"))
     for name, mebibytes in ((BATCH, 300), (WEB, 200), (DATABASE, 400)):
-        use_memory(node_.board, name, mebibytes)
+        use_memory(node_.context, name, mebibytes)
     host.held = {BATCH: 300, WEB: 200, DATABASE: 400}
     node_.memory.set_tasks(BATCH, 1)
     return node_
@@ -128,7 +136,7 @@ async def here(make, host):
 async def test_while_there_is_enough_nothing_happens(here):
     await here.check()
     assert not here.evicted()
-    assert not here.board.conditions
+    assert not here.context.status.conditions
     assert not here.changes
 
 
@@ -143,14 +151,14 @@ async def test_one_pod_goes_and_then_there_is_enough(here, host):
     assert event.unit == BATCH
     assert "memory.available is 80Mi, below the hard threshold 100Mi" in event.message
     assert event.fields["SIGNAL"] == "memory.available"
-    assert here.board.counters.evictions == {"memory.available": 1}
+    assert here.context.counters.evictions == {"memory.available": 1}
     assert here.changes
 
 
 async def test_its_mark_tells_why_and_of_which_manifest(here, host):
     host.set(free_mib=80)
     await here.check()
-    store = here.board.world.store
+    store = here.context.world.store
     (mark,) = store.load().evicted
     assert (mark.pod, mark.uid, mark.signal) == ("default/batch", "batch", "memory.available")
     assert mark.digest == store.digest(besteffort("batch"))
@@ -169,24 +177,24 @@ async def test_as_long_as_it_is_short_the_next_goes(here, host):
 async def test_neither_critical_nor_guaranteed_pods_go(make, host):
     here = make()
     await here.put(guaranteed("database"), besteffort("vital", priority=CRITICAL_PRIORITY))
-    use_memory(here.board, DATABASE, 400)
-    use_memory(here.board, "kubepods-besteffort-podvital.slice", 400)
+    use_memory(here.context, DATABASE, 400)
+    use_memory(here.context, "kubepods-besteffort-podvital.slice", 400)
     host.set(free_mib=10)
     for _ in range(3):
         await here.check()
     assert not here.evicted()
     (failed,) = here.events(Kind.AGENT_FAILED)
     assert "memory.available is 10Mi" in failed.message
-    assert "no pod whose eviction would help" in failed.message
+    assert "evicting a pod would not help" in failed.message
 
 
 async def test_where_nobody_helps_they_are_looked_at_again_later(make, host, monkeypatch):
-    monkeypatch.setattr(module, "_HELPLESS_SEC", 0.05)
+    monkeypatch.setattr(module, "NO_CANDIDATE_SEC", 0.05)
     here = make()
     await here.put(besteffort("batch"))
     host.set(free_mib=10)
     await here.check()
-    use_memory(here.board, BATCH, 300)
+    use_memory(here.context, BATCH, 300)
     await here.check()
     assert not here.evicted()
     await asyncio.sleep(0.06)
@@ -195,7 +203,7 @@ async def test_where_nobody_helps_they_are_looked_at_again_later(make, host, mon
 
 
 async def test_that_nobody_helps_is_told_once_per_shortage(make, host, monkeypatch):
-    monkeypatch.setattr(module, "_HELPLESS_SEC", 0.0)
+    monkeypatch.setattr(module, "NO_CANDIDATE_SEC", 0.0)
     monkeypatch.setattr(module, "SETTLE_SEC", 0.0)
     here = make(eviction_hard={"memory.available": SHORT, "pid.available": FEW})
     await here.put(guaranteed("database"))
@@ -213,7 +221,7 @@ async def test_that_nobody_helps_is_told_once_per_shortage(make, host, monkeypat
 async def test_where_memory_helps_nobody_processes_may(make, host):
     here = make(eviction_hard={"memory.available": SHORT, "pid.available": FEW})
     await here.put(besteffort("batch"))
-    write_group(here.board, BATCH, pids_current=900)
+    write_group(here.context, BATCH, pids_current=900)
     host.set(free_mib=10, tasks=1000)
     await here.check()
     (event,) = here.events(Kind.POD_EVICTED)
@@ -225,7 +233,7 @@ async def test_what_comes_back_slowly_has_time(make, host):
     here = make(eviction_hard={"pid.available": FEW})
     await here.put(besteffort("batch"), burstable("web"))
     for name in (BATCH, WEB):
-        write_group(here.board, name, pids_current=400)
+        write_group(here.context, name, pids_current=400)
     host.set(tasks=1000)
     await here.check()
     await here.check()
@@ -238,7 +246,7 @@ async def test_what_comes_back_slowly_has_time(make, host):
 async def test_a_soft_threshold_grants_the_pods_grace(make, host):
     here = make(**SOFT)
     await here.put(besteffort("batch", grace_period_sec=15))
-    use_memory(here.board, BATCH, 300)
+    use_memory(here.context, BATCH, 300)
     host.set(free_mib=80)
     await here.check()
     (event,) = here.events(Kind.POD_EVICTED)
@@ -249,7 +257,7 @@ async def test_a_soft_threshold_grants_the_pods_grace(make, host):
 async def test_a_hard_threshold_meanwhile_ends_its_patience(make, host):
     here = make(**SOFT)
     await here.put(besteffort("batch"))
-    use_memory(here.board, BATCH, 300)
+    use_memory(here.context, BATCH, 300)
     here.memory.set_tasks(BATCH, 1)
     here.memory.make_stubborn(BATCH)
     host.set(free_mib=80)
@@ -264,7 +272,7 @@ async def test_a_hard_threshold_meanwhile_ends_its_patience(make, host):
 
 
 async def test_who_cannot_end_does_not_keep_the_next(make, host, monkeypatch):
-    monkeypatch.setattr(module, "_STUCK_SEC", -0.9)
+    monkeypatch.setattr(module, "STUCK_SEC", -0.9)
 
     async def no_effect(*_):
         """It hangs in the kernel."""
@@ -272,7 +280,7 @@ async def test_who_cannot_end_does_not_keep_the_next(make, host, monkeypatch):
     here = make()
     await here.put(besteffort("batch"), burstable("web"))
     for name in (BATCH, WEB):
-        use_memory(here.board, name, 300)
+        use_memory(here.context, name, 300)
     here.memory.set_tasks(BATCH, 1)
     here.memory.make_stubborn(BATCH)
     here.memory.kill = no_effect
@@ -283,16 +291,16 @@ async def test_who_cannot_end_does_not_keep_the_next(make, host, monkeypatch):
 
 
 async def test_who_takes_its_time_is_not_evicted_again(make, host, monkeypatch):
-    monkeypatch.setattr(module, "_STUCK_SEC", -20.0)
+    monkeypatch.setattr(module, "STUCK_SEC", -20.0)
     here = make(**SOFT)
     await here.put(besteffort("batch"), burstable("web"))
     for name in (BATCH, WEB):
-        use_memory(here.board, name, 300)
+        use_memory(here.context, name, 300)
     here.memory.set_tasks(BATCH, 1)
     here.memory.make_stubborn(BATCH)
     host.set(free_mib=80)
     await here.check()
-    state = await look_again(here.board)
+    state = await look_again(here.context)
     assert BATCH in {pod.slice for pod in state.desired.pods}
     await here.check()
     assert here.evicted() == ["default/batch", "default/web"]
@@ -304,7 +312,7 @@ async def test_who_takes_its_time_is_not_evicted_again(make, host, monkeypatch):
 async def test_conditions_begin_and_end_with_the_numbers(here, host):
     host.set(free_mib=80)
     await here.check()
-    assert here.board.conditions == {Condition.MEMORY}
+    assert here.context.status.conditions == {Condition.MEMORY}
     (began,) = here.events(Kind.PRESSURE_BEGAN)
     assert began.message == (
         "MemoryPressure: memory.available is 80Mi, below the hard threshold 100Mi"
@@ -312,15 +320,15 @@ async def test_conditions_begin_and_end_with_the_numbers(here, host):
     host.set(free_mib=900)
     await asyncio.sleep(0.001)
     await here.check()
-    assert here.board.conditions == frozenset()
+    assert here.context.status.conditions == frozenset()
     (ended,) = here.events(Kind.PRESSURE_ENDED)
-    assert ended.message == "MemoryPressure is over: memory.available is 900Mi"
+    assert ended.message == "MemoryPressure has ended: memory.available is 900Mi"
 
 
 async def test_a_condition_begins_before_anybody_has_to_go(make, host):
     here = make(**{**SOFT, "eviction_soft_grace_period_usec": {"memory.available": 10**9}})
     await here.put(besteffort("batch"))
-    use_memory(here.board, BATCH, 300)
+    use_memory(here.context, BATCH, 300)
     host.set(free_mib=80)
     await here.check()
     assert not here.evicted()
@@ -341,13 +349,13 @@ async def test_what_is_short_is_known_before_the_first_look(make, host):
     here = make()
     host.set(free_mib=80)
     await here.check()
-    assert here.board.conditions == {Condition.MEMORY}
+    assert here.context.status.conditions == {Condition.MEMORY}
     assert not here.events(Kind.AGENT_FAILED)
 
 
 async def test_until_the_minimum_reclaim_is_free_it_says_so(here, host):
-    by = replace(here.board.world.config, eviction_minimum_reclaim={"memory.available": SHORT})
-    here.board.world = replace(here.board.world, config=by)
+    by = replace(here.context.world.config, eviction_minimum_reclaim={"memory.available": SHORT})
+    here.context.world = replace(here.context.world, config=by)
     host.held = {BATCH: 70, WEB: 300}
     host.set(free_mib=80)
     await here.check()
@@ -392,15 +400,15 @@ async def test_a_mark_that_cannot_be_written_holds(here, host, monkeypatch):
     host.set(free_mib=80)
     await here.check()
     assert here.evicted() == ["default/batch"]
-    assert here.board.unwritten.keys() == {"batch"}
+    assert here.context.marks.unwritten.keys() == {"batch"}
 
 
 async def test_it_goes_on_after_a_failure(here, host, monkeypatch):
-    monkeypatch.setattr(module, "_FAILED_SEC", 0.01)
+    monkeypatch.setattr(module, "RETRY_SEC", 0.01)
     host.set(free_mib=80)
     here.memory.break_after(0)
     running = asyncio.create_task(here.evictor.run())
-    await until(lambda: here.evicted() and not here.board.failures)
+    await until(lambda: here.evicted() and not here.context.status.failures)
     await end(running)
     assert len(here.events(Kind.AGENT_FAILED)) == 1
 
@@ -419,14 +427,14 @@ async def test_it_looks_at_once_when_the_kernel_calls(here, host):
 @pytest.mark.parametrize("is_known", [True, False], ids=["known", "since the last look"])
 async def test_beside_a_kubelet_nobody_is_evicted_nor_marked(here, host, is_known):
     await start_units_of_a_kubelet(here.memory)
-    here.board.world.guard._judged = None  # some time ago
+    here.clock.go(GUARD_CACHE_SEC)
     if is_known:
-        await look_again(here.board)
+        await look_again(here.context)
     before = await here.there()
     host.set(free_mib=50)
     if is_known:
         await here.check()
-        assert here.board.conditions == {Condition.MEMORY}
+        assert here.context.status.conditions == {Condition.MEMORY}
     else:
         with pytest.raises(ForeignRoot):
             await here.check()

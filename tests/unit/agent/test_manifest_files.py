@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from podslice.agent import manifest_files as manifests_module
-from podslice.agent.manifest_files import Manifests as Stepwise
+from podslice.agent.manifest_files import ManifestDirectories as Stepwise
 from podslice.errors import PROBLEMS_SHOWN, Severity
 from podslice.inputs.budget import LIMITS, BudgetItem
 from podslice.model.pod import default_uid
@@ -14,7 +14,7 @@ from podslice.pausable import finish
 from tests.unit.builders import besteffort, make_files, manifest
 
 
-class Manifests(Stepwise):
+class ManifestDirectories(Stepwise):
     """Read at once."""
 
     def read(self, owners=None):
@@ -28,7 +28,7 @@ def place(tmp_path):
 
 @pytest.fixture
 def manifests(place):
-    return Manifests([str(place)])
+    return ManifestDirectories([str(place)])
 
 
 def names(wishes):
@@ -69,7 +69,7 @@ def test_what_is_no_manifest_is_passed_over(manifests, place):
 
 
 def test_a_directory_that_is_not_there_asks_for_nothing(place):
-    manifests = Manifests([f"{place}/nowhere/", str(place)])
+    manifests = ManifestDirectories([f"{place}/nowhere/", str(place)])
     wishes = manifests.read()
     assert (names(wishes), wishes.problems, wishes.unread) == (["web"], (), frozenset())
     assert lost(wishes, "other", f"{place}/nowhere/other.yaml")
@@ -80,18 +80,18 @@ def test_a_directory_that_is_not_there_asks_for_nothing(place):
 
 
 def test_a_directory_that_is_named_twice_is_read_once(place):
-    assert names(Manifests([str(place), f"{place}/"]).read()) == ["web"]
+    assert names(ManifestDirectories([str(place), f"{place}/"]).read()) == ["web"]
 
 
 def test_a_directory_that_cannot_be_read_loses_no_pod(tmp_path, place):
     file = tmp_path / "file"
     file.write_text("")
-    wishes = Manifests([str(file), str(place)]).read()
+    wishes = ManifestDirectories([str(file), str(place)]).read()
     assert names(wishes) == ["web"]
     assert wishes.unread == {str(file)}
     assert not lost(wishes, "other", file / "other.yaml")
     (problem,) = wishes.problems
-    assert str(problem) == f"{file}: not a directory; the pods that came from it stay as they are"
+    assert str(problem) == f"{file}: not a directory; pods applied from it remain unchanged"
 
 
 def test_too_many_manifests_lose_no_pod(manifests, place, monkeypatch):
@@ -186,7 +186,7 @@ def test_of_two_files_with_one_pod_the_first_wins(manifests, place):
         ("zoo", "z.yaml"),
     ]
     assert wishes.broken == {f"{place}/web.yaml", f"{place}/z.yaml"}
-    why = f"the name default/web is taken by a pod of {place}/a.yaml"
+    why = f"the name default/web is used by a pod of {place}/a.yaml"
     assert [str(problem) for problem in wishes.problems] == [
         f"{place}/web.yaml: {why}; remove one of the two",
         f"{place}/z.yaml[0]: {why}; remove one of the two",
@@ -198,7 +198,7 @@ def test_no_two_pods_have_one_uid(place, manifests):
     make_files(place, {"y.yaml": text, "z.yaml": text.replace("zoo", "zap")})
     wishes = manifests.read()
     assert names(wishes) == ["web", "zoo"]
-    assert "z.yaml: the uid 0a1b-2c is taken by a pod of" in str(wishes.problems[0])
+    assert "z.yaml: the uid 0a1b-2c is used by a pod of" in str(wishes.problems[0])
 
 
 def owner_of(wishes, name):
@@ -210,7 +210,7 @@ def test_an_applied_pod_stays_with_its_file(manifests, place):
     make_files(place, {"a.yaml": manifest("web", {"cpu": "1"})})
     wishes = manifests.read({"default/web": f"{place}/web.yaml"})
     assert owner_of(wishes, "web") == "web.yaml"
-    why = f"the name default/web is taken by a pod of {place}/web.yaml"
+    why = f"the name default/web is used by a pod of {place}/web.yaml"
     assert list(map(str, wishes.problems)) == [f"{place}/a.yaml: {why}; remove one of the two"]
     assert wishes.broken == {f"{place}/a.yaml"}
 
@@ -220,7 +220,7 @@ def test_an_applied_pod_keeps_its_uid(manifests, place):
     make_files(place, {"z.yaml": text, "a.yaml": text.replace('"zoo"', '"zap"')})
     wishes = manifests.read({"default/zoo": f"{place}/z.yaml", "0a1b-2c": f"{place}/z.yaml"})
     assert names(wishes) == ["web", "zoo"]
-    assert "a.yaml: the uid 0a1b-2c is taken by a pod of" in str(wishes.problems[0])
+    assert "a.yaml: the uid 0a1b-2c is used by a pod of" in str(wishes.problems[0])
 
 
 @pytest.mark.parametrize("text", ["{", manifest("UPPER")])
@@ -230,7 +230,7 @@ def test_an_applied_pod_stays_with_a_file_that_became_invalid(manifests, place, 
     wishes = manifests.read({"default/web": f"{place}/web.yaml"})
     assert owner_of(wishes, "web") is None
     assert not lost(wishes, "web", place / "web.yaml")
-    assert any("the name default/web is taken" in str(each) for each in wishes.problems)
+    assert any("the name default/web is used" in str(each) for each in wishes.problems)
 
 
 @pytest.mark.parametrize("text", [manifest("other"), None])
@@ -246,7 +246,7 @@ def test_an_applied_pod_moves_to_the_file_that_has_it_now(manifests, place, text
 
 def test_directories_count_in_their_order(place):
     make_files(place.parent, {"second/a.yaml": manifest("web")})
-    wishes = Manifests([str(place), str(place.parent / "second")]).read()
+    wishes = ManifestDirectories([str(place), str(place.parent / "second")]).read()
     assert [wish.source for wish in wishes.pods] == [f"{place}/web.yaml"]
 
 
@@ -387,7 +387,7 @@ def refused(wishes):
 
 def test_a_bomb_is_refused_and_the_others_are_asked_for(place):
     make_files(place.parent, {"second/a.yaml": manifest("shop")})
-    manifests = Manifests([str(place), str(place.parent / "second")], few(pods=10))
+    manifests = ManifestDirectories([str(place), str(place.parent / "second")], few(pods=10))
     bomb = place / "a.yaml"
     bomb.write_text(workload("d", 100))
     for _ in range(2):
@@ -412,14 +412,14 @@ def test_a_bomb_is_refused_and_the_others_are_asked_for(place):
 )
 def test_what_a_refused_file_would_take_is_left_for_the_others(place, limits, text):
     make_files(place, {"a.yaml": text, "b.yaml": text + " "})
-    wishes = Manifests([str(place)], limits).read()
+    wishes = ManifestDirectories([str(place)], limits).read()
     assert names(wishes) == ["web"]
     assert len(refused(wishes)) == 2
 
 
 def test_files_that_were_taken_keep_their_part(place):
     make_files(place, {"web.yaml": workload("web", 8)})
-    manifests = Manifests([str(place)], few(pods=10))
+    manifests = ManifestDirectories([str(place)], few(pods=10))
     first = manifests.read()
     make_files(place, {"a.yaml": workload("a", 3), "b.yaml": workload("b", 2)})
     wishes = manifests.read()
@@ -430,7 +430,7 @@ def test_files_that_were_taken_keep_their_part(place):
 
 def test_a_refused_file_is_read_again_once_there_is_room(place, monkeypatch):
     make_files(place, {"web.yaml": workload("web", 8)})
-    manifests, read = Manifests([str(place)], few(pods=10)), []
+    manifests, read = ManifestDirectories([str(place)], few(pods=10)), []
     manifests.read()
     load_text = manifests_module.load_text
     monkeypatch.setattr(
@@ -448,7 +448,7 @@ def test_a_refused_file_is_read_again_once_there_is_room(place, monkeypatch):
 
 def test_one_look_reads_few_files_that_do_not_fit(place, monkeypatch):
     """The others follow, so that no number of bombs holds up a round."""
-    manifests, read = Manifests([str(place)], few(pods=10)), []
+    manifests, read = ManifestDirectories([str(place)], few(pods=10)), []
     load_text = manifests_module.load_text
     monkeypatch.setattr(
         manifests_module,
@@ -473,7 +473,7 @@ def test_one_look_reads_few_files_that_do_not_fit(place, monkeypatch):
 
 
 def test_a_file_that_is_left_to_the_next_look_loses_no_pod(place):
-    manifests = Manifests([str(place)], few(pods=10))
+    manifests = ManifestDirectories([str(place)], few(pods=10))
     make_files(place, {f"{number:02}.yaml": workload("d", 100) for number in range(20)})
     make_files(place, {"web.yaml": manifest("web") + "#" * 1000})
     wishes = manifests.read()
@@ -483,6 +483,6 @@ def test_a_file_that_is_left_to_the_next_look_loses_no_pod(place):
 
 def test_problems_are_told_up_to_a_number(place):
     make_files(place, {"a.yaml": "---\na: 1\n" * 300})
-    problems = Manifests([str(place)]).read().problems
+    problems = ManifestDirectories([str(place)]).read().problems
     assert len(problems) == PROBLEMS_SHOWN + 1
     assert str(problems[-1]) == f"there are {300 - PROBLEMS_SHOWN} more problems"

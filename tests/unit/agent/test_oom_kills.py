@@ -2,15 +2,15 @@ import asyncio
 
 import pytest
 
-from podslice.agent.oom_kills import OomWatch
-from podslice.agent.terminations import Endings
+from podslice.agent.oom_kills import OomMonitor
+from podslice.agent.terminations import Terminations
 from podslice.errors import JobFailed
 from podslice.model.config import OomPolicy
 from podslice.model.event import Kind
 from podslice.reconcile.converge import apply
 from podslice.reconcile.request import Request
 from tests.fake_systemd import FakeSystemd
-from tests.unit.agent.agents import look_again, make_board, until, write_group
+from tests.unit.agent.agents import look_again, make_context, until, write_group
 from tests.unit.builders import burstable, config, decisions
 from tests.unit.reconcile.test_guard import start_units_of_a_kubelet
 
@@ -23,27 +23,29 @@ class Node:
 
     def __init__(self, tmp_path, policy):
         self.memory = FakeSystemd()
-        self.board = make_board(tmp_path, self.memory, by=config(oom_policy=policy))
+        self.context = make_context(tmp_path, self.memory, by=config(oom_policy=policy))
         self.stopped = []
-        self.endings = Endings(self.board, self.memory, lambda _, name: self.stopped.append(name))
-        self.oom = OomWatch(self.board, self.endings)
+        self.terminations = Terminations(
+            self.context, self.memory, lambda _, name: self.stopped.append(name)
+        )
+        self.oom = OomMonitor(self.context, self.terminations)
 
     async def begin(self):
-        world = self.board.world
+        world = self.context.world
         await apply(world, Request(candidates=decisions(burstable("web"), burstable("shop"))))
-        await look_again(self.board)
+        await look_again(self.context)
         self.kill(WEB, 3)
         self.oom.follow()
 
     def kill(self, name, count):
         """The kernel has killed so many in all."""
-        write_group(self.board, name, memory_events=f"oom 9\noom_kill {count}")
+        write_group(self.context, name, memory_events=f"oom 9\noom_kill {count}")
 
     def check(self, *names):
         self.oom.check(set(names or (WEB, SHOP)))
 
     def told(self):
-        return self.board.journal.of(Kind.POD_OOM)
+        return self.context.events.journal.of(Kind.POD_OOM)
 
     async def is_up(self, name):
         return bool(await self.memory.observe([name]))
@@ -75,8 +77,8 @@ async def test_a_kill_is_told_of_its_pod(here):
     here.check()
     (event,) = here.told()
     assert (event.pod, event.unit, event.fields) == ("default/web", WEB, {"OOM_KILLS": "4"})
-    assert "has killed a process" in event.message
-    assert here.board.counters.oom_kills == 1
+    assert "OOM-killed a process" in event.message
+    assert here.context.counters.oom_kills == 1
     assert await here.is_up(WEB)
 
 
@@ -84,8 +86,8 @@ async def test_several_kills_are_told_at_once(here):
     here.kill(SHOP, 2)
     here.check(SHOP)
     (event,) = here.told()
-    assert "has killed 2 processes" in event.message
-    assert here.board.counters.oom_kills == 2
+    assert "OOM-killed 2 processes" in event.message
+    assert here.context.counters.oom_kills == 2
 
 
 async def test_only_those_are_looked_at_of_which_the_kernel_told(here):
@@ -106,7 +108,7 @@ async def test_a_slice_that_was_made_anew_counts_from_nothing(here):
     here.check()
     (event,) = here.told()
     assert event.fields == {"OOM_KILLS": "1"}
-    assert here.board.counters.oom_kills == 1
+    assert here.context.counters.oom_kills == 1
 
 
 async def test_the_rest_of_a_pod_goes_with_it_where_that_is_wished_for(whole):
@@ -116,7 +118,7 @@ async def test_the_rest_of_a_pod_goes_with_it_where_that_is_wished_for(whole):
     assert whole.stopped == [WEB]
     assert not await whole.is_up(WEB)
     assert await whole.is_up(SHOP)
-    assert "the rest of the pod is stopped" in whole.told()[0].message
+    assert "the other processes of the pod are stopped" in whole.told()[0].message
 
 
 async def test_a_pod_that_is_being_stopped_is_not_stopped_twice(whole):
@@ -137,7 +139,7 @@ async def test_a_pod_that_cannot_be_stopped_is_told(whole):
     whole.kill(WEB, 4)
     whole.check()
     await until(lambda: whole.stopped)
-    (event,) = whole.board.journal.of(Kind.STEP_FAILED)
+    (event,) = whole.context.events.journal.of(Kind.STEP_FAILED)
     assert (event.pod, event.unit) == ("default/web", WEB)
 
 
@@ -147,16 +149,16 @@ async def test_with_the_agent_its_waiting_ends(whole):
     whole.kill(WEB, 4)
     whole.check()
     await asyncio.sleep(0.01)
-    await whole.endings.close()
+    await whole.terminations.close()
     assert not whole.stopped
 
 
 async def test_beside_a_kubelet_nothing_goes_with_a_process_that_was_killed(whole):
     await start_units_of_a_kubelet(whole.memory)
-    await look_again(whole.board)
+    await look_again(whole.context)
     whole.kill(WEB, 4)
     whole.check()
     (event,) = whole.told()
-    assert event.message.endswith("for want of memory")
-    assert not whole.board.terminating.in_progress
+    assert event.message.endswith("of pod default/web")
+    assert not whole.context.terminating.in_progress
     assert await whole.is_up(WEB)

@@ -2,14 +2,22 @@ import asyncio
 
 import pytest
 
-from podslice.agent.orphans import MAKING_SEC, PATIENCE_SEC, Orphans
+from podslice.agent.orphans import REMOVE_AFTER_SEC, REPORT_AFTER_SEC, OrphanCollector
 from podslice.errors import JobFailed
 from podslice.model.event import Kind
 from podslice.model.unit import TransientUnit
 from podslice.reconcile.converge import apply
+from podslice.reconcile.guard import Guard
 from podslice.reconcile.request import Request
 from tests.fake_systemd import FakeSystemd
-from tests.unit.agent.agents import Clock, look_again, make_board, until, write_group
+from tests.unit.agent.agents import (
+    GUARD_CACHE_SEC,
+    Clock,
+    look_again,
+    make_context,
+    until,
+    write_group,
+)
 from tests.unit.builders import burstable, config, decisions
 from tests.unit.reconcile.test_guard import start_units_of_a_kubelet
 
@@ -29,27 +37,32 @@ class Node:
 
     def __init__(self, tmp_path, *, collect):
         self.memory = FakeSystemd()
-        self.board = make_board(tmp_path, self.memory, by=config(collect_orphans=collect))
         self.clock = Clock()
-        client = self.board.world.client
-        self.orphans = Orphans(self.board, client, on_due=lambda: None, now=self.clock)
+        self.context = make_context(
+            tmp_path,
+            self.memory,
+            by=config(collect_orphans=collect),
+            guard=Guard(tmp_path / "host", now=self.clock),
+        )
+        client = self.context.world.client
+        self.orphans = OrphanCollector(self.context, client, on_due=lambda: None, now=self.clock)
 
     async def begin(self):
-        await apply(self.board.world, Request(candidates=decisions(burstable("web"))))
+        await apply(self.context.world, Request(candidates=decisions(burstable("web"))))
         await self.memory.start(TransientUnit(name=STRAY, properties={}))
         await self.look()
-        await self.look(MAKING_SEC)
+        await self.look(REPORT_AFTER_SEC)
 
     async def look(self, after_sec=0.0):
         self.clock.go(after_sec)
-        await look_again(self.board)
+        await look_again(self.context)
         self.orphans.check()
 
     async def is_up(self, name):
         return bool(await self.memory.observe([name]))
 
     def events(self, kind):
-        return self.board.journal.of(kind)
+        return self.context.events.journal.of(kind)
 
 
 @pytest.fixture
@@ -71,19 +84,19 @@ async def collecting(tmp_path):
 
 
 async def test_an_orphan_is_told_once_with_what_to_do(here):
-    await here.look(PATIENCE_SEC * 2)
-    await here.look(PATIENCE_SEC * 2)
+    await here.look(REMOVE_AFTER_SEC * 2)
+    await here.look(REMOVE_AFTER_SEC * 2)
     (event,) = here.events(Kind.ORPHAN_FOUND)
     assert event.unit == STRAY
-    assert "nothing runs in it" in event.message
+    assert "it has no processes" in event.message
     assert f"systemctl stop {STRAY}" in event.message
-    assert here.board.counters.orphans == 1
+    assert here.context.counters.orphans == 1
     assert await here.is_up(STRAY)
 
 
 async def test_what_runs_in_it_is_told(tmp_path):
     node = Node(tmp_path, collect=False)
-    write_group(node.board, STRAY, cgroup_procs="999999999")
+    write_group(node.context, STRAY, cgroup_procs="999999999")
     await node.begin()
     assert "1 process" in node.events(Kind.ORPHAN_FOUND)[0].message
 
@@ -91,26 +104,27 @@ async def test_what_runs_in_it_is_told(tmp_path):
 async def test_one_that_comes_again_is_told_again(here):
     await here.memory.stop(STRAY)
     await here.look()
-    assert here.board.counters.orphans == 0
+    assert here.context.counters.orphans == 0
     await here.memory.start(TransientUnit(name=STRAY, properties={}))
     await here.look()
     assert len(here.events(Kind.ORPHAN_FOUND)) == 1, "whoever makes it may be about to fill it"
-    await here.look(MAKING_SEC)
+    await here.look(REPORT_AFTER_SEC)
     assert len(here.events(Kind.ORPHAN_FOUND)) == 2
 
 
 async def test_it_is_removed_after_a_while_and_nothing_else(collecting):
-    assert "it is stopped if" in collecting.events(Kind.ORPHAN_FOUND)[0].message
-    await collecting.look(PATIENCE_SEC / 2 - MAKING_SEC)
+    assert "it will be stopped in" in collecting.events(Kind.ORPHAN_FOUND)[0].message
+    await collecting.look(REMOVE_AFTER_SEC / 2 - REPORT_AFTER_SEC)
     assert await collecting.is_up(STRAY)
-    await collecting.look(PATIENCE_SEC / 2)
+    await collecting.look(REMOVE_AFTER_SEC / 2)
     await until(lambda: collecting.events(Kind.ORPHAN_REMOVED))
     assert not await collecting.is_up(STRAY)
     assert await collecting.is_up(WEB)
 
 
 @pytest.mark.parametrize(
-    ("collect", "dues"), [(False, [MAKING_SEC]), (True, [MAKING_SEC, PATIENCE_SEC - MAKING_SEC])]
+    ("collect", "dues"),
+    [(False, [REPORT_AFTER_SEC]), (True, [REPORT_AFTER_SEC, REMOVE_AFTER_SEC - REPORT_AFTER_SEC])],
 )
 async def test_another_look_is_asked_for_when_it_is_time(tmp_path, monkeypatch, collect, dues):
     asked = []
@@ -123,8 +137,8 @@ async def test_another_look_is_asked_for_when_it_is_time(tmp_path, monkeypatch, 
 
 
 async def test_what_has_become_a_pods_meanwhile_is_left_alone(collecting):
-    collecting.board.world.store.save(burstable("stray"))
-    collecting.clock.go(PATIENCE_SEC)
+    collecting.context.world.store.save(burstable("stray"))
+    collecting.clock.go(REMOVE_AFTER_SEC)
     # the last look was before that
     collecting.orphans.check()
     await collecting.look()
@@ -135,13 +149,13 @@ async def test_what_has_become_a_pods_meanwhile_is_left_alone(collecting):
 async def test_one_that_cannot_be_removed_is_told_once_and_tried_again(collecting):
     collecting.memory.refuse(STRAY, JobFailed("no", result="failed"))
     for tries in (1, 2, 3):
-        await collecting.look(PATIENCE_SEC)
+        await collecting.look(REMOVE_AFTER_SEC)
         await until(lambda: collecting.memory.calls["stop"] == tries)  # noqa: B023 - waited for
         await collecting.look()
         assert collecting.memory.calls["stop"] == tries
     assert len(collecting.events(Kind.STEP_FAILED)) == 1
     collecting.memory.refuse(STRAY, None)
-    await collecting.look(PATIENCE_SEC)
+    await collecting.look(REMOVE_AFTER_SEC)
     await until(lambda: collecting.events(Kind.ORPHAN_REMOVED))
 
 
@@ -151,19 +165,19 @@ async def test_what_a_kubelet_has_left_is_no_orphan(tmp_path):
     await start_units_of_a_kubelet(node.memory)
     before = await node.memory.observe(["*"])
     await node.look()
-    await node.look(MAKING_SEC)
-    await node.look(PATIENCE_SEC * 2)
-    assert node.orphans._removing is None
-    assert not node.board.journal.all
+    await node.look(REPORT_AFTER_SEC)
+    await node.look(REMOVE_AFTER_SEC * 2)
+    assert not node.orphans.is_removing
+    assert not node.context.events.journal.all
     assert await node.memory.observe(["*"]) == before
     node.orphans.close()
 
 
 async def test_a_kubelet_that_comes_while_an_orphan_waits_for_its_end_keeps_it(collecting):
-    collecting.board.world.guard._judged = None  # some time ago
+    collecting.clock.go(GUARD_CACHE_SEC)
     await start_units_of_a_kubelet(collecting.memory)
     before = await collecting.memory.observe(["*"])
-    collecting.clock.go(PATIENCE_SEC)
+    collecting.clock.go(REMOVE_AFTER_SEC)
     # the last look was before that
     collecting.orphans.check()
     (event,) = await until_told(collecting, Kind.STEP_FAILED)

@@ -5,7 +5,7 @@ import pytest
 
 from podslice.agent import manifest_files
 from podslice.agent.drift import CONTESTED_TIMES
-from podslice.agent.reconciler import Round
+from podslice.agent.reconciler import RoundResult
 from podslice.errors import BusUnavailable, HostError, JobFailed
 from podslice.model.config import Enforce, WeightMapping
 from podslice.model.event import Kind
@@ -33,7 +33,7 @@ async def two(here):
     return here
 
 
-# Manifests.
+# ManifestDirectories.
 
 
 async def test_a_manifest_becomes_a_slice_and_a_record(here):
@@ -41,14 +41,14 @@ async def test_a_manifest_becomes_a_slice_and_a_record(here):
     taken = await here.take()
     assert (taken.acted, taken.is_settled) == (True, True)
     assert (await here.there())[WEB]["MemoryLow"] == 2**28
-    records = here.board.world.store.load()
+    records = here.context.world.store.load()
     assert records.sources == {"web": str(here.directory / "web.yaml")}
     assert here.told(*DEEDS) == [("pod-applied", "default/web")]
 
 
 async def test_a_round_that_leaves_manifests_unread_is_followed_by_another(two, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(manifest_files, "_REFUSALS_MAX", 0)
+        patch.setattr(manifest_files, "REFUSALS_MAX", 0)
         two.put("batch", {"memory": "128Mi"})
         taken = await two.take()
         assert (taken.acted, taken.is_settled) == (False, False)
@@ -60,7 +60,7 @@ async def test_a_round_in_which_nothing_is_due_writes_and_tells_nothing(two):
     taken = await two.take()
     assert (taken.acted, taken.is_settled) == (False, True)
     assert two.memory.calls == {"list_units": 1}
-    assert not two.board.journal.all
+    assert not two.context.events.journal.all
 
 
 async def test_a_changed_manifest_changes_the_pod_and_is_no_drift(two):
@@ -95,7 +95,7 @@ async def test_a_broken_file_touches_nobody_and_is_told_once(two):
     assert two.records == {"web", "batch", "late"}
     (text,) = two.texts(Kind.MANIFEST_BROKEN)
     assert "web.yaml" in text
-    assert two.board.counters.broken_manifests == 1
+    assert two.context.counters.broken_manifests == 1
 
 
 async def test_each_file_is_mended_by_itself(two):
@@ -157,13 +157,13 @@ async def test_a_pod_of_that_name_by_hand_is_in_the_way_of_the_manifest_only(her
     await here.take()
     assert (await here.there()).keys() == {BATCH, "kubepods-burstable-podhandmade.slice"}
     (text,) = here.texts(Kind.MANIFEST_BROKEN)
-    assert "uid handmade, applied by hand" in text
+    assert "uid handmade, which was applied by hand" in text
     assert "podslice delete -n default web" in text
 
 
 async def test_a_pod_without_a_record_is_in_the_way_of_the_manifest_only(here):
     await here.by_hand(burstable("web", uid="handmade"))
-    here.board.world.store.remove("handmade")
+    here.context.world.store.remove("handmade")
     here.put("web", {"memory": "1Mi"})
     here.put("batch")
     await here.take()
@@ -175,7 +175,7 @@ async def test_a_pod_without_a_record_is_in_the_way_of_the_manifest_only(here):
 async def test_who_applies_it_by_hand_while_the_agent_waits_keeps_it(two):
     two.drop("web")
     taking = None
-    with Store(two.board.world.store.root).lock():
+    with Store(two.context.world.store.root).lock():
         taking = asyncio.create_task(two.take())
         await asyncio.sleep(0.05)
         await two.by_hand(burstable("web", "cpu=500m,memory=256Mi"))
@@ -186,10 +186,10 @@ async def test_who_applies_it_by_hand_while_the_agent_waits_keeps_it(two):
 
 async def test_lost_records_are_written_again(two):
     for uid in ("web", "batch"):
-        two.board.world.store.remove(uid)
+        two.context.world.store.remove(uid)
     await two.settle()
     assert two.records == {"web", "batch"}
-    assert set(two.board.world.store.load().sources) == {"web", "batch"}
+    assert set(two.context.world.store.load().sources) == {"web", "batch"}
 
 
 # Admission.
@@ -204,16 +204,16 @@ async def test_a_refusal_is_told_once_for_each_reason(here):
     await here.take()
     assert "OutOfcpu" in here.texts(Kind.POD_REFUSED)[0]
     assert "OutOfmemory" in here.texts(Kind.POD_REFUSED)[1]
-    assert here.board.counters.refused == 1
+    assert here.context.counters.refused == 1
 
 
 async def test_new_pods_wait_while_the_node_is_short(two):
-    two.board.set_conditions(frozenset({Condition.MEMORY}))
+    two.context.status.set_conditions(frozenset({Condition.MEMORY}))
     two.put("late")
     two.put("fine", {"memory": "1Mi"})
     await two.take()
     assert two.records == {"web", "batch", "fine"}
-    two.board.set_conditions(frozenset())
+    two.context.status.set_conditions(frozenset())
     await two.take()
     assert two.records == {"web", "batch", "fine", "late"}
 
@@ -234,16 +234,16 @@ async def test_of_an_evicted_pod_nothing_more_is_told(two):
     await two.evict("batch", BATCH)
     for _ in range(3):
         await two.take()
-    assert not two.board.journal.all
+    assert not two.context.events.journal.all
 
 
 async def test_who_may_come_back_does_and_that_is_no_drift(two):
     await two.evict("web", WEB)
     await two.settle()
-    readmit(two.board.world.store, None)
+    readmit(two.context.world.store, None)
     await two.take()
     assert WEB in await two.there()
-    assert [event.kind.label for event in two.board.journal.all] == [
+    assert [event.kind.label for event in two.context.events.journal.all] == [
         "pod-readmitted",
         "pod-applied",
     ]
@@ -255,7 +255,7 @@ async def test_another_manifest_brings_it_back(two):
     two.put("web", {"cpu": "500m", "memory": "64Mi"})
     await two.settle()
     assert WEB in await two.there()
-    assert not two.board.world.store.load().evicted
+    assert not two.context.world.store.load().evicted
 
 
 async def test_a_mark_that_cannot_be_written_keeps_it_away_and_is_written_later(two, monkeypatch):
@@ -271,7 +271,7 @@ async def test_a_mark_that_cannot_be_written_keeps_it_away_and_is_written_later(
         assert two.records == {"batch"}
         assert len(two.texts(Kind.AGENT_FAILED)) == 1
     await two.take()
-    assert [mark.pod for mark in two.board.world.store.load().evicted] == ["default/web"]
+    assert [mark.pod for mark in two.context.world.store.load().evicted] == ["default/web"]
 
 
 # Drift.
@@ -282,23 +282,23 @@ async def test_what_somebody_changes_is_repaired(two):
     two.client.forget(WEB)
     await two.take()
     assert (await two.there())[WEB]["CPUWeight"] != 77
-    (event,) = two.board.journal.all
+    (event,) = two.context.events.journal.all
     assert (event.kind, event.pod, event.unit) == (Kind.DRIFT_REPAIRED, "default/web", WEB)
-    assert "somebody had changed it" in event.message
+    assert "changed externally, restored: set" in event.message
     assert "was 77" in event.message
-    assert two.board.counters.drift_repaired == 1
+    assert two.context.counters.drift_repaired == 1
 
 
 async def test_what_somebody_stops_is_made_again(two):
     await two.memory.stop(WEB)
     await two.take()
     assert WEB in await two.there()
-    assert "somebody had stopped it" in two.texts(Kind.DRIFT_REPAIRED)[0]
+    assert "stopped externally, restored: started" in two.texts(Kind.DRIFT_REPAIRED)[0]
 
 
 async def test_what_the_agent_stops_itself_is_no_drift(two):
     await two.memory.stop(WEB)
-    two.rounds.forget("default/web", WEB)
+    two.reconciler.forget("default/web", WEB)
     await two.take()
     assert two.told(Kind.DRIFT_REPAIRED, *DEEDS) == [("pod-applied", "default/web")]
 
@@ -336,10 +336,10 @@ async def written(two, monkeypatch):
 
     async def set_properties(name, properties):
         await set_it(name, properties)
-        write_group(two.board, WEB, cpu_weight=1)
+        write_group(two.context, WEB, cpu_weight=1)
 
     monkeypatch.setattr(two.memory, "set_properties", set_properties)
-    write_group(two.board, WEB, cpu_weight=1)
+    write_group(two.context, WEB, cpu_weight=1)
     two.client.forget(None)
     await two.settle()
     two.memory.calls.clear()
@@ -348,7 +348,7 @@ async def written(two, monkeypatch):
 
 async def edit(two, weight):
     """Write to the kernel's file of the control group, behind systemd's back."""
-    write_group(two.board, WEB, cpu_weight=weight)
+    write_group(two.context, WEB, cpu_weight=weight)
     two.client.verify()
     return await two.take()
 
@@ -357,7 +357,7 @@ async def test_what_is_written_to_the_kernel_is_written_again(written):
     await edit(written, 77)
     assert written.memory.calls["set_properties"] == 1
     assert written.told(Kind.DRIFT_REPAIRED) == [("drift-repaired", "default/web")]
-    assert "written to by hand" in written.texts(Kind.DRIFT_REPAIRED)[0]
+    assert "was changed externally" in written.texts(Kind.DRIFT_REPAIRED)[0]
 
 
 async def test_what_systemd_has_written_late_is_nobodys_edit(written, monkeypatch):
@@ -395,7 +395,7 @@ async def test_a_step_that_fails_is_told_once_and_tried_again(here):
     for _ in range(3):
         taken = await here.take()
         assert (taken.acted, taken.is_settled) == (True, False)
-    (event,) = here.board.journal.of(Kind.STEP_FAILED)
+    (event,) = here.context.events.journal.of(Kind.STEP_FAILED)
     assert (event.pod, event.unit) == ("default/web", WEB)
     here.memory.refuse(WEB, None)
     assert (await here.take()).is_settled
@@ -431,12 +431,12 @@ async def test_without_room_for_a_record_the_others_know_how_it_is(two, monkeypa
     def no_space(*_):
         raise HostError("No space left on device")
 
-    two.board.state = None
+    two.context.assessment = None
     two.put("late")
     monkeypatch.setattr(Store, "save", no_space)
     with pytest.raises(HostError):
         await two.take()
-    assert {pod.pod.name for pod in two.board.state.desired.pods} >= {"web", "batch"}
+    assert {pod.pod.name for pod in two.context.assessment.desired.pods} >= {"web", "batch"}
 
 
 async def test_a_new_file_does_not_take_over_an_applied_pod(here):
@@ -448,9 +448,9 @@ async def test_a_new_file_does_not_take_over_an_applied_pod(here):
     assert (await here.take()).is_settled
     assert (await here.there())[WEB]["MemoryLow"] == 8 * 2**20
     assert len(await here.there()) == 1
-    assert [problem.message for problem in here.board.problems] == [
-        f"the name default/web is taken by a pod of {here.directory}/z.yaml",
-        f"the uid web is taken by a pod of {here.directory}/z.yaml",
+    assert [problem.message for problem in here.context.status.problems] == [
+        f"the name default/web is used by a pod of {here.directory}/z.yaml",
+        f"the uid web is used by a pod of {here.directory}/z.yaml",
     ]
 
 
@@ -458,9 +458,9 @@ async def test_a_new_file_does_not_take_over_an_applied_pod(here):
 
 
 async def test_another_configuration_is_no_drift(two):
-    world = two.board.world
-    two.board.world = replace(world, config=config(cpu_weight_mapping=WeightMapping.KUBELET))
-    two.rounds.reload(two.manifests())
+    world = two.context.world
+    two.context.world = replace(world, config=config(cpu_weight_mapping=WeightMapping.KUBELET))
+    two.reconciler.reload(two.manifests())
     assert (await two.take()).acted
     assert not two.texts(Kind.DRIFT_REPAIRED)
 
@@ -475,12 +475,12 @@ async def test_beside_a_kubelet_rounds_change_nothing_and_say_so_once(two):
     await two.memory.set_properties(BATCH, {"CPUWeight": 77})
     before = await two.memory.observe(["*"])
     for _ in range(3):
-        assert await two.take() == Round(is_settled=False, acted=False)
+        assert await two.take() == RoundResult(is_settled=False, acted=False)
     assert await two.memory.observe(["*"]) == before
     assert two.records == {"web", "batch"}
     (text,) = two.texts(Kind.AGENT_FAILED)
     assert "belongs to a kubelet" in text
-    (problem,) = two.board.failures
+    (problem,) = two.context.status.failures
     assert problem == text
 
 
@@ -493,8 +493,10 @@ async def test_rounds_go_on_when_the_kubelet_and_its_units_are_gone(two):
     two.put("late")
     assert (await two.take()).is_settled
     assert "late" in two.records
-    assert two.texts(Kind.AGENT_NOTED) == ["kubepods.slice is podslice's own again"]
-    assert not two.board.failures
+    assert two.texts(Kind.AGENT_NOTED) == [
+        "kubepods.slice no longer belongs to a kubelet; podslice manages it again"
+    ]
+    assert not two.context.status.failures
 
 
 # Outside the root.
@@ -507,18 +509,18 @@ async def test_values_outside_the_root_return_when_the_configuration_drops_them(
         kube_reserved_cgroup="/podruntime.slice",
         enforce_node_allocatable=frozenset({Enforce.PODS, Enforce.KUBE_RESERVED}),
     )
-    here.board.world = replace(here.board.world, config=enforcing)
-    here.rounds.reload(here.manifests())
+    here.context.world = replace(here.context.world, config=enforcing)
+    here.reconciler.reload(here.manifests())
     await here.settle()
-    assert here.board.world.store.reserved()
+    assert here.context.world.store.reserved()
     # what somebody else sets at the same moment stays
-    here.board.world = replace(here.board.world, config=config())
-    here.rounds.reload(here.manifests())
+    here.context.world = replace(here.context.world, config=config())
+    here.reconciler.reload(here.manifests())
     await here.memory.set_properties("podruntime.slice", {"TasksMax": 50})
     assert (await here.take()).is_settled
     (unit,) = await here.memory.observe(["podruntime.slice"])
     assert (unit.properties["MemoryMax"], unit.properties["TasksMax"]) == (INFINITY, 50)
-    assert not here.board.world.store.reserved()
+    assert not here.context.world.store.reserved()
     returned, kept = sorted(here.texts(Kind.AGENT_NOTED), reverse=True)
     assert returned.startswith("set MemoryMax=unset (was 64Mi; as before podslice set it)")
     assert kept.startswith("left out TasksMax of podruntime.slice: podslice set it to 100")

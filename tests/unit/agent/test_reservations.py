@@ -1,9 +1,9 @@
 import pytest
 
-from podslice.agent.reservations import Reservations
+from podslice.agent.reservations import ReservationMonitor
 from podslice.model.event import Kind
 from tests.fake_systemd import FakeSystemd
-from tests.unit.agent.agents import Clock, make_board, use_memory, write_group
+from tests.unit.agent.agents import Clock, make_context, use_memory, write_group
 from tests.unit.builders import amounts, config
 
 KINDS = (Kind.RESERVATION_EXCEEDED, Kind.RESERVATION_KEPT)
@@ -13,24 +13,24 @@ class Node:
     """Reserved slices, and who compares what they use."""
 
     def __init__(self, tmp_path, **fields):
-        self.board = make_board(tmp_path, FakeSystemd(), by=config(**fields))
+        self.context = make_context(tmp_path, FakeSystemd(), by=config(**fields))
         self.clock = Clock()
-        self.reservations = Reservations(self.board, self.clock)
+        self.reservations = ReservationMonitor(self.context, self.clock)
         self.used_usec = 0
 
     def use(self, cpus, seconds, unit="system.slice"):
         """Let so many CPUs be used for so long, and look."""
         self.used_usec += int(cpus * seconds * 1e6)
         self.clock.go(seconds)
-        write_group(self.board, unit, cpu_stat=f"usage_usec {self.used_usec}")
+        write_group(self.context, unit, cpu_stat=f"usage_usec {self.used_usec}")
         self.reservations.check()
 
     def hold(self, mebibytes, unit="system.slice"):
-        use_memory(self.board, unit, mebibytes)
+        use_memory(self.context, unit, mebibytes)
         self.reservations.check()
 
     def told(self):
-        return [event.kind for event in self.board.journal.of(*KINDS)]
+        return [event.kind for event in self.context.events.journal.of(*KINDS)]
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def here(tmp_path):
 def test_passing_a_reservation_is_told_once_and_so_is_the_way_back(here):
     for mebibytes in (900, 1100, 1200, 980, 1100, 900, 800):
         here.hold(mebibytes)
-    exceeded, kept = here.board.journal.of(*KINDS)
+    exceeded, kept = here.context.events.journal.of(*KINDS)
     assert exceeded.kind is Kind.RESERVATION_EXCEEDED
     assert exceeded.message == (
         "system.slice uses 1100Mi of memory, more than system-reserved, 1000Mi"
@@ -52,9 +52,9 @@ def test_passing_a_reservation_is_told_once_and_so_is_the_way_back(here):
 
 
 def test_processes_count_too(here):
-    write_group(here.board, "system.slice", pids_current=101)
+    write_group(here.context, "system.slice", pids_current=101)
     here.reservations.check()
-    assert here.board.journal.of(*KINDS)[0].fields == {"RESOURCE": "pid"}
+    assert here.context.events.journal.of(*KINDS)[0].fields == {"RESOURCE": "pid"}
 
 
 def test_a_moment_of_cpu_is_no_use_of_it(here):
@@ -95,7 +95,7 @@ def test_the_slices_of_the_configuration_count(tmp_path):
     )
     here.hold(200, "runtime.slice")
     here.hold(50, "system.slice")
-    (event,) = here.board.journal.of(*KINDS)
+    (event,) = here.context.events.journal.of(*KINDS)
     assert event.unit == "runtime.slice"
     assert "kube-reserved" in event.message
 

@@ -17,7 +17,7 @@ async def here(tmp_path):
     node.memory.set_tasks(WEB, 3)
     node.memory.make_stubborn(WEB)
     yield node
-    await node.endings.close()
+    await node.terminations.close()
 
 
 async def go(node):
@@ -31,7 +31,7 @@ async def go(node):
 async def end(node):
     """It ends by itself."""
     node.memory.set_tasks(WEB, 0)
-    await until(lambda: not node.board.terminating.in_progress)
+    await until(lambda: not node.context.terminating.in_progress)
 
 
 # Nobody waits.
@@ -40,7 +40,7 @@ async def end(node):
 async def test_while_a_pod_ends_others_come_and_the_lock_is_free(here):
     taken = await go(here)
     assert (taken.acted, taken.is_settled) == (False, True)
-    lock = here.board.world.store.try_lock()
+    lock = here.context.world.store.try_lock()
     assert lock is not None
     with lock:
         pass
@@ -52,8 +52,8 @@ async def test_while_a_pod_ends_others_come_and_the_lock_is_free(here):
         ("pod-terminating", "default/web"),
         ("pod-applied", "default/late"),
     ]
-    here.board.publish()
-    assert here.board.world.store.agent().terminating == ("default/web",)
+    here.context.publish()
+    assert here.context.world.store.agent().terminating == ("default/web",)
     assert here.texts(Kind.POD_TERMINATING) == [
         "stopping 3 processes of pod default/web, up to 30 s"
     ]
@@ -141,9 +141,9 @@ async def test_another_pod_of_its_name_comes_when_it_has_ended(here):
 
 
 async def test_an_evicted_pod_stays_marked_while_it_ends(here):
-    decision = here.board.state.desired.pods[0]
-    stopping = here.endings.begin(
-        decision, here.board.state, why="it is evicted", grace_sec=30, for_good=True
+    decision = here.context.assessment.desired.pods[0]
+    stopping = here.terminations.start(
+        decision, here.context.assessment, why="it is evicted", grace_sec=30, is_removal=True
     )
     here.mark("web")
     assert not (await here.take()).acted
@@ -152,7 +152,7 @@ async def test_an_evicted_pod_stays_marked_while_it_ends(here):
     assert await stopping
     assert (await here.take()).is_settled
     assert not here.records
-    assert [mark.pod for mark in here.board.world.store.load().evicted] == ["default/web"]
+    assert [mark.pod for mark in here.context.world.store.load().evicted] == ["default/web"]
 
 
 # What goes wrong.
@@ -162,8 +162,8 @@ async def test_what_is_left_after_its_time_is_killed_by_the_round(here):
     here.memory.refuse(WEB, JobFailed("not now", result="failed"))
     here.drop("web")
     await here.take()
-    await until(lambda: not here.board.terminating.in_progress)
-    (event,) = here.board.journal.of(Kind.STEP_FAILED)
+    await until(lambda: not here.context.terminating.in_progress)
+    (event,) = here.context.events.journal.of(Kind.STEP_FAILED)
     assert (event.pod, event.unit) == ("default/web", WEB)
     assert "not now" in event.message
     here.memory.refuse(WEB, None)
@@ -177,14 +177,14 @@ async def test_what_fails_again_is_not_settled(here):
     here.memory.refuse(WEB, JobFailed("not now", result="failed"))
     here.drop("web")
     await here.take()
-    await until(lambda: not here.board.terminating.in_progress)
+    await until(lambda: not here.context.terminating.in_progress)
     assert not (await here.take()).is_settled
 
 
 async def test_at_the_agents_end_nobody_is_waited_for(here):
     await go(here)
-    await here.endings.close()
-    assert not here.board.terminating.in_progress
+    await here.terminations.close()
+    assert not here.context.terminating.in_progress
     assert WEB in await here.there()
 
 
@@ -194,9 +194,9 @@ async def test_what_ends_while_a_round_looks_is_no_drift(here, monkeypatch):
 
     async def stop(_):
         await here.memory.stop(WEB)
-        here.rounds.forget("default/web", WEB)
+        here.reconciler.forget("default/web", WEB)
 
-    monkeypatch.setattr(here.rounds, "_write_again", stop)
+    monkeypatch.setattr(here.reconciler, "restore_overwritten", stop)
     await here.take()
     monkeypatch.undo()
     await here.take()

@@ -1,8 +1,10 @@
+import asyncio
 import os
 
 import pytest
 
-from podslice.agent.watcher import Watch
+from podslice.agent.watcher import Watcher, WatchEvents
+from podslice.kernel.inotify import Inotify
 from podslice.model.manager import SYSTEM, user_manager
 from podslice.model.unit import UnitName
 from tests.unit.builders import make_files
@@ -30,13 +32,15 @@ def root(tmp_path):
 
 @pytest.fixture
 async def watch(told, root):
-    opened = Watch(
+    opened = Watcher(
         ["/etc/podslice/manifests"],
+        WatchEvents(
+            on_manifests=told.heard_by("manifests"),
+            on_unit=told.heard_by("unit"),
+            on_memory_event=told.heard_by("memory"),
+            on_pressure=told.heard_by("pressure"),
+        ),
         manager=SYSTEM,
-        on_manifests=told.heard_by("manifests"),
-        on_unit=told.heard_by("unit"),
-        on_memory_event=told.heard_by("memory"),
-        on_pressure=told.heard_by("pressure"),
         root=root,
     )
     yield opened
@@ -51,12 +55,22 @@ async def so_far(told, root):
     return [each for each in told if each != ("manifests",)]
 
 
-def discard(watch):
-    """Have the events lost that wait to be read."""
-    os.read(watch._inotify._handle, 2**16)
+async def lose_events(monkeypatch):
+    """Read the waiting events, and drop them."""
+    read, is_read = os.read, asyncio.Event()
+
+    def drop(descriptor, size):
+        read(descriptor, size)
+        is_read.set()
+        return b""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "read", drop)
+        async with asyncio.timeout(10):
+            await is_read.wait()
 
 
-# Manifests.
+# ManifestDirectories.
 
 
 @pytest.fixture
@@ -137,7 +151,7 @@ async def test_a_link_that_has_gone_again_is_told_of_once(manifests, watch, told
 async def test_directories_of_manifests_may_change(manifests, watch, told, root):
     other = root / "srv/pods"
     other.mkdir(parents=True)
-    watch.direct(["/srv/pods"])
+    watch.set_directories(["/srv/pods"])
     (manifests / "a.yaml").write_text("x")
     (other / "b.yaml").write_text("x")
     await told.until(len)
@@ -146,8 +160,8 @@ async def test_directories_of_manifests_may_change(manifests, watch, told, root)
 
 async def test_a_directory_that_cannot_be_watched_is_noted(watch, root):
     (root / "loop").symlink_to("loop")
-    watch.direct(["/loop"])
-    assert watch.notes[0].startswith(f"{root}/loop can't be watched: Too many levels")
+    watch.set_directories(["/loop"])
+    assert watch.notes[0].startswith(f"cannot watch {root}/loop: Too many levels")
 
 
 # Drop-ins.
@@ -286,7 +300,7 @@ async def test_in_the_old_layout_only_drop_ins_are_watched(watch, told, root):
 
 async def test_when_events_were_lost_everything_may_be_another(watch, told, root):
     watch.follow(GROUPS)
-    watch._on_lost()
+    watch.rescan()
     assert set(told) == {("manifests",), ("unit", None), ("memory", A), ("memory", B)}
 
 
@@ -295,42 +309,44 @@ async def test_a_group_that_was_replaced_while_events_were_lost_is_watched(watch
     group = root / CGROUP / GROUPS[A].lstrip("/")
     group.rename(group.with_name("old"))
     make_files(group, GROUP_FILES)
-    watch._on_lost()
+    watch.rescan()
     told.clear()
     (group / "memory.events").write_text("oom_kill 1\n")
     await told.until(lambda told: ("memory", A) in told)
 
 
-async def test_a_directory_of_manifests_that_was_mounted_over_is_read(watch, manifests, told):
+async def test_a_directory_of_manifests_that_was_mounted_over_is_read(
+    watch, manifests, told, monkeypatch
+):
     await told.until(len)
     manifests.rename(manifests.with_name("old"))
     manifests.mkdir()
-    discard(watch)  # mounts are no events in the directory
+    await lose_events(monkeypatch)  # mounts are not events of the directory
     told.clear()
-    watch._on_mounts()
+    watch.check_mounts()
     assert told == [("manifests",)]
     (manifests / "a.yaml").write_text("x")
-    watch._on_mounts()
+    watch.check_mounts()
     await told.until(lambda told: len(told) > 1)
     assert set(told) == {("manifests",)}
 
 
 async def test_too_many_groups_are_noted(watch, root, monkeypatch):
-    def refuse(path, _mask, _on_event):
+    def refuse(_inotify, path, _mask, _on_event):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr(watch._inotify, "watch", refuse)
+    monkeypatch.setattr(Inotify, "watch", refuse)
     assert watch.follow(GROUPS) == frozenset()
     assert (
-        "not every control group can be watched: the kernel allows no more"
+        "cannot watch every control group: the limit of the kernel is reached"
         " (sysctl fs.inotify.max_user_watches)"
     ) in watch.notes
 
 
 async def test_without_pressures_there_is_a_note(watch):
     assert watch.notes == (
-        "the kernel does not tell when memory gets short: No such file or directory",
-        "mounts over directories of manifests are not noticed: No such file or directory",
+        "the kernel does not report memory pressure: No such file or directory",
+        "cannot watch mounts over manifest directories: No such file or directory",
     )
 
 
@@ -339,18 +355,20 @@ async def test_closed_it_leaves_nothing_open(told, root):
         path.parent.mkdir(parents=True)
         os.mkfifo(path)
     before = open_files()
-    opened = Watch(
+    opened = Watcher(
         ["/etc/podslice/manifests"],
+        WatchEvents(
+            on_manifests=told.heard_by("manifests"),
+            on_unit=told.heard_by("unit"),
+            on_memory_event=told.heard_by("memory"),
+            on_pressure=told.heard_by("pressure"),
+        ),
         manager=user_manager(7, {}),
-        on_manifests=told.heard_by("manifests"),
-        on_unit=told.heard_by("unit"),
-        on_memory_event=told.heard_by("memory"),
-        on_pressure=told.heard_by("pressure"),
         root=root,
     )
     assert opened.notes == ()
     opened.follow(GROUPS)
-    opened._on_lost()
+    opened.rescan()
     (root / CGROUP / f"kubepods.slice/{A}/cpu.weight").write_text("7\n")
     await told.until(lambda told: ("unit", None) in told)
     opened.close()

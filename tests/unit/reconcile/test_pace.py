@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from podslice.agent.manifest_files import Manifests
+from podslice.agent.manifest_files import ManifestDirectories
 from podslice.inputs import budget as budget_module
 from podslice.inputs.budget import LIMITS, Budget, Exhausted
 from podslice.inputs.limits import UNKNOWN_FIELDS_MAX
@@ -99,7 +99,7 @@ def test_directories_are_read_with_a_pause_for_each_file(tmp_path, monkeypatch):
     for number in range(20):
         (tmp_path / f"{number}.yaml").write_text(builders.manifest(f"web-{number}"))
     read = Counted(monkeypatch, "podslice.agent.manifest_files.read_manifest")
-    most, wishes = read.most_between_pauses(Manifests([str(tmp_path)]).read())
+    most, wishes = read.most_between_pauses(ManifestDirectories([str(tmp_path)]).read())
     assert (most, read.calls, len(wishes.pods)) == (1, 20, 20)
 
 
@@ -166,7 +166,7 @@ async def test_records_are_written_with_turns_of_others(tmp_path, monkeypatch):
     for number in range(20):
         node.put(f"web-{number}")
     saved, most = [0], [0]
-    save = node.board.world.store.save
+    save = node.context.world.store.save
 
     def counted(*args):
         saved[0] += 1
@@ -179,7 +179,7 @@ async def test_records_are_written_with_turns_of_others(tmp_path, monkeypatch):
             before = saved[0]
             await asyncio.sleep(0)
 
-    monkeypatch.setattr(node.board.world.store, "save", counted)
+    monkeypatch.setattr(node.context.world.store, "save", counted)
     others = asyncio.create_task(other())
     await node.settle()
     others.cancel()

@@ -10,10 +10,10 @@ from pathlib import Path
 import h11
 import pytest
 
-from podslice.agent.endpoints import clients, conversation
-from podslice.agent.endpoints.conversation import Waits
+from podslice.agent.endpoints import http_connection, listener
 from podslice.agent.endpoints.http import Server
-from podslice.agent.endpoints.pages import Answer, Page
+from podslice.agent.endpoints.http_connection import WaitingFor
+from podslice.agent.endpoints.pages import Page, Response
 from podslice.errors import HostError
 
 pytestmark = pytest.mark.usefixtures("allow_effects")  # sockets in a directory of the test's own
@@ -37,13 +37,13 @@ class Pages:
 
     async def hello(self):
         self._count("/hello")
-        return Answer(body=[b"hello ", b"world"])
+        return Response(body=[b"hello ", b"world"])
 
     async def big(self):
-        return Answer(body=[b"x" * 100_000] * 50, content_type="application/json")
+        return Response(body=[b"x" * 100_000] * 50, content_type="application/json")
 
     async def costly(self):
-        return Answer(body=[b"%d" % self._count("/costly")], fresh_sec=0.2)
+        return Response(body=[b"%d" % self._count("/costly")], fresh_sec=0.2)
 
     async def bad(self):
         raise self.broken
@@ -204,7 +204,7 @@ async def test_a_big_answer_arrives_whole(client):
 
 
 async def test_who_does_not_take_an_answer_is_left(server, connect, monkeypatch):
-    monkeypatch.setattr(conversation, "PATIENCE_SEC", 0.1)
+    monkeypatch.setattr(http_connection, "REQUEST_TIMEOUT_SEC", 0.1)
     lazy, other = await connect(), await connect()
     lazy.writer.transport.pause_reading()
     lazy.writer.write(get("/big"))
@@ -215,13 +215,13 @@ async def test_who_does_not_take_an_answer_is_left(server, connect, monkeypatch)
 
 
 async def test_half_a_request_is_waited_for_only_so_long(server, connect, monkeypatch):
-    monkeypatch.setattr(conversation, "PATIENCE_SEC", 0.1)
+    monkeypatch.setattr(http_connection, "REQUEST_TIMEOUT_SEC", 0.1)
     slow = await connect()
     assert await slow.raw(b"GET /hello HTTP/1.1\r\nHo") == b""
 
 
 async def test_an_idle_connection_ends_some_time(server, connect, monkeypatch):
-    monkeypatch.setattr(conversation, "IDLE_SEC", 0.1)
+    monkeypatch.setattr(http_connection, "IDLE_TIMEOUT_SEC", 0.1)
     idle = await connect()
     assert await idle.reader.read() == b""
 
@@ -236,7 +236,7 @@ async def test_a_client_that_leaves_in_the_middle_does_no_harm(server, connect):
 
 
 async def test_a_new_client_takes_the_place_of_an_idle_one(server, connect, monkeypatch):
-    monkeypatch.setattr(clients, "PEER_CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(listener, "PEER_CONNECTIONS_MAX", 3)
     idle = [await connect() for _ in range(3)]
     await idle[0].ask("/hello")
     for _ in range(3):
@@ -245,10 +245,10 @@ async def test_a_new_client_takes_the_place_of_an_idle_one(server, connect, monk
 
 
 async def test_of_a_crowd_that_comes_at_once_nobody_is_left_hanging(server, connect, monkeypatch):
-    monkeypatch.setattr(clients, "PEER_CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(listener, "PEER_CONNECTIONS_MAX", 3)
     crowd = await asyncio.gather(*(connect() for _ in range(30)))
     await asyncio.sleep(0.05)
-    ended = [each for each in crowd if each.reader._eof]
+    ended = [each for each in crowd if each.reader.at_eof()]
     assert len(ended) == 27
     for each in crowd:
         if each not in ended:
@@ -265,7 +265,7 @@ def gate(pages):
 
     async def wait():
         await opened.wait()
-        return Answer(body=[b"open"])
+        return Response(body=[b"open"])
 
     pages.more = {"/gate": wait}
     return opened
@@ -276,13 +276,9 @@ def peer(monkeypatch):
     """Say who connects next."""
 
     def be(name):
-        monkeypatch.setattr(clients, "peer_of", lambda _: name)
+        monkeypatch.setattr(listener, "peer_of", lambda _: name)
 
     return be
-
-
-def connections(server):
-    return [each for listener in server._listeners for each in listener._clients.values()]
 
 
 async def until(condition):
@@ -294,27 +290,31 @@ async def until(condition):
 
 async def hold(server, connect, waits):
     """Connect, and have the connection wait for something."""
-    sent = {Waits.FOR_NEXT: b"", Waits.FOR_REST: b"GET /hello", Waits.FOR_ANSWER: get("/gate")}
-    sent[Waits.FOR_READER] = get("/big")
-    before = set(connections(server))
+    sent = {
+        WaitingFor.NEXT_REQUEST: b"",
+        WaitingFor.REST_OF_REQUEST: b"GET /hello",
+        WaitingFor.RESPONSE: get("/gate"),
+    }
+    sent[WaitingFor.CLIENT_READ] = get("/big")
+    before = set(server.connections)
     client = await connect()
-    if waits is Waits.FOR_READER:
+    if waits is WaitingFor.CLIENT_READ:
         client.writer.transport.pause_reading()
     client.writer.write(sent[waits])
-    await until(lambda: waits in {each.waits for each in set(connections(server)) - before})
+    await until(lambda: waits in {each.waiting_for for each in set(server.connections) - before})
     return client
 
 
 async def test_the_first_to_give_way_is_idle_then_slow_to_ask_then_slow_to_read(
     gate, server, connect, monkeypatch
 ):
-    monkeypatch.setattr(clients, "PEER_CONNECTIONS_MAX", 4)
-    order = (Waits.FOR_READER, Waits.FOR_REST, Waits.FOR_NEXT)
-    *_, answered = [await hold(server, connect, each) for each in (*order, Waits.FOR_ANSWER)]
+    monkeypatch.setattr(listener, "PEER_CONNECTIONS_MAX", 4)
+    order = (WaitingFor.CLIENT_READ, WaitingFor.REST_OF_REQUEST, WaitingFor.NEXT_REQUEST)
+    *_, answered = [await hold(server, connect, each) for each in (*order, WaitingFor.RESPONSE)]
     for number in range(3):
-        held = [each.waits for each in connections(server)]
-        assert held == [*order[: 3 - number], *[Waits.FOR_ANSWER] * (number + 1)]
-        await hold(server, connect, Waits.FOR_ANSWER)
+        held = [each.waiting_for for each in server.connections]
+        assert held == [*order[: 3 - number], *[WaitingFor.RESPONSE] * (number + 1)]
+        await hold(server, connect, WaitingFor.RESPONSE)
     answer = await (await connect()).reader.read()
     assert answer.startswith(b"HTTP/1.1 503")
     gate.set()
@@ -322,8 +322,8 @@ async def test_the_first_to_give_way_is_idle_then_slow_to_ask_then_slow_to_read(
 
 
 async def test_the_oldest_gives_way_first(server, connect, monkeypatch):
-    monkeypatch.setattr(clients, "PEER_CONNECTIONS_MAX", 3)
-    first, second, third = [await hold(server, connect, Waits.FOR_NEXT) for _ in range(3)]
+    monkeypatch.setattr(listener, "PEER_CONNECTIONS_MAX", 3)
+    first, second, third = [await hold(server, connect, WaitingFor.NEXT_REQUEST) for _ in range(3)]
     # the first one has waited for its next request for less time than the others
     assert (await first.ask("/hello"))[0] == 200
     await connect()
@@ -336,23 +336,23 @@ async def test_the_oldest_gives_way_first(server, connect, monkeypatch):
 async def test_incomplete_requests_of_one_user_keep_out_no_other(server, connect, peer):
     peer("uid 1000")
     for _ in range(100):
-        await hold(server, connect, Waits.FOR_REST)
-    assert len(connections(server)) == clients.PEER_CONNECTIONS_MAX
+        await hold(server, connect, WaitingFor.REST_OF_REQUEST)
+    assert len(server.connections) == listener.PEER_CONNECTIONS_MAX
     peer("uid 0")
     root = await connect()
     assert (await root.ask("/hello"))[0] == 200
     peer("uid 1000")
     for _ in range(100):
-        await hold(server, connect, Waits.FOR_REST)
+        await hold(server, connect, WaitingFor.REST_OF_REQUEST)
     assert (await root.ask("/hello"))[0] == 200
 
 
 async def test_slow_readers_of_one_user_keep_out_no_other(server, connect, peer):
     peer("uid 1000")
     for _ in range(20):
-        await hold(server, connect, Waits.FOR_READER)
-    assert len(connections(server)) == clients.PEER_CONNECTIONS_MAX
-    assert len(server._pages["/big"]._sent) == 1
+        await hold(server, connect, WaitingFor.CLIENT_READ)
+    assert len(server.connections) == listener.PEER_CONNECTIONS_MAX
+    assert len(server.pages["/big"].sent) == 1
     peer("uid 0")
     assert len((await (await connect()).ask("/big"))[2]) == 5_000_000
 
@@ -362,16 +362,16 @@ async def test_who_reads_an_old_answer_slowly_loses_it(pages, server, connect):
 
     async def changing():
         made.append(1)
-        return Answer(body=[b"%d" % len(made) * 1_000_000])
+        return Response(body=[b"%d" % len(made) * 1_000_000])
 
-    server._pages["/changing"] = Page(changing)
+    server.pages["/changing"] = Page(changing)
     slow = []
     for count in (1, 2, 3, 4, 4, 4):
         slow.append(await connect())
         slow[-1].writer.transport.pause_reading()
         slow[-1].writer.write(get("/changing", "Connection: close"))
         await until(lambda: len(made) == len(slow))
-        await until(lambda: len(connections(server)) == count)  # noqa: B023 - awaited here
+        await until(lambda: len(server.connections) == count)  # noqa: B023 - awaited here
     for each in slow:
         each.writer.transport.resume_reading()
     sizes = [len(await each.reader.read()) for each in slow]
@@ -382,14 +382,14 @@ async def test_where_the_address_is_full_who_has_most_gives_way(server, connect,
     for user, count in ((0, 1), (1, 7), (2, 8), (3, 8), (4, 8)):
         peer(f"uid {user}")
         for _ in range(count):
-            kind = Waits.FOR_REST if user else Waits.FOR_NEXT
+            kind = WaitingFor.REST_OF_REQUEST if user else WaitingFor.NEXT_REQUEST
             await hold(server, connect, kind)
-    assert len(connections(server)) == clients.CONNECTIONS_MAX
+    assert len(server.connections) == listener.CONNECTIONS_MAX
     for number in range(20):
         peer(f"uid {1000 + number}")
-        await hold(server, connect, Waits.FOR_REST)
-    held = Counter(each.peer for each in connections(server))
-    assert held.total() == clients.CONNECTIONS_MAX
+        await hold(server, connect, WaitingFor.REST_OF_REQUEST)
+    held = Counter(each.peer for each in server.connections)
+    assert held.total() == listener.CONNECTIONS_MAX
     assert held["uid 0"] == 1
     assert max(held.values()) <= 3
 
@@ -416,8 +416,8 @@ async def test_the_user_is_the_one_that_the_kernel_says(public, pages, connect):
         os.seteuid(0)
     client = await connect(asyncio.open_unix_connection(public / "socket"))
     assert (await client.ask("/hello"))[0] == 200
-    assert Counter(each.peer for each in connections(server)) == {
-        "uid 65534": clients.PEER_CONNECTIONS_MAX,
+    assert Counter(each.peer for each in server.connections) == {
+        "uid 65534": listener.PEER_CONNECTIONS_MAX,
         "uid 0": 1,
     }
     await server.close()
@@ -430,7 +430,7 @@ async def test_a_peer_of_tcp_is_its_address(pages, connect):
     for address in ("127.0.0.1", "127.0.0.2"):
         opening = asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
         assert (await (await connect(opening)).ask("/hello"))[0] == 200
-    assert [each.peer for each in connections(server)] == ["127.0.0.1", "127.0.0.2"]
+    assert [each.peer for each in server.connections] == ["127.0.0.1", "127.0.0.2"]
     await server.close()
 
 
@@ -451,7 +451,7 @@ async def test_others_go_on_while_a_long_answer_is_made(tmp_path, connect):
                 parts.append(number)
                 yield b"."
 
-        return Answer(body=body())
+        return Response(body=body())
 
     server = Server({"/slow": slow})
     await server.serve_unix(tmp_path / "socket")
@@ -513,7 +513,7 @@ async def test_the_directory_of_a_socket_file_is_made(tmp_path):
 
 async def test_a_socket_file_that_can_t_be_made_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(HostError, match="can't listen there: Not a directory"):
+    with pytest.raises(HostError, match="cannot listen: Not a directory"):
         await Server({}).serve_unix(tmp_path / "file/below/socket")
 
 
@@ -548,7 +548,7 @@ async def test_addresses_of_tcp(pages, host):
     client = Client(*await asyncio.open_connection(host, port))
     assert (await client.ask("/hello"))[0] == 200
     client.writer.close()
-    with pytest.raises(HostError, match="can't listen there: Address already in use"):
+    with pytest.raises(HostError, match="cannot listen: Address already in use"):
         await server.serve_tcp(host, port)
     await server.close()
 

@@ -4,7 +4,7 @@ from http import HTTPStatus
 
 import pytest
 
-from podslice.agent.endpoints.pages import RENDERINGS_MAX, Answer, Page
+from podslice.agent.endpoints.pages import RENDERINGS_MAX, Page, Response
 from podslice.errors import HostError
 
 
@@ -13,14 +13,14 @@ class Client:
 
     def __init__(self, rendering):
         self.rendering = rendering
-        rendering.readers.add(self)
+        rendering.clients.add(self)
 
-    def hang_up(self):
-        self.rendering.readers.discard(self)
+    def abort(self):
+        self.rendering.clients.discard(self)
 
     @property
     def is_connected(self):
-        return self in self.rendering.readers
+        return self in self.rendering.clients
 
 
 class Source:
@@ -34,7 +34,7 @@ class Source:
         text = self.texts.pop(0)
         if isinstance(text, Exception):
             raise text
-        return Answer(body=[text], fresh_sec=self.fresh_sec)
+        return Response(body=[text], fresh_sec=self.fresh_sec)
 
 
 async def test_slow_clients_hold_only_so_many_renderings():
@@ -69,7 +69,7 @@ async def test_who_has_read_an_answer_holds_none():
     page = Page(Source(*(b"%d" % number for number in range(100))))
     slow = Client(await page.get())
     for _ in range(99):
-        Client(await page.get()).hang_up()
+        Client(await page.get()).abort()
     assert slow.is_connected
 
 

@@ -1,0 +1,58 @@
+"""What the parts of the agent share."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from podslice.agent.counters import Counters
+from podslice.agent.event_log import EventLog
+from podslice.agent.eviction_marks import EvictionMarks
+from podslice.agent.node_status import NodeStatus
+from podslice.errors import HostError
+from podslice.kernel.proc import read_process
+from podslice.model.node_state import AgentState
+from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.request import TerminatingPods
+from podslice.reconcile.world import LiveWorld
+from podslice.systemd.journal import Journal
+
+
+class AgentContext:
+    """The world, its last assessment, and where parts report events and problems."""
+
+    def __init__(self, world: LiveWorld, journal: Journal, counters: Counters) -> None:
+        self.world = world
+        """Replaced when the configuration is reloaded."""
+        self.assessment: Assessment | None = None
+        """The last one; None before the first round."""
+        self.terminating = TerminatingPods()
+        self.counters = counters
+        self.events = EventLog(journal)
+        self.status = NodeStatus(self.events, self.publish)
+        self.marks = EvictionMarks(lambda: self.world.store, self.status)
+        self._pid = os.getpid()
+
+    def publish(self) -> None:
+        """Write the agent's state for other podslice processes; a failure is retried next time."""
+        process = read_process(self._pid)
+        state = AgentState(
+            pid=self._pid,
+            started_ticks=process.started_ticks if process else 0,
+            conditions=tuple(sorted(self.status.conditions)),
+            terminating=self._terminating(),
+            problems=self.status.problems,
+        )
+        # compared with the file, which another program may have removed
+        if state != self.world.store.agent():
+            with suppress(HostError):
+                self.world.store.save_agent(state)
+
+    def withdraw(self) -> None:
+        """Remove the published state."""
+        with suppress(HostError):
+            self.world.store.drop_agent()
+
+    def _terminating(self) -> tuple[str, ...]:
+        pods = self.assessment.current if self.assessment else ()
+        return tuple(sorted(pod.key for pod in pods if pod.uid in self.terminating.in_progress))

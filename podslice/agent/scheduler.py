@@ -1,0 +1,63 @@
+"""When the agent reconciles."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+QUIET_SEC = 0.01
+"""Delay before a round, so that related changes are handled together."""
+STUCK_SEC = 600.0
+"""A round that takes longer does not end: systemd is to restart the agent."""
+_RETRY_SEC, _RETRY_MAX_SEC = 0.1, 3.0
+_MIN_RETRY_SHARE = 0.1
+"""The share of the retry delay that passes even if something requests a round earlier."""
+_MANY_FAILURES, _MANY_FAILURES_RETRY_SEC = 40, 30.0
+
+
+class Scheduler:
+    """Runs rounds when requested, periodically, and with increasing delays while they fail."""
+
+    def __init__(self, period_sec: Callable[[], float]) -> None:
+        """`period_sec` returns the longest time between two rounds."""
+        self._period_sec = period_sec
+        self._requested = asyncio.Event()
+        self._failures = 0
+        self._finished_at = time.monotonic()
+
+    def request(self) -> None:
+        """Request a round."""
+        self._requested.set()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Return whether the last round finished too long ago."""
+        return time.monotonic() - self._finished_at >= STUCK_SEC
+
+    @property
+    def delay_sec(self) -> float:
+        """Return how long to wait for a request before the next round."""
+        if not self._failures:
+            return self._period_sec()
+        if self._failures > _MANY_FAILURES:
+            return _MANY_FAILURES_RETRY_SEC
+        return min(_RETRY_SEC * 2.0 ** min(self._failures - 1, 10), _RETRY_MAX_SEC)
+
+    async def run(self, run_round: Callable[[], Awaitable[bool]]) -> NoReturn:
+        """Run rounds; `run_round` returns whether the node is as desired."""
+        while True:
+            self._requested.clear()
+            is_settled = await run_round()
+            self._failures = 0 if is_settled else self._failures + 1
+            self._finished_at = time.monotonic()
+            delay_sec = self.delay_sec
+            try:
+                async with asyncio.timeout(delay_sec):
+                    await self._requested.wait()
+            except TimeoutError:
+                pass
+            # a failing round may request the next one itself: a failed job is a change, too
+            least_sec = delay_sec * _MIN_RETRY_SHARE if self._failures else 0.0
+            await asyncio.sleep(max(QUIET_SEC, least_sec))

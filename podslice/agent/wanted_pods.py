@@ -1,0 +1,229 @@
+"""What manifests request beyond what is recorded, and which applied pods are unwanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from podslice.agent.context import AgentContext
+from podslice.agent.manifest_files import ManifestContents, ManifestDirectories
+from podslice.errors import Problem, Severity, bounded
+from podslice.model.desired import PodDecision
+from podslice.model.pod import Pod
+from podslice.pausable import Steps, paced
+from podslice.policy.allocatable import validate_node
+from podslice.policy.replicas import decide_each
+from podslice.reconcile.readmission import is_evicted
+from podslice.store import Records
+
+_PODS_PER_STEP = 100
+"""Pods compared between two pauses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedPods:
+    """What is to change about pods."""
+
+    contents: ManifestContents
+    candidates: tuple[PodDecision, ...]
+    """The valid pods that are new or changed."""
+    is_unwanted: Callable[[Pod], bool]
+    """Whether an applied pod is to be stopped, and is not terminating yet."""
+    errors: Mapping[str, tuple[Problem, ...]]
+    """The errors of pods in readable files, by file."""
+    is_incomplete: bool
+    """Whether another round is needed: a pod has to wait until another one with its name or uid,
+    which is not terminating yet, is removed, or manifests are not read yet."""
+    unrecorded: tuple[Pod, ...]
+    """The pods without a record, known from their slices only."""
+    records: Records
+    """The records that this is based on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CheckedPod:
+    """A pod of a manifest, with its problems."""
+
+    pod: Pod
+    digest: str
+    problems: tuple[Problem, ...]
+
+
+class WantedPodsReader:
+    """Compares manifests with records; an unchanged pod is checked once."""
+
+    def __init__(self, context: AgentContext, manifests: ManifestDirectories) -> None:
+        self._context = context
+        self._manifests = manifests
+        self._checked: dict[str, _CheckedPod] = {}
+
+    def read(self, unrecorded: Iterable[Pod] = ()) -> Steps[WantedPods]:
+        """Compare manifests with records now.
+
+        Args:
+            unrecorded: pods whose records are lost, and that may conflict with pods of manifests.
+
+        Raises:
+            HostError: the records cannot be read.
+        """
+        world = self._context.world
+        records = yield from world.store.loading()
+        contents = yield from self._manifests.read(_owners(records))
+        unrecorded = tuple(pod for pod in unrecorded if pod.uid not in records.digests)
+        self._checked = yield from self._check_all(contents)
+        comparison = _Comparison(self._context, contents, records, unrecorded)
+        for checked in paced(self._checked.values(), _PODS_PER_STEP):
+            if checked is None:
+                yield
+            else:
+                comparison.add(checked)
+        candidates: list[PodDecision] = []
+        for decision in decide_each(comparison.new, world.node, world.config):
+            candidates.append(decision)
+            yield
+        problems = dict.fromkeys((*validate_node(world.node, world.config), *comparison.problems))
+        self._context.status.set_problems("pods", bounded(tuple(problems)))
+        return WantedPods(
+            contents=contents,
+            candidates=tuple(candidates),
+            is_unwanted=comparison.is_unwanted,
+            errors={path: bounded(tuple(found)) for path, found in comparison.errors.items()},
+            is_incomplete=contents.is_partial or comparison.is_waiting,
+            unrecorded=unrecorded,
+            records=records,
+        )
+
+    def read_again(self, wanted: WantedPods) -> Steps[WantedPods]:
+        """Return the same, unless the records have changed.
+
+        Raises:
+            HostError: as `read`.
+        """
+        records = yield from self._context.world.store.loading()
+        if records == wanted.records:
+            return wanted
+        return (yield from self.read(wanted.unrecorded))
+
+    def _check_all(self, contents: ManifestContents) -> Steps[dict[str, _CheckedPod]]:
+        """Return each pod with its problems, by its uid; reuse those of unchanged pods."""
+        world, known = self._context.world, self._checked
+        pods = [each.pod for each in contents.pods]
+        checked = {pod.uid: known[pod.uid] for pod in pods if _is_known(pod, known)}
+        yield
+        new = [pod for pod in pods if pod.uid not in checked]
+        for decision in decide_each(new, world.node, world.config):
+            pod = decision.pod
+            digest = world.store.digest(pod)
+            checked[pod.uid] = _CheckedPod(pod=pod, digest=digest, problems=decision.problems)
+            yield
+        return {pod.uid: checked[pod.uid] for pod in pods}
+
+
+class _Comparison:
+    """Compares pods of manifests with applied pods, one by one."""
+
+    def __init__(
+        self,
+        context: AgentContext,
+        contents: ManifestContents,
+        records: Records,
+        unrecorded: Iterable[Pod],
+    ) -> None:
+        self._context = context
+        self._contents = contents
+        self._records = records
+        self._terminating = frozenset(context.terminating.in_progress)
+        self._marked = {mark.uid for mark in records.evicted}
+        self._uids = {each.pod.key: each.pod.uid for each in contents.pods}
+        self._keys = {each.pod.uid: each.pod.key for each in contents.pods}
+        self._applied: dict[str, list[Pod]] = {}
+        for pod in (*records.pods, *unrecorded):
+            for name in (pod.key, pod.uid):
+                self._applied.setdefault(name, []).append(pod)
+        self.new: list[Pod] = []
+        self.problems: dict[Problem, None] = {}
+        self.errors: dict[str, dict[Problem, None]] = {}
+        self.is_waiting = False
+
+    def add(self, checked: _CheckedPod) -> None:
+        """Compare a pod."""
+        pod, source = checked.pod, self._contents.sources[checked.pod.uid]
+        others = self._conflicting(pod)
+        found = (*checked.problems, *_conflicts(pod, others, self._records.sources))
+        self.problems |= dict.fromkeys(found)
+        errors = [each for each in found if each.severity is Severity.ERROR]
+        if errors:
+            self.errors.setdefault(source, {}).update(dict.fromkeys(errors))
+        elif others:
+            # the end of a terminating pod requests a round
+            self.is_waiting |= any(other.uid not in self._terminating for other in others)
+        elif not self._is_applied(checked, source) and not self._is_held_back(pod):
+            self.new.append(pod)
+
+    def is_unwanted(self, pod: Pod) -> bool:
+        """Return whether an applied pod is to be stopped, and is not terminating yet."""
+        if pod.uid in self._context.terminating.in_progress:
+            return False
+        # an evicted pod may be stopped already, so that only its record is left to remove
+        if self._is_evicted_unwritten(pod) or is_evicted(pod, self._records):
+            return True
+        source = self._records.sources.get(pod.uid)
+        if source is None:
+            return False
+        is_replaced = (
+            self._uids.get(pod.key, pod.uid) != pod.uid
+            or self._keys.get(pod.uid, pod.key) != pod.key
+        )
+        return is_replaced or self._contents.has_lost(pod, source)
+
+    def _conflicting(self, pod: Pod) -> list[Pod]:
+        """Return the applied pods that share either the name or the uid of a pod."""
+        return [
+            other
+            for other in (*self._applied.get(pod.key, ()), *self._applied.get(pod.uid, ()))
+            if (other.key == pod.key) != (other.uid == pod.uid)
+        ]
+
+    def _is_applied(self, checked: _CheckedPod, source: str) -> bool:
+        uid = checked.pod.uid
+        return (
+            self._records.digests.get(uid) == checked.digest
+            and self._records.sources.get(uid) == source
+            and uid not in self._marked
+        )
+
+    def _is_held_back(self, pod: Pod) -> bool:
+        return pod.uid in self._terminating or self._is_evicted_unwritten(pod)
+
+    def _is_evicted_unwritten(self, pod: Pod) -> bool:
+        """Return whether a pod was evicted with this manifest, and its mark is not written."""
+        mark = self._context.marks.get_unwritten(pod.uid)
+        return mark is not None and mark.digest == self._context.world.store.digest(pod)
+
+
+def _owners(records: Records) -> dict[str, str]:
+    """Return the files that applied pods came from, by the pods' names and uids."""
+    return {
+        name: source
+        for pod in records.pods
+        if (source := records.sources.get(pod.uid)) is not None
+        for name in (pod.key, pod.uid)
+    }
+
+
+def _is_known(pod: Pod, known: Mapping[str, _CheckedPod]) -> bool:
+    before = known.get(pod.uid)
+    return before is not None and before.pod is pod
+
+
+def _conflicts(pod: Pod, others: Iterable[Pod], sources: Mapping[str, str]) -> list[Problem]:
+    """Return the conflicts with pods that were not applied from a manifest directory."""
+    return [
+        Problem(
+            where=pod.where,
+            message=f"conflicts with pod {other.key}, uid {other.uid}, which was applied by hand",
+            hint=f"delete that pod first: podslice delete -n {other.namespace} {other.name}",
+        )
+        for other in others
+        if sources.get(other.uid) is None
+    ]

@@ -1,0 +1,160 @@
+import os
+import time
+from dataclasses import replace
+
+import pytest
+
+from podslice.errors import HostError, Problem
+from podslice.model.event import Kind
+from podslice.model.node_state import Condition, Eviction
+from podslice.reconcile.readmission import living_agent
+from podslice.store import Store
+from tests.fake_systemd import FakeSystemd
+from tests.unit.agent.agents import make_context
+
+MARK = Eviction(
+    pod="default/web",
+    uid="web",
+    digest="d",
+    signal="memory.available",
+    message="short",
+    at_usec=1,
+)
+WRONG = Problem(where="a.yaml", message="wrong")
+
+
+@pytest.fixture
+def context(tmp_path):
+    return make_context(tmp_path, FakeSystemd())
+
+
+@pytest.fixture
+def full(context, monkeypatch):
+    """No mark can be written while there is anything in this list."""
+    reasons = [True]
+
+    def mark_evicted(self, mark, write=Store.mark_evicted):
+        if reasons:
+            # as the real one: the file has another name each time
+            raise HostError(f"{mark.uid}.new: No space left on device")
+        write(self, mark)
+
+    monkeypatch.setattr(Store, "mark_evicted", mark_evicted)
+    return reasons
+
+
+def events(context):
+    return context.events.journal.all
+
+
+def left(context):
+    return living_agent(context.world.store)
+
+
+# What it lets others know.
+
+
+def test_others_see_conditions_and_problems(context):
+    context.status.set_conditions(frozenset({Condition.PID, Condition.DISK}))
+    context.status.set_problems("manifests", [WRONG])
+    state = left(context)
+    assert (state.pid, state.conditions) == (os.getpid(), (Condition.DISK, Condition.PID))
+    assert state.problems == (WRONG,)
+
+
+def test_what_somebody_took_away_is_written_again(context):
+    context.status.set_conditions(frozenset({Condition.DISK}))
+    context.world.store.drop_agent()
+    context.publish()
+    assert left(context).conditions == (Condition.DISK,)
+
+
+def test_what_could_not_be_written_is_tried_again(context, tmp_path):
+    place = tmp_path / "run"
+    place.write_text("a file in the place of the directory")
+    context.status.set_conditions(frozenset({Condition.DISK}))
+    assert left(context) is None
+    place.unlink()
+    context.publish()
+    assert left(context).conditions == (Condition.DISK,)
+
+
+def test_what_does_not_change_is_not_written(context, tmp_path):
+    context.publish()
+    before = (tmp_path / "run/agent.json").stat().st_mtime_ns
+    time.sleep(0.01)
+    context.status.set_problems("manifests", [])
+    assert (tmp_path / "run/agent.json").stat().st_mtime_ns == before
+
+
+def test_it_leaves_nothing_behind(context):
+    context.publish()
+    context.withdraw()
+    assert left(context) is None
+
+
+# Failures.
+
+
+def test_a_failure_is_told_once_and_so_is_its_end(context):
+    context.status.fail("reconcile", "no bus")
+    context.status.fail("reconcile", "no bus")
+    context.status.recover("reconcile")
+    context.status.recover("reconcile")
+    assert [event.kind for event in events(context)] == [Kind.AGENT_FAILED, Kind.AGENT_NOTED]
+    assert events(context)[1].message == "reconcile works again"
+    context.status.fail("reconcile", "no bus")
+    assert len(context.events.journal.of(Kind.AGENT_FAILED)) == 2
+
+
+def test_another_failure_is_told(context):
+    context.status.fail("reconcile", "no bus")
+    context.status.fail("reconcile", "no space")
+    assert context.events.journal.texts(Kind.AGENT_FAILED) == ["no bus", "no space"]
+    assert [each.message for each in context.status.problems] == ["no space"]
+
+
+def test_a_note_is_not_repeated_because_something_else_works_again(context):
+    context.events.note("no pressure is told")
+    context.status.fail("reconcile", "no bus")
+    context.status.recover("reconcile")
+    context.events.note("no pressure is told")
+    assert context.events.journal.texts(Kind.AGENT_NOTED).count("no pressure is told") == 1
+
+
+def test_manifests_are_no_failures_of_the_agent(context):
+    context.status.set_problems("manifests", [WRONG])
+    context.status.set_problems("pods", [replace(WRONG, where="b.yaml")])
+    assert context.status.failures == ()
+    context.status.fail("configuration", "a typing error")
+    assert context.status.failures == ("a typing error",)
+    assert len(context.status.problems) == 3
+
+
+# Marks.
+
+
+def test_a_mark_is_written(context):
+    context.marks.write(MARK)
+    assert context.world.store.load().evicted == (MARK,)
+    assert not events(context)
+
+
+@pytest.mark.usefixtures("full")
+def test_marks_that_cannot_be_written_hold_and_are_told_once(context):
+    other = replace(MARK, pod="default/db", uid="db")
+    for mark in (MARK, other) * 3:
+        context.marks.write(mark)
+    assert context.marks.unwritten == {"web": MARK, "db": other}
+    first, second = context.events.journal.texts(Kind.AGENT_FAILED)
+    assert "default/web" in first
+    assert "default/db, default/web" in second
+
+
+def test_marks_are_written_once_there_is_room(context, full):
+    context.marks.write(MARK)
+    full.clear()
+    context.marks.write(MARK)
+    assert not context.marks.unwritten
+    assert context.world.store.load().evicted == (MARK,)
+    assert context.status.failures == ()

@@ -18,7 +18,7 @@ for kind, pod, message in (
     (Kind.POD_OOM, "lab/other", "a line\\nand another " + "x" * 300_000),
     (Kind.POD_EVICTED, "lab/told", "memory.available is 90Mi"),
 ):
-    journal.tell(Event(kind=kind, pod=pod, unit="kubepods-podtold.slice", message=message))
+    journal.log(Event(kind=kind, pod=pod, unit="kubepods-podtold.slice", message=message))
 journal.close()
 """
 OUTSIDE = {"PYTHONPATH": "/src", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -345,7 +345,7 @@ def test_a_second_agent_says_so_and_leaves_the_first_alone(host):
     pid = start_agent(host)
     second = host.podslice("agent", check=False)
     assert second.exit_code == 1
-    assert second.stderr.startswith(f"error: an agent runs already: process {pid}")
+    assert second.stderr.startswith(f"error: an agent is already running as process {pid}")
     assert second.stderr.count("\n") == 1
     assert host.run("python3", "-c", ASK).stdout == "200 ok\n"
 

@@ -23,7 +23,7 @@ from podslice.errors import HostError
 
 _NAMES = {"localhost": "127.0.0.1"}
 """The only supported name: resolving others would block the event loop."""
-_NO_NETWORK = "; its unit permits no network access: see listen in podslice-agent(8)"
+_NO_NETWORK = "; its unit allows no network: see listen in podslice-agent(8)"
 
 
 class Server:

@@ -120,7 +120,7 @@ def test_close_leaves_nothing() -> None:
 def test_machine_which_dies_says_so() -> None:
     with Vm() as vm:
         os.kill(vm.pid, signal.SIGKILL)
-        with pytest.raises(LabError, match="the machine is gone"):
+        with pytest.raises(LabError, match="the machine has ended"):
             vm.run("sleep", "10")
 
 

@@ -30,7 +30,7 @@ also the working directory. Files are kept in $PODSLICE_LAB, or else in ~/.cache
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the arguments say; the exit code."""
+    """Run the verb of the command line; return the exit code."""
     arguments = make_parser().parse_args(argv)
     try:
         code: int = arguments.call(arguments)
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """All verbs and their options."""
+    """Return the parser with all verbs and their options."""
     parser = argparse.ArgumentParser(
         prog="python3 -m tests.lab",
         description="Boot a real systemd to test against, on a host which need not run one.",
@@ -70,12 +70,12 @@ def make_parser() -> argparse.ArgumentParser:
     verb.add_argument("command", nargs="+", metavar="CMD", help="after --")
     verb = add("clean", do_clean, "remove what killed runs have left")
     verb.add_argument("--all", action="store_true", help="and the cache with all images")
-    add("info", do_info, "tell what is there")
+    add("info", do_info, "show the state of the lab")
     return parser
 
 
 def add_machine_options(verb: argparse.ArgumentParser) -> None:
-    """Options which choose the machine."""
+    """Add the options that choose the machine."""
     verb.add_argument("--vm", action="store_true", help="a virtual machine, not a namespace")
     verb.add_argument("--cold", action="store_true", help="boot the vm, do not restore it")
     verb.add_argument("--suite", default=recipe.DEFAULT_SUITE, choices=recipe.SUITES)
@@ -83,16 +83,16 @@ def add_machine_options(verb: argparse.ArgumentParser) -> None:
 
 def do_deps(_: argparse.Namespace) -> int:
     """Install packages."""
-    say(f"installed: {' '.join(deps.ensure_deps()) or 'nothing, all is there'}")
+    print_line(f"installed: {' '.join(deps.ensure_deps()) or 'nothing, none is missing'}")
     return 0
 
 
 def do_image(arguments: argparse.Namespace) -> int:
     """Build an image."""
     built = image.ensure_image(arguments.suite)
-    say(built.dir)
+    print_line(built.dir)
     if not arguments.no_template:
-        say(ensure_template(built))
+        print_line(ensure_template(built))
     return 0
 
 
@@ -103,7 +103,7 @@ def do_run(arguments: argparse.Namespace) -> int:
 
 
 def do_shell(arguments: argparse.Namespace) -> int:
-    """Open a shell, on a terminal of its own in the machine."""
+    """Open a shell, on its own terminal in the machine."""
     size = shutil.get_terminal_size()
     script = f"stty cols {size.columns} rows {size.lines} 2>/dev/null; exec bash -l"
     with boot(arguments) as machine:
@@ -123,28 +123,28 @@ def do_clean(arguments: argparse.Namespace) -> int:
     paths.require_host()
     runs = paths.run_dir()
     for name in keeper.sweep(runs.iterdir()) if runs.is_dir() else ():
-        say(f"removed {name}")
+        print_line(f"removed {name}")
     if arguments.all:
         for kind in ("template", "image", "base", "build", "package", "wheels", "extras"):
             for path in image.remove_unused(kind):
-                say(f"removed {path}")
+                print_line(f"removed {path}")
         shutil.rmtree(paths.cache_dir() / "debs", ignore_errors=True)
     return 0
 
 
 def do_info(_: argparse.Namespace) -> int:
-    """Tell what is there."""
-    say(f"cache     {paths.cache_dir()}")
-    say(f"host      {deps.host_suite() or 'unknown'}, {paths.why_unavailable() or 'usable'}")
-    say(f"missing   {' '.join(deps.missing()) or 'nothing'}")
+    """Show the state of the lab."""
+    print_line(f"cache     {paths.cache_dir()}")
+    print_line(f"host      {deps.host_suite() or 'unknown'}, {paths.why_unavailable() or 'usable'}")
+    print_line(f"missing   {' '.join(deps.missing()) or 'nothing'}")
     for kind in ("base", "image", "template", "build", "package", "wheels", "extras", "run"):
         for path in sorted(p for p in (paths.cache_dir() / kind).glob("*") if p.is_dir()):
-            say(f"{kind:9} {path.name}")
+            print_line(f"{kind:9} {path.name}")
     return 0
 
 
 def boot(arguments: argparse.Namespace) -> RemoteMachine:
-    """The machine which the options ask for, with the source tree at /src."""
+    """Yield the machine that the options choose, with the source tree at /src."""
     if arguments.cold and not arguments.vm:
         raise LabError("--cold is for --vm only")
     if not arguments.vm:
@@ -155,7 +155,7 @@ def boot(arguments: argparse.Namespace) -> RemoteMachine:
 
 
 def run_attached(machine: RemoteMachine, command: Sequence[str], timeout_sec: float) -> int:
-    """Run a command in /src with our own standard streams; its exit code."""
+    """Run a command in /src with the standard streams of this process; return its exit code."""
     outputs = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
 
     def show(name: str, data: bytes) -> None:
@@ -169,14 +169,14 @@ def run_attached(machine: RemoteMachine, command: Sequence[str], timeout_sec: fl
 
 
 def feed(process: Process) -> None:
-    """Pass on our standard input to its end."""
-    with contextlib.suppress(LabError):  # the machine has gone, and this thread with it
+    """Forward standard input to the process, to its end."""
+    with contextlib.suppress(LabError):  # the machine ended, and this thread with it
         while data := os.read(0, 1 << 16):
             process.write(data)
         process.close_stdin()
 
 
-def say(text: object) -> None:
+def print_line(text: object) -> None:
     """Write a line."""
     sys.stdout.write(f"{text}\n")
 

@@ -1,4 +1,4 @@
-"""The host's cgroup hierarchies, and where a machine's own cgroups go in them."""
+"""The host's cgroup hierarchies, and the location of a machine's cgroups in them."""
 
 import os
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Hierarchy:
 
     @property
     def dir_name(self) -> str:
-        """Name of its mount point below /sys/fs/cgroup, by systemd's rule."""
+        """Return the name of the mount point below /sys/fs/cgroup, by systemd's rule."""
         if not self.names:
             return "unified"
         return self.names.removeprefix("name=")
@@ -29,14 +29,14 @@ class Hierarchy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What a namespace can be given on this host."""
+    """The hierarchies of this host that a namespace can use."""
 
     version: Literal[1, 2]
     hierarchies: tuple[Hierarchy, ...]
 
 
 def host_layout() -> Layout:
-    """Find out what this host has.
+    """Return the hierarchies of this host.
 
     Raises:
         LabError: no usable hierarchy is mounted.
@@ -66,18 +66,18 @@ def unified_only(layout: Layout) -> tuple[Hierarchy, ...]:
 
 
 def is_systemd_host() -> bool:
-    """Tell whether the host's PID 1 is a systemd, which owns the cgroup tree."""
+    """Return whether systemd is the host's PID 1, and thus owns the cgroup tree."""
     return Path("/run/systemd/system").is_dir()
 
 
 def _own_paths(text: str) -> dict[str, str]:
-    """From /proc/self/cgroup: "4:memory:/user.slice" → {"memory": "/user.slice"}."""
+    """Parse /proc/self/cgroup: "4:memory:/user.slice" → {"memory": "/user.slice"}."""
     rows = (line.split(":", 2) for line in text.splitlines())
     return {names: path for _, names, path in rows}
 
 
 def _mounted(text: str, paths: dict[str, str]) -> list[Hierarchy]:
-    """From /proc/self/mountinfo: the first mount of each hierarchy which shows our own cgroup."""
+    """Parse /proc/self/mountinfo: the first mount of each hierarchy with our own cgroup."""
     found: dict[str, Hierarchy] = {}
     for line in text.splitlines():
         left, _, right = line.partition(" - ")
@@ -97,7 +97,7 @@ def _mounted(text: str, paths: dict[str, str]) -> list[Hierarchy]:
 
 
 def _names_in(options: str, paths: dict[str, str]) -> str:
-    """The row of /proc/self/cgroup which super block options belong to."""
+    """Return the row of /proc/self/cgroup that super block options belong to."""
     words = set(options.split(","))
     for names in paths:
         if names and set(names.split(",")) <= words:

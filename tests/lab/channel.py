@@ -1,6 +1,6 @@
 """The host's end of the agent in a machine: many commands at once over one connection.
 
-Knows the agent's frames (see guest/agent.py) and nothing of what kind of machine it is in.
+Knows the agent's frames (see guest/agent.py), and is independent of the kind of machine.
 """
 
 import json
@@ -22,14 +22,14 @@ from tests.lab.machine import (
 )
 
 CHUNK_BYTES = 1 << 18
-GRACE_SEC = 30.0  # for the agent's last word on a command which was killed
+GRACE_SEC = 30.0  # for the agent's final reply about a command that was killed
 
 
-OutputSink = Callable[[str, bytes], None]  # gets "stdout" or "stderr", and what has come
+OutputSink = Callable[[str, bytes], None]  # gets "stdout" or "stderr", and the data
 
 
 class Call:
-    """One request and what has come back for it; output goes to the sink if there is one."""
+    """One request and its replies; output goes to the sink if there is one."""
 
     def __init__(self, number: int, argv: tuple[str, ...], sink: OutputSink | None = None) -> None:
         self.number = number
@@ -43,11 +43,11 @@ class Call:
 
     @property
     def is_done(self) -> bool:
-        """Tell whether the last word has come."""
+        """Return whether the final reply was received."""
         return self.exit_code is not None or self.error is not None
 
     def take(self, head: dict[str, Any], data: bytes) -> None:
-        """Take one reply."""
+        """Process one reply."""
         match head["is"]:
             case "stdout" | "stderr" as name if self._sink:
                 self._sink(name, data)
@@ -65,7 +65,7 @@ class Call:
                 self.error = LabError(f"{' '.join(self.argv)}: {head.get('message', head)}")
 
     def result(self) -> Result:
-        """The outcome so far, as text."""
+        """Return the outcome so far, as text."""
         return Result(
             argv=self.argv,
             exit_code=-1 if self.exit_code is None else self.exit_code,
@@ -75,10 +75,10 @@ class Call:
 
 
 class Channel:
-    """Requests to one agent; any thread may use it."""
+    """Requests to one agent; thread-safe."""
 
     def __init__(self, connection: socket.socket, last_words: Callable[[], str]) -> None:
-        """Take over a connection; `last_words` tells why when it breaks."""
+        """Take over a connection; `last_words` returns the cause if it breaks."""
         connection.settimeout(0)
         self._socket = connection
         self._last_words = last_words
@@ -90,7 +90,7 @@ class Channel:
         self._sending = threading.Lock()
 
     def close(self) -> None:
-        """Leave the agent; what it runs for us ends."""
+        """Close the connection; the agent stops the commands of this channel."""
         self._socket.close()
 
     def start(
@@ -100,7 +100,7 @@ class Channel:
         data: bytes = b"",
         sink: OutputSink | None = None,
     ) -> Call:
-        """Send a request; its call is to be given to `wait`."""
+        """Send a request; pass the returned call to `wait`."""
         with self._changed:
             self._last_number += 1
             call = Call(self._last_number, argv, sink)
@@ -109,7 +109,7 @@ class Channel:
         return call
 
     def send(self, call: Call, request: Mapping[str, Any], data: bytes = b"") -> None:
-        """Send something more that belongs to a call."""
+        """Send more data for a call."""
         head = {**request, "id": call.number, "size": len(data)}
         unsent = memoryview(json.dumps(head).encode() + b"\n" + data)
         with self._sending:
@@ -122,12 +122,12 @@ class Channel:
                     raise self._gone() from error
 
     def wait(self, call: Call, timeout_sec: float) -> Result:
-        """Wait for the last word on a call.
+        """Wait for the final reply to a call.
 
         Raises:
-            CommandTimeout: it has not come in time; the command has been killed.
-            OSError: the agent could not do it, with the error it got.
-            MachineGone: it has ended.
+            CommandTimeout: it did not arrive in time; the command has been killed.
+            OSError: the agent failed, with its error.
+            MachineGone: the machine has ended.
         """
         if not self._wait_done(call, timeout_sec):
             self.send(call, {"do": "kill", "signal": 9})
@@ -140,7 +140,7 @@ class Channel:
         return call.result()
 
     def wait_started(self, call: Call) -> int:
-        """Wait until a command runs; its process id."""
+        """Wait until a command runs; return its process id."""
         self._wait_done(call, DEFAULT_TIMEOUT_SEC, until_started=True)
         if call.pid is None:
             raise call.error or LabError(f"{' '.join(call.argv)}: did not start")
@@ -149,13 +149,13 @@ class Channel:
     def ask(
         self, request: Mapping[str, Any], data: bytes = b"", timeout_sec: float = 120.0
     ) -> Call:
-        """Send a request which is no command, and wait for its end; as `wait`."""
+        """Send a request that is not a command, and wait for its end; as `wait`."""
         call = self.start((request.get("path", request["do"]),), request, data)
         self.wait(call, timeout_sec)
         return call
 
     def _wait_done(self, call: Call, timeout_sec: float, *, until_started: bool = False) -> bool:
-        """Read on, or let another thread do so, until the call is done; false when time is up."""
+        """Read, or let another thread read, until the call is done; return false on timeout."""
         deadline = time.monotonic() + timeout_sec
         with self._changed:
             while not (call.is_done or (until_started and call.pid is not None)):
@@ -190,7 +190,7 @@ class Channel:
         return data
 
     def _gone(self) -> MachineGone:
-        return MachineGone(f"the machine is gone\n{self._last_words()}")
+        return MachineGone(f"the machine has ended\n{self._last_words()}")
 
     def _dispatch(self, data: bytes) -> None:
         self._received += data

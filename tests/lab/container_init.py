@@ -1,6 +1,6 @@
-"""Becomes PID 1 of a namespace: makes its file systems, then executes systemd.
+"""PID 1 of a namespace: mount its file systems, then execute systemd.
 
-A program of its own, started by the keeper in fresh namespaces (all but user and time):
+The keeper starts this program in new namespaces (all but user and time):
 `python3 -I -S container_init.py ORDERS`, where ORDERS is JSON (see Orders).
 """
 
@@ -17,7 +17,7 @@ MNT_DETACH = 2
 PR_CAPBSET_DROP = 24
 SYS_PIVOT_ROOT = 155  # x86_64
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
-# what would reach the host itself: modules, its clock, its kernel log, ports of its hardware
+# access to the host itself: modules, its clock, its kernel log, ports of its hardware
 DROPPED_CAPABILITIES = {
     "SYS_MODULE": 16,
     "SYS_RAWIO": 17,
@@ -33,7 +33,7 @@ ENVIRONMENT = {"container": "other", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """What the container sees."""
+    """The view of the container."""
 
     root: str  # directory of the image, never written to
     scratch: str  # an empty directory
@@ -49,7 +49,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 def main(orders: Orders) -> None:
     """Mount everything and execute."""
-    mount("none", "/", "", MS_REC | MS_PRIVATE)  # nothing from here on reaches the host
+    mount("none", "/", "", MS_REC | MS_PRIVATE)  # mounts do not propagate to the host
     root = make_root(orders)
     for inside, outside in orders.binds.items():
         bind_read_only(outside, root / inside.lstrip("/"))
@@ -64,7 +64,7 @@ def main(orders: Orders) -> None:
 
 
 def make_root(orders: Orders) -> Path:
-    """The image, with everything written going to memory."""
+    """Mount the image; writes go to memory."""
     scratch = Path(orders.scratch)
     mount("tmpfs", scratch, "tmpfs")
     for name in ("upper", "work", "root"):
@@ -75,12 +75,12 @@ def make_root(orders: Orders) -> Path:
 
 
 def make_api_file_systems(root: Path) -> None:
-    """Proc, sys and run; no knob of the host's kernel can be written."""
+    """Mount proc, sys and run; options of the host's kernel are read-only."""
     mount("proc", root / "proc", "proc")
     for path in (root / "proc/sys", root / "proc/sysrq-trigger"):
         if path.exists():
             bind_read_only(path, path)
-    net = root / "proc/sys/net"  # those of the network namespace are its own
+    net = root / "proc/sys/net"  # these belong to the network namespace
     mount(net, net, "", MS_BIND)
     mount("none", net, "", MS_REMOUNT | MS_BIND)
     mount("sysfs", root / "sys", "sysfs", MS_RDONLY)
@@ -89,7 +89,7 @@ def make_api_file_systems(root: Path) -> None:
 
 
 def make_devices(dev: Path, log: str) -> None:
-    """The devices every container has; what PID 1 writes to its console goes to the log."""
+    """Create the devices of a container; PID 1 writes its console to the log."""
     mount("tmpfs", dev, "tmpfs", MS_NOSUID, "mode=755")
     for name in DEVICES:
         (dev / name).touch()
@@ -107,7 +107,7 @@ def make_devices(dev: Path, log: str) -> None:
 
 
 def make_cgroups(top: Path, hierarchies: tuple[tuple[str, str], ...]) -> None:
-    """Mount the hierarchies; the cgroup namespace makes our own cgroup their root."""
+    """Mount the hierarchies; the cgroup namespace makes the cgroup of this process their root."""
     if not hierarchies:
         mount("cgroup2", top, "cgroup2")
         return
@@ -120,12 +120,12 @@ def make_cgroups(top: Path, hierarchies: tuple[tuple[str, str], ...]) -> None:
             mount("cgroup2", top / name, "cgroup2")
         for alias in name.split(",") if "," in name else ():
             (top / alias).symlink_to(name)
-    # else systemd mounts the other hierarchies as well, and works in their root: the host's
+    # otherwise systemd mounts the other hierarchies, too, and works in the host's root
     mount("none", top, "", MS_REMOUNT | MS_BIND | MS_RDONLY)
 
 
 def enter(root: Path) -> None:
-    """Make this directory the root, and leave the host's behind."""
+    """Make this directory the root, and detach that of the host."""
     os.chdir(root)
     (root / "mnt").mkdir(exist_ok=True)
     if libc.syscall(SYS_PIVOT_ROOT, b".", b"mnt") != 0:
@@ -136,7 +136,7 @@ def enter(root: Path) -> None:
 
 
 def bind_read_only(source: str | Path, target: Path) -> None:
-    """Show a directory or file of the host, read-only."""
+    """Mount a directory or file of the host, read-only."""
     if not target.exists():
         target.mkdir(parents=True)
     mount(source, target, "", MS_BIND)
@@ -146,7 +146,7 @@ def bind_read_only(source: str | Path, target: Path) -> None:
 def mount(
     source: str | Path, target: str | Path, kind: str, flags: int = 0, data: str = ""
 ) -> None:
-    """mount(2)."""
+    """Call mount(2)."""
     arguments = (str(source), str(target), kind)
     if libc.mount(*(a.encode() for a in arguments), ctypes.c_ulong(flags), data.encode()) != 0:
         number = ctypes.get_errno()
@@ -154,7 +154,7 @@ def mount(
 
 
 def dump(orders: Orders) -> str:
-    """One line of JSON."""
+    """Return one line of JSON."""
     return json.dumps(asdict(orders))
 
 

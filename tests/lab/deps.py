@@ -1,4 +1,4 @@
-"""Host packages the lab needs, installed with apt; only what is missing."""
+"""Packages that the lab needs on the host; missing ones are installed with apt."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.lab.machine import LabError
 from tests.lab.paths import require_host
 
-# a file or a command which tells that the package is there; no dpkg call, so that "all there" is quick
+# a file or a command that shows that the package is installed; faster than a dpkg call
 PACKAGES = {
     "mmdebstrap": "mmdebstrap",
     "mke2fs": "e2fsprogs",
@@ -18,8 +18,8 @@ PACKAGES = {
     "qemu-system-x86_64": "qemu-system-x86",
     "qemu-img": "qemu-utils",
 }
-# QEMU 7.2 of Debian 12 is slower and spoils flags in cmpxchg16b; taken by name and not with -t,
-# else libelf1 and others move as well and rpm is no longer installable
+# QEMU 7.2 of Debian 12 is slower and corrupts flags in cmpxchg16b; selected by name and not with -t,
+# otherwise apt upgrades libelf1 and others as well and rpm is no longer installable
 BACKPORTED = (
     "qemu-system-x86", "qemu-system-common", "qemu-system-data", "qemu-utils", "seabios",
 )  # fmt: skip
@@ -29,7 +29,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def ensure_deps() -> list[str]:
-    """Install what the host lacks; the names of what was installed.
+    """Install missing packages; return their names.
 
     Raises:
         LabError: not root, not Debian, or apt failed.
@@ -52,12 +52,12 @@ def ensure_deps() -> list[str]:
 
 
 def missing() -> list[str]:
-    """Packages of which the host shows no trace."""
+    """Return the packages that are missing on the host."""
     return [package for trace, package in PACKAGES.items() if not _is_there(trace)]
 
 
 def host_suite() -> str:
-    """Codename of the host's release; empty when it does not tell."""
+    """Return the codename of the host's release; empty if it is unknown."""
     try:
         lines = Path("/etc/os-release").read_text().splitlines()
     except OSError:
@@ -67,10 +67,10 @@ def host_suite() -> str:
 
 
 def debian_mirror() -> str:
-    """Address of the Debian archive which the host's apt uses; $PODSLICE_MIRROR goes first.
+    """Return the address of the host's Debian archive; $PODSLICE_MIRROR overrides it.
 
     Raises:
-        LabError: apt knows of none.
+        LabError: apt has none.
     """
     if named := os.environ.get("PODSLICE_MIRROR"):
         return named
@@ -84,7 +84,7 @@ def debian_mirror() -> str:
 
 
 def apt_proxy_options() -> list[str]:
-    """The host's proxy settings for apt, as configuration lines."""
+    """Return the host's proxy configuration for apt, as lines."""
     dump = run_tool("apt-config", "dump", check=False)
     return [
         line for line in dump.splitlines() if line.startswith("Acquire::http") and "roxy" in line
@@ -105,7 +105,7 @@ def _known_to_apt(packages: Iterable[str]) -> bool:
 
 
 def _qemu_from_backports(suite: str) -> list[str]:
-    """Package names with the backports suite; the suite's own when that cannot be reached."""
+    """Return package names with the backports suite, or without it if that is unreachable."""
     backports = f"{suite}-backports"
     if backports not in run_tool("apt-cache", "policy", check=False):
         BACKPORTS_LIST.write_text(f"deb {debian_mirror()} {backports} main\n")
@@ -130,7 +130,7 @@ def _indexed_mirror() -> str | None:
 
 
 def run_tool(*argv: str, check: bool = True) -> str:
-    """Run a program of this host; what it writes.
+    """Run a program of this host; return its output.
 
     Raises:
         LabError: its exit status is not 0 and `check` is set.
@@ -150,5 +150,5 @@ def run_tool(*argv: str, check: bool = True) -> str:
 
 
 def _update() -> None:
-    """Refresh the indices; an archive which fails is passed over, installing will tell."""
+    """Update the indices; a failing archive is ignored, as the installation will fail."""
     run_tool("apt-get", "-q", "update", check=False)

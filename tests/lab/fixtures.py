@@ -1,4 +1,4 @@
-"""What the conftest files of bus/ and host/ share. The only module here that knows pytest."""
+"""Fixtures for the conftest files of bus/ and host/. The only module here that imports pytest."""
 
 import os
 from collections.abc import Iterator
@@ -18,20 +18,20 @@ IS_REQUIRED = os.environ.get("PODSLICE_REQUIRE_LAB") == "1"
 
 
 def skip(reason: str) -> NoReturn:
-    """Skip; but fail where the lab is required, for a skipped test proves nothing."""
+    """Skip, or fail if the lab is required, because a skipped test proves nothing."""
     if IS_REQUIRED:
         pytest.fail(f"{reason} (and PODSLICE_REQUIRE_LAB=1)", pytrace=False)
     pytest.skip(reason)
 
 
 def need_lab() -> None:
-    """Skip where no machine can be made, with the reason."""
+    """Skip, with the reason, if no machine can be created."""
     if reason := why_unavailable():
         skip(reason)
 
 
 def boot_namespace(suite: str = DEFAULT_SUITE) -> Machine:
-    """A namespace with the source tree at /src; the present machine when tests run inside one."""
+    """Yield a namespace with the source tree at /src, or the machine in which the tests run."""
     if IS_LOCAL:
         return Local()
     need_lab()
@@ -39,7 +39,7 @@ def boot_namespace(suite: str = DEFAULT_SUITE) -> Machine:
 
 
 def keep_clean(machine: Machine) -> Iterator[Machine]:
-    """Lend a machine to one test, without anything of podslice before and after it."""
+    """Provide a machine to one test, without any state of podslice before and after it."""
     if state.find_leftovers(machine):
         state.clean(machine)
     yield machine

@@ -1,9 +1,9 @@
-"""Holds one machine: starts it, and takes everything down when the owner wants or is no more.
+"""Hold one machine: start it, and stop it at the owner's request or end.
 
-A program of its own, for it has to survive the SIGKILL of the test run it belongs to:
+A separate program, because it must survive the SIGKILL of the test run it belongs to:
 `python3 -I -S keeper.py`, with one line of JSON (see Orders) on its standard input, which the
 owner then keeps open. It writes the machine's process id. Another line ends the machine; so does
-the end of the input, and then the run directory goes as well. If the keeper is killed itself the
+the end of the input, which also removes the run directory. If the keeper is killed itself the
 machine dies with it (PR_SET_PDEATHSIG), and `sweep` removes what it left.
 """
 
@@ -36,15 +36,15 @@ LOCK_NAME = "lock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """What to hold. Everything named in here belongs to this machine alone."""
+    """The machine to hold. All resources named here belong to it alone."""
 
-    argv: tuple[str, ...]  # the machine, or the program which becomes it
+    argv: tuple[str, ...]  # the machine, or the program that becomes it
     run_dir: str  # removed at the end; holds the lock, these orders, and "log"
-    cgroups: tuple[str, ...] = ()  # made and joined by the machine, removed with what is below
+    cgroups: tuple[str, ...] = ()  # created and joined by the machine, removed with their children
     # cgroup v2 with systemd: the mount point; then the keeper's own cgroup is a scope with
-    # Delegate=yes, in which the machine gets a cgroup, and systemd removes all of it
+    # Delegate=yes, in which the machine gets a cgroup, and systemd removes all of them
     delegated_at: str = ""
-    # cgroup v2 without systemd: hand the controllers of this one down to the one in `cgroups`
+    # cgroup v2 without systemd: delegate the controllers of this one to the one in `cgroups`
     parent: str = ""
     in_namespaces: bool = False  # argv gets all namespaces but user and time
 
@@ -63,7 +63,7 @@ def main() -> None:
     sys.stdout.flush()
     is_owner_alive = bool(sys.stdin.readline())
     os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)  # not before: until then the owner can ask for the state of this process
+    os.waitpid(pid, 0)  # not before: until then the owner can query the state of this process
     remove_cgroups(orders)
     if not is_owner_alive:
         shutil.rmtree(orders.run_dir, ignore_errors=True)
@@ -71,9 +71,9 @@ def main() -> None:
 
 
 def lock_run_dir(run_dir: Path, mode: int = fcntl.LOCK_SH) -> int:
-    """Lock the directory, as long as the descriptor is open that is returned.
+    """Lock the directory, until the returned descriptor is closed.
 
-    Owner and keeper share the lock; who gets it alone knows that both are dead.
+    Owner and keeper share the lock; a process that gets it exclusively knows that both have ended.
     """
     lock = os.open(run_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -85,7 +85,7 @@ def lock_run_dir(run_dir: Path, mode: int = fcntl.LOCK_SH) -> int:
 
 
 def start(orders: Orders) -> int:
-    """Start the machine; its process id."""
+    """Start the machine; return its process id."""
     cgroups = [Path(cgroup) for cgroup in orders.cgroups]
     if orders.parent:
         enable_controllers(Path(orders.parent))
@@ -95,7 +95,7 @@ def start(orders: Orders) -> int:
         cgroups = [divide_scope(Path(orders.delegated_at))]
     libc = ctypes.CDLL(None, use_errno=True)
     if orders.in_namespaces:
-        unshare(libc, CLONE_NEWPID)  # for the child; of the others it makes its own
+        unshare(libc, CLONE_NEWPID)  # for the child, which creates the other namespaces
     keeper = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -112,10 +112,10 @@ def start(orders: Orders) -> int:
 def become_machine(
     libc: ctypes.CDLL, keeper: int, orders: Orders, cgroups: Iterable[Path]
 ) -> NoReturn:
-    """In the child: join the cgroups and namespaces, and execute."""
+    """Join the cgroups and namespaces in the child, and execute."""
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if not orders.in_namespaces and os.getppid() != keeper:
-        os._exit(125)  # it died before the line above
+        os._exit(125)  # the parent died before the line above
     for cgroup in cgroups:
         (cgroup / "cgroup.procs").write_text("0")
     if orders.in_namespaces:
@@ -131,13 +131,13 @@ def become_machine(
 
 
 def unshare(libc: ctypes.CDLL, flags: int) -> None:
-    """unshare(2), which os has from Python 3.12 only."""
+    """Call unshare(2), which os has from Python 3.12 only."""
     if libc.unshare(flags) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
 
 
 def divide_scope(mount_point: Path) -> Path:
-    """Move out of our own scope's way and make a cgroup for the machine; only leaves have both."""
+    """Move to a child of this scope and create a cgroup for the machine; only leaves have both."""
     own = Path("/proc/self/cgroup").read_text().partition("0::")[2].split("\n")[0]
     scope = mount_point / own.lstrip("/")
     for name in ("keeper", "machine"):
@@ -148,20 +148,20 @@ def divide_scope(mount_point: Path) -> Path:
 
 
 def enable_controllers(cgroup: Path) -> None:
-    """Hand down what can be: one by one, for some refuse alone."""
+    """Delegate controllers one by one, because some fail alone."""
     for name in (cgroup / "cgroup.controllers").read_text().split():
         with contextlib.suppress(OSError):
             (cgroup / "cgroup.subtree_control").write_text(f"+{name}")
 
 
 def remove_cgroups(orders: Orders) -> None:
-    """Remove the cgroups of a machine which is dead."""
+    """Remove the cgroups of a machine that has ended."""
     for cgroup in orders.cgroups:
         remove_cgroup(Path(cgroup))
 
 
 def remove_cgroup(cgroup: Path) -> None:
-    """Remove a cgroup of ours and those below, killing what is still in there."""
+    """Remove a cgroup and its children, killing the processes in them."""
     deadline = time.monotonic() + CLEAN_UP_SEC
     while cgroup.is_dir() and time.monotonic() < deadline:
         for directory, _, _ in os.walk(cgroup, topdown=False):
@@ -169,7 +169,7 @@ def remove_cgroup(cgroup: Path) -> None:
             with contextlib.suppress(OSError):
                 Path(directory).rmdir()
         if cgroup.is_dir():
-            time.sleep(POLL_SEC)  # a dead process stays for a moment, without an event
+            time.sleep(POLL_SEC)  # a killed process remains for a moment, without an event
 
 
 def kill_members(cgroup: Path) -> None:
@@ -185,14 +185,14 @@ def kill_members(cgroup: Path) -> None:
 
 
 def sweep(run_dirs: Iterable[Path]) -> list[str]:
-    """Remove what was left where owner and keeper were killed; the names of their machines."""
+    """Remove what killed owners and keepers left; return the names of their machines."""
     swept = []
     for run_dir in run_dirs:
         try:
             lock = lock_run_dir(run_dir, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            continue  # it lives, or has just gone by itself
-        # without orders it may be about to begin; with others they are of another version of this
+            continue  # it runs, or has just ended by itself
+        # without orders it may be starting; with others they are of another version of this
         with contextlib.suppress(FileNotFoundError, TypeError, ValueError):
             remove_cgroups(Orders(**json.loads((run_dir / ORDERS_NAME).read_text())))
             shutil.rmtree(run_dir)
@@ -202,7 +202,7 @@ def sweep(run_dirs: Iterable[Path]) -> list[str]:
 
 
 def dump(orders: Orders) -> str:
-    """One line of JSON."""
+    """Return one line of JSON."""
     return json.dumps(asdict(orders)) + "\n"
 
 

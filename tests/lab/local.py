@@ -1,4 +1,4 @@
-"""The machine we are on: for tests which are themselves inside a namespace or a virtual machine."""
+"""The present machine: for tests that run inside a namespace or a virtual machine."""
 
 import contextlib
 import json
@@ -32,7 +32,7 @@ class LocalProcess:
 
     def __init__(self, argv: tuple[str, ...], env: Mapping[str, str]) -> None:
         self._argv = argv
-        # files, not pipes: a command may write much while nobody reads
+        # files, not pipes: a command may write much before it is read
         with contextlib.ExitStack() as on_error:
             stdout = on_error.enter_context(tempfile.TemporaryFile())
             stderr = on_error.enter_context(tempfile.TemporaryFile())
@@ -94,7 +94,7 @@ class LocalProcess:
 
 
 class Local:
-    """Machine whose commands are child processes; ending it ends nothing."""
+    """The present machine: commands are child processes, and closing it stops nothing."""
 
     kind: Kind = "local"
     bus_address: str | None = None

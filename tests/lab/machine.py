@@ -1,4 +1,4 @@
-"""What every kind of machine offers to tests, and the values it speaks in. No effects in here."""
+"""The interface of machines for tests, and its values. No effects in here."""
 
 import io
 import tarfile
@@ -17,11 +17,11 @@ Kind = Literal["namespace", "vm", "local"]
 
 
 class LabError(Exception):
-    """The lab itself failed: no image, no boot, a machine which died."""
+    """The lab itself failed: no image, no boot, a machine that crashed."""
 
 
 class MachineGone(LabError):
-    """The machine does not answer any more: it has ended."""
+    """The machine does not answer, because it has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,27 +63,27 @@ class CommandTimeout(CommandError):
 
 
 class Process(Protocol):
-    """A command that runs on while the test does something else."""
+    """A command that runs in the background."""
 
-    pid: int  # as the machine counts
+    pid: int  # in the machine's PID namespace
 
     def kill(self, signal_number: int = 9) -> None:
-        """Send a signal to the command and all of its process group; nothing when it has ended."""
+        """Send a signal to the command and its process group; do nothing if it has ended."""
         ...
 
     def write(self, data: str | bytes) -> None:
-        """Send to its standard input, which stays open until `close_stdin`."""
+        """Write to its standard input, which stays open until `close_stdin`."""
         ...
 
     def close_stdin(self) -> None:
-        """Let it read end-of-file."""
+        """Close its standard input."""
         ...
 
     def wait(self, timeout_sec: float = DEFAULT_TIMEOUT_SEC) -> Result:
-        """Wait for the end.
+        """Wait for its end.
 
         Raises:
-            CommandTimeout: it runs on after `timeout_sec`, and has been killed.
+            CommandTimeout: it still ran after `timeout_sec`, and has been killed.
         """
         ...
 
@@ -93,7 +93,7 @@ class Machine(Protocol):
 
     @property
     def kind(self) -> Kind:
-        """Which kind of machine this is."""
+        """The kind of this machine."""
         ...
 
     @property
@@ -103,12 +103,12 @@ class Machine(Protocol):
 
     @property
     def cgroup_version(self) -> Literal[1, 2]:
-        """Layout that its systemd uses: 1 also for the hybrid one."""
+        """The cgroup layout of its systemd: 1 also for the hybrid one."""
         ...
 
     @property
     def has_controllers(self) -> bool:
-        """Tell whether limits of memory, cpu and pids are enforced."""
+        """Whether limits of memory, cpu and pids are enforced."""
         ...
 
     @property
@@ -116,13 +116,13 @@ class Machine(Protocol):
         """Address of its system bus for a process of this host.
 
         None for the local machine, whose bus is the default one, and for a virtual machine,
-        whose bus is out of reach.
+        whose bus is not reachable.
         """
         ...
 
     @property
     def root(self) -> Path | None:
-        """Its root directory as seen from this host; None when it cannot be seen."""
+        """Its root directory in this host's file system; None if it is not accessible."""
         ...
 
     def run(
@@ -136,8 +136,8 @@ class Machine(Protocol):
         """Run a command as root in the machine's own cgroup tree, and wait for it.
 
         Args:
-            input: what it reads; without this its standard input is empty.
-            check: raise when the exit code is not 0.
+            input: its standard input, which is empty by default.
+            check: raise if the exit code is not 0.
             env: added to a small fixed environment.
 
         Raises:
@@ -155,9 +155,9 @@ class Machine(Protocol):
         timeout_sec: float = DEFAULT_TIMEOUT_SEC,
         env: Mapping[str, str] | None = None,
     ) -> Result:
-        """Run `python3 -m NAME ARGS` in the source tree at /src; else as `run`.
+        """Run `python3 -m NAME ARGS` in the source tree at /src; as `run`.
 
-        Remote machines do it in a fork of an interpreter which has the libraries imported.
+        Remote machines use a fork of an interpreter that has imported the libraries.
         """
         ...
 
@@ -177,14 +177,14 @@ class Machine(Protocol):
         ...
 
     def put(self, path: str, data: str | bytes, mode: int = 0o644) -> None:
-        """Write a file, and the directories above it."""
+        """Write a file, and create its parent directories."""
         ...
 
     def get(self, path: str) -> bytes:
         """Read a file.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: it does not exist.
         """
         ...
 
@@ -193,7 +193,7 @@ class Machine(Protocol):
         ...
 
     def close(self) -> None:
-        """End the machine and everything it left on this host; a second call does nothing."""
+        """Stop the machine and remove its files on this host; a second call does nothing."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -207,7 +207,7 @@ class Machine(Protocol):
 
 
 def pack_tree(local_dir: Path) -> bytes:
-    """Make a tar archive of a source tree, without what `push` leaves out."""
+    """Create a tar archive of a source tree, without what `push` excludes."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
         archive.add(local_dir, arcname=".", filter=_skip_caches)
@@ -215,7 +215,7 @@ def pack_tree(local_dir: Path) -> bytes:
 
 
 def to_bytes(data: str | bytes | None) -> bytes:
-    """What a command reads, as bytes."""
+    """Return the input of a command as bytes."""
     return data.encode() if isinstance(data, str) else data or b""
 
 

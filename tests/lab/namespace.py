@@ -20,11 +20,11 @@ SYSTEMD = ("/lib/systemd/systemd", "--system", "--log-level=notice", "--log-targ
 
 
 class Namespace(RemoteMachine):
-    """A systemd in a throw-away copy of an image, with cgroups of its own; satisfies Machine.
+    """A systemd in a temporary copy of an image, with its own cgroups; satisfies Machine.
 
-    On a host with cgroup v1 it gets the v1 controllers cpu, cpuacct, memory and pids, else v2. A
+    On a host with cgroup v1 it gets the v1 controllers cpu, cpuacct, memory and pids, otherwise v2. A
     suite whose systemd refuses v1 gets v2 there, too, without these controllers.
-    The kernel is the host's: never what a test about cgroup v2, OOM or pressure should look at.
+    The kernel is the host's: not suitable for tests of cgroup v2, OOM or pressure.
     """
 
     kind: Kind = "namespace"
@@ -35,7 +35,7 @@ class Namespace(RemoteMachine):
         """Boot.
 
         Args:
-            suite: which image.
+            suite: the image.
             bind: directories of this host by their path inside, where they are read-only.
 
         Raises:
@@ -58,12 +58,12 @@ class Namespace(RemoteMachine):
 
     @property
     def pid(self) -> int:
-        """Process id of its systemd on this host."""
+        """The process id of its systemd on this host."""
         return self._held.pid
 
     @property
     def name(self) -> str:
-        """Name of its cgroups on this host, and of its run directory."""
+        """The name of its cgroups on this host, and of its run directory."""
         return self._held.name
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class Namespace(RemoteMachine):
             cgroups = tuple(str(h.own / name) for h in hierarchies)
             self._held.start(replace(orders, cgroups=cgroups))
             return
-        # on v2 a cgroup with processes has no children with controllers: not below our own one
+        # on v2 a cgroup with processes has no children with controllers: not below that of this one
         top = str(hierarchies[0].mount_point)
         if is_systemd_host():
             scope = ("systemd-run", "--scope", "--quiet", "--collect", f"--unit={name}")

@@ -1,4 +1,4 @@
-"""Where the lab keeps its files: images in a cache, one directory per running machine."""
+"""The directories of the lab: images in a cache, one directory per running machine."""
 
 import os
 import platform
@@ -9,23 +9,23 @@ from tests.lab.machine import LabError
 
 
 def cache_dir() -> Path:
-    """Directory of everything the lab builds: $PODSLICE_LAB, else ~/.cache/podslice-lab."""
+    """Return the directory of everything the lab builds: $PODSLICE_LAB, or ~/.cache/podslice-lab."""
     named = os.environ.get("PODSLICE_LAB")
     return Path(named).absolute() if named else Path.home() / ".cache" / "podslice-lab"
 
 
 def run_dir() -> Path:
-    """Directory with one subdirectory per running machine."""
+    """Return the directory with one subdirectory per running machine."""
     return cache_dir() / "run"
 
 
 def source_dir() -> Path:
-    """Root of the source tree this file belongs to."""
+    """Return the root of the source tree that this file belongs to."""
     return Path(__file__).resolve().parents[2]
 
 
 def why_unavailable() -> str | None:
-    """Say in words why no machine can be made on this host; None when one can."""
+    """Return why no machine can be created on this host; None if it can."""
     if not sys.platform.startswith("linux"):
         return "the lab needs Linux"
     if os.geteuid() != 0:
@@ -36,6 +36,6 @@ def why_unavailable() -> str | None:
 
 
 def require_host() -> None:
-    """Raise LabError where no machine can be made."""
+    """Raise LabError if no machine can be created."""
     if reason := why_unavailable():
         raise LabError(reason)

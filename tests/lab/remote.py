@@ -1,4 +1,4 @@
-"""What namespaces and virtual machines share: a machine reached through the agent inside it."""
+"""Common parts of namespaces and virtual machines, which are reached through the agent inside."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ LOG_TAIL_BYTES = 4000
 
 
 class Held:
-    """A machine's host side: its run directory, and the keeper which holds its process."""
+    """The host side of a machine: its run directory, and the keeper that holds its process."""
 
     def __init__(self, label: str) -> None:
         self.name = f"podlab-{label}-{os.getpid()}-{secrets.token_hex(3)}"
@@ -40,7 +40,7 @@ class Held:
         self._keeper: subprocess.Popen[str] | None = None
 
     def start(self, orders: keeper.Orders, *, prefix: tuple[str, ...] = ()) -> None:
-        """Have the machine started; `prefix` is a command which executes the rest of its arguments.
+        """Start the machine; `prefix` is a command that executes the rest of its arguments.
 
         Raises:
             LabError: it did not start.
@@ -57,7 +57,7 @@ class Held:
             )
         assert self._keeper.stdin
         assert self._keeper.stdout
-        with contextlib.suppress(BrokenPipeError):  # the log tells more
+        with contextlib.suppress(BrokenPipeError):  # the log has the cause
             self._keeper.stdin.write(keeper.dump(orders))
             self._keeper.stdin.flush()
         answer = self._keeper.stdout.readline()
@@ -68,11 +68,11 @@ class Held:
 
     @property
     def is_alive(self) -> bool:
-        """Tell whether the machine's process runs."""
+        """Return whether the machine's process runs."""
         return self._pidfd is not None and not select.select([self._pidfd], [], [], 0)[0]
 
     def connect(self, path: Path, timeout_sec: float = 30.0) -> socket.socket:
-        """Connect to a socket which the machine is about to listen on."""
+        """Connect to a socket on which the machine will listen."""
         deadline = time.monotonic() + timeout_sec
         while True:
             connection = socket.socket(socket.AF_UNIX)
@@ -83,7 +83,7 @@ class Held:
             else:
                 return connection
             if not self.is_alive or time.monotonic() > deadline:
-                raise LabError(f"{self.name}: nobody listens on {path}\n{self.last_words()}")
+                raise LabError(f"{self.name}: no process listens on {path}\n{self.last_words()}")
             time.sleep(POLL_SEC)
 
     def wait_ended(self, timeout_sec: float) -> None:
@@ -97,7 +97,7 @@ class Held:
             raise LabError(f"{self.name} does not end\n{self.last_words()}")
 
     def last_words(self) -> str:
-        """The end of what the machine and its keeper have written."""
+        """Return the last output of the machine and its keeper."""
         parts = []
         for name in ("log", "console"):
             with contextlib.suppress(OSError):
@@ -106,7 +106,7 @@ class Held:
         return "\n".join(parts)
 
     def close(self) -> None:
-        """Have it taken down, and wait for that."""
+        """Stop the machine, and wait for its end."""
         self._end_keeper()
         shutil.rmtree(self.dir, ignore_errors=True)
         if self._lock is not None:
@@ -123,7 +123,7 @@ class Held:
 
 
 class RemoteMachine:
-    """Machine, as far as the agent can give it."""
+    """A machine, as far as the agent provides it."""
 
     bus_address: str | None = None
     root: Path | None = None
@@ -199,7 +199,7 @@ class RemoteMachine:
         )
 
     def preload(self) -> None:
-        """Have the agent import the libraries, once."""
+        """Let the agent import the libraries, once."""
         if not self._is_preloaded:
             self._import(recipe.PRELOADED_MODULES, "/usr/lib/python3/dist-packages")
             self._is_preloaded = True
@@ -246,10 +246,10 @@ class RemoteMachine:
         return self._channel
 
     def _wait_booted(self, timeout_sec: float) -> None:
-        """Wait until systemd has nothing more to start.
+        """Wait until systemd has finished starting units.
 
         Raises:
-            LabError: it says that something failed.
+            LabError: a unit failed.
         """
         state = self.run(
             "systemctl", "is-system-running", "--wait", check=False, timeout_sec=timeout_sec
@@ -260,7 +260,7 @@ class RemoteMachine:
 
 
 def _connect(connection: socket.socket, path: Path) -> None:
-    """Connect by way of the directory, for an address has no more than 107 bytes."""
+    """Connect by way of the directory, because an address has at most 107 bytes."""
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         connection.connect(f"/proc/self/fd/{directory}/{path.name}")

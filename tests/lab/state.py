@@ -1,11 +1,11 @@
-"""What podslice may leave in a machine, and how to take it away between tests."""
+"""The state that podslice may leave in a machine, and its removal between tests."""
 
 from tests.lab.machine import Machine
 
-# Of units: what is running or loaded under our names. Of files: what those calls write.
-# Forgotten: a transient unit which lived through a daemon-reload and was stopped later. systemd
-# (252 and 257) then looks for the file it has removed, and "not found" is all that can be had, even
-# where any slice could be started, until the next daemon-reload.
+# Of units: those that run or are loaded under podslice's names. Of files: those that such calls write.
+# Failed lookups: a transient unit that existed during a daemon-reload and was stopped later. systemd
+# (252 and 257) then looks for the file it has removed, and reports "not found" even where any slice
+# could be started, until the next daemon-reload.
 LEFTOVERS_SCRIPT = r"""
 systemctl list-units --all --plain --no-legend 'kubepods*' 'podslice*' 'podruntime*' 'run-podslice*' |
   while read -r unit load active _; do
@@ -23,9 +23,9 @@ systemctl show --property=Id,LoadState --value kubepods.slice kubepods-burstable
   sed 's/^/forgotten file of /'
 true
 """
-# Units first, for systemd removes the files of transient ones itself. Slices stop what is in them.
-# systemd 262 stops none of several units where one has gone meanwhile.
-# A unit of any name which failed in a slice keeps the slice loaded: all failures are forgotten.
+# Units first, because systemd removes the files of transient ones itself. Stopping a slice stops its
+# units. systemd 262 stops none of several units if one has been removed meanwhile.
+# A unit of any name that failed in a slice keeps the slice loaded, so all failures are reset.
 CLEAN_SCRIPT = r"""
 units=$(systemctl list-units --all --plain --no-legend 'kubepods*' 'podslice*' 'podruntime*' 'run-podslice*' |
   while read -r unit _; do echo "$unit"; done)
@@ -42,10 +42,10 @@ systemctl daemon-reload
 
 
 def find_leftovers(machine: Machine) -> list[str]:
-    """Units and files of podslice which are there now, in words."""
+    """Return units and files of podslice that exist now, as text."""
     return sorted(machine.run("sh", "-c", LEFTOVERS_SCRIPT).stdout.splitlines())
 
 
 def clean(machine: Machine) -> None:
-    """Take away whatever `find_leftovers` would find."""
+    """Remove everything that `find_leftovers` finds."""
     machine.run("sh", "-c", CLEAN_SCRIPT)

@@ -10,11 +10,11 @@ from podslice.agent.context import AgentContext
 from podslice.errors import HostError
 from podslice.model.event import Kind
 from podslice.model.pod import DEFAULT_GRACE_SEC, Qos
-from podslice.model.unit import UnitName, control_group_of
+from podslice.model.unit import Occupants, UnitName, control_group_of
 from podslice.plan import StopUnit, depth_of
 from podslice.reconcile.act import act_alone
 from podslice.reconcile.observe import control_group
-from podslice.reconcile.occupants import Holds, name_processes, read_holds
+from podslice.reconcile.occupants import describe_processes, read_occupants
 from podslice.reconcile.report import Outcome
 from podslice.systemd.client import Client
 
@@ -75,7 +75,7 @@ class OrphanCollector:
             context.events.report(
                 Kind.ORPHAN_FOUND,
                 f"{name} is below {context.world.tree.root} but belongs to no pod;"
-                f" {_describe(self._holds(name))}; {self._describe_removal(name)}",
+                f" {_describe(self._occupants(name))}; {self._describe_removal(name)}",
                 unit=name,
             )
         context.counters.orphans = len(self._since)
@@ -130,8 +130,8 @@ class OrphanCollector:
             return True  # unknown
         return any(name == world.tree.pod(pod.uid, qos) for pod in pods for qos in Qos)
 
-    def _holds(self, name: UnitName) -> Holds:
-        return read_holds(self._context.world.cgroups, self._group(name), "")
+    def _occupants(self, name: UnitName) -> Occupants:
+        return read_occupants(self._context.world.cgroups, self._group(name), "")
 
     def _group(self, name: UnitName) -> str:
         assessment = self._context.assessment
@@ -142,16 +142,14 @@ class OrphanCollector:
     async def _remove(self, name: UnitName) -> None:
         if self._belongs_to_pod(name):
             return
-        holds = self._holds(name)
+        occupants = self._occupants(name)
         step = StopUnit(
             name=name,
             why="it belongs to no pod",
-            tasks=holds.processes,
+            tasks=occupants.processes,
             grace_sec=DEFAULT_GRACE_SEC,
-            holds=holds.words,
-            processes=holds.processes,
-            inside=holds.units,
-            signals=(name,) if holds.is_mixed else (),
+            occupants=occupants,
+            signals=(name,) if occupants.is_mixed else (),
         )
         result = await act_alone(step, self._client)
         if result.outcome is Outcome.DONE:
@@ -162,7 +160,9 @@ class OrphanCollector:
 
     def _report_removed(self, name: UnitName) -> None:
         left = self._context.world.cgroups.processes(self._group(name))
-        what = f"; processes remain in its control group: {name_processes(left)}" if left else ""
+        what = (
+            f"; processes remain in its control group: {describe_processes(left)}" if left else ""
+        )
         message = f"{name} was removed: it belonged to no pod{what}"
         self._context.events.report(Kind.ORPHAN_REMOVED, message, unit=name)
 
@@ -173,5 +173,6 @@ class OrphanCollector:
             self._context.events.report(Kind.STEP_FAILED, message, unit=name)
 
 
-def _describe(holds: Holds) -> str:
-    return f"it contains {', '.join(holds.words)}" if holds.words else "it has no processes"
+def _describe(occupants: Occupants) -> str:
+    found = ", ".join(occupants.descriptions)
+    return f"it contains {found}" if found else "it has no processes"

@@ -103,6 +103,21 @@ class ListedUnit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Occupants:
+    """The processes in a slice and below, and the units that they belong to."""
+
+    processes: int = 0
+    units: tuple[UnitName, ...] = ()
+    descriptions: tuple[str, ...] = ()
+    """One for each unit: `container web: 2 processes (sh, nginx)`."""
+    is_mixed: bool = False
+    """Whether some processes are in control groups of no unit, where a stop misses them."""
+
+
+NO_OCCUPANTS = Occupants()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedUnit:
     """A unit that systemd has loaded, as one snapshot shows it."""
 
@@ -123,14 +138,8 @@ class ObservedUnit:
     """What the unit uses now; None where nobody counts it."""
     hugepages: Mapping[str, int] | None = None
     """File of the kernel → its limit in bytes; None where huge pages are not counted."""
-    holds: tuple[str, ...] = ()
-    """What is in it, in words, where somebody has looked: `container web: 2 processes (sh, nginx)`."""
-    processes: int = 0
-    """Processes in it and below, where somebody has looked."""
-    inside: tuple[UnitName, ...] = ()
-    """The units that those are in."""
-    is_mixed: bool = False
-    """Whether some of them lie in control groups that are no unit's, where a stop misses them."""
+    occupants: Occupants = NO_OCCUPANTS
+    """Read only for the slices of pods that are to be stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

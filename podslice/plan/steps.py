@@ -8,7 +8,15 @@ from enum import IntEnum, StrEnum
 from typing import ClassVar
 
 from podslice.model.desired import Refusal
-from podslice.model.unit import DesiredUnit, TransientUnit, UnitKind, UnitName, Value
+from podslice.model.unit import (
+    NO_OCCUPANTS,
+    DesiredUnit,
+    Occupants,
+    TransientUnit,
+    UnitKind,
+    UnitName,
+    Value,
+)
 
 
 class Action(StrEnum):
@@ -99,12 +107,7 @@ class StopUnit:
     """`namespace/name` of the pod whose slice it is, where that goes for good."""
     grace_sec: int | None = None
     """How long what runs in it has to end by itself; None: as systemd has it."""
-    holds: tuple[str, ...] = ()
-    """What runs in it, in words."""
-    processes: int = 0
-    """How many processes those are."""
-    inside: tuple[UnitName, ...] = ()
-    """The units that those are in."""
+    occupants: Occupants = NO_OCCUPANTS
     signals: tuple[UnitName, ...] = ()
     """The units whose processes are signalled before anything is stopped, since a stop would end
     them too early; or the slice itself, where a stop would miss some."""

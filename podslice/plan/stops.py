@@ -112,21 +112,19 @@ def _stop(name: UnitName, why: str, observed: Observed, leaving: Leaving) -> Sto
         return StopUnit(name=name, why=why, tasks=unit.tasks)
     grace_sec = pod.grace_period_sec if leaving.grace_sec is None else leaving.grace_sec
     signals: tuple[UnitName, ...] = ()
-    if unit.is_mixed or not is_up(unit):
+    if unit.occupants.is_mixed or not is_up(unit):
         # a control group that outlived its slice has no units in which systemd would end it
         signals = (name,)
     elif grace_sec > pod.grace_period_sec:
         # those of ours, which systemd would kill after the pod's own
-        signals = tuple(inner for inner in unit.inside if inner in observed.units)
+        signals = tuple(inner for inner in unit.occupants.units if inner in observed.units)
     return StopUnit(
         name=name,
         why=why,
         tasks=unit.tasks,
         pod=pod.key,
         grace_sec=grace_sec,
-        holds=unit.holds,
-        processes=unit.processes,
-        inside=unit.inside,
+        occupants=unit.occupants,
         signals=signals,
     )
 

@@ -21,7 +21,7 @@ from podslice.processes.target import Place, container_properties, find_place, f
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import settle
 from podslice.reconcile.guard import refuse
-from podslice.reconcile.occupants import name_processes
+from podslice.reconcile.occupants import describe_processes
 from podslice.reconcile.report import Outcome, Report, describe_result
 from podslice.reconcile.world import LiveWorld
 
@@ -245,7 +245,7 @@ async def _free_place(world: LiveWorld, key: str, container: str | None) -> Plac
         group = place.unit.control_group
         held = world.cgroups.processes(group) if group else {}
         if held:
-            raise _taken(place, place.unit.name, name_processes(held))
+            raise _taken(place, place.unit.name, describe_processes(held))
         # its last process has just ended, or nobody has told systemd so
         await world.client.stop(place.unit.name)
     return place

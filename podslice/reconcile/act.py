@@ -247,7 +247,11 @@ async def _stop(step: StopUnit, client: Client) -> None:
         return
     grace_sec = step.grace_sec or 0
     if step.signals:
-        others = set() if step.name in step.signals else set(step.inside).difference(step.signals)
+        others = (
+            set()
+            if step.name in step.signals
+            else set(step.occupants.units).difference(step.signals)
+        )
         signalled = (_signal(name, client, grace_sec) for name in step.signals)
         stopped = (_stop_in_time(name, client, grace_sec) for name in sorted(others))
         await run_concurrently([*signalled, *stopped])
@@ -255,7 +259,7 @@ async def _stop(step: StopUnit, client: Client) -> None:
     else:
         await _stop_in_time(step.name, client, grace_sec)
     # what had to be killed has failed, and would keep the slice loaded
-    await run_concurrently(client.reset_failed(unit) for unit in step.inside)
+    await run_concurrently(client.reset_failed(unit) for unit in step.occupants.units)
 
 
 async def _stop_in_time(name: UnitName, client: Client, grace_sec: float) -> None:

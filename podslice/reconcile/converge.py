@@ -20,7 +20,7 @@ from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.guard import refuse
 from podslice.reconcile.observe import control_group
-from podslice.reconcile.occupants import name_processes
+from podslice.reconcile.occupants import describe_processes
 from podslice.reconcile.pace import Pace
 from podslice.reconcile.readmission import living_agent, readmit
 from podslice.reconcile.report import Outcome, Report, StepResult, StuckPod
@@ -372,7 +372,7 @@ async def _find_remains(world: LiveWorld, pod: Pod, groups: Iterable[str]) -> st
             continue
         held = world.cgroups.processes(group)
         if held:
-            return f"{group} still contains {name_processes(held)}; {again}"
+            return f"{group} still contains {describe_processes(held)}; {again}"
         return f"its control group {group} still exists, without processes; {again}"
     left = world.store.discard_volumes(pod.uid)
     if left:

@@ -1,4 +1,4 @@
-"""The quick way to end a pod: its slice is stopped at once, and nothing else is looked at."""
+"""Stop a pod's slice at once, without assessing anything else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from podslice.model.unit import Observed
 from podslice.plan import StopUnit
 from podslice.reconcile.act import act_alone
 from podslice.reconcile.observe import control_group
-from podslice.reconcile.occupants import read_holds
+from podslice.reconcile.occupants import read_occupants
 from podslice.reconcile.report import StepResult
 from podslice.reconcile.world import World
 from podslice.systemd.client import Client
@@ -22,23 +22,21 @@ async def stop_pod(
     why: str,
     grace_sec: int,
 ) -> StepResult:
-    """Stop a pod's slice; what runs in it has `grace_sec` to end by itself.
+    """Stop a pod's slice; its processes have `grace_sec` to exit.
 
-    It needs no lock, for when memory runs out nobody can wait for one: an apply that is under way
-    finds that a slice is missing, and the next one makes it again, or removes the pod's record. The
-    `client` is one that knows what it is asked only by asking systemd.
+    It needs no lock, since eviction can't wait for one: an apply in progress finds that a slice is
+    missing, and the next one creates it again, or removes the pod's record. The `client` must not
+    cache.
     """
-    holds = read_holds(world.cgroups, control_group(pod.slice, observed), pod.pod.uid)
+    occupants = read_occupants(world.cgroups, control_group(pod.slice, observed), pod.pod.uid)
     step = StopUnit(
         name=pod.slice,
         why=why,
-        # 1 where the kernel does not count: a stop with a grace period does no harm
-        tasks=max(holds.processes, 1),
+        # at least 1, where the kernel does not count: a grace period does no harm
+        tasks=max(occupants.processes, 1),
         pod=pod.pod.key,
         grace_sec=grace_sec,
-        holds=holds.words,
-        processes=holds.processes,
-        inside=holds.units,
-        signals=(pod.slice,) if holds.is_mixed else (),
+        occupants=occupants,
+        signals=(pod.slice,) if occupants.is_mixed else (),
     )
     return await act_alone(step, client)

@@ -20,7 +20,7 @@ from podslice.model.unit import (
     parent_slice,
 )
 from podslice.reconcile.guard import scope_patterns
-from podslice.reconcile.occupants import read_holds
+from podslice.reconcile.occupants import read_occupants
 from podslice.reconcile.world import LiveWorld, World
 
 NO_SYSTEMD = Observed(caps=Caps(systemd_version=999))
@@ -88,7 +88,7 @@ def meet(
     names = {world.tree.tier(qos) for qos in Qos} | slices.keys() if slices else set()
     units = {**observed.units, **dict(_left(world, desired.absent.keys() & names, observed))}
     for name in desired.absent.keys() & slices.keys() & units.keys():
-        units[name] = _with_holds(world, units[name], slices[name])
+        units[name] = _with_occupants(world, units[name], slices[name])
     desired = replace(desired, units=tuple(_as_it_runs(unit, observed) for unit in desired.units))
     for unit in desired.units if observed.caps.hugetlb else ():
         if unit.hugepages and unit.name in units:
@@ -117,19 +117,12 @@ def _left(
             )
 
 
-def _with_holds(world: World, unit: ObservedUnit, pod: Pod) -> ObservedUnit:
+def _with_occupants(world: World, unit: ObservedUnit, pod: Pod) -> ObservedUnit:
     if not unit.control_group:
         return unit
-    holds = read_holds(world.cgroups, unit.control_group, pod.uid)
-    return replace(
-        unit,
-        # systemd counts with a controller, which need not have what was moved by hand
-        tasks=max(unit.tasks, holds.processes),
-        holds=holds.words,
-        processes=holds.processes,
-        inside=holds.units,
-        is_mixed=holds.is_mixed,
-    )
+    occupants = read_occupants(world.cgroups, unit.control_group, pod.uid)
+    # systemd counts by a controller, which may miss processes that were moved by hand
+    return replace(unit, tasks=max(unit.tasks, occupants.processes), occupants=occupants)
 
 
 def _as_it_runs(unit: DesiredUnit, observed: Observed) -> DesiredUnit:

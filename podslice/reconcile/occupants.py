@@ -1,9 +1,8 @@
-"""What lies in the slice of a pod that is to go, in words."""
+"""Read and describe the occupants of a slice that is to be stopped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePosixPath
 
@@ -11,28 +10,17 @@ from podslice.errors import printable
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.proc import process_name
 from podslice.model.naming import scope_name
-from podslice.model.unit import UnitKind, UnitName, is_unit_name
+from podslice.model.unit import Occupants, UnitKind, UnitName, is_unit_name
 
-_SHOWN = 8
-_SHOWN_NAMES = 4
+_LISTED = 8
+_LISTED_NAMES = 4
 _NAME_LENGTH = 32
-_ENDS_WITH_ITS_SLICE = (f".{UnitKind.SCOPE}", f".{UnitKind.SERVICE}")
+_STOPPED_WITH_SLICE = (f".{UnitKind.SCOPE}", f".{UnitKind.SERVICE}")
 _SLICE = f".{UnitKind.SLICE}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holds:
-    """What a control group holds."""
-
-    words: tuple[str, ...] = ()
-    processes: int = 0
-    units: tuple[UnitName, ...] = ()
-    is_mixed: bool = False
-    """Whether some processes lie in control groups that are no unit's."""
-
-
-def read_holds(cgroups: CgroupFs, control_group: str, uid: str) -> Holds:
-    """What the slice of a pod holds, by the units that lie in it."""
+def read_occupants(cgroups: CgroupFs, control_group: str, uid: str) -> Occupants:
+    """Return the occupants of a slice; `uid` is that of its pod."""
     by_unit: dict[str, list[int]] = {}
     units = set()
     is_mixed = False
@@ -41,54 +29,54 @@ def read_holds(cgroups: CgroupFs, control_group: str, uid: str) -> Holds:
         by_unit.setdefault(unit, []).extend(pids)
         is_mixed |= not is_unit
         units |= {UnitName(unit)} if is_unit and is_unit_name(unit) else set()
-    return Holds(
-        words=tuple(_shorten(_words(by_unit, uid))),
+    return Occupants(
         processes=sum(map(len, by_unit.values())),
         units=tuple(sorted(units)),
+        descriptions=tuple(_shorten(_describe(by_unit, uid))),
         is_mixed=is_mixed,
     )
 
 
-def name_processes(groups: Mapping[str, tuple[int, ...]]) -> str:
-    """Processes by name and id: `nginx (4711), sh (4712)`."""
+def describe_processes(groups: Mapping[str, tuple[int, ...]]) -> str:
+    """Describe processes by name and id: `nginx (4711), sh (4712)`."""
     pids = sorted(pid for pids in groups.values() for pid in pids)
-    named = (f"{printable(process_name(pid))} ({pid})" for pid in pids[:_SHOWN])
-    return ", ".join([*named, *([f"{len(pids) - _SHOWN} more"] if len(pids) > _SHOWN else [])])
+    named = (f"{printable(process_name(pid))} ({pid})" for pid in pids[:_LISTED])
+    return ", ".join([*named, *([f"{len(pids) - _LISTED} more"] if len(pids) > _LISTED else [])])
 
 
-def _unit_of(below: PurePosixPath) -> tuple[str, bool]:
-    """The unit that a control group in a slice belongs to, and whether a stop ends it."""
-    for part in below.parts:
-        if part.endswith(_ENDS_WITH_ITS_SLICE):
+def _unit_of(path: PurePosixPath) -> tuple[str, bool]:
+    """Return the unit of a control group below a slice, and whether a stop of the slice ends it."""
+    for part in path.parts:
+        if part.endswith(_STOPPED_WITH_SLICE):
             return part, True
         if not part.endswith(_SLICE):
             return f"control group {part}", False
-    return below.name or "the slice itself", False
+    return path.name or "the slice itself", False
 
 
-def _words(by_unit: Mapping[str, list[int]], uid: str) -> Iterator[str]:
+def _describe(by_unit: Mapping[str, list[int]], uid: str) -> Iterator[str]:
     prefix = scope_name(uid, "").removesuffix(".scope")
     for unit, pids in by_unit.items():
         stem = unit.rpartition(".")[0]
-        is_ours = unit.startswith(prefix) and unit.endswith(_ENDS_WITH_ITS_SLICE)
+        is_ours = unit.startswith(prefix) and unit.endswith(_STOPPED_WITH_SLICE)
         name = f"container {stem.removeprefix(prefix)}" if is_ours else _short_name(unit)
         count = "1 process" if len(pids) == 1 else f"{len(pids)} processes"
-        # dict: each name once, in their order
+        # dict: each name once, in order
         names = dict.fromkeys(process_name(pid) for pid in pids)
-        shown = [*islice(names, _SHOWN_NAMES), *(["…"] if len(names) > _SHOWN_NAMES else [])]
-        yield printable(f"{name}: {count} ({', '.join(shown)})")
+        listed = [*islice(names, _LISTED_NAMES), *(["…"] if len(names) > _LISTED_NAMES else [])]
+        yield printable(f"{name}: {count} ({', '.join(listed)})")
 
 
 def _short_name(unit: str) -> str:
-    """`libpod-0a1b…9c.scope`: ids of runtimes are long, and nobody reads them."""
+    """Shorten `libpod-0a1b…9c.scope`: runtimes use long ids."""
     if len(unit) <= _NAME_LENGTH:
         return unit
     stem, _, suffix = unit.rpartition(".")
     return f"{stem[: _NAME_LENGTH // 2]}….{suffix}" if stem else f"{unit[:_NAME_LENGTH]}…"
 
 
-def _shorten(words: Iterator[str]) -> Iterator[str]:
-    yield from islice(words, _SHOWN)
-    rest = sum(1 for _ in words)
+def _shorten(descriptions: Iterator[str]) -> Iterator[str]:
+    yield from islice(descriptions, _LISTED)
+    rest = sum(1 for _ in descriptions)
     if rest:
         yield f"{rest} more"

@@ -143,8 +143,8 @@ def _describe_rest(step: Step) -> str:
 
 def _inside(step: StopUnit) -> str:
     """What ends with a unit: by name where somebody has looked."""
-    if step.holds:
-        return f" with {', '.join(step.holds)}"
+    if step.occupants.descriptions:
+        return f" with {', '.join(step.occupants.descriptions)}"
     return f" with what runs in it ({step.tasks} tasks)" if step.tasks else ""
 
 
@@ -152,7 +152,7 @@ def describe_wait(step: Step) -> str:
     """What is waited for while a pod is stopped, beforehand; empty where there is nothing."""
     if not isinstance(step, StopUnit) or step.pod is None or not step.tasks:
         return ""
-    count = step.processes or step.tasks
+    count = step.occupants.processes or step.tasks
     text = f"stopping {count} process{'' if count == 1 else 'es'} of pod {step.pod}"
     return f"{text}, up to {step.grace_sec} s" if step.grace_sec else text
 

@@ -211,7 +211,7 @@ def step(taken: Step) -> Document:
             "why": taken.why,
             "tasks": taken.tasks,
             "grace_period_sec": taken.grace_sec,
-            "holds": list(taken.holds),
+            "occupants": list(taken.occupants.descriptions),
         }
     result["properties"] = [
         {

@@ -8,7 +8,7 @@ from podslice.model.desired import Refusal
 from podslice.model.manager import SYSTEM
 from podslice.model.pod import MemoryVolume
 from podslice.model.properties import MANAGED, PROPERTIES
-from podslice.model.unit import INFINITY, Caps, DesiredUnit, UnitKind, UnitName
+from podslice.model.unit import INFINITY, Caps, DesiredUnit, Occupants, UnitKind, UnitName
 from podslice.plan import (
     CLASS_CHANGED,
     Action,
@@ -864,9 +864,11 @@ def leaving(pod_, unit, grace_sec=None):
     return only(plan)
 
 
-def busy(**fields):
-    holds = ("container main: 2 processes (sh)",)
-    return seen(WEB, tasks=3, holds=holds, processes=2, inside=INNER, **fields)
+OCCUPANTS = Occupants(processes=2, units=INNER, descriptions=("container main: 2 processes (sh)",))
+
+
+def busy(occupants=OCCUPANTS):
+    return seen(WEB, tasks=3, occupants=occupants)
 
 
 @pytest.mark.parametrize(
@@ -890,9 +892,8 @@ def test_a_pod_has_its_own_grace_or_what_is_asked_for(own, asked, expected, sign
 def test_what_is_stopped_is_told():
     step = leaving(burstable("web"), busy())
     assert step.pod == "default/web"
-    assert (step.tasks, step.processes) == (3, 2)
-    assert step.holds == ("container main: 2 processes (sh)",)
-    assert step.inside == INNER
+    assert step.tasks == 3
+    assert step.occupants == OCCUPANTS
 
 
 def test_an_empty_pod_is_stopped_at_once():
@@ -901,7 +902,7 @@ def test_an_empty_pod_is_stopped_at_once():
 
 
 def test_processes_that_no_unit_has_are_signalled():
-    assert leaving(burstable("web"), busy(is_mixed=True)).signals == (WEB,)
+    assert leaving(burstable("web"), busy(replace(OCCUPANTS, is_mixed=True))).signals == (WEB,)
 
 
 @pytest.mark.parametrize("tasks", [0, 2])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from podslice.errors import JobFailed, Refused, UnitExists
-from podslice.model.unit import INFINITY, TransientUnit, UnitKind, UnitName
+from podslice.model.unit import INFINITY, Occupants, TransientUnit, UnitKind, UnitName
 from podslice.plan import (
     Change,
     Plan,
@@ -351,7 +351,9 @@ async def test_many_pods_have_their_graces_at_once():
 async def test_what_was_killed_in_a_pod_is_forgotten():
     """A unit that failed would keep its slice in systemd's mind."""
     memory = await running(stubborn=True)
-    assert await is_stopped(memory, stop(grace_sec=0, inside=(SCOPE, "libpod-1.scope")))
+    assert await is_stopped(
+        memory, stop(grace_sec=0, occupants=Occupants(units=(SCOPE, "libpod-1.scope")))
+    )
     assert memory.calls["reset_failed"] == 2
 
 
@@ -377,7 +379,7 @@ async def test_with_more_time_than_systemd_gives_containers_are_signalled_and_ot
     if stubborn:
         memory.make_stubborn(SCOPE)
         memory.make_stubborn(libpod)
-    plan = stop(grace_sec=0.01, inside=(libpod, SCOPE), signals=(SCOPE,))
+    plan = stop(grace_sec=0.01, occupants=Occupants(units=(libpod, SCOPE)), signals=(SCOPE,))
     assert await is_stopped(memory, plan)
     late = [(SCOPE, signal.SIGKILL), (libpod, signal.SIGKILL)] if stubborn else []
     assert memory.signals[0] == (SCOPE, signal.SIGTERM)

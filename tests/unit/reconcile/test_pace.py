@@ -226,7 +226,7 @@ def test_values_are_released_with_pauses(monkeypatch, name):
     """Hundreds of thousands at once take 30 ms, and so does the collector where it has to find them."""
     monkeypatch.setattr(release_module, "RELEASED_PER_STEP", 500)
     file, data = LARGE[name]
-    budget = Budget(limits={**LIMITS, budget_module.Kind.VALUES: 40_000})
+    budget = Budget(limits={**LIMITS, budget_module.BudgetItem.VALUES: 40_000})
     gc.collect()
     gc.disable()
     try:

@@ -850,13 +850,13 @@ async def test_what_runs_in_a_pod_is_told_by_name_when_it_is_stopped(tmp_path):
         },
     )
     step = await stops_of(here, "web")
-    assert step.holds == (
+    assert step.occupants.descriptions == (
         "libpod-2.scope: 1 process (a)",
         "libpod-012345678….scope: 1 process (\\x1b[31mevil)",
         "container main: 3 processes (nginx, sh)",
     )
-    assert (step.processes, step.tasks, step.grace_sec) == (5, 9, 5)
-    assert set(step.inside) == {"libpod-2.scope", libpod, SCOPE}
+    assert (step.occupants.processes, step.tasks, step.grace_sec) == (5, 9, 5)
+    assert set(step.occupants.units) == {"libpod-2.scope", libpod, SCOPE}
     assert step.signals == ()
     assert (await remove(here, "web")).exit_code == 0
     assert memory.signals == []
@@ -879,7 +879,7 @@ async def test_processes_beside_units_are_signalled(tmp_path, group, word):
     await put(here, burstable("web"))
     group_files(tmp_path, {group: (7,)})
     step = await stops_of(here, "web")
-    assert step.holds == (f"{word}: 1 process (nginx)",)
+    assert step.occupants.descriptions == (f"{word}: 1 process (nginx)",)
     assert step.signals == (WEB,)
     assert (await remove(here, "web")).exit_code == 0
     assert memory.signals[0] == (WEB, signal.SIGTERM)
@@ -892,9 +892,12 @@ async def test_long_lists_are_cut(tmp_path, memory, names):
     groups = {f"unit{number}.scope": (number,) for number in range(101, 112)}
     group_files(tmp_path, {"many.scope": range(110, 120), **groups})
     step = await stops_of(here, "web")
-    assert step.holds[0] == "many.scope: 10 processes (name110, name111, name112, name113, …)"
-    assert len(step.holds) == 9
-    assert step.holds[-1] == "4 more"
+    assert (
+        step.occupants.descriptions[0]
+        == "many.scope: 10 processes (name110, name111, name112, name113, …)"
+    )
+    assert len(step.occupants.descriptions) == 9
+    assert step.occupants.descriptions[-1] == "4 more"
 
 
 # What is left of pods that are gone.

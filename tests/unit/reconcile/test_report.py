@@ -4,7 +4,7 @@ import pytest
 
 from podslice.model.desired import Refusal
 from podslice.model.properties import MANAGED, PROPERTIES
-from podslice.model.unit import INFINITY, UnitKind
+from podslice.model.unit import INFINITY, Occupants, UnitKind
 from podslice.plan import (
     Change,
     Plan,
@@ -53,8 +53,13 @@ STOP_POD = StopUnit(
     tasks=5,
     pod="default/web",
     grace_sec=30,
-    holds=("container main: 2 processes (nginx, sh)", "libpod-1.scope: 1 process (sleep)"),
-    processes=3,
+    occupants=Occupants(
+        processes=3,
+        descriptions=(
+            "container main: 2 processes (nginx, sh)",
+            "libpod-1.scope: 1 process (sleep)",
+        ),
+    ),
 )
 SHRINK = SetProperties(
     unit=UNIT,
@@ -206,8 +211,14 @@ def test_refusals_and_what_was_left_out_are_told():
     ("step", "text"),
     [
         (STOP_POD, "stopping 3 processes of pod default/web, up to 30 s"),
-        (replace(STOP_POD, processes=1), "stopping 1 process of pod default/web, up to 30 s"),
-        (replace(STOP_POD, processes=0), "stopping 5 processes of pod default/web, up to 30 s"),
+        (
+            replace(STOP_POD, occupants=Occupants(processes=1)),
+            "stopping 1 process of pod default/web, up to 30 s",
+        ),
+        (
+            replace(STOP_POD, occupants=Occupants()),
+            "stopping 5 processes of pod default/web, up to 30 s",
+        ),
         (replace(STOP_POD, grace_sec=0), "stopping 3 processes of pod default/web"),
         (replace(STOP_POD, tasks=0), ""),
         (STOP, ""),

@@ -212,7 +212,7 @@ def test_plan_with_prune_tells_what_would_stop(podslice, web, memory, files):
         "why": "pod shop/web is gone",
         "tasks": 0,
         "grace_period_sec": 30,
-        "holds": [],
+        "occupants": [],
     }
 
 

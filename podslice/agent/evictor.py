@@ -31,10 +31,10 @@ from podslice.policy.eviction.pressure import (
 )
 from podslice.policy.eviction.thresholds import (
     RESOURCE_OF_SIGNAL,
-    Candidate,
+    EvictionCandidate,
     EvictionThreshold,
-    Observation,
     PodUsage,
+    SignalObservation,
     eviction_thresholds,
     format_signal,
 )
@@ -131,7 +131,7 @@ class Evictor:
     def _thresholds(self) -> tuple[EvictionThreshold, ...]:
         return eviction_thresholds(self._context.world.config)
 
-    def _observe(self, assessment: Assessment | None) -> Mapping[str, Observation]:
+    def _observe(self, assessment: Assessment | None) -> Mapping[str, SignalObservation]:
         """Observe all signals; before the first assessment the share of pods is unknown."""
         world = self._context.world
         group = "" if assessment is None else control_group(world.tree.root, assessment.observed)
@@ -140,7 +140,9 @@ class Evictor:
         )
         return observe_signals(self._root, world.cgroups, allocation, group)
 
-    def _judge(self, assessment: Assessment | None) -> tuple[Verdict, Mapping[str, Observation]]:
+    def _judge(
+        self, assessment: Assessment | None
+    ) -> tuple[Verdict, Mapping[str, SignalObservation]]:
         config = self._context.world.config
         observations = self._observe(assessment)
         verdict = judge(
@@ -153,7 +155,9 @@ class Evictor:
         self._pressures = verdict.pressures
         return verdict, observations
 
-    def _update_conditions(self, verdict: Verdict, observations: Mapping[str, Observation]) -> None:
+    def _update_conditions(
+        self, verdict: Verdict, observations: Mapping[str, SignalObservation]
+    ) -> None:
         before = self._context.status.conditions
         if verdict.conditions == before:
             return
@@ -191,7 +195,7 @@ class Evictor:
     async def _act_on(
         self,
         verdict: Verdict,
-        observations: Mapping[str, Observation],
+        observations: Mapping[str, SignalObservation],
         assessment: Assessment,
         observed_at: float,
     ) -> None:
@@ -248,7 +252,7 @@ class Evictor:
 
     async def _evict(
         self,
-        candidate: Candidate,
+        candidate: EvictionCandidate,
         threshold: EvictionThreshold,
         what: str,
         assessment: Assessment,
@@ -324,7 +328,7 @@ class Evictor:
         return not stopping.done() or stopping.result()
 
 
-def _describe(threshold: EvictionThreshold, observation: Observation) -> str:
+def _describe(threshold: EvictionThreshold, observation: SignalObservation) -> str:
     """Describe a crossed threshold: `memory.available is 87Mi, below the hard threshold 100Mi`."""
     kind = "hard" if threshold.is_hard else "soft"
     name, capacity = threshold.signal, observation.capacity

@@ -13,7 +13,7 @@ from podslice.cli.views import conditions, documents, status_lines
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Origin, Source
 from podslice.model.manager import Manager
-from podslice.model.reserved import Pending
+from podslice.model.reserved_values import PendingTrial
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.report import describe_skipped, describe_unconfirmed
@@ -35,7 +35,7 @@ class Overview:
     units: tuple[UnitStatus, ...]
     placement: Placement
     cgroups: CgroupFs
-    unconfirmed: Pending | None
+    unconfirmed: PendingTrial | None
 
 
 async def observe(world: LiveWorld) -> Overview:

@@ -16,8 +16,8 @@ from podslice.doctor.runtime_drivers import Runtime, Surroundings, read_runtimes
 from podslice.errors import HostError
 from podslice.kernel.host import cgroup2_options
 from podslice.kernel.text import read_text, read_value, split_lines, split_words
+from podslice.model.kubelet import Foreign, Kubelet
 from podslice.model.manager import SYSTEM, Manager
-from podslice.model.owner import Foreign, Kubelet
 
 _CGROUP = "sys/fs/cgroup"
 # what cgroup v2 calls otherwise than v1

@@ -8,7 +8,7 @@ from podslice.doctor import control_groups
 from podslice.doctor.facts import Facts, Layout, Session
 from podslice.doctor.finding import Finding, FindingState
 from podslice.doctor.runtime_drivers import SYSTEMD, Runtime
-from podslice.model.owner import Foreign, Kubelet
+from podslice.model.kubelet import Foreign, Kubelet
 from podslice.model.properties import PROPERTIES
 
 SYSTEMD_LEAST = 252

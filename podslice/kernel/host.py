@@ -21,7 +21,7 @@ NODEFS = "var/lib"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class Availability:
     """What is left of something, and of how much."""
 
     available: int
@@ -39,7 +39,7 @@ def read_node(root: Path = Path("/")) -> Node:
         capacity = {
             CPU: len(_cpus(root)) * 1000,
             MEMORY: meminfo["MemTotal"] * 1000,
-            EPHEMERAL_STORAGE: nodefs_left(root).capacity * 1000,
+            EPHEMERAL_STORAGE: nodefs_availability(root).capacity * 1000,
             PIDS: _pids_max(root) * 1000,
             **_hugepages(root),
         }
@@ -120,7 +120,7 @@ def read_meminfo(root: Path = Path("/")) -> dict[str, int]:
     return {words[0]: int(words[1]) * 1024 for words in fields if words[-1:] == ["kB"]}
 
 
-def memory_left(meminfo: Mapping[str, int]) -> Left:
+def memory_availability(meminfo: Mapping[str, int]) -> Availability:
     """Memory in bytes: what is not in anybody's working set.
 
     It is less than the kernel's MemAvailable, which trusts in more of the page cache.
@@ -132,30 +132,32 @@ def memory_left(meminfo: Mapping[str, int]) -> Left:
     container/libcontainer/handler.go, setMemoryStats.
     """
     available = meminfo["MemFree"] + meminfo["Inactive(file)"]
-    return Left(available=available, capacity=meminfo["MemTotal"])
+    return Availability(available=available, capacity=meminfo["MemTotal"])
 
 
-def nodefs_left(root: Path = Path("/")) -> Left:
+def nodefs_availability(root: Path = Path("/")) -> Availability:
     """Bytes of the file system of ephemeral storage, for those who are not root.
 
     Raises:
         OSError: it can't be asked.
     """
     stat = os.statvfs(_nodefs(root))
-    return Left(available=stat.f_bavail * stat.f_frsize, capacity=stat.f_blocks * stat.f_frsize)
+    return Availability(
+        available=stat.f_bavail * stat.f_frsize, capacity=stat.f_blocks * stat.f_frsize
+    )
 
 
-def inodes_left(root: Path = Path("/")) -> Left:
+def inodes_availability(root: Path = Path("/")) -> Availability:
     """Inodes of the same file system; one that makes them as it needs them has none.
 
     Raises:
         OSError: it can't be asked.
     """
     stat = os.statvfs(_nodefs(root))
-    return Left(available=stat.f_favail, capacity=stat.f_files)
+    return Availability(available=stat.f_favail, capacity=stat.f_files)
 
 
-def pids_left(root: Path = Path("/")) -> Left:
+def pids_availability(root: Path = Path("/")) -> Availability:
     """Processes and threads that may still be started.
 
     Raises:
@@ -166,7 +168,7 @@ def pids_left(root: Path = Path("/")) -> Left:
     """
     capacity = _pids_max(root)
     _, tasks = read_value(root / "proc/loadavg").split(" ")[3].split("/")
-    return Left(available=max(capacity - int(tasks), 0), capacity=capacity)
+    return Availability(available=max(capacity - int(tasks), 0), capacity=capacity)
 
 
 def nodefs_device(root: Path = Path("/")) -> str:

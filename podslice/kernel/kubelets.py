@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from podslice.kernel.text import read_value, split_lines, split_words
-from podslice.model.owner import Kubelet
+from podslice.model.kubelet import Kubelet
 
 _UNSET = str(2**32 - 1)
 """The login of a process that comes from none. Source: proc_pid_loginuid(5)."""

@@ -145,7 +145,7 @@ AMOUNT = Codec(format=_format_amount, parse=_parse_amount)
 """A number of bytes or tasks, or `infinity`."""
 INTEGER = Codec(format=str, parse=_parse_integer)
 """A number with a sign."""
-TEXT = Codec(format=str, parse=str)
+STRING = Codec(format=str, parse=str)
 BOOLEAN = Codec(format=_format_boolean, parse=_parse_boolean)
 LIST = Codec(format=_format_list, parse=_parse_list)
 """Strings between spaces."""

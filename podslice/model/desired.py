@@ -97,7 +97,7 @@ class Desired:
     root: UnitName
     units: tuple[DesiredUnit, ...] = ()
     """Parents before children."""
-    absent: Mapping[UnitName, str] = field(default_factory=dict)
+    unwanted: Mapping[UnitName, str] = field(default_factory=dict)
     """Units that must not be there, if they are, and why.
 
     One that is among `units`, too, has these properties for as long as it can't go.
@@ -113,4 +113,4 @@ class Desired:
     @property
     def lasting(self) -> tuple[DesiredUnit, ...]:
         """The units that are to stay."""
-        return tuple(unit for unit in self.units if unit.name not in self.absent)
+        return tuple(unit for unit in self.units if unit.name not in self.unwanted)

@@ -18,7 +18,7 @@ from podslice.model.codec import (
     OCTAL,
     QUOTA,
     SHARE,
-    TEXT,
+    STRING,
     TIMEOUT,
     WEIGHT,
     WHOLE_SHARE,
@@ -69,7 +69,7 @@ class Property:
     minimum: int = 0
     maximum: int = INFINITY - 1
     """The range of values beside `unset` that systemd takes."""
-    codec: Codec = TEXT
+    codec: Codec = STRING
     """Its value as text in a unit file."""
 
     def format(self, value: Value) -> str:

@@ -5,7 +5,7 @@ Policy states intent; what the service manager at hand can't do is left out here
 
 from podslice.plan.changes import feasible
 from podslice.plan.make import make_plan, planning
-from podslice.plan.reserved import Returning, return_values
+from podslice.plan.restore import Restoration, restore_values
 from podslice.plan.steps import (
     Action,
     Change,
@@ -21,15 +21,14 @@ from podslice.plan.steps import (
     stage_of,
     transient_unit,
 )
-from podslice.plan.stops import CLASS_CHANGED, Leaving
+from podslice.plan.stops import CLASS_CHANGED, TerminatingPods
 
 __all__ = [
     "CLASS_CHANGED",
     "Action",
     "Change",
-    "Leaving",
     "Plan",
-    "Returning",
+    "Restoration",
     "SetHugepages",
     "SetProperties",
     "Skipped",
@@ -37,11 +36,12 @@ __all__ = [
     "StartUnit",
     "Step",
     "StopUnit",
+    "TerminatingPods",
     "depth_of",
     "feasible",
     "make_plan",
     "planning",
-    "return_values",
+    "restore_values",
     "stage_of",
     "transient_unit",
 ]

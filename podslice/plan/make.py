@@ -7,9 +7,9 @@ from podslice.model.unit import DesiredUnit, Observed, ObservedUnit, UnitKind, U
 from podslice.pausable import Steps, at_once, paced
 from podslice.plan.changes import feasible, hugepages_step, not_there, spare, step_for, volume_step
 from podslice.plan.steps import Plan, Skipped, Stage, StartUnit, Step, stage_of
-from podslice.plan.stops import Leaving, find_stops, settle_moves
+from podslice.plan.stops import TerminatingPods, find_stops, settle_moves
 
-_NOBODY = Leaving()
+_NOBODY = TerminatingPods()
 
 
 _UNITS_PER_STEP = 200
@@ -17,7 +17,11 @@ _UNITS_PER_STEP = 200
 
 
 def planning(
-    desired: Desired, observed: Observed, *, force: bool = False, leaving: Leaving = _NOBODY
+    desired: Desired,
+    observed: Observed,
+    *,
+    force: bool = False,
+    terminating: TerminatingPods = _NOBODY,
 ) -> Steps[Plan]:
     """Return what has to be done so that `observed` becomes `desired`.
 
@@ -27,7 +31,7 @@ def planning(
     staying, moving = settle_moves(desired, observed)
     yield
     keep = {unit.name for unit in staying.values()}
-    stops, skipped = find_stops(desired, observed, keep, leaving)
+    stops, skipped = find_stops(desired, observed, keep, terminating)
     going = {stop.name for stop in stops}
     yield
     steps: list[Step] = [*stops]
@@ -35,7 +39,7 @@ def planning(
         if unit is None:
             yield
             continue
-        is_unwanted = unit.name in desired.absent and unit.name not in observed.units
+        is_unwanted = unit.name in desired.unwanted and unit.name not in observed.units
         if unit.pod in staying or unit.name in going or is_unwanted:
             continue
         there = observed.units.get(unit.name)

@@ -18,7 +18,7 @@ _MOUNT = f".{UnitKind.MOUNT}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaving:
+class TerminatingPods:
     """The pods that go for good, and how."""
 
     pods: Mapping[UnitName, Pod] = field(default_factory=dict)
@@ -39,7 +39,7 @@ def settle_moves(
     volumes = _slices_with_volumes(observed)
     busy = {
         _last_component(name): observed.units[name]
-        for name in desired.absent
+        for name in desired.unwanted
         if name in observed.units and (observed.units[name].tasks or name in volumes)
     }
     staying: dict[str, ObservedUnit] = {}
@@ -74,14 +74,14 @@ def _last_component(name: UnitName) -> str:
 
 
 def find_stops(
-    desired: Desired, observed: Observed, keep: set[UnitName], leaving: Leaving
+    desired: Desired, observed: Observed, keep: set[UnitName], terminating: TerminatingPods
 ) -> tuple[list[StopUnit], list[Skipped]]:
     """Units that have to go. Tiers and root go only when nothing of others is in them."""
-    absent = {**_lost_volumes(desired, observed), **desired.absent}
-    going = {name for name in absent if name in observed.units} - keep
+    unwanted = {**_lost_volumes(desired, observed), **desired.unwanted}
+    going = {name for name in unwanted if name in observed.units} - keep
     mounts = {name for name in going if name.endswith(_MOUNT)}
     pods = {name for name in going - mounts if _last_component(name).startswith("pod")}
-    stops = [_stop(name, absent[name], observed, leaving) for name in pods | mounts]
+    stops = [_stop(name, unwanted[name], observed, terminating) for name in pods | mounts]
     skipped = []
     for name in sorted(going - pods - mounts, key=depth_of, reverse=True):
         foreign = _foreign(name, going, observed)
@@ -89,7 +89,7 @@ def find_stops(
             skipped.append(Skipped(unit=name, name="stop", why=foreign))
         else:
             # what it holds is in pods that go before it
-            stops.append(StopUnit(name=name, why=absent[name]))
+            stops.append(StopUnit(name=name, why=unwanted[name]))
     return stops, skipped
 
 
@@ -106,11 +106,11 @@ def _lost_volumes(desired: Desired, observed: Observed) -> dict[UnitName, str]:
     }
 
 
-def _stop(name: UnitName, why: str, observed: Observed, leaving: Leaving) -> StopUnit:
-    unit, pod = observed.units[name], leaving.pods.get(name)
+def _stop(name: UnitName, why: str, observed: Observed, terminating: TerminatingPods) -> StopUnit:
+    unit, pod = observed.units[name], terminating.pods.get(name)
     if pod is None:
         return StopUnit(name=name, why=why, tasks=unit.tasks)
-    grace_sec = pod.grace_period_sec if leaving.grace_sec is None else leaving.grace_sec
+    grace_sec = pod.grace_period_sec if terminating.grace_sec is None else terminating.grace_sec
     signals: tuple[UnitName, ...] = ()
     if unit.occupants.is_mixed or not is_up(unit):
         # a control group that outlived its slice has no units in which systemd would end it

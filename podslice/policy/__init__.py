@@ -9,10 +9,10 @@ from podslice.policy.compare import Difference, compare_rules
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
 from podslice.policy.eviction.thresholds import (
-    Candidate,
+    EvictionCandidate,
     EvictionThreshold,
-    Observation,
     PodUsage,
+    SignalObservation,
     eviction_thresholds,
     most_urgent,
     past_grace,
@@ -22,11 +22,11 @@ from podslice.policy.eviction.thresholds import (
 from podslice.policy.qos import classify
 
 __all__ = [
-    "Candidate",
     "Difference",
+    "EvictionCandidate",
     "EvictionThreshold",
-    "Observation",
     "PodUsage",
+    "SignalObservation",
     "Tree",
     "allocate",
     "classify",

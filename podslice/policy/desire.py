@@ -32,7 +32,7 @@ from podslice.pausable import Steps, at_once, paced
 from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate
 from podslice.policy.decide import decide
-from podslice.policy.phase import is_initializing
+from podslice.policy.init_phase import is_initializing
 from podslice.policy.tiers import protection, tier_properties
 from podslice.policy.unit_properties import cpu_weight, memory_limit, settle
 
@@ -96,14 +96,14 @@ def desiring(  # noqa: PLR0913 (everything that is known; what has a default goe
             yield
         else:
             units += _pod_units(phased, mounts=mounts)
-    absent = dict(_absent(tree, pods, gone))
+    unwanted = dict(_unwanted(tree, pods, gone))
     yield
-    absent |= dict(_absent_volumes(pods, in_force))
+    unwanted |= dict(_unwanted_volumes(pods, in_force))
     yield
     return Desired(
         root=tree.root,
         units=tuple(units),
-        absent=absent,
+        unwanted=unwanted,
         pods=pods,
         refused=tuple(refused),
         allocation=allocation,
@@ -134,7 +134,7 @@ def _join(in_force: list[PodDecision], accepted: list[PodDecision]) -> tuple[Pod
     return tuple(by_key[key] for key in sorted(by_key))
 
 
-def _absent(
+def _unwanted(
     tree: Tree, pods: tuple[PodDecision, ...], gone: tuple[Pod, ...]
 ) -> Iterator[tuple[UnitName, str]]:
     """Slices of pods that are gone or of another class now; without pods the whole tree."""
@@ -150,7 +150,7 @@ def _absent(
             yield tree.tier(qos), "no pod is left"
 
 
-def _absent_volumes(
+def _unwanted_volumes(
     pods: tuple[PodDecision, ...], in_force: list[PodDecision]
 ) -> Iterator[tuple[UnitName, str]]:
     """Mounts of volumes that a pod has no more; those of pods that go end with their slices."""

@@ -9,7 +9,7 @@ from podslice.policy.aggregate import aggregate
 
 GUARANTEED_ADJ = -997
 BESTEFFORT_ADJ = 1000
-CRITICAL_PRIORITY = 2_000_001_000
+NODE_CRITICAL_PRIORITY = 2_000_001_000
 """From `system-node-critical` on a pod is as safe as a Guaranteed one."""
 
 
@@ -21,7 +21,7 @@ def oom_score_adj(pod: Pod, container: Container, qos: Qos, node_memory_bytes: i
 
     Source: Kubernetes, pkg/kubelet/qos/policy.go, GetContainerOOMScoreAdjust.
     """
-    if pod.priority >= CRITICAL_PRIORITY or qos is Qos.GUARANTEED:
+    if pod.priority >= NODE_CRITICAL_PRIORITY or qos is Qos.GUARANTEED:
         return GUARANTEED_ADJ
     if qos is Qos.BESTEFFORT:
         return BESTEFFORT_ADJ

@@ -15,7 +15,7 @@ from podslice.model.desired import PodDecision
 from podslice.model.pod import ContainerKind, InitProgress
 from podslice.model.unit import Command as ServiceCommand
 from podslice.model.unit import TransientUnit, Value
-from podslice.policy.phase import finish
+from podslice.policy.init_phase import finish
 from podslice.processes.launch import Command
 from podslice.processes.target import Place, container_properties, find_place, find_pod, scope_of
 from podslice.reconcile.assess import assess

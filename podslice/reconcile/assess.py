@@ -8,12 +8,19 @@ from itertools import chain
 
 from podslice.errors import InputError, Problem
 from podslice.model.desired import Desired, PodDecision, Refusal
+from podslice.model.kubelet import Foreign
 from podslice.model.node_state import AgentState
-from podslice.model.owner import Foreign
 from podslice.model.pod import Pod, Qos
-from podslice.model.reserved import Reserved
+from podslice.model.reserved_values import ReservedValues
 from podslice.model.unit import Observed, UnitKind, UnitName
-from podslice.plan import CLASS_CHANGED, Leaving, Plan, Returning, planning, return_values
+from podslice.plan import (
+    CLASS_CHANGED,
+    Plan,
+    Restoration,
+    TerminatingPods,
+    planning,
+    restore_values,
+)
 from podslice.policy.desire import desiring, without_reserved
 from podslice.policy.recover import recover, uid_of
 from podslice.reconcile.assessment import Assessment
@@ -35,7 +42,7 @@ class _Findings:
     observed: Observed
     used_bytes: Mapping[UnitName, int]
     records: Records
-    reserved: Reserved
+    reserved: ReservedValues
     """The recorded values outside the root."""
     damaged: tuple[str, ...]
     foreign: Foreign | None
@@ -57,7 +64,7 @@ class _Selection:
 class _Planned:
     """A plan, and what it was made from."""
 
-    returning: Returning
+    returning: Restoration
     observed: Observed
     plan: Plan
 
@@ -94,7 +101,7 @@ async def assess(world: World, request: Request = _NOTHING) -> Assessment:
 
 async def _read(world: World) -> _Findings:
     values = world.store.reserved()
-    reserved = Reserved() if values is None else values
+    reserved = ReservedValues() if values is None else values
     observed = await observe(world, reserved.units)
     records = _with_recovered(world, observed, await in_turns(world.store.loading()))
     recorded = [pod for pod in records.pods if pod.uid in records.digests]
@@ -184,16 +191,16 @@ async def _plan_for(
         for pod in selection.removed
         for qos in Qos
     }
-    leaving = Leaving(pods=slices, grace_sec=request.grace_sec)
-    returning = return_values(desired, observed, findings.reserved)
+    terminating = TerminatingPods(pods=slices, grace_sec=request.grace_sec)
+    returning = restore_values(desired, observed, findings.reserved)
     plan = await in_turns(
-        planning(returning.desired, observed, force=request.force, leaving=leaving)
+        planning(returning.desired, observed, force=request.force, terminating=terminating)
     )
     skipped = (*plan.skipped, *returning.skipped)
     return _Planned(returning=returning, observed=observed, plan=replace(plan, skipped=skipped))
 
 
-def _damaged(world: World, values: Reserved | None) -> Iterable[str]:
+def _damaged(world: World, values: ReservedValues | None) -> Iterable[str]:
     """Yield the record of values outside the root where it is damaged, and note that."""
     if values is None:
         path = str(world.store.reserved_path)
@@ -271,7 +278,7 @@ def _refuse_uid_changes(
 def _orphans(world: World, desired: Desired, observed: Observed) -> Iterable[UnitName]:
     """Return the slices below the root that are neither desired nor about to be stopped."""
     tree = world.tree
-    known = {unit.name for unit in desired.units} | desired.absent.keys()
+    known = {unit.name for unit in desired.units} | desired.unwanted.keys()
     known |= {tree.root, *(tree.tier(qos) for qos in Qos)}
     return sorted(
         name

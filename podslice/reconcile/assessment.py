@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from podslice.model.desired import Desired
+from podslice.model.kubelet import Foreign
 from podslice.model.node_state import AgentState, Eviction
-from podslice.model.owner import Foreign
 from podslice.model.pod import InitProgress, Pod
-from podslice.model.reserved import Reserved
+from podslice.model.reserved_values import ReservedValues
 from podslice.model.unit import Observed, UnitName
 from podslice.plan import Plan
 
-_NOTHING = Reserved()
+_NOTHING = ReservedValues()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +37,9 @@ class Assessment:
     """The uids of the applied pods that have records."""
     evicted: tuple[Eviction, ...] = ()
     """The marks of evicted pods."""
-    recorded_values: Reserved = _NOTHING
+    recorded_values: ReservedValues = _NOTHING
     """The values that podslice set outside the root, as recorded."""
-    held: Reserved = _NOTHING
+    held: ReservedValues = _NOTHING
     """The same without values that were changed externally since."""
     foreign: Foreign | None = None
     """Why nothing may be changed; None where podslice owns the root."""

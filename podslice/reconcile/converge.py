@@ -14,7 +14,7 @@ from podslice.model.pod import InitProgress, Pod, Qos
 from podslice.model.unit import control_group_of
 from podslice.plan import Plan, SetProperties, StartUnit, StopUnit
 from podslice.policy.desire import without_reserved
-from podslice.policy.phase import pending
+from podslice.policy.init_phase import pending
 from podslice.reconcile.act import OnResult, act
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment

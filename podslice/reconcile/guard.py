@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from podslice.errors import ForeignRoot, HostError
 from podslice.kernel.kubelets import find_kubelets
+from podslice.model.kubelet import Foreign, Kubelet
 from podslice.model.manager import Manager
 from podslice.model.naming import Tree
-from podslice.model.owner import Foreign, Kubelet
 from podslice.model.pod import Pod, Qos
 from podslice.model.unit import ObservedUnit, TransientUnit, UnitKind, UnitName, Value
-from podslice.policy.owner import CRI_SCOPES, find_foreign
+from podslice.policy.root_owner import CRI_SCOPES, find_foreign
 from podslice.store import Store
 from podslice.systemd.client import Client
 from podslice.systemd.delegating_client import DelegatingClient

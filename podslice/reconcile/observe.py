@@ -77,17 +77,17 @@ def control_group(name: UnitName, observed: Observed) -> str:
 
 
 def meet(
-    world: World, desired: Desired, observed: Observed, leaving: Iterable[Pod]
+    world: World, desired: Desired, observed: Observed, terminating: Iterable[Pod]
 ) -> tuple[Desired, Observed]:
     """Both as they stand to each other.
 
     Containers are the units that they run in; limits of huge pages are there as the kernel has
     them, and what is in the slices that have to go.
     """
-    slices = {world.tree.pod(pod.uid, qos): pod for pod in leaving for qos in Qos}
+    slices = {world.tree.pod(pod.uid, qos): pod for pod in terminating for qos in Qos}
     names = {world.tree.tier(qos) for qos in Qos} | slices.keys() if slices else set()
-    units = {**observed.units, **dict(_left(world, desired.absent.keys() & names, observed))}
-    for name in desired.absent.keys() & slices.keys() & units.keys():
+    units = {**observed.units, **dict(_left(world, desired.unwanted.keys() & names, observed))}
+    for name in desired.unwanted.keys() & slices.keys() & units.keys():
         units[name] = _with_occupants(world, units[name], slices[name])
     desired = replace(desired, units=tuple(_as_it_runs(unit, observed) for unit in desired.units))
     for unit in desired.units if observed.caps.hugetlb else ():

@@ -11,7 +11,7 @@ from typing import assert_never
 from podslice.model.desired import Refusal
 from podslice.model.properties import PROPERTIES
 from podslice.model.quantity import about_bytes, format_bytes
-from podslice.model.reserved import Pending, Standing
+from podslice.model.reserved_values import PendingTrial, TrialState
 from podslice.model.unit import INFINITY, DesiredUnit, Value
 from podslice.plan import (
     Action,
@@ -202,27 +202,27 @@ def describe_stuck(stuck: StuckPod) -> str:
     return f"pod {stuck.pod} could not be removed: {stuck.why}"
 
 
-def describe_unconfirmed(pending: Pending) -> str:
+def describe_unconfirmed(pending: PendingTrial) -> str:
     """What becomes of new values that nobody has confirmed, with the way out."""
     named = ", ".join(sorted(pending.values.old))
-    match pending.standing:
-        case Standing.ARMED:
+    match pending.state:
+        case TrialState.ARMED:
             return (
                 f"the old values of {named} return in {pending.remaining_sec} s; to keep the new"
                 " ones: podslice confirm"
             )
-        case Standing.RETURNED:
+        case TrialState.RETURNED:
             return (
                 f"nobody confirmed the new values of {named}: the old ones have returned; to set"
                 " the new ones again: podslice apply"
             )
-        case Standing.STOPPED:
+        case TrialState.STOPPED:
             return (
                 f"nobody confirmed the new values of {named}, and somebody has stopped the timer"
                 " that returns the old ones; to keep the new ones: podslice confirm"
             )
         case _:
-            assert_never(pending.standing)
+            assert_never(pending.state)
 
 
 def summarize(report: Report) -> str:

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from podslice.model.desired import Desired
-from podslice.model.reserved import Reserved
+from podslice.model.reserved_values import ReservedValues
 from podslice.model.unit import Observed
-from podslice.plan import Plan, SetProperties, make_plan, return_values
-from podslice.plan.reserved import note_steps, settle_steps
+from podslice.plan import Plan, SetProperties, make_plan, restore_values
+from podslice.plan.restore import record_steps, settle_steps
 from podslice.reconcile.act import OnResult, act
 from podslice.reconcile.report import Outcome, Report, StepResult
 from podslice.reconcile.rollback import end_trial, is_reserved, recorded
 from podslice.reconcile.world import LiveWorld, World
 
 
-def note(world: World, held: Reserved, plan: Plan) -> None:
+def note(world: World, held: ReservedValues, plan: Plan) -> None:
     """Record what the steps of a plan are about to set.
 
     It is written before they are taken: after a crash both the old and the new value are known.
     """
     steps = filter(is_reserved, plan.steps)
-    world.store.save_reserved(note_steps(held, steps, world.config.cgroup_root))
+    world.store.save_reserved(record_steps(held, steps, world.config.cgroup_root))
 
 
-def settle_values(world: World, held: Reserved, results: Iterable[StepResult]) -> None:
+def settle_values(world: World, held: ReservedValues, results: Iterable[StepResult]) -> None:
     """Record what was set. `held` is what was recorded before `note`."""
     results = tuple(results)
 
@@ -52,7 +52,7 @@ async def restore_all(world: LiveWorld, on_result: OnResult = lambda _: None) ->
     values = recorded(world.store)
     units = await client.observe(sorted(values.units))
     observed = Observed(caps=await client.caps(), units={unit.name: unit for unit in units})
-    returning = return_values(Desired(root=world.tree.root), observed, values)
+    returning = restore_values(Desired(root=world.tree.root), observed, values)
     plan = make_plan(returning.desired, observed)
     note(world, returning.held, plan)
     results = await act(plan, client, on_result)

@@ -16,10 +16,16 @@ from typing import TypeGuard
 
 from podslice.errors import HostError, SystemdError
 from podslice.model.properties import PROPERTIES
-from podslice.model.reserved import Pending, Reserved, Standing, Unconfirmed, Values
+from podslice.model.reserved_values import (
+    PendingTrial,
+    ReservedValues,
+    TrialState,
+    Unconfirmed,
+    Values,
+)
 from podslice.model.unit import ListedUnit, TransientUnit, UnitKind, UnitName, Value
 from podslice.plan import Plan, SetProperties, Step
-from podslice.plan.reserved import fail_trial, try_steps
+from podslice.plan.restore import fail_trial, try_steps
 from podslice.reconcile.act import OnResult
 from podslice.reconcile.report import Outcome, StepResult, describe_unconfirmed
 from podslice.reconcile.world import LiveWorld
@@ -55,7 +61,7 @@ async def confirm_implicitly(world: LiveWorld) -> bool:
     if before is None:
         return False
     await end_trial(world.store, world.client)
-    if before.standing is Standing.ARMED:
+    if before.state is TrialState.ARMED:
         world.on_note("apply without --confirm confirms the values that were not confirmed yet")
     return True
 
@@ -90,7 +96,7 @@ async def on_trial(
 
 async def arm(
     store: Store, client: Client, steps: Iterable[SetProperties], seconds: int
-) -> Pending:
+) -> PendingTrial:
     """Have the old values of reserved slices return in so many seconds; then they may be set.
 
     What was not confirmed before returns with them, to what it was at first.
@@ -103,7 +109,7 @@ async def arm(
     if systemctl is None:
         raise HostError("there is no systemctl in PATH to return the old values with")
     before, record = await pending(store, client), recorded(store)
-    joins = before is not None and before.standing is not Standing.RETURNED
+    joins = before is not None and before.state is not TrialState.RETURNED
     until_usec = time.monotonic_ns() // 1000 + seconds * 10**6
     tried = try_steps(record, steps, until_usec, joins=joins)
     values = tried.unconfirmed
@@ -122,7 +128,7 @@ async def arm(
         raise
     # only now, so that at no time nothing would return the values that are there
     await _stop_timers(client, listed)
-    return Pending(values=values, standing=Standing.ARMED, remaining_sec=seconds)
+    return PendingTrial(values=values, state=TrialState.ARMED, remaining_sec=seconds)
 
 
 async def halt(client: Client) -> None:
@@ -130,7 +136,7 @@ async def halt(client: Client) -> None:
     await _stop_timers(client, await client.list_units([_PATTERN]))
 
 
-async def confirm(store: Store, client: Client) -> Pending | None:
+async def confirm(store: Store, client: Client) -> PendingTrial | None:
     """Let the new values stay; how it stands with them, None where there is nothing to confirm.
 
     Where the old ones have returned that is all: nothing is set. The lock is the caller's.
@@ -138,7 +144,7 @@ async def confirm(store: Store, client: Client) -> Pending | None:
     await halt(client)
     await _await_return(client)
     found = await pending(store, client)
-    if found is not None and found.standing is not Standing.RETURNED:
+    if found is not None and found.state is not TrialState.RETURNED:
         store.save_reserved(recorded(store).confirmed())
     return found
 
@@ -150,12 +156,12 @@ async def end_trial(store: Store, client: Client) -> None:
     store.save_reserved(recorded(store).confirmed())
 
 
-def recorded(store: Store) -> Reserved:
+def recorded(store: Store) -> ReservedValues:
     """Return the recorded values outside the root; none where the record is damaged."""
-    return store.reserved() or Reserved()
+    return store.reserved() or ReservedValues()
 
 
-async def pending(store: Store, client: Client) -> Pending | None:
+async def pending(store: Store, client: Client) -> PendingTrial | None:
     """What is not confirmed, and how it stands with that."""
     values = recorded(store).unconfirmed
     if values is None:
@@ -163,10 +169,10 @@ async def pending(store: Store, client: Client) -> Pending | None:
     if any(map(_is_armed, await client.list_units([_PATTERN]))):
         left_usec = values.until_usec - time.monotonic_ns() // 1000
         remaining_sec = max(-(-left_usec // 10**6), 0)
-        return Pending(values=values, standing=Standing.ARMED, remaining_sec=remaining_sec)
+        return PendingTrial(values=values, state=TrialState.ARMED, remaining_sec=remaining_sec)
     has_returned = values.at_old(await _observed(values, client))
-    standing = Standing.RETURNED if has_returned else Standing.STOPPED
-    return Pending(values=values, standing=standing)
+    standing = TrialState.RETURNED if has_returned else TrialState.STOPPED
+    return PendingTrial(values=values, state=standing)
 
 
 def _free_stem(listed: Iterable[ListedUnit]) -> str:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from podslice.errors import Problem, Severity
 from podslice.model.node_state import AgentState, Condition, Eviction
 from podslice.model.properties import PROPERTIES
-from podslice.model.reserved import Held, Reserved, Trial
+from podslice.model.reserved_values import ReservedValue, ReservedValues, Trial
 from podslice.model.unit import INFINITY, UnitName
 
 T = TypeVar("T")
@@ -45,9 +45,9 @@ def agent_state(found: Mapping[str, Any]) -> AgentState:
     )
 
 
-def reserved(found: Mapping[str, Any]) -> Reserved:
+def reserved(found: Mapping[str, Any]) -> ReservedValues:
     """Read the values that podslice has set outside its root."""
-    return Reserved(
+    return ReservedValues(
         units={
             UnitName(_text(unit)): {_known(name): _held(held) for name, held in values.items()}
             for unit, values in found["units"].items()
@@ -57,12 +57,12 @@ def reserved(found: Mapping[str, Any]) -> Reserved:
     )
 
 
-def _held(found: Mapping[str, Any]) -> Held:
+def _held(found: Mapping[str, Any]) -> ReservedValue:
     ours = tuple(map(_value, found["ours"]))
     if not ours:
         raise ValueError("a value that podslice has not set")
     trial = found["trial"]
-    return Held(
+    return ReservedValue(
         before=_value(found["before"]),
         ours=ours,
         trial=None

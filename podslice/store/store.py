@@ -12,7 +12,7 @@ from pathlib import Path
 from podslice.errors import HostError
 from podslice.model.node_state import AgentState, Eviction
 from podslice.model.pod import InitProgress, Pod
-from podslice.model.reserved import Reserved
+from podslice.model.reserved_values import ReservedValues
 from podslice.pausable import Steps, finish
 from podslice.store import lock, marks, volume_directories
 from podslice.store.atomic import entries, failed, read_json, remove, write_json, writing
@@ -180,7 +180,7 @@ class Store:
         """Remove what an agent has left."""
         self.discard(str(self._agent))
 
-    def save_reserved(self, reserved: Reserved) -> None:
+    def save_reserved(self, reserved: ReservedValues) -> None:
         """Record the values that podslice has set outside its root; without any the file goes.
 
         Raises:
@@ -192,11 +192,11 @@ class Store:
             with writing(self.root):
                 write_json(self.reserved_path, asdict(reserved))
 
-    def reserved(self) -> Reserved | None:
+    def reserved(self) -> ReservedValues | None:
         """Return the recorded values outside the root; None where the file does not hold them."""
         with contextlib.suppress(OSError):
             if not os.path.lexists(self.reserved_path):
-                return Reserved()
+                return ReservedValues()
             return marks.read(marks.reserved, read_json(self.reserved_path))
         return None
 

@@ -8,21 +8,21 @@ from pathlib import Path
 
 from podslice.kernel.cgroup import CgroupFs, Sample
 from podslice.kernel.host import (
-    Left,
-    inodes_left,
-    memory_left,
-    nodefs_left,
-    pids_left,
+    Availability,
+    inodes_availability,
+    memory_availability,
+    nodefs_availability,
+    pids_availability,
     read_meminfo,
 )
 from podslice.model.node import Allocation
 from podslice.model.resources import MEMORY
-from podslice.policy.eviction.thresholds import Observation, PodUsage
+from podslice.policy.eviction.thresholds import PodUsage, SignalObservation
 
 
 def observe_signals(
     root: Path, cgroups: CgroupFs, allocation: Allocation, pods_group: str
-) -> dict[str, Observation]:
+) -> dict[str, SignalObservation]:
     """What is left, by eviction signal; a signal that can't be observed is left out.
 
     There are no images here, so imagefs and containerfs are not observed.
@@ -35,12 +35,12 @@ def observe_signals(
 
     Source: Kubernetes, pkg/kubelet/eviction/helpers.go, makeSignalObservations.
     """
-    readers: dict[str, Callable[[], Left]] = {
-        "memory.available": lambda: memory_left(read_meminfo(root)),
-        "allocatableMemory.available": lambda: _pods_left(cgroups, allocation, pods_group),
-        "nodefs.available": lambda: nodefs_left(root),
-        "nodefs.inodesFree": lambda: inodes_left(root),
-        "pid.available": lambda: pids_left(root),
+    readers: dict[str, Callable[[], Availability]] = {
+        "memory.available": lambda: memory_availability(read_meminfo(root)),
+        "allocatableMemory.available": lambda: _pods_availability(cgroups, allocation, pods_group),
+        "nodefs.available": lambda: nodefs_availability(root),
+        "nodefs.inodesFree": lambda: inodes_availability(root),
+        "pid.available": lambda: pids_availability(root),
     }
     found = {}
     for signal, read in readers.items():
@@ -48,13 +48,13 @@ def observe_signals(
             left = read()
             # a file system without a number of inodes never runs out of them
             if left.capacity:
-                found[signal] = Observation(
+                found[signal] = SignalObservation(
                     available=left.available * 1000, capacity=left.capacity * 1000
                 )
     return found
 
 
-def _pods_left(cgroups: CgroupFs, allocation: Allocation, pods_group: str) -> Left:
+def _pods_availability(cgroups: CgroupFs, allocation: Allocation, pods_group: str) -> Availability:
     """What is left of the pods' memory.
 
     The capacity is what they are held to, not Allocatable, which has the threshold taken off
@@ -67,7 +67,7 @@ def _pods_left(cgroups: CgroupFs, allocation: Allocation, pods_group: str) -> Le
     if used is None:
         raise LookupError(pods_group)
     capacity = allocation.enforced[MEMORY] // 1000
-    return Left(available=max(capacity - used, 0), capacity=capacity)
+    return Availability(available=max(capacity - used, 0), capacity=capacity)
 
 
 def pod_usage(sample: Sample, nodefs_device: str) -> PodUsage:

@@ -13,7 +13,13 @@ from pathlib import Path, PurePosixPath
 
 from podslice.errors import HostError
 from podslice.kernel.cgroup import PRESSURES, CgroupFs, Pressure, Sample, parse_pressure
-from podslice.kernel.host import inodes_left, memory_left, nodefs_left, pids_left, read_meminfo
+from podslice.kernel.host import (
+    inodes_availability,
+    memory_availability,
+    nodefs_availability,
+    pids_availability,
+    read_meminfo,
+)
 from podslice.kernel.text import read_text, split_lines, split_words
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision, VolumeDecision
@@ -131,8 +137,12 @@ def _node(cgroups: CgroupFs, root: Path) -> NodeStats:
     """The node itself, without what is on it."""
     try:
         meminfo = read_meminfo(root)
-        memory, space, pids = memory_left(meminfo), nodefs_left(root), pids_left(root)
-        inodes = inodes_left(root)
+        memory, space, pids = (
+            memory_availability(meminfo),
+            nodefs_availability(root),
+            pids_availability(root),
+        )
+        inodes = inodes_availability(root)
         return NodeStats(
             time_usec=time.time_ns() // 1000,
             uptime_usec=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000,
@@ -164,7 +174,7 @@ def _host_sample(
 
     Source: opencontainers/cgroups, fs2/memory.go, rootStatsFromMeminfo; proc_vmstat(5).
     """
-    memory = memory_left(meminfo)
+    memory = memory_availability(meminfo)
     counts = _fields(root / "proc/vmstat")
     kills = counts.get("oom_kill")  # since Linux 4.13
     return replace(

@@ -80,7 +80,7 @@ def unit_statuses(
     return tuple(
         _status(unit, observed, classes.get(unit.name, ""), depth, cgroups)
         for depth, unit in in_tree_order(desired)
-        if unit.name in observed.units or unit.name not in desired.absent
+        if unit.name in observed.units or unit.name not in desired.unwanted
     )
 
 

@@ -17,7 +17,7 @@ from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod, Qos
 from podslice.model.quantity import parse_quantity
 from podslice.model.resources import Resources, format_amount
-from podslice.policy.eviction.thresholds import EvictionThreshold, Observation, PodUsage
+from podslice.policy.eviction.thresholds import EvictionThreshold, PodUsage, SignalObservation
 
 HERE = Path(__file__).parent
 
@@ -166,7 +166,7 @@ def of_eviction_threshold(threshold):
 def to_observation(text):
     """`500Mi` or `500Mi of 1000Mi`."""
     available, _, capacity = text.partition(" of ")
-    return Observation(
+    return SignalObservation(
         available=parse_quantity(available).milli, capacity=parse_quantity(capacity or "0").milli
     )
 

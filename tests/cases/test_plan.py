@@ -212,7 +212,7 @@ async def test_no_unit_is_outside_the_root(case):
         name = unit.name if unit.name.endswith(".slice") else unit.parent
         assert name == desired.root or name.startswith(inside) or unit.name in reserved
         assert unit.owned != (unit.name in reserved)
-    slices = [name for name in desired.absent if name.endswith(".slice")]
+    slices = [name for name in desired.unwanted if name.endswith(".slice")]
     assert all(name.startswith(inside) or name == desired.root for name in slices)
 
 

@@ -57,8 +57,8 @@ from podslice.policy.eviction.thresholds import (
     rank,
     thresholds_met,
 )
+from podslice.policy.init_phase import finish, is_initializing, pending
 from podslice.policy.oom import oom_score_adj
-from podslice.policy.phase import finish, is_initializing, pending
 from podslice.policy.qos import classify
 from podslice.policy.tiers import tier_properties
 from podslice.policy.validate import validate

@@ -119,11 +119,11 @@ def scope_unit(name, parent, *, pod=None, **values):
     )
 
 
-def desired(*units, absent=(), **fields):
+def desired(*units, unwanted=(), **fields):
     return Desired(
         root=UnitName("kubepods.slice"),
         units=units,
-        absent=dict.fromkeys(map(UnitName, absent), "no reason"),
+        unwanted=dict.fromkeys(map(UnitName, unwanted), "no reason"),
         **fields,
     )
 

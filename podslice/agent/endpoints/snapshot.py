@@ -12,7 +12,7 @@ from podslice.model.event import Kind
 from podslice.model.node import Allocation
 from podslice.model.node_state import Condition
 from podslice.model.unit import INFINITY, PropertyValue
-from podslice.policy.eviction.thresholds import EvictionThreshold, Observation
+from podslice.policy.eviction.thresholds import EvictionThreshold, SignalObservation
 from podslice.usage.stats import NodeStats, PodStats
 
 _AT_ONCE = 32
@@ -27,7 +27,7 @@ class Snapshot:
     """The applied pods."""
     gather: Callable[[Iterable[PodDecision]], NodeStats]
     """Reads the use of the node and of some pods; each pod takes some time."""
-    observe: Callable[[], Mapping[str, Observation]]
+    observe: Callable[[], Mapping[str, SignalObservation]]
     """Reads the eviction signals."""
     counters: Counters
     allocation: Allocation

@@ -7,7 +7,7 @@ import asyncio
 from podslice.cli import session
 from podslice.cli.arguments import DONE, FAILED
 from podslice.cli.output import note, write
-from podslice.model.reserved import Pending, Standing
+from podslice.model.reserved_values import PendingTrial, TrialState
 from podslice.reconcile.report import describe_unconfirmed
 from podslice.reconcile.rollback import confirm as let_stay
 from podslice.reconcile.rollback import halt, recorded
@@ -21,14 +21,14 @@ def confirm() -> int:
     if found is None:
         note("there is nothing to confirm")
         return FAILED
-    if found.standing is Standing.RETURNED:
+    if found.state is TrialState.RETURNED:
         note(describe_unconfirmed(found))
         return FAILED
     write([f"confirmed the new values of {', '.join(sorted(found.values.old))}"])
     return DONE
 
 
-async def _confirm() -> Pending | None:
+async def _confirm() -> PendingTrial | None:
     store = Store(session.runtime_directory(find_manager()))
     if recorded(store).unconfirmed is None:
         return None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from podslice.cli.views.documents import Document, number
-from podslice.model.owner import Foreign
-from podslice.model.reserved import Pending, Reserved
+from podslice.model.kubelet import Foreign
+from podslice.model.reserved_values import PendingTrial, ReservedValues
 
 
 def foreign(found: Foreign | None) -> Document:
@@ -14,7 +14,7 @@ def foreign(found: Foreign | None) -> Document:
     return {"foreign": {"reason": found.reason, "fix": found.way_out}}
 
 
-def reserved(held: Reserved) -> Document:
+def reserved(held: ReservedValues) -> Document:
     """What podslice has set outside its root, and what it was before; where it has set anything."""
     if not held:
         return {}
@@ -32,13 +32,13 @@ def reserved(held: Reserved) -> Document:
     }
 
 
-def unconfirmed(pending: Pending | None) -> Document:
+def unconfirmed(pending: PendingTrial | None) -> Document:
     """Return the unconfirmed values of reserved slices, if there are any."""
     if pending is None:
         return {}
     return {
         "unconfirmed": {
-            "state": pending.standing.value,
+            "state": pending.state.value,
             "remaining_sec": pending.remaining_sec,
             "units": [
                 {

@@ -14,7 +14,7 @@ from podslice.kernel.cgroup import Usage
 from podslice.model.manager import Manager
 from podslice.model.node_state import AgentState, Eviction
 from podslice.model.properties import PROPERTIES
-from podslice.model.reserved import Reserved
+from podslice.model.reserved_values import ReservedValues
 from podslice.model.unit import UnitKind, UnitName
 from podslice.reconcile.report import format_value
 from podslice.usage.status import ELSEWHERE, EMPTY, MISSING, PropertyStatus, UnitStatus
@@ -159,7 +159,7 @@ def strays(found: Iterable[Stray]) -> Iterator[str]:
         yield f"{whose}: {stray.what} ({inside}) runs in {where}, {outside}; {stray.hint}"
 
 
-def reserved(held: Reserved) -> Iterator[str]:
+def reserved(held: ReservedValues) -> Iterator[str]:
     """Show what podslice has set outside its root, and what it was before, one line for a slice."""
     for unit, values in sorted(held.units.items()):
         properties = (

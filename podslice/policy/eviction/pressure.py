@@ -16,10 +16,10 @@ from podslice.model.resources import MEMORY
 from podslice.policy.allocatable import threshold_amount
 from podslice.policy.eviction.thresholds import (
     RESOURCE_OF_SIGNAL,
-    Candidate,
+    EvictionCandidate,
     EvictionThreshold,
-    Observation,
     PodUsage,
+    SignalObservation,
     by_urgency,
     past_grace,
     rank,
@@ -84,7 +84,7 @@ class Verdict:
 
 def judge(
     thresholds: Iterable[EvictionThreshold],
-    observations: Mapping[str, Observation],
+    observations: Mapping[str, SignalObservation],
     before: Pressures,
     now_usec: int,
     transition_usec: int,
@@ -115,7 +115,7 @@ def judge(
 
 def choose(
     signal: str, pods: Iterable[PodDecision], usage: Mapping[str, PodUsage]
-) -> Candidate | None:
+) -> EvictionCandidate | None:
     """The pod to evict for a signal: the first in the order that may be; None where none may.
 
     Never a critical pod, nor a Guaranteed one for memory that it requested. A pod that uses nothing
@@ -139,7 +139,7 @@ def _may_go(signal: str, pod: PodDecision, usage: Mapping[str, PodUsage]) -> boo
 
 
 def next_poll_usec(
-    thresholds: Iterable[EvictionThreshold], observations: Mapping[str, Observation]
+    thresholds: Iterable[EvictionThreshold], observations: Mapping[str, SignalObservation]
 ) -> int:
     """For how long no threshold can be passed unseen, as far as anybody can tell.
 
@@ -154,7 +154,7 @@ def next_poll_usec(
     return min(waits, default=_POLL_MAX_USEC)
 
 
-def _wait_usec(threshold: EvictionThreshold, observation: Observation) -> int:
+def _wait_usec(threshold: EvictionThreshold, observation: SignalObservation) -> int:
     above = observation.available - threshold_amount(threshold.value, observation.capacity)
     if RESOURCE_OF_SIGNAL[threshold.signal] != MEMORY:
         is_near = above * 100 < observation.capacity * _NEAR_PERCENT

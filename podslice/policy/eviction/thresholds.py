@@ -48,7 +48,7 @@ class EvictionThreshold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class SignalObservation:
     """What is left of something, and of how much, in thousandths of its unit."""
 
     available: int
@@ -67,7 +67,7 @@ class PodUsage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class EvictionCandidate:
     """A pod that may be evicted, and why it stands where it stands in the order."""
 
     decision: PodDecision
@@ -112,7 +112,7 @@ def eviction_thresholds(config: Config) -> tuple[EvictionThreshold, ...]:
 
 def thresholds_met(
     thresholds: Iterable[EvictionThreshold],
-    observations: Mapping[str, Observation],
+    observations: Mapping[str, SignalObservation],
     *,
     before: Iterable[EvictionThreshold] = (),
 ) -> tuple[EvictionThreshold, ...]:
@@ -133,7 +133,9 @@ def thresholds_met(
     )
 
 
-def _is_met(threshold: EvictionThreshold, observation: Observation, *, recovering: bool) -> bool:
+def _is_met(
+    threshold: EvictionThreshold, observation: SignalObservation, *, recovering: bool
+) -> bool:
     wanted = threshold_amount(threshold.value, observation.capacity)
     if recovering and threshold.minimum_reclaim is not None:
         wanted += threshold_amount(threshold.minimum_reclaim, observation.capacity)
@@ -178,7 +180,7 @@ def is_critical(pod: Pod) -> bool:
 
 def rank(
     signal: str, pods: Iterable[PodDecision], usage: Mapping[str, PodUsage]
-) -> tuple[Candidate, ...]:
+) -> tuple[EvictionCandidate, ...]:
     """The pods in the order in which they are evicted for a signal; critical pods are left out.
 
     Memory, storage and inodes: pods above their request first, then the lower priority, then the
@@ -200,7 +202,7 @@ def rank(
         request = _request(resource, pod) if has_request else 0
         above = resource != PIDS and used > request
         place = (not above, pod.pod.priority, request - used, pod.pod.key)
-        ranked.append((place, Candidate(decision=pod, reason=_reason(resource, pod, used))))
+        ranked.append((place, EvictionCandidate(decision=pod, reason=_reason(resource, pod, used))))
     return tuple(candidate for _, candidate in sorted(ranked, key=lambda each: each[0]))
 
 

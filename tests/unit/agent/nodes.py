@@ -12,7 +12,7 @@ from podslice.model.event import Kind
 from podslice.model.node_state import Condition
 from podslice.model.unit import UnitName
 from podslice.policy.allocatable import allocate
-from podslice.policy.eviction.thresholds import Observation, eviction_thresholds
+from podslice.policy.eviction.thresholds import SignalObservation, eviction_thresholds
 from podslice.usage.stats import ContainerStats, GroupStats, NodeStats, PodStats, VolumeStats
 from tests.unit import builders
 
@@ -117,8 +117,10 @@ def volume():
 def snapshot(*decisions, config=CONFIG, **fields):
     """The default has the pods of `default_stats`."""
     observations = {
-        "memory.available": Observation(available=20 * 2**30 * 1000, capacity=32 * 2**30 * 1000),
-        "pid.available": Observation(available=32_368_000, capacity=32_768_000),
+        "memory.available": SignalObservation(
+            available=20 * 2**30 * 1000, capacity=32 * 2**30 * 1000
+        ),
+        "pid.available": SignalObservation(available=32_368_000, capacity=32_768_000),
     }
     given = {
         "node_name": "node-1",

@@ -5,8 +5,8 @@ import pytest
 from podslice.doctor.facts import SystemdReply
 from podslice.doctor.finding import FindingState
 from podslice.errors import HostError
+from podslice.model.kubelet import Foreign, Kubelet
 from podslice.model.manager import user_manager
-from podslice.model.owner import Foreign, Kubelet
 from tests.unit.doctor.hosts import LEGACY, PLAIN, ROOT, USER, USER_GROUP, facts, findings, host
 
 DOWN = SystemdReply(version=None, error="/run/dbus: no such file")

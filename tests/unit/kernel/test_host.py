@@ -4,13 +4,13 @@ import pytest
 
 from podslice.errors import HostError
 from podslice.kernel.host import (
-    Left,
-    inodes_left,
-    memory_left,
+    Availability,
+    inodes_availability,
+    memory_availability,
+    nodefs_availability,
     nodefs_device,
-    nodefs_left,
     parse_cpu_list,
-    pids_left,
+    pids_availability,
     process_named,
     read_meminfo,
     read_node,
@@ -146,20 +146,20 @@ def test_without_proc_no_process_is_found(tmp_path):
 def test_memory_that_is_left_is_what_nobody_works_with(host):
     text = "MemTotal: 16384 kB\nMemFree: 1000 kB\nMemAvailable: 9000 kB\nInactive(file): 24 kB\n"
     make_files(host, {"proc/meminfo": text})
-    assert memory_left(read_meminfo(host)) == Left(available=2**20, capacity=2**24)
+    assert memory_availability(read_meminfo(host)) == Availability(available=2**20, capacity=2**24)
 
 
 def test_storage_that_is_left_is_that_of_who_is_not_root(host):
     stat = os.statvfs(host)
-    assert nodefs_left(host).capacity == stat.f_blocks * stat.f_frsize
-    assert 0 < nodefs_left(host).available <= stat.f_bfree * stat.f_frsize
-    assert inodes_left(host).capacity == stat.f_files
+    assert nodefs_availability(host).capacity == stat.f_blocks * stat.f_frsize
+    assert 0 < nodefs_availability(host).available <= stat.f_bfree * stat.f_frsize
+    assert inodes_availability(host).capacity == stat.f_files
 
 
 @pytest.mark.parametrize(("tasks", "available"), [(57, 943), (1200, 0)])
 def test_processes_that_are_left(host, tasks, available):
     make_files(host, {"proc/loadavg": f"0.30 0.07 0.02 1/{tasks} 227\n"})
-    assert pids_left(host) == Left(available=available, capacity=1000)
+    assert pids_availability(host) == Availability(available=available, capacity=1000)
 
 
 def test_the_disk_of_a_partition_is_what_the_kernel_counts_by(host):

@@ -13,7 +13,6 @@ from podslice.plan import (
     CLASS_CHANGED,
     Action,
     Change,
-    Leaving,
     Plan,
     SetHugepages,
     SetProperties,
@@ -21,6 +20,7 @@ from podslice.plan import (
     Stage,
     StartUnit,
     StopUnit,
+    TerminatingPods,
     depth_of,
     make_plan,
     stage_of,
@@ -86,7 +86,7 @@ def test_steps_carry_their_actions():
     after = desired(
         slice_unit(ROOT, CPUWeight=100),
         slice_unit("kubepods-podnew.slice"),
-        absent={"kubepods-podold.slice": "not requested"},
+        unwanted={"kubepods-podold.slice": "not requested"},
     )
     actions = [step.action for step in make_plan(after, as_observed(before)).steps]
     assert actions == [Action.STOP, Action.START, Action.SET]
@@ -119,7 +119,7 @@ def test_tiers_tighten_before_a_start_and_grow_after_a_stop():
         slice_unit(BURSTABLE, MemoryMax=100),
         slice_unit("kubepods-besteffort.slice", MemoryMax=300),
         slice_unit("kubepods-podnew.slice"),
-        absent=["kubepods-podold.slice"],
+        unwanted=["kubepods-podold.slice"],
     )
     plan = make_plan(after, as_observed(before))
     assert [(stage_of(step)[0], step.name) for step in plan.steps] == [
@@ -183,11 +183,11 @@ def test_scopes_lie_deepest():
 def shuffled(desired_, observed_, seed):
     order = random.Random(seed)
     units, pods = list(desired_.units), list(desired_.pods)
-    absent, there = list(desired_.absent.items()), list(observed_.units.items())
-    for each in (units, pods, absent, there):
+    unwanted, there = list(desired_.unwanted.items()), list(observed_.units.items())
+    for each in (units, pods, unwanted, there):
         order.shuffle(each)
     return (
-        replace(desired_, units=tuple(units), pods=tuple(pods), absent=dict(absent)),
+        replace(desired_, units=tuple(units), pods=tuple(pods), unwanted=dict(unwanted)),
         replace(observed_, units=dict(there)),
     )
 
@@ -413,7 +413,7 @@ def test_tiers_stay_while_foreign_processes_are_in_them():
 
 
 def test_what_is_not_there_is_not_stopped():
-    plan = make_plan(desired(absent=["kubepods-podgone.slice", ROOT]), observed())
+    plan = make_plan(desired(unwanted=["kubepods-podgone.slice", ROOT]), observed())
     assert plan == Plan()
 
 
@@ -726,7 +726,7 @@ def test_what_is_no_mounted_volume_does_not_keep_a_pod_from_moving(inside):
 
 def test_a_volume_in_a_slice_that_goes_is_mounted_anew():
     other = "kubepods-podold.slice"
-    wanted = desired(slice_unit(WEB), volume_unit(), absent=[other])
+    wanted = desired(slice_unit(WEB), volume_unit(), unwanted=[other])
     there = observed(seen(WEB), seen(other), mounted(parent=other))
     plan = make_plan(wanted, there)
     assert names(plan, StopUnit) == [other]
@@ -855,11 +855,11 @@ def test_without_the_controller_it_is_said_once_a_pod(manager, why):
 INNER = (UnitName("libpod-1.scope"), UnitName("podslice-podweb-main.scope"))
 
 
-def leaving(pod_, unit, grace_sec=None):
+def terminating(pod_, unit, grace_sec=None):
     plan = make_plan(
-        desired(absent=[unit.name]),
+        desired(unwanted=[unit.name]),
         observed(unit, seen(INNER[1])),
-        leaving=Leaving(pods={unit.name: pod_}, grace_sec=grace_sec),
+        terminating=TerminatingPods(pods={unit.name: pod_}, grace_sec=grace_sec),
     )
     return only(plan)
 
@@ -884,31 +884,31 @@ def busy(occupants=OCCUPANTS):
 def test_a_pod_has_its_own_grace_or_what_is_asked_for(own, asked, expected, signals):
     """Systemd would end its containers, and no others, after their own."""
     web = burstable("web", grace_period_sec=own)
-    step = leaving(web, busy(), asked)
+    step = terminating(web, busy(), asked)
     assert step.grace_sec == expected
     assert step.signals == signals
 
 
 def test_what_is_stopped_is_told():
-    step = leaving(burstable("web"), busy())
+    step = terminating(burstable("web"), busy())
     assert step.pod == "default/web"
     assert step.tasks == 3
     assert step.occupants == OCCUPANTS
 
 
 def test_an_empty_pod_is_stopped_at_once():
-    step = leaving(burstable("web"), seen(WEB), grace_sec=60)
+    step = terminating(burstable("web"), seen(WEB), grace_sec=60)
     assert step.signals == ()
 
 
 def test_processes_that_no_unit_has_are_signalled():
-    assert leaving(burstable("web"), busy(replace(OCCUPANTS, is_mixed=True))).signals == (WEB,)
+    assert terminating(burstable("web"), busy(replace(OCCUPANTS, is_mixed=True))).signals == (WEB,)
 
 
 @pytest.mark.parametrize("tasks", [0, 2])
 def test_a_control_group_that_has_outlived_its_slice_is_emptied(tasks):
     left = seen(WEB, active_state="inactive", tasks=tasks)
-    assert leaving(burstable("web"), left).signals == (WEB,)
+    assert terminating(burstable("web"), left).signals == (WEB,)
 
 
 def test_a_plan_for_some_units():

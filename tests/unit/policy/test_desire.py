@@ -109,7 +109,7 @@ def test_no_unit_is_outside_the_root(config):
         assert is_unit_name(unit.name)
         slice_ = unit.name if unit.kind is UnitKind.SLICE else unit.parent
         assert slice_ == root or slice_.startswith(inside) or not unit.owned
-    assert all(name.startswith(inside) for name in desired.absent)
+    assert all(name.startswith(inside) for name in desired.unwanted)
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -172,14 +172,14 @@ def test_every_admitted_pod_has_a_slice_of_its_class(config):
         assert each.slice in names
         assert {one.scope for one in each.scopes} <= names
         assert {one.unit for one in each.volumes} <= names
-        assert {tree.pod(each.pod.uid, qos) for qos in Qos} - {each.slice} <= set(desired.absent)
-    assert names.isdisjoint(desired.absent)
+        assert {tree.pod(each.pod.uid, qos) for qos in Qos} - {each.slice} <= set(desired.unwanted)
+    assert names.isdisjoint(desired.unwanted)
 
 
 def test_pods_that_are_not_there_leave_no_tree():
     desired = desire((), NODE, PLAIN)
     assert desired.lasting == ()
-    assert set(desired.absent) == {
+    assert set(desired.unwanted) == {
         "kubepods.slice",
         "kubepods-burstable.slice",
         "kubepods-besteffort.slice",
@@ -191,7 +191,7 @@ def test_pods_that_go_are_absent_in_every_class():
     leaving = pod(container(BURSTABLE), name="a")
     desired = desire_all(PLAIN, [pod(container(GUARANTEED), name="b")], gone=[leaving])
     for qos in Qos:
-        assert Tree().pod("a", qos) in desired.absent
+        assert Tree().pod("a", qos) in desired.unwanted
 
 
 def test_a_pod_that_goes_does_not_come_back_as_a_candidate_or_as_current():
@@ -400,7 +400,7 @@ def test_where_nobody_can_mount_there_are_no_mounts():
 def test_a_volume_that_a_pod_has_no_more_is_absent():
     before, after = (pod(container(BESTEFFORT), volumes=VOLUMES[:n]) for n in (2, 1))
     desired = desire_all(PLAIN, [after], current=[before])
-    absent = {name: why for name, why in desired.absent.items() if name.endswith(".mount")}
+    absent = {name: why for name, why in desired.unwanted.items() if name.endswith(".mount")}
     assert absent == {
         "run-podslice-pods-pod-volumes-free.mount": "pod default/pod has no volume free now"
     }
@@ -414,7 +414,7 @@ def test_the_volumes_of_a_pod_that_goes_end_with_its_slice():
     desired = desire_all(
         PLAIN, [pod(container(BESTEFFORT), name="b")], current=[leaving], gone=[leaving]
     )
-    assert not any(name.endswith(".mount") for name in desired.absent)
+    assert not any(name.endswith(".mount") for name in desired.unwanted)
     assert mounts(desired) == []
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from podslice.model.kubelet import Kubelet
 from podslice.model.manager import SYSTEM
 from podslice.model.naming import Tree
-from podslice.model.owner import Kubelet
 from podslice.model.pod import Qos
 from podslice.model.unit import ObservedUnit
-from podslice.policy.owner import find_foreign
+from podslice.policy.root_owner import find_foreign
 from tests.unit.builders import USER
 
 RECORDED = json.loads((Path(__file__).parents[2] / "kubelet_units.json").read_text())["units"]

@@ -16,7 +16,7 @@ WORDS = st.text("abz.-@\\", min_size=1, max_size=5)
 REPRESENTABLE = {
     codec.AMOUNT: NUMBERS | st.just(INFINITY),
     codec.INTEGER: st.integers(-1000, 1000),
-    codec.TEXT: st.text(max_size=9),
+    codec.STRING: st.text(max_size=9),
     codec.BOOLEAN: st.booleans(),
     codec.LIST: st.lists(WORDS, max_size=3).map(tuple),
     codec.OCTAL: st.integers(0, 0o7777),

@@ -23,8 +23,8 @@ from podslice.policy.eviction.pressure import (
 from podslice.policy.eviction.thresholds import (
     CRITICAL_PRIORITY,
     RESOURCE_OF_SIGNAL,
-    Observation,
     PodUsage,
+    SignalObservation,
     eviction_thresholds,
     most_urgent,
     past_grace,
@@ -66,7 +66,7 @@ usages = st.builds(
 
 def seen(available):
     both = (*SIGNALS, "allocatableMemory.available")
-    return dict.fromkeys(both, Observation(available=available, capacity=8 * GI))
+    return dict.fromkeys(both, SignalObservation(available=available, capacity=8 * GI))
 
 
 @some

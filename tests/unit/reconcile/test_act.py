@@ -187,7 +187,7 @@ async def test_many_stops_go_in_batches_and_the_culprit_is_found():
     await act(start_all(slice_unit(ROOT), *units), memory)
     memory.calls.clear()
     there = observed(*await memory.observe(["kubepods*"]))
-    gone = make_plan(desired(slice_unit(ROOT), absent=[unit.name for unit in units]), there)
+    gone = make_plan(desired(slice_unit(ROOT), unwanted=[unit.name for unit in units]), there)
     memory.refuse("kubepods-pod007.slice", NO)
     results = await act(gone, memory)
     failed = [result.step.name for result in results if result.outcome is Outcome.FAILED]

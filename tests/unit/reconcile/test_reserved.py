@@ -7,10 +7,10 @@ import pytest
 from podslice.errors import ForeignRoot, Refused
 from podslice.model.config import Enforce, Origin, Source
 from podslice.model.properties import PROPERTIES
-from podslice.model.reserved import Held, Reserved, Trial
+from podslice.model.reserved_values import ReservedValue, ReservedValues, Trial
 from podslice.model.unit import INFINITY
-from podslice.plan import return_values
-from podslice.plan.reserved import fail_trial, note_steps, settle_steps, try_steps
+from podslice.plan import restore_values
+from podslice.plan.restore import fail_trial, record_steps, settle_steps, try_steps
 from podslice.plan.steps import Change, SetProperties
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply, delete
@@ -41,16 +41,16 @@ MI = 2**20
 
 
 def held(before=INFINITY, *ours, trial=None):
-    return Held(before=before, ours=ours or (256 * MI,), trial=trial)
+    return ReservedValue(before=before, ours=ours or (256 * MI,), trial=trial)
 
 
 def record(**values):
-    return Reserved(units={SYSTEM: values})
+    return ReservedValues(units={SYSTEM: values})
 
 
 def returning(recorded, *units, has=None, wanted=()):
     there = [seen(SYSTEM, values=has)] if has is not None else []
-    return return_values(desired(*units, *wanted), observed(*there), recorded)
+    return restore_values(desired(*units, *wanted), observed(*there), recorded)
 
 
 def asked_for(found):
@@ -116,9 +116,9 @@ def step(old, new, name="MemoryMax"):
 
 
 def test_the_first_value_is_kept_however_often_podslice_sets_another():
-    first = note_steps(Reserved(), [step(INFINITY, 256)], "/")
+    first = record_steps(ReservedValues(), [step(INFINITY, 256)], "/")
     assert first == record(MemoryMax=held(INFINITY, 256))
-    second = note_steps(first, [step(256, 128)], "/")
+    second = record_steps(first, [step(256, 128)], "/")
     assert second == record(MemoryMax=held(INFINITY, 256, 128))
     assert settle_steps(second, first, [step(256, 128)], []) == record(
         MemoryMax=held(INFINITY, 128)
@@ -126,17 +126,17 @@ def test_the_first_value_is_kept_however_often_podslice_sets_another():
     # one that failed may be in force or not; one that was not tried is not
     assert settle_steps(second, first, [], []) == second
     assert settle_steps(second, first, [], [step(256, 128)]) == first
-    assert settle_steps(first, Reserved(), [], [step(INFINITY, 256)]) == Reserved()
+    assert settle_steps(first, ReservedValues(), [], [step(INFINITY, 256)]) == ReservedValues()
 
 
 def test_what_somebody_else_has_set_meanwhile_is_what_was_before():
     known = record(MemoryMax=held(INFINITY, 256))
-    assert note_steps(known, [step(300, 256)], "/") == record(MemoryMax=held(300, 256))
+    assert record_steps(known, [step(300, 256)], "/") == record(MemoryMax=held(300, 256))
 
 
 def test_a_value_that_has_returned_is_not_recorded_any_more():
     known = record(MemoryMax=held(INFINITY, 256), CPUWeight=held(INFINITY, 50))
-    noted = note_steps(known, [step(256, INFINITY)], "/")
+    noted = record_steps(known, [step(256, INFINITY)], "/")
     assert settle_steps(noted, known, [step(256, INFINITY)], []) == record(
         CPUWeight=held(INFINITY, 50)
     )
@@ -144,15 +144,15 @@ def test_a_value_that_has_returned_is_not_recorded_any_more():
 
 def test_a_trial_keeps_what_it_returns_to():
     known = record(MemoryMax=held(INFINITY, 256))
-    noted = note_steps(known, [step(256, 128)], "/")
+    noted = record_steps(known, [step(256, 128)], "/")
     tried = try_steps(noted, [step(256, 128)], 7, joins=True)
     done = settle_steps(tried, known, [step(256, 128)], [])
     trial = Trial(old=256, new=128)
     assert done == replace(record(MemoryMax=held(INFINITY, 256, 128, trial=trial)), until_usec=7)
     assert done.unconfirmed.old == {SYSTEM: {"MemoryMax": 256}}
-    again = try_steps(note_steps(done, [step(128, 64)], "/"), [step(128, 64)], 9, joins=True)
+    again = try_steps(record_steps(done, [step(128, 64)], "/"), [step(128, 64)], 9, joins=True)
     assert again.units[SYSTEM]["MemoryMax"].trial == Trial(old=256, new=64)
-    over = try_steps(note_steps(done, [step(256, 64)], "/"), [step(256, 64)], 9, joins=False)
+    over = try_steps(record_steps(done, [step(256, 64)], "/"), [step(256, 64)], 9, joins=False)
     assert over.units[SYSTEM]["MemoryMax"].trial == Trial(old=256, new=64)
     assert fail_trial(again, {SYSTEM}).unconfirmed.new == {}
     assert done.confirmed().unconfirmed is None

@@ -6,7 +6,7 @@ import pytest
 
 from podslice.errors import BusUnavailable, HostError, Refused
 from podslice.model.config import Enforce
-from podslice.model.reserved import Standing, Unconfirmed
+from podslice.model.reserved_values import TrialState, Unconfirmed
 from podslice.model.unit import INFINITY, ListedUnit
 from podslice.reconcile import rollback as confirming
 from podslice.reconcile.assess import assess
@@ -250,7 +250,7 @@ async def test_after_a_return_what_is_there_is_old(here, memory):
 async def test_what_is_confirmed_stays(here, memory):
     await attempt(here)
     found = await confirm(here.store, memory)
-    assert found.standing is Standing.STOPPED
+    assert found.state is TrialState.STOPPED
     assert await values(memory) == NEW
     assert await armed(memory) == []
     assert here.store.reserved().unconfirmed is None
@@ -262,7 +262,7 @@ async def test_what_has_returned_can_not_be_confirmed(here, memory):
     await memory.elapse()
     assert await values(memory) == OLD
     for _ in range(2):
-        assert (await confirm(here.store, memory)).standing is Standing.RETURNED
+        assert (await confirm(here.store, memory)).state is TrialState.RETURNED
     assert await values(memory) == OLD
 
 
@@ -270,7 +270,7 @@ async def test_a_return_in_part_is_a_return(here, memory):
     await attempt(here)
     await memory.stop(TIMER)
     await memory.set_properties(SLICE, {"MemoryMax": INFINITY})
-    assert (await confirm(here.store, memory)).standing is Standing.RETURNED
+    assert (await confirm(here.store, memory)).state is TrialState.RETURNED
 
 
 async def test_a_return_that_is_under_way_is_waited_for(here, memory):
@@ -285,7 +285,7 @@ async def test_a_return_that_is_under_way_is_waited_for(here, memory):
         return (running,) if len(looks) in (2, 3) else await listing(patterns)
 
     memory.list_units = list_units
-    assert (await confirm(here.store, memory)).standing is Standing.RETURNED
+    assert (await confirm(here.store, memory)).state is TrialState.RETURNED
     assert len(looks) == 5
 
 
@@ -307,11 +307,11 @@ async def test_how_it_stands(here, memory):
     assert await pending(here.store, memory) is None
     await attempt(here)
     found = await pending(here.store, memory)
-    assert (found.standing, found.remaining_sec) == (Standing.ARMED, 60)
+    assert (found.state, found.remaining_sec) == (TrialState.ARMED, 60)
     await memory.stop(TIMER)
-    assert (await pending(here.store, memory)).standing is Standing.STOPPED
+    assert (await pending(here.store, memory)).state is TrialState.STOPPED
     await memory.set_properties(SLICE, OLD)
-    assert (await pending(here.store, memory)).standing is Standing.RETURNED
+    assert (await pending(here.store, memory)).state is TrialState.RETURNED
 
 
 async def test_what_could_not_be_set_tells_nothing_of_a_return(here, memory):
@@ -321,7 +321,7 @@ async def test_what_could_not_be_set_tells_nothing_of_a_return(here, memory):
     assert await armed(memory) == [TIMER]
     memory.refuse(SLICE, None)
     await memory.stop(TIMER)
-    assert (await pending(here.store, memory)).standing is Standing.STOPPED
+    assert (await pending(here.store, memory)).state is TrialState.STOPPED
 
 
 # Who leaves what alone.

@@ -12,7 +12,7 @@ from podslice.errors import HostError, Problem, Severity
 from podslice.model.naming import volume_path
 from podslice.model.node_state import AgentState, Condition, Eviction
 from podslice.model.pod import ContainerKind, InitProgress, MemoryVolume
-from podslice.model.reserved import Held, Reserved, Trial
+from podslice.model.reserved_values import ReservedValue, ReservedValues, Trial
 from podslice.store import Records, Store
 from podslice.store import atomic as store_files
 from podslice.store import lock as store_lock
@@ -238,7 +238,7 @@ def test_something_else_in_the_place_of_a_state_counts_as_absent(store, make_odd
         make_odd(store.root / name)
     assert (store.agent(), store.reserved()) == (None, None)
     store.drop_agent()
-    store.save_reserved(Reserved())
+    store.save_reserved(ReservedValues())
     store.save_agent(STATE)
     store.save_reserved(TRIED)
     assert (store.agent(), store.reserved()) == (STATE, TRIED)
@@ -908,14 +908,16 @@ STATE = AgentState(
         Problem(where="", message="odd", severity=Severity.WARNING),
     ),
 )
-TRIED = Reserved(
+TRIED = ReservedValues(
     until_usec=5_000_000,
     cgroup_root="/podslice",
     units={
         "system.slice": {
-            "MemoryMax": Held(before=2**64 - 1, ours=(2**30,), trial=Trial(old=2**29, new=2**30)),
-            "ManagedOOMSwap": Held(before="auto", ours=("kill", "auto")),
-            "TasksMax": Held(before=5, ours=(7,), trial=Trial(old=5, new=None)),
+            "MemoryMax": ReservedValue(
+                before=2**64 - 1, ours=(2**30,), trial=Trial(old=2**29, new=2**30)
+            ),
+            "ManagedOOMSwap": ReservedValue(before="auto", ours=("kill", "auto")),
+            "TasksMax": ReservedValue(before=5, ours=(7,), trial=Trial(old=5, new=None)),
         }
     },
 )
@@ -972,12 +974,12 @@ def held(**change):
 
 
 def test_values_outside_the_root_are_recorded_until_there_are_none(store):
-    assert store.reserved() == Reserved()
-    store.save_reserved(Reserved())
+    assert store.reserved() == ReservedValues()
+    store.save_reserved(ReservedValues())
     assert not store.root.exists()
     store.save_reserved(TRIED)
     assert Store(store.root).reserved() == TRIED
-    store.save_reserved(Reserved(units={"system.slice": {}}))
+    store.save_reserved(ReservedValues(units={"system.slice": {}}))
     assert not store.reserved_path.exists()
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from podslice.kernel.cgroup import CgroupFs, Sample
 from podslice.model.node import Allocation
-from podslice.policy.eviction.thresholds import Observation, PodUsage
+from podslice.policy.eviction.thresholds import PodUsage, SignalObservation
 from podslice.usage.eviction_signals import observe_signals, pod_usage
 from tests.unit.builders import amounts, make_files
 
@@ -38,15 +38,17 @@ def observe(host, pods_group=PODS, allocation=ALLOCATION):
 def test_every_signal_is_observed_in_thousandths(host):
     found = observe(host)
     stat = os.statvfs(host)
-    assert found["memory.available"] == Observation(available=2**20 * 1000, capacity=2**24 * 1000)
-    assert found["pid.available"] == Observation(available=943_000, capacity=1_000_000)
+    assert found["memory.available"] == SignalObservation(
+        available=2**20 * 1000, capacity=2**24 * 1000
+    )
+    assert found["pid.available"] == SignalObservation(available=943_000, capacity=1_000_000)
     assert found["nodefs.available"].capacity == stat.f_blocks * stat.f_frsize * 1000
     assert found["nodefs.inodesFree"].capacity == stat.f_files * 1000
 
 
 def test_what_is_left_for_pods_counts_from_what_they_are_held_to(host):
     """Allocatable has the threshold taken off already; it would count twice."""
-    assert observe(host)["allocatableMemory.available"] == Observation(
+    assert observe(host)["allocatableMemory.available"] == SignalObservation(
         available=amounts("memory=6Mi")["memory"], capacity=amounts("memory=10Mi")["memory"]
     )
 

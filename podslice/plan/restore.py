@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from podslice.model.desired import Desired
 from podslice.model.properties import PROPERTIES
-from podslice.model.reserved import Held, Reserved, Trial
+from podslice.model.reserved_values import ReservedValue, ReservedValues, Trial
 from podslice.model.unit import (
     DesiredUnit,
     Observed,
@@ -25,26 +25,26 @@ from podslice.plan.changes import is_up
 from podslice.plan.steps import SetProperties, Skipped
 
 WHY = "nothing asks for another value; it had this one before podslice set it"
-_NOTHING = Reserved()
+_NOTHING = ReservedValues()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Returning:
+class Restoration:
     """What becomes of the recorded values."""
 
     desired: Desired
     """With the old values of those that return."""
     skipped: tuple[Skipped, ...] = ()
     """Values that do not return, and why."""
-    held: Reserved = _NOTHING
+    held: ReservedValues = _NOTHING
     """The record without the values that are not podslice's any more."""
 
 
-def return_values(desired: Desired, observed: Observed, recorded: Reserved) -> Returning:
+def restore_values(desired: Desired, observed: Observed, recorded: ReservedValues) -> Restoration:
     """Ask for the old value of each recorded property that the configuration does not name."""
     wanted = {unit.name: unit for unit in desired.units if not unit.owned}
     skipped: list[Skipped] = []
-    held: dict[UnitName, Mapping[str, Held]] = {}
+    held: dict[UnitName, Mapping[str, ReservedValue]] = {}
     extra: dict[UnitName, DesiredUnit] = {}
     for name, values in sorted(recorded.units.items()):
         unit = wanted.get(name) or _unit(name)
@@ -65,7 +65,7 @@ def return_values(desired: Desired, observed: Observed, recorded: Reserved) -> R
             held[name] = kept
     units = (*(each for name, each in sorted(extra.items()) if each.properties),)
     names = {each.name for each in units}
-    return Returning(
+    return Restoration(
         desired=replace(
             desired, units=(*units, *(each for each in desired.units if each.name not in names))
         ),
@@ -88,7 +88,7 @@ def _unit(name: UnitName) -> DesiredUnit:
 
 
 def _with_old(
-    properties: tuple[PropertyValue, ...], held: Mapping[str, Held]
+    properties: tuple[PropertyValue, ...], held: Mapping[str, ReservedValue]
 ) -> tuple[PropertyValue, ...]:
     old = [
         PropertyValue(name=name, value=each.before, why=WHY, is_return=True)
@@ -106,7 +106,7 @@ def _not_there(unit: UnitName, name: str) -> Skipped:
 
 
 def _changed_since(
-    unit: UnitName, values: Mapping[str, Held], has: Mapping[str, Value]
+    unit: UnitName, values: Mapping[str, ReservedValue], has: Mapping[str, Value]
 ) -> Iterable[Skipped]:
     for name, held in sorted(values.items()):
         now = has.get(name)
@@ -120,12 +120,14 @@ def _changed_since(
         yield Skipped(unit=unit, name=name, why=why)
 
 
-def note_steps(held: Reserved, steps: Iterable[SetProperties], cgroup_root: str) -> Reserved:
+def record_steps(
+    held: ReservedValues, steps: Iterable[SetProperties], cgroup_root: str
+) -> ReservedValues:
     """Return the record before steps are taken: from then on both values may be in force."""
 
-    def note(before: Held | None, old: int | str, new: int | str) -> Held:
+    def note(before: ReservedValue | None, old: int | str, new: int | str) -> ReservedValue:
         if before is None:
-            return Held(before=old, ours=(new,))
+            return ReservedValue(before=old, ours=(new,))
         if old != before.before and old not in before.ours:
             # it was changed since: that is its value before podslice sets it again
             return replace(before, before=old, ours=(new,))
@@ -141,15 +143,15 @@ def note_steps(held: Reserved, steps: Iterable[SetProperties], cgroup_root: str)
 
 
 def settle_steps(
-    recorded: Reserved,
-    before: Reserved,
+    recorded: ReservedValues,
+    before: ReservedValues,
     done: Iterable[SetProperties],
     not_tried: Iterable[SetProperties],
-) -> Reserved:
+) -> ReservedValues:
     """Return the record after steps were taken; of those that failed both values may be in force.
 
     Args:
-        recorded: what was recorded before they were taken (`note_steps`).
+        recorded: what was recorded before they were taken (`record_steps`).
         before: what was recorded before that.
         done: the steps after which the new value is in force.
         not_tried: those that have changed nothing.
@@ -171,15 +173,15 @@ def settle_steps(
     return replace(recorded, units={unit: values for unit, values in units.items() if values})
 
 
-def _in_force(held: Held, new: int | str) -> tuple[int | str, ...]:
+def _in_force(held: ReservedValue, new: int | str) -> tuple[int | str, ...]:
     """Return the values of ours that may be in force; what a timer returns may be one of them."""
     returns = held.trial.old if held.trial else None
     return (*(each for each in held.ours if each == returns and each != new), new)
 
 
 def try_steps(
-    recorded: Reserved, steps: Iterable[SetProperties], until_usec: int, *, joins: bool
-) -> Reserved:
+    recorded: ReservedValues, steps: Iterable[SetProperties], until_usec: int, *, joins: bool
+) -> ReservedValues:
     """Return the record with the changes of steps as a trial.
 
     With `joins` they join one that is under way: the oldest old values return with them. Otherwise
@@ -196,16 +198,18 @@ def try_steps(
     return replace(base, units=units, until_usec=until_usec)
 
 
-def fail_trial(recorded: Reserved, names: Collection[UnitName]) -> Reserved:
+def fail_trial(recorded: ReservedValues, names: Collection[UnitName]) -> ReservedValues:
     """Return the record of a trial after some units could not be set: they prove no return."""
 
-    def fail(held: Held) -> Held:
+    def fail(held: ReservedValue) -> ReservedValue:
         return replace(held, trial=replace(held.trial, new=None)) if held.trial else held
 
     return _on_units(recorded, lambda unit, held: fail(held) if unit in names else held)
 
 
-def _on_units(recorded: Reserved, change: Callable[[UnitName, Held], Held]) -> Reserved:
+def _on_units(
+    recorded: ReservedValues, change: Callable[[UnitName, ReservedValue], ReservedValue]
+) -> ReservedValues:
     return replace(
         recorded,
         units={

@@ -23,7 +23,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class ReservedValue:
     """One value of a slice outside the root."""
 
     before: int | str
@@ -34,10 +34,10 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reserved:
+class ReservedValues:
     """Everything that podslice has set outside its root since the boot."""
 
-    units: Mapping[UnitName, Mapping[str, Held]] = field(default_factory=dict)
+    units: Mapping[UnitName, Mapping[str, ReservedValue]] = field(default_factory=dict)
     until_usec: int = 0
     """When values that are not confirmed return, by the clock that counts from the boot."""
     cgroup_root: str = "/"
@@ -66,7 +66,7 @@ class Reserved:
                 new.setdefault(unit, {})[name] = trial.new
         return Unconfirmed(old=old, new=new, until_usec=self.until_usec)
 
-    def confirmed(self) -> Reserved:
+    def confirmed(self) -> ReservedValues:
         """Return the same without anything that would return."""
         return replace(
             self,
@@ -78,7 +78,7 @@ class Reserved:
         )
 
 
-class Standing(StrEnum):
+class TrialState(StrEnum):
     """The state of values that were not confirmed."""
 
     ARMED = "armed"
@@ -110,10 +110,10 @@ class Unconfirmed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
+class PendingTrial:
     """Unconfirmed values as they are now."""
 
     values: Unconfirmed
-    standing: Standing
+    state: TrialState
     remaining_sec: int = 0
     """How long until the old ones return, where they are about to."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from podslice.model.kubelet import Foreign, Kubelet
 from podslice.model.manager import SYSTEM, Manager
 from podslice.model.naming import Tree
-from podslice.model.owner import Foreign, Kubelet
 from podslice.model.unit import ObservedUnit, UnitKind, UnitName
 
 LIBCONTAINER = "libcontainer container "

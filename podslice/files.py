@@ -1,8 +1,8 @@
 """Reads of regular files only, without blocking; the caller decides which links are followed.
 
-A pipe blocks, a device may act when it is opened, and neither has to end. So a file is located
+A pipe blocks, opening a device may have side effects, and neither needs to end. So a file is located
 first, with a descriptor that only refers to it, and opened through that descriptor once it is known
-to be regular: nothing can take its place in between.
+to be regular: it cannot be replaced in between.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 Path = str | os.PathLike[str]
 Locate = Callable[[Path], int]
-"""Returns an `O_PATH` descriptor of what is at a path; follows links, or returns the link itself."""
+"""Returns an `O_PATH` descriptor of the file at a path, or of the link if it does not follow links."""
 
 _FLAGS = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CHUNK = 2**18
@@ -28,24 +28,24 @@ _KINDS = {
 
 
 class NotRegularError(ValueError):
-    """Something else than a regular file, or one that is too large."""
+    """A file that is not regular, or is too large."""
 
 
 class TooLargeError(NotRegularError):
-    """There is more to read than the limit."""
+    """A file is larger than the limit."""
 
     def __init__(self, limit_bytes: int) -> None:
-        """State the limit."""
+        """Create the error for a limit."""
         super().__init__(f"is larger than {limit_bytes // 1024:,} KiB")
 
 
 def keep_links(path: Path) -> int:
-    """Locate what is at a path; a link at its end is located itself, and so refused."""
+    """Locate the file at a path; a link is located itself, and so rejected."""
     return os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def follow_links(path: Path) -> int:
-    """Locate what a path leads to, as `open` does."""
+    """Locate the file at a path; follow links as `open` does."""
     return os.open(path, os.O_PATH | os.O_CLOEXEC)
 
 
@@ -57,11 +57,11 @@ def open_regular(
     locate: Locate = keep_links,
     allow_pipe: bool = False,
 ) -> int:
-    """Open a regular file, or where that is allowed a pipe, and return its descriptor.
+    """Open a regular file, or a pipe if that is allowed, and return the descriptor.
 
     Raises:
         OSError: it cannot be opened.
-        NotRegularError: it is something else.
+        NotRegularError: it is not a regular file.
     """
     try:
         located = locate(path)
@@ -81,7 +81,7 @@ def read_regular(path: Path, *, limit_bytes: int, locate: Locate = keep_links) -
 
     Raises:
         OSError: it cannot be read.
-        NotRegularError: it is something else, or larger than the limit.
+        NotRegularError: it is not a regular file, or is larger than the limit.
     """
     return read_with_status(path, limit_bytes=limit_bytes, locate=locate)[0]
 
@@ -89,11 +89,11 @@ def read_regular(path: Path, *, limit_bytes: int, locate: Locate = keep_links) -
 def read_with_status(
     path: Path, *, limit_bytes: int, locate: Locate = keep_links
 ) -> tuple[bytes, os.stat_result]:
-    """Return the content of a regular file, and its status from before it was read.
+    """Return the content of a regular file, and its status before the read.
 
     Raises:
         OSError: it cannot be read.
-        NotRegularError: it is something else, or larger than the limit.
+        NotRegularError: it is not a regular file, or is larger than the limit.
     """
     descriptor = open_regular(path, os.O_RDONLY, locate=locate)
     try:
@@ -104,7 +104,7 @@ def read_with_status(
 
 
 def read_opened(descriptor: int, *, limit_bytes: int) -> bytes:
-    """Return the content of a regular file that is open; it may grow meanwhile.
+    """Return the content of an open regular file, which may grow meanwhile.
 
     Raises:
         OSError: it cannot be read.
@@ -123,7 +123,7 @@ def read_opened(descriptor: int, *, limit_bytes: int) -> bytes:
 
 
 def _create(path: Path, flags: int, mode: int) -> int:
-    """Create a file, or open the regular one that another process has created meanwhile."""
+    """Create a file, or open the regular file that another process created meanwhile."""
     descriptor = os.open(path, flags | _FLAGS | os.O_NOFOLLOW, mode)
     try:
         _check(descriptor, allow_pipe=False)
@@ -136,4 +136,4 @@ def _create(path: Path, flags: int, mode: int) -> int:
 def _check(descriptor: int, *, allow_pipe: bool) -> None:
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     if kind != stat.S_IFREG and not (allow_pipe and kind == stat.S_IFIFO):
-        raise NotRegularError(f"is {_KINDS.get(kind, 'something else')}, not a regular file")
+        raise NotRegularError(f"is {_KINDS.get(kind, 'of an unknown type')}, not a regular file")

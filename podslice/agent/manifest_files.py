@@ -13,7 +13,7 @@ from podslice.files import TooLargeError
 from podslice.inputs.budget import LIMITS, Budget, BudgetItem, Exhausted
 from podslice.inputs.limits import FILES_MAX
 from podslice.inputs.manifest.load import LoadedPods, load_text
-from podslice.inputs.source import list_manifests, read_manifest, worded
+from podslice.inputs.source import describe_error, list_manifests, read_manifest
 from podslice.model.pod import Pod
 from podslice.pausable import Steps, paced
 from podslice.store.atomic import Stamp, stamp
@@ -172,12 +172,12 @@ class ManifestDirectories:
             problem = budget.exhausted(BudgetItem.BYTES).at(name)
             return _ReadFile(stamp=None, loaded=LoadedPods(problems=(problem,)))
         except (OSError, ValueError) as error:
-            return _ReadFile(stamp=None, loaded=_unreadable(path, worded(error)))
+            return _ReadFile(stamp=None, loaded=_unreadable(path, describe_error(error)))
         except Exhausted as error:
             return _ReadFile(
                 stamp=None if status is None else stamp(status),
                 loaded=LoadedPods(problems=(error.at(name),)),
-                lacked=(error.kind, budget.left(error.kind)),
+                lacked=(error.item, budget.left(error.item)),
             )
         used = {kind: part.used[kind] - budget.used.get(kind, 0) for kind in part.used}
         budget.take(part)
@@ -212,7 +212,7 @@ def _files(directory: str, unread: dict[str, Problem]) -> Steps[list[str]]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        message = worded(error)
+        message = describe_error(error)
     else:
         if len(names) <= FILES_MAX:
             return [f"{directory}/{name}" for name in names]

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 
 from podslice.agent.context import AgentContext
 from podslice.model.event import Kind
-from podslice.model.naming import slice_of_cgroup
+from podslice.model.naming import KUBE_RESERVED_SLICE, SYSTEM_RESERVED_SLICE, slice_of_cgroup
 from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, format_amount, rounded_up
 from podslice.model.unit import UnitName, control_group_of
 
-KUBE_SLICE, SYSTEM_SLICE = UnitName("podruntime.slice"), UnitName("system.slice")
-"""The slices of these daemons unless the configuration names others."""
 _CPU_WINDOW_SEC = 10.0
 """The shortest time to average the use of CPU over."""
 _KEPT_PERCENT = 95
@@ -72,11 +70,16 @@ class ReservationMonitor:
     def _uses(self) -> Iterator[_ReservationUse]:
         config = self._context.world.config
         for label, cgroup, default, reserved in (
-            ("kube-reserved", config.kube_reserved_cgroup, KUBE_SLICE, config.kube_reserved),
+            (
+                "kube-reserved",
+                config.kube_reserved_cgroup,
+                KUBE_RESERVED_SLICE,
+                config.kube_reserved,
+            ),
             (
                 "system-reserved",
                 config.system_reserved_cgroup,
-                SYSTEM_SLICE,
+                SYSTEM_RESERVED_SLICE,
                 config.system_reserved,
             ),
         ):

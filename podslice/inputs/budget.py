@@ -1,4 +1,4 @@
-"""What one load may take, over all of its files. It is charged before the work is done."""
+"""The budget of one load over all its files. Amounts are charged before the work is done."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from podslice.inputs import limits
 
 
 class BudgetItem(StrEnum):
-    """What is counted, as messages name it."""
+    """An item that is counted, by its name in messages."""
 
     BYTES = "of text"
     DOCUMENTS = "documents"
@@ -34,63 +34,64 @@ LIMITS: Mapping[BudgetItem, int] = {
 
 
 class Exhausted(Exception):
-    """The manifests of one load have more of something than is read."""
+    """Ends a load: the manifests exceed its budget for one item."""
 
-    def __init__(self, kind: BudgetItem, most: int) -> None:
-        self.kind = kind
+    def __init__(self, item: BudgetItem, limit: int) -> None:
+        self.item = item
         self.line: int | None = None
-        """Where in the file, if that is known."""
-        amount = f"{most // 1024:,} KiB" if kind is BudgetItem.BYTES else f"{most:,}"
-        self.message = f"there are more than {amount} {kind}"
-        self.hint = _HINTS.get(kind, "that is the most that all manifests together may have")
+        """The line in the file, if it is known."""
+        amount = f"{limit // 1024:,} KiB" if item is BudgetItem.BYTES else f"{limit:,}"
+        self.message = f"there are more than {amount} {item}"
+        self.hint = _HINTS.get(item, "this is the limit for all manifests together")
         super().__init__(self.message)
 
-    def at(self, where: str) -> Problem:
-        """Return the problem; `where` is the file that was being read."""
-        where = where if self.line is None else f"{where}: line {self.line}"
+    def at(self, file: str) -> Problem:
+        """Return the problem, with the address of the file that was being read."""
+        where = file if self.line is None else f"{file}: line {self.line}"
         return Problem(where=where, message=self.message, hint=self.hint)
 
 
 _HINTS = {
-    BudgetItem.VALUES: "that is the most of all manifests together; an alias counts as what it stands for",
-    BudgetItem.PROBLEMS: "nothing further is read",
+    BudgetItem.VALUES: "this is the limit for all manifests together;"
+    " an alias counts as the values that it refers to",
+    BudgetItem.PROBLEMS: "the rest was not read",
 }
 
 
 @dataclass(slots=True)
 class Budget:
-    """Counts what a load takes."""
+    """The limits of a load, and the amounts charged."""
 
     limits: Mapping[BudgetItem, int] = field(default_factory=lambda: LIMITS)
     used: dict[BudgetItem, int] = field(default_factory=dict)
 
-    def left(self, kind: BudgetItem) -> int:
-        """Return how much may still be taken."""
-        return self.limits[kind] - self.used.get(kind, 0)
+    def left(self, item: BudgetItem) -> int:
+        """Return the amount that is left of an item."""
+        return self.limits[item] - self.used.get(item, 0)
 
-    def charge(self, kind: BudgetItem, amount: int = 1) -> None:
-        """Take an amount.
+    def charge(self, item: BudgetItem, amount: int = 1) -> None:
+        """Charge an amount.
 
         Raises:
-            Exhausted: that is more than what is left; nothing is taken.
+            Exhausted: it exceeds what is left; nothing is charged.
         """
-        if amount > self.left(kind):
-            raise self.exhausted(kind)
-        self.used[kind] = self.used.get(kind, 0) + amount
+        if amount > self.left(item):
+            raise self.exhausted(item)
+        self.used[item] = self.used.get(item, 0) + amount
 
-    def exhausted(self, kind: BudgetItem) -> Exhausted:
-        """Return the error to raise where more of a kind is needed than is left."""
-        return Exhausted(kind, self.limits[kind])
+    def exhausted(self, item: BudgetItem) -> Exhausted:
+        """Return the error to raise where more of an item is needed than is left."""
+        return Exhausted(item, self.limits[item])
 
     def part(self) -> Budget:
-        """Return a budget of what is left, whose charges this one does not know of yet."""
+        """Return a copy, whose charges count here only after `take`."""
         return Budget(limits=self.limits, used=dict(self.used))
 
     def add(self, used: Mapping[BudgetItem, int]) -> None:
-        """Take amounts that were charged before."""
-        for kind, amount in used.items():
-            self.used[kind] = self.used.get(kind, 0) + amount
+        """Add amounts that were charged in an earlier load."""
+        for item, amount in used.items():
+            self.used[item] = self.used.get(item, 0) + amount
 
     def take(self, part: Budget) -> None:
-        """Take over the charges of a part."""
+        """Replace the charges by those of a part."""
         self.used = dict(part.used)

@@ -1,7 +1,7 @@
-"""The fields of Kubernetes' objects that podslice meets, and which of them are typing mistakes.
+"""The fields of Kubernetes objects, and warnings about misspelled and misplaced ones.
 
-A field that nobody knows is passed over, except when it is near one that is read here, or one that
-is read stands in the wrong place: then it was probably meant, and silence would cost the limit.
+An unknown field is ignored. If its name resembles that of a field that podslice reads, or belongs
+to another mapping, podslice warns: the limit in it would be lost silently.
 
 Source: Kubernetes v1.36, staging/src/k8s.io/api/core/v1/types.go, PodSpec, Container,
 ResourceRequirements, VolumeSource, EmptyDirVolumeSource.
@@ -18,26 +18,26 @@ from typing import Any
 
 from podslice.errors import Problem, Severity
 from podslice.inputs.limits import UNKNOWN_FIELDS_MAX
-from podslice.inputs.scalars import extend_path, shown
+from podslice.inputs.scalars import extend_path, quote
 from podslice.model.resources import describe_unknown
 
 _NEAR = 0.75
-"""How alike two names are when one is a slip of the other; `gpu` and `cpu` are 0.67."""
+"""Similarity from which a name is taken for a misspelled one; that of `gpu` and `cpu` is 0.67."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Level:
-    """A mapping with fields that are read."""
+class FieldSet:
+    """The fields of a mapping."""
 
     read: frozenset[str]
     others: frozenset[str] = frozenset()
-    """Its further fields, which are known and mean nothing here."""
+    """Fields that Kubernetes defines and podslice ignores."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """Fields that belong under another one, and which."""
+    """Fields of other mappings → the path of those."""
 
     @cached_property
     def known(self) -> frozenset[str]:
-        """All fields that it has."""
+        """Return all fields that Kubernetes defines."""
         return self.read | self.others
 
 
@@ -52,7 +52,7 @@ _UNDER_RESOURCES = {
     **dict.fromkeys(_AMOUNTS, "resources.limits or resources.requests"),
 }
 
-OBJECT = Level(
+OBJECT_FIELDS = FieldSet(
     read=_words("kind metadata spec"),
     others=_words("apiVersion status"),
     elsewhere={
@@ -62,15 +62,15 @@ OBJECT = Level(
         "namespace": "metadata",
     },
 )
-METADATA = Level(
+METADATA_FIELDS = FieldSet(
     read=_words("name namespace uid generateName"),
     others=_words(
         "annotations creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers"
         " generation labels managedFields ownerReferences resourceVersion selfLink"
     ),
-    elsewhere={"containers": "spec", "spec": "the top level"},
+    elsewhere={"containers": "spec", "spec": "the top known"},
 )
-POD = Level(
+POD_FIELDS = FieldSet(
     read=_words(
         "containers initContainers resources overhead priority priorityClassName"
         " terminationGracePeriodSeconds volumes"
@@ -86,7 +86,7 @@ POD = Level(
     ),
     elsewhere={**_UNDER_RESOURCES, "emptyDir": "volumes", "sizeLimit": "volumes[…].emptyDir"},
 )
-CONTAINER = Level(
+CONTAINER_FIELDS = FieldSet(
     read=_words("name resources restartPolicy"),
     others=_words(
         "args command env envFrom image imagePullPolicy lifecycle livenessProbe ports"
@@ -96,12 +96,12 @@ CONTAINER = Level(
     ),
     elsewhere=_UNDER_RESOURCES,
 )
-RESOURCES = Level(
+RESOURCES_FIELDS = FieldSet(
     read=_words("requests limits"),
     others=_words("claims"),
     elsewhere=dict.fromkeys(_AMOUNTS, "limits or requests"),
 )
-VOLUME = Level(
+VOLUME_FIELDS = FieldSet(
     read=_words("name emptyDir"),
     others=_words(
         "awsElasticBlockStore azureDisk azureFile cephfs cinder configMap csi downwardAPI ephemeral"
@@ -111,8 +111,8 @@ VOLUME = Level(
     ),
     elsewhere={"medium": "emptyDir", "sizeLimit": "emptyDir"},
 )
-EMPTY_DIR = Level(read=_words("medium sizeLimit"), others=_words("stickyBit"))
-AMOUNTS = Level(
+EMPTY_DIR_FIELDS = FieldSet(read=_words("medium sizeLimit"), others=_words("stickyBit"))
+AMOUNT_FIELDS = FieldSet(
     read=frozenset(_AMOUNTS),
     elsewhere={"limits": "resources", "requests": "resources"},
 )
@@ -121,36 +121,36 @@ _SHORT = {"mem": "memory", "storage": "ephemeral-storage"}
 
 
 def unknown_fields(
-    level: Level, fields: Mapping[str, Any], most: int = UNKNOWN_FIELDS_MAX
+    field_set: FieldSet, fields: Mapping[str, Any], most: int = UNKNOWN_FIELDS_MAX
 ) -> tuple[str, ...]:
-    """Return the first unknown fields of a mapping; to compare each with the known ones takes time."""
-    return tuple(islice((name for name in fields if name not in level.known), most))
+    """Return the first unknown fields of a mapping; comparing each with the known ones takes time."""
+    return tuple(islice((name for name in fields if name not in field_set.known), most))
 
 
-def find_slips(
-    level: Level, fields: Mapping[str, Any], unknown: Iterable[str], where: str, path: str
+def find_misspelled(
+    field_set: FieldSet, fields: Mapping[str, Any], unknown: Iterable[str], where: str, path: str
 ) -> Iterator[Problem]:
-    """Warn of the unknown fields of a mapping that were probably meant to be others."""
+    """Yield a warning for each unknown field that is probably misspelled or misplaced."""
     for name in unknown:
-        hint = _explain(level, str(name), fields)
+        hint = _suggest(field_set, str(name), fields)
         if hint:
             yield Problem(
                 where=f"{where}: {extend_path(path, str(name))}",
-                message=_describe(level, str(name)),
+                message=_describe(field_set, str(name)),
                 hint=hint,
                 severity=Severity.WARNING,
             )
 
 
-def _describe(level: Level, name: str) -> str:
-    """Return the message for an unknown field; that of a resource is the one of `validate`."""
-    if level is AMOUNTS:
+def _describe(field_set: FieldSet, name: str) -> str:
+    """Return the message for an unknown field; for a resource it is that of `validate`."""
+    if field_set is AMOUNT_FIELDS:
         return describe_unknown(name)
-    return f"the field {shown(name)} is unknown and was ignored"
+    return f"unknown field {quote(name)} is ignored"
 
 
 def nearest(name: str, known: frozenset[str] | Mapping[str, Any]) -> str | None:
-    """The one of the known names that this is a slip of."""
+    """Return the known name that a name is probably meant to be."""
     if len(name) > 40:
         return None
     lower = {other.lower(): other for other in sorted(known)}
@@ -158,11 +158,11 @@ def nearest(name: str, known: frozenset[str] | Mapping[str, Any]) -> str | None:
     return lower[found[0]] if found else None
 
 
-def _explain(level: Level, name: str, fields: Mapping[str, Any]) -> str:
-    if name in level.elsewhere:
-        return f"it belongs under {level.elsewhere[name]}"
-    if level is AMOUNTS and ("/" in name or name.startswith("hugepages-")):
+def _suggest(field_set: FieldSet, name: str, fields: Mapping[str, Any]) -> str:
+    if name in field_set.elsewhere:
+        return f"it belongs under {field_set.elsewhere[name]}"
+    if field_set is AMOUNT_FIELDS and ("/" in name or name.startswith("hugepages-")):
         return ""
-    right = _SHORT.get(name) if level is AMOUNTS else None
-    right = right or nearest(name, level.read)
+    right = _SHORT.get(name) if field_set is AMOUNT_FIELDS else None
+    right = right or nearest(name, field_set.read)
     return f"write {right}" if right and right not in fields else ""

@@ -1,8 +1,9 @@
-"""How much of everything is read. More than that is refused, quickly and in little memory.
+"""Limits of input. Input that exceeds one is rejected, quickly and in little memory.
 
-The first group is counted over all files of one load: one command, or all manifest directories of
-the agent. Each number is what 10,000 pods of 25 lines need, with room: 5 MB, 320,001 values, 15,000
-containers. The other groups bound a single part. Source: measured with `python -m tests.bombs`.
+The first group applies to all files of one load: one command, or all manifest directories of the
+agent. Each number is the need of 10,000 pods of 25 lines, with a margin: 5 MB, 320,001 values,
+15,000 containers. The other groups apply to single parts. Source: measured with
+`python -m tests.bombs`.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ BYTES_MAX = 8 * 2**20
 DOCUMENTS_MAX = 20_000
 
 VALUES_MAX = 350_000
-"""Values in YAML and JSON, aliases counted as what they stand for."""
+"""Values in YAML and JSON; an alias counts as the values that it refers to."""
 
 PODS_MAX = 10_000
 """Pods, replicas included. A Kubernetes node has 110 by default."""
 
 CONTAINERS_MAX = 20_000
-"""Containers and init containers, those of every replica counted."""
+"""Containers and init containers, including those of every replica."""
 
 VOLUMES_MAX = 10_000
-"""Volumes in memory, those of every replica counted; each is a mount."""
+"""Volumes in memory, including those of every replica; each is a mount."""
 
 PROBLEMS_MAX = 5_000
 """Problems that are counted."""
@@ -31,16 +32,16 @@ FILES_MAX = 20_000
 """Manifests in one directory."""
 
 DEPTH_MAX = 64
-"""Nesting of YAML and JSON. Kubernetes' own types end at about 20."""
+"""Nesting of YAML and JSON. Kubernetes' own types have about 20 levels."""
 
 TEXT_BYTES_MAX = 2**20
-"""Bytes of one value or key, or of what stands between two of them: comments, empty lines.
+"""Bytes of one value or key, or between two of them: comments, empty lines.
 
 Source: Kubernetes, staging/src/k8s.io/api/core/v1/types.go, MaxSecretSize: a ConfigMap holds 1 MiB.
 """
 
 DIRECTIVES_MAX = 1_000
-"""Lines that begin with `%` between two values. PyYAML takes time by the square of their number."""
+"""Lines that begin with `%` between two values. PyYAML's time grows with the square of their number."""
 
 REPLICAS_MAX = 1_000
 """Pods of one workload on one node."""
@@ -67,17 +68,17 @@ UNKNOWN_FIELDS_MAX = 1_000
 """Unknown fields of one object that are compared with the known ones: 10 ms."""
 
 SHOWN_MAX = 64
-"""Characters of foreign text in a message."""
+"""Characters of input text in a message."""
 
 TOML_BYTES_MAX = 2**16
 """Bytes of one configuration file."""
 
 TOML_DOTS_MAX = 40
-"""Dots in one line of a configuration file. Python's reader takes memory by their square where they
-are a key's; every eviction signal with a fraction has 16."""
+"""Dots in one line of a configuration file. In keys the memory of Python's reader grows with the
+square of their number; all eviction signals with fractions have 16."""
 
 PIPE_WAIT_SEC = 1.0
-"""How long a named pipe may be without a writer before it is refused."""
+"""Time to wait for the first writer of a named pipe."""
 
 READ_WAIT_SEC = 60.0
-"""How long the writer of a pipe, or of standard input, may take to write all of it."""
+"""Time to read a pipe or standard input to its end."""

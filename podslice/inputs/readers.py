@@ -1,4 +1,4 @@
-"""Readers of single values, which say what is wrong with one and what would be right."""
+"""Readers of single values. They raise `InputError` with what is wrong and what would be right."""
 
 from __future__ import annotations
 
@@ -6,42 +6,34 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from podslice.errors import InputError
-from podslice.inputs.scalars import Boolean, Number, Odd, describe, shown
+from podslice.errors import invalid
+from podslice.inputs.scalars import Boolean, Number, Odd, describe, quote
 from podslice.model.quantity import TEXT_MAX, parse_quantity
 
 _INT32_MAX = 2**31 - 1
 
 
-class Wrong(ValueError):
-    """A value that can't be read, and what would be right."""
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        self.message = message
-        self.hint = hint
-        super().__init__(message)
-
-
 def read_amount(value: object) -> int:
-    """A quantity in thousandths.
+    """Return a quantity in thousandths.
 
     Raises:
-        Wrong: the value is none, or below zero.
+        InputError: the value is not a quantity, or is negative.
     """
     if isinstance(value, Odd):
-        raise Wrong(f"{shown(value)} is read differently by different programs", _decimal(value))
+        message = f"{quote(value)} is read differently by YAML 1.1 and YAML 1.2"
+        raise invalid(message, _suggest_decimal(value))
     if isinstance(value, str) and not isinstance(value, Boolean):
         return _milli(str(value))
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**64:
         return _milli(repr(value))
-    raise Wrong(f"has to be a quantity, is {describe(value)}", "write 500m, 2 or 1Gi, for example")
+    raise invalid(f"must be a quantity, not {describe(value)}", "write 500m, 2 or 1Gi, for example")
 
 
 def read_exact(value: object) -> int | Fraction:
-    """Return a quantity in thousandths, exact where it is finer than those.
+    """Return a quantity in thousandths, as a fraction where it is not a whole number of them.
 
     Raises:
-        Wrong: the value is none, or below zero.
+        InputError: the value is not a quantity, or is negative.
     """
     milli = read_amount(value)
     return Fraction(parse_quantity(str(value)).nano, 10**6) if is_finer(value) else milli
@@ -49,69 +41,68 @@ def read_exact(value: object) -> int | Fraction:
 
 @lru_cache(maxsize=4096)
 def is_finer(value: object) -> bool:
-    """Whether a quantity is finer than a thousandth, so that it is rounded up."""
+    """Return whether a quantity is not a whole number of thousandths, so that it is rounded up."""
     return isinstance(value, str) and parse_quantity(str(value)).nano % 10**6 != 0
 
 
 def read_text(value: object) -> str:
-    """A text, which a number or a boolean without quotes is not.
+    """Return a string; an unquoted number or boolean is not a string.
 
     Raises:
-        Wrong: the value is something else.
+        InputError: the value is of another type.
     """
     if isinstance(value, Number | Boolean | Odd):
-        raise Wrong(f"has to be a text, is {describe(value)}", f"write {shown(value)}, with quotes")
+        message = f"must be a string, not {describe(value)}"
+        raise invalid(message, f"write {quote(value)}, with quotes")
     if isinstance(value, str):
         return value
-    raise Wrong(f"has to be a text, is {describe(value)}")
+    raise invalid(f"must be a string, not {describe(value)}")
 
 
 def read_int(value: object) -> int:
-    """An integer of 32 bits.
+    """Return a 32-bit integer.
 
     Raises:
-        Wrong: the value is something else.
+        InputError: the value is not an integer, or needs more bits.
     """
     digits = isinstance(value, Number) and value.lstrip("+-").isdigit()
     if digits or (isinstance(value, int) and not isinstance(value, bool)):
         number = int(str(value)) if len(str(value)) <= 11 else _INT32_MAX + 1
         if abs(number) <= _INT32_MAX:
             return number
-        raise Wrong(f"{shown(str(value))} does not fit 32 bits")
-    raise Wrong(f"has to be a whole number, is {describe(value)}")
+        raise invalid(f"{quote(str(value))} does not fit 32 bits")
+    raise invalid(f"must be an integer, not {describe(value)}")
 
 
 def read_seconds(value: object) -> int:
-    """Whole seconds, which a negative number is not.
+    """Return whole seconds.
 
     Raises:
-        Wrong: the value is something else.
+        InputError: the value is not an integer, or is negative.
     """
     number = read_int(value)
     if number < 0:
-        raise Wrong(f"{shown(str(value))} is below zero")
+        raise invalid(f"{quote(str(value))} is negative")
     return number
 
 
 @lru_cache(maxsize=4096)
 def _milli(text: str) -> int:
     if len(text) > TEXT_MAX:  # the hint would be as long
-        raise Wrong(f"{shown(text)} is not a quantity", f"it has at most {TEXT_MAX} characters")
-    try:
-        milli = parse_quantity(text).milli
-    except InputError as error:
-        raise Wrong(error.problems[0].message, error.problems[0].hint) from error
+        message = f"{quote(text)} is not a quantity"
+        raise invalid(message, f"a quantity has at most {TEXT_MAX} characters")
+    milli = parse_quantity(text).milli
     if milli < 0:
-        raise Wrong(f"{shown(text)} is below zero")
+        raise invalid(f"{quote(text)} is negative")
     return milli
 
 
-def _decimal(text: str) -> str:
-    """The plain number that is probably meant by `010`, `0x1F` or `1_000`."""
+def _suggest_decimal(text: str) -> str:
+    """Return a hint with the decimal number that `010`, `0x1F` or `1_000` probably means."""
     digits = text.replace("_", "").lstrip("+-")
     if not digits[:1].isdigit() or len(digits) > 20:
-        return "write a plain number"
+        return "write a decimal number"
     if digits[1:2] in ("x", "X", "o", "b"):
         return f"write {int(digits, 0)}"
-    octal = f", or {int(digits, 8)} where it is octal" if re.fullmatch("0[0-7]+", digits) else ""
+    octal = f", or {int(digits, 8)} if it is octal" if re.fullmatch("0[0-7]+", digits) else ""
     return f"write {digits.lstrip('0') or '0'}{octal}"

@@ -1,9 +1,9 @@
-"""Values as they stand in a text, and how messages show them.
+"""Scalars of YAML and JSON, and their form in messages.
 
-A scalar keeps its source text, so that `0.1` is exactly a tenth: a text is a `str`, anything else
-that YAML or JSON may mean is one of the subclasses below, or None for null. Where YAML 1.1 and 1.2
-read a scalar differently (`010`, `1_000`, `0x1F`, `.inf`) it is `Odd`, and whoever wants a number
-says so instead of choosing.
+A scalar keeps its source text, so that `0.1` is exactly a tenth: a string is a `str`, any other
+scalar is an instance of a subclass below, or None for null. A scalar that YAML 1.1 and 1.2 read
+differently (`010`, `1_000`, `0x1F`, `.inf`) is `Odd`: readers of numbers reject it instead of
+choosing.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from podslice.inputs.limits import SHOWN_MAX
 
 
 class Number(str):
-    """The decimal text of a number: `2`, `0.5`, `1e3`."""
+    """A number as decimal text: `2`, `0.5`, `1e3`."""
 
     __slots__ = ()
 
 
 class Boolean(str):
-    """The text of a boolean: `true`, `yes`, `off`."""
+    """A boolean as text: `true`, `yes`, `off`."""
 
     __slots__ = ()
 
 
 class Odd(str):
-    """The text of a number that readers of YAML disagree about."""
+    """A number as text that YAML 1.1 and 1.2 read differently."""
 
     __slots__ = ()
 
@@ -57,7 +57,7 @@ _SIMPLE_KEY = re.compile(r"[A-Za-z0-9_-]+(?:[./][A-Za-z0-9_-]+)*", re.ASCII)
 
 
 def read_plain(text: str) -> Scalar:
-    """What a scalar without quotes and tag means."""
+    """Return the scalar that an unquoted, untagged text means."""
     if text in _NULLS:
         return None
     if text[0] in _NUMERIC_START:
@@ -67,16 +67,16 @@ def read_plain(text: str) -> Scalar:
     return Boolean(text) if text in _BOOLEANS else text
 
 
-def shown(text: str) -> str:
-    """The text for a message: in quotes, escaped, and cut where it is long."""
+def quote(text: str) -> str:
+    """Return the text for a message: in quotes, escaped, and truncated to `SHOWN_MAX`."""
     cut = text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "…"
     return f"'{printable(cut)}'"
 
 
 def describe(value: object) -> str:
-    """What a value is, for "has to be …, is …"."""
+    """Return the type of a value, and a scalar itself, for "must be …, not …"."""
     if value is None:
-        return "empty"
+        return "null"
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list | tuple):
@@ -87,25 +87,26 @@ def describe(value: object) -> str:
 def _describe_scalar(value: object) -> str:
     if isinstance(value, int | float) and not -(2**64) < value < 2**64:
         return "a very large number"  # str() of it may be refused
-    text = shown(str(value))[1:-1]
+    text = quote(str(value))[1:-1]
     if isinstance(value, Boolean | bool):
         return f"the boolean {text.lower()}"
-    kind = "number" if isinstance(value, Number | Odd | int | float) else "text"
-    return f"the {kind} {text}" if kind == "number" else f"the text '{text}'"
+    if isinstance(value, Number | Odd | int | float):
+        return f"the number {text}"
+    return f"the string '{text}'"
 
 
 _MAPS = ("requests", "limits", "overhead")
 _RESOURCE_MAX = 253 + 1 + 63
-"""Characters of the name of a resource.
+"""Characters of a resource name.
 
 Source: Kubernetes, apimachinery/pkg/util/validation/validation.go, IsQualifiedName.
 """
 
 
 def extend_path(path: str, *parts: str | int) -> str:
-    """A path with further steps: `spec.containers[1].resources.limits[memory]`.
+    """Return a path with further parts: `spec.containers[1].resources.limits[memory]`.
 
-    Names of resources are in brackets, as Kubernetes writes keys that the user chooses.
+    Resource names are in brackets, as Kubernetes writes keys that users choose.
     """
     for part in parts:
         is_resource = path.rpartition(".")[2] in _MAPS
@@ -116,5 +117,5 @@ def extend_path(path: str, *parts: str | int) -> str:
         elif is_plain:
             path = f"{path}.{part}" if path else part
         else:
-            path = f"{path}[{shown(part)}]"
+            path = f"{path}[{quote(part)}]"
     return path

@@ -1,7 +1,7 @@
-"""Bytes from files, directories and standard input: the one place where inputs are read.
+"""Reads of files, directories and standard input: the only place where inputs are read.
 
-What is read is bounded, and nothing blocks for ever: devices and sockets are refused, in directories
-also pipes; a pipe that is named, and standard input, have a deadline.
+Reads are limited in size and never block for ever: devices and sockets are rejected, in directories
+also pipes; a named pipe and standard input have a deadline.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from podslice.pausable import Steps, finish, paced
 
 STDIN = "-"
 MANIFESTS = (".json", ".yaml", ".yml")
-"""What a manifest in a directory ends with; as kubectl's `-f DIRECTORY`."""
+"""Suffixes of manifests in a directory, as for kubectl's `-f DIRECTORY`."""
 
 _CHUNK = 2**18
 _ENTRIES_PER_STEP = 1_000
@@ -33,36 +33,36 @@ _ENTRIES_PER_STEP = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputText:
-    """One text to read: how messages call it, and its bytes or why there are none."""
+    """One text: its name in messages, and its bytes or the reason why they were not read."""
 
     name: str
     data: bytes = b""
     problem: Problem | None = None
     exhausted: Exhausted | None = None
-    """It is larger than what the budget leaves."""
+    """It is larger than the rest of the budget."""
     named: bool = True
-    """Stated by the user, not found in a directory."""
+    """Named by the user, not found in a directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long pipes and standard input are waited for; `now` is a monotonic clock."""
+class Timeouts:
+    """Timeouts of pipes and standard input; `now` is a monotonic clock."""
 
     writer_sec: float = PIPE_WAIT_SEC
-    """For the first writer of a named pipe."""
+    """Until the first writer of a named pipe."""
     whole_sec: float = READ_WAIT_SEC
-    """For all that is written."""
+    """Until the end of the text."""
     now: Callable[[], float] = time.monotonic
 
 
-PATIENCE = Patience()
+TIMEOUTS = Timeouts()
 
 
 def read_sources(
     sources: tuple[str, ...],
     stdin: Callable[[], bytes],
     budget: Budget,
-    patience: Patience = PATIENCE,
+    timeouts: Timeouts = TIMEOUTS,
 ) -> Iterator[InputText]:
     """Read each source: a file, the manifests of a directory in the order of names, or `-`."""
     stdin_used = False
@@ -72,17 +72,17 @@ def read_sources(
             stdin_used = True
         elif "://" in source:
             yield _refuse(source, "podslice reads files only", "save it, or pipe it into '-f -'")
-        elif os.path.isdir(source):  # noqa: PTH112 (Path's raises for names that can't be)
+        elif os.path.isdir(source):  # noqa: PTH112 (Path raises for invalid names)
             yield from _read_directory(source, budget)
         else:
-            read = partial(_read_any, patience=patience)
+            read = partial(_read_any, timeouts=timeouts)
             yield _read(source, budget, read, named=True)
 
 
 def list_manifests(directory: str) -> Steps[list[str]]:
-    """Return the names of the manifests in a directory, not of those below it, in order.
+    """Return the sorted names of the manifests in a directory, not of those below it.
 
-    There is one more than `FILES_MAX` where there are more.
+    If there are more than `FILES_MAX`, it returns one more than these.
 
     Raises:
         OSError: the directory can't be read.
@@ -99,71 +99,71 @@ def list_manifests(directory: str) -> Steps[list[str]]:
     return sorted(names)
 
 
-def read_bytes(path: Path, *, limit_bytes: int, patience: Patience = PATIENCE) -> bytes:
+def read_bytes(path: Path, *, limit_bytes: int, timeouts: Timeouts = TIMEOUTS) -> bytes:
     """Read a regular file or a pipe.
 
     Raises:
-        InputError: it can't be read, is something else, or is larger than the limit.
-        FileNotFoundError: there is none.
+        InputError: it can't be read, is of another type, or is larger than the limit.
+        FileNotFoundError: it does not exist.
     """
     name = printable(str(path))
     try:
-        return _read_any(path, limit_bytes, patience)
+        return _read_any(path, limit_bytes, timeouts)
     except FileNotFoundError:
         raise
     except TooLargeError as error:
-        message = f"is larger than {limit_bytes // 1024:,} KiB, which is the most that is read"
+        message = f"is larger than the limit of {limit_bytes // 1024:,} KiB"
         raise InputError(Problem(where=name, message=message)) from error
     except (OSError, ValueError) as error:
-        raise InputError(Problem(where=name, message=worded(error))) from error
+        raise InputError(Problem(where=name, message=describe_error(error))) from error
 
 
 def read_manifest(path: str, limit_bytes: int) -> tuple[bytes, os.stat_result]:
     """Read a regular file of a directory; return its content and its status.
 
     Raises:
-        OSError, ValueError: it cannot be read, is something else, or a link that is not followed.
+        OSError, ValueError: it cannot be read, is of another type, or a link that is not followed.
         TooLargeError: it is larger than the limit.
     """
     return read_with_status(path, limit_bytes=limit_bytes, locate=locate_entitled)
 
 
-def read_stream(descriptor: int, *, limit_bytes: int, patience: Patience = PATIENCE) -> bytes:
-    """Read what is open, as standard input, to its end. Only a terminal may take as long as it likes.
+def read_stream(descriptor: int, *, limit_bytes: int, timeouts: Timeouts = TIMEOUTS) -> bytes:
+    """Read an open file, such as standard input, to its end; a terminal has no deadline.
 
     Raises:
-        OSError, ValueError: it can't be read, or does not end in time.
+        OSError, ValueError: it can't be read, or does not end before the deadline.
         TooLargeError: there is more than the limit.
     """
     if os.isatty(descriptor):
-        patience = replace(patience, whole_sec=math.inf)
-    return _drain(descriptor, limit_bytes, patience, began=patience.now())
+        timeouts = replace(timeouts, whole_sec=math.inf)
+    return _drain(descriptor, limit_bytes, timeouts, began=timeouts.now())
 
 
-def worded(error: OSError | ValueError) -> str:
-    """Return what an error says, to go on after the name of a file."""
+def describe_error(error: OSError | ValueError) -> str:
+    """Return the message of an error, for use after the name of a file."""
     message = getattr(error, "strerror", None) or str(error)
     return message[:1].lower() + message[1:]
 
 
 def _read_stdin(stdin: Callable[[], bytes], budget: Budget, *, used: bool) -> InputText:
     if used:
-        return _refuse("stdin", "standard input can be read only once", "state '-' once")
+        return _refuse("stdin", "standard input can be read only once", "write '-' once")
     try:
         data = stdin()
     except TooLargeError:
         return InputText(name="stdin", exhausted=budget.exhausted(BudgetItem.BYTES))
     except (OSError, ValueError) as error:
-        return _refuse("stdin", f"it cannot be read: {worded(error)}")
+        return _refuse("stdin", f"cannot be read: {describe_error(error)}")
     return _charged("stdin", data, budget, named=True)
 
 
 def _read_directory(directory: str, budget: Budget) -> Iterator[InputText]:
-    """The manifests of a directory, not those below it. Hidden files are editors' and tools'."""
+    """Read the manifests of a directory, not those below it, without hidden files."""
     try:
         names = finish(list_manifests(directory))
     except OSError as error:
-        yield _refuse(directory, worded(error))
+        yield _refuse(directory, describe_error(error))
         return
     if not names:
         yield _refuse(directory, "the directory has no *.json, *.yaml or *.yml")
@@ -181,14 +181,14 @@ def _is_manifest(entry: os.DirEntry[str]) -> bool:
         return False
     try:
         return not entry.is_dir()
-    except OSError:  # a link to itself; reading it will tell
+    except OSError:  # a link to itself; reading it fails with this error
         return True
 
 
 def _read(
     path: str, budget: Budget, read: Callable[[str, int], bytes], *, named: bool
 ) -> InputText:
-    """Read a file with what reads at most so many bytes."""
+    """Read a file with a function that takes a path and a limit in bytes."""
     try:
         data = read(path, budget.left(BudgetItem.BYTES))
     except FileNotFoundError:
@@ -196,7 +196,7 @@ def _read(
     except TooLargeError:
         return InputText(name=printable(path), exhausted=budget.exhausted(BudgetItem.BYTES))
     except (OSError, ValueError) as error:
-        return _refuse(path, worded(error))
+        return _refuse(path, describe_error(error))
     return _charged(printable(path), data, budget, named=named)
 
 
@@ -213,43 +213,43 @@ def _refuse(source: str, message: str, hint: str = "") -> InputText:
     return InputText(name=name, problem=Problem(where=name, message=message, hint=hint))
 
 
-def _read_any(path: str | Path, limit_bytes: int, patience: Patience) -> bytes:
+def _read_any(path: str | Path, limit_bytes: int, timeouts: Timeouts) -> bytes:
     """Read a regular file, or a pipe to its end."""
     descriptor = open_regular(path, os.O_RDONLY, locate=follow_links, allow_pipe=True)
     try:
         if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             return read_opened(descriptor, limit_bytes=limit_bytes)
-        began = patience.now()
-        first = _await_writer(descriptor, patience)
-        return first + _drain(descriptor, limit_bytes - len(first), patience, began=began)
+        began = timeouts.now()
+        first = _await_writer(descriptor, timeouts)
+        return first + _drain(descriptor, limit_bytes - len(first), timeouts, began=began)
     finally:
         os.close(descriptor)
 
 
-def _await_writer(descriptor: int, patience: Patience) -> bytes:
-    """Wait until a process has the pipe open for writing; return what was read to find out."""
+def _await_writer(descriptor: int, timeouts: Timeouts) -> bytes:
+    """Wait until a process opens the pipe for writing; return the bytes read meanwhile."""
     try:
         first = os.read(descriptor, _CHUNK)
-    except BlockingIOError:  # it has a writer that has written nothing so far
+    except BlockingIOError:  # there is a writer, which has not written yet
         return b""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
-    if not first and not poll.poll(patience.writer_sec * 1000):
+    if not first and not poll.poll(timeouts.writer_sec * 1000):
         raise ValueError("is a pipe that no process writes to")
     return first
 
 
-def _drain(descriptor: int, limit_bytes: int, patience: Patience, *, began: float) -> bytes:
-    """Read to the end, which has to come in time."""
+def _drain(descriptor: int, limit_bytes: int, timeouts: Timeouts, *, began: float) -> bytes:
+    """Read to the end of the text, before the deadline."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     chunks: list[bytes] = []
     left = limit_bytes
     while True:
-        rest_sec = began + patience.whole_sec - patience.now()
+        rest_sec = began + timeouts.whole_sec - timeouts.now()
         wait_msec = None if math.isinf(rest_sec) else max(rest_sec, 0) * 1000
         if rest_sec < 0 or not poll.poll(wait_msec):
-            raise ValueError(f"does not end: it was read for {patience.whole_sec:g} s")
+            raise ValueError(f"did not end within {timeouts.whole_sec:g} s")
         chunk = os.read(descriptor, _CHUNK)
         left -= len(chunk)
         if not chunk:

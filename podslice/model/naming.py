@@ -13,6 +13,10 @@ OVERHEAD = "overhead"
 """What the scope of a pod's helpers is called, as if it were one of its containers."""
 VOLUMES_ROOT = "/run/podslice/pods"
 """Where volumes in memory are mounted: where the system's manager keeps the records, see `store`."""
+KUBE_RESERVED_SLICE = UnitName("podruntime.slice")
+"""The slice of container runtimes and podslice, unless kube-reserved-cgroup names another one."""
+SYSTEM_RESERVED_SLICE = UnitName("system.slice")
+"""The slice of system daemons, unless system-reserved-cgroup names another one."""
 TIERS = {Qos.BURSTABLE: "burstable", Qos.BESTEFFORT: "besteffort"}
 """The tiers with a slice of their own; Guaranteed pods lie below the root itself."""
 

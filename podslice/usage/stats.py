@@ -23,11 +23,15 @@ from podslice.kernel.host import (
 from podslice.kernel.text import read_text, split_lines, split_words
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision, VolumeDecision
-from podslice.model.naming import TIERS, Tree, service_name, slice_of_cgroup
+from podslice.model.naming import (
+    KUBE_RESERVED_SLICE,
+    SYSTEM_RESERVED_SLICE,
+    TIERS,
+    Tree,
+    service_name,
+    slice_of_cgroup,
+)
 from podslice.model.unit import Observed, UnitName, control_group_of
-
-_RUNTIME, _SYSTEM = "/podruntime.slice", "/system.slice"
-"""Where the runtimes and the system's services are when nothing is said of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,11 +214,11 @@ def _groups(
     groups = {name: (unit, _control_group(unit, observed)) for name, unit in slices.items()}
     if agent_group:
         groups["kubelet"] = (UnitName(PurePosixPath(agent_group).name), agent_group)
-    for name, cgroup in (
-        ("runtime", config.kube_reserved_cgroup or _RUNTIME),
-        ("misc", config.system_reserved_cgroup or _SYSTEM),
+    for name, cgroup, default in (
+        ("runtime", config.kube_reserved_cgroup, KUBE_RESERVED_SLICE),
+        ("misc", config.system_reserved_cgroup, SYSTEM_RESERVED_SLICE),
     ):
-        unit = slice_of_cgroup(cgroup)
+        unit = slice_of_cgroup(cgroup) if cgroup else default
         groups[name] = (unit, _control_group(unit, observed))
     for name, (unit, group) in groups.items():
         if group and cgroups.exists(group):

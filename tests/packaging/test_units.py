@@ -303,7 +303,7 @@ def test_a_reload_fails_where_the_configuration_is_invalid(host):
     assert status["configuration"]["source"] == "last-valid"
     units = [(unit["name"], unit["state"]) for unit in status["units"]]
     assert units == [(unit["name"], unit["state"]) for unit in before["units"]]
-    for problem in ("'foo' is not a setting", "has to be one of proposal, kubernetes"):
+    for problem in ("unknown option 'foo'", "must be one of proposal, kubernetes"):
         assert said.count(problem) == 1
         assert logged(host, since).count(problem) == 2
 

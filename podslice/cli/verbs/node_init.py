@@ -20,12 +20,12 @@ from podslice.errors import HostError, InputError, Problem
 from podslice.files import NotRegularError, follow_links, read_regular
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.host import read_node
+from podslice.model.naming import KUBE_RESERVED_SLICE
 from podslice.model.quantity import format_bytes, format_milli
 from podslice.policy.providers import PROVIDERS, Reservation, by_provider, system_reservation
 
 MARK = "# Written by podslice node init; podslice node reset removes it again."
 CONFIG = "etc/podslice/podslice.toml"
-RUNTIME_SLICE = "podruntime.slice"
 _BYTES_MAX = 2**20
 """Bytes of a file of ours; a larger one is not."""
 SERVICES = ("containerd", "crio", "docker", "kubelet", "podman")
@@ -49,7 +49,7 @@ TasksAccounting=yes
 _DROP_IN = f"""\
 [Service]
 # Counted with kube-reserved, and held to it where that is enforced.
-Slice={RUNTIME_SLICE}
+Slice={KUBE_RESERVED_SLICE}
 """
 
 DryRun = Annotated[
@@ -122,7 +122,7 @@ def reset(
 
 def _names() -> Iterator[str]:
     yield CONFIG
-    yield f"etc/systemd/system/{RUNTIME_SLICE}"
+    yield f"etc/systemd/system/{KUBE_RESERVED_SLICE}"
     yield from (f"etc/systemd/system/{name}.service.d/50-podslice.conf" for name in SERVICES)
 
 
@@ -132,7 +132,7 @@ def _files(kube: Reservation, system: Reservation, root: Path) -> dict[str, str]
         (
             "# What container runtimes and podslice get; pods get the rest.",
             f'kube-reserved = "{_flag(kube)}"',
-            f'kube-reserved-cgroup = "/{RUNTIME_SLICE}"',
+            f'kube-reserved-cgroup = "/{KUBE_RESERVED_SLICE}"',
             "# What the daemons of the system get.",
             f'system-reserved = "{_flag(system)}"',
             "# Only pods are held to what is left. Measure before you add kube-reserved here.",
@@ -140,7 +140,7 @@ def _files(kube: Reservation, system: Reservation, root: Path) -> dict[str, str]
             "",
         )
     )
-    shipped = root / "usr/lib/systemd/system" / RUNTIME_SLICE
+    shipped = root / "usr/lib/systemd/system" / KUBE_RESERVED_SLICE
     texts = [config, "" if shipped.exists() else _SLICE_UNIT, *(_DROP_IN for _ in SERVICES)]
     return {name: text for name, text in zip(_names(), texts, strict=True) if text}
 

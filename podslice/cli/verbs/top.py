@@ -14,7 +14,7 @@ from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import in_world
 from podslice.cli.views import documents
 from podslice.errors import InputError, Problem
-from podslice.inputs.options.values import WrongValue, read_duration
+from podslice.inputs.options.values import read_duration
 
 _INTERVALS_SEC = (0.1, 3600)
 
@@ -71,7 +71,6 @@ def _interval_sec(text: str) -> float:
         if least <= seconds <= most:
             return seconds
         message, hint = f"{text} is not between {least:g}s and 1h", "write 2s, for example"
-    except WrongValue as error:
-        ((_, wrong),) = error.mistakes
-        message, hint = wrong.message, wrong.hint
+    except InputError as error:
+        raise InputError(each.within("--interval") for each in error.problems) from error
     raise InputError(Problem(where="--interval", message=message, hint=hint))

@@ -1,4 +1,4 @@
-"""The kinds of manifests: those with a pod in them, and those that are passed over.
+"""The kinds of manifests: those with a pod, and those that are ignored.
 
 Source: Kubernetes v1.36, staging/src/k8s.io/api: core/v1, apps/v1, batch/v1.
 """
@@ -13,9 +13,9 @@ class Workload:
     """A kind that holds a pod, or the template of pods."""
 
     template: tuple[str, ...] = ()
-    """Where the mapping with the pod's `spec` is."""
+    """The path of the mapping with the pod's `spec`."""
     count: str = ""
-    """The field of `spec` that says how many pods there are; empty where a node has one."""
+    """The field of `spec` with the number of pods; empty if a node has one."""
 
 
 _REPLICATED = Workload(template=("spec", "template"), count="replicas")
@@ -31,9 +31,9 @@ WORKLOADS = {
     "Job": Workload(template=("spec", "template"), count="parallelism"),
     "CronJob": Workload(template=("spec", "jobTemplate", "spec", "template")),
 }
-"""Every kind that gives pods."""
+"""Every kind with pods."""
 
-PASSED_OVER = frozenset(
+IGNORED_KINDS = frozenset(
     {
         "APIService",
         "Certificate",
@@ -74,13 +74,13 @@ PASSED_OVER = frozenset(
         "VolumeAttachment",
     }
 )
-"""Kinds that often stand beside pods and have nothing in them for a node."""
+"""Kinds that often accompany pods and mean nothing to a node."""
 
 PRIORITY_CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 """Source: Kubernetes, pkg/apis/scheduling/types.go, SystemCriticalPriority and 1,000 above it."""
 
 
 def is_foreign(api_version: object) -> bool:
-    """Whether an object belongs to an extension: `cert-manager.io/v1`, not `apps/v1`."""
+    """Return whether an object belongs to an extension: `cert-manager.io/v1`, not `apps/v1`."""
     group = str(api_version).partition("/")[0] if "/" in str(api_version) else ""
     return "." in group and not group.endswith(".k8s.io")

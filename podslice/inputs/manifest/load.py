@@ -1,7 +1,7 @@
-"""Documents → pods.
+"""Manifests → pods, and pods → manifests.
 
-A manifest that can be read in part gives a pod with what could be read and with its problems; what
-is no pod at all gives a problem only.
+A manifest with errors gives a pod with its valid fields and its problems; anything that is not a pod
+gives a problem only.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from podslice.errors import Problem, Severity
+from podslice.errors import InputError, Problem, Severity
 from podslice.inputs.budget import Budget, BudgetItem, Exhausted
 from podslice.inputs.manifest.collect import Collector
-from podslice.inputs.manifest.parse import read_documents, to_problem
+from podslice.inputs.manifest.parse import read_documents
 from podslice.inputs.manifest.release import release
-from podslice.inputs.manifest.yaml_builder import Document, Refused
+from podslice.inputs.manifest.yaml_builder import Document
 from podslice.inputs.source import read_sources
 from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume, Pod
 from podslice.model.resources import MEMORY, Amounts, Resources, format_amount
@@ -23,16 +23,16 @@ from podslice.pausable import Steps, finish
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedPods:
-    """What the sources hold."""
+    """The pods of files, directories or standard input."""
 
     pods: tuple[Pod, ...] = ()
     problems: tuple[Problem, ...] = ()
-    """What is wrong, or passed over, and belongs to no pod."""
+    """Problems that do not belong to a pod."""
 
     @property
     def all_problems(self) -> tuple[Problem, ...]:
-        """Every problem once, those of the pods included: replicas share their template's."""
-        # replicas have the same tuple
+        """Return every problem once, those of the pods included."""
+        # replicas share the tuple of their template
         different = {id(pod.problems): pod.problems for pod in self.pods}.values()
         of_pods = (problem for problems in different for problem in problems)
         return tuple(dict.fromkeys((*self.problems, *of_pods)))
@@ -49,9 +49,9 @@ def load_pods(
 
     Args:
         sources: as `kubectl -f`: a file, a directory (not what lies below it), or `-`.
-        namespace: the one of manifests that state none; one that states another is an error.
+        namespace: for manifests that do not state one; to state another one is an error.
         stdin: reads standard input to its end, or raises `OSError` or `ValueError`.
-        budget: what all of them together may take.
+        budget: the budget for all of them together.
     """
     collector = Collector(namespace=namespace, budget=Budget() if budget is None else budget)
     name = ""
@@ -59,26 +59,26 @@ def load_pods(
         for source in read_sources(tuple(sources), stdin, collector.budget):
             name = source.name
             if source.exhausted is not None:
-                return _refused(collector, source.exhausted, name)
+                return _exceeded(collector, source.exhausted, name)
             if source.problem is not None:
                 collector.add_problem(source.problem)
             else:
                 finish(_collect(collector, source.data, name, may_be_empty=not source.named))
-        finish(collector.make_pods())
+        finish(collector.create_pods())
     except Exhausted as error:
-        return _refused(collector, error, name)
+        return _exceeded(collector, error, name)
     return _loaded(collector)
 
 
 def load_text(data: bytes, name: str, budget: Budget) -> Steps[LoadedPods]:
-    """Read the pods of one file that was read already; one without any manifest is an error.
+    """Read the pods of one file from its bytes; a file without a manifest is an error.
 
     Raises:
-        Exhausted: the budget does not suffice.
+        Exhausted: the file exceeds the budget.
     """
     collector = Collector(namespace=None, budget=budget)
     yield from _collect(collector, data, name, may_be_empty=False)
-    yield from collector.make_pods()
+    yield from collector.create_pods()
     return _loaded(collector)
 
 
@@ -92,20 +92,21 @@ def _collect(collector: Collector, data: bytes, name: str, *, may_be_empty: bool
                 yield from collector.add_document(document, where, name)
                 yield from release(document.value)
             yield
-    except Refused as error:
-        collector.add_problem(to_problem(error, name))
+    except InputError as error:
+        for problem in error.problems:
+            collector.add_problem(problem.within(name))
     else:
         if is_empty and not may_be_empty:
-            collector.complain(name, "there is no manifest in it")
+            collector.add_error(name, "there is no manifest in it")
 
 
 def _numbered(
     documents: Iterable[Document | None], name: str
 ) -> Iterator[tuple[Document | None, str]]:
-    """Each document with its address, which has a number where the file has several.
+    """Yield each document with its address, which has a number if the file has several.
 
     Raises:
-        Refused, Exhausted: as `read_documents`, after all documents before that.
+        InputError, Exhausted: as `read_documents`, after all earlier documents.
     """
     first: Document | None = None
     count = 0
@@ -129,24 +130,24 @@ def _loaded(collector: Collector) -> LoadedPods:
     return LoadedPods(pods=tuple(collector.pods), problems=tuple(dict.fromkeys(collector.problems)))
 
 
-def _refused(collector: Collector, error: Exhausted, name: str) -> LoadedPods:
-    """Nothing of what was read, but where there are too many problems these."""
+def _exceeded(collector: Collector, error: Exhausted, name: str) -> LoadedPods:
+    """Return no pods; if there are too many problems, return these."""
     problems = [error.at(name)]
-    if error.kind is BudgetItem.PROBLEMS:
-        problems = [*dict.fromkeys(collector.found()), *problems]
+    if error.item is BudgetItem.PROBLEMS:
+        problems = [*dict.fromkeys(collector.all_problems()), *problems]
     return LoadedPods(problems=tuple(problems))
 
 
 def parse_manifest(document: object, where: str) -> Pod:
-    """Read one pod back from what `format_manifest` gave, or any document with a single pod.
+    """Read the result of `format_manifest`, or any document with a single pod.
 
     Raises:
-        ValueError: it is no valid pod.
+        ValueError: it is not a valid pod.
     """
     collector = Collector(namespace=None)
     try:
         finish(collector.add_document(Document(value=document), where))
-        finish(collector.make_pods())
+        finish(collector.create_pods())
     except Exhausted as error:
         raise ValueError(str(error.at(where))) from error
     errors = [p for p in LoadedPods(pods=tuple(collector.pods)).all_problems if _is_error(p)]
@@ -156,7 +157,7 @@ def parse_manifest(document: object, where: str) -> Pod:
 
 
 def format_manifest(pod: Pod) -> dict[str, object]:
-    """The pod as a manifest, with what `parse_manifest` needs to read the same pod again."""
+    """Return the pod as a manifest, from which `parse_manifest` reads the same pod."""
     spec: dict[str, object] = {
         "containers": [_format_container(c) for c in pod.of_kind(ContainerKind.APP)]
     }

@@ -1,7 +1,7 @@
-"""The shape of what is read of a pod, as pydantic models. No rule of Kubernetes beyond types.
+"""The fields that podslice reads of a pod, as pydantic models: types only, no other rules.
 
-A field that is null is not stated. What to do with one of the wrong type: `schema`, through which
-everybody else imports this, as it knows how to do that quickly.
+A field that is null is not stated. `schema` handles fields of the wrong type. Import these models
+from there: that is faster.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
+from podslice.errors import invalid
 from podslice.inputs.limits import POD_CONTAINERS_MAX, POD_VOLUMES_MAX, RESOURCES_MAX
-from podslice.inputs.readers import Wrong, read_amount, read_int, read_seconds, read_text
+from podslice.inputs.readers import read_amount, read_int, read_seconds, read_text
 
 
 def _bound(longest: int) -> BeforeValidator:
-    """Refuse what is too long before each of its values is looked at."""
+    """Return a validator that rejects a long list or mapping before its values are read."""
 
     def check(value: object) -> object:
         if isinstance(value, list | dict) and len(value) > longest:
-            raise Wrong(f"has {len(value)} entries; at most {longest} are read")
+            raise invalid(f"has {len(value)} entries", f"the maximum is {longest}")
         return value
 
     return BeforeValidator(check)
@@ -37,7 +38,7 @@ class _Model(BaseModel):
 
 
 class Metadata(_Model):
-    """`metadata`, as far as it names the pod."""
+    """The fields of `metadata` that identify the pod."""
 
     name: Text | None = None
     namespace: Text | None = None
@@ -53,7 +54,7 @@ class ResourceFields(_Model):
 
 
 class ContainerFields(_Model):
-    """One container, of whatever kind."""
+    """One container of any kind."""
 
     name: Text | None = None
     resources: ResourceFields | None = None

@@ -1,25 +1,26 @@
-"""Bytes → documents: mappings, lists and scalars that keep their source text.
+"""Bytes → documents: mappings, lists, and scalars that keep their source text.
 
-YAML is built in `build` from the events of PyYAML's C parser, or of its Python one where there is
-no other; JSON is read in `json_text`. Numbers stay text (see `scalars`). What the documents mean is
-not decided here.
+`yaml_builder` reads YAML from the events of PyYAML's C parser, or of the Python one if that is not
+available; `json_builder` reads JSON. Numbers stay text (see `scalars`). `collect` interprets the
+documents.
 """
 
 from __future__ import annotations
 
 import codecs
+import json
 import re
 import weakref
 from collections.abc import Callable, Iterator
 
 import yaml
 
-from podslice.errors import Problem, printable
+from podslice.errors import InputError, invalid, printable
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.limits import DIRECTIVES_MAX, TEXT_BYTES_MAX
-from podslice.inputs.manifest.json_builder import JsonReader, NotJson
+from podslice.inputs.manifest.json_builder import JsonReader
 from podslice.inputs.manifest.release import release
-from podslice.inputs.manifest.yaml_builder import Builder, Document, Refused
+from podslice.inputs.manifest.yaml_builder import Builder, Document, line_address
 
 _YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MARKS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
@@ -30,12 +31,12 @@ _DIRECTIVE = re.compile(rb"(?:[\r\n]|\xc2\x85|\xe2\x80[\xa8\xa9])%")
 Source: YAML 1.1, "Line Break Characters": CR, LF, U+0085, U+2028 and U+2029.
 """
 
-# What PyYAML says, C parser and Python one → what would be right.
+# part of a message of PyYAML, C parser or Python one → a hint
 _HINTS = {
     "tab character": "indent with spaces",
     r"character '\t'": "indent with spaces",
     "mapping values are not allowed": (
-        "check the indentation, and the ':' of the line before; a value with ': ' needs quotes"
+        "check the indentation, and the ':' of the line before; quote a value with ': '"
     ),
     "cannot start any token": "check the indentation, or put the value in quotes",
     "<block end>": "check the indentation",
@@ -48,55 +49,49 @@ _HINTS = {
 
 
 def read_documents(data: bytes, name: str, budget: Budget) -> Iterator[Document | None]:
-    """Yield every document of a text up to the first place that can't be read, and None as a pause.
+    """Yield every document of a text up to the first syntax error, and None as a pause.
 
     Args:
         data: UTF-8, with or without a byte order mark.
-        name: the file's name for messages; one that ends in `.json` is taken as JSON only, and
-            any other as JSON where it begins like it and is valid, else as YAML.
-        budget: what may be read.
+        name: the file's name. If it ends in `.json` the text must be JSON; otherwise it is read as
+            JSON if it begins like JSON and is valid, and as YAML if not.
+        budget: the budget of the load.
 
     Raises:
-        Refused: there is such a place.
-        Exhausted: the budget does not suffice.
+        InputError: there is a syntax error, or a limit is exceeded.
+        Exhausted: the text exceeds the budget.
     """
     text = _decode(data)
     is_json = name.endswith(".json")
     if is_json or text.lstrip(_SPACE)[:1] in ("{", "["):
         try:
             yield from _read_json(text, budget, strict=is_json)
-        except NotJson as error:
+        except json.JSONDecodeError as error:
             if is_json:
-                message = f"this is not JSON: {error.message}"
-                hint = "a file with YAML ends in .yaml"
-                raise Refused(error.line, message, hint) from error
+                hint = "the names of YAML files end in .yaml"
+                where = line_address(error.lineno)
+                raise invalid(f"not valid JSON: {error.msg}", hint, where=where) from error
         else:
             return
     yield from _read_yaml(text, budget)
 
 
-def to_problem(error: Refused, name: str) -> Problem:
-    """`web.yaml: line 17: what is wrong; what would be right`."""
-    where = name if error.line is None else f"{name}: line {error.line}"
-    return Problem(where=where, message=error.message, hint=error.hint)
-
-
 def _decode(data: bytes) -> str:
     encoding = _MARKS.get(data[:2])
     if encoding:
-        raise Refused(None, f"the text is {encoding}", "save it as UTF-8")
+        raise invalid(f"the encoding is {encoding}", "save the file as UTF-8")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         message = f"the byte 0x{data[error.start]:02x} is not UTF-8"
-        raise Refused(line, message, "save the file as UTF-8") from error
+        raise invalid(message, "save the file as UTF-8", where=line_address(line)) from error
 
 
 class _Feed:
-    """Gives PyYAML a text piece by piece, and no more of it than it takes to the next value.
+    """Passes a text to PyYAML in pieces, and limits the text between two values.
 
-    One event of PyYAML can't be interrupted: what stands between two values is bounded here.
+    PyYAML can't be interrupted while it produces an event.
     """
 
     def __init__(self, text: str) -> None:
@@ -106,14 +101,14 @@ class _Feed:
         self._since = 0
         self._directives = 0
         self._builder: Callable[[], Builder | None] = lambda: None
-        """Only a reference: the builder refers to PyYAML, and that to the feed."""
+        """A weak reference: the builder refers to PyYAML, and PyYAML to the feed."""
         self._seen = -1
 
     def read(self, size: int = -1, /) -> bytes:
         """Return the next bytes.
 
         Raises:
-            Refused: there are too many since the last value.
+            InputError: there are too many since the last value.
         """
         piece = self._data[self._given : self._given + size]
         builder = self._builder()
@@ -123,14 +118,14 @@ class _Feed:
         self._since += len(piece)
         self._directives += sum(1 for _ in _DIRECTIVE.finditer(piece))
         if self._since > TEXT_BYTES_MAX:
-            message = f"there is more than {TEXT_BYTES_MAX // 2**20} MiB without a value, or in one"
-            raise Refused(None, message)
+            limit = f"{TEXT_BYTES_MAX // 2**20} MiB"
+            raise invalid(f"there is more than {limit} in one value, or without a value")
         if self._directives > DIRECTIVES_MAX:
-            raise Refused(None, f"there are more than {DIRECTIVES_MAX:,} directives (%)")
+            raise invalid(f"there are more than {DIRECTIVES_MAX:,} directives (%)")
         return piece
 
     def follow(self, builder: Builder) -> Builder:
-        """Know how far a builder has come."""
+        """Watch the progress of a builder."""
         self._builder = weakref.ref(builder)
         return builder
 
@@ -140,23 +135,24 @@ def _read_yaml(text: str, budget: Budget) -> Iterator[Document | None]:
         yield from _build(_Feed(text), budget)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        message = printable(error.problem or error.context or "this is not YAML")
+        message = printable(error.problem or error.context or "not valid YAML")
         at_tab = mark is not None and text[mark.index : mark.index + 1] == "\t"
         hint = "indent with spaces" if at_tab else _hint(message)
-        raise Refused(mark.line + 1 if mark else None, message, hint) from error
+        where = line_address(mark.line + 1 if mark else None)
+        raise invalid(message, hint, where=where) from error
     except yaml.reader.ReaderError as error:
-        # the C parser counts bytes, the other one characters
+        # the C parser counts bytes, the Python one characters
         before = text if _YAML is yaml.SafeLoader else text.encode().decode("latin-1")
         line = before.count("\n", 0, error.position) + 1
         reason = str(error.reason)
-        raise Refused(line, reason, _hint(reason)) from error
+        raise invalid(reason, _hint(reason), where=line_address(line)) from error
 
 
 def _build(feed: _Feed, budget: Budget) -> Iterator[Document | None]:
     builder = feed.follow(Builder(_YAML(feed), budget))
     try:
         yield from builder.documents()
-    except (Exhausted, Refused, yaml.YAMLError):
+    except (Exhausted, InputError, yaml.YAMLError):
         yield from builder.release()
         raise
     yield from builder.release()
@@ -167,10 +163,10 @@ def _hint(message: str) -> str:
 
 
 def _read_json(text: str, budget: Budget, *, strict: bool) -> Iterator[Document | None]:
-    """Yield JSON values one after the other; where it may be YAML, after all of them were read.
+    """Yield JSON values one after the other; if the text may be YAML, after all were read.
 
     Raises:
-        NotJson: the text is something else.
+        json.JSONDecodeError: the text is not JSON.
     """
     part, found = budget.part(), list[Document]()
     try:
@@ -179,7 +175,7 @@ def _read_json(text: str, budget: Budget, *, strict: bool) -> Iterator[Document 
                 yield document
             else:
                 found.append(document)
-    except NotJson:
+    except json.JSONDecodeError:
         yield from release([document.value for document in found])
         raise
     budget.take(part)

@@ -1,4 +1,4 @@
-"""`metadata` and `spec` of a pod → values of the model, with every problem at its address."""
+"""`metadata` and `spec` of a pod → values of the model."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from podslice.inputs.fields import AMOUNTS, CONTAINER, METADATA, POD, RESOURCES
+from podslice.inputs.fields import (
+    AMOUNT_FIELDS,
+    CONTAINER_FIELDS,
+    METADATA_FIELDS,
+    POD_FIELDS,
+    RESOURCES_FIELDS,
+)
 from podslice.inputs.limits import POD_AMOUNTS_MAX
 from podslice.inputs.manifest.kinds import PRIORITY_CLASSES
 from podslice.inputs.manifest.memory_volumes import read_volumes
 from podslice.inputs.manifest.names import check_label, check_uid, is_resource_name, keep
-from podslice.inputs.manifest.problems import Notes
+from podslice.inputs.manifest.problems import Problems
 from podslice.inputs.manifest.schema import (
     ContainerFields,
     Metadata,
@@ -20,7 +26,7 @@ from podslice.inputs.manifest.schema import (
     read_model,
 )
 from podslice.inputs.readers import is_finer
-from podslice.inputs.scalars import extend_path, shown
+from podslice.inputs.scalars import extend_path, quote
 from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume
 from podslice.model.quantity import format_milli
 from podslice.model.resources import Amounts, Resources
@@ -31,7 +37,7 @@ _PARTS = ("requests", "limits")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """What a pod's `spec` says, whoever the pod is."""
+    """The content of a pod's `spec`, which replicas share."""
 
     where: str
     """The path of the spec in the document."""
@@ -43,54 +49,55 @@ class Template:
     volumes: tuple[MemoryVolume, ...] = ()
 
 
-def read_metadata(value: object, notes: Notes, path: str) -> Metadata:
-    """Read `metadata`; the name is checked by whoever knows which names come of it."""
-    metadata, faults = read_model(Metadata, value or {})
-    notes.faults(path, faults)
-    notes.slips(METADATA, value, path)
+def read_metadata(value: object, problems: Problems, path: str) -> Metadata:
+    """Read `metadata`. The caller checks the name: replicas get longer ones."""
+    metadata, found = read_model(Metadata, value or {}, path)
+    problems.add("", *found)
+    problems.check_fields(METADATA_FIELDS, value, path)
     if metadata.namespace is not None:
-        mistake = check_label(metadata.namespace, "namespace")
-        notes.mistake(extend_path(path, "namespace"), mistake)
+        problems.add(extend_path(path, "namespace"), check_label(metadata.namespace, "namespace"))
     if metadata.uid is not None:
-        notes.mistake(extend_path(path, "uid"), check_uid(metadata.uid))
+        problems.add(extend_path(path, "uid"), check_uid(metadata.uid))
     return metadata
 
 
-def read_spec(value: object, notes: Notes, path: str) -> Template:
+def read_spec(value: object, problems: Problems, path: str) -> Template:
     """Read the `spec` of a pod."""
     raw: Mapping[str, Any] = value if isinstance(value, dict) else {}
     if _count_amounts(raw) > POD_AMOUNTS_MAX:
         message = f"the containers have more than {POD_AMOUNTS_MAX:,} requests and limits"
-        notes.error(path, message)
+        problems.error(path, message)
         return Template(where=path)
-    fields, faults = read_model(PodFields, {} if value is None else value)
-    notes.faults(path, faults)
-    notes.slips(POD, raw, path)
-    if not fields.containers and not any(
-        fault.path[:1] in ((), ("containers",)) for fault in faults
-    ):
-        notes.error(extend_path(path, "containers"), "a pod needs at least one container")
+    fields, found = read_model(PodFields, {} if value is None else value, path)
+    problems.add("", *found)
+    problems.check_fields(POD_FIELDS, raw, path)
+    at = extend_path(path, "containers")
+    if not fields.containers and not problems.has_error(path, at):
+        problems.error(at, "a pod needs at least one container")
     containers = (
         *_read_containers(
-            fields.containers, raw.get("containers") or (), notes, f"{path}.containers"
+            fields.containers, raw.get("containers") or (), problems, f"{path}.containers"
         ),
         *_read_containers(
-            fields.init_containers, raw.get("initContainers") or (), notes, f"{path}.initContainers"
+            fields.init_containers,
+            raw.get("initContainers") or (),
+            problems,
+            f"{path}.initContainers",
         ),
     )
-    _check_unique(containers, notes)
+    _check_unique(containers, problems)
     grace = fields.grace_period_sec
     return Template(
         where=path,
         containers=containers,
-        resources=_read_resources(fields.resources, raw.get("resources"), notes, path),
+        resources=_read_resources(fields.resources, raw.get("resources"), problems, path),
         overhead=_read_amounts(
-            fields.overhead, raw.get("overhead") or {}, notes, f"{path}.overhead"
+            fields.overhead, raw.get("overhead") or {}, problems, f"{path}.overhead"
         ),
-        priority=_read_priority(fields, notes, path),
+        priority=_read_priority(fields, problems, path),
         grace_period_sec=DEFAULT_GRACE_SEC if grace is None else grace,
         volumes=read_volumes(
-            fields.volumes or (), raw.get("volumes") or (), notes, f"{path}.volumes"
+            fields.volumes or (), raw.get("volumes") or (), problems, f"{path}.volumes"
         ),
     )
 
@@ -105,96 +112,105 @@ def _count_amounts(raw: Mapping[str, Any]) -> int:
 
 
 def _read_containers(
-    entries: list[ContainerFields | None] | None, raw: Sequence[Any], notes: Notes, path: str
+    entries: list[ContainerFields | None] | None, raw: Sequence[Any], problems: Problems, path: str
 ) -> Iterator[Container]:
     for index, entry in enumerate(entries or ()):
         where = f"{path}[{index}]"
         if entry is not None:
-            yield _read_container(entry, raw[index], notes, where)
+            yield _read_container(entry, raw[index], problems, where)
         elif raw[index] is None:
-            notes.error(where, "has to be a mapping, is empty")
+            problems.error(where, "must be a mapping, not null")
 
 
 def _read_container(
-    entry: ContainerFields, raw: Mapping[str, Any], notes: Notes, path: str
+    entry: ContainerFields, raw: Mapping[str, Any], problems: Problems, path: str
 ) -> Container:
-    notes.slips(CONTAINER, raw, path)
+    problems.check_fields(CONTAINER_FIELDS, raw, path)
     name = entry.name
     if name is not None:
-        notes.mistake(f"{path}.name", check_label(name, "container"))
+        problems.add(f"{path}.name", check_label(name, "container"))
     elif raw.get("name") is None:
-        notes.error(f"{path}.name", "a container needs a name")
+        problems.error(f"{path}.name", "a container needs a name")
     return Container(
         name=keep(name or ""),
         kind=_kind(entry, path),
-        resources=_read_resources(entry.resources, raw.get("resources"), notes, path),
+        resources=_read_resources(entry.resources, raw.get("resources"), problems, path),
         where=path,
     )
 
 
 def _kind(entry: ContainerFields, path: str) -> ContainerKind:
-    """Source: Kubernetes, "Sidecar Containers": init containers with `restartPolicy: Always`."""
+    """Return the kind of a container.
+
+    Source: Kubernetes, "Sidecar Containers": init containers with `restartPolicy: Always`.
+    """
     if "initContainers[" not in path:
         return ContainerKind.APP
     return ContainerKind.SIDECAR if entry.restart_policy == "Always" else ContainerKind.INIT
 
 
-def _check_unique(containers: tuple[Container, ...], notes: Notes) -> None:
+def _check_unique(containers: tuple[Container, ...], problems: Problems) -> None:
     if len({container.name for container in containers}) == len(containers):
         return
     first: dict[str, str] = {}
     for container in containers:
         where = first.setdefault(container.name, container.where)
         if where != container.where and container.name:
-            message = f"the name {shown(container.name)} is the one of {where} already"
-            notes.error(f"{container.where}.name", message, "give it another")
+            message = f"the name {quote(container.name)} is already used by {where}"
+            problems.error(f"{container.where}.name", message, "choose another name")
 
 
 def _read_resources(
-    fields: ResourceFields | None, raw: Mapping[str, Any] | None, notes: Notes, owner: str
+    fields: ResourceFields | None, raw: Mapping[str, Any] | None, problems: Problems, owner: str
 ) -> Resources:
     if fields is None or raw is None:
         return _NO_RESOURCES
     path = f"{owner}.resources"
-    notes.slips(RESOURCES, raw, path)
+    problems.check_fields(RESOURCES_FIELDS, raw, path)
     return Resources(
         requests=_read_amounts(
-            fields.requests, raw.get("requests") or {}, notes, f"{path}.requests"
+            fields.requests, raw.get("requests") or {}, problems, f"{path}.requests"
         ),
-        limits=_read_amounts(fields.limits, raw.get("limits") or {}, notes, f"{path}.limits"),
+        limits=_read_amounts(fields.limits, raw.get("limits") or {}, problems, f"{path}.limits"),
     )
 
 
 def _read_amounts(
-    fields: dict[str, int | None] | None, raw: Mapping[str, Any], notes: Notes, path: str
+    fields: dict[str, int | None] | None, raw: Mapping[str, Any], problems: Problems, path: str
 ) -> Amounts:
     if not fields:
         return {}
     for name, milli in fields.items():
         if milli is not None and is_finer(raw[name]):
-            message = f"{shown(str(raw[name]))} is finer than a thousandth"
-            notes.warn(extend_path(path, name), message, f"it counts as {format_milli(milli)}")
-    if AMOUNTS.known.issuperset(fields) and None not in fields.values():
+            message = f"{quote(str(raw[name]))} is not a whole number of thousandths"
+            hint = f"it is rounded up to {format_milli(milli)}"
+            problems.warn(extend_path(path, name), message, hint)
+    if AMOUNT_FIELDS.known.issuperset(fields) and None not in fields.values():
         return fields  # type: ignore[return-value]  # there is no None in it
     amounts = {}
     for name, milli in fields.items():
         if not is_resource_name(name):
-            notes.error(extend_path(path, name), f"{shown(name)} can't be the name of a resource")
+            problems.error(extend_path(path, name), f"{quote(name)} is not a valid resource name")
         elif milli is not None:
             amounts[name] = milli
         elif raw[name] is None:
-            notes.warn(extend_path(path, name), "it is empty, and counts as not stated")
-    notes.slips(AMOUNTS, {name: None for name in fields if is_resource_name(name)}, path)
+            problems.warn(extend_path(path, name), "the value is null and is ignored")
+    problems.check_fields(
+        AMOUNT_FIELDS, {name: None for name in fields if is_resource_name(name)}, path
+    )
     return amounts
 
 
-def _read_priority(fields: PodFields, notes: Notes, path: str) -> int:
-    """Source: Kubernetes, plugin/pkg/admission/priority: the class says the number."""
+def _read_priority(fields: PodFields, problems: Problems, path: str) -> int:
+    """Return the priority, or that of the class.
+
+    Source: Kubernetes, plugin/pkg/admission/priority.
+    """
     if fields.priority is not None:
         return fields.priority
     name = fields.priority_class_name
     if name and name not in PRIORITY_CLASSES:
-        message = f"the class {shown(name)} is not known here, so the priority is 0"
-        hint = f"state the number as {extend_path(path, 'priority')}"
-        notes.warn(extend_path(path, "priorityClassName"), message, hint)
+        message = f"unknown priority class {quote(name)}: the priority is 0"
+        hint = f"set {extend_path(path, 'priority')} to the number"
+        problems.warn(extend_path(path, "priorityClassName"), message, hint)
     return PRIORITY_CLASSES.get(name or "", 0)

@@ -1,7 +1,7 @@
 """Release of large values in steps.
 
-To free hundreds of thousands of values at once takes tens of milliseconds, in which nothing else
-runs. So a value that is no longer needed is emptied first.
+Freeing hundreds of thousands of values at once takes tens of milliseconds, in which nothing else
+runs. So a value that is no longer needed is emptied step by step first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ RELEASED_PER_STEP = 5_000
 
 
 def release(value: object) -> Steps[None]:
-    """Empty a list or a mapping, and all that are in it; nothing may need them any more."""
+    """Empty a list or a mapping and all nested ones; the caller must not use them afterwards."""
     filled: list[Any] = [value] if isinstance(value, dict | list) else []
     count = 0
     while filled:

@@ -1,20 +1,18 @@
-"""Reads mappings into `models`.
+"""Mappings → `models`.
 
-A field of the wrong type becomes a `Fault` with its path, and counts as not stated, so that the rest
-of the pod is read all the same.
+An invalid field becomes a `Problem` and counts as not stated, so that the rest of the pod is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
+from podslice.errors import InputError, Problem
 from podslice.imports import quick_models
-from podslice.inputs.readers import Wrong
-from podslice.inputs.scalars import describe
+from podslice.inputs.scalars import describe, extend_path
 
 with quick_models():
     from podslice.inputs.manifest.models import (
@@ -29,7 +27,6 @@ with quick_models():
 __all__ = [
     "ContainerFields",
     "EmptyDirFields",
-    "Fault",
     "Metadata",
     "PodFields",
     "ResourceFields",
@@ -38,39 +35,37 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """A field that was left out because its value is wrong."""
-
-    path: tuple[str | int, ...]
-    message: str
-    hint: str = ""
-
-
 M = TypeVar("M", bound=BaseModel)
 
 
-def read_model(model: type[M], value: object) -> tuple[M, list[Fault]]:
-    """Read a mapping into a model, without the fields that are wrong, which come as faults."""
+def read_model(model: type[M], value: object, path: str) -> tuple[M, list[Problem]]:
+    """Read a mapping into a model; return it without its invalid fields, and their problems.
+
+    Args:
+        model: a model of `models`.
+        value: what the manifest has at `path`.
+        path: where the addresses of the problems begin.
+    """
     try:
         return model.model_validate(value), []
     except ValidationError as error:
-        faults = [_fault(details, value) for details in error.errors(include_url=False)]
-    for fault in faults:
-        value = _without(value, fault.path)
-    return model.model_validate(value), faults
+        details = error.errors(include_url=False)
+    problems = [_problem(each, value, path) for each in details]
+    for each in details:
+        value = _without(value, each["loc"])
+    return model.model_validate(value), problems
 
 
-def _fault(details: Mapping[str, Any], value: object) -> Fault:
-    path = tuple(details["loc"])
+def _problem(details: Mapping[str, Any], value: object, path: str) -> Problem:
+    where = extend_path(path, *details["loc"])
     reason = details.get("ctx", {}).get("error")
-    if isinstance(reason, Wrong):
-        return Fault(path=path, message=reason.message, hint=reason.hint)
-    found = describe(_at(value, path))
-    if "list" in details["type"]:
-        hint = "begin every entry with '- '" if found == "a mapping" else ""
-        return Fault(path=path, message=f"has to be a list, is {found}", hint=hint)
-    return Fault(path=path, message=f"has to be a mapping, is {found}")
+    if isinstance(reason, InputError):
+        return reason.problems[0].within(where)
+    found = _at(value, details["loc"])
+    if details["type"] == "list_type":
+        hint = "begin every entry with '- '" if isinstance(found, dict) else ""
+        return Problem(where=where, message=f"must be a list, not {describe(found)}", hint=hint)
+    return Problem(where=where, message=f"must be a mapping, not {describe(found)}")
 
 
 def _at(value: object, path: tuple[str | int, ...]) -> object:
@@ -80,7 +75,7 @@ def _at(value: object, path: tuple[str | int, ...]) -> object:
 
 
 def _without(value: object, path: tuple[str | int, ...]) -> object:
-    """The value with null at the path; what aliases share stays as it is."""
+    """Return the value with null at the path; mappings and lists that aliases share are copied."""
     if not path:
         return {}
     copy = cast("Any", value).copy()

@@ -1,7 +1,7 @@
-"""YAML's events → values, in one loop with a stack of its own.
+"""YAML events → values, in one loop with its own stack.
 
-Nothing recurses, an alias is the same object again and never a copy, and every limit is checked as
-the events come, so a hostile text is refused before it has grown. No tag makes an object.
+Nothing recurses, an alias is a reference and never a copy, and every limit is checked at each event,
+so a hostile text is rejected before it grows. No tag creates an object.
 """
 
 from __future__ import annotations
@@ -24,21 +24,12 @@ from yaml.events import (
     StreamStartEvent,
 )
 
+from podslice.errors import InputError, Problem, invalid
 from podslice.inputs.budget import Budget, BudgetItem, Exhausted
 from podslice.inputs.limits import DEPTH_MAX, POD_PROBLEMS_MAX
 from podslice.inputs.manifest.release import release
-from podslice.inputs.scalars import Boolean, Number, Scalar, read_plain, shown
+from podslice.inputs.scalars import Boolean, Number, Scalar, quote, read_plain
 from podslice.pausable import Steps
-
-
-class Refused(Exception):
-    """The text is not read any further: the line, what is wrong, and what would be right."""
-
-    def __init__(self, line: int | None, message: str, hint: str = "") -> None:
-        self.line = line
-        self.message = message
-        self.hint = hint
-        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +37,15 @@ class Document:
     """One document of a text."""
 
     value: object
-    complaints: tuple[Refused, ...] = ()
-    """What is wrong in it and did not keep the rest from being read."""
+    problems: tuple[Problem, ...] = ()
+    """Problems after which the rest of the text was read; their addresses are lines."""
 
 
 class EventSource(Protocol):
-    """What is needed of PyYAML's loaders."""
+    """The interface of PyYAML's loaders that is used here."""
 
     def get_event(self) -> Event | None:
-        """The next event; the last is a StreamEndEvent."""
+        """Return the next event; the last is a StreamEndEvent."""
 
 
 EVENTS_PER_STEP = 500
@@ -63,12 +54,12 @@ EVENTS_PER_STEP = 500
 _LIST: Final = object()
 """In place of a key: the open collection is a list."""
 _NEXT: Final = object()
-"""In place of a key: the open collection is a mapping that waits for one."""
+"""In place of a key: the open collection is a mapping that expects one."""
 _MERGE: Final = object()
 """The key `<<`."""
 _UNSEEN: Final = object()
 _CORE = "tag:yaml.org,2002:"
-# A tag only says how the text is meant. Anything else, `!!python/…` above all, is refused.
+# These tags only choose the type of a scalar. All others, notably `!!python/…`, are rejected.
 _TAGS: dict[str, Callable[[str], Scalar]] = {
     "!": str,
     f"{_CORE}str": str,
@@ -87,7 +78,7 @@ _MAP_TAGS = frozenset({None, "!", f"{_CORE}map"})
 class _Anchor:
     value: Any = None
     nodes: int = 0
-    """How many values it stands for; 0 while it is open."""
+    """The number of values that it refers to; 0 while it is open."""
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -104,9 +95,9 @@ class Builder:
     _nodes: int = 0
     _nodes_max: int = 0
     _values: int = 0
-    """Those of the documents that are complete."""
+    """The values of complete documents."""
     _merges: bool = False
-    _complaints: list[Refused] = field(default_factory=list)
+    _problems: list[Problem] = field(default_factory=list)
 
     @property
     def progress(self) -> int:
@@ -114,11 +105,11 @@ class Builder:
         return self._values + self._nodes
 
     def documents(self) -> Iterator[Document | None]:
-        """Yield every document with something in it, and None as a pause.
+        """Yield every document that is not empty, and None as a pause.
 
         Raises:
-            Refused: a limit is passed, or the text means what no manifest may mean.
-            Exhausted: there are more documents or values than may be read.
+            InputError: the text exceeds a limit, or has a construct that manifests must not have.
+            Exhausted: the documents or values exceed the budget.
         """
         self._nodes_max = self.budget.left(BudgetItem.VALUES)
         handlers: dict[type[Event], Callable[[Any], None]] = {
@@ -141,8 +132,8 @@ class Builder:
                 self._values += self._nodes
                 self._nodes_max, self._nodes = self._nodes_max - self._nodes, 0
                 value = self._items.pop()
-                if value is not None or self._complaints:
-                    yield Document(value=value, complaints=tuple(self._complaints))
+                if value is not None or self._problems:
+                    yield Document(value=value, problems=tuple(self._problems))
                 yield from release(self._anchors)
             elif kind is StreamEndEvent:
                 return
@@ -154,13 +145,13 @@ class Builder:
                     raise
 
     def release(self) -> Steps[None]:
-        """Empty what remains: a document that is not complete, and what was kept to build them."""
+        """Empty what remains: the incomplete document and the tables of the builder."""
         opened = [items for items, *_ in self._stack]
         yield from release([self._items, *opened, self._anchors, self._plain])
 
     def _start_document(self, _event: DocumentStartEvent) -> None:
         self._items, self._key = [], _LIST
-        self._complaints.clear()
+        self._problems.clear()
 
     def _scalar(self, event: ScalarEvent) -> None:
         text = event.value
@@ -181,11 +172,10 @@ class Builder:
         self._add(event, value)
 
     def _open(self, event: Event, key: object) -> None:
-        """Take a key of the open mapping."""
+        """Start an entry of the open mapping."""
         if key in self._items:
             text = "<<" if key is _MERGE else str(key)
-            message = f"the key {shown(text)} stands twice in one mapping"
-            self._complain(event, message, "remove one")
+            self._add_problem(event, f"duplicate key {quote(text)}", "remove one")
         self._merges = self._merges or key is _MERGE
         self._key = key
 
@@ -195,7 +185,7 @@ class Builder:
             self._items.append(value)
         elif key is _NEXT:
             if not isinstance(value, str | None):
-                raise _at(event, "a key has to be a text", "write 'key: value'")
+                raise InputError(_problem(event, "a key must be a string", "write 'key: value'"))
             self._open(event, value or "")
         else:
             self._items.setdefault(key, value)
@@ -215,11 +205,11 @@ class Builder:
         tags: frozenset[str | None],
     ) -> None:
         if self._key is _NEXT:
-            raise _at(event, "a key has to be a text, not a mapping or a list")
+            raise InputError(_problem(event, "a key must be a string, not a mapping or a list"))
         if event.tag not in tags:
-            self._refuse_tag(event)
+            self._reject_tag(event)
         if len(self._stack) >= DEPTH_MAX:
-            raise _at(event, f"it is nested more than {DEPTH_MAX} levels deep")
+            raise InputError(_problem(event, f"nested more than {DEPTH_MAX} levels deep"))
         self._grow(1)
         anchor = None
         if event.anchor is not None:
@@ -240,21 +230,25 @@ class Builder:
         name = event.anchor or ""
         anchor = self._anchors.get(name)
         if anchor is None:
-            raise _at(event, f"there is no anchor for the alias {shown('*' + name)}")
+            raise InputError(
+                _problem(event, f"there is no anchor for the alias {quote('*' + name)}")
+            )
         if not anchor.nodes:
-            raise _at(event, f"the alias {shown('*' + name)} stands in what it stands for")
+            message = f"the alias {quote('*' + name)} refers to a value that contains it"
+            raise InputError(_problem(event, message))
         self._grow(anchor.nodes)
         self._add(event, anchor.value)
 
     def _merge(self, event: Event, items: dict[Any, Any]) -> dict[Any, Any]:
-        """The mapping with what `<<` names; its own keys win, then the earlier of a list.
+        """Return the mapping merged with those of `<<`; its own keys win, then the earlier of a list.
 
         Source: YAML 1.1, https://yaml.org/type/merge.html.
         """
         merged = items.pop(_MERGE)
         for part in merged if isinstance(merged, list) else [merged]:
             if not isinstance(part, dict):
-                self._complain(event, "'<<' takes a mapping or a list of mappings", "name an alias")
+                message = "'<<' takes a mapping or a list of mappings"
+                self._add_problem(event, message, "write an alias")
                 continue
             self._grow(len(part))
             for key, value in part.items():
@@ -264,36 +258,41 @@ class Builder:
     def _tagged(self, event: ScalarEvent) -> Scalar:
         read = _TAGS.get(event.tag or "")
         if read is None:
-            self._refuse_tag(event)
+            self._reject_tag(event)
             return None
         return read(event.value)
 
-    def _refuse_tag(self, event: ScalarEvent | MappingStartEvent | SequenceStartEvent) -> None:
+    def _reject_tag(self, event: ScalarEvent | MappingStartEvent | SequenceStartEvent) -> None:
         tag = (event.tag or "").replace(_CORE, "!!")
-        message = f"the tag {shown(tag)} is not allowed"
-        self._complain(event, message, "write the plain value")
+        message = f"the tag {quote(tag)} is not allowed"
+        self._add_problem(event, message, "write the plain value")
 
     def _grow(self, nodes: int) -> None:
         self._nodes += nodes
         if self._nodes > self._nodes_max:
             raise self.budget.exhausted(BudgetItem.VALUES)
 
-    def _complain(self, event: Event, message: str, hint: str) -> None:
-        self._complaints.append(_at(event, message, hint))
-        refuse_many(self._complaints)
+    def _add_problem(self, event: Event, message: str, hint: str) -> None:
+        self._problems.append(_problem(event, message, hint))
+        check_number(self._problems)
 
 
-def refuse_many(complaints: Sequence[Refused]) -> None:
-    """Refuse a document with very many mistakes.
+def check_number(problems: Sequence[Problem]) -> None:
+    """Check that the problems of a document are not too many.
 
     Raises:
-        Refused: there are more than are shown of one document.
+        InputError: they are more than are shown of one document.
     """
-    if len(complaints) > POD_PROBLEMS_MAX:
-        message = f"there are more than {POD_PROBLEMS_MAX} mistakes in this document"
-        raise Refused(complaints[-1].line, message)
+    if len(problems) > POD_PROBLEMS_MAX:
+        message = f"there are more than {POD_PROBLEMS_MAX} problems in this document"
+        raise invalid(message, where=problems[-1].where)
 
 
-def _at(event: Event, message: str, hint: str = "") -> Refused:
-    mark = event.start_mark
-    return Refused(mark.line + 1 if mark else None, message, hint)
+def _problem(event: Event, message: str, hint: str = "") -> Problem:
+    where = line_address(event.start_mark.line + 1 if event.start_mark else None)
+    return Problem(where=where, message=message, hint=hint)
+
+
+def line_address(line: int | None) -> str:
+    """Return `line 17`, or nothing for a line that is not known."""
+    return "" if line is None else f"line {line}"

@@ -1,4 +1,4 @@
-"""The values of settings about the agent and systemd-oomd; see `values`."""
+"""Values of the options of the agent and of systemd-oomd; see `values`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import ipaddress
 import re
 from pathlib import PurePosixPath
 
-from podslice.inputs.options.values import WrongValue, is_text, read_duration, read_list, wrong
-from podslice.inputs.readers import Wrong
-from podslice.inputs.scalars import describe, shown
+from podslice.errors import InputError, Problem, invalid
+from podslice.inputs.options.values import is_text, read_duration, read_list
+from podslice.inputs.scalars import describe, quote
 from podslice.model.pod import Qos
 
 SYNC_MIN_USEC, SYNC_MAX_USEC = 100_000, 3_600_000_000
@@ -20,52 +20,54 @@ _PORT_MAX = 65_535
 
 
 def read_tiers(value: object) -> frozenset[Qos]:
-    """`burstable,besteffort`; nothing for none."""
+    """Return the tiers of `burstable,besteffort`, or of an empty string."""
     stated = read_list(value, "tiers", example="besteffort")
-    mistakes = [
-        (name, Wrong(f"{shown(name)} is no tier", f"tiers are {' and '.join(_TIERS)}"))
+    hint = f"write {' or '.join(_TIERS)}"
+    problems = [
+        Problem(keys=(name,), message=f"unknown tier {quote(name)}", hint=hint)
         for name in stated
         if name not in _TIERS
     ]
-    if mistakes:
-        raise WrongValue(mistakes)
+    if problems:
+        raise InputError(problems)
     return frozenset(_TIERS[name] for name in stated)
 
 
 def read_pressure_limit(value: object) -> int | None:
-    """`60%`, whole; nothing leaves it to oomd.conf(5), as 0% would."""
+    """Return the whole percentage of `60%`; None of an empty string leaves it to oomd.conf(5)."""
     if value == "":
         return None
     match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
     if match is None or not 1 <= int(match[1]) <= 100:
-        raise wrong(f"has to be a percentage, is {describe(value)}", "write 1% to 100%")
+        raise invalid(f"must be a percentage, not {describe(value)}", "write 1% to 100%")
     return int(match[1])
 
 
 def read_directories(value: object) -> tuple[str, ...]:
-    """`/etc/podslice/manifests,/srv/manifests`, or a list of them; nothing for none."""
+    """Return the directories of `/etc/podslice/manifests,/srv/manifests`, or of a list."""
     stated = read_list(value, "directories", example="/etc/podslice/manifests")
-    mistakes = [
-        (path, Wrong(f"{shown(path)} is not an absolute path", "write /etc/podslice/manifests"))
+    hint = "write /etc/podslice/manifests, for example"
+    problems = [
+        Problem(keys=(path,), message=f"{quote(path)} is not an absolute path", hint=hint)
         for path in stated
         if not path.startswith("/") or "\0" in path
     ]
-    if mistakes:
-        raise WrongValue(mistakes)
+    if problems:
+        raise InputError(problems)
     return tuple(dict.fromkeys(str(PurePosixPath(path)) for path in stated))
 
 
 def read_listen(value: object) -> str:
-    """`127.0.0.1:9469`; only addresses that are the host's own, nothing for none."""
+    """Return a loopback address such as `127.0.0.1:9469`, or an empty string."""
     if value == "":
         return ""
     match = _ADDRESS.fullmatch(str(value)) if is_text(value) else None
     if match is None or not 1 <= int(match[3]) <= _PORT_MAX:
-        raise wrong(f"has to be HOST:PORT, is {describe(value)}", "write 127.0.0.1:9469")
+        raise invalid(f"must be HOST:PORT, not {describe(value)}", "write 127.0.0.1:9469")
     if not _is_loopback(match[2], match[1]):
-        raise wrong(
-            f"{shown(match[0])} can be reached from outside, where anybody could read everything",
-            f"write 127.0.0.1:{match[3]}, and put a proxy that asks who it is in front of it",
+        raise invalid(
+            f"{quote(match[0])} is not a loopback address: other hosts could read all metrics",
+            f"write 127.0.0.1:{match[3]}, behind a proxy that authenticates clients",
         )
     return match[0]
 
@@ -80,8 +82,8 @@ def _is_loopback(host: str | None, in_brackets: str | None) -> bool:
 
 
 def read_sync_period(value: object) -> int:
-    """A duration such as `1m`, in microseconds."""
+    """Return a duration such as `1m` in microseconds."""
     usec = read_duration(value)
     if not SYNC_MIN_USEC <= usec <= SYNC_MAX_USEC:
-        raise wrong(f"{shown(str(value))} is not possible", "write 100ms to 1h")
+        raise invalid(f"{quote(str(value))} is out of range", "write 100ms to 1h")
     return usec

@@ -1,4 +1,4 @@
-"""Files and flags → `Config`: where the values of `settings` come from, and what is made of them."""
+"""Configuration files and flags → `Config`."""
 
 from __future__ import annotations
 
@@ -14,57 +14,52 @@ from podslice.inputs.fields import nearest
 from podslice.inputs.limits import TOML_BYTES_MAX, TOML_DOTS_MAX
 from podslice.inputs.options.rules import validate_config
 from podslice.inputs.options.table import OPTIONS, ConfigOption
-from podslice.inputs.options.values import WrongValue
-from podslice.inputs.scalars import Number, extend_path, shown
+from podslice.inputs.scalars import Number, extend_path, quote
 from podslice.inputs.source import read_bytes
 from podslice.model.config import Config
 
-NAME = "podslice.toml"
-DIRECTORIES = ("etc", "run", "usr/lib")
-"""Where configuration is, the first before the others. Source: systemd, "Configuration
+CONFIG_NAME = "podslice.toml"
+CONFIG_DIRECTORIES = ("etc", "run", "usr/lib")
+"""Directories of configuration files, by precedence. Source: systemd, "Configuration
 Directories and Precedence" in systemd-system.conf(5)."""
 
 
-_BY_KEY = {name: row for row in OPTIONS for name in (row.key, *row.aliases)}
+_BY_KEY = {name: option for option in OPTIONS for name in (option.key, *option.aliases)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stated:
-    """One value, and how messages call the place where it is stated."""
+    """The value of an option, and the address where it is stated."""
 
-    row: ConfigOption
+    option: ConfigOption
     value: object
     where: str
 
     def read(self) -> Any:  # noqa: ANN401 (of the field's type)
-        """The value of the field.
+        """Return the value of the field.
 
         Raises:
-            InputError: it is wrong; with every mistake in it.
+            InputError: the value is invalid.
         """
         try:
-            return self.row.read(self.value)
-        except WrongValue as error:
+            return self.option.read(self.value)
+        except InputError as error:
             raise InputError(
-                Problem(
-                    where=extend_path(self.where, *([part] if part else [])),
-                    message=mistake.message,
-                    hint=mistake.hint,
-                )
-                for part, mistake in error.mistakes
+                replace(each, where=extend_path(self.where, *each.keys), keys=(self.option.key,))
+                for each in error.problems
             ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stated:
-    """The values that files state, and everything that is wrong with the files themselves."""
+    """The options that configuration files state, and the problems of the files themselves."""
 
     values: Mapping[str, _Stated] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
 
     @property
-    def settings(self) -> dict[str, object]:
-        """The values by key, for `restore`."""
+    def options(self) -> dict[str, object]:
+        """Return the values by key, for `restore`."""
         return {key: each.value for key, each in self.values.items()}
 
 
@@ -74,7 +69,7 @@ def load_config(
     root: Path = Path("/"),
     file: Path | None = None,
 ) -> Config:
-    """Read the configuration: built-in values, then files, then flags; a later one replaces.
+    """Read the configuration: flags override files, and files override the defaults.
 
     Args:
         flags: by key, in the syntax of the command line or as values.
@@ -82,7 +77,7 @@ def load_config(
         file: as in `read_files`.
 
     Raises:
-        InputError: with everything that is wrong in files and flags.
+        InputError: files or flags are invalid.
     """
     return make_config(read_files(root=root, file=file), flags or {})
 
@@ -90,13 +85,13 @@ def load_config(
 def read_files(*, root: Path = Path("/"), file: Path | None = None) -> Stated:
     """Read the configuration files.
 
-    They are placed as those of systemd's own programs: `podslice.toml` of /etc, or else of /run or
-    /usr/lib, then the drop-ins `podslice.toml.d/*.toml` of all three by name, where /etc takes the
-    place of a file of the same name in /run, and that of one in /usr/lib.
+    The places and their precedence are those of systemd: `podslice.toml` in /etc, or else in /run or
+    /usr/lib, then the drop-ins `podslice.toml.d/*.toml` of all three by name, where a file in /etc
+    replaces one of the same name in /run, and one in /run replaces one in /usr/lib.
 
     Args:
-        root: below which the directories are.
-        file: read instead of all these files; it has to exist.
+        root: the parent of the directories.
+        file: read instead of all these files; it must exist.
     """
     problems: list[Problem] = []
     stated: dict[str, _Stated] = {}
@@ -105,25 +100,25 @@ def read_files(*, root: Path = Path("/"), file: Path | None = None) -> Stated:
     return Stated(values=stated, problems=tuple(problems))
 
 
-def restore(settings: Mapping[str, object]) -> Stated:
-    """Return what files stated, from their settings as `Stated.settings` had them."""
+def restore(options: Mapping[str, object]) -> Stated:
+    """Return the options that files stated, from those that `Stated.options` returned."""
     problems: list[Problem] = []
     stated: dict[str, _Stated] = {}
-    _take(settings, "", stated, problems)
+    _take(options, "", stated, problems)
     return Stated(values=stated, problems=tuple(problems))
 
 
 def make_config(files: Stated, flags: Mapping[str, object]) -> Config:
-    """Return the configuration that files and flags state.
+    """Combine files and flags.
 
     Raises:
-        InputError: with everything that is wrong in files and flags.
+        InputError: files or flags are invalid.
     """
     problems, stated = [*files.problems], {**files.values}
     _take(flags, "--", stated, problems)
     config, failed = _build(stated, problems)
     for problem in validate_config(config, failed):
-        at = stated.get(problem.where)
+        at = stated.get(problem.keys[0])
         problems.append(replace(problem, where=at.where) if at else problem)
     if problems:
         raise InputError(problems)
@@ -133,14 +128,14 @@ def make_config(files: Stated, flags: Mapping[str, object]) -> Config:
 def _take(
     values: Mapping[str, object], prefix: str, stated: dict[str, _Stated], problems: list[Problem]
 ) -> None:
-    """Put values in the place of earlier ones."""
+    """Add values to those stated; they replace earlier ones."""
     for key, value in values.items():
         where = f"{prefix}{extend_path('', key)}"
-        row = _BY_KEY.get(key)
-        if row is None:
+        option = _BY_KEY.get(key)
+        if option is None:
             problems.append(_unknown(key, value, where))
         else:
-            stated[row.key] = _Stated(row=row, value=value, where=where)
+            stated[option.key] = _Stated(option=option, value=value, where=where)
 
 
 def _unknown(key: str, value: object, where: str) -> Problem:
@@ -148,14 +143,14 @@ def _unknown(key: str, value: object, where: str) -> Problem:
     if right:
         hint = f"write {right}"
     elif isinstance(value, dict):
-        hint = f"settings are not grouped in tables; remove the line [{printable(key)}]"
+        hint = f"options are not grouped in tables; remove the line [{printable(key)}]"
     else:
-        hint = "see podslice.toml(5) for the settings"
-    return Problem(where=where, message=f"{shown(key)} is not a setting", hint=hint)
+        hint = "podslice.toml(5) lists the options"
+    return Problem(where=where, message=f"unknown option {quote(key)}", hint=hint)
 
 
 def _build(stated: Mapping[str, _Stated], problems: list[Problem]) -> tuple[Config, frozenset[str]]:
-    """The configuration without the settings that are wrong, and the keys of these."""
+    """Return the configuration without the invalid options, and the keys of these."""
     fields = {}
     failed = set()
     for each in stated.values():
@@ -163,30 +158,32 @@ def _build(stated: Mapping[str, _Stated], problems: list[Problem]) -> tuple[Conf
             value = each.read()
         except InputError as error:
             problems += error.problems
-            failed.add(each.row.key)
+            failed.add(each.option.key)
         else:
-            if each.row.field is not None:
-                fields[each.row.field] = value
+            if each.option.field is not None:
+                fields[each.option.field] = value
     return Config(**fields), frozenset(failed)
 
 
 def _find_files(root: Path) -> list[Path]:
-    """The main file, and the drop-ins by name."""
-    files = ((directory, root / directory / "podslice" / NAME) for directory in DIRECTORIES)
-    main = next((path for directory, path in files if _is_there(directory, path)), None)
+    """Return the main file, and the drop-ins by name."""
+    files = (
+        (directory, root / directory / "podslice" / CONFIG_NAME) for directory in CONFIG_DIRECTORIES
+    )
+    main = next((path for directory, path in files if _exists(directory, path)), None)
     drop_ins: dict[str, Path] = {}
-    for directory in reversed(DIRECTORIES):
-        for path in (root / directory / "podslice" / f"{NAME}.d").glob("*.toml"):
+    for directory in reversed(CONFIG_DIRECTORIES):
+        for path in (root / directory / "podslice" / f"{CONFIG_NAME}.d").glob("*.toml"):
             if not path.name.startswith("."):
                 drop_ins[path.name] = path
     return [*([main] if main else []), *(drop_ins[name] for name in sorted(drop_ins))]
 
 
-def _is_there(directory: str, path: Path) -> bool:
-    """Whether there is a file; one that is hidden is told when it is read.
+def _exists(directory: str, path: Path) -> bool:
+    """Return whether a file exists, or may exist: reading it then reports that it is inaccessible.
 
-    Below /run the directory is that of the records, too, and root's umask may hide it: no reason
-    for others to go without `check`, or their own pods.
+    The directory below /run also has the records, and root's umask may make it inaccessible. Other
+    users can still use `check` and their own pods.
     """
     try:
         return path.exists()
@@ -195,7 +192,7 @@ def _is_there(directory: str, path: Path) -> bool:
 
 
 def _read_file(path: Path, problems: list[Problem]) -> dict[str, Any]:
-    """The values of a file; a link to /dev/null is an empty one, which masks others."""
+    """Return the values of a file; a link to /dev/null is an empty file, which masks others."""
     where = printable(str(path))
     try:
         if path.is_symlink() and str(path.readlink()) == "/dev/null":
@@ -207,12 +204,14 @@ def _read_file(path: Path, problems: list[Problem]) -> dict[str, Any]:
         problems.append(Problem(where=where, message="no such file or directory"))
     except InputError as error:
         problems += error.problems
-    except OSError as error:  # a name that is too long, or a link that went away
+    except OSError as error:  # a name that is too long, or a link that was removed
         problems.append(Problem(where=where, message=(error.strerror or "").lower()))
     except RecursionError:
-        problems.append(Problem(where=where, message="it is nested too deep"))
+        problems.append(Problem(where=where, message="nested too deep"))
     except UnicodeDecodeError:
-        problems.append(Problem(where=where, message="it is not UTF-8", hint="save it as UTF-8"))
+        problems.append(
+            Problem(where=where, message="the encoding is not UTF-8", hint="save the file as UTF-8")
+        )
     except ValueError as error:  # also an integer with thousands of digits
         problems.append(_toml_problem(where, str(error)))
     return {}
@@ -230,5 +229,5 @@ def _toml_problem(where: str, message: str) -> Problem:
     if "int_max_str_digits" in text:
         text = "a number has thousands of digits"
     text = text[:1].lower() + text[1:]
-    hint = "texts need quotes" if text == "invalid value" else ""
+    hint = "strings need quotes" if text == "invalid value" else ""
     return Problem(where=where, message=printable(text), hint=hint)

@@ -1,6 +1,6 @@
-"""The one table of settings: the keys of the file, the flags of the command line, their readers.
+"""The table of options: keys of the configuration file, flags of the command line, their readers.
 
-The command line takes its options from it, and so does whatever documents them.
+The command line and the manual pages are generated from it.
 """
 
 from __future__ import annotations
@@ -32,28 +32,34 @@ from podslice.inputs.options.values import (
     read_seconds,
     read_thresholds,
 )
-from podslice.model.config import MemoryProtection, OomPolicy, Rules, WeightMapping
+from podslice.model.config import (
+    MemoryProtection,
+    OomPolicy,
+    Rules,
+    WeightMapping,
+)
+from podslice.model.naming import KUBE_RESERVED_SLICE, SYSTEM_RESERVED_SLICE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigOption:
-    """One setting: a key of the file, a flag of the command line, and a field of `Config`."""
+    """One option: a key of the file, a flag of the command line, and a field of `Config`."""
 
     key: str
-    """As the kubelet's flag of the same meaning."""
+    """The name of the kubelet's flag, if it has one of the same meaning."""
     field: str | None
-    """The field of `Config`; None for one that is only checked."""
+    """The field of `Config`; None for an option that is only checked."""
     read: Reader
     help: str
     metavar: str = ""
-    """What stands for the value in the help; empty for a boolean."""
+    """The placeholder of the value in help texts; empty for a boolean."""
     aliases: tuple[str, ...] = ()
     is_agent_only: bool = False
     """Only the agent uses it, so that no other verb has the flag."""
 
     @property
     def is_boolean(self) -> bool:
-        """Whether it is true or false."""
+        """Return whether the value is a boolean."""
         return self.read is read_boolean
 
 
@@ -63,106 +69,105 @@ OPTIONS = (
         field="rules",
         read=choose(Rules),
         metavar="proposal|kubernetes",
-        help="Follow the pod level proposals, or what the kubelet does today.",
+        help="Follow the pod-level resources proposals, or the current kubelet.",
     ),
     ConfigOption(
         key="capacity",
         field="capacity",
         read=read_capacity,
         metavar="RESOURCE=QUANTITY,…",
-        help="Plan for a node with this capacity; what is not stated is this host's.",
+        help="Capacity of the node; resources not listed are taken from this host.",
     ),
     ConfigOption(
         key="memory-hugetlb-accounting",
         field="memory_hugetlb_accounting",
         read=read_accounting,
         metavar="true|false",
-        help="Plan for a node that counts huge pages as memory, or not; empty for what this host"
-        " does.",
+        help="Whether the node counts huge pages as memory; empty to detect it on this host.",
     ),
     ConfigOption(
         key="kube-reserved",
         field="kube_reserved",
         read=read_reservation,
         metavar="RESOURCE=QUANTITY,…",
-        help="Keep this for container runtimes and podslice.",
+        help="Reserve these resources for container runtimes and podslice.",
     ),
     ConfigOption(
         key="system-reserved",
         field="system_reserved",
         read=read_reservation,
         metavar="RESOURCE=QUANTITY,…",
-        help="Keep this for the system's daemons.",
+        help="Reserve these resources for system daemons.",
     ),
     ConfigOption(
         key="kube-reserved-cgroup",
         field="kube_reserved_cgroup",
         read=read_cgroup,
         metavar="PATH",
-        help="The slice to hold to kube-reserved, such as /podruntime.slice.",
+        help=f"Slice on which kube-reserved is enforced, such as /{KUBE_RESERVED_SLICE}.",
     ),
     ConfigOption(
         key="system-reserved-cgroup",
         field="system_reserved_cgroup",
         read=read_cgroup,
         metavar="PATH",
-        help="The slice to hold to system-reserved, such as /system.slice.",
+        help=f"Slice on which system-reserved is enforced, such as /{SYSTEM_RESERVED_SLICE}.",
     ),
     ConfigOption(
         key="enforce-node-allocatable",
         field="enforce_node_allocatable",
         read=read_enforce,
         metavar="NAME,…",
-        help="What to enforce: pods, kube-reserved, system-reserved, the latter two also with"
-        " -compressible for CPU only; empty for nothing.",
+        help="Limits to enforce: pods, kube-reserved, system-reserved, the latter two also with"
+        " -compressible for CPU only; empty for none.",
     ),
     ConfigOption(
         key="eviction-hard",
         field="eviction_hard",
         read=read_thresholds,
         metavar="SIGNAL<QUANTITY,…",
-        help="Thresholds that are kept free of pods; empty for none.",
+        help="Hard eviction thresholds, also subtracted from allocatable; empty for none.",
     ),
     ConfigOption(
         key="eviction-soft",
         field="eviction_soft",
         read=read_thresholds,
         metavar="SIGNAL<QUANTITY,…",
-        help="Thresholds that pods are evicted for when they are met for a while.",
+        help="Soft eviction thresholds, which must be met for a grace period before pods are evicted.",
     ),
     ConfigOption(
         key="eviction-soft-grace-period",
         field="eviction_soft_grace_period_usec",
         read=read_grace_periods,
         metavar="SIGNAL=DURATION,…",
-        help="For how long each soft threshold has to be met.",
+        help="Grace period of each soft eviction threshold.",
     ),
     ConfigOption(
         key="eviction-minimum-reclaim",
         field="eviction_minimum_reclaim",
         read=read_reclaims,
         metavar="SIGNAL=QUANTITY,…",
-        help="How much beyond a threshold has to be free before a shortage is over.",
+        help="Amount above a threshold that must be available before a shortage ends.",
     ),
     ConfigOption(
         key="eviction-max-pod-grace-period",
         field="eviction_max_pod_grace_period_sec",
         read=read_seconds,
         metavar="SECONDS",
-        help="The most time that a pod gets to end when a soft threshold evicts it.",
+        help="Maximum grace period of pods that are evicted because of a soft threshold.",
     ),
     ConfigOption(
         key="eviction-pressure-transition-period",
         field="eviction_pressure_transition_period_usec",
         read=read_duration,
         metavar="DURATION",
-        help="How long a shortage counts after it was last seen.",
+        help="Time for which a pressure condition persists after it was last observed.",
     ),
     ConfigOption(
         key="ignore-eviction-threshold",
         field="ignore_eviction_threshold",
         read=read_boolean,
-        help="Do not subtract hard eviction thresholds from what pods may request.",
+        help="Do not subtract hard eviction thresholds from allocatable.",
         aliases=("experimental-node-allocatable-ignore-eviction-threshold",),
     ),
     ConfigOption(
@@ -170,28 +175,28 @@ OPTIONS = (
         field="qos_reserved",
         read=read_percents,
         metavar="memory=PERCENT%",
-        help="Keep this share of what better classes request from the lower ones.",
+        help="Reserve this share of higher QoS classes' requests, withholding it from lower classes.",
         aliases=("experimental-qos-reserved",),
     ),
     ConfigOption(
         key="cgroups-per-qos",
         field="cgroups_per_qos",
         read=read_boolean,
-        help="Have slices for QoS classes and pods.",
+        help="Create a slice per QoS class and per pod.",
     ),
     ConfigOption(
         key="cgroup-root",
         field="cgroup_root",
         read=read_root,
         metavar="PATH",
-        help="Put everything below this slice.",
+        help="Create all slices below this one.",
     ),
     ConfigOption(
         key="cgroup-driver",
         field=None,
         read=read_driver,
         metavar="systemd",
-        help="Only systemd.",
+        help="Control group driver; only systemd is supported.",
     ),
     ConfigOption(
         key="cpu-cfs-quota",
@@ -204,48 +209,48 @@ OPTIONS = (
         field="cpu_cfs_quota_period_usec",
         read=read_period,
         metavar="DURATION",
-        help="The period of quotas, 1ms to 1s.",
+        help="Period of CPU quotas, 1ms to 1s.",
     ),
     ConfigOption(
         key="cpu-weight-mapping",
         field="cpu_weight_mapping",
         read=choose(WeightMapping),
         metavar="systemd|kubelet|kubelet-linear|oci",
-        help="How CPU requests become CPUWeight.",
+        help="Conversion of CPU requests to CPUWeight.",
     ),
     ConfigOption(
         key="memory-protection",
         field="memory_protection",
         read=choose(MemoryProtection),
         metavar="low|min|none",
-        help="Which property carries memory requests.",
+        help="Property that protects memory requests: MemoryLow, MemoryMin or none.",
     ),
     ConfigOption(
         key="admission",
         field="admission",
         read=read_boolean,
-        help="Refuse pods that do not fit.",
+        help="Reject pods that do not fit.",
     ),
     ConfigOption(
         key="oomd-tiers",
         field="oomd_tiers",
         read=read_tiers,
         metavar="burstable,besteffort",
-        help="Let systemd-oomd kill in these tiers; empty for none.",
+        help="Tiers in which systemd-oomd may kill processes; empty for none.",
     ),
     ConfigOption(
         key="oomd-memory-pressure-limit",
         field="oomd_memory_pressure_limit_percent",
         read=read_pressure_limit,
         metavar="PERCENT%",
-        help="From which memory pressure on systemd-oomd kills in them; empty for its own limit.",
+        help="Memory pressure from which systemd-oomd kills in these tiers; empty for its default.",
     ),
     ConfigOption(
         key="oom-policy",
         field="oom_policy",
         read=choose(OomPolicy),
         metavar="process|container|pod",
-        help="What ends when the kernel kills a process in a pod for lack of memory.",
+        help="What to kill when the kernel kills a process of a pod for lack of memory.",
         is_agent_only=True,
     ),
     ConfigOption(
@@ -253,7 +258,7 @@ OPTIONS = (
         field="manifests",
         read=read_directories,
         metavar="DIR,…",
-        help="Keep the pods whose manifests are in these directories; empty for none.",
+        help="Directories whose manifests the agent applies; empty for none.",
         is_agent_only=True,
     ),
     ConfigOption(
@@ -261,14 +266,14 @@ OPTIONS = (
         field="listen",
         read=read_listen,
         metavar="HOST:PORT",
-        help="Serve metrics at this loopback address, too.",
+        help="Also serve metrics at this loopback address.",
         is_agent_only=True,
     ),
     ConfigOption(
         key="collect-orphans",
         field="collect_orphans",
         read=read_boolean,
-        help="Remove slices of pods that no record knows.",
+        help="Remove pod slices without a record.",
         is_agent_only=True,
     ),
     ConfigOption(
@@ -276,8 +281,8 @@ OPTIONS = (
         field="sync_period_usec",
         read=read_sync_period,
         metavar="DURATION",
-        help="How often to look when nothing has happened, 100ms to 1h.",
+        help="Interval of the periodic synchronization, 100ms to 1h.",
         is_agent_only=True,
     ),
 )
-"""Every setting. To add one, add a row here and a field there."""
+"""All options. To add one, add an entry here and a field to `Config`."""

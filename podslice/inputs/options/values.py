@@ -1,19 +1,21 @@
-"""The values of settings: the syntax of the kubelet's flags, or the same as a TOML table.
+"""Values of options, in the syntax of the kubelet's flags or as TOML tables.
 
-Every reader takes what a flag or a file states and returns the value of a `Config` field. It raises
-`WrongValue` with everything that is wrong.
+Every reader takes the value from a flag or a file and returns that of a `Config` field. It raises
+`InputError` with all problems; their `keys` are the entries of the value.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from podslice.errors import InputError, Problem, invalid
 from podslice.inputs.fields import nearest
-from podslice.inputs.readers import Wrong, read_amount, read_exact
-from podslice.inputs.scalars import Number, describe, shown
+from podslice.inputs.readers import read_amount, read_exact
+from podslice.inputs.scalars import Number, describe, quote
 from podslice.model.config import Enforce, Threshold
 from podslice.model.resources import (
     CPU,
@@ -39,13 +41,13 @@ SIGNALS = (
     "pid.available",
 )
 """Source: Kubernetes, pkg/kubelet/eviction/api/types.go, OpForSignal. `allocatableMemory.available`
-is left out: the kubelet derives it from `memory.available`, and so does podslice."""
+is not an option: the kubelet derives it from `memory.available`, and so does podslice."""
 
 Reader = Callable[[object], Any]
 E = TypeVar("E", bound=StrEnum)
 N = TypeVar("N")
 
-# `<100Mi` as it stands behind a signal; kubelet takes no other operator
+# `memory.available<100Mi`, `cpu=500m`
 _ENTRY = re.compile(r"\s*([^=<>]*?)\s*([=<>]=?)\s*(.*?)\s*", re.DOTALL)
 _PERCENT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)%", re.ASCII)
 _PERIOD = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(us|µs|μs|ms|s)", re.ASCII)
@@ -58,7 +60,7 @@ _USEC = {
     "m": 60_000_000,
     "h": 3_600_000_000,
 }
-# `1m30s`, `1.5h`, and one part of it
+# `1m30s`, `1.5h`, and a part of these
 _DURATION_PART = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,6}))?(us|µs|μs|ms|s|m|h)", re.ASCII)
 _DURATION = re.compile(f"(?:{_DURATION_PART.pattern}){{1,8}}", re.ASCII)
 _PERIOD_MIN_USEC, _PERIOD_MAX_USEC = 1_000, 1_000_000
@@ -66,72 +68,66 @@ _TRUE = ("true", "1", "t", "yes", "on")
 _FALSE = ("false", "0", "f", "no", "off")
 
 
-class WrongValue(ValueError):
-    """What is wrong with a value: for each mistake the part it is in, and the mistake."""
-
-    def __init__(self, mistakes: list[tuple[str, Wrong]]) -> None:
-        self.mistakes = mistakes
-        super().__init__("; ".join(mistake.message for _, mistake in mistakes))
-
-
 def read_boolean(value: object) -> bool:
-    """`true` or `false`."""
+    """Return the boolean of `true` or `false`."""
     if isinstance(value, bool):
         return value
     text = value.lower() if isinstance(value, str) else ""
     if text in (*_TRUE, *_FALSE):
         return text in _TRUE
-    raise wrong(f"has to be true or false, is {describe(value)}")
+    raise invalid(f"must be true or false, not {describe(value)}")
 
 
 def read_accounting(value: object) -> bool | None:
-    """Read `true` or `false`; nothing is for what this host does."""
+    """Return the boolean of `true` or `false`; None of an empty string: as this host does."""
     return None if value == "" else read_boolean(value)
 
 
 def choose(kinds: type[E]) -> Callable[[object], E]:
-    """A reader of one of the names of an enumeration."""
+    """Return a reader of the names of an enumeration."""
     names = ", ".join(kinds)
 
     def read(value: object) -> E:
         if isinstance(value, str) and value in list(kinds):
             return kinds(value)
         right = nearest(str(value), {str(kind): kind for kind in kinds})
-        raise wrong(
-            f"has to be one of {names}, is {describe(value)}", f"write {right}" if right else ""
+        raise invalid(
+            f"must be one of {names}, not {describe(value)}", f"write {right}" if right else ""
         )
 
     return read
 
 
 def read_driver(value: object) -> None:
-    """Only `systemd`."""
+    """Accept only `systemd`."""
     if value != "systemd":
-        raise wrong(
-            f"has to be systemd, is {describe(value)}",
-            "podslice asks systemd for everything and never writes a control group itself",
+        raise invalid(
+            f"must be systemd, not {describe(value)}",
+            "podslice configures control groups only through systemd",
         )
 
 
 def read_period(value: object) -> int:
-    """A duration such as `100ms`, in microseconds.
+    """Return a duration such as `100ms` in microseconds.
 
     Source: Kubernetes, pkg/kubelet/apis/config/validation/validation.go, cpuCFSQuotaPeriod: 1 ms
     to 1 s.
     """
     match = _PERIOD.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise wrong(f"has to be a duration, is {describe(value)}", "write 100ms, for example")
+        raise invalid(f"must be a duration, not {describe(value)}", "write 100ms, for example")
     number, _, decimals = match[1].partition(".")
     scaled = int(number + decimals) * _USEC[match[2]]
     usec, rest = divmod(scaled, int(10 ** len(decimals)))
     if rest or not _PERIOD_MIN_USEC <= usec <= _PERIOD_MAX_USEC:
-        raise wrong(f"{shown(match[0])} is not possible", "write 1ms to 1s, in whole microseconds")
+        raise invalid(
+            f"{quote(match[0])} is out of range", "write 1ms to 1s, in whole microseconds"
+        )
     return usec
 
 
 def read_reservation(value: object) -> ExactAmounts:
-    """Read `cpu=500m,memory=5Mi`, exactly: reservations are added up before they are rounded.
+    """Return the exact amounts of `cpu=500m,memory=5Mi`: they are rounded only after they are added.
 
     Source: Kubernetes, pkg/kubelet/cm/node_container_manager_linux.go,
     getNodeAllocatableAbsoluteImpl, which subtracts quantities.
@@ -140,7 +136,7 @@ def read_reservation(value: object) -> ExactAmounts:
 
 
 def read_capacity(value: object) -> Amounts:
-    """`cpu=8,memory=32Gi,hugepages-2Mi=1Gi`."""
+    """Return the amounts of `cpu=8,memory=32Gi,hugepages-2Mi=1Gi`."""
     names = (*RESERVABLE, "hugepages-<size>")
     return _read_amounts(
         value, lambda name: name in RESERVABLE or is_hugepages(name), names, read_amount
@@ -148,34 +144,40 @@ def read_capacity(value: object) -> Amounts:
 
 
 def read_enforce(value: object) -> frozenset[Enforce]:
-    """`pods,kube-reserved`; nothing or `none` for nothing.
+    """Return the set of `pods,kube-reserved`; it is empty for an empty string or `none`.
 
     Source: Kubernetes, validation.go, EnforceNodeAllocatable.
     """
     stated = read_list(value, "names", example="pods,kube-reserved")
     known = {str(kind): kind for kind in Enforce}
-    mistakes = [
-        (name, Wrong(f"{shown(name)} can't be enforced", f"it takes {', '.join(known)} and none"))
+    hint = f"write {', '.join(known)} or none"
+    problems = [
+        Problem(keys=(name,), message=f"{quote(name)} can't be enforced", hint=hint)
         for name in stated
         if name not in known and name != "none"
     ]
     if "none" in stated and len(set(stated)) > 1:
-        mistakes.append(("none", Wrong("'none' stands with others", "state 'none' alone")))
-    if mistakes:
-        raise WrongValue(mistakes)
+        message = "'none' excludes other names"
+        problems.append(Problem(keys=("none",), message=message, hint="write only 'none'"))
+    if problems:
+        raise InputError(problems)
     return frozenset(known[name] for name in stated if name != "none")
 
 
 def read_list(value: object, what: str, *, example: str) -> list[str]:
-    """`a, b` or a list of texts, without what is empty."""
+    """Return the parts of `a, b` or of a list of strings, without empty ones."""
     parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
-        raise wrong(f"has to be a list of {what}, is {describe(value)}", f"write '{example}'")
+    if isinstance(parts, list):
+        for part in parts:
+            if not isinstance(part, str):
+                raise invalid(f"every entry must be a string, not {describe(part)}")
+    else:
+        raise invalid(f"must be a list of {what}, not {describe(value)}", f"write '{example}'")
     return [part.strip() for part in parts if part.strip()]
 
 
 def read_percents(value: object) -> dict[str, int]:
-    """`memory=50%`.
+    """Return the percentages of `memory=50%`.
 
     Source: Kubernetes, pkg/kubelet/cm/qos_container_manager_linux.go and ParseQOSReserved: only
     memory, 0% to 100%, whole numbers.
@@ -183,17 +185,17 @@ def read_percents(value: object) -> dict[str, int]:
 
     def read(name: str, text: object) -> int:
         if name != MEMORY:
-            raise Wrong(f"{shown(name)} can't be reserved", "only memory can")
+            raise invalid(f"{quote(name)} can't be reserved", "write memory")
         match = _PERCENT.fullmatch(text) if isinstance(text, str) else None
         if match is None or "." in match[1] or int(match[1]) > 100:
-            raise Wrong(f"has to be a percentage, is {describe(text)}", "write 0% to 100%")
+            raise invalid(f"must be a percentage, not {describe(text)}", "write 0% to 100%")
         return int(match[1])
 
     return _read_map(value, "=", read)
 
 
 def read_thresholds(value: object) -> dict[str, Threshold]:
-    """`memory.available<100Mi,nodefs.available<10%`; 0% and 100% switch a signal off.
+    """Return the thresholds of `memory.available<100Mi,nodefs.available<10%`, except 0% and 100%.
 
     Source: Kubernetes, pkg/kubelet/eviction/helpers.go, parseThresholdStatement.
     """
@@ -202,7 +204,7 @@ def read_thresholds(value: object) -> dict[str, Threshold]:
 
 
 def read_reclaims(value: object) -> dict[str, Threshold]:
-    """`memory.available=100Mi,nodefs.available=5%`; 0 asks for nothing.
+    """Return the amounts of `memory.available=100Mi,nodefs.available=5%`.
 
     Source: Kubernetes, pkg/kubelet/eviction/helpers.go, parseMinimumReclaims.
     """
@@ -217,50 +219,43 @@ def read_reclaims(value: object) -> dict[str, Threshold]:
 
 
 def read_grace_periods(value: object) -> dict[str, int]:
-    """`memory.available=1m30s`, in microseconds.
+    """Return the durations of `memory.available=1m30s` in microseconds.
 
     Source: Kubernetes, pkg/kubelet/eviction/helpers.go, parseGracePeriods.
     """
 
     def read(signal: str, text: object) -> int:
         _check_signal(signal)
-        return _read_usec(text)
+        return read_duration(text)
 
     return _read_map(_flat(value), "=", read)
 
 
 def read_duration(value: object) -> int:
-    """A duration such as `5m`, in microseconds."""
-    try:
-        return _read_usec(value)
-    except Wrong as error:
-        raise WrongValue([("", error)]) from error
-
-
-def read_seconds(value: object) -> int:
-    """A whole number of seconds, as the kubelet's flag takes it."""
-    text = str(value)
-    if isinstance(value, bool) or not re.fullmatch("[0-9]{1,9}", text, re.ASCII):
-        raise wrong(f"has to be a whole number of seconds, is {describe(value)}")
-    return int(text)
-
-
-def _read_usec(text: object) -> int:
-    """A duration in Go's notation, as `1h`, `1m30s` or `1.5s`.
+    """Return a duration in Go's notation, such as `1h`, `1m30s` or `1.5s`, in microseconds.
 
     Source: Go, time.ParseDuration.
     """
-    stated = text if isinstance(text, str) else ""
+    stated = value if isinstance(value, str) else ""
     if not _DURATION.fullmatch(stated):
-        raise Wrong(f"has to be a duration, is {describe(text)}", "write 30s or 1m30s, for example")
+        message = f"must be a duration, not {describe(value)}"
+        raise invalid(message, "write 30s or 1m30s, for example")
     usec = 0
     for number, decimals, unit in _DURATION_PART.findall(stated):
         usec += int(number + decimals) * _USEC[unit] // int(10 ** len(decimals))
     return usec
 
 
+def read_seconds(value: object) -> int:
+    """Return a whole number of seconds, as the kubelet's flag accepts it."""
+    text = str(value)
+    if isinstance(value, bool) or not re.fullmatch("[0-9]{1,9}", text, re.ASCII):
+        raise invalid(f"must be a whole number of seconds, not {describe(value)}")
+    return int(text)
+
+
 def _flat(value: object) -> object:
-    """TOML reads `memory.available = …` as a table in a table."""
+    """Return a table with dotted keys: TOML reads `memory.available = …` as nested tables."""
     return dict(_flatten(value)) if isinstance(value, dict) else value
 
 
@@ -268,15 +263,15 @@ def _check_signal(signal: str) -> None:
     if signal not in SIGNALS:
         right = nearest(signal, dict.fromkeys(SIGNALS))
         hint = f"write {right}" if right else f"signals are {', '.join(SIGNALS)}"
-        raise Wrong(f"{shown(signal)} is no eviction signal", hint)
+        raise invalid(f"unknown eviction signal {quote(signal)}", hint)
 
 
 def _read_percent(text: str) -> int:
-    """Thousandths of a percent."""
+    """Return thousandths of a percent."""
     match = _PERCENT.fullmatch(text)
     milli = read_amount(match[1]) if match else -1
     if not 0 <= milli <= 100_000:
-        raise Wrong(f"{shown(text)} is not a percentage", "write 10%, for example")
+        raise invalid(f"{quote(text)} is not a percentage", "write 10%, for example")
     return milli
 
 
@@ -287,7 +282,7 @@ def _read_threshold(signal: str, text: object) -> Threshold | None:
         return Threshold(percent_milli=milli) if 0 < milli < 100_000 else None
     amount = read_amount(text)
     if amount == 0:
-        raise Wrong("a threshold has to be above zero", "leave the signal out to switch it off")
+        raise invalid("a threshold must be above zero", "leave the signal out to disable it")
     return Threshold(amount=amount)
 
 
@@ -299,8 +294,8 @@ def _read_amounts(
 ) -> dict[str, N]:
     def read(name: str, text: object) -> N:
         if not known(name):
-            raise Wrong(
-                f"{shown(name)} is no resource that it takes", f"it takes {', '.join(names)}"
+            raise invalid(
+                f"{quote(name)} is not supported here", f"write one of {', '.join(names)}"
             )
         return read_one(text)
 
@@ -308,36 +303,36 @@ def _read_amounts(
 
 
 def _read_map(value: object, operator: str, read: Callable[[str, object], Any]) -> dict[str, Any]:
-    """Read every entry of a table or of a text such as `cpu=1,memory=1Gi`."""
+    """Read every entry of a table, or of a string such as `cpu=1,memory=1Gi`."""
     result: dict[str, Any] = {}
-    mistakes: list[tuple[str, Wrong]] = []
-    for name, text in _entries(value, operator, mistakes):
+    problems: list[Problem] = []
+    for name, text in _entries(value, operator, problems):
         try:
             value_read = read(name, text)
-        except Wrong as error:
-            mistakes.append((name, error))
+        except InputError as error:
+            problems += [replace(each, keys=(name,)) for each in error.problems]
         else:
             if name in result:
-                mistakes.append((name, Wrong(f"{shown(name)} stands twice", "remove one")))
+                message = f"duplicate key {quote(name)}"
+                problems.append(Problem(keys=(name,), message=message, hint="remove one"))
             result[name] = value_read
-    if mistakes:
-        raise WrongValue(mistakes)
+    if problems:
+        raise InputError(problems)
     return result
 
 
-def _entries(
-    value: object, operator: str, mistakes: list[tuple[str, Wrong]]
-) -> Iterator[tuple[str, object]]:
+def _entries(value: object, operator: str, problems: list[Problem]) -> Iterator[tuple[str, object]]:
     if isinstance(value, dict):
         yield from value.items()
         return
     if not is_text(value):
-        raise wrong(f"has to be a text or a table, is {describe(value)}", f"write 'a{operator}b,…'")
+        message = f"must be a string or a table, not {describe(value)}"
+        raise invalid(message, f"write 'a{operator}b,…'")
     for entry in str(value).split(",") if str(value).strip() else ():
         match = _ENTRY.fullmatch(entry)
         if match is None or match[2] != operator or not match[1] or not match[3]:
-            what = f"{shown(entry.strip())} is not of the form name{operator}value"
-            mistakes.append(("", Wrong(what, f"the operator is '{operator}'")))
+            message = f"{quote(entry.strip())} is not of the form name{operator}value"
+            problems.append(Problem(message=message, hint=f"the operator is '{operator}'"))
         else:
             yield match[1], match[3]
 
@@ -351,10 +346,5 @@ def _flatten(table: dict[str, Any], prefix: str = "", depth: int = 0) -> Iterato
 
 
 def is_text(value: object) -> bool:
-    """Whether a value is a text; the number of a file is none."""
+    """Return whether a value is a string; a number in a file is not a string."""
     return isinstance(value, str) and not isinstance(value, Number)
-
-
-def wrong(message: str, hint: str = "") -> WrongValue:
-    """What to raise for a value that is wrong as a whole."""
-    return WrongValue([("", Wrong(message, hint))])

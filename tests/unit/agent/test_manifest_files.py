@@ -254,7 +254,7 @@ def test_pods_without_a_name_are_not_the_same(manifests, place):
     """What is wrong with them is told, and no more."""
     text = manifest("web").replace('"name": "web"', '"labels": {}')
     make_files(place, {"web.yaml": text, "x.yaml": text})
-    assert all("a name is needed" in str(each) for each in manifests.read().problems)
+    assert all("a name is required" in str(each) for each in manifests.read().problems)
 
 
 def test_a_file_that_has_not_changed_is_not_read_again(manifests, place, monkeypatch):
@@ -394,7 +394,7 @@ def test_a_bomb_is_refused_and_the_others_are_asked_for(place):
         wishes = manifests.read()
         assert names(wishes) == ["shop", "web"]
         assert wishes.broken == {str(bomb)}
-        why = "there are more than 10 pods; that is the most that all manifests together may have"
+        why = "there are more than 10 pods; this is the limit for all manifests together"
         assert refused(wishes) == [f"{bomb}: {why}"]
 
 

@@ -69,7 +69,7 @@ def test_every_verb_is_known():
             ),
         ),
         (["node", "--cgroup-driver=cgroupfs"], "error: --cgroup-driver: "),
-        (["node", "--rules=seeds"], "error: --rules: has to be one of proposal, kubernetes"),
+        (["node", "--rules=seeds"], "error: --rules: must be one of proposal, kubernetes"),
         (["node", "--kube-reserved=cpu=1core"], "error: --kube-reserved.cpu: '1core' is not a"),
         (["node", "--config=nowhere.toml"], "error: nowhere.toml: no such file or directory"),
         (["node", "--output", "js"], "error: invalid value for '--output' / '-o': 'js' is not"),

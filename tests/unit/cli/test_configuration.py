@@ -15,8 +15,8 @@ machine = test_doctor.machine
 VALID = 'cgroup-root = "/elsewhere"\nkube-reserved = "memory=2Gi"\ncpu-weight-mapping = "oci"\n'
 INVALID = f'{VALID}rules = "own"\neviction-hrad = ""\nfoo = 1\n'
 PROBLEMS = [
-    "podslice.toml: eviction-hrad: 'eviction-hrad' is not a setting; write eviction-hard",
-    "podslice.toml: foo: 'foo' is not a setting; see podslice.toml(5) for the settings",
+    "podslice.toml: eviction-hrad: unknown option 'eviction-hrad'; write eviction-hard",
+    "podslice.toml: foo: unknown option 'foo'; podslice.toml(5) lists the options",
     "podslice.toml: rules: ",
 ]
 WEB = ("cpu=500m,memory=256Mi", "memory=512Mi")

@@ -18,7 +18,7 @@ from tests.unit.builders import manifest
 
 FULL = "error: standard output: no space left on device\n"
 CLOSED = "error: standard output: it is closed\n"
-NO_STDIN = "error: stdin: it cannot be read: bad file descriptor\n"
+NO_STDIN = "error: stdin: cannot be read: bad file descriptor\n"
 ROOT = Path(__file__).resolve().parents[3]
 ENTRY = Entry(time_usec=0, kind="pod-applied", level="info", pod="a/b", unit=None, message="done")
 

@@ -7,8 +7,8 @@ from podslice.inputs.scalars import (
     describe,
     extend_path,
     printable,
+    quote,
     read_plain,
-    shown,
 )
 
 
@@ -47,18 +47,18 @@ def test_printable_escapes_what_a_terminal_may_act_upon(text, expect):
     assert printable(text) == expect
 
 
-def test_shown_is_quoted_and_cut():
-    assert shown("a" * 64) == f"'{'a' * 64}'"
-    assert shown("a" * 65) == f"'{'a' * 64}…'"
+def test_quote_is_quoted_and_cut():
+    assert quote("a" * 64) == f"'{'a' * 64}'"
+    assert quote("a" * 65) == f"'{'a' * 64}…'"
 
 
 @pytest.mark.parametrize(
     ("value", "expect"),
     [
-        (None, "empty"),
+        (None, "null"),
         ({}, "a mapping"),
         ([], "a list"),
-        ("x", "the text 'x'"),
+        ("x", "the string 'x'"),
         (Number("1.5"), "the number 1.5"),
         (Odd("0x1"), "the number 0x1"),
         (Boolean("yes"), "the boolean yes"),

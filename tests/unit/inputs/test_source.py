@@ -10,8 +10,8 @@ from podslice.errors import InputError
 from podslice.files import TooLargeError
 from podslice.inputs.budget import LIMITS, Budget, BudgetItem
 from podslice.inputs.source import (
-    PATIENCE,
-    Patience,
+    TIMEOUTS,
+    Timeouts,
     read_bytes,
     read_manifest,
     read_sources,
@@ -19,11 +19,11 @@ from podslice.inputs.source import (
 )
 
 
-def read(*sources, stdin=lambda: b"stdin", patience=PATIENCE, budget=None):
+def read(*sources, stdin=lambda: b"stdin", timeouts=TIMEOUTS, budget=None):
     return [
         (each.name, str(each.exhausted or each.problem or each.data.decode()))
         for each in read_sources(
-            tuple(map(str, sources)), stdin, budget or Budget(), patience=patience
+            tuple(map(str, sources)), stdin, budget or Budget(), timeouts=timeouts
         )
     ]
 
@@ -82,7 +82,7 @@ def test_no_more_than_the_limit_is_read(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"x" * 2048)
     assert read_bytes(path, limit_bytes=2048) == b"x" * 2048
-    with pytest.raises(InputError, match="is larger than 1 KiB"):
+    with pytest.raises(InputError, match="is larger than the limit of 1 KiB"):
         read_bytes(path, limit_bytes=1024)
 
 
@@ -105,7 +105,7 @@ def test_what_is_too_large_is_not_read(tmp_path, monkeypatch):
         read_manifest(str(tmp_path / "a"), 2047)
 
 
-SILENT = Patience(writer_sec=0, whole_sec=0)
+SILENT = Timeouts(writer_sec=0, whole_sec=0)
 
 
 @pytest.mark.parametrize("has_writer", [True, False])
@@ -159,10 +159,10 @@ def test_a_pipe_with_a_silent_writer_has_a_deadline(tmp_path):
     os.mkfifo(path)
     writer = os.open(path, os.O_RDWR)
     try:
-        expect = [(str(path), f"{path}: does not end: it was read for 0 s")]
-        assert read(path, patience=SILENT) == expect
+        expect = [(str(path), f"{path}: did not end within 0 s")]
+        assert read(path, timeouts=SILENT) == expect
         os.write(writer, b"kind: Pod")
-        assert read(path, patience=SILENT) == expect
+        assert read(path, timeouts=SILENT) == expect
     finally:
         os.close(writer)
 
@@ -177,8 +177,8 @@ def test_standard_input_has_a_deadline_however_much_comes():
         return float(next(seconds))
 
     try:
-        with pytest.raises(ValueError, match="does not end: it was read for 9 s"):
-            read_stream(reader, limit_bytes=1000, patience=Patience(whole_sec=9, now=now))
+        with pytest.raises(ValueError, match="did not end within 9 s"):
+            read_stream(reader, limit_bytes=1000, timeouts=Timeouts(whole_sec=9, now=now))
     finally:
         os.close(reader)
         os.close(writer)
@@ -188,7 +188,7 @@ def test_standard_input_that_can_not_be_read_is_a_problem():
     def fail():
         raise OSError(errno.EBADF, "Bad file descriptor")
 
-    assert read("-", stdin=fail) == [("stdin", "stdin: it cannot be read: bad file descriptor")]
+    assert read("-", stdin=fail) == [("stdin", "stdin: cannot be read: bad file descriptor")]
 
 
 def test_directory_where_a_file_is_read(tmp_path):
@@ -232,6 +232,6 @@ def test_a_link_in_a_directory_to_a_file_of_another_user_is_not_followed(tmp_pat
         os.lchown(path, 4711, 4711)
     owner = os.lstat(path).st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    refused = f"{path}: is a link of user {owner} to a file of another user, and is not followed"
+    refused = f"{path}: is a link of user {owner} to a file of another user and is not followed"
     assert read(tmp_path) == [(str(path), f"{refused}; copy the file")]
     assert read(path) == [(str(path), Path("/etc/passwd").read_text())]

@@ -273,7 +273,7 @@ def test_a_snapshot_as_json_in_the_order_that_is_asked_for(podslice, seen):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("2", "has to be a duration, is the text '2'; write 30s"),
+        ("2", "must be a duration, not the string '2'; write 30s"),
         ("99ms", "99ms is not between 0.1s and 1h"),
         ("61m", "61m is not between 0.1s and 1h"),
     ],

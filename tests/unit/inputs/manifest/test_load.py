@@ -146,8 +146,8 @@ def test_an_amount_that_is_rounded_up_is_warned_of(text, milli):
     (problem,) = pod.problems
     assert problem.severity is Severity.WARNING
     assert problem.where == "stdin: spec.containers[0].resources.requests[cpu]"
-    assert problem.message == f"'{text}' is finer than a thousandth"
-    assert problem.hint == f"it counts as {milli}"
+    assert problem.message == f"'{text}' is not a whole number of thousandths"
+    assert problem.hint == f"it is rounded up to {milli}"
 
 
 @pytest.mark.parametrize("text", ["125m", "0.125", "1e-3", "1Gi", "0.5Gi"])
@@ -415,11 +415,11 @@ def test_documents_are_numbered_when_there_are_several():
         "kind: List\nitems: [{kind: Secret}]\n",
     ],
 )
-def test_other_kinds_are_passed_over_with_a_warning(text):
+def test_other_kinds_are_ignored_with_a_warning(text):
     loaded = load(text)
     assert (len(loaded.problems), loaded.pods) == (1, ())
     assert warnings(loaded)
-    assert "passed over" in loaded.problems[0].message
+    assert "are ignored" in loaded.problems[0].message
 
 
 def test_one_bad_manifest_does_not_stop_the_rest():
@@ -516,7 +516,7 @@ def test_problems_are_counted_and_no_more_is_read_beyond_a_number():
     assert len(load_pods(["-"], stdin=text.encode, budget=budget(problems=30)).problems) == 30
     problems = load_pods(["-"], stdin=text.encode, budget=budget(problems=29)).problems
     assert len(problems) == 30
-    assert str(problems[-1]) == "stdin: there are more than 29 problems; nothing further is read"
+    assert str(problems[-1]) == "stdin: there are more than 29 problems; the rest was not read"
 
 
 def test_of_too_many_problems_of_pods_the_first_are_told():
@@ -605,22 +605,22 @@ def test_manifest_survives_formatting(limits):
         (
             "{name: a, emptyDir: {medium: HugePages}}",
             "emptyDir.medium",
-            "volumes of huge pages are not made here, so it was passed over; mount a hugetlbfs",
+            "huge page volumes are not supported; the volume is ignored; mount a hugetlbfs",
         ),
         (
             "{name: a, emptyDir: {medium: HugePages-2Mi}}",
             "emptyDir.medium",
-            "volumes of huge pages are not made here",
+            "huge page volumes are not supported",
         ),
         (
             "{name: a, emptyDir: {medium: Memory, sizeLimit: 64m}}",
             "emptyDir.sizeLimit",
-            "'64m' is no whole number of bytes; write 64Mi if that is meant",
+            "'64m' is not a whole number of bytes; write 64Mi for mebibytes",
         ),
         (
             "{name: a, emptyDir: {medium: Memory, sizeLimit: 0.5}}",
             "emptyDir.sizeLimit",
-            "'0.5' is no whole number of bytes",
+            "'0.5' is not a whole number of bytes",
         ),
     ],
 )

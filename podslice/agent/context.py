@@ -13,7 +13,7 @@ from podslice.errors import HostError
 from podslice.kernel.proc import read_process
 from podslice.model.node_state import AgentState
 from podslice.reconcile.assessment import Assessment
-from podslice.reconcile.request import TerminatingPods
+from podslice.reconcile.request import OngoingTerminations
 from podslice.reconcile.world import LiveWorld
 from podslice.systemd.journal import Journal
 
@@ -26,7 +26,7 @@ class AgentContext:
         """Replaced when the configuration is reloaded."""
         self.assessment: Assessment | None = None
         """The last one; None before the first round."""
-        self.terminating = TerminatingPods()
+        self.terminating = OngoingTerminations()
         self.counters = counters
         self.events = EventLog(journal)
         self.status = NodeStatus(self.events, self.publish)

@@ -15,7 +15,7 @@ from podslice.reconcile.act import act_alone
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.evict import stop_pod
 from podslice.reconcile.report import Outcome, StepResult, describe_result, describe_wait
-from podslice.reconcile.request import TerminatingPods
+from podslice.reconcile.request import OngoingTerminations
 from podslice.systemd.client import Client
 
 OnTerminated = Callable[[str, UnitName], None]
@@ -42,7 +42,9 @@ class Terminations:
         self._on_terminated = on_terminated
         self._tasks: dict[str, set[asyncio.Task[bool]]] = {}
         self._expired: set[str] = set()
-        context.terminating = TerminatingPods(in_progress=self._tasks.keys(), expired=self._expired)
+        context.terminating = OngoingTerminations(
+            in_progress=self._tasks.keys(), expired=self._expired
+        )
 
     def start_planned(self, assessment: Assessment) -> bool:
         """Start the stops of a plan that may take time; return whether there were any."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.cli.session import in_world, on_wait
-from podslice.processes.run import finish_container
+from podslice.processes.pod_phase import finish_container
 from podslice.reconcile.report import Outcome, Report, describe_result
 from podslice.reconcile.world import LiveWorld
 

@@ -20,7 +20,7 @@ from podslice.reconcile.report import describe_skipped, describe_unconfirmed
 from podslice.reconcile.request import Request
 from podslice.reconcile.rollback import pending
 from podslice.reconcile.world import LiveWorld
-from podslice.usage.status import EMPTY, UnitStatus, unit_statuses
+from podslice.usage.unit_status import EMPTY, UnitStatus, unit_statuses
 
 if TYPE_CHECKING:
     from podslice.processes.location import Placement

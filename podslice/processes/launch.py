@@ -29,7 +29,7 @@ class NotRunnable(HostError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Invocation:
     """What is to run: the file, the arguments from the zeroth on, and the environment."""
 
     file: str
@@ -116,7 +116,7 @@ def set_oom_score_adj(value: int, file: Path = Path("/proc/self/oom_score_adj"))
     return ""
 
 
-def become(command: Command) -> NoReturn:
+def become(command: Invocation) -> NoReturn:
     """Be the command from here on: the same process, with all that it has from its parent.
 
     Raises:

@@ -10,7 +10,7 @@ from podslice.model.pod import Pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TerminatingPods:
+class OngoingTerminations:
     """The uids of pods that another task of this process stops; the collections may change."""
 
     in_progress: Collection[str] = ()
@@ -19,7 +19,7 @@ class TerminatingPods:
     """Pods whose grace period is over: their remaining processes are killed."""
 
 
-_NONE = TerminatingPods()
+_NONE = OngoingTerminations()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,4 +44,4 @@ class Request:
     """Expect the former values of reserved slices where podslice has applied nothing."""
     known: tuple[PodDecision, ...] = ()
     """Decisions of an earlier assessment of the same world, to save time."""
-    terminating: TerminatingPods = _NONE
+    terminating: OngoingTerminations = _NONE

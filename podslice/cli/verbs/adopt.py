@@ -16,7 +16,7 @@ from podslice.cli.views.tables import columns
 from podslice.reconcile.world import LiveWorld
 
 if TYPE_CHECKING:
-    from podslice.processes.adopt import Adopted
+    from podslice.processes.adoption import Adopted
 
 _PID_MAX = 2**22
 """Source: proc_sys_kernel(5), pid_max."""
@@ -40,11 +40,11 @@ def adopt(
 
     The exit status is 0 only if all processes are in the scope.
     """
-    from podslice.processes import adopt as adopting
+    from podslice.processes import adoption
 
     async def work(world: LiveWorld) -> Adopted:
         with world.store.lock(on_wait):
-            return await adopting.adopt(world, key_of(pod, namespace), container, pid)
+            return await adoption.adopt(world, key_of(pod, namespace), container, pid)
 
     adopted = in_world(planning, work)
     emit(

@@ -17,7 +17,7 @@ from podslice.errors import HostError, InputError, Severity
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.desired import PodDecision
 from podslice.policy.decide import decide
-from podslice.processes.cgroup_parent import LINES, Form, Parent
+from podslice.processes.runtime_options import LINES, Form, Parent
 from podslice.processes.target import find_container
 
 HINTS = {

@@ -17,7 +17,7 @@ from podslice.cli.session import in_world, on_wait
 from podslice.cli.views import documents, tables
 from podslice.model.config import Rules
 from podslice.model.unit import PropertyValue
-from podslice.processes.run import Phase, read_phase, set_phase, why_no_phase
+from podslice.processes.pod_phase import Phase, read_phase, set_phase, why_no_phase
 from podslice.reconcile.report import Report
 from podslice.reconcile.world import LiveWorld
 

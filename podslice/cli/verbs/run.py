@@ -20,19 +20,14 @@ from podslice.errors import HostError, InputError, PodsliceError, Problem
 from podslice.model.pod import ContainerKind
 from podslice.processes.foreground import Child, end_like, fork
 from podslice.processes.launch import (
-    Command,
+    Invocation,
     become,
     find_command,
     given_environment,
     set_oom_score_adj,
     stated_variables,
 )
-from podslice.processes.run import (
-    has_arrived,
-    start_scope,
-    start_service,
-    volume_variables,
-)
+from podslice.processes.start import has_arrived, start_scope, start_service, volume_variables
 from podslice.processes.target import Place
 from podslice.reconcile.world import LiveWorld
 
@@ -65,21 +60,21 @@ def run(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     key = key_of(pod, namespace)
     if detach:
         kept = {"PATH": os.environ["PATH"]} if "PATH" in os.environ else {}
-        wanted = Command(
+        wanted = Invocation(
             file=str(Path(file).absolute()),
             arguments=tuple(command),
             environment={**kept, **variables},
         )
         return _detach(planning, key, container, wanted, output)
-    wanted = Command(file=file, arguments=tuple(command), environment=variables)
+    wanted = Invocation(file=file, arguments=tuple(command), environment=variables)
     return _run_in_place(planning, key, container, wanted)
 
 
-def _run_in_place(planning: Planning, key: str, container: str | None, wanted: Command) -> int:
+def _run_in_place(planning: Planning, key: str, container: str | None, wanted: Invocation) -> int:
     """Be the command, or for an init container its parent, which has to see how it ends."""
     child: Child | None = None
 
-    async def work(world: LiveWorld) -> tuple[Place, Command]:
+    async def work(world: LiveWorld) -> tuple[Place, Invocation]:
         def join(place: Place) -> int:
             nonlocal child
             if place.container.kind is not ContainerKind.INIT:
@@ -111,8 +106,8 @@ def _follow(planning: Planning, key: str, place: Place, child: Child) -> int:
     return init_containers.finish(planning, key, place.container.name)
 
 
-def _with_environment(world: LiveWorld, place: Place, wanted: Command) -> Command:
-    return Command(
+def _with_environment(world: LiveWorld, place: Place, wanted: Invocation) -> Invocation:
+    return Invocation(
         file=wanted.file,
         arguments=wanted.arguments,
         environment={
@@ -123,7 +118,7 @@ def _with_environment(world: LiveWorld, place: Place, wanted: Command) -> Comman
     )
 
 
-def _enter(place: Place, command: Command) -> NoReturn:
+def _enter(place: Place, command: Invocation) -> NoReturn:
     """Be the command, inside.
 
     Raises:
@@ -139,7 +134,7 @@ def _enter(place: Place, command: Command) -> NoReturn:
     become(command)
 
 
-def _be_child(place: Place, command: Command) -> NoReturn:
+def _be_child(place: Place, command: Invocation) -> NoReturn:
     try:
         _enter(place, command)
     except PodsliceError as error:
@@ -149,7 +144,7 @@ def _be_child(place: Place, command: Command) -> NoReturn:
 
 
 def _detach(
-    planning: Planning, key: str, container: str | None, wanted: Command, output: OutputFormat
+    planning: Planning, key: str, container: str | None, wanted: Invocation, output: OutputFormat
 ) -> int:
     directory = _current_directory()
     _refuse_bytes(directory, *wanted.arguments, *wanted.environment.values())

@@ -30,10 +30,10 @@ from podslice.plan import Plan, SetProperties, Skipped, Step, StopUnit
 from podslice.policy.compare import Difference
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.report import Report
-from podslice.usage.status import HOLDS_PROCESSES, UnitStatus
+from podslice.usage.unit_status import HOLDS_PROCESSES, UnitStatus
 
 if TYPE_CHECKING:
-    from podslice.processes.adopt import Adopted
+    from podslice.processes.adoption import Adopted
     from podslice.processes.location import Located, Placement, Running
 
 Document = dict[str, Any]

@@ -17,7 +17,7 @@ from podslice.model.properties import PROPERTIES
 from podslice.model.reserved_values import ReservedValues
 from podslice.model.unit import UnitKind, UnitName
 from podslice.reconcile.report import format_value
-from podslice.usage.status import ELSEWHERE, EMPTY, MISSING, PropertyStatus, UnitStatus
+from podslice.usage.unit_status import ELSEWHERE, EMPTY, MISSING, PropertyStatus, UnitStatus
 
 if TYPE_CHECKING:
     from podslice.processes.location import Located, Other, Placement, Running, Stray

@@ -10,7 +10,7 @@ import pytest
 from podslice.errors import InputError
 from podslice.processes import launch
 from podslice.processes.launch import (
-    Command,
+    Invocation,
     NotRunnable,
     become,
     find_command,
@@ -123,7 +123,7 @@ def test_what_the_kernel_refuses_is_told(
 ):  # nothing but a real exec finds this
     file = make_file(tmp_path / "tool")
     file.write_text(text)
-    command = Command(file=str(file), arguments=("tool",), environment={})
+    command = Invocation(file=str(file), arguments=("tool",), environment={})
     with pytest.raises(NotRunnable, match=re.escape(f"{file}: {said}")) as raised:
         become(command)
     assert raised.value.exit_code == code
@@ -139,7 +139,7 @@ def test_signals_that_python_ignores_are_as_they_were_for_the_command(monkeypatc
 
     monkeypatch.setattr(os, "execve", execve)
     with pytest.raises(NotRunnable):
-        become(Command(file=sys.executable, arguments=("python", "-V"), environment={"A": "1"}))
+        become(Invocation(file=sys.executable, arguments=("python", "-V"), environment={"A": "1"}))
     assert seen == {
         signal.SIGPIPE: signal.SIG_DFL,
         signal.SIGXFSZ: signal.SIG_DFL,

@@ -10,9 +10,10 @@ import pytest
 from podslice.errors import ForeignRoot
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import TransientUnit, UnitName
-from podslice.processes import adopt as adopting
-from podslice.processes.launch import Command
-from podslice.processes.run import finish_container, set_phase, start_scope, start_service
+from podslice.processes import adoption
+from podslice.processes.launch import Invocation
+from podslice.processes.pod_phase import finish_container, set_phase
+from podslice.processes.start import start_scope, start_service
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply, delete, settle
 from podslice.reconcile.evict import stop_pod
@@ -41,7 +42,7 @@ WEB = burstable(
         container("main", "cpu=500m"),
     ),
 )
-SLEEP = Command(file="/bin/sleep", arguments=("sleep",), environment={})
+SLEEP = Invocation(file="/bin/sleep", arguments=("sleep",), environment={})
 
 
 class Clock:
@@ -104,7 +105,7 @@ async def _detach(here):
 
 
 async def _adopt(here):
-    await adopting.adopt(here, WEB.key, "main", [4711])
+    await adoption.adopt(here, WEB.key, "main", [4711])
 
 
 async def _phase(here, *, initializing):

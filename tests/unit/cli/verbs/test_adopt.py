@@ -5,8 +5,8 @@ import json
 import pytest
 
 from podslice.model.unit import UnitName
-from podslice.processes import adopt as adopting
-from podslice.processes.adopt import Adopted, Adoption, Outcome
+from podslice.processes import adoption
+from podslice.processes.adoption import Adopted, Adoption, AdoptionOutcome
 
 SCOPE = UnitName("podslice-podweb-main.scope")
 TABLE = f"""\
@@ -27,8 +27,11 @@ def asked(monkeypatch, memory):
         assert (world.store.root / "lock").exists()
         calls.append((key, container, pids))
         why = "from /system.slice/nginx.service"
-        outcomes = {4: (Outcome.ADOPTED, "nginx", why), 5: (Outcome.ADOPTED, "nginx", why)}
-        other = (Outcome.REFUSED, "?", "there is no such process")
+        outcomes = {
+            4: (AdoptionOutcome.ADOPTED, "nginx", why),
+            5: (AdoptionOutcome.ADOPTED, "nginx", why),
+        }
+        other = (AdoptionOutcome.REFUSED, "?", "there is no such process")
         rows = ((pid, *outcomes.get(pid, other)) for pid in pids)
         made = (
             Adoption(pid=pid, name=name, outcome=outcome, why=why)
@@ -36,7 +39,7 @@ def asked(monkeypatch, memory):
         )
         return Adopted(unit=SCOPE, control_group=f"/x/{SCOPE}", processes=tuple(made))
 
-    monkeypatch.setattr(adopting, "adopt", adopt)
+    monkeypatch.setattr(adoption, "adopt", adopt)
     return calls
 
 

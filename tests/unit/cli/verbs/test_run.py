@@ -231,8 +231,8 @@ def test_a_container_that_is_running_is_refused_with_the_way_out(
     assert ended.code == 1
     assert ended.err == (
         f"error: container app of pod default/shop is running: {SERVICE} with ? (7000001),"
-        " ? (7000002); to move more into it: podslice adopt default/shop -c app PID;"
-        f" to end it: systemctl stop {SERVICE}\n"
+        " ? (7000002); to move more processes into it: podslice adopt default/shop -c app PID;"
+        f" to stop it: systemctl stop {SERVICE}\n"
     )
     assert len(systemd.started) == 1
 
@@ -251,7 +251,7 @@ def test_who_loses_a_race_is_refused_with_the_way_out(shop, podslice, systemd, d
     unit = SERVICE if detach else SCOPE
     assert ended.code == 1
     assert ended.err.startswith(
-        f"error: container app of pod default/shop is running: {unit}; to move more into it:"
+        f"error: container app of pod default/shop is running: {unit}; to move more processes into it:"
     )
 
 
@@ -262,8 +262,8 @@ def test_during_the_init_phase_only_the_containers_of_the_pod_itself_have_to_wai
     ended = podslice("run", "shop", "-c", "app", "--", "sh")
     assert ended.code == 1
     assert ended.err == (
-        "error: container app of pod default/shop has to wait for the pod's init containers;"
-        " which: podslice phase default/shop; to end the init phase:"
+        "error: container app of pod default/shop must wait for the pod's init containers;"
+        " to list them: podslice phase default/shop; to end the init phase:"
         " podslice phase default/shop --set running\n"
     )
     with pytest.raises(Became):

@@ -41,7 +41,7 @@ _SPARE_FDS = 64  # open for other things than processes
 _LISTED = 10  # so many processes are named in a note
 
 
-class Outcome(StrEnum):
+class AdoptionOutcome(StrEnum):
     """What became of a process that was to move."""
 
     ADOPTED = "adopted"
@@ -57,7 +57,7 @@ class Adoption:
 
     pid: int
     name: str
-    outcome: Outcome
+    outcome: AdoptionOutcome
     why: str = ""
 
 
@@ -72,7 +72,7 @@ class Adopted:
     @property
     def exit_code(self) -> int:
         """0 when every process is there now."""
-        there = (Outcome.ADOPTED, Outcome.THERE)
+        there = (AdoptionOutcome.ADOPTED, AdoptionOutcome.THERE)
         return int(not all(each.outcome in there for each in self.processes))
 
 
@@ -120,7 +120,9 @@ async def adopt(
                 for each in examined
             ),
         )
-        arrived = {each.pid for each in adopted.processes if each.outcome is Outcome.ADOPTED}
+        arrived = {
+            each.pid for each in adopted.processes if each.outcome is AdoptionOutcome.ADOPTED
+        }
         newcomers = [each for each in moving if each.pid in arrived]
         for told in _settle(place, newcomers, group, root):
             world.on_note(told)
@@ -163,10 +165,10 @@ class _Gate:
         handles.callback(handle.close)
         process = read_process(pid, self._root)
         if process is None:
-            return _adoption(pid, "?", Outcome.ENDED)
+            return _adoption(pid, "?", AdoptionOutcome.ENDED)
         why = self._objection(process) or self._of_another(process)
         if why:
-            return _adoption(pid, process.name, Outcome.REFUSED, why)
+            return _adoption(pid, process.name, AdoptionOutcome.REFUSED, why)
         home = self._pods.home(process.control_group)
         is_there = home is not None and home.container == self._place.container.name
         return _Candidate(process=process, handle=handle, is_there=is_there)
@@ -174,12 +176,12 @@ class _Gate:
     def _unopened(self, pid: int, error: OSError) -> Adoption:
         process = read_process(pid, self._root)
         if process is None:
-            return _adoption(pid, "?", Outcome.REFUSED, "there is no such process")
+            return _adoption(pid, "?", AdoptionOutcome.REFUSED, "there is no such process")
         why = error.strerror or str(error)
         if process.leader != pid:
             leader = f"{process.leader} ({process_name(process.leader, self._root)})"
             why = f"it is a thread of process {leader}; adopt that one, with all its threads"
-        return _adoption(pid, process.name, Outcome.REFUSED, why)
+        return _adoption(pid, process.name, AdoptionOutcome.REFUSED, why)
 
     def _objection(self, process: Process) -> str:
         """What there is against moving a process anywhere."""
@@ -273,18 +275,20 @@ def _look_again(candidate: _Candidate, group: str, errors: dict[int, str], root:
     # in this order: a process that has not ended by now is the one that was read
     now = read_process(before.pid, root)
     if candidate.handle.has_ended or now is None:
-        return _adoption(before.pid, before.name, Outcome.ENDED)
+        return _adoption(before.pid, before.name, AdoptionOutcome.ENDED)
     if is_inside(now.control_group, group):
         if candidate.is_there:
-            return _adoption(now.pid, now.name, Outcome.THERE)
+            return _adoption(now.pid, now.name, AdoptionOutcome.THERE)
         why = f"from {printable(before.control_group)}"
-        return _adoption(now.pid, now.name, Outcome.ADOPTED, why)
+        return _adoption(now.pid, now.name, AdoptionOutcome.ADOPTED, why)
     still = f"it is still in {printable(now.control_group)}"
     said = errors.get(now.pid)
-    return _adoption(now.pid, now.name, Outcome.NOT_MOVED, f"{still}: {said}" if said else still)
+    return _adoption(
+        now.pid, now.name, AdoptionOutcome.NOT_MOVED, f"{still}: {said}" if said else still
+    )
 
 
-def _adoption(pid: int, name: str, outcome: Outcome, why: str = "") -> Adoption:
+def _adoption(pid: int, name: str, outcome: AdoptionOutcome, why: str = "") -> Adoption:
     return Adoption(pid=pid, name=name, outcome=outcome, why=why)
 
 

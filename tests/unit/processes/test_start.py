@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.processes.run import has_arrived
+from podslice.processes.start import has_arrived
 from podslice.processes.target import find_place
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply

@@ -19,8 +19,8 @@ from podslice.errors import (
 from podslice.model.manager import user_manager
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import TransientUnit, UnitName
-from podslice.processes import adopt as adopting
-from podslice.processes.adopt import Outcome
+from podslice.processes import adoption
+from podslice.processes.adoption import AdoptionOutcome
 from podslice.processes.target import find_place, scope_of
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply
@@ -124,7 +124,7 @@ async def host(tmp_path, monkeypatch, notes):
 async def make_host(tmp_path, monkeypatch, **fields):
     made = Host(tmp_path, **fields)
     made.handles = []
-    monkeypatch.setattr(adopting, "PidFd", made.handle)
+    monkeypatch.setattr(adoption, "PidFd", made.handle)
     made.add({"pid": 1, "parent": 0, "group": "/init.scope"}, {"pid": os.getpid(), "parent": 40})
     made.add({"pid": 40}, {"pid": 11}, {"pid": 12, "name": "nginx"}, {"pid": 13})
     web = burstable("web", containers=(container("main", "cpu=1"), container("log")))
@@ -135,7 +135,7 @@ async def make_host(tmp_path, monkeypatch, **fields):
 
 async def adopt(host, *pids, key="default/web", name="main", notes=None, **fields):
     made = world(host.root, host, notes=notes, **fields)
-    return await adopting.adopt(made, key, name, pids, host.root)
+    return await adoption.adopt(made, key, name, pids, host.root)
 
 
 def outcomes(adopted):
@@ -145,7 +145,7 @@ def outcomes(adopted):
 async def why(host, *pids, **more):
     adopted = await adopt(host, *pids, **more)
     (refused,) = adopted.processes
-    assert (refused.outcome, adopted.exit_code) == (Outcome.REFUSED, 1)
+    assert (refused.outcome, adopted.exit_code) == (AdoptionOutcome.REFUSED, 1)
     return refused.why
 
 
@@ -153,8 +153,8 @@ async def test_processes_start_the_scope_of_the_container(host, notes):
     adopted = await adopt(host, 11, 12, notes=notes)
     assert (adopted.unit, adopted.control_group, adopted.exit_code) == (SCOPE, GROUP, 0)
     assert [(each.pid, each.name, each.outcome, each.why) for each in adopted.processes] == [
-        (11, "sleep", Outcome.ADOPTED, f"from {SESSION}"),
-        (12, "nginx", Outcome.ADOPTED, f"from {SESSION}"),
+        (11, "sleep", AdoptionOutcome.ADOPTED, f"from {SESSION}"),
+        (12, "nginx", AdoptionOutcome.ADOPTED, f"from {SESSION}"),
     ]
     (scope,) = await host.observe([SCOPE])
     assert scope.properties["Delegate"] is True
@@ -173,7 +173,7 @@ async def test_a_refusal_of_the_kernel_is_one_line(host, notes, monkeypatch):
     def refuse(*_):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(adopting, "set_oom_score_adj", refuse)
+    monkeypatch.setattr(adoption, "set_oom_score_adj", refuse)
     assert (await adopt(host, 11, 12, notes=notes)).exit_code == 0
     assert len(notes) == 1
     assert notes[0].startswith("2 processes keep their oom_score_adj, not ")
@@ -186,11 +186,11 @@ async def test_more_processes_join_the_unit_that_is_there(host):
     await adopt(host, 11)
     host.calls.clear()
     adopted = await adopt(host, 12, 11)
-    assert outcomes(adopted) == {12: Outcome.ADOPTED, 11: Outcome.THERE}
+    assert outcomes(adopted) == {12: AdoptionOutcome.ADOPTED, 11: AdoptionOutcome.THERE}
     assert adopted.exit_code == 0
     assert (host.calls["start"], host.calls["attach"]) == (0, 1)
     host.calls.clear()
-    assert outcomes(await adopt(host, 11)) == {11: Outcome.THERE}
+    assert outcomes(await adopt(host, 11)) == {11: AdoptionOutcome.THERE}
     assert (host.calls["start"], host.calls["attach"]) == (0, 0)
 
 
@@ -206,11 +206,11 @@ async def test_a_detached_container_takes_processes_too(host, tmp_path):
     await host.start(service)
     adopted = await adopt(host, 11)
     assert (adopted.unit, adopted.control_group) == (SERVICE, f"{POD}/{SERVICE}")
-    assert outcomes(adopted) == {11: Outcome.ADOPTED}
+    assert outcomes(adopted) == {11: AdoptionOutcome.ADOPTED}
 
 
 async def test_ids_that_are_named_twice_count_once(host):
-    assert outcomes(await adopt(host, 11, 11)) == {11: Outcome.ADOPTED}
+    assert outcomes(await adopt(host, 11, 11)) == {11: AdoptionOutcome.ADOPTED}
 
 
 async def test_descriptors_go_where_they_are_known_and_as_many_as_a_message_takes(
@@ -227,7 +227,7 @@ async def test_descriptors_go_where_they_are_known_and_as_many_as_a_message_take
         monkeypatch.setattr(host, "start", partial(start, host))
         host.add(*({"pid": pid} for pid in MANY))
         adopted = await adopt(host, *MANY)
-        assert set(outcomes(adopted).values()) == {Outcome.ADOPTED}
+        assert set(outcomes(adopted).values()) == {AdoptionOutcome.ADOPTED}
         assert started.pop() == first
 
 
@@ -269,7 +269,7 @@ async def test_a_process_in_a_misplaced_unit_of_another_pod_may_not_move(host):
 async def test_a_group_that_only_looks_like_a_pods_is_adopted(host, group):
     host.add({"pid": 20, "group": group})
     (done,) = (await adopt(host, 20)).processes
-    assert (done.outcome, done.why) == (Outcome.ADOPTED, f"from {printable(group)}")
+    assert (done.outcome, done.why) == (AdoptionOutcome.ADOPTED, f"from {printable(group)}")
     assert host.group_of(20) == GROUP
 
 
@@ -284,7 +284,7 @@ async def test_in_the_init_phase_it_is_told_how_the_limits_come_to_bind(host, no
     init = container("setup", kind=ContainerKind.INIT)
     pod = burstable("web", containers=(init, container("main", "cpu=1"), container("log")))
     await apply(world(host.root, host), Request(candidates=decisions(pod)))
-    assert outcomes(await adopt(host, 11, notes=notes)) == {11: Outcome.ADOPTED}
+    assert outcomes(await adopt(host, 11, notes=notes)) == {11: AdoptionOutcome.ADOPTED}
     (said,) = notes
     assert said.startswith("pod default/web is in its init phase; its own limits bind once ")
     assert said.endswith(": podslice phase default/web --set running")
@@ -310,28 +310,37 @@ async def test_a_user_moves_the_own_processes_only(host):
         host, 21, manager=user_manager(os.getuid(), {})
     )
     assert outcomes(await adopt(host, 20, manager=user_manager(os.getuid(), {}))) == {
-        20: Outcome.ADOPTED
+        20: AdoptionOutcome.ADOPTED
     }
-    assert outcomes(await adopt(host, 21)) == {21: Outcome.ADOPTED}
+    assert outcomes(await adopt(host, 21)) == {21: AdoptionOutcome.ADOPTED}
 
 
 async def test_who_may_not_move_does_not_keep_the_others(host):
     adopted = await adopt(host, 11, 1, 99, 12)
     assert [each.outcome for each in adopted.processes] == [
-        *(Outcome.ADOPTED, Outcome.REFUSED, Outcome.REFUSED, Outcome.ADOPTED)
+        *(
+            AdoptionOutcome.ADOPTED,
+            AdoptionOutcome.REFUSED,
+            AdoptionOutcome.REFUSED,
+            AdoptionOutcome.ADOPTED,
+        )
     ]
     assert adopted.exit_code == 1
 
 
 async def test_what_runs_in_the_pod_but_in_no_container_may_move(host):
     host.add({"pid": 20, "group": f"{POD}/run-1.service"})
-    assert outcomes(await adopt(host, 20)) == {20: Outcome.ADOPTED}
+    assert outcomes(await adopt(host, 20)) == {20: AdoptionOutcome.ADOPTED}
 
 
 async def test_who_ends_meanwhile_does_not_keep_the_others(host):
     host.meanwhile = [lambda: host.end(11), lambda: host.end(12)]
     adopted = await adopt(host, 11, 12, 13)
-    assert outcomes(adopted) == {11: Outcome.ENDED, 12: Outcome.ENDED, 13: Outcome.ADOPTED}
+    assert outcomes(adopted) == {
+        11: AdoptionOutcome.ENDED,
+        12: AdoptionOutcome.ENDED,
+        13: AdoptionOutcome.ADOPTED,
+    }
     assert [each.name for each in adopted.processes] == ["sleep", "nginx", "sleep"]
     assert adopted.exit_code == 1
     assert host.group_of(13) == GROUP
@@ -341,7 +350,7 @@ async def test_where_all_have_ended_there_is_no_unit(host):
     host.meanwhile = [lambda: host.end(11)]
     adopted = await adopt(host, 11)
     assert (adopted.unit, adopted.control_group) == (SCOPE, GROUP)
-    assert outcomes(adopted) == {11: Outcome.ENDED}
+    assert outcomes(adopted) == {11: AdoptionOutcome.ENDED}
     assert await host.observe([SCOPE]) == ()
 
 
@@ -349,7 +358,7 @@ async def test_where_one_ends_each_time_they_move_one_by_one(host):
     host.add(*({"pid": pid} for pid in MANY))
     host.meanwhile = [partial(host.end, pid) for pid in MANY[:10]]
     found = outcomes(await adopt(host, *MANY))
-    assert {pid for pid, outcome in found.items() if outcome is Outcome.ENDED} == host.ended
+    assert {pid for pid, outcome in found.items() if outcome is AdoptionOutcome.ENDED} == host.ended
     survivors = set(MANY) - host.ended
     assert {pid for pid in survivors if host.group_of(pid) == GROUP} == survivors
 
@@ -360,14 +369,14 @@ async def test_one_that_ends_right_after_it_was_seen(host, monkeypatch):
         host.end(pid)
         return handle
 
-    monkeypatch.setattr(adopting, "PidFd", vanish)
-    assert outcomes(await adopt(host, 11)) == {11: Outcome.ENDED}
+    monkeypatch.setattr(adoption, "PidFd", vanish)
+    assert outcomes(await adopt(host, 11)) == {11: AdoptionOutcome.ENDED}
 
 
 async def test_a_unit_that_ends_and_comes_meanwhile_is_looked_for_again(host):
     await adopt(host, 11)
     host.meanwhile = [lambda: host.end(11)]  # and with it the scope, before 12 is in
-    assert outcomes(await adopt(host, 12)) == {12: Outcome.ADOPTED}
+    assert outcomes(await adopt(host, 12)) == {12: AdoptionOutcome.ADOPTED}
 
 
 @pytest.mark.parametrize(
@@ -378,10 +387,10 @@ async def test_who_can_not_move_is_told_with_what_systemd_says(host, error):
     host.refuse(SCOPE, error)
     adopted = await adopt(host, 11, 12)
     assert [(each.outcome, each.why) for each in adopted.processes] == [
-        (Outcome.NOT_MOVED, f"it is still in {SESSION}: no")
+        (AdoptionOutcome.NOT_MOVED, f"it is still in {SESSION}: no")
     ] * 2
     assert adopted.exit_code == 1
-    assert host.calls["start"] == adopting._TRIES + 2
+    assert host.calls["start"] == adoption._TRIES + 2
 
 
 async def test_who_does_not_arrive_is_told(host, monkeypatch):
@@ -390,7 +399,7 @@ async def test_who_does_not_arrive_is_told(host, monkeypatch):
 
     monkeypatch.setattr(host, "_moved", do_nothing)
     (found,) = (await adopt(host, 11)).processes
-    assert (found.outcome, found.why) == (Outcome.NOT_MOVED, f"it is still in {SESSION}")
+    assert (found.outcome, found.why) == (AdoptionOutcome.NOT_MOVED, f"it is still in {SESSION}")
 
 
 async def test_without_rights_nothing_is_tried_again(host):
@@ -424,7 +433,7 @@ async def test_a_scope_that_is_being_stopped_takes_nobody(host, monkeypatch):
         return state
 
     monkeypatch.setattr(host, "observe", stopping)
-    monkeypatch.setattr(adopting, "assess", see)
+    monkeypatch.setattr(adoption, "assess", see)
     with pytest.raises(HostError, match="is being stopped; wait until it has ended"):
         await adopt(host, 12)
 
@@ -464,8 +473,8 @@ async def test_services_and_descendants_that_stay_are_told(host, notes):
 
 async def test_many_processes_need_many_descriptors(monkeypatch):
     set_to = []
-    monkeypatch.setattr(adopting.resource, "getrlimit", lambda _: (1024, 4096))
-    monkeypatch.setattr(adopting.resource, "setrlimit", lambda _, limits: set_to.append(limits))
+    monkeypatch.setattr(adoption.resource, "getrlimit", lambda _: (1024, 4096))
+    monkeypatch.setattr(adoption.resource, "setrlimit", lambda _, limits: set_to.append(limits))
     for count in (200, 2000, 9000):
-        adopting._allow_descriptors(count)
+        adoption._allow_descriptors(count)
     assert set_to == [(2064, 4096), (4096, 4096)]

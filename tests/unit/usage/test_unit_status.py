@@ -3,7 +3,7 @@ from dataclasses import replace
 from podslice.kernel.cgroup import CgroupFs, Usage
 from podslice.model.pod import MemoryVolume
 from podslice.model.unit import INFINITY, UnitKind, UnitName
-from podslice.usage.status import MISSING, PropertyStatus, in_tree_order, unit_statuses
+from podslice.usage.unit_status import MISSING, PropertyStatus, in_tree_order, unit_statuses
 from tests.unit.builders import (
     as_observed,
     besteffort,

@@ -9,7 +9,7 @@ import yaml
 from podslice.model.config import MemoryProtection
 from podslice.model.properties import PROPERTIES
 from podslice.policy.convert import quota_from_milli
-from podslice.processes.cgroup_parent import LINES, Form, Parent
+from podslice.processes.runtime_options import LINES, Form, Parent
 from tests.unit.builders import USER, besteffort, config, container, decisions, guaranteed, pod
 
 WEB = pod(

@@ -16,7 +16,6 @@ from typing import Any
 
 from podslice.files import read_regular
 
-COMMAND = "__complete"
 _BYTES_MAX = 16 * 2**20
 """Bytes of a record, as in `store`."""
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)

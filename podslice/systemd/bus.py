@@ -1,7 +1,7 @@
-"""systemd over D-Bus: the client that does it for real.
+"""The client of systemd over D-Bus.
 
-This module keeps the promises of `client` with the calls that `manager` makes; `connection` has
-what goes over the wire, `jobs` the waiting.
+It implements `client.Client` with the calls of `manager_calls`, over a connection of `dbus`; `jobs`
+waits for their results.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_JOB_PATIENCE = 4
-"""A unit may take TimeoutStopSec=, 90 s unless told otherwise, to stop; answers come at once."""
+_JOB_TIMEOUTS = 4
+"""The limit of a job in limits of a reply: stopping a unit takes up to TimeoutStopSec=, 90 s."""
 
-_SYSTEM_HINT = "is systemd running here, and is /run/dbus in sight?"
+_SYSTEM_HINT = "is systemd running, and is /run/dbus accessible?"
 _USER_HINT = "is a user manager running (loginctl enable-linger), and XDG_RUNTIME_DIR set?"
 
 
 class Bus:
-    """A service manager over D-Bus.
+    """A client of a service manager over D-Bus.
 
-    A call that was cut off before its answer (daemon-reexec, a restarted bus) is made once more;
-    every call is written so that this does no harm.
+    A call that is interrupted before the reply (daemon-reexec, a restarted bus) is repeated once;
+    repeating is harmless for each of them.
     """
 
     def __init__(
@@ -72,15 +72,15 @@ class Bus:
         on_change: OnChange | None = None,
         files: SliceFiles | None = None,
     ) -> None:
-        """Nothing is connected yet.
+        """Prepare a client; `async with` connects it.
 
         Args:
             manager: the service manager to connect to.
-            timeout_sec: for connecting and for every answer; a job may take four times as long.
-            in_flight: calls without an answer at any time.
-            on_change: is told of changes; without it systemd is not asked to tell of any.
-            files: where slices can be read that are as they were started. Not for who is told of
-                changes: a file is there some moments before it is in force.
+            timeout_sec: for connecting and for every reply; a job may take four times as long.
+            in_flight: calls without a reply at any time.
+            on_change: called on changes; without it the client does not subscribe to any.
+            files: the files of slices that are as they were started. Not together with `on_change`:
+                a file exists for some moments before it is in force.
         """
         self._caps_of = partial(_caps, manager)
         self._peer = Peer(
@@ -94,15 +94,17 @@ class Bus:
             in_flight=in_flight,
         )
         self._files = files
-        self._jobs = Jobs(timeout_sec=timeout_sec * _JOB_PATIENCE)
+        self.jobs = Jobs(timeout_sec=timeout_sec * _JOB_TIMEOUTS)
+        """The jobs that calls wait for."""
         self._changes = ChangeSignals(on_change) if on_change else None
         self._connecting = asyncio.Lock()
-        self._connection: Connection | None = None
+        self.connection: Connection | None = None
+        """The current connection, which may be lost."""
         self._closed = True
 
     async def __aenter__(self) -> Self:
         self._closed = False
-        await self._manager()
+        await self.calls()
         return self
 
     async def __aexit__(
@@ -115,15 +117,15 @@ class Bus:
         self._closed = True
         if self._changes is not None:
             self._changes.end()
-        if self._connection is not None:
-            await self._connection.close()
+        if self.connection is not None:
+            await self.connection.close()
 
     async def caps(self) -> Caps:
         return await self._insist(self._caps_of)
 
     async def observe(self, patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
         if not patterns:
-            return ()  # to systemd this would mean every unit
+            return ()  # systemd takes no pattern for all units
         return await self._insist(partial(observe_units, patterns, self._files))
 
     async def list_units(self, patterns: Sequence[str]) -> tuple[ListedUnit, ...]:
@@ -174,27 +176,28 @@ class Bus:
         check_name(name)
         await self._insist(partial(_reset_failed, name))
 
-    async def _manager(self) -> ManagerCalls:
+    async def calls(self) -> ManagerCalls:
+        """Return the calls of the current connection; connect if there is none."""
         async with self._connecting:
             if self._closed:
-                raise BusUnavailable("the client is closed")  # and stays so for calls in flight
-            if self._connection is None or self._connection.lost:
+                raise BusUnavailable("the client is closed")  # also for calls in flight
+            if self.connection is None or self.connection.lost:
                 return await self._connect()
             if self._changes is not None and not self._changes.is_active:
-                # systemd has gone and perhaps come back: whether it still knows of our wish to be
-                # told is its secret, and who asks anew on a connection of his own is told for sure
-                await self._connection.close()
+                # systemd left the bus and may have returned: whether it kept the subscription is
+                # not known, and a new connection is sure to have one
+                await self.connection.close()
                 return await self._connect()
-            return ManagerCalls(self._connection, self._jobs)
+            return ManagerCalls(self.connection, self.jobs)
 
     async def _connect(self) -> ManagerCalls:
-        listeners = [self._jobs] if self._changes is None else [self._jobs, self._changes]
-        self._connection = await Connection.open(self._peer, *listeners)
-        manager = ManagerCalls(self._connection, self._jobs)
+        listeners = [self.jobs] if self._changes is None else [self.jobs, self._changes]
+        self.connection = await Connection.open(self._peer, *listeners)
+        calls = ManagerCalls(self.connection, self.jobs)
         if self._changes is not None:
-            await manager.subscribe()
+            await calls.subscribe()
             self._changes.begin()
-        return manager
+        return calls
 
     async def _insist(
         self,
@@ -202,15 +205,15 @@ class Bus:
         *,
         again: Callable[[ManagerCalls], Awaitable[T]] | None = None,
     ) -> T:
-        """Do the work; when it was cut off, do it, or what is to be done instead, once more."""
+        """Run a call; if it is interrupted, run it once more, or `again` in its place."""
         try:
-            return await work(await self._manager())
+            return await work(await self.calls())
         except Interrupted as error:
             log.debug("%s; trying again", error)
-        return await (again or work)(await self._manager())
+        return await (again or work)(await self.calls())
 
 
-# What follows is each of the calls above, on one connection, once.
+# Each of the calls above, on one connection, once.
 
 
 async def _caps(manager: Manager, calls: ManagerCalls) -> Caps:
@@ -219,138 +222,136 @@ async def _caps(manager: Manager, calls: ManagerCalls) -> Caps:
     return Caps(systemd_version=version, manager=manager, pidfds=pidfds)
 
 
-async def _list_units(patterns: Sequence[str], manager: ManagerCalls) -> tuple[ListedUnit, ...]:
-    return tuple(await manager.list_units(patterns))
+async def _list_units(patterns: Sequence[str], calls: ManagerCalls) -> tuple[ListedUnit, ...]:
+    return tuple(await calls.list_units(patterns))
 
 
-async def _start(unit: TransientUnit, manager: ManagerCalls) -> None:
+async def _start(unit: TransientUnit, calls: ManagerCalls) -> None:
     try:
-        await manager.start_transient(unit)
+        await calls.start_transient(unit)
     except UnitExists:
-        state = await manager.unit_property(unit.name, "ActiveState")
+        state = await calls.unit_property(unit.name, "ActiveState")
         if state == "failed":
-            # a leftover; once reset, systemd forgets it and the name is free
-            await _reset_failed(unit.name, manager)
-            await manager.start_transient(unit)
+            # once reset, systemd unloads it, and the name is free
+            await _reset_failed(unit.name, calls)
+            await calls.start_transient(unit)
         elif state == "inactive" and kind_of(unit.name) is UnitKind.MOUNT:
-            # somebody has unmounted it while a container that comes after it keeps it loaded
-            await manager.start_loaded(unit.name)
-        elif state == "inactive" and await manager.unit_property(unit.name, "Transient"):
-            await _start_down(unit, manager)
+            # it was unmounted externally, while a container ordered after it keeps it loaded
+            await calls.start_loaded(unit.name)
+        elif state == "inactive" and await calls.unit_property(unit.name, "Transient"):
+            await _start_down(unit, calls)
         else:
             raise
 
 
-async def _start_down(unit: TransientUnit, manager: ManagerCalls) -> None:
-    """Start a unit that systemd has not forgotten, as something that failed in it keeps it loaded.
+async def _start_down(unit: TransientUnit, calls: ManagerCalls) -> None:
+    """Start an inactive unit that a failed unit in it keeps loaded.
 
-    What it had before, and is not asked for now, it has no more.
+    Properties that it had before, and that are not requested now, are unset.
     """
-    found = await manager.properties(unit.name)
+    found = await calls.properties(unit.name)
     managed = {name: PROPERTIES[name] for name in MANAGED[kind_of(unit.name)] if name in found}
     unset = {
         name: row.unset
         for name, row in managed.items()
         if row.unset is not None and found[name] != row.unset
     }
-    asked = {name: value for name, value in unit.properties.items() if name in CHANGEABLE}
-    await manager.set_properties(unit.name, {**unset, **asked})
-    await manager.start_loaded(unit.name)
+    requested = {name: value for name, value in unit.properties.items() if name in CHANGEABLE}
+    await calls.set_properties(unit.name, {**unset, **requested})
+    await calls.start_loaded(unit.name)
 
 
-async def _start_again(unit: TransientUnit, manager: ManagerCalls) -> None:
-    """Start, after a first try without an answer: a unit that is just as asked for is ours."""
+async def _start_again(unit: TransientUnit, calls: ManagerCalls) -> None:
+    """Start a unit after a call without a reply, which may have started it already."""
     try:
-        await _start(unit, manager)
+        await _start(unit, calls)
     except UnitExists:
-        if not is_as_requested(unit, await manager.properties(unit.name)):
+        if not is_as_requested(unit, await calls.properties(unit.name)):
             raise
-        await manager.start_loaded(unit.name)
+        await calls.start_loaded(unit.name)
 
 
-async def _start_all(units: Sequence[TransientUnit], manager: ManagerCalls) -> None:
+async def _start_all(units: Sequence[TransientUnit], calls: ManagerCalls) -> None:
     names = tuple(unit.name for unit in units)
     # Requires, not Wants: a unit that does not come up fails the job
     relations: dict[str, Value] = {"Requires": names, "After": names}
-    await manager.run_waiter(_throw_away(), relations, units, _describe(names))
+    await calls.run_waiter(_unique_slice(), relations, units, _format_names(names))
 
 
-async def _start_all_again(units: Sequence[TransientUnit], manager: ManagerCalls) -> None:
+async def _start_all_again(units: Sequence[TransientUnit], calls: ManagerCalls) -> None:
     try:
-        await _start_all(units, manager)
+        await _start_all(units, calls)
     except UnitExists:
-        await run_concurrently(_start_again(unit, manager) for unit in units)
+        await run_concurrently(_start_again(unit, calls) for unit in units)
 
 
-async def _start_timer(timer: TransientUnit, service: TransientUnit, manager: ManagerCalls) -> None:
-    await manager.start_transient(timer, service)
+async def _start_timer(timer: TransientUnit, service: TransientUnit, calls: ManagerCalls) -> None:
+    await calls.start_transient(timer, service)
 
 
 async def _start_timer_again(
-    timer: TransientUnit, service: TransientUnit, manager: ManagerCalls
+    timer: TransientUnit, service: TransientUnit, calls: ManagerCalls
 ) -> None:
     try:
-        await manager.start_transient(timer, service)
+        await calls.start_transient(timer, service)
     except UnitExists:
         for unit in (timer, service):
-            if not is_as_requested(unit, await manager.properties(unit.name)):
+            if not is_as_requested(unit, await calls.properties(unit.name)):
                 raise
-        await manager.start_loaded(timer.name)
+        await calls.start_loaded(timer.name)
 
 
-async def _set_properties(
-    name: UnitName, values: Mapping[str, Value], manager: ManagerCalls
-) -> None:
-    # systemd takes properties of a unit that isn't there, too, and keeps a drop-in for later
-    await manager.prove_loaded(name)
-    if await manager.unit_property(name, "Transient"):
-        return await manager.set_properties(name, values)
-    found = await manager.properties(name)
+async def _set_properties(name: UnitName, values: Mapping[str, Value], calls: ManagerCalls) -> None:
+    # systemd also accepts properties of a unit that does not exist, and keeps them in a drop-in
+    await calls.check_loaded(name)
+    if await calls.unit_property(name, "Transient"):
+        return await calls.set_properties(name, values)
+    found = await calls.properties(name)
     if not exists(found):
-        raise NoSuchUnit(f"{name}: nothing but a name that other units refer to")
+        raise NoSuchUnit(f"{name}: not loaded, only referenced by other units")
     if is_implied(found):
-        # A drop-in for a unit that isn't transient outlives it, and overrides what a later unit of
-        # the name asks for. A transient unit takes its drop-ins with it.
-        return await manager.start_transient(TransientUnit(name=name, properties=values))
-    return await manager.set_properties(name, values)
+        # A drop-in of a unit that is not transient outlives it, and overrides the properties of a
+        # later unit of that name. Those of a transient unit are removed with it.
+        return await calls.start_transient(TransientUnit(name=name, properties=values))
+    return await calls.set_properties(name, values)
 
 
-async def _attach(name: UnitName, pids: Sequence[int], manager: ManagerCalls) -> None:
-    await manager.attach(name, pids)
+async def _attach(name: UnitName, pids: Sequence[int], calls: ManagerCalls) -> None:
+    await calls.attach(name, pids)
 
 
-async def _kill(name: UnitName, signal_number: int, manager: ManagerCalls) -> None:
+async def _kill(name: UnitName, signal_number: int, calls: ManagerCalls) -> None:
     with suppress(NoSuchUnit):
-        await manager.kill(name, signal_number)
+        await calls.kill(name, signal_number)
 
 
-async def _stop(name: UnitName, timeout_sec: float | None, manager: ManagerCalls) -> None:
+async def _stop(name: UnitName, timeout_sec: float | None, calls: ManagerCalls) -> None:
     with suppress(NoSuchUnit):
-        await manager.stop(name, timeout_sec)
+        await calls.stop(name, timeout_sec)
         if _can_fail(name):
-            await manager.reset_failed(name)
+            await calls.reset_failed(name)
 
 
-async def _stop_all(names: Sequence[UnitName], manager: ManagerCalls) -> None:
+async def _stop_all(names: Sequence[UnitName], calls: ManagerCalls) -> None:
     relations: dict[str, Value] = {"Conflicts": tuple(names), "After": tuple(names)}
-    await manager.run_waiter(_throw_away(), relations, (), _describe(names))
-    await run_concurrently(_reset_failed(name, manager) for name in names if _can_fail(name))
+    await calls.run_waiter(_unique_slice(), relations, (), _format_names(names))
+    await run_concurrently(_reset_failed(name, calls) for name in names if _can_fail(name))
 
 
-async def _reset_failed(name: UnitName, manager: ManagerCalls) -> None:
+async def _reset_failed(name: UnitName, calls: ManagerCalls) -> None:
     with suppress(NoSuchUnit):
-        await manager.reset_failed(name)
+        await calls.reset_failed(name)
 
 
 def _can_fail(name: UnitName) -> bool:
-    """Slices have no failed state."""
+    """Return whether a unit can be in the state "failed", which slices cannot."""
     return not name.endswith(".slice")
 
 
-def _throw_away() -> UnitName:
-    """A name that nobody else uses; without dashes, for they would make parents, which stay."""
+def _unique_slice() -> UnitName:
+    """Return a unique name; without dashes, which would create parents that remain."""
     return UnitName(f"podslicebatch{secrets.token_hex(8)}.slice")
 
 
-def _describe(names: Sequence[UnitName]) -> str:
+def _format_names(names: Sequence[UnitName]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

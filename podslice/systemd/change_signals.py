@@ -1,4 +1,4 @@
-"""What systemd tells of units without being asked, once it is asked to (Manager.Subscribe)."""
+"""systemd's signals about changes of units, after Manager.Subscribe."""
 
 from __future__ import annotations
 
@@ -7,62 +7,62 @@ from podslice.systemd.client import OnChange
 from podslice.systemd.dbus.connection import Interrupted
 from podslice.systemd.dbus.wire import Received
 from podslice.systemd.jobs import MANAGER, MANAGER_PATH
-from podslice.systemd.manager_calls import name_of
+from podslice.systemd.manager_calls import unit_of_path
 
 _FROM = "type='signal',sender='org.freedesktop.systemd1'"
 _PROPERTIES = f"{_FROM},interface='org.freedesktop.DBus.Properties',member='PropertiesChanged'"
 
 MATCHES = (
-    # the interface of slices has nothing that systemd tells the changes of
+    # the interface of slices has no property whose changes are signalled
     f"{_PROPERTIES},arg0='org.freedesktop.systemd1.Scope'",
     *(
         f"{_FROM},path='{MANAGER_PATH}',interface='{MANAGER}',member='{member}'"
         for member in ("UnitRemoved", "Reloading")
     ),
 )
-"""The match rules beside that of `jobs`, which matches everybody's jobs once we have subscribed."""
+"""The match rules beside that of `jobs`, which matches all jobs after Subscribe."""
 
 
 class ChangeSignals:
-    """Passes on what comes from systemd, from its subscription on until that is of no use."""
+    """Calls `on_change` for systemd's signals, as long as the subscription is in force."""
 
     def __init__(self, on_change: OnChange) -> None:
         self._on_change = on_change
         self.is_active = False
-        """Whether systemd tells of changes now."""
+        """Whether the subscription is in force."""
         self._is_reloading = False
 
     def begin(self) -> None:
-        """From now on systemd tells of changes; what was before nobody knows."""
+        """Report that changes are signalled from now on; earlier ones are not known."""
         self.is_active, self._is_reloading = True, False
         self._on_change(None)
 
     def end(self) -> None:
-        """Nobody wants to know any more."""
+        """Stop reporting changes."""
         self.is_active = False
 
     def on_signal(self, signal: Received) -> None:
-        """Take a signal that systemd itself has sent."""
+        """Handle a signal that systemd sent."""
         if not self.is_active:
             return
         if signal.member == "Reloading":
             (self._is_reloading,) = signal.body("b")
             if not self._is_reloading:
                 self._on_change(None)
-        elif not self._is_reloading:  # while it lasts, every unit goes and comes back
+        elif not self._is_reloading:  # a reload removes and adds every unit
             self._on_change(_unit_of(signal))
 
     def on_interruption(self, _error: Interrupted) -> None:
-        """Say once that nothing is told any more."""
+        """Report once that changes are not signalled from now on."""
         if self.is_active:
             self.is_active = False
             self._on_change(None)
 
 
 def _unit_of(signal: Received) -> UnitName:
-    """The unit that a signal is about."""
+    """Return the unit of a signal."""
     if signal.member == "PropertiesChanged":
-        return name_of(signal.path)
+        return unit_of_path(signal.path)
     if signal.member == "JobRemoved":
         _id, _job, unit, _result = signal.body("uoss")
     else:  # UnitRemoved

@@ -1,4 +1,4 @@
-"""A client around another one: what it does not do its own way, the other does."""
+"""A client that passes every call on to another one; the base of those that add to some calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from podslice.systemd.client import Client
 
 
 class DelegatingClient:
-    """Passes every call on."""
+    """Passes every call on to another client."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""Results of systemd's jobs, as its JobRemoved signals tell them."""
+"""Results of systemd's jobs, from its JobRemoved signals."""
 
 from __future__ import annotations
 
@@ -15,69 +15,69 @@ MATCH = (
     "type='signal',sender='org.freedesktop.systemd1',"
     f"path='{MANAGER_PATH}',interface='{MANAGER}',member='JobRemoved'"
 )
-"""The match rule. Without Subscribe, systemd announces the jobs of our own calls only: cheaper."""
+"""The match rule. Without Subscribe, systemd signals the jobs of this connection only."""
 
 
 class Jobs:
-    """Who waits for which job, and for how long."""
+    """The jobs that calls wait for."""
 
     def __init__(self, *, timeout_sec: float) -> None:
         self._timeout_sec = timeout_sec
-        # a list: systemd merges equal jobs, so two calls can get the same one
-        self._waiting: dict[str, list[asyncio.Future[str]]] = {}
-        # results of jobs that nobody waits for yet; kept only while a call may turn out to own one
-        self._early: dict[str, str] = {}
-        self._asking = 0
+        # a list: systemd merges equal jobs, so that several calls can wait for one
+        self.waiting: dict[str, list[asyncio.Future[str]]] = {}
+        # results that arrived before the reply that names their job; kept while a call has none
+        self.early: dict[str, str] = {}
+        self._calls = 0
         self._interruptions = 0
 
     async def result(
-        self, asking: Awaitable[Received], about: str, *, timeout_sec: float | None = None
+        self, call: Awaitable[Received], about: str, *, timeout_sec: float | None = None
     ) -> str:
-        """The result of the job that a call, whose reply is the job's path, has queued.
+        """Return the result of the job that a call queues and replies with the path of.
 
-        `timeout_sec` is for this job, where that is not what is usual.
+        `timeout_sec` replaces the usual limit for this job.
 
         Raises:
-            CallTimeout: the job did not end in time; it stays queued.
-            Interrupted: systemd or the connection went away; the result is not known.
+            CallTimeout: the job did not finish in time; it stays queued.
+            Interrupted: systemd or the connection was lost; the result is not known.
         """
-        self._asking += 1
+        self._calls += 1
         interruptions = self._interruptions
         try:
-            (job,) = (await asking).body("o")
-            if job in self._early:
-                return self._early[job]
+            (job,) = (await call).body("o")
+            if job in self.early:
+                return self.early[job]
             if interruptions != self._interruptions:
-                raise Interrupted(f"systemd went away with {job} unfinished")
+                raise Interrupted(f"systemd was lost before {job} finished")
             future = asyncio.get_running_loop().create_future()
-            waiting = self._waiting.setdefault(job, [])
+            waiting = self.waiting.setdefault(job, [])
             waiting.append(future)
         finally:
-            self._asking -= 1
-            if not self._asking:
-                self._early.clear()
+            self._calls -= 1
+            if not self._calls:
+                self.early.clear()
         try:
             async with in_time(self._timeout_sec if timeout_sec is None else timeout_sec, about):
                 return str(await future)
         finally:
             waiting.remove(future)
             if not waiting:
-                self._waiting.pop(job, None)
+                self.waiting.pop(job, None)
 
     def on_signal(self, signal: Received) -> None:
-        """Take a signal that systemd itself has sent."""
+        """Handle a signal that systemd sent."""
         if (signal.interface, signal.member) != (MANAGER, "JobRemoved"):
             return
         _id, job, _unit, result = signal.body("uoss")
-        for future in self._waiting.get(job, ()):
+        for future in self.waiting.get(job, ()):
             if not future.done():
                 future.set_result(result)
-        if self._asking:
-            self._early[job] = result
+        if self._calls:
+            self.early[job] = result
 
     def on_interruption(self, error: Interrupted) -> None:
-        """End all waiting: the signals may never come."""
+        """Raise the error in all waiting calls: their signals may never arrive."""
         self._interruptions += 1
-        for future in (future for waiting in self._waiting.values() for future in waiting):
+        for future in (future for waiting in self.waiting.values() for future in waiting):
             if not future.done():
                 future.set_exception(Interrupted(str(error)))

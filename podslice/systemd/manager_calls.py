@@ -1,4 +1,4 @@
-"""systemd's own calls, one method each, and what it says of a unit. What to make of it: `bus`."""
+"""The D-Bus calls of systemd's manager, one method each; `bus` combines them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TYPES: Mapping[str, type] = {
 }
 """The types of the properties that podslice reads."""
 _ALWAYS = {"LoadState", "ActiveState", "FragmentPath", "Transient", "Perpetual"}
-"""What every unit has."""
+"""The properties that every unit has."""
 
 _INTERFACES = {
     UnitKind.SLICE: "org.freedesktop.systemd1.Slice",
@@ -36,8 +36,8 @@ _SUFFIXES = tuple(f".{kind}" for kind in UnitKind)
 _PROPERTIES = "org.freedesktop.DBus.Properties"
 _UNIT = "org.freedesktop.systemd1.Unit"
 
-# Against a stop that is still queued for the unit or its parent, "fail" would end as
-# TransactionIsDestructive; "replace" cancels the stop. The latest wish wins, as with systemctl.
+# With "fail", a stop that is still queued for the unit or its parent makes the call fail with
+# TransactionIsDestructive; "replace" cancels the stop. The latest call wins, as with systemctl.
 _MODE = "replace"
 
 _USAGE = frozenset({"ControlGroup", "MemoryCurrent", "TasksCurrent"})
@@ -48,10 +48,10 @@ _STATE = (
     | {"Transient", "Perpetual", "FragmentPath", "LoadState", "ActiveState"}
 )
 
-# what a delay of a timer has: what it counts from, how long, and when it elapses next
+# the fields of a timer's delay: its base, its length, and when it elapses next
 _DELAY = 3
 
-# what `run_waiter` needs that policy never states
+# properties of the slice in `run_waiter`, which policy never sets
 _WAITER = {"Requires": "as", "StopWhenUnneeded": "b"}
 _SIGNATURES = _WAITER | {name: row.signature for name, row in PROPERTIES.items()}
 
@@ -60,27 +60,27 @@ class ManagerCalls:
     """The service manager at the other end of a connection."""
 
     def __init__(self, connection: Connection, jobs: Jobs) -> None:
-        self._connection = connection
+        self.connection = connection
         self._jobs = jobs
 
     @property
     def takes_descriptors(self) -> bool:
-        """Whether it can be given descriptors."""
-        return self._connection.takes_descriptors
+        """Return whether its calls can carry descriptors."""
+        return self.connection.takes_descriptors
 
     async def subscribe(self) -> None:
-        """Have systemd tell of units, too, for as long as the connection lasts."""
-        await self._call("Subscribe", "", about="systemd's signals")
+        """Subscribe to signals about units for the lifetime of the connection."""
+        await self.call("Subscribe", "", about="systemd's signals")
 
     async def version(self) -> int:
-        """The number of systemd's version."""
+        """Return systemd's version number."""
         version = await self.own_property("Version")
         digits = re.search(r"\d+", version)  # `252.39-1~deb12u1`, `v245.4`
         return int(digits[0]) if digits else 0
 
     async def own_property(self, key: str) -> Wire:
-        """One property of the manager itself."""
-        reply = await self._connection.call(
+        """Return a property of the manager itself."""
+        reply = await self.connection.call(
             "Get",
             "ss",
             [MANAGER, key],
@@ -92,9 +92,9 @@ class ManagerCalls:
         return _typed(key, value)
 
     async def list_units(self, patterns: Sequence[str]) -> list[ListedUnit]:
-        """The loaded units of our kinds that match a pattern, by name; all when there is none."""
+        """Return the loaded units of known kinds that match a pattern, by name; all without patterns."""
         about = " ".join(patterns)
-        reply = await self._call("ListUnitsByPatterns", "asas", [], list(patterns), about=about)
+        reply = await self.call("ListUnitsByPatterns", "asas", [], list(patterns), about=about)
         (rows,) = reply.body("a(ssssssouso)")
         units = [
             ListedUnit(name=name, description=words, load_state=load_state, active_state=state)
@@ -103,66 +103,66 @@ class ManagerCalls:
         ]
         return sorted(units, key=attrgetter("name"))
 
-    async def prove_loaded(self, name: UnitName) -> None:
-        """Find out whether a unit is loaded; most other calls would load it.
+    async def check_loaded(self, name: UnitName) -> None:
+        """Check that a unit is loaded; most other calls would load it.
 
         Raises:
-            NoSuchUnit: it isn't.
+            NoSuchUnit: it is not loaded.
         """
-        await self._call("GetUnit", "s", name, about=name)
+        await self.call("GetUnit", "s", name, about=name)
 
     async def unit_property(self, name: UnitName, key: str) -> Wire:
-        """One property that every kind of unit has."""
-        (value,) = (await self._read("Get", "ss", name, _UNIT, key)).body("v")
+        """Return a property that every kind of unit has."""
+        (value,) = (await self.read("Get", "ss", name, _UNIT, key)).body("v")
         return _typed(key, value)
 
     async def resources(self, name: UnitName) -> dict[str, Wire]:
-        """The limits and the usage of a unit, also of one that isn't there (all unset)."""
+        """Return limits and usage of a unit; all unset for one that does not exist."""
         kind = kind_of(name)
-        reply = await self._read("GetAll", "s", name, _INTERFACES[kind])
+        reply = await self.read("GetAll", "s", name, _INTERFACES[kind])
         return _all_typed(reply.properties(_RESOURCES[kind]))
 
     async def properties(self, name: UnitName) -> dict[str, Wire]:
-        """What podslice can want to know of a unit, also of one that isn't there (see `exists`).
+        """Return all properties that podslice reads, also of a unit that does not `exist`.
 
-        The first time for a unit this takes systemd 0.5 ms, five times as long as `resources`: it
+        The first call for a unit takes systemd 0.5 ms, five times as long as `resources`: it
         looks for presets.
         """
-        found = _all_typed((await self._read("GetAll", "s", name, "")).properties(_STATE))
+        found = _all_typed((await self.read("GetAll", "s", name, "")).properties(_STATE))
         if missing := _ALWAYS - found.keys():
-            raise BadMessage(f"{name}: systemd's answer lacks {', '.join(sorted(missing))}")
+            raise BadMessage(f"{name}: systemd's reply lacks {', '.join(sorted(missing))}")
         return found
 
     async def count_processes(self, name: UnitName) -> int:
-        """Processes in a unit's control group and below, counted one by one."""
-        reply = await self._call("GetUnitProcesses", "s", name, about=name)
+        """Return the number of processes in a unit's control group and below, from a list of them."""
+        reply = await self.call("GetUnitProcesses", "s", name, about=name)
         (processes,) = reply.body("a(sus)")
         return len(processes)
 
     async def start_transient(self, unit: TransientUnit, *beside: TransientUnit) -> None:
-        """Start a transient unit, or make one of a slice that is merely implied.
+        """Start a transient unit, or turn an implied slice into one.
 
-        Those beside it are loaded, not started.
+        The units `beside` it are loaded, not started.
         """
         about = unit.name
         await self._run(self._start_transient(unit.name, unit.properties, beside, about), about)
 
     async def start_loaded(self, name: UnitName) -> None:
-        """Start a loaded unit; merged with a start that is under way, nothing when it is up."""
-        await self._run(self._call("StartUnit", "ss", name, _MODE, about=name), name)
+        """Start a loaded unit; a queued start is merged, and an active unit stays as it is."""
+        await self._run(self.call("StartUnit", "ss", name, _MODE, about=name), name)
 
     async def stop(self, name: UnitName, timeout_sec: float | None = None) -> None:
         """Stop a unit."""
-        asking = self._call("StopUnit", "ss", name, _MODE, about=name)
-        await self._run(asking, name, timeout_sec=timeout_sec)
+        call = self.call("StopUnit", "ss", name, _MODE, about=name)
+        await self._run(call, name, timeout_sec=timeout_sec)
 
     async def attach(self, name: UnitName, pids: Sequence[int]) -> None:
         """Move processes into a unit."""
-        await self._call("AttachProcessesToUnit", "ssau", name, "", list(pids), about=name)
+        await self.call("AttachProcessesToUnit", "ssau", name, "", list(pids), about=name)
 
     async def kill(self, name: UnitName, signal_number: int) -> None:
         """Send a signal to every process in a unit's control group and below."""
-        await self._call("KillUnit", "ssi", name, "all", signal_number, about=name)
+        await self.call("KillUnit", "ssi", name, "all", signal_number, about=name)
 
     async def run_waiter(
         self,
@@ -171,10 +171,10 @@ class ManagerCalls:
         units: Sequence[TransientUnit],
         about: str,
     ) -> None:
-        """Start a throw-away slice whose job is done when those of the units it names are.
+        """Start a temporary slice whose job finishes after those of the units it names.
 
-        systemd would stop it by itself, since nobody needs it: nothing stays behind, whatever
-        becomes of us. We wait for that, because it keeps the units that it names loaded.
+        systemd stops an unneeded slice by itself, so it is removed even if this process is killed.
+        Stopping it here unloads the units that it names sooner.
         """
         waiter: dict[str, Value] = {
             "Description": f"podslice waiting for {about}",
@@ -187,26 +187,28 @@ class ManagerCalls:
         await self.stop(name)
 
     async def set_properties(self, name: UnitName, values: Mapping[str, Value]) -> None:
-        """Set properties until the end of the boot, also of a unit that isn't loaded."""
-        encoded = _encode(values, [])
-        # true: not in /etc
-        await self._call("SetUnitProperties", "sba(sv)", name, True, encoded, about=name)  # noqa: FBT003 - a value of the bus
+        """Set properties until the next boot, also of a unit that is not loaded."""
+        encoded = encode(values, [])
+        # true: in /run, not in /etc
+        await self.call("SetUnitProperties", "sba(sv)", name, True, encoded, about=name)  # noqa: FBT003 - a value of the bus
 
     async def reset_failed(self, name: UnitName) -> None:
-        """Forget that a unit failed."""
-        await self._call("ResetFailedUnit", "s", name, about=name)
+        """Reset the failed state of a unit."""
+        await self.call("ResetFailedUnit", "s", name, about=name)
 
     async def _run(
-        self, asking: Awaitable[Received], about: str, *, timeout_sec: float | None = None
+        self, call: Awaitable[Received], about: str, *, timeout_sec: float | None = None
     ) -> None:
         """Wait for the job that a call queues.
 
         Raises:
-            JobFailed: it ended otherwise than "done".
+            JobFailed: its result is not "done".
         """
-        result = await self._jobs.result(asking, about, timeout_sec=timeout_sec)
+        result = await self._jobs.result(call, about, timeout_sec=timeout_sec)
         if result != "done":
-            raise JobFailed(f"{about}: systemd's job ended as {result!r}", result=result)
+            raise JobFailed(
+                f"{about}: systemd's job finished with the result {result!r}", result=result
+            )
 
     async def _start_transient(
         self,
@@ -216,9 +218,9 @@ class ManagerCalls:
         about: str,
     ) -> Received:
         descriptors: list[int] = []
-        encoded = _encode(values, descriptors)
-        auxiliary = [[unit.name, _encode(unit.properties, descriptors)] for unit in others]
-        return await self._connection.call(
+        encoded = encode(values, descriptors)
+        auxiliary = [[unit.name, encode(unit.properties, descriptors)] for unit in others]
+        return await self.connection.call(
             "StartTransientUnit",
             "ssa(sv)a(sa(sv))",
             (name, _MODE, encoded, auxiliary),
@@ -228,25 +230,27 @@ class ManagerCalls:
             descriptors=descriptors,
         )
 
-    async def _call(self, member: str, signature: str, *body: object, about: str) -> Received:
-        return await self._connection.call(
+    async def call(self, member: str, signature: str, *body: object, about: str) -> Received:
+        """Call a method of the manager; `about` is the subject in the message of an error."""
+        return await self.connection.call(
             member, signature, body, path=MANAGER_PATH, interface=MANAGER, about=about
         )
 
-    async def _read(self, member: str, signature: str, name: UnitName, *body: object) -> Received:
-        return await self._connection.call(
-            member, signature, body, path=_path_of(name), interface=_PROPERTIES, about=name
+    async def read(self, member: str, signature: str, name: UnitName, *body: object) -> Received:
+        """Call a method of the properties interface of a unit."""
+        return await self.connection.call(
+            member, signature, body, path=path_of(name), interface=_PROPERTIES, about=name
         )
 
 
 def _typed(key: str, value: Wire) -> Wire:
-    """Return the value of a property, which is of the type that it has to be.
+    """Return the value of a property after checking its type.
 
     Raises:
-        BadMessage: it is not.
+        BadMessage: it has another type.
     """
     if not isinstance(value, _TYPES.get(key, object)):
-        raise BadMessage(f"systemd's {key} is {value!r:.80}, which podslice does not understand")
+        raise BadMessage(f"systemd's {key} is {value!r:.80}, not a value of the expected type")
     return value
 
 
@@ -257,9 +261,9 @@ def _all_typed(found: dict[str, Wire]) -> dict[str, Wire]:
 
 
 def exists(found: Mapping[str, Wire]) -> bool:
-    """Whether there is a unit behind these properties, and not a mere name.
+    """Return whether these are the properties of a unit, and not of a name only.
 
-    systemd shows a slice for every name that is asked for, or that another unit refers to.
+    systemd shows an inactive slice for every name that is requested or referenced.
     """
     if found["LoadState"] == "not-found":
         return False
@@ -267,34 +271,34 @@ def exists(found: Mapping[str, Wire]) -> bool:
 
 
 def is_implied(found: Mapping[str, Wire]) -> bool:
-    """Whether a unit is there only because something lies below it."""
+    """Return whether a unit exists only as the parent of another one."""
     return not (found["Transient"] or found["FragmentPath"] or found["Perpetual"])
 
 
 def is_as_requested(unit: TransientUnit, found: Mapping[str, Wire]) -> bool:
-    """Whether a unit has every property that we would give it, and so must have been made by us."""
+    """Return whether a unit has all requested properties, so that an earlier call started it."""
     return bool(found["Transient"]) and all(
-        _agrees(asked, found[key])
-        for key, asked in unit.properties.items()
-        if key in found and key != "Options"  # what is mounted has the kernel's words for them
+        _agrees(requested, found[key])
+        for key, requested in unit.properties.items()
+        if key in found and key != "Options"  # the kernel formats the options of a mount
     )
 
 
-def _agrees(asked: Value, found: object) -> bool:
-    """Whether a property is as asked for; systemd adds to lists of dependencies and commands."""
-    if isinstance(asked, tuple) and isinstance(found, tuple):
-        return all(one in found or one in _as_asked(found) for one in asked)
-    return asked == found
+def _agrees(requested: Value, found: object) -> bool:
+    """Return whether a property is as requested; systemd extends lists of dependencies."""
+    if isinstance(requested, tuple) and isinstance(found, tuple):
+        return all(one in found or one in _as_requested(found) for one in requested)
+    return requested == found
 
 
-def _as_asked(found: tuple[Wire, ...]) -> list[Wire]:
-    """Commands and delays as they were asked for, without when they ran, end or elapse."""
+def _as_requested(found: tuple[Wire, ...]) -> list[Wire]:
+    """Return commands and delays as they were requested, without times and results."""
     structs = [one for one in found if isinstance(one, tuple)]
     delays = [(one[0].replace("USec", "Sec"), one[1]) for one in structs if len(one) == _DELAY]
     return [*delays, *(one[:3] for one in structs)]
 
 
-def _encode(values: Mapping[str, Value], descriptors: list[int]) -> list[list[object]]:
+def encode(values: Mapping[str, Value], descriptors: list[int]) -> list[list[object]]:
     """Return values as the body of a message has them; descriptors are appended to those given."""
     encoded: list[list[object]] = []
     for name, value in values.items():
@@ -307,14 +311,14 @@ def _encode(values: Mapping[str, Value], descriptors: list[int]) -> list[list[ob
     return encoded
 
 
-def name_of(path: str) -> UnitName:
-    """The unit that an object path is that of."""
+def unit_of_path(path: str) -> UnitName:
+    """Return the unit of an object path."""
     label = path.rpartition("/")[2]
     return UnitName(re.sub("_([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), label))
 
 
-def _path_of(name: UnitName) -> str:
-    """The object path of a unit: `a-b.slice` → `…/unit/a_2db_2eslice`.
+def path_of(name: UnitName) -> str:
+    """Return the object path of a unit: `a-b.slice` → `…/unit/a_2db_2eslice`.
 
     Source: systemd, src/shared/bus-util or src/libsystemd/sd-bus/bus-internal, bus_label_escape.
     """

@@ -1,4 +1,4 @@
-"""Units as podslice sees them, from several of systemd's answers."""
+"""Observed units, assembled from several of systemd's replies."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ _NO_GROUP: Mapping[str, Wire] = {
     "MemoryCurrent": INFINITY,
     "TasksCurrent": INFINITY,
 }
-"""What a kind of unit that holds no processes has nothing to tell of."""
+"""The values of a unit whose kind has no control group."""
 
 
 async def observe_units(
-    patterns: Sequence[str], files: SliceFiles | None, manager: ManagerCalls
+    patterns: Sequence[str], files: SliceFiles | None, calls: ManagerCalls
 ) -> tuple[ObservedUnit, ...]:
-    """The loaded units whose names match a pattern, by name; files, if given, are read first."""
-    listed = await manager.list_units(patterns)
-    read = await _read_files(listed, files, manager) if files and listed else {}
+    """Return the loaded units whose names match a pattern, by name; read files first, if given."""
+    listed = await calls.list_units(patterns)
+    read = await _read_files(listed, files, calls) if files and listed else {}
     left = [unit for unit in listed if unit.name not in read]
-    asked = await run_concurrently(_observe_unit(unit, manager) for unit in left)
-    found = {unit.name: unit for unit in (*read.values(), *asked) if unit is not None}
+    observed = await run_concurrently(_observe_unit(unit, calls) for unit in left)
+    found = {unit.name: unit for unit in (*read.values(), *observed) if unit is not None}
     return tuple(found[unit.name] for unit in listed if unit.name in found)
 
 
 async def _read_files(
-    listed: Sequence[ListedUnit], files: SliceFiles, manager: ManagerCalls
+    listed: Sequence[ListedUnit], files: SliceFiles, calls: ManagerCalls
 ) -> dict[UnitName, ObservedUnit]:
     directories, top = await run_concurrently(
-        manager.own_property(name) for name in ("UnitPath", "ControlGroup")
+        calls.own_property(name) for name in ("UnitPath", "ControlGroup")
     )
     return files.begin(directories).observe(listed, top)
 
 
-async def _observe_unit(unit: ListedUnit, manager: ManagerCalls) -> ObservedUnit | None:
-    """One unit, or None when it is gone since it was listed, or only a name that others refer to.
+async def _observe_unit(unit: ListedUnit, calls: ManagerCalls) -> ObservedUnit | None:
+    """Return a unit; None if it was unloaded since it was listed, or is only referenced.
 
-    The usual unit is transient, and one cheap call more tells so; it has to come second: then what
-    came first was that unit's.
+    Most units are transient, which one more cheap call confirms. That call is the second: then the
+    reply to the first was about the transient unit.
     """
-    found = await manager.resources(unit.name)
-    transient = bool(await manager.unit_property(unit.name, "Transient"))
+    found = await calls.resources(unit.name)
+    transient = bool(await calls.unit_property(unit.name, "Transient"))
     fragment_path = ""
     if not transient:
-        found = await manager.properties(unit.name)
+        found = await calls.properties(unit.name)
         if not exists(found):
             return None
         fragment_path = found["FragmentPath"]
@@ -68,15 +68,15 @@ async def _observe_unit(unit: ListedUnit, manager: ManagerCalls) -> ObservedUnit
         control_group=found["ControlGroup"],
         transient=transient,
         fragment_path=fragment_path,
-        tasks=await _count_tasks(unit.name, found, manager),
+        tasks=await _count_tasks(unit.name, found, calls),
         memory_bytes=None if found["MemoryCurrent"] == INFINITY else int(found["MemoryCurrent"]),
     )
 
 
-async def _count_tasks(name: UnitName, found: Mapping[str, Wire], manager: ManagerCalls) -> int:
+async def _count_tasks(name: UnitName, found: Mapping[str, Wire], calls: ManagerCalls) -> int:
     if found["TasksCurrent"] != INFINITY:
         return int(found["TasksCurrent"])
     # no accounting: no control group, no pids controller, or switched off
     with suppress(NoSuchUnit):
-        return await manager.count_processes(name) if found["ControlGroup"] else 0
+        return await calls.count_processes(name) if found["ControlGroup"] else 0
     return 0

@@ -1,4 +1,4 @@
-"""Several coroutines at the same time, none of which outlives the others."""
+"""Concurrent coroutines."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def run_concurrently(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results of all, in their order; the first error ends the others and is raised."""
+async def run_concurrently(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of all, in order; the first error cancels the others and is raised.
+
+    `asyncio.gather` would leave the others running, and a task group raises a group.
+    """
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(work) for work in works]
+            tasks = [group.create_task(each) for each in coroutines]
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return [task.result() for task in tasks]

@@ -1,4 +1,4 @@
-"""A client that measures how long systemd takes for what it is asked to change."""
+"""A client that measures the duration of changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from podslice.systemd.delegating_client import DelegatingClient
 
 
 class Operation(StrEnum):
-    """What is done to a control group, in the kubelet's words.
+    """An operation on a control group, named as in the kubelet's metrics.
 
     Source: Kubernetes, pkg/kubelet/cm/cgroup_manager_linux.go, CgroupManagerDuration.
     """
@@ -30,13 +30,13 @@ OnOperation = Callable[[Operation, float], None]
 
 
 class TimedClient(DelegatingClient):
-    """Another client; of each unit that is made, changed or removed, it tells how long that took.
+    """Measures how long another client takes to create, change or remove each unit.
 
-    Units of a batch are up together, so each has taken as long as the batch.
+    The units of a batch are started together, so that each takes as long as the batch.
     """
 
     def __init__(self, client: Client, on_operation: OnOperation) -> None:
-        """`on_operation` is told of what has succeeded, with the seconds that it took."""
+        """Call `on_operation` with each operation that succeeds and its duration in seconds."""
         super().__init__(client)
         self._on_operation = on_operation
 

@@ -39,6 +39,7 @@ from podslice.systemd.manager_calls import is_as_requested
 from tests.lab.machine import Machine
 from tests.lab.paths import source_dir
 
+METHOD_RETURN = 2
 BUS = "org.freedesktop.DBus"
 OWNER = ":1.1"
 NAME = UnitName("podslicetest.slice")
@@ -88,7 +89,7 @@ class Caller:
     def reply(self, call: wire.Received, signature: str = "", *body: Any, **header: Any) -> None:
         """Answer a call, as the owner of systemd's name unless `sender` says otherwise."""
         header = {"sender": OWNER, "reply_serial": serial_of(call), **header}
-        self.writer.write(encode(wire.METHOD_RETURN, signature, body, **header))
+        self.writer.write(encode(METHOD_RETURN, signature, body, **header))
 
     def refuse(
         self, call: wire.Received, error_name: str, text: str = "words", *, sender: str = OWNER
@@ -449,7 +450,7 @@ async def test_result_before_the_reply(bus: ScriptedBus) -> None:
         with pytest.raises(JobFailed, match=f"{NAME}.*'dependency'") as caught:
             await client.start(UNIT)
         assert caught.value.result == "dependency"
-        assert client._jobs._early == {}
+        assert client.jobs.early == {}
 
 
 async def test_results_of_others_are_not_kept(bus: ScriptedBus) -> None:
@@ -462,7 +463,7 @@ async def test_results_of_others_are_not_kept(bus: ScriptedBus) -> None:
     bus.script = script
     async with bus.client() as client:
         await client.start(UNIT)
-        assert (client._jobs._early, client._jobs._waiting) == ({}, {})
+        assert (client.jobs.early, client.jobs.waiting) == ({}, {})
 
 
 async def test_calls_that_share_a_job(bus: ScriptedBus) -> None:
@@ -484,7 +485,7 @@ async def test_job_that_does_not_end(bus: ScriptedBus) -> None:
     async with bus.client(timeout_sec=0.1) as client:
         with pytest.raises(CallTimeout, match=rf"{NAME}: no reply within 0\.4 s"):
             await client.start(UNIT)
-        assert client._jobs._waiting == {}
+        assert client.jobs.waiting == {}
 
 
 # answers
@@ -502,8 +503,8 @@ async def test_call_without_an_answer(bus: ScriptedBus) -> None:
             await client.caps()
         assert time.monotonic() - begin < 2
         assert (await client.caps()).systemd_version == 252
-        assert client._connection
-        assert client._connection._replies == {}
+        assert client.connection
+        assert client.connection.replies == {}
     assert bus.clients == 1
 
 
@@ -527,7 +528,7 @@ async def test_answer_in_single_bytes(bus: ScriptedBus) -> None:
     async def script(caller: Caller, call: wire.Received) -> None:
         header = {"sender": OWNER, "reply_serial": serial_of(call)}
         body = (Variant("s", "257~rc1"),)
-        for byte in encode(wire.METHOD_RETURN, "v", body, **header):
+        for byte in encode(METHOD_RETURN, "v", body, **header):
             caller.writer.write(bytes([byte]))
             await caller.writer.drain()
             await asyncio.sleep(0)
@@ -565,9 +566,9 @@ async def test_canceled_calls_leave_nothing(bus: ScriptedBus) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert client._connection
-        assert client._connection._replies == {}
-        assert client._jobs._waiting == {}
+        assert client.connection
+        assert client.connection.replies == {}
+        assert client.jobs.waiting == {}
 
 
 async def test_calls_in_flight_are_bounded(bus: ScriptedBus) -> None:
@@ -1093,7 +1094,7 @@ async def test_units_of_ours_are_known_again(either_machine: Machine) -> None:
     async with Bus(Manager(bus_address=machine.bus_address)) as client:
         for unit in units:
             await client.start(unit)
-        manager = await client._manager()
+        manager = await client.calls()
         for unit in units:
             assert is_as_requested(unit, await manager.properties(unit.name))
             other = TransientUnit(name=unit.name, properties={**unit.properties, "Description": ""})
@@ -1179,9 +1180,9 @@ async def test_systemd_restarts_in_the_middle(client: Bus, *, in_batches: bool) 
         await (client.stop_batch(names) if in_batches else client.stop(names[0]))
 
     async def restart() -> None:
-        manager = await client._manager()
+        manager = await client.calls()
         with pytest.raises(BusUnavailable):  # it can't answer this one
-            await manager._call("Reexecute", "", about="systemd")
+            await manager.call("Reexecute", "", about="systemd")
 
     for work, expected in ((start, 200), (stop, 0)):
         works = [work(batch) for batch in batches]
@@ -1202,9 +1203,8 @@ async def test_reload_in_the_middle(client: Bus, machine: Machine) -> None:
 async def test_connection_cut_in_the_middle(client: Bus) -> None:
     tasks = [asyncio.create_task(client.start(unit)) for unit in slices(100)]
     await until(lambda: any(task.done() for task in tasks))
-    assert client._connection
-    assert client._connection._transport
-    client._connection._transport.abort()
+    assert client.connection
+    client.connection.abort()
     await asyncio.gather(*tasks)
     assert await count(client) == 100
 
@@ -1221,9 +1221,8 @@ async def test_changes_are_told_after_an_interruption(either_machine: Machine, h
             if how == "reexec":
                 await asyncio.to_thread(either_machine.run, "systemctl", "daemon-reexec")
             else:
-                assert client._connection
-                assert client._connection._transport
-                client._connection._transport.abort()
+                assert client.connection
+                client.connection.abort()
             await until(lambda: told.count(None) == 2)
             await client.caps()
             assert told.count(None) == 3
@@ -1240,7 +1239,7 @@ async def test_timer_of_ours_is_known_again(either_machine: Machine) -> None:
     when = TransientUnit(name=when.name, properties={**delays, **more})
     async with Bus(Manager(bus_address=either_machine.bus_address)) as client:
         await client.start_timer(when, what)
-        manager = await client._manager()
+        manager = await client.calls()
         found = await manager.properties(when.name)
         assert is_as_requested(when, found)
         assert is_as_requested(what, await manager.properties(what.name))
@@ -1399,7 +1398,7 @@ RANGES = [row for row in PROPERTIES.values() if row.unset is not None and row.mi
 @pytest.mark.parametrize("row", RANGES, ids=lambda row: row.name)
 async def test_ranges_are_those_of_systemd(client: Bus, row: Property) -> None:
     """Values that the checks in front refuse are refused by systemd itself; but see the period."""
-    manager = await client._manager()
+    manager = await client.calls()
     unit = TransientUnit(name=NAME, properties={row.name: row.minimum - 1})
     if row.name == "CPUQuotaPeriodUSec":
         await manager.start_transient(unit)  # taken, and clamped when it is written to the kernel
@@ -1409,13 +1408,13 @@ async def test_ranges_are_those_of_systemd(client: Bus, row: Property) -> None:
 
 
 async def test_decoder_agrees_with_dbus_next_on_every_unit(client: Bus) -> None:
-    manager = await client._manager()
-    reply = await manager._call("ListUnits", "", about="units")
+    manager = await client.calls()
+    reply = await manager.call("ListUnits", "", about="units")
     (rows,) = reply.body()
     assert reply.body() == decode_with_dbus_next(reply)
     assert len(rows) > 50
     for row in rows:
-        reply = await manager._read("GetAll", "s", row[0], "")
+        reply = await manager.read("GetAll", "s", row[0], "")
         (expected,) = decode_with_dbus_next(reply)
         assert reply.body() == (expected,)
         assert reply.properties(expected) == expected

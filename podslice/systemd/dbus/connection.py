@@ -109,7 +109,8 @@ class Connection(asyncio.Protocol):
         self._listeners = listeners
         self._slots = asyncio.Semaphore(peer.in_flight)
         self._serials = itertools.count(1)
-        self._replies: dict[int, asyncio.Future[wire.Received]] = {}
+        self.replies: dict[int, asyncio.Future[wire.Received]] = {}
+        """The calls that wait for a reply, by serial number."""
         self._buffer = bytearray()
         self._owner = ""
         self._present = asyncio.Event()
@@ -145,8 +146,13 @@ class Connection(asyncio.Protocol):
     async def close(self) -> None:
         """Close the socket; calls in flight raise `Interrupted`."""
         if self._transport is not None:
-            self._transport.abort()
+            self.abort()
             await self._closed.wait()
+
+    def abort(self) -> None:
+        """Begin to close the socket; unsent data is discarded."""
+        if self._transport is not None:
+            self._transport.abort()
 
     async def call(  # noqa: PLR0913 - the fields of a message
         self,
@@ -232,7 +238,7 @@ class Connection(asyncio.Protocol):
             raise Interrupted(f"{about}: the connection to the bus was lost")
         message.serial = next(self._serials)
         future: asyncio.Future[wire.Received] = asyncio.get_running_loop().create_future()
-        self._replies[message.serial] = future
+        self.replies[message.serial] = future
         try:
             frame = message._marshall(negotiate_unix_fd=True)  # noqa: SLF001 - no public way
             if message.unix_fds:
@@ -241,7 +247,7 @@ class Connection(asyncio.Protocol):
                 transport.write(frame)
             reply = await future
         finally:
-            del self._replies[message.serial]
+            del self.replies[message.serial]
         if reply.kind == wire.ERROR:
             if reply.error_name in _INTERRUPTIONS:
                 raise Interrupted(f"{about}: {reply.reason}")
@@ -283,8 +289,7 @@ class Connection(asyncio.Protocol):
                 self._take(wire.parse_frame(frame))
         except BadMessage as error:
             log.debug("%s", error)
-            if self._transport is not None:
-                self._transport.abort()
+            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         log.debug("connection to %s is closed: %s", self._peer.address, exc)
@@ -297,7 +302,7 @@ class Connection(asyncio.Protocol):
         if not message.sender or message.sender not in {_BUS, self._owner}:
             log.debug("ignoring %s of %s", message.member or "reply", message.sender)
         elif message.reply_serial:
-            future = self._replies.get(message.reply_serial)
+            future = self.replies.get(message.reply_serial)
             if future is not None and not future.done():
                 future.set_result(message)
         elif message.kind == wire.SIGNAL:
@@ -323,7 +328,7 @@ class Connection(asyncio.Protocol):
             self._notify_interruption(f"{self._peer.service} left the bus")
 
     def _interrupt(self, why: str) -> None:
-        for future in self._replies.values():
+        for future in self.replies.values():
             if not future.done():
                 future.set_exception(Interrupted(why))
         self._present.set()  # callers that wait for the service find the connection closed

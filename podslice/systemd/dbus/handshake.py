@@ -24,7 +24,7 @@ async def open_socket(address: str) -> tuple[socket.socket, bool]:
     Raises:
         OSError, EOFError, ValueError: there is no bus, it hung up, or it does not want us.
     """
-    path = _socket_path(address)
+    path = socket_path(address)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         sock.settimeout(0)
@@ -36,7 +36,7 @@ async def open_socket(address: str) -> tuple[socket.socket, bool]:
     return sock, takes_descriptors
 
 
-def _socket_path(address: str) -> str:
+def socket_path(address: str) -> str:
     """The first unix socket in a D-Bus address.
 
     Raises:

@@ -17,7 +17,6 @@ from typing import Any
 
 from podslice.errors import BadMessage
 
-METHOD_RETURN = 2
 ERROR = 3
 SIGNAL = 4
 

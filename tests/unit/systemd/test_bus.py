@@ -2,7 +2,7 @@
 
 import pytest
 
-from podslice.systemd.dbus.handshake import _socket_path
+from podslice.systemd.dbus.handshake import socket_path
 
 
 @pytest.mark.parametrize(
@@ -16,4 +16,4 @@ from podslice.systemd.dbus.handshake import _socket_path
     ],
 )
 def test_socket_of_an_address(address: str, path: str) -> None:
-    assert _socket_path(address) == path
+    assert socket_path(address) == path

@@ -1,7 +1,7 @@
 import pytest
 
 from podslice.model.unit import TransientUnit, UnitName
-from podslice.systemd.manager_calls import _encode, _path_of, exists, is_as_requested, is_implied
+from podslice.systemd.manager_calls import encode, exists, is_as_requested, is_implied, path_of
 
 FRESH = {"LoadState": "loaded", "ActiveState": "active", "FragmentPath": ""}
 FRESH |= {"Transient": True, "Perpetual": False}
@@ -18,7 +18,7 @@ FRESH |= {"Transient": True, "Perpetual": False}
     ],
 )
 def test_object_paths(name: str, path: str) -> None:
-    assert _path_of(UnitName(name)) == f"/org/freedesktop/systemd1/unit/{path}"
+    assert path_of(UnitName(name)) == f"/org/freedesktop/systemd1/unit/{path}"
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,6 @@ def test_what_is_mounted_has_the_kernel_s_words_for_its_options() -> None:
 
 def test_descriptors_are_told_by_their_place_in_the_message() -> None:
     descriptors: list[int] = []
-    first, second = (_encode({"PIDFDs": fds}, descriptors) for fds in ((7, 9), (5,)))
+    first, second = (encode({"PIDFDs": fds}, descriptors) for fds in ((7, 9), (5,)))
     assert descriptors == [7, 9, 5]
     assert [encoded[0][1].value for encoded in (first, second)] == [[0, 1], [2]]  # type: ignore[attr-defined]

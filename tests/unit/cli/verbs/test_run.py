@@ -384,7 +384,7 @@ def test_the_name_of_the_service_is_told_in_every_format(shop, podslice, output,
 
 
 def test_a_service_that_does_not_start_is_told_with_where_to_look(shop, podslice, systemd):
-    systemd.error = JobFailed("systemd's job ended as 'failed'", result="failed")
+    systemd.error = JobFailed("systemd's job finished with the result 'failed'", result="failed")
     ended = podslice("run", "shop", "-c", "app", "--detach", "--", "/bin/sh")
     assert ended.code == 1
     assert ended.err == (

@@ -1,1 +1,1 @@
-"""The agent: keeps a node as its manifests and its settings say, for as long as it runs."""
+"""The agent, which keeps a node as its manifests and its configuration request."""

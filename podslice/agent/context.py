@@ -1,4 +1,4 @@
-"""What the parts of the agent share."""
+"""The state shared by the parts of the agent."""
 
 from __future__ import annotations
 

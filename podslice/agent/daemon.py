@@ -48,7 +48,7 @@ from podslice.systemd.timed_client import TimedClient
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What the agent is started with."""
+    """The arguments of the agent."""
 
     load: Callable[[], World]
     """Reads the configuration and the node; raises `InputError` or `HostError`."""
@@ -117,7 +117,7 @@ class Daemon:
         )
 
     def snapshot(self) -> Snapshot:
-        """Return what the endpoints publish."""
+        """Return the state that the endpoints publish."""
         return capture(self._context, self._setup.root)
 
     async def run(self) -> None:

@@ -22,7 +22,7 @@ CONTESTED_PAUSE_SEC = 10.0
 
 
 class Drift:
-    """Remembers the properties of units while nothing had to be done about them."""
+    """Remembers the properties of units while they were as desired."""
 
     def __init__(self, context: AgentContext, now: Callable[[], float] = time.monotonic) -> None:
         """Begin without known units; `now` is a monotonic clock."""
@@ -33,7 +33,7 @@ class Drift:
         self._contested: set[UnitName] = set()
 
     def settle(self, assessment: Assessment) -> None:
-        """Remember the properties of units that the plan does not change; keep those of the others."""
+        """Remember the properties of units, except of those that the plan changes."""
         due = {step.name for step in assessment.plan.steps}
         units = {unit.name: unit for unit in assessment.desired.lasting}
         self._settled = {
@@ -64,7 +64,7 @@ class Drift:
             change.old != before.get(change.name, _unset(change.name)) for change in step.changes
         )
 
-    def is_contested(self, steps: Iterable[Step]) -> bool:
+    def are_contested(self, steps: Iterable[Step]) -> bool:
         """Return whether all steps are repairs of units that are contested now."""
         steps = tuple(steps)
         return bool(steps) and all(

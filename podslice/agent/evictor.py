@@ -50,7 +50,7 @@ Source: Kubernetes, pkg/kubelet/kubelet.go, evictionMonitoringPeriod.
 """
 NO_CANDIDATE_SEC = 1.0
 """The pause after no pod was found whose eviction would free memory."""
-STUCK_SEC = 10.0
+OVERDUE_SEC = 10.0
 """How long after its grace period a pod may terminate before the next one is evicted."""
 RETRY_SEC = 1.0
 _ORDER_SEC = 0.001
@@ -73,7 +73,7 @@ class Evictor:
         """Begin without pressure.
 
         Args:
-            context: what the parts of the agent share.
+            context: the shared state of the agent.
             client: a client without a cache.
             terminations: stops pods.
             on_change: called when conditions change, and after each eviction.
@@ -228,7 +228,7 @@ class Evictor:
     def _usage(
         self, signal: str, pods: Iterable[PodDecision], assessment: Assessment
     ) -> Mapping[str, PodUsage]:
-        """Return the use of a signal's resource by pods; for memory as few files as possible are read."""
+        """Return the use of a signal's resource by pods; for memory it reads few files."""
         cgroups = self._context.world.cgroups
         groups = {pod.pod.key: control_group(pod.slice, assessment.observed) for pod in pods}
         if RESOURCE_OF_SIGNAL[signal] == MEMORY:
@@ -315,7 +315,7 @@ class Evictor:
         now = asyncio.get_running_loop().time
         is_hard = threshold.is_hard
         deadline = now() + pod_grace_sec(decision.pod, threshold, self._context.world.config)
-        while not stopping.done() and now() < deadline + STUCK_SEC:
+        while not stopping.done() and now() < deadline + OVERDUE_SEC:
             poll_usec = next_poll_usec(self._thresholds(), self._observe(assessment))
             await asyncio.wait({stopping}, timeout=min(poll_usec / 1e6, 1.0))
             if stopping.done() or is_hard:

@@ -56,7 +56,7 @@ class ManifestContents:
         """Return whether a pod that came from a file is not in any file now.
 
         The file was removed, or was read without an error and does not contain the pod. As long as
-        the file is broken, its directory cannot be read, or another file contains the pod, it stays.
+        the file is broken, its directory is unreadable, or another file contains the pod, it stays.
         """
         if pod.uid in self.sources or source in self.broken:
             return False

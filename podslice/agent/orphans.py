@@ -38,7 +38,7 @@ class OrphanCollector:
         """Begin without orphans.
 
         Args:
-            context: what the parts of the agent share.
+            context: the shared state of the agent.
             client: a client without a cache.
             on_due: called when it is time for another assessment and `check`.
             now: a monotonic clock.

@@ -190,8 +190,8 @@ class Reconciler:
         return any(each.pod.key not in refused for each in wanted.candidates)
 
     def _is_all_contested(self, assessment: Assessment, wanted: WantedPods) -> bool:
-        is_contested = self._drift.is_contested(assessment.plan.steps)
-        return is_contested and not self._are_records_due(assessment, wanted)
+        are_contested = self._drift.are_contested(assessment.plan.steps)
+        return are_contested and not self._are_records_due(assessment, wanted)
 
     async def _act(self, wanted: WantedPods) -> RoundResult:
         """Apply what is wanted, and assess the result."""

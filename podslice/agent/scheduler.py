@@ -1,4 +1,4 @@
-"""When the agent reconciles."""
+"""Schedules the rounds of the agent."""
 
 from __future__ import annotations
 

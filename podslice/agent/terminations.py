@@ -33,7 +33,7 @@ class Terminations:
         """Begin without terminating pods.
 
         Args:
-            context: what the parts of the agent share.
+            context: the shared state of the agent.
             client: a client without a cache.
             on_terminated: called when a pod is stopped, or could not be stopped.
         """

@@ -1,4 +1,4 @@
-"""Which units concern the agent."""
+"""Selects the units that concern the agent."""
 
 from __future__ import annotations
 

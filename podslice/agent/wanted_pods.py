@@ -1,4 +1,4 @@
-"""What manifests request beyond what is recorded, and which applied pods are unwanted."""
+"""The pods of manifests that are not applied yet, and the applied pods that are unwanted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PODS_PER_STEP = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedPods:
-    """What is to change about pods."""
+    """The pods to apply and to stop."""
 
     contents: ManifestContents
     candidates: tuple[PodDecision, ...]

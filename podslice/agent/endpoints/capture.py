@@ -1,4 +1,4 @@
-"""Captures what the endpoints publish."""
+"""Captures the state that the endpoints publish."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Server:
             new.unlink(missing_ok=True)
             # bound under another name until the file has its group and its mode
             listening.bind(str(new))
-            # not permitted in a sandbox; then only root may connect
+            # not permitted in a sandbox; then only the agent's own user may connect
             with suppress(LookupError, PermissionError):
                 shutil.chown(new, group=group or os.getegid())
             new.chmod(mode)
@@ -78,7 +78,7 @@ class Server:
         """Listen at a TCP address; with port 0 at any free port.
 
         Raises:
-            HostError: the address is in use, is not an address of this host, or there is no network.
+            HostError: the address is in use or not of this host, or there is no network.
         """
         try:
             listening = _open_tcp(_NAMES.get(host, host), port)

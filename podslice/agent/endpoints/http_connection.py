@@ -30,7 +30,7 @@ _turns = itertools.count()
 
 
 class WaitingFor(IntEnum):
-    """What a connection waits for; all but the last may be closed for others, in this order."""
+    """The state of a connection; in all but the last it may be closed for others, in this order."""
 
     NEXT_REQUEST = 0
     """No request has begun."""

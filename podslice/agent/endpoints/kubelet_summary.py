@@ -38,7 +38,7 @@ class Summarizer:
         return {"node": made.node(), "pods": [made.pod(pod) for pod in stats.pods]}
 
     def _rates(self, stats: NodeStats) -> Mapping[str, int]:
-        """Return nanoseconds of CPU time per second, by control group; empty for the first summary."""
+        """Return nanoseconds of CPU time per second, by control group; at first none."""
         before, now = self._cpu, _cpu_times(stats)
         passed_usec = stats.uptime_usec - self._uptime_usec
         self._cpu, self._uptime_usec = now, stats.uptime_usec

@@ -166,7 +166,7 @@ def _agent(snapshot: Snapshot) -> Iterator[Metric]:
     )
     yield histogram_family(
         "podslice_reconcile_duration_seconds",
-        "Duration in seconds of reconciliation rounds",
+        "Duration in seconds of rounds, in which the node is reconciled",
         {(): counters.reconciles},
     )
     yield histogram_family(
@@ -196,40 +196,16 @@ def _unlabelled(snapshot: Snapshot) -> tuple[tuple[str, str, int], ...]:
     """Return names, help texts and values of metrics without labels."""
     counters = snapshot.counters
     return (
-        (
-            "podslice_reconcile_errors_total",
-            "Number of failed reconciliation rounds",
-            counters.reconcile_errors,
-        ),
-        (
-            "podslice_drift_repaired_total",
-            "Number of external changes undone",
-            counters.drift_repaired,
-        ),
+        ("podslice_reconcile_errors_total", "Number of failed rounds", counters.reconcile_errors),
+        ("podslice_drift_repaired_total", "External changes undone", counters.drift_repaired),
         (
             "podslice_oom_kills_total",
-            "Number of processes of pods killed by the OOM killer, including removed pods",
+            "Number of OOM-killed processes of pods, including removed pods",
             counters.oom_kills,
         ),
-        (
-            "podslice_broken_manifests",
-            "Number of manifest files with an error",
-            counters.broken_manifests,
-        ),
-        (
-            "podslice_orphans",
-            "Number of slices below the root that belong to no pod",
-            counters.orphans,
-        ),
+        ("podslice_broken_manifests", "Invalid manifest files", counters.broken_manifests),
+        ("podslice_orphans", "Slices below the root that belong to no pod", counters.orphans),
         ("podslice_refused_pods", "Number of pods that are not admitted", counters.refused),
-        (
-            "podslice_evicted_pods",
-            "Number of evicted pods that may not run again",
-            snapshot.evicted,
-        ),
-        (
-            "podslice_problems",
-            "Number of problems that keep the agent from its work",
-            len(snapshot.problems),
-        ),
+        ("podslice_evicted_pods", "Evicted pods that may not run again", snapshot.evicted),
+        ("podslice_problems", "Problems that impair the agent", len(snapshot.problems)),
     )

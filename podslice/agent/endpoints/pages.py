@@ -10,8 +10,8 @@ from typing import Protocol
 
 from podslice.errors import PodsliceError
 
-TEXT = "text/plain; charset=utf-8"
-JSON = "application/json"
+TEXT_TYPE = "text/plain; charset=utf-8"
+JSON_TYPE = "application/json"
 
 RENDERINGS_MAX = 4
 """Different renderings of one page sent at a time; clients of older ones are disconnected."""
@@ -23,7 +23,7 @@ class Response:
 
     body: Iterable[bytes]
     """In parts, each of which is rendered quickly."""
-    content_type: str = TEXT
+    content_type: str = TEXT_TYPE
     status: HTTPStatus = HTTPStatus.OK
     fresh_sec: float = 0.0
     """How long it may be used for other requests, as rendering it is expensive."""
@@ -44,7 +44,7 @@ class Rendering:
     """A rendered response, for any number of clients."""
 
     body: bytes
-    content_type: str = TEXT
+    content_type: str = TEXT_TYPE
     status: HTTPStatus = HTTPStatus.OK
     headers: tuple[tuple[str, str], ...] = ()
     clients: set[RenderingClient] = field(default_factory=set, compare=False)

@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 from podslice.agent.endpoints import metrics
 from podslice.agent.endpoints.kubelet_summary import Json, Summarizer, pod_list
-from podslice.agent.endpoints.pages import JSON, Response, Route
+from podslice.agent.endpoints.pages import JSON_TYPE, Response, Route
 from podslice.agent.endpoints.snapshot import Snapshot
 
 _FRESH_SEC = 1.0
@@ -51,5 +51,5 @@ def _health(snapshot: Snapshot) -> Response:
 
 def _document(document: Json) -> Response:
     return Response(
-        body=[json.dumps(document).encode(), b"\n"], content_type=JSON, fresh_sec=_FRESH_SEC
+        body=[json.dumps(document).encode(), b"\n"], content_type=JSON_TYPE, fresh_sec=_FRESH_SEC
     )

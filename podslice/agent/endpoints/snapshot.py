@@ -43,7 +43,7 @@ class Snapshot:
     """The pods (`namespace/name`) in their init phase."""
 
     async def stats(self) -> NodeStats:
-        """Read the use of the node and of all pods; the event loop continues between groups of pods.
+        """Read the use of the node and of all pods; the event loop continues in between.
 
         Raises:
             HostError: files cannot be read.

@@ -272,7 +272,7 @@ async def test_a_hard_threshold_meanwhile_ends_its_patience(make, host):
 
 
 async def test_who_cannot_end_does_not_keep_the_next(make, host, monkeypatch):
-    monkeypatch.setattr(module, "STUCK_SEC", -0.9)
+    monkeypatch.setattr(module, "OVERDUE_SEC", -0.9)
 
     async def no_effect(*_):
         """It hangs in the kernel."""
@@ -291,7 +291,7 @@ async def test_who_cannot_end_does_not_keep_the_next(make, host, monkeypatch):
 
 
 async def test_who_takes_its_time_is_not_evicted_again(make, host, monkeypatch):
-    monkeypatch.setattr(module, "STUCK_SEC", -20.0)
+    monkeypatch.setattr(module, "OVERDUE_SEC", -20.0)
     here = make(**SOFT)
     await here.put(besteffort("batch"), burstable("web"))
     for name in (BATCH, WEB):

@@ -1,4 +1,4 @@
-"""An agent in a machine: its unit as it is shipped, with the source tree in place of the package."""
+"""An agent in a machine: its shipped unit, with the source tree in place of the package."""
 
 import json
 import time
@@ -25,12 +25,12 @@ _began = {}
 
 
 def begin(machine):
-    """From here on events count."""
+    """Count events from here on."""
     _began[machine] = cursor(machine)
 
 
 def install(machine, *options, more=""):
-    """The unit, with these options for the verb and further settings for its service."""
+    """Install the unit, with options of the verb and further directives of the service."""
     text = (ROOT / "units" / UNIT).read_text()
     command = " ".join(["/usr/bin/python3", "-m", "podslice", "agent", *options])
     text = text.replace("ExecReload=/usr/bin/podslice ", "ExecReload=/usr/bin/python3 -m podslice ")
@@ -41,7 +41,7 @@ def install(machine, *options, more=""):
     place = lines.index("[Service]") + 1
     lines[place:place] = ["WorkingDirectory=/src", *more.splitlines()]
     if machine.kind == "vm":
-        # as it is in a package: the sandbox may not, and every start would take seconds more
+        # as in a package: the sandbox may not write, and every start would take seconds longer
         machine.run("python3", "-m", "compileall", "-q", "/src/podslice")
     machine.put(f"/run/systemd/system/{UNIT}", "\n".join(lines) + "\n")
     machine.put("/usr/lib/sysusers.d/podslice.conf", SYSUSERS.read_text())
@@ -51,13 +51,13 @@ def install(machine, *options, more=""):
 
 
 def start(machine, *options, more=""):
-    """Install and start; it is ready on return."""
+    """Install and start the agent; it is ready on return."""
     install(machine, *options, more=more)
     machine.run("systemctl", "start", UNIT)
 
 
 def remove(machine):
-    """End it, and take it and its manifests away; what it has applied stays."""
+    """Stop the agent, and remove it and its manifests; applied pods stay."""
     machine.run("systemctl", "stop", UNIT, check=False)
     machine.run("systemctl", "reset-failed", UNIT, check=False)
     machine.run("rm", "-rf", f"/run/systemd/system/{UNIT}", MANIFESTS)
@@ -69,7 +69,7 @@ def pid(machine):
 
 
 def manifest(name, *, cpu="10m", memory="8Mi", limit="64Mi", **spec):
-    """One Burstable pod; `spec` are further fields."""
+    """Return one Burstable pod; `spec` has further fields."""
     resources = {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": limit}}
     container = {"name": "main", "resources": resources}
     return json.dumps(
@@ -83,7 +83,7 @@ def manifest(name, *, cpu="10m", memory="8Mi", limit="64Mi", **spec):
 
 
 def put(machine, name, text):
-    """A manifest, in place at once, as an editor or a package manager does it."""
+    """Write a manifest atomically, as editors and package managers do."""
     path = f"{MANIFESTS}/{name}.yaml"
     machine.put(f"{path}.new", text)
     machine.run("mv", f"{path}.new", path)
@@ -104,7 +104,7 @@ def until(check, timeout_sec=30.0, *, what="it", explain=str):
 
 
 def events(machine, *kinds):
-    """What the agent has told the journal since `begin`, as dicts; of some kinds only."""
+    """Return the agent's events in the journal since `begin`, as dicts; optionally of some kinds."""
     since = [f"--after-cursor={_began[machine]}"]
     names = [f"PODSLICE_EVENT={kind}" for kind in kinds] or ["SYSLOG_IDENTIFIER=podslice"]
     machine.run("journalctl", "--sync")
@@ -113,19 +113,19 @@ def events(machine, *kinds):
 
 
 def cursor(machine):
-    """Where the journal ends now."""
+    """Return the present end of the journal."""
     machine.run("journalctl", "--sync")
     out = machine.run("journalctl", "-n", "1", "-o", "json", "--no-pager").stdout
     return json.loads(out)["__CURSOR"]
 
 
 def ask(machine, path):
-    """What the agent answers at its socket."""
+    """Return the agent's answer at its socket."""
     return machine.run("python3", "-c", ASK, SOCKET, path).stdout
 
 
-def last_word_sec(machine):
-    """When the agent has told something last, since the boot."""
+def last_log_sec(machine):
+    """Return the time of the agent's last journal entry, in seconds since the boot."""
     machine.run("journalctl", "--sync")
     out = machine.run(
         "journalctl", "-n", "1", "-o", "json", "--no-pager", "SYSLOG_IDENTIFIER=podslice"
@@ -134,11 +134,11 @@ def last_word_sec(machine):
 
 
 def until_quiet(machine, timeout_sec=60.0):
-    """Wait until the agent has told nothing for a while; whoever asks all the time slows it down."""
+    """Wait until the agent has logged nothing for a while; frequent queries slow it down."""
     deadline = time.monotonic() + timeout_sec
     before = 0.0
-    while (last := last_word_sec(machine)) != before or not is_active(machine):
-        assert time.monotonic() < deadline, "the agent tells and tells"
+    while (last := last_log_sec(machine)) != before or not is_active(machine):
+        assert time.monotonic() < deadline, "the agent keeps logging"
         before = last
         time.sleep(2.5)
 
@@ -149,6 +149,6 @@ def is_active(machine):
 
 
 def up_since_sec(machine):
-    """Since when the agent is ready, since the boot."""
+    """Return the time at which the agent was ready, in seconds since the boot."""
     shown = machine.run("systemctl", "show", "-P", "ActiveEnterTimestampMonotonic", UNIT).stdout
     return int(shown) / 1e6

@@ -1,6 +1,6 @@
-"""`python3 -m tests.host.as_user NAME VERB…`: podslice as somebody else, without a login.
+"""`python3 -m tests.host.as_user NAME VERB…`: podslice as another user, without a login.
 
-As a module of its own it runs in a fork of an interpreter that has podslice imported; a new
+As a module it runs in a fork of an interpreter that has imported podslice; a new
 interpreter takes some seconds in an emulated machine.
 """
 
@@ -12,7 +12,7 @@ from podslice.__main__ import main
 
 
 def become(name):
-    """Be that user, for good."""
+    """Change to that user permanently."""
     user = pwd.getpwnam(name)
     os.setgroups([])
     os.setgid(user.pw_gid)

@@ -1,4 +1,4 @@
-"""Random events on a node with an agent, and what has to be there afterwards."""
+"""Random events on a node with an agent, and the expected state afterwards."""
 
 import json
 import random
@@ -9,27 +9,27 @@ DISK = "/run/podslice/.filled"
 
 
 class Chaos:
-    """Chooses events; knows what the manifests ask for after them."""
+    """Chooses events; tracks the pods that the manifests request."""
 
     def __init__(self, machine, seed):
         self.machine = machine
         self.random = random.Random(seed)
         self.good = {}
-        """The last manifest without a mistake, by name: what has to be applied."""
+        """The last valid manifest by name: these must be applied."""
         self.broken = set()
         self.fresh = set()
-        """Those that nobody need have read yet: while they are broken they may be what they were."""
+        """Manifests that may not have been read yet: while they are invalid the previous ones may apply."""
         self.made = 0
         self.counts = {}
         self.is_disk_full = False
-        self.said = ""
+        self.plan_output = ""
 
     def fill(self, count):
-        """A burst of manifests to begin with; the shell lines that write them."""
+        """Return the shell lines that write the initial manifests."""
         return [line for _ in range(count) for line in self._add()]
 
     def burst(self, count):
-        """So many events, as the lines of one shell script."""
+        """Return a number of events, as the lines of one shell script."""
         lines = []
         self.fresh.clear()
         for _ in range(count):
@@ -47,7 +47,7 @@ class Chaos:
         some = [self._break, self._mend, self._kill_agent, self._fill_disk]
         seldom = [self._reload, self._reexec, self._restart_bus]
         if self.machine.kind == "vm":
-            seldom.append(self._jump)  # elsewhere the clock is the host's
+            seldom.append(self._jump)  # namespaces share the clock of the host
         return often * 6 + some * 2 + seldom
 
     def _write(self, name, text):
@@ -131,22 +131,22 @@ class Chaos:
         self.is_disk_full = False
         return [f"rm -f {DISK}"]
 
-    # What has to be.
+    # The expected state.
 
     def expected(self):
-        """The manifests that have to be in force, as one document."""
+        """Return the manifests that must be in force, as one document."""
         items = [json.loads(text) for text in self.good.values()]
         return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
     def is_settled(self):
-        """Whether nothing is left to do, and nothing is left over."""
+        """Return whether the state has converged, without leftovers."""
         plan = self.machine.podslice(
             "plan", "--prune", "-f", "-", input=self.expected(), check=False
         )
-        self.said = plan.stdout + plan.stderr
+        self.plan_output = plan.stdout + plan.stderr
         return plan.exit_code == 0 and plan.stdout.strip() == "nothing to do"
 
     def explain(self):
-        """What is not settled, and what the agent has told last."""
-        told = self.machine.run("journalctl", "-u", agent.UNIT, "-n", "60", "--no-pager").stdout
-        return f"{self.said}\n{told}"
+        """Return the differences and the agent's last log lines."""
+        log = self.machine.run("journalctl", "-u", agent.UNIT, "-n", "60", "--no-pager").stdout
+        return f"{self.plan_output}\n{log}"

@@ -14,7 +14,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run tests which take a machine in each kind; those about cgroup v2 in the vm only."""
+    """Run tests that use a machine in each kind; those of cgroup v2 in the vm only."""
     if "machine" in metafunc.fixturenames:
         is_vm_only = metafunc.definition.get_closest_marker("cgroup2") is not None
         kinds = ["vm"] if is_vm_only else ["namespace", "vm"]
@@ -25,7 +25,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def vm() -> Iterator[Vm]:
-    """A restored virtual machine with the source tree at /src: leave it as it was."""
+    """A restored virtual machine with the source tree at /src; tests must restore its state."""
     fixtures.need_lab()
     with Vm() as restored:
         restored.push(source_dir(), "/src")
@@ -50,7 +50,7 @@ def new_namespace() -> Iterator[Machine]:
 
 @pytest.fixture(scope="session")
 def namespace() -> Iterator[Machine]:
-    """A booted namespace with the source tree at /src: leave it as it was."""
+    """A booted namespace with the source tree at /src; tests must restore its state."""
     with fixtures.boot_namespace() as booted:
         yield booted
 
@@ -64,17 +64,17 @@ def machine(request: pytest.FixtureRequest) -> Machine:
 
 @pytest.fixture
 def clean_machine(machine: Machine) -> Iterator[Machine]:
-    """The same, with whatever podslice left in it taken away after the test."""
+    """The same, cleaned of podslice's state after the test."""
     yield from fixtures.keep_clean(machine)
 
 
 @pytest.fixture
 def clean_vm(vm: Vm) -> Iterator[Machine]:
-    """The virtual machine, with whatever podslice left in it taken away after the test."""
+    """The virtual machine, cleaned of podslice's state after the test."""
     yield from fixtures.keep_clean(vm)
 
 
 @pytest.fixture
 def clean_namespace(namespace: Machine) -> Iterator[Machine]:
-    """The namespace, with whatever podslice left in it taken away after the test."""
+    """The namespace, cleaned of podslice's state after the test."""
     yield from fixtures.keep_clean(namespace)

@@ -1,11 +1,11 @@
-"""Processes of a test: they are started outside of every pod, and looked at in /proc."""
+"""Processes of a test: started outside of every pod, and observed in /proc."""
 
 import json
 
-# each sleeps for so long; they outlive the shell
+# seconds that each sleeps; they outlive the shell
 _START = 'for seconds; do sleep "$seconds" </dev/null >/dev/null 2>&1 & echo $!; done'
 
-# id → where systemd has it, and its oom_score_adj, of those that live
+# id → the unit that systemd reports, and its oom_score_adj, of running processes
 _LOOK = """
 import json, sys
 from pathlib import Path
@@ -36,13 +36,13 @@ for pid in sys.argv[1:]:
 
 
 def start(machine, *seconds):
-    """Start processes that live for so long; their ids."""
+    """Start processes that run for a number of seconds; return their ids."""
     out = machine.run("sh", "-c", _START, "sh", *map(str, seconds)).stdout
     return [int(line) for line in out.split()]
 
 
 def look(machine, pids):
-    """Where the living of some processes are, and their oom_score_adj."""
+    """Return the units of running processes, and their oom_score_adj."""
     out = machine.run("python3", "-c", _LOOK, *map(str, pids)).stdout
     return {int(pid): tuple(seen) for pid, seen in json.loads(out).items()}
 

@@ -1,4 +1,4 @@
-"""What the scenario tests share: manifests, and questions to a machine."""
+"""Common parts of the scenario tests: manifests, and queries to a machine."""
 
 import json
 from pathlib import Path
@@ -7,14 +7,14 @@ ROOT = Path(__file__).resolve().parents[2]
 SEED = "/src/examples/seeds/pods.yaml"
 GI = 2**30
 
-# plans for a node on which the seeds' pods fit, whatever machine the test runs on
+# a node on which the seeds' pods fit, independent of the machine
 BIG = ("--capacity", "cpu=8,memory=32Gi,ephemeral-storage=100Gi")
 SHARED = 32 * GI
-"""What pods share of it: nothing is reserved, and the eviction threshold is left in."""
+"""The share of pods: nothing is reserved, and the eviction threshold is not subtracted."""
 
 
 def pods(count, *, cpu="10m", memory="8Mi", prefix="many"):
-    """A manifest of ordinary Burstable pods, `prefix-0` and on."""
+    """Return a manifest of ordinary Burstable pods, `prefix-0` and on."""
     return "---\n".join(
         f"""apiVersion: v1
 kind: Pod
@@ -35,24 +35,24 @@ def apply(machine, *arguments, **more):
 
 
 def show(machine, unit, *names):
-    """Properties of a unit as `systemctl show` prints them."""
+    """Return properties of a unit as `systemctl show` prints them."""
     lines = machine.run("systemctl", "show", unit, "-p", ",".join(names)).stdout.splitlines()
     return dict(line.split("=", 1) for line in lines)
 
 
 def explained(machine, *arguments):
-    """The pods of `explain -o json` by name."""
+    """Return the pods of `explain -o json` by name."""
     result = machine.podslice("explain", "-o", "json", *arguments)
     return {pod["name"]: pod for pod in json.loads(result.stdout)["pods"]}
 
 
 def kernel(machine, control_group, file):
-    """A file of cgroup v2."""
+    """Return the content of a file of cgroup v2."""
     return machine.get(f"/sys/fs/cgroup{control_group}/{file}").decode().strip()
 
 
 def units(machine):
-    """The loaded units below kubepods."""
+    """Return the loaded units below kubepods."""
     out = machine.run(
         "systemctl", "list-units", "--all", "--plain", "--no-legend", "kubepods*", "podslice*"
     ).stdout
@@ -60,12 +60,12 @@ def units(machine):
 
 
 def control_groups(machine):
-    """The control groups of podslice, in every hierarchy."""
+    """Return the control groups of podslice, in every hierarchy."""
     found = machine.run("find", "/sys/fs/cgroup", "-type", "d", "-name", "kubepods*").stdout
     return sorted(set(found.split()))
 
 
 def records(machine):
-    """The records of applied pods."""
+    """Return the records of applied pods."""
     found = machine.run("sh", "-c", "ls /run/podslice/pods 2>/dev/null || true").stdout
     return sorted(found.split())

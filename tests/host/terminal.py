@@ -1,6 +1,6 @@
-"""Somebody at a terminal: types, waits for what appears, resizes the window. Runs in a machine.
+"""A user at a terminal: type, wait for output, resize the window. Runs in a machine.
 
-`run` is another command meanwhile, which is over before the next act.
+`run` executes another command, which ends before the next act.
 
 Reads a play as JSON, {"argv": […], "env": {…}, "acts": [["type", "fg\\n"], ["see", "done"],
 ["resize", 40, 132], ["signal", 15], ["run", "touch", "x"]]}, and writes {"screen", "exit_code"}; the latter is negative
@@ -22,7 +22,7 @@ PATIENCE_SEC = 60
 
 
 class Screen:
-    """What has appeared, and how far it has been seen."""
+    """The output so far, and how far the acts have read it."""
 
     def __init__(self, terminal: int) -> None:
         self.terminal = terminal
@@ -36,7 +36,7 @@ class Screen:
         self.seen = found + len(wanted)
 
     def read(self) -> bool:
-        """Take what there is; false at the end, or when nothing comes for long."""
+        """Read available output; return false at the end, or after a timeout."""
         if not select.select([self.terminal], [], [], PATIENCE_SEC)[0]:
             return False
         try:

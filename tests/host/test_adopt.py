@@ -1,4 +1,4 @@
-"""`adopt` on a real systemd: every process is where the report says, or as it says."""
+"""`adopt` on a real systemd: the reported outcome of every process is true."""
 
 import json
 import random
@@ -22,7 +22,7 @@ def many(clean_machine):
 
 
 def adopt(machine, pod, *pids):
-    """The report, with the outcomes by id; the exit code is checked against them."""
+    """Return the report, with the outcomes by id; check the exit code against them."""
     done = machine.podslice("adopt", pod, *map(str, pids), "-o", "json", *BIG, check=False)
     report = json.loads(done.stdout)
     outcomes = {each["pid"]: each["outcome"] for each in report["processes"]}
@@ -31,7 +31,7 @@ def adopt(machine, pod, *pids):
     return report, outcomes, done
 
 
-def test_of_200_processes_every_one_is_where_the_report_says(many):
+def test_each_of_200_processes_is_where_the_report_places_it(many):
     chance = random.Random(200)
     span_sec = 1.0 if many.kind == "namespace" else 5.0
     delays = [chance.uniform(0, span_sec) for _ in range(DYING)]
@@ -46,13 +46,13 @@ def test_of_200_processes_every_one_is_where_the_report_says(many):
     crowd.await_end(many, dying)
     seen = crowd.look(many, pids)
     assert seen.keys() == living
-    # one that has ended right after it had arrived was adopted nevertheless
+    # a process that ended right after the move was adopted nevertheless
     assert {outcomes[pid] for pid in dying} <= {"adopted", "ended", "refused"}
     for each in report["processes"]:
         if each["pid"] in living:
             assert each["outcome"] == "adopted", each
             assert seen[each["pid"]][0] == report["control_group"]
-        elif each["outcome"] == "refused":  # before podslice had a hold on it
+        elif each["outcome"] == "refused":  # before podslice had opened it
             assert each["why"].startswith(("there is no such process", "it has ended already"))
     scores = {score for _, score in seen.values()}
     assert len(scores) == 1
@@ -68,7 +68,7 @@ def test_of_200_processes_every_one_is_where_the_report_says(many):
     }
     assert "podlab-agent.service starts its processes anew" in done.stderr
 
-    # a second time there is a scope already, and nobody moves twice
+    # the second time the scope exists, and no process is moved twice
     (late,) = crowd.start(many, FOREVER)
     again, outcomes, done = adopt(many, POD, late, min(living))
     assert outcomes == {late: "adopted", min(living): "already there"}
@@ -76,13 +76,13 @@ def test_of_200_processes_every_one_is_where_the_report_says(many):
 
 
 @pytest.mark.newest
-def test_some_processes_stay_where_they_are(many):
+def test_some_processes_are_not_moved(many):
     here, there = crowd.start(many, FOREVER, FOREVER)
     adopt(many, OTHER, there)
     before = crowd.look(many, [1, there])
     agent = int(many.run("sh", "-c", "echo $PPID").stdout)
     stay = [1, there, agent, 2**22]
-    if many.kind == "vm":  # in a name space of processes there are no kernel threads
+    if many.kind == "vm":  # a PID namespace contains no kernel threads
         stay.append(2)
     report, outcomes, done = adopt(many, POD, *stay, here)
     why = {each["pid"]: each["why"] for each in report["processes"]}
@@ -96,8 +96,8 @@ def test_some_processes_stay_where_they_are(many):
     assert done.stderr.count("\n") <= 2
 
 
-def test_a_user_moves_the_own_processes(machine):
-    with users.own_manager(machine) as podslice:
+def test_a_user_moves_processes_of_the_same_user(machine):
+    with users.user_manager(machine) as podslice:
         machine.put("/tmp/many.yaml", pods(1))
         podslice("apply", "-f", "/tmp/many.yaml", *BIG)
         users.command(machine, "systemd-run", "--user", "--unit=own1", "sleep", str(FOREVER))

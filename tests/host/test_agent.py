@@ -1,4 +1,4 @@
-"""The agent on a real systemd: manifests, drift, and everything that may go wrong around it."""
+"""The agent on a real systemd: manifests, drift, and failures around it."""
 
 import json
 import os
@@ -17,7 +17,7 @@ BURST = int(os.environ.get("PODSLICE_BURST", "25"))
 
 @pytest.fixture
 def node(clean_machine):
-    """A machine whose agent is taken away in the end."""
+    """A machine whose agent is removed at the end."""
     agent.begin(clean_machine)
     yield clean_machine
     agent.remove(clean_machine)
@@ -28,7 +28,7 @@ def is_up(machine, unit):
     return show(machine, unit, "ActiveState")["ActiveState"] == "active"
 
 
-def test_a_manifest_has_its_slice_before_anybody_asks(node):
+def test_a_manifest_has_its_slice_once_the_agent_is_ready(node):
     agent.start(node)
     agent.put(node, "web", agent.manifest("web"))
     agent.until(lambda: is_up(node, WEB))
@@ -39,7 +39,7 @@ def test_a_manifest_has_its_slice_before_anybody_asks(node):
 
 
 @pytest.mark.parametrize("how", [["set-property", "--runtime", WEB, "CPUWeight=77"], ["stop", WEB]])
-def test_what_is_changed_by_hand_is_repaired(node, how):
+def test_external_changes_are_repaired(node, how):
     agent.put(node, "web", agent.manifest("web"))
     agent.start(node)
     node.run("systemctl", *how)
@@ -49,7 +49,7 @@ def test_what_is_changed_by_hand_is_repaired(node, how):
 
 
 @pytest.mark.cgroup2
-def test_a_limit_written_by_hand_is_repaired(node):
+def test_a_limit_written_to_the_control_group_is_repaired(node):
     agent.put(node, "web", agent.manifest("web"))
     agent.start(node)
     group = show(node, WEB, "ControlGroup")["ControlGroup"]
@@ -64,12 +64,12 @@ def test_a_manifest_directory_is_followed_through_permissions_moves_and_mounts(n
     def has_no_web():
         return agent.until(lambda: not records(node) and not is_up(node, WEB))
 
-    def said():
+    def messages():
         return [event["MESSAGE"] for event in agent.events(node)]
 
     agent.start(node, "--sync-period=1h")
     node.run("chmod", "0", agent.MANIFESTS)
-    agent.until(lambda: any(f"{agent.MANIFESTS}: permission" in text for text in said()))
+    agent.until(lambda: any(f"{agent.MANIFESTS}: permission" in text for text in messages()))
     node.run("chmod", "755", agent.MANIFESTS)
     agent.put(node, "web", agent.manifest("web"))
     has_web()
@@ -87,7 +87,7 @@ def test_a_manifest_directory_is_followed_through_permissions_moves_and_mounts(n
     has_web()
 
 
-def test_a_broken_manifest_touches_nobody(node):
+def test_an_invalid_manifest_affects_no_other_pod(node):
     agent.put(node, "web", agent.manifest("web"))
     agent.put(node, "other", agent.manifest("other"))
     agent.start(node)
@@ -102,13 +102,13 @@ def test_a_broken_manifest_touches_nobody(node):
     assert len(records(node)) == 2
     agent.put(node, "web", agent.manifest("web"))
     agent.until(lambda: agent.events(node, "manifest-valid"))
-    # what is asked for within a second is answered once
+    # several events within a second are handled by one round
     agent.until(lambda: "podslice_broken_manifests 0.0" in agent.ask(node, "/metrics"))
     status = node.podslice("status")
     assert "web.yaml" not in status.stdout + status.stderr
 
 
-def test_a_pod_that_the_rules_do_not_take_is_a_broken_manifest(node):
+def test_a_pod_that_the_rules_refuse_is_an_invalid_manifest(node):
     beyond = agent.manifest("web", resources={"limits": {"memory": "32Mi"}})
     agent.put(node, "web", beyond)
     agent.start(node, "--rules=kubernetes")
@@ -119,7 +119,7 @@ def test_a_pod_that_the_rules_do_not_take_is_a_broken_manifest(node):
     agent.until(lambda: agent.events(node, "manifest-valid") and is_up(node, WEB))
 
 
-def test_it_ends_at_once_and_leaves_the_pods(node):
+def test_the_agent_exits_at_once_and_leaves_the_pods(node):
     """systemd waits for 10 s (TimeoutStopSec); after that the result is `timeout`."""
     agent.put(node, "web", agent.manifest("web"))
     agent.start(node)
@@ -128,7 +128,7 @@ def test_it_ends_at_once_and_leaves_the_pods(node):
     assert show(node, agent.UNIT, "Result") == {"Result": "success"}
 
 
-def test_a_reload_reads_the_configuration_anew(node):
+def test_a_reload_reads_the_configuration(node):
     agent.put(node, "web", agent.manifest("web", cpu="1"))
     agent.start(node)
     assert show(node, WEB, "CPUWeight") == {"CPUWeight": "100"}
@@ -137,7 +137,7 @@ def test_a_reload_reads_the_configuration_anew(node):
     agent.until(lambda: show(node, WEB, "CPUWeight") == {"CPUWeight": "39"})
     node.put("/etc/podslice/podslice.toml", 'cpu-weight-maping = "kubelet"\n')
     assert node.run("systemctl", "reload", agent.UNIT, check=False).exit_code == 1
-    # the signal alone, without the check that the reload begins with
+    # only the signal, without the check that precedes a reload
     node.run("systemctl", "kill", "--kill-whom=main", "--signal=HUP", agent.UNIT)
     (event,) = agent.until(lambda: agent.events(node, "agent-failed"))
     assert "cpu-weight-maping" in event["MESSAGE"]
@@ -147,7 +147,7 @@ def test_a_reload_reads_the_configuration_anew(node):
 
 
 def lose_slowly(node, grace_sec):
-    """Have a pod go in which something runs that takes no notice of SIGTERM; what is told of it."""
+    """Remove a pod with a process that ignores SIGTERM; return the event."""
     agent.put(node, "web", agent.manifest("web", terminationGracePeriodSeconds=grace_sec))
     agent.start(node)
     script = "trap '' TERM; while :; do sleep 1; done"
@@ -157,7 +157,7 @@ def lose_slowly(node, grace_sec):
     return event
 
 
-def test_a_pod_that_takes_its_time_to_end_holds_up_nobody(node):
+def test_a_pod_that_terminates_slowly_delays_no_other_pod(node):
     event = lose_slowly(node, 300)
     assert event["PODSLICE_POD"] == "default/web"
     assert "of pod default/web, up to 300 s" in event["MESSAGE"]
@@ -167,7 +167,7 @@ def test_a_pod_that_takes_its_time_to_end_holds_up_nobody(node):
     other = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "byhand"}, "spec": {}}
     other["spec"]["containers"] = [{"name": "main"}]
     node.podslice("apply", "-f", "-", input=json.dumps(other))
-    # it is wanted again, and comes when it has ended
+    # the new pod is started once the old one has terminated
     agent.put(node, "web", agent.manifest("web", limit="96Mi"))
     assert is_up(node, WEB)
     assert not agent.events(node, "pod-removed")
@@ -179,13 +179,13 @@ def test_a_pod_that_takes_its_time_to_end_holds_up_nobody(node):
     assert len(records(node)) == 3
 
 
-def test_a_pod_whose_time_is_over_is_killed(node):
+def test_a_pod_is_killed_after_its_grace_period(node):
     lose_slowly(node, 2)
     agent.until(lambda: not is_up(node, WEB) and not records(node), 30)
     assert not agent.events(node, "step-failed", "drift-repaired", "pod-stuck")
 
 
-def test_an_agent_that_comes_after_another_one_sees_to_the_end_of_its_pods(node):
+def test_a_new_agent_completes_the_termination_of_pods(node):
     lose_slowly(node, 300)
     node.run("systemctl", "stop", agent.UNIT)
     assert show(node, agent.UNIT, "Result") == {"Result": "success"}
@@ -197,7 +197,7 @@ def test_an_agent_that_comes_after_another_one_sees_to_the_end_of_its_pods(node)
     assert not agent.events(node, "step-failed", "drift-repaired", "pod-stuck")
 
 
-def test_orphans_are_told_of_and_collected_where_that_is_asked_for(node):
+def test_orphans_are_reported_and_with_collect_orphans_removed(node):
     agent.put(node, "web", agent.manifest("web"))
     agent.start(node, "--collect-orphans")
     orphan = "kubepods-podaa_bb.slice"
@@ -209,7 +209,7 @@ def test_orphans_are_told_of_and_collected_where_that_is_asked_for(node):
     assert not is_up(node, orphan)
 
 
-def test_what_apply_has_recorded_stays_beside_the_manifests(node):
+def test_applied_pods_stay_beside_those_of_manifests(node):
     agent.start(node)
     node.podslice("apply", "-f", "-", input=agent.manifest("byhand"))
     agent.put(node, "web", agent.manifest("web"))
@@ -221,7 +221,7 @@ def test_what_apply_has_recorded_stays_beside_the_manifests(node):
 
 
 def test_a_thousand_random_events(node):
-    """A part of them, unless PODSLICE_EVENTS says otherwise."""
+    """A part of them, unless PODSLICE_EVENTS overrides the number."""
     events = int(os.environ.get("PODSLICE_EVENTS", "250" if node.kind == "namespace" else "50"))
     chaos = Chaos(node, seed=events)
     node.run("mkdir", "-p", "/run/podslice")
@@ -236,8 +236,8 @@ def test_a_thousand_random_events(node):
             done = node.run("sh", "-c", "\n".join(script), timeout_sec=300).stdout
             agent.until_quiet(node)
             agent.until(chaos.is_settled, 60, explain=chaos.explain)
-            # a question takes seconds here: what the agent has told last says when it was done
-            last = agent.last_word_sec(node)
+            # a query takes seconds here: the agent's last log line shows when it was done
+            last = agent.last_log_sec(node)
             whole.append(max(last - float(done), 0.0))
             # a killed agent needs its time to start, ten times as long in the virtual machine
             after.append(max(last - max(float(done), agent.up_since_sec(node)), 0.0))
@@ -251,10 +251,10 @@ def test_a_thousand_random_events(node):
         assert len(records(node)) == len(chaos.good)
         pods = [unit for unit in units(node) if "-pod" in unit and unit.startswith("kubepods")]
         assert len(pods) == len(chaos.good)
-        told = agent.events(node)
+        found = agent.events(node)
         unexpected = {
             event["MESSAGE"]
-            for event in told
+            for event in found
             if int(event["PRIORITY"]) <= 4 and event.get("PODSLICE_EVENT") not in EXPECTED
         }
         assert not unexpected
@@ -266,7 +266,7 @@ def test_a_thousand_random_events(node):
 
 EXPECTED = {
     "manifest-broken",
-    "agent-failed",  # no bus, or no room for a record, while that is so
-    "step-failed",  # cut off by a daemon-reexec or a restart of the bus
+    "agent-failed",  # while there is no bus, or no room for a record
+    "step-failed",  # interrupted by a daemon-reexec or a restart of the bus
     "drift-contested",
 }

@@ -1,7 +1,7 @@
-"""The agent for a long time, within a short one: nothing that it holds grows.
+"""The agent over many rounds: its use of memory, descriptors and tasks does not grow.
 
-A node has 1440 rounds a day while nothing happens. PODSLICE_ROUNDS=10000 takes as many as a week
-has, in two minutes; the default ends within one.
+An idle node has 1440 rounds a day. PODSLICE_ROUNDS=10000 executes those of a week in two minutes;
+the default ends within one.
 """
 
 import json
@@ -19,14 +19,14 @@ STAGES = 5
 PODS = 10
 QUIET_SEC = 1.5
 DROP_IN = f"/run/systemd/system/{agent.UNIT}.d/hasty.conf"
-# a round follows the other at once: what they wait for each other is left out
+# rounds follow each other at once: the pauses between them are left out
 HASTY = (
     "import podslice.agent.scheduler as scheduler; scheduler.QUIET_SEC = 0.0;"
     " from podslice.__main__ import main; main()"
 )
 
-# Wakes the agent until it has taken so many rounds: mostly there is nothing to do then; or a pod
-# has another limit, comes or goes, or the configuration is to be read anew.
+# Wake the agent until it has executed a number of rounds: most are idle; in others a pod
+# has another limit, is created or removed, or the configuration is reloaded.
 DRIVE = r"""
 import http.client, json, os, pathlib, random, re, signal, socket, subprocess, sys, time
 
@@ -82,7 +82,7 @@ for name, text in manifests.items():
 print(json.dumps({"taken": taken(), **counts}))
 """
 
-# What a process holds, and what the bus holds for it.
+# Resources of the process, and those that the bus keeps for it.
 HELD = r"""
 import json, os, re, subprocess, sys
 
@@ -116,7 +116,7 @@ print(json.dumps({
 
 @pytest.fixture
 def node(namespace):
-    """A machine whose agent is taken away in the end, and the drop-in of its unit with it."""
+    """A machine whose agent, and the drop-in of its unit, are removed at the end."""
     for machine in fixtures.keep_clean(namespace):
         agent.begin(machine)
         yield machine
@@ -134,7 +134,7 @@ def start_hasty(machine):
 
 
 def drive(machine, manifests, rounds):
-    """Have it take rounds until it has taken so many; what was done."""
+    """Let the agent execute a number of rounds; return its actions."""
     orders = [agent.MANIFESTS, agent.pid(machine), agent.SOCKET, rounds, rounds]
     out = machine.run(
         "python3", "-c", DRIVE, *map(str, orders), json.dumps(manifests), timeout_sec=300
@@ -143,12 +143,12 @@ def drive(machine, manifests, rounds):
 
 
 def held(machine):
-    """What it holds once nothing is to be done any more."""
+    """Return the resources of the agent once it is idle."""
     time.sleep(QUIET_SEC)
     return json.loads(machine.run("python3", "-c", HELD, str(agent.pid(machine))).stdout)
 
 
-def test_nothing_grows_in_thousands_of_rounds(node):
+def test_no_resource_grows_in_thousands_of_rounds(node):
     manifests = {f"pod-{number}": agent.manifest(f"pod-{number}") for number in range(PODS)}
     for name, text in manifests.items():
         agent.put(node, name, text)
@@ -161,7 +161,7 @@ def test_nothing_grows_in_thousands_of_rounds(node):
         sys.stdout.write(f"\n{done}\n{stages[-1]}\n")
     sys.stdout.write(f"{done['taken']} rounds in {time.monotonic() - began:.0f} s\n")
     assert agent.pid(node) == first
-    # the first stage is for what is made once
+    # the first stage is for caches that are filled once
     warm, *_, last = stages
     assert last.pop("anon_kib") <= warm.pop("anon_kib") * 1.03
     assert last == warm

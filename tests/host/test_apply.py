@@ -1,4 +1,4 @@
-"""apply and its kin on a real systemd, in namespaces and in the virtual machine."""
+"""apply and related verbs on a real systemd, in namespaces and in the virtual machine."""
 
 import json
 import random
@@ -24,7 +24,7 @@ WRITES = ("StartTransientUnit", "SetUnitProperties", "StopUnit", "StartUnit", "R
 
 
 @pytest.mark.newest
-def test_apply_makes_the_tree_of_the_design(clean_machine):
+def test_apply_creates_the_tree_of_the_design(clean_machine):
     machine = clean_machine
     made = explained(machine, "-f", SEED, *BIG)
     apply(machine, "-f", SEED, *BIG)
@@ -89,7 +89,7 @@ def test_systemd_has_the_numbers_of_seed_000(clean_machine):
 
 
 @pytest.mark.cgroup2
-def test_the_kernel_holds_the_numbers_of_seed_000(clean_machine):
+def test_the_kernel_has_the_numbers_of_seed_000(clean_machine):
     machine = clean_machine
     apply(machine, "-f", SEED, *BIG, "--qos-reserved", "memory=100%")
     made = explained(machine, "-f", SEED, *BIG)
@@ -126,7 +126,7 @@ def test_values_survive_daemon_reload(clean_machine):
 
 
 @pytest.mark.newest
-def test_a_second_apply_makes_no_write(clean_machine):
+def test_a_second_apply_writes_nothing(clean_machine):
     machine = clean_machine
     first = calls_of(machine, "apply", "-f", SEED, *BIG)
     assert set(first) & set(WRITES) == {"StartTransientUnit", "StopUnit"}
@@ -138,7 +138,7 @@ def test_a_second_apply_makes_no_write(clean_machine):
 
 
 def calls_of(machine, *arguments):
-    """The methods of systemd that a command called, as the bus itself saw them."""
+    """Return the methods of systemd that a command called, as the bus recorded them."""
     match = "type='method_call',destination='org.freedesktop.systemd1'"
     machine.run("rm", "-f", "/tmp/seen")
     script = f'exec busctl monitor --json=short --match "{match}" >/tmp/seen'
@@ -155,14 +155,14 @@ def calls_of(machine, *arguments):
 
 
 def call_until_seen(machine, member):
-    """Call a method that systemd does not have, until the monitor has written that down."""
+    """Call a method that systemd does not have, until the monitor has recorded it."""
     call = f"busctl call org.freedesktop.systemd1 / org.podslice.Lab {member} 2>/dev/null || :"
     seen = f'grep -qs \'"member":"{member}"\' /tmp/seen'
     machine.run("timeout", "60", "sh", "-c", f"until {seen}; do {call}; done")
 
 
 @pytest.mark.newest
-def test_drift_is_found_and_mended(clean_machine):
+def test_drift_is_reported_and_repaired(clean_machine):
     machine = clean_machine
     apply(machine, "-f", SEED, *BIG)
     slice_ = explained(machine, "-f", SEED, *BIG)["pod3"]["slice"]
@@ -182,7 +182,7 @@ def test_drift_is_found_and_mended(clean_machine):
 
 
 @pytest.mark.newest
-def test_a_slice_that_was_stopped_by_hand_comes_back(clean_machine):
+def test_a_slice_that_was_stopped_externally_is_created_again(clean_machine):
     machine = clean_machine
     apply(machine, "-f", SEED, *BIG)
     machine.run("systemctl", "stop", "kubepods-burstable.slice")
@@ -193,7 +193,7 @@ def test_a_slice_that_was_stopped_by_hand_comes_back(clean_machine):
     assert machine.podslice("status", *BIG).exit_code == 0
 
 
-def test_a_hundred_pods_come_change_and_go(clean_machine):
+def test_a_hundred_pods_are_created_changed_and_removed(clean_machine):
     machine = clean_machine
     machine.put("/tmp/pods.yaml", pods(100))
     apply(machine, "-f", "/tmp/pods.yaml", *BIG)
@@ -224,7 +224,7 @@ def nothing_is_left(machine):
 
 
 @pytest.mark.newest
-def test_a_pod_that_systemd_refuses_does_not_hold_up_the_others(clean_machine):
+def test_a_pod_that_systemd_refuses_does_not_block_the_others(clean_machine):
     machine = clean_machine
     made = explained(machine, "-f", SEED, *BIG)
     refused = made["pod3"]["slice"]
@@ -246,7 +246,7 @@ def test_a_pod_that_systemd_refuses_does_not_hold_up_the_others(clean_machine):
     assert machine.podslice("plan", "-f", SEED, *BIG).exit_code == 0
 
 
-def test_a_failed_tier_is_told_with_what_was_not_tried(clean_machine):
+def test_a_failed_tier_is_reported_with_the_skipped_steps(clean_machine):
     machine = clean_machine
     machine.run("ln", "-s", "/dev/null", "/run/systemd/system/kubepods-burstable.slice")
     machine.run("systemctl", "daemon-reload")
@@ -265,11 +265,11 @@ def test_a_failed_tier_is_told_with_what_was_not_tried(clean_machine):
 
 
 @pytest.mark.newest
-def test_what_others_have_below_the_root_is_left_alone(clean_machine):
+def test_foreign_units_below_the_root_are_not_changed(clean_machine):
     machine = clean_machine
     apply(machine, "-f", SEED, *BIG)
     machine.run(
-        # exec: it is back once the process is in its control group
+        # exec: it returns once the process is in its control group
         *("systemd-run", "--service-type=exec", "--slice=kubepods.slice"),
         *("--unit=podlab-foreign", "sleep", "1000"),
     )
@@ -311,20 +311,20 @@ def test_apply_converges_after_being_killed_at_any_point(clean_machine):
 
 
 def duration_of_apply(machine):
-    """Seconds that an apply with everything to do takes here."""
+    """Return the seconds that a complete apply takes here."""
     machine.podslice("delete", "--all")
     command = "PYTHONPATH=/src python3 -m podslice apply -f /tmp/pods.yaml " + " ".join(BIG)
     script = f"s=$(date +%s%N); {command} >/dev/null; e=$(date +%s%N); echo $((e - s))"
     return int(machine.run("bash", "-c", script).stdout) / 1e9
 
 
-def test_lost_records_are_rebuilt_and_said_so(clean_machine):
+def test_lost_records_are_rebuilt_and_reported(clean_machine):
     machine = clean_machine
     apply(machine, "-f", SEED, *BIG)
     machine.run("rm", "-r", "/run/podslice")
     status = machine.podslice("status", *BIG, check=False)
     assert "pod default/pod3 has no record; it is recovered" in status.stderr
-    # the pods come out as they are; of their CPU requests only the weights are left to be summed
+    # the pods are unchanged; of their CPU requests only the weights remain to be summed
     wrong = [line for line in status.stdout.splitlines() if " should be " in line]
     assert wrong == ["kubepods-burstable.slice: CPUWeight is 12, should be 11"]
     apply(machine, "-f", SEED, *BIG)

@@ -1,4 +1,4 @@
-"""Every benchmark that needs a machine still runs; what it measures is `make bench`'s business."""
+"""Every benchmark that needs a machine runs; `make bench` measures."""
 
 import importlib
 

@@ -48,13 +48,13 @@ def node(clean_namespace):
 
 
 def state(machine):
-    """Every unit of the kubelet with its properties."""
+    """Return every unit of the kubelet with its properties."""
     names = sorted(RECORDED)
     shown = machine.run("systemctl", "show", *names, "-p", "Id,ActiveState,CPUWeight,MemoryMax")
     return shown.stdout
 
 
-def test_nothing_changes_what_a_stopped_kubelet_has_left(node):
+def test_units_of_a_stopped_kubelet_are_not_changed(node):
     before = state(node)
     assert before.count("ActiveState=active") == 6
     for verb in (["apply", "-f", SEED, *BIG], ["delete", "--all", *BIG]):

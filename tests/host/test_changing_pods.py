@@ -1,4 +1,4 @@
-"""Changing pods while processes run in them, on cgroup v2."""
+"""Changes of pods with running processes, on cgroup v2."""
 
 import pytest
 
@@ -10,7 +10,7 @@ GROUP = f"/kubepods.slice/kubepods-burstable.slice/{SLICE}"
 SCOPE = "podslice-podshop-app.scope"
 NEIGHBOUR = "podslice-podother-app.scope"
 
-# as much anonymous memory as page cache, and it stays
+# as much anonymous memory as page cache, which stays allocated
 HOLD = """\
 import os, signal
 held = bytearray(40 << 20)
@@ -25,7 +25,7 @@ signal.pause()
 
 
 def write(machine, pod, container):
-    """A pod and its container with these limits, and another pod beside it."""
+    """Return a pod and its container with these limits, and another pod."""
     machine.put(
         "/tmp/shop.yaml",
         f"""\
@@ -49,7 +49,7 @@ spec:
 
 @pytest.fixture
 def shop(clean_vm):
-    """A machine in which the container `app` holds 40 MiB, and as much of the page cache."""
+    """A machine in which the container `app` uses 40 MiB, and as much of the page cache."""
     write(clean_vm, "256Mi", "256Mi")
     apply(clean_vm, "-f", "/tmp/shop.yaml", *BIG)
     scope = ("systemd-run", "--quiet", "--scope", "-p", "Delegate=yes")
@@ -69,14 +69,14 @@ def change(machine, pod, container, *how, verb="apply"):
 
 
 def limits(machine):
-    """`memory.max` of the pod and its container, and `memory.high` of the pod."""
+    """Return `memory.max` of the pod and its container, and `memory.high` of the pod."""
     scope = f"{GROUP}/{SCOPE}"
     places = ((GROUP, "memory.max"), (scope, "memory.max"), (GROUP, "memory.high"))
     return tuple(kernel(machine, group, file) for group, file in places)
 
 
 def names_of(result):
-    """The units of the pod that were set, in order."""
+    """Return the changed units of the pod, in order."""
     units = [SLICE, SCOPE]
     lines = result.stdout.splitlines()
     return [unit for line in lines for unit in units if f" on {unit} " in line]
@@ -88,17 +88,17 @@ def test_a_running_pod_is_shrunk_and_grown(shop):
         (line,) = [line for line in planned.splitlines() if f" on {unit} (default/shop)" in line]
         assert line.endswith(" are in use: MemoryHigh reclaims first")
 
-    # page cache is given up: the limits are set, from the container up
+    # page cache is reclaimed: the limits are set, from the container upwards
     shrunk = change(shop, "64Mi", "60Mi")
     assert (shrunk.exit_code, names_of(shrunk)) == (0, [SCOPE, SLICE])
     assert limits(shop) == (str(64 * MI), str(60 * MI), "max")
 
-    # from the pod down
+    # from the pod downwards
     grown = change(shop, "128Mi", "96Mi")
     assert (grown.exit_code, names_of(grown)) == (0, [SLICE, SCOPE])
     assert limits(shop) == (str(128 * MI), str(96 * MI), "max")
 
-    # what a program holds can't be given up: nothing changes
+    # anonymous memory cannot be reclaimed: nothing changes
     refused = change(shop, "32Mi", "32Mi")
     assert refused.exit_code == 1
     (line,) = [line for line in refused.stdout.splitlines() if f" on {SLICE} " in line]
@@ -108,7 +108,7 @@ def test_a_running_pod_is_shrunk_and_grown(shop):
     assert limits(shop) == (str(128 * MI), str(96 * MI), "max")
     assert is_active(shop, SCOPE)
 
-    # the operator may want it nevertheless; whoever has no room is in this pod
+    # --force sets the limits nevertheless; the kernel kills in this pod only
     forced = change(shop, "32Mi", "32Mi", "--force")
     assert forced.exit_code == 0
     assert kernel(shop, GROUP, "memory.max") == str(32 * MI)

@@ -1,4 +1,4 @@
-"""Old values of reserved slices that return on a real systemd, whatever has become of podslice."""
+"""Restored values of reserved slices on a real systemd, whatever happens to podslice."""
 
 import json
 import time
@@ -26,13 +26,13 @@ def reserve(memory="128Mi", slice_=SLICE):
 
 
 def applied(machine, *more, seconds, slice_=SLICE):
-    """An apply of the reservation, with so long to confirm it."""
+    """Apply the reservation with a time for confirmation."""
     given = more or reserve(slice_=slice_)
     return apply(machine, "-f", SEED, *BIG, *given, "--confirm", str(seconds))
 
 
 def rollbacks(machine):
-    """What is loaded of the timers and their services."""
+    """Return the loaded timers and their services."""
     listed = machine.run(
         "systemctl", "list-units", "--all", "--plain", "--no-legend", "podslice-rollback*"
     ).stdout
@@ -40,7 +40,7 @@ def rollbacks(machine):
 
 
 def wait_for(machine, unit, values):
-    """Wait until a unit has these values, and nothing of the timer is left."""
+    """Wait until a unit has these values, and the timer is removed."""
     deadline = time.monotonic() + PATIENCE_SEC
     while show(machine, unit, *values) != values or rollbacks(machine):
         assert time.monotonic() < deadline, (show(machine, unit, *values), rollbacks(machine))
@@ -57,7 +57,7 @@ def restore(machine):
 
 @pytest.fixture
 def runtime(clean_machine):
-    """A machine with podruntime.slice, for which nobody has set anything."""
+    """A machine with podruntime.slice without any values set."""
     machine = clean_machine
     machine.put(f"/etc/systemd/system/{SLICE}", "[Unit]\nDescription=Runtimes\n")
     machine.run("systemctl", "daemon-reload")
@@ -67,7 +67,7 @@ def runtime(clean_machine):
 
 
 @pytest.mark.parametrize("stated", [UNSET, STATED], ids=["unset", "stated"])
-def test_old_values_return_though_nothing_of_podslice_is_left(runtime, stated):
+def test_old_values_are_restored_without_podslice(runtime, stated):
     if stated is STATED:
         lines = "".join(f"{name}={value}\n" for name, value in STATED.items())
         runtime.put(f"/etc/systemd/system/{SLICE}", f"[Slice]\n{lines}")
@@ -76,7 +76,7 @@ def test_old_values_return_though_nothing_of_podslice_is_left(runtime, stated):
     result = applied(runtime, seconds=15)
     assert f"the old values of {SLICE} return in 15 s" in result.stderr
     assert show(runtime, SLICE, *NAMES) == NEW
-    # whatever podslice knows is gone
+    # all state of podslice is removed
     runtime.run("rm", "-rf", "/run/podslice")
     runtime.run("systemctl", "daemon-reload")
     assert rollbacks(runtime) == ["podslice-rollback.service", TIMER]
@@ -85,8 +85,8 @@ def test_old_values_return_though_nothing_of_podslice_is_left(runtime, stated):
     assert show(runtime, SLICE, *NAMES) == stated
 
 
-def test_an_apply_that_is_killed_has_its_values_returned(runtime):
-    """The timer is there before the values are: at every moment one can lose the connection."""
+def test_the_values_of_a_killed_apply_are_restored(runtime):
+    """The timer exists before the values are set: at every moment one can lose the connection."""
     line = ("python3", "-m", "podslice", "apply", "-f", SEED, *BIG, *reserve(), "--confirm", "20")
     process = runtime.spawn("sh", "-c", f"cd /src && exec {' '.join(line)}")
     runtime.run(
@@ -103,7 +103,7 @@ def test_an_apply_that_is_killed_has_its_values_returned(runtime):
     )
 
 
-def test_what_is_confirmed_stays(runtime):
+def test_confirmed_values_stay(runtime):
     applied(runtime, seconds=300)
     status = runtime.podslice("status", "-o", "json", *BIG, *reserve())
     assert json.loads(status.stdout)["unconfirmed"]["state"] == "armed"
@@ -116,7 +116,7 @@ def test_what_is_confirmed_stays(runtime):
     assert (plan.exit_code, plan.stdout) == (0, "nothing to do\n")
 
 
-def test_what_has_returned_is_left_alone_until_somebody_applies(runtime):
+def test_restored_values_stay_until_the_next_apply(runtime):
     applied(runtime, seconds=2)
     wait_for(runtime, SLICE, UNSET)
     late = runtime.podslice("confirm", check=False)
@@ -129,7 +129,7 @@ def test_what_has_returned_is_left_alone_until_somebody_applies(runtime):
     assert runtime.podslice("status", *BIG, *reserve()).stderr == ""
 
 
-def test_a_second_time_returns_to_the_first_old_values(runtime):
+def test_a_second_restore_uses_the_first_old_values(runtime):
     applied(runtime, seconds=300)
     applied(runtime, *reserve(memory="160Mi"), seconds=15)
     assert [name for name in rollbacks(runtime) if name == TIMER] == []
@@ -137,15 +137,15 @@ def test_a_second_time_returns_to_the_first_old_values(runtime):
     wait_for(runtime, SLICE, UNSET)
 
 
-def test_a_system_slice_that_can_not_start_anything_is_given_back(runtime):
-    """The case that it is for: nothing that runs there, such as an SSH server, can fork."""
+def test_a_system_slice_that_cannot_start_anything_is_restored(runtime):
+    """The purpose of the feature: no service there, such as an SSH server, can fork."""
     machine = runtime
     before = show(machine, "system.slice", *NAMES)
     tight = (
         *("--system-reserved", "cpu=500m,pid=1", "--system-reserved-cgroup", "/system.slice"),
         *("--enforce-node-allocatable", "pods,system-reserved"),
     )
-    # from where it can look on
+    # a place from which the test can observe
     look_on = "podslice-test-looker"
     script = (
         "until [ $(systemctl show system.slice -P TasksMax) = 1 ]; do sleep 0.2; done;"

@@ -1,4 +1,4 @@
-"""What doctor finds on real machines, and that its fixes mend what it finds."""
+"""The findings of doctor on real machines, and the effect of its fixes."""
 
 import json
 
@@ -13,8 +13,8 @@ POOL = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
 ROOT_GROUP = "/sys/fs/cgroup/cgroup.subtree_control"
 
 
-def told(result):
-    """The findings of `-o json` by their check, after a look at the rest of the document."""
+def findings_by_check(result):
+    """Return the findings of `-o json` by their check, and check the rest of the document."""
     assert result.stderr == ""
     document = json.loads(result.stdout)
     found = {each["check"]: each for each in document["findings"]}
@@ -25,10 +25,10 @@ def told(result):
 
 
 def examined(machine):
-    return told(machine.podslice("doctor", "-o", "json", check=False))
+    return findings_by_check(machine.podslice("doctor", "-o", "json", check=False))
 
 
-def test_a_machine_is_described_as_it_is(clean_machine):
+def test_findings_match_the_machine(clean_machine):
     machine = clean_machine
     found = examined(machine)
     assert found["systemd"]["what"] == f"the service manager is systemd {machine.systemd_version}"
@@ -47,7 +47,7 @@ def test_a_machine_is_described_as_it_is(clean_machine):
         assert what == "cpu, memory and pids are there, in kubepods.slice as well"
 
 
-def test_drivers_that_are_not_systemd_are_found(clean_machine):
+def test_drivers_other_than_systemd_are_found(clean_machine):
     machine = clean_machine
     files = {
         "/usr/local/bin/podman": "#!/bin/sh\n",
@@ -70,7 +70,7 @@ def test_drivers_that_are_not_systemd_are_found(clean_machine):
 
 
 @pytest.mark.cgroup2
-def test_the_fix_for_huge_pages_mends_them(clean_machine):
+def test_the_fix_for_huge_pages_works(clean_machine):
     machine = clean_machine
     machine.run("sh", "-c", f"echo 4 > {POOL}; echo -hugetlb > {ROOT_GROUP}")
     try:
@@ -82,7 +82,7 @@ def test_the_fix_for_huge_pages_mends_them(clean_machine):
         now, _, at_boot = found["fix"].partition("; and for every boot: ")
         machine.run("sh", "-c", now)
         assert examined(machine)["hugepages"]["state"] == "ok"
-        # what makes it so at boot does it as well
+        # the fix at boot works as well
         machine.run("sh", "-c", f"{at_boot}; echo -hugetlb > {ROOT_GROUP}")
         machine.run("systemd-tmpfiles", "--create", "/etc/tmpfiles.d/hugetlb.conf")
         assert examined(machine)["hugepages"]["state"] == "ok"
@@ -92,19 +92,19 @@ def test_the_fix_for_huge_pages_mends_them(clean_machine):
 
 
 @pytest.mark.cgroup2
-def test_the_fix_for_delegation_mends_it(machine):
+def test_the_fix_for_delegation_works(machine):
     less = "[Service]\nDelegate=\nDelegate=pids\n"
     machine.put(DROP_IN.replace("podslice.conf", "00-less.conf"), less)
     machine.run("systemctl", "daemon-reload")
     try:
-        with users.own_manager(machine) as podslice:
-            found = told(podslice("doctor", "-o", "json", check=False))["controllers"]
+        with users.user_manager(machine) as podslice:
+            found = findings_by_check(podslice("doctor", "-o", "json", check=False))["controllers"]
             assert found["what"] == "cpu is not delegated to the user's manager"
             command, _, login = found["fix"].removeprefix("as root: ").partition("; then ")
             assert "log in" in login
             machine.run("sh", "-c", command)
             machine.run("systemctl", "restart", users.MANAGER)
-            found = told(podslice("doctor", "-o", "json"))
+            found = findings_by_check(podslice("doctor", "-o", "json"))
             assert found["controllers"]["state"] == "ok"
             assert "cpuset and io are delegated" in found["controllers"]["what"]
             assert found["session"]["state"] == "info"
@@ -116,17 +116,19 @@ def test_the_fix_for_delegation_mends_it(machine):
         machine.run("systemctl", "daemon-reload")
 
 
-def test_who_has_no_session_is_told(machine):
-    found = told(users.podslice(machine, "doctor", "--user", "-o", "json", check=False))
+def test_a_user_without_a_session_is_reported(machine):
+    found = findings_by_check(
+        users.podslice(machine, "doctor", "--user", "-o", "json", check=False)
+    )
     assert found["session"]["state"] == found["systemd"]["state"] == "attention"
     assert "loginctl enable-linger lab" in found["session"]["fix"]
 
 
-def test_everybody_may_ask_and_nothing_is_written(clean_machine):
+def test_any_user_may_run_it_and_nothing_is_written(clean_machine):
     machine = clean_machine
     mark = "/run/before-doctor"
     machine.run("touch", mark)
-    found = told(users.podslice(machine, "doctor", "-o", "json", check=False))
+    found = findings_by_check(users.podslice(machine, "doctor", "-o", "json", check=False))
     written = machine.run("find", "/run", "/etc", "/var", "/tmp", "-xdev", "-newer", mark)
     machine.run("rm", mark)
     assert found["rights"] == {
@@ -136,7 +138,7 @@ def test_everybody_may_ask_and_nothing_is_written(clean_machine):
         "effect": "verbs that read work; those that change something are refused",
         "fix": "run those as root, or use --user",
     }
-    # not /run/user itself, which changes when logind ends the session of a test before
+    # not /run/user itself, which changes when logind ends the session of a previous test
     places = ("podslice", f"/run/user/{USER_ID}/")
     ours = [path for path in written.stdout.split() if any(place in path for place in places)]
     assert ours == []

@@ -12,8 +12,8 @@ from tests.host.scenario import records, show
 pytestmark = pytest.mark.cgroup2
 
 RUNS = 10
-# grows by 100 MiB per second once only 250 MiB are left; tells when the threshold was passed, and
-# when it was told to end
+# grows by 100 MiB per second once only 250 MiB are left; records when the threshold was passed, and
+# when SIGTERM arrived
 EATER = """
 import json, mmap, os, signal, sys, time
 held, passed = [], None
@@ -24,8 +24,8 @@ def take(size):
     block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
     held.append(block)
 def end(*_):
-    told = time.monotonic()
-    open(sys.argv[1], "w").write(json.dumps({"passed": passed, "told": told, "left": left()}))
+    stopped = time.monotonic()
+    open(sys.argv[1], "w").write(json.dumps({"passed": passed, "stopped": stopped, "left": left()}))
     os._exit(0)
 signal.signal(signal.SIGTERM, end)
 while left() > 250 * 2**20:
@@ -57,7 +57,7 @@ def run_in(machine, pod, *command):
 
 
 def kills(machine):
-    """What the kernel has killed for want of memory since the boot."""
+    """Return the number of processes that the kernel has killed for lack of memory since the boot."""
     lines = machine.get("/proc/vmstat").decode().splitlines()
     return int(dict(line.split() for line in lines)["oom_kill"])
 
@@ -70,7 +70,7 @@ def guaranteed(name):
     return json.dumps(document)
 
 
-def test_the_growing_pod_goes_before_the_kernel_kills(node):
+def test_a_growing_pod_is_evicted_before_the_kernel_kills(node):
     node.put("/run/eater.py", EATER)
     agent.put(node, "eater", agent.manifest("eater", limit="4Gi"))
     agent.put(node, "calm", agent.manifest("calm", memory="64Mi", limit="4Gi"))
@@ -91,8 +91,8 @@ def test_the_growing_pod_goes_before_the_kernel_kills(node):
         run_in(node, "eater", "python3", "/run/eater.py", EATEN)
         agent.until(lambda: node.run("test", "-s", EATEN, check=False).exit_code == 0, 60)
         eaten = json.loads(node.get(EATEN))
-        assert eaten["passed"] is not None, "it went before the threshold was passed"
-        reactions.append((eaten["told"] - eaten["passed"]) * 1000)
+        assert eaten["passed"] is not None, "evicted before the threshold was passed"
+        reactions.append((eaten["stopped"] - eaten["passed"]) * 1000)
         found = agent.until(lambda count=run: len(agent.events(node, "pod-evicted")) == count)
         assert found
         agent.until(lambda: len(records(node)) == 2)
@@ -102,9 +102,9 @@ def test_the_growing_pod_goes_before_the_kernel_kills(node):
         agent.until(lambda: "MemoryPressure" not in node.podslice("status", check=False).stdout, 20)
         node.podslice("readmit", "eater")
         agent.until(lambda: len(records(node)) == 3)
-    told = agent.events(node, "pod-evicted")
-    assert {event["PODSLICE_POD"] for event in told} == {"default/eater"}
-    assert {event["PODSLICE_SIGNAL"] for event in told} <= {
+    evictions = agent.events(node, "pod-evicted")
+    assert {event["PODSLICE_POD"] for event in evictions} == {"default/eater"}
+    assert {event["PODSLICE_SIGNAL"] for event in evictions} <= {
         "memory.available",
         "allocatableMemory.available",
     }
@@ -112,7 +112,7 @@ def test_the_growing_pod_goes_before_the_kernel_kills(node):
     for pod in ("calm", "guard"):
         status = json.loads(node.podslice("status", "-o", "json").stdout)
         assert any(unit.get("pod") == f"default/{pod}" for unit in status["units"])
-    own = [int(event["PODSLICE_REACTION_USEC"]) / 1000 for event in told]
+    own = [int(event["PODSLICE_REACTION_USEC"]) / 1000 for event in evictions]
     sys.stdout.write(
         f"\nfrom the threshold to SIGTERM, ms: median {statistics.median(reactions):.0f},"
         f" {min(reactions):.0f} to {max(reactions):.0f}; of that between the agent's look and its"
@@ -120,7 +120,7 @@ def test_the_growing_pod_goes_before_the_kernel_kills(node):
     )
 
 
-def test_who_fills_the_disk_goes(node):
+def test_the_pod_that_fills_the_disk_is_evicted(node):
     stat = node.run("df", "--output=avail", "-B1", "/var/lib").stdout.split()
     threshold = int(stat[-1]) - 32 * 2**20
     agent.put(node, "writer", agent.manifest("writer"))
@@ -134,7 +134,7 @@ def test_who_fills_the_disk_goes(node):
     assert event["PODSLICE_POD"] == "default/writer"
     assert event["PODSLICE_SIGNAL"] == "nodefs.available"
     agent.until(lambda: len(records(node)) == 1)
-    # a node that is short of storage takes no new pod
+    # a node that is short of storage admits no new pod
     agent.put(node, "late", agent.manifest("late"))
     (event,) = agent.until(
         lambda: [each for each in agent.events(node, "pod-refused") if "late" in each["MESSAGE"]]
@@ -142,7 +142,7 @@ def test_who_fills_the_disk_goes(node):
     assert "DiskPressure" in event["MESSAGE"]
 
 
-def test_who_forks_goes(node):
+def test_the_pod_that_forks_is_evicted(node):
     limits = [
         int(node.get(f"/proc/sys/kernel/{name}").decode()) for name in ("pid_max", "threads-max")
     ]
@@ -161,7 +161,7 @@ def test_who_forks_goes(node):
     assert calm == {"ActiveState": "active"}
 
 
-def test_the_rest_of_a_pod_goes_with_what_the_kernel_kills(node):
+def test_the_rest_of_a_pod_is_stopped_after_an_oom_kill(node):
     agent.put(node, "team", agent.manifest("team", limit="48Mi"))
     agent.start(node, "--oom-policy=pod")
     agent.until(lambda: records(node))

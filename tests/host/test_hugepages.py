@@ -1,4 +1,4 @@
-"""Limits of huge pages, which podslice itself writes, beside a real systemd on cgroup v2."""
+"""Limits of huge pages, which podslice itself writes, on a real systemd with cgroup v2."""
 
 import pytest
 
@@ -32,14 +32,14 @@ spec:
 
 @pytest.fixture
 def huge(clean_vm):
-    """A virtual machine whose operator hands the controller of huge pages down, after a while."""
+    """A virtual machine whose operator later delegates the controller of huge pages."""
     clean_vm.put("/tmp/huge.yaml", HUGE)
     yield clean_vm
     hand_down(clean_vm, "-")
 
 
 def hand_down(machine, sign):
-    # a slice that still hands it on has to be gone
+    # slices to which it is delegated must be removed first
     machine.run("systemctl", "stop", "kubepods.slice", check=False)
     control = "/sys/fs/cgroup/cgroup.subtree_control"
     machine.run("sh", "-c", f"echo {sign}hugetlb > {control}")
@@ -56,7 +56,7 @@ def limits(machine):
     return tuple(used for used, _ in pairs)
 
 
-def test_limits_of_huge_pages_hold_beside_systemd(huge):
+def test_limits_of_huge_pages_are_compatible_with_systemd(huge):
     machine = huge
     left_out = f"left out limits of huge pages of {SLICE}: the kernel's controller for them is not"
     assert left_out in converge(machine)
@@ -64,10 +64,10 @@ def test_limits_of_huge_pages_hold_beside_systemd(huge):
     hand_down(machine, "+")
     converge(machine)
     assert [kernel(machine, GROUP, file) for file in (FILE, RESERVED)] == [str(12 * MI)] * 2
-    # a pod that asks for none gets none
+    # a pod that requests none gets none
     assert [kernel(machine, PLAIN, file) for file in (FILE, RESERVED)] == ["0"] * 2
 
-    # a container that has come since
+    # a container that was started since
     machine.spawn(
         *("systemd-run", "--quiet", "--scope", f"--unit={SCOPE}", f"--slice={SLICE}"),
         *("-p", "Delegate=yes", "sleep", "1000"),
@@ -77,13 +77,13 @@ def test_limits_of_huge_pages_hold_beside_systemd(huge):
     assert f"set {FILE}=8Mi (was unset), {RESERVED}=8Mi (was unset) on {SCOPE}" in converge(machine)
     assert limits(machine) == (str(12 * MI), str(8 * MI))
 
-    # systemd leaves the files, and the controller, as they are
+    # systemd leaves the files, and the controller, unchanged
     machine.run("systemctl", "daemon-reload")
     machine.run("systemctl", "set-property", "--runtime", SLICE, "CPUWeight=7", "IOWeight=7")
     machine.run("systemctl", "daemon-reexec")
     assert limits(machine) == (str(12 * MI), str(8 * MI))
 
-    # what was changed by hand is put back
+    # external changes are reverted
     machine.run("sh", "-c", f"echo 0 > /sys/fs/cgroup{GROUP}/{FILE}")
     assert f"set {FILE}=12Mi (was 0) on {SLICE}" in converge(machine)
     assert limits(machine) == (str(12 * MI), str(8 * MI))

@@ -1,4 +1,4 @@
-"""The newest systemd counts huge pages as memory: a pod that has them can use them."""
+"""The newest systemd counts huge pages as memory: a pod that requests them can use them."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ spec:
   containers:
   - {name: app, resources: {requests: {cpu: 10m}, limits: {memory: 32Mi, hugepages-2Mi: 64Mi}}}
 """
-# 0x40000 is MAP_HUGETLB; a page is taken from the pool when it is written to for the first time
+# 0x40000 is MAP_HUGETLB; a page is taken from the pool at the first write
 USER = f"""\
 import mmap
 pages = mmap.mmap(-1, {64 * MI}, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)
@@ -45,7 +45,7 @@ def counting(new_vm: Vm) -> Iterator[Machine]:
 
 
 def events(machine: Machine) -> dict[str, int]:
-    """Return what the kernel counts of a pod's memory: `max` for a charge beyond the limit."""
+    """Return the kernel's count of memory events of a pod: `max` for a charge beyond the limit."""
     lines = kernel(machine, GROUP, "memory.events").split("\n")
     return {name: int(count) for name, count in map(str.split, lines)}
 
@@ -67,10 +67,10 @@ def test_a_process_uses_all_huge_pages_of_its_pod(counting: Machine) -> None:
     assert events(machine)["oom_kill"] == 0
     assert machine.run("test", "-e", USED, check=False).exit_code == 1
 
-    # limits as this host needs them: the same process goes on
+    # limits as this host needs them: the same process continues
     machine.run("rm", CONFIG)
-    told = apply(machine, "-f", "/tmp/huge.yaml").stdout
-    assert f"MemoryMax=96Mi (was 32Mi) on {SLICE} (default/huge)" in told
+    output = apply(machine, "-f", "/tmp/huge.yaml").stdout
+    assert f"MemoryMax=96Mi (was 32Mi) on {SLICE} (default/huge)" in output
     machine.run("timeout", "100", "sh", "-c", f"until [ -e {USED} ]; do :; done")
     assert kernel(machine, GROUP, "memory.max") == str(96 * MI)
     assert events(machine)["oom_kill"] == 0

@@ -7,7 +7,7 @@ import pytest
 
 from tests.host.scenario import ROOT, apply, explained, kernel
 
-# A machine with 2 CPUs and 1 GiB is too small for it: an eighth of its memory, a quarter of its CPUs.
+# A machine with 2 CPUs and 1 GiB is too small: an eighth of its memory, a quarter of its CPUs.
 MEMORY = re.compile(r"\b(\d+)M\b")
 CPU = {"4": "1", "2": "500m", "1": "250m", "0.5": "125m"}
 
@@ -16,20 +16,20 @@ POD_LIMIT, IDE_LIMIT = 128 * MB, 32 * MB
 POD_CPUS, IDE_CPUS = 1, 0.25
 WINDOW_SEC = 10
 
-# does what it is told, one line after the other, and says when it is done
+# executes one line after the other, and reports when it is done
 WORKER = 'exec 0<>"/tmp/ide-$0"; while read -r line; do eval "$line"; : >"/tmp/ide-$0.out"; done'
 BURN = "while :; do :; done & burner=$!"
 REST = "kill $burner; wait"
 
 
 def scaled(manifest):
-    """The example, on the scale of the machine."""
+    """Return the example, on the scale of the machine."""
     smaller = MEMORY.sub(lambda found: f"{int(found[1]) // 8}M", manifest)
     return re.sub(r'cpu: "(.*)"', lambda found: f'cpu: "{CPU[found[1]]}"', smaller)
 
 
 def eat(name, megabytes):
-    """Hold so much memory until somebody reads all that comes out."""
+    """Return a line that allocates memory until its output is read."""
     return f"exec dd if=/dev/zero bs={megabytes}MB count=1 1<>/tmp/ide-{name}.out"
 
 
@@ -46,7 +46,7 @@ class Pods:
         self.running = {}
 
     def run(self, pod, *names):
-        """Have a worker as each of these containers."""
+        """Start a worker in each of these containers."""
         for each in self.made[pod]["containers"]:
             if (name := each["name"]) in names:
                 self.groups[name] = f"{self.groups[pod]}/{each['scope']}"
@@ -55,21 +55,21 @@ class Pods:
                 future = self.executor.submit(self.machine.podslice, *command, check=False)
                 self.running[name] = future
 
-    def tell(self, line, *names):
-        """Give workers a line; waits until they have done it."""
+    def send(self, line, *names):
+        """Send a line to workers; wait until they have executed it."""
         script = 'line=$1; shift; for name; do echo "$line" >"$name"; : <"$name.out"; done'
-        self.machine.run("sh", "-c", script, "tell", line, *(f"/tmp/ide-{name}" for name in names))
+        self.machine.run("sh", "-c", script, "send", line, *(f"/tmp/ide-{name}" for name in names))
 
     def end(self, name, line):
-        """Give a worker the last line that it does."""
+        """Send a worker its last line."""
         self.machine.run("sh", "-c", f'echo "$1" >/tmp/ide-{name}', "end", line)
 
     def await_eaten(self, name):
-        """Wait until a worker holds all that it was told to."""
+        """Wait until a worker has allocated its memory."""
         self.machine.run("head", "-c", "1", f"/tmp/ide-{name}.out")
 
     def spent(self, *groups):
-        """CPUs that these groups used on average, over a while."""
+        """Return the CPUs that these groups used on average, over a while."""
         files = [f"/sys/fs/cgroup{group}/cpu.stat" for group in groups]
         look = 'date +%s%6N; for file; do head -n 1 "$file"; done'
         script = f"{look}; sleep {WINDOW_SEC}; {look}"
@@ -103,12 +103,14 @@ def share_the_budget(pods):
     pods.run("nginx", "proxy")
     pod, neighbour = pods.groups["myide"], pods.groups["nginx"]
     scopes = {name: pods.groups[name] for name in four}
-    pods.tell(":", *four, "proxy")  # they are all there
-    pods.tell(BURN, *four)
+    pods.send(":", *four, "proxy")  # all of them are running
+    pods.send(BURN, *four)
     assert kernel(pods.machine, pod, "cpu.max") == "100000 100000"
     assert kernel(pods.machine, scopes["ide"], "cpu.max") == "25000 100000"
     for name, group in scopes.items():
-        assert len(kernel(pods.machine, group, "cgroup.procs").split()) == 2  # it, and what burns
+        assert (
+            len(kernel(pods.machine, group, "cgroup.procs").split()) == 2
+        )  # the worker and its loop
         if name != "ide":
             assert kernel(pods.machine, group, "cpu.max").startswith("max")
             assert kernel(pods.machine, group, "memory.max") == "max"
@@ -119,12 +121,12 @@ def share_the_budget(pods):
     assert one <= IDE_CPUS * 1.03
     assert sum(others) > whole / 2
     assert min(others) > 0.05
-    pods.tell(REST, *four)
+    pods.send(REST, *four)
 
-    # the one with a limit is held to it, with room left in the pod
+    # the one with a limit is limited, with room left in the pod
     pods.end("ide", eat("ide", 64))
     assert pods.running["ide"].result().exit_code == 137
-    assert pods.events(pod)["oom_kill"] == 2  # what has eaten, and the shell of its container
+    assert pods.events(pod)["oom_kill"] == 2  # the process, and the shell of its container
     assert pods.events(pod, "memory.events.local")["oom"] == 0
     assert int(kernel(pods.machine, pod, "memory.peak")) < POD_LIMIT
 
@@ -141,7 +143,7 @@ def share_the_budget(pods):
     assert pods.events(pod)["oom_kill"] >= 4
     assert int(kernel(pods.machine, pod, "memory.peak")) <= POD_LIMIT
 
-    # and nobody else is hurt
+    # and no other container is affected
     assert not pods.running["shell"].done()
     assert not pods.running["proxy"].done()
     assert pods.events(neighbour)["oom_kill"] == 0

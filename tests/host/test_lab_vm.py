@@ -1,4 +1,4 @@
-"""The lab's own promises, for virtual machines."""
+"""The guarantees of the lab, for virtual machines."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def test_run_keeps_the_streams_apart(machine: Machine) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (3, "hello", "wrong\n")
 
 
-def test_source_tree_is_there(machine: Machine) -> None:
+def test_source_tree_is_present(machine: Machine) -> None:
     assert machine.get("/src/tests/lab/vm.py") == Path(source_dir(), "tests/lab/vm.py").read_bytes()
 
 
@@ -31,7 +31,7 @@ def test_module_runs_as_python_would(machine: Machine) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (0, '{"a":1}\n', "")
 
 
-def test_spawn_is_killed_with_all_it_started(machine: Machine) -> None:
+def test_spawn_is_killed_with_its_children(machine: Machine) -> None:
     process = machine.spawn("sh", "-c", "sleep 1234 & wait")
     assert machine.run("test", "-d", f"/proc/{process.pid}").exit_code == 0
     process.kill()
@@ -98,7 +98,7 @@ def test_reboot_keeps_the_disk_and_nothing_else() -> None:
             vm.get("/run/lost")
 
 
-def test_disks_are_thrown_away(vm: Vm) -> None:
+def test_disks_are_discarded(vm: Vm) -> None:
     with Vm() as second:
         second.put("/etc/only-here", "")
     with pytest.raises(FileNotFoundError):
@@ -117,7 +117,7 @@ def test_close_leaves_nothing() -> None:
         vm.run("true")
 
 
-def test_machine_which_dies_says_so() -> None:
+def test_machine_that_crashes_reports_it() -> None:
     with Vm() as vm:
         os.kill(vm.pid, signal.SIGKILL)
         with pytest.raises(LabError, match="the machine has ended"):
@@ -133,7 +133,7 @@ sys.stdin.read()
 """
 
 
-def test_nothing_outlives_an_owner_which_is_killed(vm: Vm) -> None:
+def test_nothing_outlives_a_killed_owner(vm: Vm) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", OWNER_SCRIPT],
         cwd=source_dir(),
@@ -150,7 +150,7 @@ def test_nothing_outlives_an_owner_which_is_killed(vm: Vm) -> None:
 
 
 def wait_until(is_so: Callable[[], bool], timeout_sec: float = 10.0) -> None:
-    """Poll processes and files of the host, which tell nobody of their end."""
+    """Poll processes and files of the host, which do not notify of their end."""
     deadline = time.monotonic() + timeout_sec
     while not is_so():
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a real agent, with the examples' rules as they are."""
+"""A real Prometheus scrapes a real agent, with the rules of the examples."""
 
 import json
 import time
@@ -30,7 +30,7 @@ SOCKET_UNIT = "podslice-agent.socket"
 
 @pytest.fixture(scope="module")
 def box():
-    """A machine of this module's own: the agent, a busy pod and an idle one, and a Prometheus."""
+    """A machine of this module's own: the agent, a busy pod and an idle one, and a Prometheus server."""
     fixtures.need_lab()
     with Vm() as booted:
         booted.push(source_dir(), "/src")
@@ -47,7 +47,7 @@ def box():
         agent.install(booted)
         booted.run("systemctl", "start", SOCKET_UNIT, agent.UNIT)
         booted.podslice("run", "--detach", "busy", "--", "sh", "-c", "while :; do :; done")
-        # a Prometheus that asks more often than the example's, as a test has less time
+        # a shorter interval than in the example, as a test has less time
         config = (FOLDER / "prometheus.yml").read_text()
         booted.put(
             "/etc/prometheus/prometheus.yml", config.replace("15s", "5s\n  evaluation_interval: 5s")
@@ -62,48 +62,48 @@ def box():
 
 
 def api(box, path, **query):
-    """What Prometheus answers; nothing while it is not up yet."""
+    """Return the answer of Prometheus; nothing while it is not up yet."""
     url = f"http://127.0.0.1:9090/api/v1/{path}?{urllib.parse.urlencode(query)}"
     result = box.run("python3", "-c", FETCH, url, check=False)
     return json.loads(result.stdout)["data"] if result.exit_code == 0 else None
 
 
 def value(box, expression):
-    """The only value of an expression; None where there is none."""
+    """Return the only value of an expression; None without one."""
     data = api(box, "query", query=expression)
     return float(data["result"][0]["value"][1]) if data and data["result"] else None
 
 
 def figure(box, expression):
-    """The same, once there is one: a scrape may fail where everything is slow."""
+    """Return the only value, once there is one: a scrape may fail on a slow machine."""
     found = []
     agent.until(lambda: found.append(value(box, expression)) or found[-1] is not None, 60)
     return found[-1]
 
 
 def promtool(box, *arguments, **more):
-    """It is content, and has nothing to remark."""
+    """Check that a tool succeeds without any remark."""
     result = box.run("promtool", *arguments, **more)
     assert "FAIL" not in result.stdout + result.stderr
     return result
 
 
-def test_promtool_has_nothing_to_say_of_the_metrics(box):
+def test_promtool_accepts_the_metrics(box):
     result = promtool(box, "check", "metrics", input=agent.ask(box, "/metrics"))
     assert (result.stdout, result.stderr) == ("", "")
 
 
-def test_promtool_has_nothing_to_say_of_the_configuration(box):
+def test_promtool_accepts_the_configuration(box):
     result = promtool(box, "check", "config", "/etc/prometheus/prometheus.yml")
     assert f"{len(alerts())} rules found" in result.stdout
 
 
-def test_alerts_say_what_they_should_when_they_should(box):
+def test_alerts_fire_when_they_should(box):
     box.put("/etc/prometheus/alerts_test.yml", (ROOT / "tests/host/alerts_test.yml").read_text())
     promtool(box, "test", "rules", "/etc/prometheus/alerts_test.yml")
 
 
-def test_a_query_returns_what_the_pods_use(box):
+def test_a_query_returns_the_use_of_the_pods(box):
     busy = 'namespace="default", pod="busy"'
     agent.until(
         lambda: (value(box, f"rate(pod_cpu_usage_seconds_total{{{busy}}}[1m])") or 0) > 0.1,
@@ -113,7 +113,7 @@ def test_a_query_returns_what_the_pods_use(box):
     used = figure(box, f"pod_memory_working_set_bytes{{{busy}}}")
     assert 0 < used < 64 * MI
     assert figure(box, f'podslice_pod_resource_limit{{resource="memory", {busy}}}') == 64 * MI
-    # all that runs in the pod is the container; its figures are read a moment later
+    # the pod has only this container; its figures are read a moment later
     of_container = f'container_cpu_usage_seconds_total{{container="main", {busy}}}'
     of_pod = f"pod_cpu_usage_seconds_total{{{busy}}}"
     share = figure(box, f"{of_container} / ignoring (container) {of_pod}")
@@ -126,7 +126,7 @@ def test_a_query_returns_what_the_pods_use(box):
 
 
 @pytest.mark.parametrize("expression", expressions())
-def test_prometheus_understands_whatever_alerts_and_panels_ask(box, expression):
+def test_prometheus_accepts_the_expressions_of_alerts_and_panels(box, expression):
     assert api(box, "query", query=filled_in(expression)) is not None
 
 
@@ -163,7 +163,7 @@ def test_a_consumer_of_the_summary_api_reads_it(box):
     assert summary["node"]["memory"]["availableBytes"] > 0
 
 
-def test_pods_are_listed_with_how_they_are(box):
+def test_pods_are_listed_with_their_conditions(box):
     items = json.loads(agent.ask(box, "/pods"))["items"]
     phases = {item["metadata"]["name"]: item["status"]["phase"] for item in items}
     assert phases == {"busy": "Running", "idle": "Pending"}

@@ -1,4 +1,4 @@
-"""Every verb by somebody without rights: it works, or ends with one clear line and exit 1."""
+"""Every verb by a user without privileges: it works, or fails with one clear line and exit code 1."""
 
 import json
 
@@ -51,7 +51,7 @@ CHANGING = {
     "adopt": (("web", "-c", "main", "PID"),),
     "phase": (("web", "--set", "running"),),
     "node init": ((),),
-    "events": ((), ("--since=1h",)),  # changes nothing, but the journal is not for everybody
+    "events": ((), ("--since=1h",)),  # changes nothing, but not every user may read the journal
     "confirm": ((),),
     "readmit": (("gone",),),
     "agent": ((),),
@@ -82,13 +82,13 @@ WITHOUT_MANAGER = (
     "events",
     "confirm",  # there are no reserved slices with --user
 )
-"""Verbs that need no service manager of the user, and no place for records."""
+"""Verbs that need neither the user's service manager nor a directory for records."""
 
 
 def verbs():
     for command in make_app().registered_commands:
         if command.hidden:
-            continue  # for systemd, not for people
+            continue  # for systemd, not for users
         yield command.name or command.callback.__name__.replace("_", "-")
     for group in make_app().registered_groups:
         yield group.name
@@ -96,19 +96,19 @@ def verbs():
             yield f"{group.name} {command.callback.__name__}"
 
 
-def test_every_verb_is_tried():
+def test_every_verb_is_tested():
     assert CHANGING.keys() | READING.keys() == set(verbs())
 
 
 @pytest.fixture
 def applied(clean_machine):
-    """A machine with a pod and a process in it, a pod that was evicted, and values to confirm."""
+    """A machine with a pod and a process in it, an evicted pod, and values to confirm."""
     yield from _applied(clean_machine)
 
 
 @pytest.fixture
 def applied_fast(namespace):
-    """The same, where it is fast; for what no kernel has a part in."""
+    """The same as a namespace; for tests in which the kernel is not involved."""
     for machine in fixtures.keep_clean(namespace):
         yield from _applied(machine)
 
@@ -124,7 +124,7 @@ def _applied(machine):
 
 
 def everything(machine):
-    """What a verb without rights has to leave alone."""
+    """Return the state that a verb without privileges must not change."""
     script = (
         "systemctl list-units --all --plain --no-legend 'kubepods*' 'podslice*' podlab-daemon*;"
         f"systemctl show -p MainPID,InvocationID {DAEMON};"
@@ -136,7 +136,7 @@ def everything(machine):
 
 
 def called(machine, calls, *more, env=None):
-    """Every way to call the verbs, with how it ended."""
+    """Return every way to call the verbs, with the result."""
     pid = machine.run("systemctl", "show", "-P", "MainPID", DAEMON).stdout.strip()
     for verb, ways in calls.items():
         for way in ways:
@@ -154,7 +154,7 @@ def is_one_clear_line(ended, *says):
     )
 
 
-def test_who_is_not_root_may_read_and_change_nothing(applied):
+def test_an_unprivileged_user_may_read_and_change_nothing(applied):
     before = everything(applied)
     unclear = {
         line: ended
@@ -162,7 +162,7 @@ def test_who_is_not_root_may_read_and_change_nothing(applied):
         if not is_one_clear_line(ended, "run as root")
     }
     assert unclear == {}
-    # what needs no service manager is the same everywhere, and slow in an emulated machine
+    # verbs that need no service manager are the same everywhere, and slow in an emulated machine
     left_out = WITHOUT_MANAGER if applied.kind == "vm" else ()
     reading = {verb: ways for verb, ways in READING.items() if verb not in left_out}
     failed = {
@@ -174,15 +174,15 @@ def test_who_is_not_root_may_read_and_change_nothing(applied):
     assert everything(applied) == before
 
 
-def test_records_that_are_hidden_are_told_in_one_line(applied_fast):
-    """As where root has a umask that takes everything from others."""
+def test_hidden_records_are_reported_in_one_line(applied_fast):
+    """As with a umask of root that removes all permissions of others."""
     applied_fast.run("chmod", "700", "/run/podslice")
     for verb in ("plan", "status", "tree", "phase", "cgroup-parent"):
         for line, ended in called(applied_fast, {verb: READING[verb]}):
             assert is_one_clear_line(ended, "run as root, or use --user"), (line, ended)
 
 
-def test_who_has_no_session_is_told_by_every_verb_that_needs_one(applied_fast):
+def test_every_verb_that_needs_a_session_reports_that_there_is_none(applied_fast):
     before = everything(applied_fast)
     for calls in (READING, CHANGING):
         needing = {verb: ways for verb, ways in calls.items() if verb not in WITHOUT_MANAGER}
@@ -194,7 +194,7 @@ def test_who_has_no_session_is_told_by_every_verb_that_needs_one(applied_fast):
     assert everything(applied_fast) == before
 
 
-def test_who_has_a_session_without_a_manager_is_told_as_well(applied_fast):
+def test_a_session_without_a_service_manager_is_reported(applied_fast):
     applied_fast.run("sh", "-c", f"mkdir -p {users.RUNTIME_DIR} && chown lab {users.RUNTIME_DIR}")
     try:
         for verb, ways in {**READING, **CHANGING}.items():
@@ -208,7 +208,7 @@ def test_who_has_a_session_without_a_manager_is_told_as_well(applied_fast):
         applied_fast.run("rm", "-r", users.RUNTIME_DIR)
 
 
-def test_who_has_somebody_elses_session_is_told_as_well(namespace):
+def test_the_session_of_another_user_is_reported(namespace):
     """As `su` leaves it."""
     foreign = {"XDG_RUNTIME_DIR": "/run/systemd"}
     for verb in ("status", "tree"):

@@ -1,4 +1,4 @@
-"""The placement check on a real systemd: what is inside, what is empty, what is elsewhere."""
+"""The placement check on a real systemd: processes inside, empty containers, processes elsewhere."""
 
 import json
 
@@ -20,7 +20,7 @@ spec:
 SLICE = "kubepods-burstable-podsite.slice"
 GROUP = f"/kubepods.slice/kubepods-burstable.slice/{SLICE}"
 WEB = "podslice-podsite-web.scope"
-# says when it is up
+# reports when it is up
 ELSEWHERE = f"systemd-run --scope --unit={WEB} sh -c 'echo >/tmp/up; exec sleep 1000'"
 
 
@@ -37,22 +37,22 @@ def site(clean_machine):
 
 
 def status(machine, *arguments):
-    """The document, and the exit code."""
+    """Return the document and the exit code."""
     done = machine.podslice("status", "-o", "json", *arguments, *BIG, check=False)
     return json.loads(done.stdout), done.exit_code
 
 
 @pytest.fixture
 def site_in_namespace(namespace):
-    """The same, where names and places are all that matters."""
+    """The same, for tests in which only names and locations matter."""
     for machine in fixtures.keep_clean(namespace):
         yield prepare(machine)
 
 
-def test_what_is_inside_and_what_is_empty_is_seen(site):
+def test_processes_inside_and_empty_containers_are_shown(site):
     inside, deep = crowd.start(site, 1000, 1000)
     site.podslice("adopt", "shop/site", "-c", "web", f"{inside}", f"{deep}", *BIG)
-    # as crun does with what it starts
+    # as crun does with containers that it starts
     below = "/sys/fs/cgroup/systemd" if site.cgroup_version == 1 else "/sys/fs/cgroup"
     below = f"{below}{GROUP}/{WEB}/container"
     site.run("sh", "-c", f"mkdir {below} && echo {deep} > {below}/cgroup.procs")
@@ -107,7 +107,7 @@ def test_what_is_inside_and_what_is_empty_is_seen(site):
 
 
 # how the unprivileged process of a service with a delegated group moves itself below a group whose
-# name ends a line for Python, and begins one that says that it is in the pod
+# name contains a line break for Python, followed by a line with the name of the pod
 FORGE = f"""\
 line=$(printf 'x\\f0::')
 mkdir -p "$1/$line{GROUP}/{WEB}"
@@ -117,7 +117,7 @@ exec sleep 1000
 """
 
 
-def test_a_user_can_not_forge_the_place_of_a_process(site):
+def test_a_user_cannot_forge_the_location_of_a_process(site):
     site.put("/tmp/forge", FORGE)
     mount = "/sys/fs/cgroup/systemd" if site.cgroup_version == 1 else "/sys/fs/cgroup"
     service = ("systemd-run", "--unit=eve", "--uid=nobody", "--property=Delegate=yes")
@@ -139,7 +139,7 @@ def test_a_user_can_not_forge_the_place_of_a_process(site):
     crowd.end(site, [pid])
 
 
-def test_what_is_elsewhere_is_seen(site_in_namespace):
+def test_processes_elsewhere_are_shown(site_in_namespace):
     site = site_in_namespace
     quietly = f"{ELSEWHERE} </dev/null >/dev/null 2>&1"
     site.run("sh", "-c", f"mkfifo /tmp/up; {quietly} & read _ </tmp/up; rm /tmp/up")
@@ -163,7 +163,7 @@ def test_what_is_elsewhere_is_seen(site_in_namespace):
     assert line.startswith(f"pod shop/site, container web: {WEB} (")
     assert "runs in /system.slice, outside of the pod" in line
 
-    # nothing joins it there, and once it is gone as the line says, all is well
+    # no process joins it there, and once it is removed as the hint advises, nothing is reported
     said = site.podslice("adopt", "shop/site", "-c", "web", "1", *BIG, check=False)
     assert (said.exit_code, said.stdout) == (1, "")
     assert f"stop it first: systemctl stop {WEB}" in said.stderr

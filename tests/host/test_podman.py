@@ -1,4 +1,4 @@
-"""Real containers of podman and crun, started with the lines that `cgroup-parent` prints."""
+"""Real containers of podman and crun, started with the options that `cgroup-parent` prints."""
 
 import json
 import shlex
@@ -22,7 +22,7 @@ NOT_NEEDED = (
     *("podman-testing", "rootlessport", "netavark-dhcp-proxy-client", "usr/lib/cni"),
     *("usr/bin/gpg*", "usr/bin/dirmngr*", "usr/sbin"),
 )
-# a root directory for containers, made of what the image has
+# a root directory for containers, from files of the image
 MAKE_ROOTFS = """
 mkdir -p /rootfs/bin /rootfs/dev /rootfs/proc /rootfs/sys
 cp /usr/bin/busybox /rootfs/bin/
@@ -32,7 +32,7 @@ chown -R lab:lab /home/lab/rootfs
 : > /etc/subuid
 : > /etc/subgid
 """
-# as the first process of its name space it would not hear SIGTERM without a handler
+# as PID 1 of its namespace it would ignore SIGTERM without a handler
 WAIT = 'trap "exit 0" TERM; sleep 1000 & wait'
 WEB = """
 apiVersion: v1
@@ -76,9 +76,9 @@ OCI = {
 
 @pytest.fixture(scope="module")
 def box():
-    """A virtual machine of this module's own, with podman in it and two pods applied.
+    """A virtual machine of this module's own, with podman and two applied pods.
 
-    Containers that are where they belong may stay in it.
+    Containers in their place may stay in it.
     """
     fixtures.need_lab()
     with Vm() as booted:
@@ -91,19 +91,19 @@ def box():
 
 
 def printed(box, *arguments):
-    """What `cgroup-parent` prints; nobody has anything to say beside it."""
+    """Return the output of `cgroup-parent`; nothing else is printed."""
     result = box.podslice("cgroup-parent", *arguments)
     assert result.stderr == ""
     return result.stdout
 
 
 def line(box, *arguments):
-    """The options that it prints."""
+    """Return the options that it prints."""
     return shlex.split(printed(box, *arguments))
 
 
 def start(box, name, *options):
-    """Start a container; returns its first process."""
+    """Start a container; return its first process."""
     box.run(
         *("podman", "run", "--detach", f"--name={name}", f"--pidfile=/run/{name}.pid", *options),
         *("--rootfs", "/rootfs", "/bin/sh", "-c", WAIT),
@@ -116,9 +116,9 @@ def group_of(box, pid):
 
 
 def strays(box):
-    """The exit code of `status`, and the names of what it finds elsewhere."""
+    """Return the exit code of `status`, and the names of the containers that it finds elsewhere."""
     result = box.podslice("status", "-o", "json", check=False)
-    while "no answer in" in result.stderr:  # a busy host; it is said, and not what this is about
+    while "no answer in" in result.stderr:  # a busy host, which is reported, but not tested here
         result = box.podslice("status", "-o", "json", check=False)
     assert result.stderr == ""
     return result.exit_code, {
@@ -126,7 +126,7 @@ def strays(box):
     }
 
 
-def test_containers_started_with_the_line_are_inside(box):
+def test_containers_started_with_the_options_are_inside(box):
     options = line(box, "web", "-c", "main", "-o", "podman")
     pid = start(box, "one", "--network=none", *options)
     group = group_of(box, pid)
@@ -155,7 +155,7 @@ def test_containers_started_with_the_line_are_inside(box):
     assert strays(box) == (0, {})
 
 
-def test_containers_without_the_line_are_told_of(box):
+def test_containers_without_the_options_are_reported(box):
     labels = ("--label=io.podslice.pod=default/web", "--label=io.podslice.container=log")
     start(box, "labelled", "--network=none", *labels)
     of_pod = line(box, "web", "-o", "podman-pod")
@@ -202,18 +202,18 @@ def test_a_command_of_systemd_is_inside(box):
     (command,) = (each for each in lines if each.startswith("# for a command: "))
     *argv, last = shlex.split(command.removeprefix("# for a command: "))
     assert last == "COMMAND"
-    tell = (
+    report = (
         "cat /proc/self/cgroup /proc/self/oom_score_adj;"
         " cat /sys/fs/cgroup$(cut -c4- /proc/self/cgroup)/memory.max"
     )
-    result = box.run(*argv, "--pipe", "--wait", "--quiet", "sh", "-c", tell)
+    result = box.run(*argv, "--pipe", "--wait", "--quiet", "sh", "-c", report)
     group, adjustment, memory_max = result.stdout.splitlines()
     assert group.startswith(f"0::{WEB_GROUP}/run-")
     assert f"OOMScoreAdjust={adjustment}" in lines
     assert memory_max == str(32 * MI)
 
 
-def test_what_an_oci_runtime_starts_is_taken_for_the_container_itself(box):
+def test_the_scope_of_an_oci_runtime_is_the_container_itself(box):
     made = json.loads(printed(box, "web", "-c", "main", "-o", "oci"))
     config = {
         **OCI,
@@ -235,8 +235,8 @@ def test_what_an_oci_runtime_starts_is_taken_for_the_container_itself(box):
     box.run(*crun, "delete", "--force", "web")
 
 
-def test_containers_of_a_user_are_inside_the_user_s_own_pods(box):
-    with users.own_manager(box) as podslice:
+def test_containers_of_a_user_are_inside_the_pods_of_the_user(box):
+    with users.user_manager(box) as podslice:
         podslice("apply", "-f", "/web.yaml")
         options = shlex.split(podslice("cgroup-parent", "web", "-o", "podman").stdout)
         podman = ("env", "--chdir=/home/lab", "HOME=/home/lab", "USER=lab", "podman")

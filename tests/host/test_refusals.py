@@ -1,16 +1,16 @@
-"""Input that must not change anything, on a machine where it could."""
+"""Invalid input, which must not change anything, on a machine where it could."""
 
 from tests.host.scenario import BIG, ROOT, apply, pods, units
 
 HOSTILE = ROOT / "tests/cases/hostile"
 
 
-def test_hostile_files_end_in_exit_2_and_touch_nothing(clean_machine):
+def test_hostile_files_end_in_exit_2_and_change_nothing(clean_machine):
     machine = clean_machine
     files = sorted(path for path in HOSTILE.iterdir() if path.name != "expect.toml")
     assert len(files) >= 40
     if machine.kind == "vm":
-        files = files[::8]  # the same code in a slow machine; the namespace has them all
+        files = files[::8]  # the same code on a slow machine; the namespace tests all of them
     for path in files:
         result = apply(machine, "-f", f"/src/tests/cases/hostile/{path.name}", *BIG, check=False)
         assert result.exit_code == 2, path.name
@@ -22,7 +22,7 @@ def test_hostile_files_end_in_exit_2_and_touch_nothing(clean_machine):
     assert units(machine) == []
 
 
-def test_one_bad_pod_stops_all_before_anything_is_done(clean_machine):
+def test_one_invalid_pod_stops_all_before_anything_is_changed(clean_machine):
     machine = clean_machine
     machine.put("/tmp/pods.yaml", pods(2) + "---\n" + pods(1, memory="8MiB", prefix="bad"))
     result = apply(machine, "-f", "/tmp/pods.yaml", *BIG, check=False)
@@ -31,7 +31,7 @@ def test_one_bad_pod_stops_all_before_anything_is_done(clean_machine):
     assert units(machine) == []
 
 
-def test_a_pod_that_does_not_fit_is_refused_and_the_others_go_on(clean_machine):
+def test_a_pod_that_does_not_fit_is_refused_and_the_others_are_applied(clean_machine):
     machine = clean_machine
     machine.put(
         "/tmp/pods.yaml",
@@ -45,7 +45,7 @@ def test_a_pod_that_does_not_fit_is_refused_and_the_others_go_on(clean_machine):
     assert again.exit_code == 0
 
 
-def test_a_kubelet_in_charge_is_not_disturbed(clean_machine):
+def test_a_kubelet_that_owns_the_root_is_not_disturbed(clean_machine):
     machine = clean_machine
     machine.run("cp", "/bin/sleep", "/tmp/kubelet")
     machine.run(
@@ -65,7 +65,7 @@ def test_a_kubelet_in_charge_is_not_disturbed(clean_machine):
         machine.run("systemctl", "stop", "podlab-kubelet.service")
 
 
-def test_who_is_not_root_is_told_what_to_do(clean_machine):
+def test_an_unprivileged_user_gets_a_hint(clean_machine):
     machine = clean_machine
     result = machine.run(
         *("runuser", "-u", "lab", "--", "env", "PYTHONPATH=/src", "PYTHONDONTWRITEBYTECODE=1"),

@@ -1,4 +1,4 @@
-"""Unit files give the same tree without podslice running."""
+"""Unit files create the same tree without podslice."""
 
 import pytest
 
@@ -10,7 +10,7 @@ DIRECTORY = "/run/systemd/system"
 
 @pytest.fixture
 def rendered(clean_machine):
-    """A machine with the unit files of the seeds' pods, and the values that apply gives."""
+    """A machine with the unit files of the seeds' pods, and the values that apply sets."""
     machine = clean_machine
     apply(machine, "-f", SEED, *BIG, "--qos-reserved", "memory=50%")
     made = {unit: values_of(machine, unit) for unit in units(machine)}
@@ -32,7 +32,7 @@ def values_of(machine, unit):
     return found
 
 
-def test_the_files_give_what_apply_gives(rendered):
+def test_the_files_have_the_values_of_apply(rendered):
     machine, files, made = rendered
     assert sorted(file.rpartition("/")[2] for file in files) == sorted(made)
     machine.run("systemctl", "start", *made)
@@ -40,13 +40,13 @@ def test_the_files_give_what_apply_gives(rendered):
 
 
 @pytest.mark.newest
-def test_systemd_finds_nothing_wrong_with_them(rendered):
+def test_systemd_reports_no_problem_with_them(rendered):
     machine, files, _ = rendered
     result = machine.run("systemd-analyze", "verify", *files)
     assert (result.exit_code, result.stdout + result.stderr) == (0, "")
 
 
-def test_they_can_be_up_after_every_boot(rendered):
+def test_they_can_be_enabled_at_boot(rendered):
     machine, _, made = rendered
     machine.run("systemctl", "enable", "--runtime", *made)
     wanted = show(machine, "slices.target", "Wants")["Wants"].split()
@@ -54,7 +54,7 @@ def test_they_can_be_up_after_every_boot(rendered):
     machine.run("systemctl", "disable", "--runtime", *made)
 
 
-def test_apply_takes_the_slices_over_as_they_are(rendered):
+def test_apply_takes_over_the_slices_unchanged(rendered):
     machine, _, made = rendered
     machine.run("systemctl", "start", *made)
     done = apply(machine, "-f", SEED, *BIG, "--qos-reserved", "memory=50%").stdout

@@ -14,7 +14,7 @@ RESERVE = (
 
 @pytest.fixture
 def runtime(clean_machine):
-    """A machine with a daemon in podruntime.slice that holds some memory."""
+    """A machine with a daemon in podruntime.slice that uses some memory."""
     machine = clean_machine
     hold = "b = bytearray(48 << 20); import time; time.sleep(1000)"
     machine.run(
@@ -56,7 +56,7 @@ def test_a_slice_is_not_limited_to_less_than_it_uses(runtime):
     assert active == "active\n"
 
 
-def test_a_slice_that_is_not_there_is_told_with_the_way_out(clean_machine):
+def test_a_missing_slice_is_reported_with_the_fix(clean_machine):
     result = apply(clean_machine, "-f", SEED, *BIG, *RESERVE, check=False)
     assert result.exit_code == 1
     assert f"{SLICE} to its reservation: it is not there; start it: systemctl start" in (
@@ -84,14 +84,14 @@ def system(clean_namespace):
     machine.run("systemctl", "daemon-reload")
 
 
-def test_values_return_when_nothing_asks_for_them(system):
+def test_values_are_restored_when_no_longer_configured(system):
     before = show(system, "system.slice", *NAMES)
     assert before["CPUWeight"] == "70"
     apply(system, "-f", SEED, *BIG, *SYSTEM)
     assert show(system, "system.slice", *NAMES) == HELD
     status = system.podslice("status", *BIG, *SYSTEM).stdout
     assert "system.slice: podslice has set CPUWeight=50 (before: 70), MemoryMax=8Gi" in status
-    # the configuration does not enforce it any more
+    # the configuration no longer enforces it
     status = system.podslice("status", *BIG, check=False)
     assert status.exit_code == 3
     assert "system.slice: MemoryMax is 8Gi, should be unset" in status.stdout
@@ -103,7 +103,7 @@ def test_values_return_when_nothing_asks_for_them(system):
     assert system.podslice("plan", "-f", SEED, *BIG).stdout == "nothing to do\n"
 
 
-def test_values_return_with_the_last_pod_and_with_the_package(system):
+def test_values_are_restored_with_the_last_pod_and_by_the_package(system):
     before = show(system, "system.slice", *NAMES)
     apply(system, "-f", SEED, *BIG, *SYSTEM)
     system.podslice("delete", "--all", *BIG, *SYSTEM)
@@ -112,7 +112,7 @@ def test_values_return_with_the_last_pod_and_with_the_package(system):
     assert (status.stdout, status.stderr) == ("no pods\n", "")
     apply(system, "-f", SEED, *BIG, *SYSTEM)
     system.run("systemctl", "daemon-reload")
-    # as the package's scripts do it, without any configuration
+    # as the package's scripts do, without any configuration
     system.podslice("__restore_reserved")
     assert show(system, "system.slice", *NAMES) == before
     assert system.podslice("__restore_reserved").stdout == ""

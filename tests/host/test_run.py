@@ -30,7 +30,7 @@ GROUP = f"/kubepods.slice/kubepods-burstable.slice/{SLICE}"
 RUN = "python3 -m podslice run shop"
 OUTSIDE = {"PYTHONPATH": "/src", "PYTHONDONTWRITEBYTECODE": "1"}
 
-# says when it has been continued, and ends with 3 once it has told the new size of the window
+# reports when it has been continued, and exits with 3 once it has printed the new size of the window
 WINDOW = """\
 trap 'echo continued' CONT
 trap 'stty size; kill $!; exit 3' WINCH
@@ -54,12 +54,12 @@ def shop(clean_machine):
 
 @pytest.fixture
 def fast_shop(namespace):
-    """The same, where processes start fast; for what control groups have no part in."""
+    """The same as a namespace; for tests in which control groups are not involved."""
     yield from map(with_shop, fixtures.keep_clean(namespace))
 
 
 def at_a_terminal(machine, argv, *acts, **env):
-    """Play these acts at a terminal that runs a command; its end, see terminal.py."""
+    """Execute these acts at a terminal that runs a command; return its result, see terminal.py."""
     play = {"argv": argv, "env": {**OUTSIDE, **env}, "acts": acts}
     done = machine.run("python3", "/src/tests/host/terminal.py", input=json.dumps(play))
     return json.loads(done.stdout)
@@ -72,8 +72,8 @@ def in_a_shell(machine, *acts, **env):
     return at_a_terminal(machine, shell, *acts, PS1="shop> ", RUN=RUN, **env)
 
 
-def ends_with(code):
-    """The shell has its prompt back, and the exit code is this."""
+def exits_with(code):
+    """Return the act that waits for the prompt of the shell and this exit code."""
     return [["see", "shop> "], ["type", "echo code=$?\n"], ["see", f"code={code}\n"], ["see", "> "]]
 
 
@@ -98,19 +98,19 @@ def test_at_a_terminal_run_is_the_command(shop, container):
         ["see", "continued"],
         ["resize", 40, 132],
         ["see", "40 132"],
-        *ends_with(3),
+        *exits_with(3),
     ]
     interrupted = [
         ["type", f'{run} "echo beg""un; exec sleep 1000"\n'],
         ["see", "begun"],
         ["type", "\x03"],
-        *ends_with(130),
+        *exits_with(130),
     ]
-    killed = [["type", f"{run} 'kill -KILL $$'\n"], *ends_with(137)]
-    terminated = [["type", f"{run} 'kill -TERM $$'\n"], *ends_with(143)]
-    well = [["type", f"{run} 'exit 0'\n"], *ends_with(0)]
+    killed = [["type", f"{run} 'kill -KILL $$'\n"], *exits_with(137)]
+    terminated = [["type", f"{run} 'kill -TERM $$'\n"], *exits_with(143)]
+    well = [["type", f"{run} 'exit 0'\n"], *exits_with(0)]
     acts = [*job_control, *interrupted, *killed, *terminated, *well]
-    if shop.kind == "vm":  # the same code in a slow machine: each of them once
+    if shop.kind == "vm":  # the same code on a slow machine: each of them once
         acts = [*job_control, *well] if is_init else [*job_control, *interrupted, *killed]
     in_a_shell(shop, *acts, WINDOW=WINDOW)
     assert phase(shop)["init_containers"][0] == {"name": "fetch", "done": is_init}
@@ -122,7 +122,7 @@ def test_its_parent_sees_the_signal_that_ended_it(fast_shop, container):
     assert at_a_terminal(fast_shop, run, ["see", "ready"], ["signal", 15])["exit_code"] == -15
 
 
-# what a process has from its parent, but for the control group and the score
+# what a process has from its parent, except the control group and the score
 # the masks are those of grep, which inherits them: a shell blocks signals while it forks
 FACTS = """echo $$ $(cut -d' ' -f5-8,19 /proc/$$/stat) $(umask) $(ulimit -n) $PWD
 for file in /proc/$$/fd/*; do readlink $file; done
@@ -130,7 +130,7 @@ grep Sig[BI] /proc/self/status; env | grep -v ^_= | sort
 """
 
 
-def test_in_place_all_is_as_it_was_but_the_group_and_the_score(fast_shop):
+def test_in_the_foreground_only_the_control_group_and_the_score_change(fast_shop):
     machine = fast_shop
     script = f"""\
 umask 027; ulimit -n 77; renice -n 5 $$ >/dev/null; cd /usr; exec 7</etc/passwd
@@ -148,7 +148,7 @@ eval "$FACTS"; echo ----; cat /proc/self/oom_score_adj /proc/self/cgroup'
     assert any(each.endswith(f":{GROUP}/podslice-podshop-proxy.scope") for each in groups)
 
 
-# takes 48 MiB for a moment, then tells what its container has had at most
+# uses 48 MiB for a moment, then prints the peak of its container
 EAT = f"""\
 head -c {48 * MIB} /dev/zero | tail -c {48 * MIB} | wc -c
 cat /sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)/memory.peak
@@ -156,7 +156,7 @@ cat /sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)/memory.peak
 
 
 @pytest.mark.cgroup2
-def test_limits_of_the_pod_bind_once_its_init_containers_have_ended(shop):
+def test_limits_of_the_pod_apply_once_its_init_containers_have_ended(shop):
     def eat(container):
         done = shop.podslice("run", "shop", "-c", container, "--", "sh", "-c", EAT)
         return [int(line) for line in done.stdout.split()]
@@ -178,19 +178,21 @@ def test_limits_of_the_pod_bind_once_its_init_containers_have_ended(shop):
 def test_detached_it_is_a_service_with_its_output_in_the_journal(shop):
     machine = shop
     machine.podslice("phase", "shop", "--set", "running")
-    machine.run("mkfifo", "/tmp/told")
-    script = "echo $GREETING from $PWD; cat /proc/self/oom_score_adj; echo > /tmp/told; sleep 1000"
+    machine.run("mkfifo", "/tmp/reported")
+    script = (
+        "echo $GREETING from $PWD; cat /proc/self/oom_score_adj; echo > /tmp/reported; sleep 1000"
+    )
     run = ("run", "shop", "-c", "web", "--detach", "--env", "GREETING=a $b  c", "-o", "name")
     unit = machine.podslice(*run, "--", "sh", "-c", script).stdout.strip()
     try:
         assert unit == "podslice-podshop-web.service"
-        machine.run("cat", "/tmp/told")
+        machine.run("cat", "/tmp/reported")
         machine.run("journalctl", "--sync")
         said = machine.run("journalctl", "-o", "cat", "-u", unit).stdout.splitlines()
         score = show(machine, unit, "OOMScoreAdjust")["OOMScoreAdjust"]
         assert {"a $b c from /src", score} <= set(said)
     finally:
-        machine.run("rm", "/tmp/told")
+        machine.run("rm", "/tmp/reported")
     assert show(machine, unit, "ControlGroup", "MemoryMax", "ActiveState", "Delegate") == {
         "ControlGroup": f"{GROUP}/{unit}",
         "MemoryMax": str(16 * MIB),
@@ -203,7 +205,7 @@ def test_detached_it_is_a_service_with_its_output_in_the_journal(shop):
     assert again.stderr.count("\n") == 1
 
 
-# the shell outlives the kill of what it has started, unless it is killed with it
+# the shell survives the kill of its child, unless it is killed as well
 OOM = """\
 sleep 100000 &
 python3 -c 'bytearray(100 * 2**20)'
@@ -212,8 +214,8 @@ sleep 100000
 
 
 @pytest.mark.cgroup2
-def test_a_container_ends_as_a_whole_when_the_kernel_kills_in_it(shop):
-    """In place, adopted, and as a service; a real kernel kills."""
+def test_a_container_is_killed_as_a_whole_when_it_is_out_of_memory(shop):
+    """In the foreground, adopted, and as a service; a real kernel kills."""
     in_place = shop.podslice("run", "shop", "-c", "fetch", "--", "sh", "-c", OOM, check=False)
     assert in_place.exit_code == 137
     assert phase(shop)["init_containers"][0] == {"name": "fetch", "done": False}
@@ -233,7 +235,7 @@ def test_a_container_ends_as_a_whole_when_the_kernel_kills_in_it(shop):
 
 
 @pytest.mark.cgroup2
-def test_only_a_process_ends_where_that_is_configured(shop):
+def test_only_one_process_is_killed_where_that_is_configured(shop):
     shop.podslice("phase", "shop", "--set", "running")
     shop.put("/etc/podslice/podslice.toml", 'oom-policy = "process"\n')
     try:
@@ -245,7 +247,7 @@ def test_only_a_process_ends_where_that_is_configured(shop):
 
 
 @pytest.mark.newest
-def test_a_detached_init_container_counts_when_it_ends_well(shop):
+def test_a_detached_init_container_counts_when_it_succeeds(shop):
     machine = shop
     machine.podslice("run", "shop", "-c", "fetch", "--", "true")
     assert phase(machine)["phase"] == "init"
@@ -266,9 +268,9 @@ while not progress()["over"]:
 """
 
 
-def test_so_does_that_of_a_user(namespace):
+def test_a_detached_init_container_of_a_user_counts_as_well(namespace):
     namespace.put("/tmp/shop.yaml", SHOP)
-    with users.own_manager(namespace) as podslice:
+    with users.user_manager(namespace) as podslice:
         podslice("apply", "-f", "/tmp/shop.yaml", *BIG)
         podslice("run", "shop", "-c", "fetch", "--", "true")
         podslice("run", "shop", "-c", "build", "--detach", "--", "true")

@@ -1,4 +1,4 @@
-"""Deleting pods in which processes run, on a real systemd."""
+"""Deletion of pods with running processes, on a real systemd."""
 
 import pytest
 
@@ -21,14 +21,14 @@ spec:
 """
 
 STUBBORN = "trap '' TERM; : > /tmp/up; exec sleep 1000"
-# has ended well once somebody opens the pipe that it opens when it is asked to end
+# ends by itself once a reader opens the pipe that it opens after SIGTERM
 POLITE = """\
 mkfifo /tmp/asked
 trap ': > /tmp/asked; : > /tmp/ended; exit 0' TERM
 : > /tmp/up
 while :; do sleep 1000 & wait; done
 """
-# takes longer to end than its pod has stated; without children, which systemd would ask as well
+# takes longer than the pod's grace period; without children, which systemd would signal as well
 SLOW = f"""\
 exec python3 -c '
 import signal, sys, time
@@ -58,7 +58,7 @@ def shop(clean_machine):
 
 
 def run(machine, unit, script, grace_sec=GRACE_SEC):
-    """Have a script run in a scope of the pod's slice."""
+    """Run a script in a scope of the pod's slice."""
     machine.run("rm", "-f", "/tmp/up")
     process = machine.spawn(
         *("systemd-run", "--quiet", "--scope", f"--unit={unit}", f"--slice={SLICE}"),
@@ -72,7 +72,7 @@ def neighbour(machine):
     return machine.run("systemctl", "show", "podlab-neighbour", "-P", "MainPID,ActiveState").stdout
 
 
-def has_ended_well(machine):
+def has_ended_by_itself(machine):
     return machine.run("test", "-e", "/tmp/ended", check=False).exit_code == 0
 
 
@@ -83,7 +83,7 @@ def assert_nothing_is_left(machine):
 
 
 @pytest.mark.newest
-def test_what_ignores_the_request_to_end_is_killed_and_all_is_named(shop):
+def test_a_process_that_ignores_sigterm_is_killed_and_all_are_named(shop):
     before = neighbour(shop)
     processes = [run(shop, OURS, STUBBORN, grace_sec=90), run(shop, LIBPOD, STUBBORN)]
     result = shop.podslice("delete", "shop", "--grace-period", "1", *BIG)
@@ -98,28 +98,28 @@ def test_what_ignores_the_request_to_end_is_killed_and_all_is_named(shop):
 
 
 @pytest.mark.newest
-def test_what_ends_by_itself_is_given_its_time(shop):
+def test_a_process_that_ends_by_itself_gets_its_grace_period(shop):
     process = run(shop, OURS, POLITE)
     opener = shop.spawn("sh", "-c", "read -r _ < /tmp/asked")
     result = shop.podslice("delete", "shop", "--grace-period", "60", *BIG)
     assert opener.wait().exit_code == 1  # there was nothing to read
     assert process.wait().exit_code == 0
-    assert has_ended_well(shop)
+    assert has_ended_by_itself(shop)
     assert "container app: 2 processes (sh, sleep)" in result.stdout
     assert_nothing_is_left(shop)
 
 
 @pytest.mark.cgroup2
-def test_more_time_than_the_pod_states_is_given(shop):
+def test_a_longer_grace_period_than_the_pod_states_is_granted(shop):
     processes = [run(shop, OURS, SLOW), run(shop, LIBPOD, ": > /tmp/up; exec sleep 1000")]
     shop.podslice("delete", "shop", "--grace-period", "60", *BIG)
     assert [process.wait().exit_code for process in processes] == [0, 143]
-    assert has_ended_well(shop)
+    assert has_ended_by_itself(shop)
     assert_nothing_is_left(shop)
 
 
 @pytest.mark.cgroup2
-def test_what_lies_in_no_unit_of_systemds_is_reached_too(shop):
+def test_processes_outside_of_units_are_stopped_too(shop):
     run(shop, OURS, SLOW)
     by_hand(shop)
     result = shop.podslice("delete", "shop", *BIG)
@@ -128,13 +128,13 @@ def test_what_lies_in_no_unit_of_systemds_is_reached_too(shop):
 
 
 def by_hand(machine):
-    """Put a process where no unit of systemd's is for it."""
+    """Put a process into a control group without a unit."""
     put = f"sleep 1000 >&- 2>&- & mkdir {GROUP}/by-hand; echo $! > {GROUP}/by-hand/cgroup.procs"
     machine.run("sh", "-c", put)
 
 
 @pytest.mark.cgroup2
-def test_a_pod_of_which_only_the_record_and_processes_are_left_can_be_deleted(shop):
+def test_a_pod_with_only_a_record_and_processes_can_be_deleted(shop):
     by_hand(shop)
     shop.run("systemctl", "stop", "kubepods.slice")
     assert control_groups(shop)
@@ -143,8 +143,8 @@ def test_a_pod_of_which_only_the_record_and_processes_are_left_can_be_deleted(sh
     assert_nothing_is_left(shop)
 
 
-def test_a_unit_that_failed_in_a_pod_is_in_nobodys_way(shop):
-    """It keeps the slice in systemd's mind, with what that had."""
+def test_a_failed_unit_in_a_pod_does_not_block(shop):
+    """It keeps the slice loaded in systemd, with its properties."""
     shop.run("systemctl", "set-property", "--runtime", SLICE, "TasksMax=77")
     failing = ("systemd-run", "--wait", "--quiet", "--unit=podlab-fails", f"--slice={SLICE}")
     shop.run(*failing, "false", check=False)
@@ -163,7 +163,7 @@ def test_a_unit_that_failed_in_a_pod_is_in_nobodys_way(shop):
     assert_nothing_is_left(shop)
 
 
-def test_a_pod_stays_known_while_something_is_mounted_in_its_volumes(shop):
+def test_a_pod_keeps_its_record_while_its_volumes_are_mounted(shop):
     volume = "/run/podslice/pods/shop/volumes/cache"
     shop.run("mkdir", "-p", volume)
     shop.run("mount", "-t", "tmpfs", "tmpfs", volume)

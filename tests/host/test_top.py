@@ -59,7 +59,7 @@ def as_json(machine, *arguments):
     return json.loads(machine.podslice("top", "-o", "json", *arguments).stdout)
 
 
-def test_a_snapshot_has_what_is_used_between_two_looks(busy):
+def test_a_snapshot_has_the_use_between_two_measurements(busy):
     seen = as_json(busy, "--interval=1s")
     one, other = seen["pods"]
     assert (one["pod"], other["pod"]) == ("default/busy", "default/idle")
@@ -79,7 +79,7 @@ def test_a_snapshot_has_what_is_used_between_two_looks(busy):
         assert one["cpu_pressure_percent"] > 1
 
 
-def test_where_nobody_watches_it_is_printed_once(fast_busy):
+def test_without_a_terminal_it_prints_once(fast_busy):
     lines = fast_busy.podslice("top", "--interval=200ms").stdout.splitlines()
     assert lines[0].startswith("cpu ")
     assert lines[3].split() == ["NAME", "CPU", "MEM", "MEM%", "THROTTLED", "TASKS", "PRESSURE"]
@@ -91,7 +91,7 @@ def test_where_nobody_watches_it_is_printed_once(fast_busy):
     assert names == "default/busy\ndefault/idle\n"
 
 
-def test_at_a_terminal_it_lives_until_it_is_told_to_end(fast_busy):
+def test_at_a_terminal_it_runs_until_it_is_stopped(fast_busy):
     acts = [
         ["resize", 24, 100],
         ["see", ENTERED],
@@ -120,13 +120,13 @@ def test_at_a_terminal_it_lives_until_it_is_told_to_end(fast_busy):
 
 
 @pytest.mark.parametrize(("signal", "code"), [(2, 0), (15, 143), (1, 129)])
-def test_a_signal_ends_it_and_the_screen_is_given_back(fast_busy, signal, code):
+def test_a_signal_ends_it_and_restores_the_screen(fast_busy, signal, code):
     ended = at_a_terminal(fast_busy, ["see", "pods by"], ["signal", signal])
     assert ended["exit_code"] == code
     assert ended["screen"].endswith(LEFT)
 
 
-def test_a_shell_may_stop_it_and_has_its_terminal_as_before(fast_busy):
+def test_a_shell_may_stop_it_and_its_terminal_is_restored(fast_busy):
     top = " ".join(TOP)
     acts = [
         ["type", "stty -g > /tmp/before\n"],
@@ -162,6 +162,6 @@ def test_a_dumb_terminal_gets_a_snapshot(fast_busy):
     assert "default/busy" in ended["screen"]
 
 
-def test_anybody_may_look(fast_busy):
+def test_any_user_may_run_it(fast_busy):
     ended = users.podslice(fast_busy, "top", "--interval=100ms", "-o", "name")
     assert ended.stdout == "default/busy\ndefault/idle\n"

@@ -1,4 +1,4 @@
-"""The same without root: the user's own service manager."""
+"""The same verbs without root: the user's own service manager."""
 
 import json
 
@@ -35,8 +35,8 @@ spec:
 
 @pytest.fixture
 def podslice(machine):
-    """Verbs with `--user`, as the user `lab`, whose service manager is up for the test."""
-    with users.own_manager(machine) as run:
+    """Run verbs with `--user`, as the user `lab`, whose service manager is up for the test."""
+    with users.user_manager(machine) as run:
         yield run
 
 
@@ -45,12 +45,12 @@ def control_group(machine, name):
 
 
 def kernel(machine, name, file):
-    """A file of cgroup v2 of one of the user's units."""
+    """Return the content of a file of cgroup v2 of one of the user's units."""
     path = f"/sys/fs/cgroup{control_group(machine, name).strip()}/{file}"
     return machine.get(path).decode().strip()
 
 
-def test_a_user_has_the_same_tree_in_the_own_manager(machine, podslice):
+def test_a_user_has_the_same_tree_in_the_user_manager(machine, podslice):
     podslice("apply", "-f", SEED, *BIG)
     assert podslice("plan", "-f", SEED, *BIG).stdout == "nothing to do\n"
     status = json.loads(podslice("status", "-o", "json", *BIG).stdout)
@@ -71,7 +71,7 @@ def test_a_user_has_the_same_tree_in_the_own_manager(machine, podslice):
     assert not machine.run("sh", "-c", "systemctl list-units --plain --no-legend 'kube*'").stdout
     found = json.loads(podslice("doctor", "-o", "json", check=False).stdout)["findings"]
     states = {each["check"]: each["state"] for each in found}
-    # systemd delegates cpu, memory and pids by itself; nothing with the old layouts
+    # systemd delegates cpu, memory and pids by default; nothing with the old layouts
     assert states["controllers"] == ("info" if machine.cgroup_version == 2 else "attention")
     assert states["oom-score"] == states["volumes"] == "info"
     podslice("delete", "--all", *BIG)
@@ -85,12 +85,12 @@ def test_a_user_has_processes_in_pods(machine, podslice):
     applied = podslice("apply", "-f", FILE, *BIG)
     assert f"volume cache is the directory {VOLUME}, without a size of its own" in applied.stderr
 
-    # the init phase: the pod's own limit binds when it is over
+    # the init phase: the pod's own limit applies when it is complete
     assert podslice("run", "site", "-c", "setup", "--", "true").exit_code == 0
     limits = ("systemctl", "--user", "show", "-P", "MemoryMax", POD_GROUP)
     assert users.command(machine, *limits).stdout == f"{48 * MI}\n"
 
-    # run: inside, with the volume, its exit code its own; what the kernel refuses is told
+    # run: inside, with the volume, its exit code its own; refusals of the kernel are reported
     script = "cat /proc/self/cgroup; head -c 8M /dev/zero > $PODSLICE_VOLUME_CACHE/file; exit 5"
     ended = podslice("run", "site", "-c", "main", "--", "sh", "-c", script, check=False)
     assert ended.exit_code == 5
@@ -98,7 +98,7 @@ def test_a_user_has_processes_in_pods(machine, podslice):
     assert ended.stderr == "oom_score_adj stays 0 instead of -997: Permission denied\n"
     assert machine.run("stat", "-c", "%s %U", f"{VOLUME}/file").stdout == f"{8 * MI} lab\n"
 
-    # adopt, and run --detach beside it
+    # adopt, and run --detach
     service = ("--user", "--quiet", "--service-type=exec", "--unit=podlab-work")
     users.command(machine, "systemd-run", *service, "sleep", "1000")
     shown = users.command(machine, "systemctl", "--user", "show", "-P", "MainPID", "podlab-work")
@@ -113,7 +113,7 @@ def test_a_user_has_processes_in_pods(machine, podslice):
     assert tree.count(" sleep\n") == 2
 
     if is_v2:
-        # held to the limits, and the volume is charged to the pod though its writer has gone
+        # limited, and the volume is charged to the pod although its writer has ended
         assert kernel(machine, f"{MAIN}.service", "memory.max") == str(24 * MI)
         assert kernel(machine, POD_GROUP, "memory.max") == str(48 * MI)
         assert int(kernel(machine, POD_GROUP, "memory.current")) >= 8 * MI

@@ -1,4 +1,4 @@
-"""Volumes in memory: mounted in their pod's slice, charged to it, and gone with it."""
+"""Volumes in memory: mounted in their pod's slice, charged to it, and removed with it."""
 
 import re
 
@@ -35,7 +35,7 @@ kind: Pod
 metadata: {name: other}
 spec: {containers: [{name: main}]}
 """
-# 64 MiB, and then more than there is room for
+# 64 MiB, and then more than the volume allows
 WRITE = """
 cd "$PODSLICE_VOLUME_MY_CACHE" && pwd
 dd if=/dev/zero of=file bs=1M count=64 status=none
@@ -45,7 +45,7 @@ dd if=/dev/zero of=more bs=1M count=64 status=none; rm more
 
 @pytest.fixture
 def fast(namespace):
-    """A booted namespace: nothing here depends on control groups of version 2."""
+    """A booted namespace: no test here depends on cgroup v2."""
     yield from fixtures.keep_clean(namespace)
 
 
@@ -54,13 +54,13 @@ def mounted(machine):
 
 
 def in_memory(machine):
-    """Bytes of all files in memory."""
+    """Return the bytes of all files in memory."""
     lines = machine.get("/proc/meminfo").decode()
     return int(re.search(r"^Shmem: +(\d+) kB$", lines, re.MULTILINE)[1]) * 1024
 
 
 @pytest.mark.cgroup2
-def test_what_a_container_has_written_stays_the_pod_s_until_that_is_deleted(clean_vm):
+def test_files_of_an_ended_container_are_charged_to_the_pod_until_it_is_deleted(clean_vm):
     machine = clean_vm
     before = in_memory(machine)
     machine.put(FILE, WEB)
@@ -77,7 +77,7 @@ def test_what_a_container_has_written_stays_the_pod_s_until_that_is_deleted(clea
     shared = re.search(r"^shmem (\d+)$", kernel(machine, GROUP, "memory.stat"), re.MULTILINE)
     assert int(shared[1]) >= 64 * MI
 
-    # somebody who is in no pod has the volume open, and keeps nobody from deleting the pod
+    # a process outside of pods has the volume open, and does not block the deletion of the pod
     holder = machine.spawn("sh", "-c", f"cd {CACHE} && exec sleep 1000")
     machine.run(
         "timeout", "20", "sh", "-c", f"until [ /proc/{holder.pid}/cwd -ef {CACHE} ]; do :; done"
@@ -94,7 +94,7 @@ def test_what_a_container_has_written_stays_the_pod_s_until_that_is_deleted(clea
     assert in_memory(machine) < before + 16 * MI
 
 
-def test_another_manifest_takes_volumes_away_and_keeps_the_size_of_others(fast):
+def test_another_manifest_removes_volumes_and_keeps_the_size_of_others(fast):
     fast.put(FILE, WEB)
     apply(fast, "-f", FILE, *BIG)
     fast.podslice("run", "web", "-c", "reader", "--detach", *BIG, "--", "sleep", "1000")
@@ -118,10 +118,10 @@ def test_another_manifest_takes_volumes_away_and_keeps_the_size_of_others(fast):
     assert ".mount" not in lost.stdout
 
 
-def test_a_volume_that_somebody_has_unmounted_is_mounted_again(fast):
+def test_a_volume_that_was_unmounted_externally_is_mounted_again(fast):
     fast.put(FILE, WEB)
     apply(fast, "-f", FILE, *BIG)
-    # a container that comes after its volumes keeps their units loaded
+    # a container that is started after its volumes keeps their units loaded
     fast.podslice("run", "web", "-c", "reader", "--detach", *BIG, "--", "sleep", "1000")
     fast.run("umount", CACHE)
     planned = fast.podslice("plan", "-f", FILE, *BIG, check=False)
@@ -131,8 +131,8 @@ def test_a_volume_that_somebody_has_unmounted_is_mounted_again(fast):
     assert sorted(mounted(fast).split()) == [CACHE, SPOOL]
 
 
-def test_a_mount_of_somebody_else_in_the_place_of_a_volume_is_told_and_stays(fast):
-    """Nothing that podslice does not know is removed."""
+def test_a_foreign_mount_in_the_place_of_a_volume_is_reported_and_stays(fast):
+    """podslice removes only its own mounts."""
     fast.put(FILE, WEB)
     apply(fast, "-f", FILE, *BIG)
     foreign = f"{VOLUMES}/foreign"
@@ -148,12 +148,12 @@ def test_a_mount_of_somebody_else_in_the_place_of_a_volume_is_told_and_stays(fas
     assert fast.run("test", "-e", "/run/podslice", check=False).exit_code == 1
 
 
-def test_where_nobody_can_mount_a_volume_is_a_directory(fast):
+def test_without_the_right_to_mount_a_volume_is_a_directory(fast):
     fast.put(FILE, WEB)
     place = f"{users.RUNTIME_DIR}/podslice/pods/12-34/volumes/my-cache"
-    with users.own_manager(fast) as podslice:
-        told = podslice("apply", "-f", FILE, *BIG).stderr
-        assert f"volume my-cache is the directory {place}, without a size of its own" in told
+    with users.user_manager(fast) as podslice:
+        errors = podslice("apply", "-f", FILE, *BIG).stderr
+        assert f"volume my-cache is the directory {place}, without a size of its own" in errors
         assert fast.run("stat", "-c", "%a %U", place).stdout == f"700 {users.NAME}\n"
         script = (
             'mkdir -p "$PODSLICE_VOLUME_MY_CACHE/a" && echo text >"$PODSLICE_VOLUME_MY_CACHE/a/b"'
@@ -168,8 +168,8 @@ def test_where_nobody_can_mount_a_volume_is_a_directory(fast):
         assert left.exit_code == 1
 
 
-def test_what_ends_has_its_volumes_to_the_last(fast):
-    """A volume goes after the containers, so that these can still write what they have to."""
+def test_a_terminating_container_has_its_volumes_to_the_end(fast):
+    """A volume is removed after the containers, so that these can still write."""
     fast.put(FILE, WEB)
     apply(fast, "-f", FILE, *BIG)
     last = "for n in $(seq 300); do /bin/true; done; echo bye >$PODSLICE_VOLUME_SPOOL/x; mountpoint -q $PODSLICE_VOLUME_SPOOL && cp $PODSLICE_VOLUME_SPOOL/x"

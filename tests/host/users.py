@@ -1,4 +1,4 @@
-"""The user `lab`: somebody without rights, who may have a service manager of the own."""
+"""The user `lab`: without privileges, optionally with a service manager."""
 
 from contextlib import contextmanager
 
@@ -9,13 +9,13 @@ SESSION = {"XDG_RUNTIME_DIR": RUNTIME_DIR}
 
 
 def podslice(machine, *arguments, check=True, env=None, **more):
-    """A verb as the user, without a session."""
+    """Run a verb as the user, without a session."""
     return machine.module("tests.host.as_user", NAME, *arguments, check=check, env=env, **more)
 
 
 @contextmanager
-def own_manager(machine):
-    """Gives `podslice VERB --user …` as the user, whose service manager is up meanwhile."""
+def user_manager(machine):
+    """Yield a function for `podslice VERB --user …` as the user, whose service manager is up."""
     machine.run("systemctl", "start", MANAGER)
 
     def run(verb, *arguments, **more):
@@ -30,6 +30,6 @@ def own_manager(machine):
 
 
 def command(machine, *argv, check=True):
-    """Any command as the user, with a session."""
+    """Run any command as the user, with a session."""
     variables = (f"{key}={value}" for key, value in SESSION.items())
     return machine.run("runuser", "-u", NAME, "--", "env", *variables, *argv, check=check)

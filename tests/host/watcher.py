@@ -1,8 +1,8 @@
-"""`python3 -m tests.host.watcher`: what the kernel tells the agent of commands, one by one.
+"""`python3 -m tests.host.watcher`: print the kernel's notifications for commands, one by one.
 
-Reads a JSON list of pairs, a shell command and what has to be told after it, like `["unit", NAME]`;
-writes a list of what was told with each until all was quiet again. A command that nothing has to be
-told of has null.
+Reads a JSON list of pairs, a shell command and its expected notification, like `["unit", NAME]`;
+writes a list of all notifications of each until no more arrived. A command without an expected
+notification has null.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ SLICES = {
     "system.slice": "/system.slice",
 }
 PATIENCE_SEC = 20
-# more than the watch itself waits for before it compares
+# longer than the watch itself waits before it compares
 QUIET_SEC = 0.1
 
 
 async def settle():
-    """Until what belongs to the command has been told of.
+    """Wait until all notifications of the command have arrived.
 
     systemd writes to the control groups after it has answered, and before it answers the next one;
-    the watch reads what the kernel tells, and compares a moment later.
+    the watch reads the kernel's notifications, and compares a moment later.
     """
     process = await asyncio.create_subprocess_exec(
         "systemctl", "is-system-running", stdout=subprocess.DEVNULL
@@ -39,11 +39,11 @@ async def settle():
 
 async def main():
     """Follow the slices, run the commands."""
-    told, news = [], asyncio.Event()
+    notified, news = [], asyncio.Event()
 
-    def hear(*who):
+    def record(*who):
         def on_event(*what):
-            told.append([*who, *what])
+            notified.append([*who, *what])
             news.set()
 
         return on_event
@@ -51,25 +51,25 @@ async def main():
     watch = Watcher(
         ["/etc/podslice/manifests"],
         WatchEvents(
-            on_manifests=hear("manifests"),
-            on_unit=hear("unit"),
-            on_memory_event=hear("memory"),
-            on_pressure=hear("pressure"),
+            on_manifests=record("manifests"),
+            on_unit=record("unit"),
+            on_memory_event=record("memory"),
+            on_pressure=record("pressure"),
         ),
         manager=SYSTEM,
     )
     watch.follow(SLICES)
     answers = [list(watch.notes)]
     for command, wanted in json.load(sys.stdin):
-        told.clear()
+        notified.clear()
         process = await asyncio.create_subprocess_shell(command, stdout=subprocess.DEVNULL)
         await process.wait()
         async with asyncio.timeout(PATIENCE_SEC):
-            while wanted is not None and wanted not in told:
+            while wanted is not None and wanted not in notified:
                 news.clear()
                 await news.wait()
         await settle()
-        answers.append(list(told))
+        answers.append(list(notified))
     watch.close()
     json.dump(answers, sys.stdout)
 

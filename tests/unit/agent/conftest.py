@@ -1,5 +1,5 @@
 """Fixtures of the tests that watch files; pytest finds them by their names here."""
 
-from tests.unit.kernel.conftest import inotify, told
+from tests.unit.kernel.conftest import calls, inotify
 
-__all__ = ["inotify", "told"]
+__all__ = ["calls", "inotify"]

@@ -8,7 +8,7 @@ from podslice.kernel.inotify import Inotify
 from podslice.model.manager import SYSTEM, user_manager
 from podslice.model.unit import UnitName
 from tests.unit.builders import make_files
-from tests.unit.told import open_files
+from tests.unit.recorder import open_files
 
 A, B = UnitName("kubepods-poda.slice"), UnitName("kubepods-podb.slice")
 GROUPS = {A: f"/kubepods.slice/{A}", B: f"/kubepods.slice/{B}"}
@@ -31,14 +31,14 @@ def root(tmp_path):
 
 
 @pytest.fixture
-async def watch(told, root):
+async def watch(calls, root):
     opened = Watcher(
         ["/etc/podslice/manifests"],
         WatchEvents(
-            on_manifests=told.heard_by("manifests"),
-            on_unit=told.heard_by("unit"),
-            on_memory_event=told.heard_by("memory"),
-            on_pressure=told.heard_by("pressure"),
+            on_manifests=calls.callback("manifests"),
+            on_unit=calls.callback("unit"),
+            on_memory_event=calls.callback("memory"),
+            on_pressure=calls.callback("pressure"),
         ),
         manager=SYSTEM,
         root=root,
@@ -47,12 +47,12 @@ async def watch(told, root):
     opened.close()
 
 
-async def so_far(told, root):
+async def so_far(calls, root):
     """What was told of units, once everything that has happened was."""
-    told.clear()
+    calls.clear()
     (root / "etc/podslice/manifests").mkdir()
-    await told.until(lambda told: ("manifests",) in told)
-    return [each for each in told if each != ("manifests",)]
+    await calls.until(lambda calls: ("manifests",) in calls)
+    return [each for each in calls if each != ("manifests",)]
 
 
 async def lose_events(monkeypatch):
@@ -98,13 +98,13 @@ def arrive(path):
 
 
 @pytest.mark.parametrize("change", [write, link, hard_link, arrive])
-async def test_a_manifest_that_comes_is_told_of(manifests, watch, told, change):
+async def test_a_manifest_that_comes_is_told_of(manifests, watch, calls, change):
     (manifests / "old.yaml").write_text("x")
-    await told.until(len)
-    told.clear()
+    await calls.until(len)
+    calls.clear()
     change(manifests / "new.yaml")
-    await told.until(len)
-    assert set(told) == {("manifests",)}
+    await calls.until(len)
+    assert set(calls) == {("manifests",)}
 
 
 def remove(path):
@@ -120,42 +120,42 @@ def close_to_all(path):
 
 
 @pytest.mark.parametrize("change", [remove, leave, close_to_all, write])
-async def test_a_manifest_that_changes_or_goes_is_told_of(manifests, watch, told, change):
+async def test_a_manifest_that_changes_or_goes_is_told_of(manifests, watch, calls, change):
     (manifests / "old.yaml").write_text("x")
-    await told.until(len)
-    told.clear()
+    await calls.until(len)
+    calls.clear()
     change(manifests / "old.yaml")
-    await told.until(len)
-    assert set(told) == {("manifests",)}
+    await calls.until(len)
+    assert set(calls) == {("manifests",)}
 
 
-async def test_a_manifest_that_is_being_written_is_not_told_of(manifests, watch, told):
+async def test_a_manifest_that_is_being_written_is_not_told_of(manifests, watch, calls):
     with (manifests / "new.yaml").open("w") as file:
         file.write("half")
         file.flush()
         (manifests.parent.parent.parent / "run/systemd/transient/kubepods-poda.slice.d").mkdir()
         watch.follow(GROUPS)
         (manifests.parent.parent.parent / CGROUP / f"kubepods.slice/{A}/cpu.weight").write_text("5")
-        await told.until(len)
-        assert told == [("unit", A)]
-    await told.until(lambda told: ("manifests",) in told)
+        await calls.until(len)
+        assert calls == [("unit", A)]
+    await calls.until(lambda calls: ("manifests",) in calls)
 
 
-async def test_a_link_that_has_gone_again_is_told_of_once(manifests, watch, told):
+async def test_a_link_that_has_gone_again_is_told_of_once(manifests, watch, calls):
     (manifests / "new.yaml").symlink_to("/etc/hostname")
     (manifests / "new.yaml").unlink()
-    await told.until(len)
-    assert told == [("manifests",)]
+    await calls.until(len)
+    assert calls == [("manifests",)]
 
 
-async def test_directories_of_manifests_may_change(manifests, watch, told, root):
+async def test_directories_of_manifests_may_change(manifests, watch, calls, root):
     other = root / "srv/pods"
     other.mkdir(parents=True)
     watch.set_directories(["/srv/pods"])
     (manifests / "a.yaml").write_text("x")
     (other / "b.yaml").write_text("x")
-    await told.until(len)
-    assert told == [("manifests",)]
+    await calls.until(len)
+    assert calls == [("manifests",)]
 
 
 async def test_a_directory_that_cannot_be_watched_is_noted(watch, root):
@@ -167,168 +167,168 @@ async def test_a_directory_that_cannot_be_watched_is_noted(watch, root):
 # Drop-ins.
 
 
-async def test_what_set_property_writes_is_told_of(watch, told, root):
+async def test_what_set_property_writes_is_told_of(watch, calls, root):
     watch.follow(GROUPS)
     drop_ins = root / TRANSIENT / f"{A}.d"
     drop_ins.mkdir()
-    await told.until(len)
-    assert told == [("unit", A)]
-    told.clear()
+    await calls.until(len)
+    assert calls == [("unit", A)]
+    calls.clear()
     (drop_ins / "50-CPUWeight.conf").write_text("x")
-    await told.until(len)
-    assert set(told) == {("unit", A)}
-    told.clear()
+    await calls.until(len)
+    assert set(calls) == {("unit", A)}
+    calls.clear()
     (drop_ins / "50-CPUWeight.conf").unlink()
-    await told.until(len)
-    assert told == [("unit", A)]
+    await calls.until(len)
+    assert calls == [("unit", A)]
 
 
-async def test_drop_ins_that_were_there_before_are_watched(watch, told, root):
+async def test_drop_ins_that_were_there_before_are_watched(watch, calls, root):
     drop_ins = root / "etc/systemd/system.control" / f"{B}.d"
     drop_ins.mkdir(parents=True)
     watch.follow(GROUPS)
     (drop_ins / "50-CPUWeight.conf").write_text("x")
-    await told.until(len)
-    assert set(told) == {("unit", B)}
+    await calls.until(len)
+    assert set(calls) == {("unit", B)}
 
 
-async def test_drop_ins_that_come_again_are_watched_once(watch, told, root):
+async def test_drop_ins_that_come_again_are_watched_once(watch, calls, root):
     watch.follow(GROUPS)
     drop_ins = root / TRANSIENT / f"{A}.d"
     for seen in (1, 3, 5):
         drop_ins.mkdir()
-        await told.until(lambda told, seen=seen: len(told) >= seen)
+        await calls.until(lambda calls, seen=seen: len(calls) >= seen)
         drop_ins.rmdir()
-        await told.until(lambda told, seen=seen: len(told) >= seen + 1)
-    assert set(told) == {("unit", A)}
+        await calls.until(lambda calls, seen=seen: len(calls) >= seen + 1)
+    assert set(calls) == {("unit", A)}
     drop_ins.mkdir()
-    await told.until(lambda told: len(told) == 7)
+    await calls.until(lambda calls: len(calls) == 7)
     (drop_ins / "50-CPUWeight.conf").write_text("x")
-    assert await so_far(told, root) == [("unit", A)]
+    assert await so_far(calls, root) == [("unit", A)]
 
 
-async def test_others_drop_ins_are_nobodys_business(watch, told, root):
+async def test_others_drop_ins_are_nobodys_business(watch, calls, root):
     watch.follow({A: GROUPS[A]})
     for name in (f"{B}.d", "cron.service.d", A):
         (root / TRANSIENT / name).mkdir()
-    assert await so_far(told, root) == []
+    assert await so_far(calls, root) == []
 
 
 # Control groups.
 
 
-async def test_a_limit_that_was_changed_by_hand_is_told_of(watch, told, root):
+async def test_a_limit_that_was_changed_by_hand_is_told_of(watch, calls, root):
     watch.follow(GROUPS)
     (root / CGROUP / f"kubepods.slice/{A}/cpu.weight").write_text("7\n")
-    await told.until(len)
-    assert told == [("unit", A)]
+    await calls.until(len)
+    assert calls == [("unit", A)]
 
 
-async def test_a_limit_that_was_written_as_it_was_is_not_told_of(watch, told, root):
+async def test_a_limit_that_was_written_as_it_was_is_not_told_of(watch, calls, root):
     """Systemd writes those of all siblings whenever a slice is started or stopped."""
     watch.follow(GROUPS)
     for group in GROUPS.values():
         (root / CGROUP / f"{group[1:]}/cpu.weight").write_text("100\n")
     (root / CGROUP / f"kubepods.slice/{B}/memory.max").write_text("4096\n")
-    await told.until(len)
-    assert told == [("unit", B)]
+    await calls.until(len)
+    assert calls == [("unit", B)]
 
 
-async def test_what_the_kernel_counts_is_no_change(watch, told, root):
+async def test_what_the_kernel_counts_is_no_change(watch, calls, root):
     watch.follow(GROUPS)
     group = root / CGROUP / GROUPS[A][1:]
     for name in ("cgroup.procs", "pids.events", "memory.pressure", "memory.peak"):
         (group / name).write_text("1\n")
     (root / CGROUP / f"kubepods.slice/{B}/cpu.weight").write_text("7\n")
-    await told.until(len)
-    assert told == [("unit", B)]
+    await calls.until(len)
+    assert calls == [("unit", B)]
 
 
-async def test_a_limit_of_huge_pages_is_told_of(watch, told, root):
+async def test_a_limit_of_huge_pages_is_told_of(watch, calls, root):
     watch.follow(GROUPS)
     (root / CGROUP / f"kubepods.slice/{A}/hugetlb.2MB.max").write_text("0\n")
-    await told.until(len)
-    assert set(told) == {("unit", A)}
+    await calls.until(len)
+    assert set(calls) == {("unit", A)}
 
 
-async def test_memory_events_are_told_of_apart(watch, told, root):
+async def test_memory_events_are_told_of_apart(watch, calls, root):
     watch.follow(GROUPS)
     (root / CGROUP / f"kubepods.slice/{A}/memory.events").write_text("oom_kill 1\n")
-    await told.until(len)
-    assert told == [("memory", A)]
+    await calls.until(len)
+    assert calls == [("memory", A)]
 
 
-async def test_a_group_that_goes_and_comes_back_is_watched_again(watch, told, root):
+async def test_a_group_that_goes_and_comes_back_is_watched_again(watch, calls, root):
     assert watch.follow(GROUPS) == {A, B}
     assert watch.follow(GROUPS) == frozenset()
     group = root / CGROUP / GROUPS[A][1:]
     for path in group.iterdir():
         path.unlink()
     group.rmdir()
-    await told.until(len)
-    assert set(told) == {("unit", A)}
+    await calls.until(len)
+    assert set(calls) == {("unit", A)}
     assert watch.follow(GROUPS) == frozenset(), "it is not there"
     make_files(group, GROUP_FILES)
     assert watch.follow(GROUPS) == {A}
-    told.clear()
+    calls.clear()
     (group / "cpu.weight").write_text("7\n")
     (group / "memory.events").write_text("oom_kill 1\n")
-    await told.until(lambda told: len(told) == 2)
-    assert set(told) == {("unit", A), ("memory", A)}
+    await calls.until(lambda calls: len(calls) == 2)
+    assert set(calls) == {("unit", A), ("memory", A)}
 
 
-async def test_who_is_followed_no_more_is_not_told_of(watch, told, root):
+async def test_who_is_followed_no_more_is_not_told_of(watch, calls, root):
     watch.follow(GROUPS)
     (root / CGROUP / f"kubepods.slice/{A}/cpu.weight").write_text("7\n")
     watch.follow({B: GROUPS[B]})
     (root / TRANSIENT / f"{A}.d").mkdir()
     (root / CGROUP / f"kubepods.slice/{A}/memory.events").write_text("x")
     (root / CGROUP / f"kubepods.slice/{B}/cpu.weight").write_text("7\n")
-    await told.until(len)
-    assert told == [("unit", B)]
+    await calls.until(len)
+    assert calls == [("unit", B)]
 
 
-async def test_in_the_old_layout_only_drop_ins_are_watched(watch, told, root):
+async def test_in_the_old_layout_only_drop_ins_are_watched(watch, calls, root):
     (root / CGROUP / "cgroup.controllers").unlink()
     assert watch.follow(GROUPS) == {A, B}
     assert watch.follow(GROUPS) == frozenset()
     (root / CGROUP / f"kubepods.slice/{A}/cpu.weight").write_text("7\n")
     (root / TRANSIENT / f"{B}.d").mkdir()
-    await told.until(len)
-    assert told == [("unit", B)]
+    await calls.until(len)
+    assert calls == [("unit", B)]
 
 
-async def test_when_events_were_lost_everything_may_be_another(watch, told, root):
+async def test_when_events_were_lost_everything_may_be_another(watch, calls, root):
     watch.follow(GROUPS)
     watch.rescan()
-    assert set(told) == {("manifests",), ("unit", None), ("memory", A), ("memory", B)}
+    assert set(calls) == {("manifests",), ("unit", None), ("memory", A), ("memory", B)}
 
 
-async def test_a_group_that_was_replaced_while_events_were_lost_is_watched(watch, told, root):
+async def test_a_group_that_was_replaced_while_events_were_lost_is_watched(watch, calls, root):
     watch.follow(GROUPS)
     group = root / CGROUP / GROUPS[A].lstrip("/")
     group.rename(group.with_name("old"))
     make_files(group, GROUP_FILES)
     watch.rescan()
-    told.clear()
+    calls.clear()
     (group / "memory.events").write_text("oom_kill 1\n")
-    await told.until(lambda told: ("memory", A) in told)
+    await calls.until(lambda calls: ("memory", A) in calls)
 
 
 async def test_a_directory_of_manifests_that_was_mounted_over_is_read(
-    watch, manifests, told, monkeypatch
+    watch, manifests, calls, monkeypatch
 ):
-    await told.until(len)
+    await calls.until(len)
     manifests.rename(manifests.with_name("old"))
     manifests.mkdir()
     await lose_events(monkeypatch)  # mounts are not events of the directory
-    told.clear()
+    calls.clear()
     watch.check_mounts()
-    assert told == [("manifests",)]
+    assert calls == [("manifests",)]
     (manifests / "a.yaml").write_text("x")
     watch.check_mounts()
-    await told.until(lambda told: len(told) > 1)
-    assert set(told) == {("manifests",)}
+    await calls.until(lambda calls: len(calls) > 1)
+    assert set(calls) == {("manifests",)}
 
 
 async def test_too_many_groups_are_noted(watch, root, monkeypatch):
@@ -350,7 +350,7 @@ async def test_without_pressures_there_is_a_note(watch):
     )
 
 
-async def test_closed_it_leaves_nothing_open(told, root):
+async def test_closed_it_leaves_nothing_open(calls, root):
     for path in (root / "proc/pressure/memory", root / "proc/self/mountinfo"):
         path.parent.mkdir(parents=True)
         os.mkfifo(path)
@@ -358,10 +358,10 @@ async def test_closed_it_leaves_nothing_open(told, root):
     opened = Watcher(
         ["/etc/podslice/manifests"],
         WatchEvents(
-            on_manifests=told.heard_by("manifests"),
-            on_unit=told.heard_by("unit"),
-            on_memory_event=told.heard_by("memory"),
-            on_pressure=told.heard_by("pressure"),
+            on_manifests=calls.callback("manifests"),
+            on_unit=calls.callback("unit"),
+            on_memory_event=calls.callback("memory"),
+            on_pressure=calls.callback("pressure"),
         ),
         manager=user_manager(7, {}),
         root=root,
@@ -370,6 +370,6 @@ async def test_closed_it_leaves_nothing_open(told, root):
     opened.follow(GROUPS)
     opened.rescan()
     (root / CGROUP / f"kubepods.slice/{A}/cpu.weight").write_text("7\n")
-    await told.until(lambda told: ("unit", None) in told)
+    await calls.until(lambda calls: ("unit", None) in calls)
     opened.close()
     assert open_files() == before

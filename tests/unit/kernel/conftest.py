@@ -3,16 +3,16 @@
 import pytest
 
 from podslice.kernel.inotify import Inotify
-from tests.unit.told import Told
+from tests.unit.recorder import CallRecorder
 
 
 @pytest.fixture
-def told():
-    return Told()
+def calls():
+    return CallRecorder()
 
 
 @pytest.fixture
-async def inotify(told):
-    opened = Inotify(on_lost=told.heard_by("lost", "", 0))
+async def inotify(calls):
+    opened = Inotify(on_lost=calls.callback("lost", "", 0))
     yield opened
     opened.close()

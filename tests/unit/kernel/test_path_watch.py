@@ -16,40 +16,42 @@ NOBODY = 65534
 
 
 @pytest.fixture
-def follow(inotify, told):
-    return lambda path: Following(inotify, path, WRITTEN, told.heard_by("me"))
+def follow(inotify, calls):
+    return lambda path: Following(inotify, path, WRITTEN, calls.callback("me"))
 
 
-async def test_a_directory_that_is_there_is_watched(follow, told, tmp_path):
+async def test_a_directory_that_is_there_is_watched(follow, calls, tmp_path):
     follow(tmp_path)
     (tmp_path / "a").touch()
-    await told.until(len)
-    assert names(told) == ["a"]
+    await calls.until(len)
+    assert names(calls) == ["a"]
 
 
-async def test_a_directory_that_comes_is_found(follow, told, tmp_path):
+async def test_a_directory_that_comes_is_found(follow, calls, tmp_path):
     place = tmp_path / "x/y/z"
     follow(place)
     for path in (tmp_path / "x", tmp_path / "x/y", place):
         path.mkdir()
         await asyncio.sleep(0.01)
-    await told.until(len)
-    told.clear()
+    await calls.until(len)
+    calls.clear()
     (place / "a").touch()
-    await told.until(len)
-    assert names(told) == ["a"]
+    await calls.until(len)
+    assert names(calls) == ["a"]
 
 
-async def test_a_directory_that_comes_at_once_with_what_is_in_it_is_told_of(follow, told, tmp_path):
+async def test_a_directory_that_comes_at_once_with_what_is_in_it_is_told_of(
+    follow, calls, tmp_path
+):
     place = tmp_path / "x/y/z"
     follow(place)
     place.mkdir(parents=True)
     (place / "a").touch()
-    await told.until(len)
-    assert "" in names(told)
-    told.clear()
+    await calls.until(len)
+    assert "" in names(calls)
+    calls.clear()
     (place / "b").touch()
-    await told.until(lambda told: "b" in names(told))
+    await calls.until(lambda calls: "b" in names(calls))
 
 
 def remove(place):
@@ -67,32 +69,32 @@ def move_above(place):
 
 
 @pytest.mark.parametrize("leave", [remove, move, move_above])
-async def test_another_directory_in_its_place_is_found(follow, told, tmp_path, leave):
+async def test_another_directory_in_its_place_is_found(follow, calls, tmp_path, leave):
     place = tmp_path / "above/place"
     place.mkdir(parents=True)
     follow(place)
     leave(place)
-    await told.until(lambda told: "" in names(told))
+    await calls.until(lambda calls: "" in names(calls))
     place.mkdir(parents=True)
-    await told.until(lambda told: any(mask & IN_CREATE for _, _, mask in told))
+    await calls.until(lambda calls: any(mask & IN_CREATE for _, _, mask in calls))
     (place / "a").touch()
-    await told.until(lambda told: "a" in names(told))
+    await calls.until(lambda calls: "a" in names(calls))
 
 
-async def test_what_was_moved_away_is_not_watched_any_more(follow, told, tmp_path):
+async def test_what_was_moved_away_is_not_watched_any_more(follow, calls, tmp_path):
     place = tmp_path / "place"
     place.mkdir()
     follow(place)
     place.rename(tmp_path / "old")
     place.mkdir()
-    await told.until(len)
+    await calls.until(len)
     (tmp_path / "old/a").touch()
     (place / "b").touch()
-    await told.until(lambda told: "b" in names(told))
-    assert "a" not in names(told)
+    await calls.until(lambda calls: "b" in names(calls))
+    assert "a" not in names(calls)
 
 
-async def test_a_removed_directory_that_somebody_holds_is_not_mistaken(follow, told, tmp_path):
+async def test_a_removed_directory_that_somebody_holds_is_not_mistaken(follow, calls, tmp_path):
     """The kernel does not tell of its end before the last one has let go of it."""
     place = tmp_path / "place"
     place.mkdir()
@@ -101,15 +103,15 @@ async def test_a_removed_directory_that_somebody_holds_is_not_mistaken(follow, t
     try:
         place.rmdir()
         place.mkdir()
-        await told.until(len)
+        await calls.until(len)
         (place / "a").touch()
-        await told.until(lambda told: "a" in names(told))
+        await calls.until(lambda calls: "a" in names(calls))
     finally:
         os.close(held)
 
 
 @pytest.mark.parametrize("link", ["place", "above"])
-async def test_a_link_that_leads_elsewhere_is_followed(follow, told, tmp_path, link):
+async def test_a_link_that_leads_elsewhere_is_followed(follow, calls, tmp_path, link):
     for name in ("one", "two"):
         (tmp_path / name / "place").mkdir(parents=True)
     (tmp_path / "above").mkdir()
@@ -120,14 +122,14 @@ async def test_a_link_that_leads_elsewhere_is_followed(follow, told, tmp_path, l
     follow(path)
     (tmp_path / "new").symlink_to(tmp_path / target.format("two"))
     (tmp_path / "new").rename(switch)
-    await told.until(len)
+    await calls.until(len)
     (tmp_path / "one/place/a").touch()
     (tmp_path / "two/place/b").touch()
-    await told.until(lambda told: "b" in names(told))
-    assert "a" not in names(told)
+    await calls.until(lambda calls: "b" in names(calls))
+    assert "a" not in names(calls)
 
 
-async def test_links_are_followed_as_the_kernel_does(follow, told, tmp_path):
+async def test_links_are_followed_as_the_kernel_does(follow, calls, tmp_path):
     """Whatever leads elsewhere: a link that a link leads to, or a directory above its target."""
     (tmp_path / "data/v1/manifests").mkdir(parents=True)
     (tmp_path / "data/v2/manifests").mkdir(parents=True)
@@ -136,40 +138,40 @@ async def test_links_are_followed_as_the_kernel_does(follow, told, tmp_path):
     (tmp_path / "etc/link").symlink_to(tmp_path / "data/now/manifests")
     follow(tmp_path / "etc/link")
     (tmp_path / "data/v1/manifests/a").touch()
-    await told.until(lambda told: names(told) == ["a"])
+    await calls.until(lambda calls: names(calls) == ["a"])
 
     (tmp_path / "data/new").symlink_to("v2")
     (tmp_path / "data/new").rename(tmp_path / "data/now")
-    await told.until(lambda told: "" in names(told))
+    await calls.until(lambda calls: "" in names(calls))
     (tmp_path / "data/v2/manifests/b").touch()
-    await told.until(lambda told: "b" in names(told))
+    await calls.until(lambda calls: "b" in names(calls))
 
-    told.clear()
+    calls.clear()
     (tmp_path / "data/v2").rename(tmp_path / "data/v3")
     (tmp_path / "data/v2/manifests").mkdir(parents=True)
-    await told.until(lambda told: "" in names(told))
+    await calls.until(lambda calls: "" in names(calls))
     (tmp_path / "data/v2/manifests/c").touch()
-    await told.until(lambda told: "c" in names(told))
+    await calls.until(lambda calls: "c" in names(calls))
 
 
-async def test_a_link_that_is_moved_away_and_back_is_followed(follow, told, tmp_path):
+async def test_a_link_that_is_moved_away_and_back_is_followed(follow, calls, tmp_path):
     (tmp_path / "place").mkdir()
     link = tmp_path / "link"
     link.symlink_to("place")
     follow(link)
     link.rename(tmp_path / "old")
-    await told.until(lambda told: "" in names(told))
-    told.clear()
+    await calls.until(lambda calls: "" in names(calls))
+    calls.clear()
     (tmp_path / "old").rename(link)
-    await told.until(lambda told: "" in names(told))
+    await calls.until(lambda calls: "" in names(calls))
     (tmp_path / "place/a").touch()
-    await told.until(lambda told: "a" in names(told))
+    await calls.until(lambda calls: "a" in names(calls))
 
 
 @pytest.mark.parametrize("to", ["/", "..", "."])
-async def test_a_link_may_lead_upwards(inotify, told, tmp_path, to):
+async def test_a_link_may_lead_upwards(inotify, calls, tmp_path, to):
     (tmp_path / "up").symlink_to(to)
-    following = Following(inotify, tmp_path / "up", IN_MODIFY, told.heard_by("me"))
+    following = Following(inotify, tmp_path / "up", IN_MODIFY, calls.callback("me"))
     assert following.error is None
     following.renew()
     assert following.error is None
@@ -194,7 +196,7 @@ def unprivileged():
 
 @pytest.mark.parametrize("closed", [["place"], ["above"], ["place", "above"], ["above", "top"]])
 async def test_a_directory_that_was_inaccessible_is_followed_again(
-    follow, told, unprivileged, closed
+    follow, calls, unprivileged, closed
 ):
     top = unprivileged / "top"
     place = top / "above/place"
@@ -202,90 +204,90 @@ async def test_a_directory_that_was_inaccessible_is_followed_again(
     paths = {"top": top, "above": place.parent, "place": place}
     following = follow(place)
     for name in closed:
-        told.clear()
+        calls.clear()
         paths[name].chmod(0)
-        await told.until(lambda told: "" in names(told))
+        await calls.until(lambda calls: "" in names(calls))
     assert following.error.strerror == "Permission denied"
     for name in ("top", "above", "place"):
         paths[name].chmod(0o700)
-    await told.until(lambda _: following.error is None)
-    told.clear()
+    await calls.until(lambda _: following.error is None)
+    calls.clear()
     (place / "a").touch()
-    await told.until(lambda told: "a" in names(told))
+    await calls.until(lambda calls: "a" in names(calls))
 
 
 @pytest.mark.parametrize("mode", [0o300, 0o400, 0o200])
 async def test_every_permission_that_is_missing_is_noticed_when_it_comes(
-    follow, told, unprivileged, mode
+    follow, calls, unprivileged, mode
 ):
     place = unprivileged / "place"
     place.mkdir()
     follow(place)
-    told.clear()
+    calls.clear()
     place.chmod(mode)
-    await told.until(lambda told: "" in names(told))
-    told.clear()
+    await calls.until(lambda calls: "" in names(calls))
+    calls.clear()
     place.chmod(0o700)
-    await told.until(lambda told: "" in names(told))
+    await calls.until(lambda calls: "" in names(calls))
     (place / "a").touch()
-    await told.until(lambda told: "a" in names(told))
+    await calls.until(lambda calls: "a" in names(calls))
 
 
-async def test_a_closed_directory_that_is_replaced_is_followed_again(follow, told, unprivileged):
+async def test_a_closed_directory_that_is_replaced_is_followed_again(follow, calls, unprivileged):
     place = unprivileged / "place"
     place.mkdir(mode=0)
     following = follow(place)
     assert following.error.strerror == "Permission denied"
     place.rename(unprivileged / "old")
-    await told.until(lambda _: following.error is None)
+    await calls.until(lambda _: following.error is None)
     (unprivileged / "old").chmod(0o700)
     (unprivileged / "old").rename(place)
-    told.clear()
-    await told.until(lambda told: "" in names(told))
+    calls.clear()
+    await calls.until(lambda calls: "" in names(calls))
     (place / "a").touch()
-    await told.until(lambda told: "a" in names(told))
+    await calls.until(lambda calls: "a" in names(calls))
 
 
-async def test_what_is_above_may_be_closed_for_reading(follow, told, unprivileged):
+async def test_what_is_above_may_be_closed_for_reading(follow, calls, unprivileged):
     """As the directory above all homes may be."""
     above = unprivileged / "above"
     (above / "place").mkdir(parents=True)
     above.chmod(0o300)
     assert follow(above / "place").error is None
     (above / "place").rename(above / "old")
-    await told.until(lambda told: "" in names(told))
+    await calls.until(lambda calls: "" in names(calls))
 
 
 async def test_another_directory_without_an_event_is_found_when_checked(
-    inotify, follow, told, tmp_path
+    inotify, follow, calls, tmp_path
 ):
     """As one that was mounted there."""
     place = tmp_path / "place"
     place.mkdir()
     following = follow(place)
     following.check()
-    assert told == []
+    assert calls == []
     place.rename(tmp_path / "old")
     place.mkdir()
     os.read(inotify._handle, 2**16)
     following.check()
-    assert told == [("me", "", 0)]
+    assert calls == [("me", "", 0)]
     (tmp_path / "old/a").touch()
     (place / "b").touch()
-    await told.until(lambda told: "b" in names(told))
-    assert "a" not in names(told)
+    await calls.until(lambda calls: "b" in names(calls))
+    assert "a" not in names(calls)
 
 
-async def test_a_file_in_its_place_is_no_directory(follow, told, tmp_path):
+async def test_a_file_in_its_place_is_no_directory(follow, calls, tmp_path):
     place = tmp_path / "place"
     place.touch()
     assert follow(place).error is None
     place.unlink()
     place.mkdir()
     (place / "a").touch()
-    await told.until(len)
+    await calls.until(len)
     (place / "b").touch()
-    await told.until(lambda told: "b" in names(told))
+    await calls.until(lambda calls: "b" in names(calls))
 
 
 async def test_what_cannot_be_followed_is_kept_as_its_error(follow, tmp_path):
@@ -294,7 +296,7 @@ async def test_what_cannot_be_followed_is_kept_as_its_error(follow, tmp_path):
     assert "symbolic links" in follow(place).error.strerror
 
 
-async def test_what_is_above_may_be_closed_to_us(inotify, follow, told, tmp_path, monkeypatch):
+async def test_what_is_above_may_be_closed_to_us(inotify, follow, calls, tmp_path, monkeypatch):
     watch = inotify.watch
 
     def refuse(path, mask, on_event):
@@ -307,8 +309,8 @@ async def test_what_is_above_may_be_closed_to_us(inotify, follow, told, tmp_path
     place.mkdir(parents=True)
     assert follow(place).error is None
     (place / "a").touch()
-    await told.until(len)
-    assert names(told) == ["a"]
+    await calls.until(len)
+    assert names(calls) == ["a"]
     assert follow(tmp_path).error.strerror == "Permission denied"
 
 
@@ -317,11 +319,11 @@ async def test_closed_it_watches_nothing(follow, inotify, tmp_path):
     assert kernel_watches(inotify) == 0
 
 
-async def test_again_and_again_it_watches_no_more_than_before(follow, inotify, told, tmp_path):
+async def test_again_and_again_it_watches_no_more_than_before(follow, inotify, calls, tmp_path):
     place = tmp_path / "place"
     following = follow(place)
     place.mkdir()
-    await told.until(len)
+    await calls.until(len)
     before = kernel_watches(inotify)
     for _ in range(10):
         place.rmdir()
@@ -330,8 +332,8 @@ async def test_again_and_again_it_watches_no_more_than_before(follow, inotify, t
     assert kernel_watches(inotify) == before
 
 
-def names(told):
-    return [name for _, name, _ in told]
+def names(calls):
+    return [name for _, name, _ in calls]
 
 
 def kernel_watches(inotify):

@@ -8,7 +8,7 @@ import pytest
 
 from podslice.kernel.psi import TRIGGERS, MemoryAlarm
 from tests.unit.builders import make_files
-from tests.unit.told import open_files
+from tests.unit.recorder import open_files
 
 
 @pytest.fixture

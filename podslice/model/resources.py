@@ -121,17 +121,6 @@ def total(lists: Iterable[Mapping[str, _Number]]) -> dict[str, _Number]:
     return result
 
 
-def maximum(first: Amounts, second: Amounts) -> dict[str, int]:
-    """Return the greater per resource; one that only one side states is taken from there.
-
-    Source: Kubernetes, component-helpers/resource/helpers.go, maxResourceList.
-    """
-    result = dict(first)
-    for resource, milli in second.items():
-        result[resource] = max(milli, result.get(resource, milli))
-    return result
-
-
 def format_amount(resource: str, milli: int) -> str:
     """An amount as a Kubernetes quantity: `500m` for CPU, `3Gi` or `128M` for memory."""
     return format_milli(milli) if resource in (CPU, PIDS) else format_shortest(milli)

@@ -1,17 +1,42 @@
-"""What a pod counts as: the sum over its containers, the pod level, the overhead."""
+"""The effective resources of a pod: the sum over its containers, the pod level, the overhead."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from podslice.model.config import Rules
 from podslice.model.pod import Container, ContainerKind, Pod
-from podslice.model.resources import Amounts, Resources, is_pod_level_resource, maximum, total
+from podslice.model.resources import Amounts, Resources, is_pod_level_resource, total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """The amount that one container states."""
+
+    position: int
+    """The container's index in the pod."""
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerSum:
+    """The sum that a pod's containers count as for one resource."""
+
+    terms: tuple[Term, ...]
+    init: Container | None = None
+    """The init container whose turn needs the most; None if the containers together do."""
+
+    @property
+    def amount(self) -> int:
+        """Return the sum of the terms."""
+        return sum(term.amount for term in self.terms)
 
 
 def aggregate(pod: Pod) -> Resources:
-    """The containers' sums, with what init containers and sidecars need on the way.
+    """Return the containers' sums, including the needs of init containers and sidecars.
 
     Per resource the greater of: all containers and sidecars together; each init container together
-    with the sidecars that stand before it.
+    with the sidecars listed before it.
 
     Source: KEP-753, "Resources calculation for scheduling and pod admission"; Kubernetes,
     component-helpers/resource/helpers.go, aggregateContainerResourcesByFn.
@@ -19,13 +44,44 @@ def aggregate(pod: Pod) -> Resources:
     if len(pod.containers) == 1 and pod.containers[0].kind is ContainerKind.APP:
         return pod.containers[0].resources
     return Resources(
-        requests=_aggregate(pod, [c.resources.requests for c in pod.containers]),
-        limits=_aggregate(pod, [c.resources.limits for c in pod.containers]),
+        requests=_aggregate(pod, "requests"),
+        limits=_aggregate(pod, "limits"),
     )
 
 
+def sum_of(pod: Pod, part: str, resource: str) -> ContainerSum:
+    """Return the aggregate of one resource with its terms.
+
+    Args:
+        pod: the pod.
+        part: `requests` or `limits`.
+        resource: its name.
+    """
+    terms = [
+        (container, Term(position=position, amount=amount))
+        for position, container in enumerate(pod.containers)
+        if (amount := amounts_of(container.resources, part).get(resource)) is not None
+    ]
+    greatest = ContainerSum(
+        terms=tuple(term for container, term in terms if container.kind is not ContainerKind.INIT)
+    )
+    sidecars: tuple[Term, ...] = ()
+    for container, term in terms:
+        if container.kind is ContainerKind.SIDECAR:
+            sidecars += (term,)
+        elif container.kind is ContainerKind.INIT:
+            turn = ContainerSum(terms=(term, *sidecars), init=container)
+            greatest = max(greatest, turn, key=lambda each: each.amount)
+    return greatest
+
+
+def amounts_of(stated: Resources, part: str) -> Amounts:
+    """Return the requests or the limits."""
+    return stated.requests if part == "requests" else stated.limits
+
+
 def running(pod: Pod) -> Resources:
-    """Return the sums of what runs once the init containers have finished.
+    """Return the sums over the containers that run once the init containers have finished.
 
     Source: seed 002, "Proposal", the sums over `pod.containers`; KEP-753: a sidecar runs as long as
     the pod's containers.
@@ -38,7 +94,7 @@ def running(pod: Pod) -> Resources:
 
 
 def effective(pod: Pod) -> Resources:
-    """Requests and limits that the pod counts with; `pod` has its defaults already.
+    """Return the effective requests and limits; `pod` has its defaults already.
 
     Pod-level values replace the sums per resource; the overhead is added to the requests, and to
     the limits that are set.
@@ -61,20 +117,10 @@ def _pod_level(amounts: Amounts) -> dict[str, int]:
     return {name: milli for name, milli in amounts.items() if is_pod_level_resource(name)}
 
 
-def _aggregate(pod: Pod, amounts: list[Amounts]) -> dict[str, int]:
-    kinds = [container.kind for container in pod.containers]
-    together = total(
-        a for a, kind in zip(amounts, kinds, strict=True) if kind is not ContainerKind.INIT
-    )
-    if ContainerKind.INIT not in kinds:
-        return together
-    sidecars: dict[str, int] = {}
-    for a, kind in zip(amounts, kinds, strict=True):
-        if kind is ContainerKind.SIDECAR:
-            sidecars = total((sidecars, a))
-        elif kind is ContainerKind.INIT:
-            together = maximum(together, total((sidecars, a)))
-    return together
+def _aggregate(pod: Pod, part: str) -> dict[str, int]:
+    init_last = sorted(pod.containers, key=lambda each: each.kind is ContainerKind.INIT)
+    names = dict.fromkeys(name for each in init_last for name in amounts_of(each.resources, part))
+    return {name: sum_of(pod, part, name).amount for name in names}
 
 
 def lacking_limit(pod: Pod, resource: str, rules: Rules) -> tuple[Container, ...]:

@@ -12,7 +12,14 @@ from podslice.model.properties import QUOTA_PERIOD_USEC
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, MEMORY, Amounts, Resources, format_amount
 from podslice.model.unit import PropertyValue
-from podslice.policy.aggregate import aggregate, effective, lacking_limit
+from podslice.policy.aggregate import (
+    ContainerSum,
+    aggregate,
+    amounts_of,
+    effective,
+    lacking_limit,
+    sum_of,
+)
 from podslice.policy.convert import (
     MAX_WEIGHT,
     MIN_SHARES,
@@ -222,22 +229,24 @@ def cpu_limit(limits: Amounts, why: str, config: Config) -> Iterator[PropertyVal
 
 
 def explain_sum(pod: Pod, stated: Pod, part: str, resource: str) -> str:
-    """Where a pod's amount comes from: `requests.cpu 250m + 250m = 500m`.
+    """Describe where a pod's amount comes from: `requests.cpu 250m + 250m = 500m`.
 
     Args:
         pod: with its defaults.
-        stated: as its manifest has it, so that what was defaulted can be told.
+        stated: as its manifest has it, to mark what was defaulted.
         part: `requests` or `limits`.
         resource: its name.
     """
-    level = _amount(pod.resources, part, resource)
+    level = amounts_of(pod.resources, part).get(resource)
     if level is None:
-        text, amount = _explain_containers(pod, stated, part, resource)
+        of_containers = sum_of(pod, part, resource)
+        amount = of_containers.amount
+        text = _describe_sum(of_containers, pod, stated, part, resource)
     else:
         text, amount = f"spec.resources.{part}.{resource} {format_amount(resource, level)}", level
-        if _amount(stated.resources, part, resource) is None:
-            of_containers = _amount(aggregate(pod), part, resource) is not None
-            text += " (the containers' sum)" if of_containers else " (its limit)"
+        if resource not in amounts_of(stated.resources, part):
+            has_sum = resource in amounts_of(aggregate(pod), part)
+            text += " (the containers' sum)" if has_sum else " (its limit)"
     overhead = pod.overhead.get(resource)
     if overhead and (amount or part == "requests"):
         plus = f"overhead {format_amount(resource, overhead)}"
@@ -245,34 +254,18 @@ def explain_sum(pod: Pod, stated: Pod, part: str, resource: str) -> str:
     return text
 
 
-def _amount(level: Resources, part: str, resource: str) -> int | None:
-    return (level.requests if part == "requests" else level.limits).get(resource)
-
-
-def _explain_containers(pod: Pod, stated: Pod, part: str, resource: str) -> tuple[str, int]:
-    """The terms of the sum, each marked where it is a limit that counts as the request."""
-    terms: list[tuple[Container, int, str]] = []
-    for container, before in zip(pod.containers, stated.containers, strict=True):
-        amount = _amount(container.resources, part, resource)
-        if amount is not None:
-            defaulted = _amount(before.resources, part, resource) is None
-            text = format_amount(resource, amount) + (" (limit)" if defaulted else "")
-            terms.append((container, amount, text))
-    together = [term for term in terms if term[0].kind is not ContainerKind.INIT]
-    best, text = sum(term[1] for term in together), _sum_text(resource, together)
-    sidecars: list[tuple[Container, int, str]] = []
-    for term in terms:
-        if term[0].kind is ContainerKind.SIDECAR:
-            sidecars.append(term)
-        elif term[0].kind is ContainerKind.INIT and term[1] + sum(s[1] for s in sidecars) > best:
-            best = term[1] + sum(sidecar[1] for sidecar in sidecars)
-            text = f"{_sum_text(resource, [term, *sidecars])} (init container {term[0].name})"
-    return f"{part}.{resource} {text}", best
-
-
-def _sum_text(resource: str, terms: list[tuple[Container, int, str]]) -> str:
-    if not terms:
-        return "none"
-    text = " + ".join(term[2] for term in terms)
-    total = format_amount(resource, sum(term[1] for term in terms))
-    return text if len(terms) == 1 else f"{text} = {total}"
+def _describe_sum(
+    of_containers: ContainerSum, pod: Pod, stated: Pod, part: str, resource: str
+) -> str:
+    """Describe a sum with its terms, each marked where it is a limit that counts as the request."""
+    terms = []
+    for term in of_containers.terms:
+        is_stated = resource in amounts_of(stated.containers[term.position].resources, part)
+        text = format_amount(resource, term.amount)
+        terms.append(text if is_stated else f"{text} (limit)")
+    text = " + ".join(terms) or "none"
+    if len(terms) > 1:
+        text += f" = {format_amount(resource, of_containers.amount)}"
+    if of_containers.init is not None:
+        text += f" (init container {of_containers.init.name})"
+    return f"{part}.{resource} {text}"

@@ -11,7 +11,6 @@ from podslice.model.resources import (
     format_amounts,
     is_hugepages,
     is_pod_level_resource,
-    maximum,
     memory_bytes,
     total,
     whole,
@@ -36,26 +35,16 @@ def test_sums_do_not_depend_on_order():
         assert len(sums) == 1
 
 
-def test_a_sum_has_exactly_what_somebody_states():
+def test_a_sum_has_exactly_the_stated_resources():
     for first, second in itertools.product(LISTS, repeat=2):
         both = total((first, second))
         assert both.keys() == first.keys() | second.keys()
         assert all(both[name] == first.get(name, 0) + second.get(name, 0) for name in both)
 
 
-def test_a_maximum_is_at_least_each_and_one_of_them():
-    for first, second in itertools.product(LISTS, repeat=2):
-        greater = maximum(first, second)
-        assert greater == maximum(second, first)
-        for name, milli in greater.items():
-            stated = [amounts[name] for amounts in (first, second) if name in amounts]
-            assert milli == max(stated)
-
-
 def test_arguments_stay_as_they_are():
     first, second = {"cpu": 1}, {"cpu": 2}
     total((first, second))
-    maximum(first, second)
     assert (first, second) == ({"cpu": 1}, {"cpu": 2})
 
 

@@ -18,7 +18,7 @@ from podslice.model.config import (
 )
 from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod
-from podslice.model.resources import Resources, is_pod_level_resource, maximum
+from podslice.model.resources import Resources, is_pod_level_resource
 from podslice.policy.aggregate import aggregate
 from podslice.policy.decide import decide
 from podslice.policy.defaulting import default_pod
@@ -94,12 +94,14 @@ def _containers(draw, names, max_containers):
 
 @st.composite
 def _above(draw, containers, names):
-    """A pod level that is at least what its containers ask for, so that Kubernetes takes it, too."""
+    """A pod level that is at least its containers' requests, so that Kubernetes accepts it, too."""
     sums = aggregate(default_pod(Pod(name="x", uid="x", containers=containers)))
-    least = maximum(sums.requests, {})
-    largest = {}
-    for each in containers:
-        largest = maximum(largest, each.resources.limits)
+    least = sums.requests
+    largest = {
+        name: max(each.resources.limits.get(name, 0) for each in containers)
+        for each in containers
+        for name in each.resources.limits
+    }
     requests, limits = {}, {}
     for name in draw(st.lists(st.sampled_from(names), unique=True, max_size=3)):
         request = least.get(name, 0) + draw(amount(name))

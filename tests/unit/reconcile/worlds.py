@@ -1,0 +1,53 @@
+"""Apply, delete and inspect pods in a world on the fake systemd."""
+
+from podslice.model.pod import MemoryVolume
+from podslice.reconcile.assess import assess
+from podslice.reconcile.converge import apply, delete
+from podslice.reconcile.request import Request
+from tests.unit.builders import (
+    besteffort,
+    burstable,
+    decisions,
+    guaranteed,
+)
+
+WEB = "kubepods-burstable-podweb.slice"
+BATCH = "kubepods-besteffort-podbatch.slice"
+THREE = (besteffort("batch"), burstable("web"), guaranteed("database"))
+SCOPE = "podslice-podweb-main.scope"
+CACHE = (MemoryVolume(name="cache", size_bytes=2**20),)
+WRITES = {"start", "start_batch", "set_properties", "stop", "stop_batch", "reset_failed"}
+
+
+async def put(here, *pods, prune=False, force=False, **how):
+    candidates = decisions(*pods, on=here.node, by=here.config)
+    return await apply(here, Request(candidates=candidates, prune=prune, force=force), **how)
+
+
+async def remove(here, *names):
+    return await delete(here, {f"default/{name}" for name in names} if names else None)
+
+
+async def slices(memory):
+    """Every loaded slice and scope that may be ours, with its properties."""
+    units = await memory.observe(["kubepods*", "podslice-*"])
+    return {unit.name: unit.properties for unit in units}
+
+
+def recorded(here):
+    records = here.store.load()
+    assert not records.broken
+    return {pod.name: pod for pod in records.pods}
+
+
+def written(memory):
+    return {name: count for name, count in memory.calls.items() if name in WRITES}
+
+
+async def assert_settled(here, *pods):
+    """A new look finds nothing to do, and the records are those of the pods."""
+    state = await assess(here, Request(candidates=decisions(*pods, on=here.node, by=here.config)))
+    assert state.plan.steps == ()
+    assert recorded(here).keys() == {pod.name for pod in pods}
+    assert [pod.name for pod in state.current] == sorted(pod.name for pod in pods)
+    assert not state.orphans

@@ -1,0 +1,101 @@
+"""The published state of an agent, and the values outside the root."""
+
+import json
+
+import pytest
+
+from podslice.model.node_state import AgentState
+from podslice.model.reserved_values import ReservedValues
+from podslice.store import Store
+from podslice.store import atomic as store_files
+from tests.unit.store.files import STATE, TRIED
+
+
+@pytest.mark.parametrize(
+    ("save", "read", "drop", "value", "file"),
+    [
+        ("save_agent", "agent", "drop_agent", STATE, "agent.json"),
+        ("save_agent", "agent", "drop_agent", AgentState(pid=1, started_ticks=2), "agent.json"),
+    ],
+)
+def test_what_was_left_is_found(store, save, read, drop, value, file):
+    assert getattr(store, read)() is None
+    getattr(store, drop)()
+    getattr(store, save)(value)
+    assert getattr(Store(store.root), read)() == value
+    path = store.root / file
+    for damaged in (
+        "",
+        "[]",
+        "{}",
+        path.read_text()[:-3],
+        path.read_text().replace(": ", ": [", 1),
+    ):
+        path.write_text(damaged)
+        assert getattr(store, read)() is None
+    getattr(store, save)(value)
+    assert getattr(store, read)() == value
+    getattr(store, drop)()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"conditions": ["Thirst"]},
+        {"conditions": 5},
+        {"problems": [{}]},
+        {"problems": [5]},
+        {"pid": "812"},
+        {"problems": [{"where": "", "message": "m", "hint": "", "severity": "bad"}]},
+    ],
+)
+def test_an_agent_s_state_that_is_wrong_anywhere_is_none(store, change):
+    store.save_agent(STATE)
+    path = store.root / "agent.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    assert store.agent() is None
+
+
+def held(**change):
+    return {"a.slice": {"MemoryMax": {"before": 1, "ours": [2], "trial": None, **change}}}
+
+
+def test_values_outside_the_root_are_recorded_until_there_are_none(store):
+    assert store.reserved() == ReservedValues()
+    store.save_reserved(ReservedValues())
+    assert not store.root.exists()
+    store.save_reserved(TRIED)
+    assert Store(store.root).reserved() == TRIED
+    store.save_reserved(ReservedValues(units={"system.slice": {}}))
+    assert not store.reserved_path.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"units": 5},
+        {"units": {"a.slice": 5}},
+        {"units": {"a.slice": {"MemoryMax": [1]}}},
+        {"units": {"a.slice": {"Unknown": {"before": 1, "ours": [2], "trial": None}}}},
+        {"units": held(before=None)},
+        {"units": held(ours=[])},
+        {"units": held(ours=[[1]])},
+        {"units": held(trial={"old": 1})},
+        {"units": held(trial={"old": None, "new": 1})},
+        {"until_usec": None},
+        {"cgroup_root": 5},
+    ],
+)
+def test_a_record_of_values_that_is_wrong_anywhere_is_none(store, change):
+    store.save_reserved(TRIED)
+    path = store.root / "reserved.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    assert store.reserved() is None
+
+
+def test_what_may_not_be_read_is_none(store, no_permission):
+    store.save_agent(STATE)
+    store.save_reserved(TRIED)
+    no_permission(store_files, "read_regular")
+    assert (store.agent(), store.reserved()) == (None, None)

@@ -1,0 +1,114 @@
+"""Directories instead of volumes."""
+
+from pathlib import Path
+
+import pytest
+
+from podslice.errors import HostError
+from podslice.model.naming import volume_path
+from podslice.store import Store
+from podslice.store import volume_directories as store_volumes
+from tests.unit.builders import (
+    besteffort,
+    make_files,
+)
+from tests.unit.store.files import record
+
+
+def test_a_volume_is_a_directory_of_the_user_s_own(store):
+    path = store.make_volume("0a1b-2c", "cache")
+    assert path == store.volume_path("0a1b-2c", "cache")
+    assert path == store.root / "pods/0a1b-2c/volumes/cache"
+    assert path.stat().st_mode & 0o777 == 0o700
+    (path / "file").write_text("kept")
+    assert store.make_volume("0a1b-2c", "cache") == path
+    assert (path / "file").read_text() == "kept"
+
+
+def test_volumes_are_where_the_mounts_of_the_system_s_manager_are():
+    store = Store(Path("/run/podslice"))
+    assert str(store.volume_path("12-34", "cache")) == volume_path("12-34", "cache")
+
+
+def test_volumes_are_no_records(store):
+    store.save(besteffort("web"))
+    store.make_volume("web", "cache")
+    store.make_volume("other", "cache")
+    assert [each.name for each in store.load().pods] == ["web"]
+    assert store.load().broken == ()
+
+
+def test_who_may_not_make_a_volume_is_told_what_to_do(store, no_permission):
+    no_permission(Path, "mkdir")
+    with pytest.raises(HostError, match="Permission denied; run as root, or use --user"):
+        store.make_volume("web", "cache")
+
+
+def test_discarding_volumes_removes_what_is_in_them(store, tmp_path):
+    outside = make_files(tmp_path / "outside", {"file": "kept"})
+    path = store.make_volume("web", "cache")
+    make_files(path, {"a/b/c": "text", "d": "text"})
+    (path / "link").symlink_to(outside)
+    (path / "a" / "loop").symlink_to(path)
+    (path / "a").chmod(0)
+    store.make_volume("web", "other")
+    store.make_volume("shop", "cache")
+    assert store.discard_volumes("web") == ()
+    assert [each.name for each in (store.root / "pods").iterdir()] == ["shop"]
+    assert (outside / "file").read_text() == "kept"
+
+
+def test_discarding_no_volumes_does_nothing(store):
+    assert store.discard_volumes("web") == ()
+    store.save(besteffort("web"))
+    assert store.discard_volumes("web") == ()
+    assert record(store, "web").exists()
+
+
+@pytest.mark.parametrize("mounted", ["cache", "cache/inner"])
+def test_what_is_a_mount_or_has_one_in_it_stays(store, monkeypatch, mounted):
+    volumes = store.make_volume("web", "cache").parent
+    make_files(volumes, {"cache/inner/file": "kept", "other/file": "gone"})
+    monkeypatch.setattr("os.path.ismount", lambda path: str(path) == str(volumes / mounted))
+    assert store.discard_volumes("web") == (str(volumes / "cache"),)
+    assert (volumes / "cache/inner/file").read_text() == "kept"
+    assert not (volumes / "other").exists()
+    monkeypatch.undo()
+    assert store.discard_volumes("web") == ()
+    assert not volumes.parent.exists()
+
+
+def test_what_cannot_be_removed_is_named(store, no_permission, monkeypatch):
+    path = store.make_volume("web", "cache")
+    no_permission(store_volumes.shutil, "rmtree")
+    assert store.discard_volumes("web") == (str(path),)
+    monkeypatch.undo()
+    assert store.discard_volumes("web") == ()
+
+
+def test_a_link_in_the_place_of_a_volume_is_not_followed(store, tmp_path):
+    outside = make_files(tmp_path / "outside", {"file": "kept"})
+    volumes = store.make_volume("web", "cache").parent
+    (volumes / "link").symlink_to(outside)
+    assert store.discard_volumes("web") == ()
+    assert (outside / "file").read_text() == "kept"
+    assert not volumes.exists()
+
+
+def test_tidying_removes_what_is_empty_and_of_no_pod(store):
+    """A crash may have left directories; nothing that somebody has written goes."""
+    with store.lock():
+        store.save(besteffort("web"))
+        for name in ("web", "shop", "full"):
+            store.make_volume(name, "cache")
+        make_files(store.volume_path("full", "cache"), {"file": "kept"})
+        store.tidy()
+    names = sorted(path.name for path in (store.root / "pods").iterdir())
+    assert names == ["full", "web", "web.json"]
+    assert store.volume_path("web", "cache").is_dir()
+    store.remove("web")
+    store.tidy()
+    assert store.discard_volumes("full") == ()
+    with store.lock():
+        store.tidy()
+    assert not store.root.exists()

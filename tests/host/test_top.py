@@ -6,7 +6,7 @@ import pytest
 
 from tests.host import test_run, users
 from tests.host.scenario import BIG, apply
-from tests.host.test_run import ends_with
+from tests.host.test_run import exits_with
 from tests.lab import fixtures
 
 BUSY = """\
@@ -144,7 +144,7 @@ def test_a_shell_may_stop_it_and_its_terminal_is_restored(fast_busy):
         ["see", "pods by"],
         ["type", "\x03"],
         ["see", LEFT],
-        *ends_with(0),
+        *exits_with(0),
         ["type", "stty -g > /tmp/after\n"],
         ["see", "shop> "],
     ]

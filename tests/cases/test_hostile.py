@@ -1,4 +1,4 @@
-"""Broken and hostile manifests: refused with an address and a reason, quickly, in little memory."""
+"""Broken and hostile manifests: rejected with an address and a reason, quickly, in little memory."""
 
 import json
 import os
@@ -52,8 +52,10 @@ def test_every_file_has_a_row_and_every_row_a_file():
 
 @pytest.mark.parametrize("parser", ["c", "python"])
 @pytest.mark.parametrize("name", FILES)
-def test_file_is_refused_with_address_and_reason(name, parser, monkeypatch):
-    monkeypatch.setattr(parse, "_YAML", yaml.SafeLoader if parser == "python" else parse._YAML)
+def test_file_is_rejected_with_address_and_reason(name, parser, monkeypatch):
+    monkeypatch.setattr(
+        parse, "YAML_LOADER", yaml.SafeLoader if parser == "python" else parse.YAML_LOADER
+    )
     started = time.process_time()
     found = errors(load(FOLDER / name))
     assert time.process_time() - started < CPU_SECONDS_MAX
@@ -67,7 +69,7 @@ def test_file_is_refused_with_address_and_reason(name, parser, monkeypatch):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_pods_of_refused_files_are_invalid_or_whole(name):
+def test_pods_of_rejected_files_are_invalid_or_whole(name):
     loaded = load(FOLDER / name)
     bad = [pod for pod in loaded.pods if not pod.is_valid]
     assert bad or errors(loaded)
@@ -108,7 +110,7 @@ PIECES += [
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_mutation_of_a_manifest_is_more_than_a_problem(seed):
-    """Whatever is wrong, there is an answer; and what is taken survives being recorded."""
+    """Every mutation is answered, and accepted pods survive being recorded."""
     random = Random(seed)
     for _ in range(20):
         mutant = bytearray((FOLDER / random.choice(FILES)).read_bytes()[:2000] + POD)
@@ -194,7 +196,7 @@ def load_apart(path):
     return json.loads(run.stdout)
 
 
-def assert_refused_apart(path):
+def assert_rejected_in_a_child(path):
     seconds, mebibytes, count, found = load_apart(path)
     assert count > 0
     assert all(where.startswith(str(path)) and message for where, message in found)
@@ -204,40 +206,40 @@ def assert_refused_apart(path):
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_large_yaml_is_refused_in_time_and_memory(name, tmp_path):
+def test_large_yaml_is_rejected_in_time_and_memory(name, tmp_path):
     path = tmp_path / f"{name}.yaml"
     path.write_bytes(LARGE[name])
-    assert_refused_apart(path)
+    assert_rejected_in_a_child(path)
 
 
 @pytest.mark.parametrize("name", LARGE_JSON)
-def test_large_json_is_refused_in_time_and_memory(name, tmp_path):
+def test_large_json_is_rejected_in_time_and_memory(name, tmp_path):
     path = tmp_path / f"{name}.json"
     path.write_bytes(LARGE_JSON[name])
-    assert_refused_apart(path)
+    assert_rejected_in_a_child(path)
 
 
 @pytest.mark.parametrize("name", sorted(BOMBS.keys() - {"mistakes", "invalid-documents"}))
-def test_a_bomb_is_refused_in_time_and_memory_with_one_sentence(name, tmp_path):
+def test_a_bomb_is_rejected_in_time_and_memory_with_one_message(name, tmp_path):
     write(name, tmp_path)
-    count, found = assert_refused_apart(tmp_path)
+    count, found = assert_rejected_in_a_child(tmp_path)
     assert count == 1, found
 
 
 @pytest.mark.parametrize("name", ["mistakes", "invalid-documents"])
-def test_many_problems_are_counted_up_to_a_number(name, tmp_path):
+def test_many_problems_are_counted_up_to_a_limit(name, tmp_path):
     write(name, tmp_path)
-    count, _ = assert_refused_apart(tmp_path)
+    count, _ = assert_rejected_in_a_child(tmp_path)
     assert count <= PROBLEMS_MAX + 1
 
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/null", "/dev/full"])
-def test_devices_are_refused(device):
+def test_devices_are_rejected(device):
     (problem,) = errors(load(device))
     assert (problem.where, problem.message) == (device, "is a device, not a regular file")
 
 
-def test_sockets_are_refused(tmp_path):
+def test_sockets_are_rejected(tmp_path):
     path = tmp_path / "s.yaml"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
@@ -245,7 +247,7 @@ def test_sockets_are_refused(tmp_path):
     assert problem.where == str(path)
 
 
-def test_pipe_without_writer_is_refused_in_time(tmp_path):
+def test_pipe_without_writer_is_rejected_in_time(tmp_path):
     path = tmp_path / "pipe.yaml"
     os.mkfifo(path)
     started = time.monotonic()
@@ -254,7 +256,7 @@ def test_pipe_without_writer_is_refused_in_time(tmp_path):
     assert time.monotonic() - started < PIPE_SECONDS_MAX
 
 
-def test_link_to_itself_is_refused(tmp_path):
+def test_link_to_itself_is_rejected(tmp_path):
     path = tmp_path / "loop.yaml"
     path.symlink_to(path)
     (problem,) = errors(load(path))
@@ -269,7 +271,7 @@ def test_directory_that_links_to_itself_ends(tmp_path):
     assert "has no *.json" in problem.message
 
 
-def test_what_is_not_there_or_not_allowed_is_refused(tmp_path):
+def test_missing_and_forbidden_files_are_rejected(tmp_path):
     (problem,) = errors(load(tmp_path / "none.yaml"))
     assert problem.message == "no such file or directory"
     (problem,) = errors(load("\0"))
@@ -280,7 +282,7 @@ def test_what_is_not_there_or_not_allowed_is_refused(tmp_path):
     assert "name too long" in problem.message
 
 
-def test_name_of_a_file_can_not_act_on_the_terminal(tmp_path):
+def test_file_names_are_escaped_for_terminals(tmp_path):
     path = tmp_path / "\x1b[2J\n.yaml"
     path.write_bytes(b"kind: Pod\n")
     for problem in load(path).all_problems:

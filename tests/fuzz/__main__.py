@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz SECONDS [TARGET]...`: fuzz the readers, and keep what is found.
+"""`python -m tests.fuzz SECONDS [TARGET]...`: fuzz the readers and keep the findings.
 
 The time is shared among the targets. Each find is minimised and saved in `tests/fuzz/corpus`; the
 exit code is 1 if there is one.
@@ -16,11 +16,11 @@ from tests.fuzz.engine import save, search
 from tests.fuzz.targets import TARGETS, Target
 
 BATCH = 200
-"""Mutations between two looks at the clock."""
+"""Mutations between two checks of the time."""
 
 
 def main() -> int:
-    """Fuzz for as long as was asked for."""
+    """Fuzz for the requested time."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("seconds", type=float)
     parser.add_argument("target", nargs="*", choices=[[], *(each.name for each in TARGETS)])
@@ -31,7 +31,7 @@ def main() -> int:
 
 
 def _fuzz(target: Target, seconds: float) -> bool:
-    """Fuzz one target; whether something was found."""
+    """Fuzz one target; return whether it has a finding."""
     end = time.monotonic() + seconds
     first = secrets.randbits(32)
     for batch in itertools.count():

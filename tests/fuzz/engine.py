@@ -1,4 +1,4 @@
-"""Mutates the corpus, runs targets within a budget of work, and shrinks what it finds.
+"""Mutates the corpus, runs targets within a budget of work, and shrinks the findings.
 
 hypothesis draws the mutations, so that it can also undo those that a find does not need. Work is
 counted as calls of functions, which depends on the input alone and not on the machine.
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.fuzz.targets import Target
 
 LEAST_CALLS = 100_000
-"""Calls that any input may cost, however short: imports and tables that are made once."""
+"""Calls that any input may cost, however short: imports and tables created once."""
 _EDITS_MAX = 8
 
 
@@ -30,7 +30,7 @@ class TooMuchWorkError(AssertionError):
 
 @dataclass(frozen=True, kw_only=True)
 class Find:
-    """A minimised input, and what it did."""
+    """A minimised input and its error."""
 
     data: bytes
     error: BaseException
@@ -38,7 +38,7 @@ class Find:
 
 @contextmanager
 def counted(calls: int) -> Iterator[None]:
-    """Bound the calls that are made inside.
+    """Limit the calls made inside.
 
     Raises:
         TooMuchWorkError: there are more.
@@ -67,7 +67,7 @@ def execute(target: Target, data: bytes) -> None:
 
 
 def mutations(inputs: list[bytes], tokens: tuple[bytes, ...]) -> st.SearchStrategy[bytes]:
-    """Draw an input, and cut, repeat, replace and insert parts of it."""
+    """Draw an input; cut, repeat, replace and insert parts of it."""
     pieces = st.one_of(
         st.binary(max_size=8),
         *([st.sampled_from(tokens)] if tokens else []),
@@ -89,7 +89,7 @@ def mutations(inputs: list[bytes], tokens: tuple[bytes, ...]) -> st.SearchStrate
 
 
 def search(target: Target, *, examples: int, number: int | None = None) -> Find | None:
-    """Try mutations of a target's corpus; the first find, minimised, or None.
+    """Try mutations of a target's corpus; the first finding, minimised, or None.
 
     Args:
         target: what is fuzzed.
@@ -120,13 +120,13 @@ def search(target: Target, *, examples: int, number: int | None = None) -> Find 
         test = seed(number)(test)
     try:
         test()
-    except Exception:  # noqa: BLE001 - anything is a find
+    except Exception:  # noqa: BLE001 - any error is a finding
         return last[0]
     return None
 
 
 def save(target: Target, find: Find) -> Path:
-    """Keep a find in the corpus, where every later round tries it first."""
+    """Save a finding in the corpus, where every later round tries it first."""
     path = target.corpus / f"found-{hashlib.sha256(find.data).hexdigest()[:12]}"
     target.corpus.mkdir(parents=True, exist_ok=True)
     path.write_bytes(find.data)

@@ -1,4 +1,4 @@
-"""What is fuzzed: one row for each reader of text or bytes that podslice has not made itself.
+"""The fuzz targets: one row for each reader of text or bytes from other programs.
 
 A target takes bytes and raises nothing unless the reader is at fault: an error that its docstring
 does not name, a value of another type than it promises, or a value that does not survive being
@@ -43,7 +43,7 @@ CORPUS = HERE / "corpus"
 NODE = Node(capacity={"cpu": 8_000, "memory": 2**35 * 1000, "hugepages-2Mi": 2**30 * 1000})
 SEED_BYTES_MAX = 8 * 1024
 PODS_MAX = 20
-"""Pods of one input that are decided; the others differ from them in their names."""
+"""Pods of one input that are decided; the others differ only in their names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,19 +53,19 @@ class Target:
     name: str
     run: Callable[[bytes], None]
     seeds: tuple[str, ...] = ()
-    """Globs below `tests` and `examples` that give inputs beside the corpus."""
+    """Globs below `tests` and `examples` for inputs besides the corpus."""
     tokens: tuple[bytes, ...] = ()
-    """What mutations insert, beside random bytes."""
+    """Tokens that mutations insert, besides random bytes."""
     calls: int
     """Calls of functions that each byte of input may cost."""
 
     @property
     def corpus(self) -> Path:
-        """The directory of its seeds and of what was found."""
+        """Return the directory of its seeds and findings."""
         return CORPUS / self.name
 
     def inputs(self) -> list[bytes]:
-        """Return the corpus and the other seeds, in the order of names."""
+        """Return the corpus and the other seeds, sorted by name."""
         paths = [path for glob in self.seeds for path in sorted(TESTS.parent.glob(glob))]
         contents = [path.read_bytes() for path in (*sorted(self.corpus.glob("*")), *paths)]
         return [content for content in contents if len(content) <= SEED_BYTES_MAX]
@@ -73,7 +73,7 @@ class Target:
 
 @cache
 def scratch() -> Path:
-    """A directory for readers of files; it goes with the process."""
+    """Return a directory for readers of files; it is removed when the process exits."""
     directory = tempfile.TemporaryDirectory(prefix="podslice-fuzz-")
     SCRATCH.append(directory)
     return Path(directory.name)
@@ -83,7 +83,7 @@ SCRATCH: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def run_frame(data: bytes) -> None:
-    """Read a message, and check that skipping its values ends where reading them does."""
+    """Read a message, and check that skipping its values ends at the same position as reading them."""
     with contextlib.suppress(BadMessage):
         wire.frame_bytes(data)
         message = wire.parse_frame(data)
@@ -100,14 +100,14 @@ def run_frame(data: bytes) -> None:
 
 
 def check_header(message: wire.Received) -> None:
-    """Check the types that a message's header promises."""
+    """Check the types of a message's header."""
     texts = (message.path, message.interface, message.member, message.error_name, message.sender)
     assert all(isinstance(each, str) for each in (*texts, message.signature))
     assert isinstance(message.reply_serial, int)
 
 
 def run_stream(data: bytes) -> None:
-    """Feed a connection, in pieces, with what a bus sends: it takes it, or gives up."""
+    """Feed a connection in pieces with data from a bus: it accepts them, or closes."""
     jobs, changes = Jobs(timeout_sec=1), Changes(lambda _: None)
     changes.begin()
     connection = Connection(
@@ -124,7 +124,7 @@ def run_stream(data: bytes) -> None:
 
 
 class Transport(asyncio.Transport):
-    """The end of a connection that only knows whether it was given up."""
+    """A transport that only records whether it was closed."""
 
     is_aborted = False
 
@@ -136,7 +136,7 @@ class Transport(asyncio.Transport):
 
 
 def run_handshake(data: bytes) -> None:
-    """Authenticate at a bus that sends this, whatever it is asked, and hangs up."""
+    """Authenticate at a bus that sends this in reply to any request, and closes."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
@@ -147,7 +147,7 @@ def run_handshake(data: bytes) -> None:
 
 
 def run_manifest(data: bytes, name: str) -> None:
-    """Read manifests and decide their pods: whatever is wrong is a problem, never an exception."""
+    """Read manifests and decide their pods: errors are problems, never exceptions."""
     try:
         loaded = finish(load_text(data, name, Budget()))
     except Exhausted:
@@ -163,7 +163,7 @@ def run_manifest(data: bytes, name: str) -> None:
 
 
 def check_problems(problems: tuple[Problem, ...]) -> None:
-    """Check that problems can be shown: each on one line, and not as long as the input."""
+    """Check that problems are printable: each on one line, and shorter than the input."""
     for problem in problems:
         shown = tables.problem(problem)
         assert shown.isprintable()
@@ -193,7 +193,7 @@ def run_flags(data: bytes) -> None:
 
 
 def run_record(data: bytes) -> None:
-    """Read a damaged file in each place where podslice keeps one."""
+    """Read a damaged file in each place where podslice stores one."""
     store = Store(scratch() / "run")
     places = [store.root / "pods/a.json", store.marks / "a.json"]
     names = ("agent.json", "reserved.json", "configuration.json")
@@ -235,7 +235,7 @@ def run_proc(data: bytes) -> None:
 
 
 def run_kernel(data: bytes) -> None:
-    """Read the texts of counters and lists; what the kernel never writes is a ValueError at most."""
+    """Read counters and lists; texts that the kernel never writes raise ValueError at most."""
     shown = data.decode(errors="surrogateescape")
     for parse in (proc.parse_control_group, cgroup.parse_pressure, host.parse_cpu_list):
         with contextlib.suppress(ValueError, LookupError):
@@ -260,7 +260,7 @@ def as_json(data: bytes) -> None:
 
 
 def as_yaml(data: bytes) -> None:
-    """Read a manifest that may be either."""
+    """Read a manifest that may be YAML or JSON."""
     run_manifest(data, "a.yaml")
 
 

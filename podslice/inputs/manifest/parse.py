@@ -22,7 +22,9 @@ from podslice.inputs.manifest.json_builder import JsonReader
 from podslice.inputs.manifest.release import release
 from podslice.inputs.manifest.yaml_builder import Builder, Document, line_address
 
-_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""PyYAML's C parser, or the Python one if that is not available."""
+
 _MARKS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 _SPACE = " \t\r\n"
 _DIRECTIVE = re.compile(rb"(?:[\r\n]|\xc2\x85|\xe2\x80[\xa8\xa9])%")
@@ -142,14 +144,14 @@ def _read_yaml(text: str, budget: Budget) -> Iterator[Document | None]:
         raise invalid(message, hint, where=where) from error
     except yaml.reader.ReaderError as error:
         # the C parser counts bytes, the Python one characters
-        before = text if _YAML is yaml.SafeLoader else text.encode().decode("latin-1")
+        before = text if YAML_LOADER is yaml.SafeLoader else text.encode().decode("latin-1")
         line = before.count("\n", 0, error.position) + 1
         reason = str(error.reason)
         raise invalid(reason, _hint(reason), where=line_address(line)) from error
 
 
 def _build(feed: _Feed, budget: Budget) -> Iterator[Document | None]:
-    builder = feed.follow(Builder(_YAML(feed), budget))
+    builder = feed.follow(Builder(YAML_LOADER(feed), budget))
     try:
         yield from builder.documents()
     except (Exhausted, InputError, yaml.YAMLError):

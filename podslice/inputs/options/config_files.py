@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from podslice.errors import InputError, Problem, printable
+from podslice.errors import InputError, Problem, invalid, printable
 from podslice.inputs.fields import nearest
 from podslice.inputs.limits import TOML_BYTES_MAX, TOML_DOTS_MAX
 from podslice.inputs.options.rules import validate_config
@@ -198,7 +198,7 @@ def _read_file(path: Path, problems: list[Problem]) -> dict[str, Any]:
         if path.is_symlink() and str(path.readlink()) == "/dev/null":
             return {}
         text = read_bytes(path, limit_bytes=TOML_BYTES_MAX).decode("utf-8-sig")
-        _check_dots(text)
+        _check_dots(text, where)
         return tomllib.loads(text, parse_float=Number)
     except FileNotFoundError:
         problems.append(Problem(where=where, message="no such file or directory"))
@@ -212,22 +212,23 @@ def _read_file(path: Path, problems: list[Problem]) -> dict[str, Any]:
         problems.append(
             Problem(where=where, message="the encoding is not UTF-8", hint="save the file as UTF-8")
         )
-    except ValueError as error:  # also an integer with thousands of digits
-        problems.append(_toml_problem(where, str(error)))
+    except tomllib.TOMLDecodeError as error:
+        problems.append(_syntax_problem(where, str(error)))
+    except ValueError:
+        problems.append(Problem(where=where, message="a number has thousands of digits"))
     return {}
 
 
-def _check_dots(text: str) -> None:
+def _check_dots(text: str, where: str) -> None:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.count(".") > TOML_DOTS_MAX and not line.startswith("#"):
-            raise ValueError(f"more than {TOML_DOTS_MAX} dots (at line {number}, column 1)")
+            raise invalid(f"more than {TOML_DOTS_MAX} dots", where=f"{where}: line {number}")
 
 
-def _toml_problem(where: str, message: str) -> Problem:
+def _syntax_problem(where: str, message: str) -> Problem:
+    # before Python 3.14 the error has its line only in the message
     match = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", message, re.DOTALL)
     text, where = (match[1], f"{where}: line {match[2]}") if match else (message, where)
-    if "int_max_str_digits" in text:
-        text = "a number has thousands of digits"
     text = text[:1].lower() + text[1:]
     hint = "strings need quotes" if text == "invalid value" else ""
     return Problem(where=where, message=printable(text), hint=hint)

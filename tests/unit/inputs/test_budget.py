@@ -13,14 +13,14 @@ from podslice.inputs.manifest.yaml_builder import EVENTS_PER_STEP, Builder
 
 
 def budget(**most):
-    """A budget of a few things, by their names in lower case."""
+    """A budget with some limits, by their names in lower case."""
     return Budget(
         limits={**LIMITS, **{BudgetItem[name.upper()]: number for name, number in most.items()}}
     )
 
 
 def problem_of(data, name="a.yaml"):
-    """Why a text can't be read to its end."""
+    """The problem at which reading a text stops."""
     try:
         for _ in parse.read_documents(data, name, budget()):
             pass
@@ -35,19 +35,19 @@ def documents_of(source):
 
 
 def count_values(source):
-    """How many values a text has: the fewest that suffice to read it."""
+    """The number of values of a text: the smallest budget that suffices to read it."""
     used = budget()
-    list(Builder(parse._YAML(source), used).documents())
+    list(Builder(parse.YAML_LOADER(source), used).documents())
     with pytest.raises(Exhausted, match=f"more than {used.used[BudgetItem.VALUES] - 1} values"):
         list(
             Builder(
-                parse._YAML(source), budget(values=used.used[BudgetItem.VALUES] - 1)
+                parse.YAML_LOADER(source), budget(values=used.used[BudgetItem.VALUES] - 1)
             ).documents()
         )
     return used.used[BudgetItem.VALUES]
 
 
-def test_nodes_are_counted_with_what_aliases_stand_for():
+def test_an_alias_counts_as_the_values_that_it_refers_to():
     assert count_values("a: &a [1, 2]\nb: &b [*a, *a]\nc: [*b, *b]\n") == 1 + 3 + 7 + 15
 
 
@@ -84,8 +84,8 @@ def test_flow_yaml_is_charged_once():
     ],
     ids=["comment", "comments", "empty lines", "quoted", "block", "plain"],
 )
-def test_no_more_is_scanned_than_the_longest_value(source):
-    """The parser can't be interrupted on its way to the next value."""
+def test_the_text_between_two_values_is_limited(source):
+    """The parser can't be interrupted before the next value."""
     problem = problem_of(source)
     assert problem.message == "there is more than 1 MiB in one value, or without a value"
 
@@ -96,8 +96,8 @@ def test_many_long_values_are_read():
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\x85", "\u2028", "\u2029"])
-def test_directives_are_bounded(end):
-    """PyYAML compares each with all before it."""
+def test_directives_are_limited(end):
+    """PyYAML compares each with all earlier ones."""
     lines = (f"%TAG !t{n}! t{end}" for n in range(2 * DIRECTIVES_MAX + 2000))
     problem = problem_of(f"{''.join(lines)}--- a\n".encode())
     assert problem.message == "there are more than 1,000 directives (%)"
@@ -109,7 +109,7 @@ def test_directives_are_counted_from_one_value_to_the_next():
 
 
 class Counted:
-    """PyYAML's events, counted from one pause to the next."""
+    """Counts PyYAML's events between two pauses."""
 
     def __init__(self, source):
         self.get_events = source.get_event
@@ -120,8 +120,8 @@ class Counted:
         return self.get_events()
 
 
-def test_a_document_pauses_after_so_many_events():
-    counted = Counted(parse._YAML("[" + "1," * 20_000 + "]"))
+def test_a_document_pauses_after_a_number_of_events():
+    counted = Counted(parse.YAML_LOADER("[" + "1," * 20_000 + "]"))
     most = 0
     for _ in Builder(counted).documents():
         most = max(most, counted.since)
@@ -163,7 +163,7 @@ def test_json_is_read_in_pieces(source, monkeypatch):
         ('["' + "\\u0041" * 180_000 + '"]', None, "a value is longer than 1 MiB"),
     ],
 )
-def test_what_is_wrong_in_large_json_has_its_place(source, line, message):
+def test_problems_in_large_json_have_their_line(source, line, message):
     problem = problem_of(source.encode(), "a.json")
     assert problem.message.startswith(message)
     assert problem.where == ("" if line is None else f"line {line}")
@@ -181,7 +181,7 @@ def test_a_duplicate_key_in_large_json_is_reported_once():
 
 
 def test_the_problems_of_a_document_are_limited():
-    """The pods of a list share them, and none of them gives any of the budget back."""
+    """The pods of a list share them, and are charged for them once."""
     source = "{" + '"k": 1, ' * 2_000 + '"k": 2}'
     for name in ("a.json", "a.yaml"):
         assert (
@@ -208,7 +208,7 @@ def test_replicas_do_not_multiply_a_long_name(place):
 
 
 @pytest.mark.parametrize("part", ["requests", "limits"])
-def test_a_long_name_of_a_resource_is_cut_in_its_address(part):
+def test_a_long_resource_name_is_truncated_in_its_address(part):
     container = {"name": "nginx", "resources": {part: {"a" * 100_000: "1"}}}
     manifest = {"kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [container]}}
     loaded = load_pods(["-"], stdin=json.dumps(manifest).encode)

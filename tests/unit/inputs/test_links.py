@@ -12,12 +12,12 @@ STRANGER, READER = 4711, 4712
 
 @pytest.fixture
 def reader(monkeypatch):
-    """Neither root nor the owner of what the test makes."""
+    """A user who is neither root nor the owner of the test's files."""
     monkeypatch.setattr(os, "geteuid", lambda: READER)
 
 
 def link(path, target):
-    """A link of a user without rights: the one who runs the test, unless that is root."""
+    """Create a link of an unprivileged user: the one running the test, unless that is root."""
     path.symlink_to(target)
     if os.getuid() == 0:
         os.lchown(path, STRANGER, STRANGER)
@@ -41,13 +41,13 @@ def test_a_link_of_a_user_to_a_file_of_another_is_not_followed(reader, tmp_path)
     assert len([*Path("/proc/self/fd").iterdir()]) == before
 
 
-def test_nor_is_a_link_to_such_a_link(reader, tmp_path):
+def test_a_link_to_such_a_link_is_not_followed_either(reader, tmp_path):
     link(tmp_path / "other", "/etc/passwd")
     with pytest.raises(ValueError, match="is not followed"):
         read(link(tmp_path / "web.yaml", "other"))
 
 
-def test_a_link_of_a_user_to_the_own_file_is_followed(reader, tmp_path):
+def test_a_link_of_a_user_to_their_own_file_is_followed(reader, tmp_path):
     target = tmp_path / "web"
     target.write_bytes(b"text")
     if os.getuid() == 0:
@@ -63,7 +63,7 @@ def test_links_of_root_and_of_the_reader_are_followed(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: READER)
     assert os.lstat("/etc/os-release").st_uid == 0
     assert read("/etc/os-release")
-    assert read("/proc/mounts")  # one that leads to another link
+    assert read("/proc/mounts")  # this link leads to another one
 
 
 @pytest.mark.parametrize("target", ["nowhere", "web.yaml"])
@@ -75,7 +75,7 @@ def test_a_link_that_leads_nowhere_is_an_error_of_the_system(reader, tmp_path, t
 
 @pytest.fixture
 def root_link(tmp_path, monkeypatch):
-    """Make a link of root; who runs the test plays root where he is not."""
+    """Create a link of root; another user who runs the test takes root's part."""
     really_fstat, made = os.fstat, set()
 
     def fstat(descriptor):
@@ -106,9 +106,7 @@ def test_a_link_of_root_to_a_link_of_a_user_is_not_followed_to_a_file_of_another
         read(root_link(tmp_path / "web.yaml", home / "web.yaml"))
 
 
-def test_a_link_of_a_user_in_the_place_of_a_directory_is_not_followed_either(
-    reader, root_link, tmp_path
-):
+def test_a_link_of_a_user_to_a_directory_is_not_followed_either(reader, root_link, tmp_path):
     link(tmp_path / "home", "/etc")
     before = len([*Path("/proc/self/fd").iterdir()])
     with pytest.raises(ValueError, match=r"is a link of user .* is not followed; copy the file"):
@@ -140,8 +138,8 @@ def test_more_links_than_the_kernel_follows_are_an_error_of_the_system(reader, t
 
 
 @pytest.mark.parametrize("target", ["/proc/self/root/etc/passwd", "./" * 500 + "target"])
-def test_a_way_that_cannot_be_checked_is_not_taken(reader, tmp_path, monkeypatch, target):
-    """`/proc/self/root` may be another root than its text says, and a way has to end."""
+def test_a_path_that_cannot_be_checked_is_not_followed(reader, tmp_path, monkeypatch, target):
+    """`/proc/self/root` may be another root than its text, and a path must end."""
     (tmp_path / "target").write_bytes(b"text")
     path = link(tmp_path / "web.yaml", target)
     monkeypatch.setattr(os, "readlink", lambda *_, **__: target.replace("self/root", "nowhere"))
@@ -149,7 +147,7 @@ def test_a_way_that_cannot_be_checked_is_not_taken(reader, tmp_path, monkeypatch
         read(path)
 
 
-def test_a_link_that_is_replaced_after_it_was_followed_is_refused(reader, tmp_path, monkeypatch):
+def test_a_link_that_is_replaced_after_it_was_followed_is_rejected(reader, tmp_path, monkeypatch):
     mine, path = tmp_path / "mine", tmp_path / "web.yaml"
     mine.write_bytes(b"text")
     link(path, "/etc/passwd")

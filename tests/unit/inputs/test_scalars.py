@@ -21,7 +21,7 @@ from podslice.inputs.scalars import (
         (str, "1:30 1Gi 500m web 2024-01-01 1.2.3 - . .. -a 1e 0x tRue y n nil +"),
     ],
 )
-def test_plain_scalar_keeps_its_text_and_says_what_it_is(kind, texts):
+def test_plain_scalar_keeps_its_text_and_has_a_type(kind, texts):
     for text in texts.split():
         value = read_plain(text)
         assert (type(value), value) == (kind, text)
@@ -43,11 +43,11 @@ def test_null_is_none(text):
         ("\x85\x9b", r"\x85\x9b"),
     ],
 )
-def test_printable_escapes_what_a_terminal_may_act_upon(text, expect):
+def test_printable_escapes_characters_that_terminals_interpret(text, expect):
     assert printable(text) == expect
 
 
-def test_quote_is_quoted_and_cut():
+def test_quote_truncates_long_text():
     assert quote("a" * 64) == f"'{'a' * 64}'"
     assert quote("a" * 65) == f"'{'a' * 64}…'"
 

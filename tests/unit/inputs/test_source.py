@@ -28,7 +28,7 @@ def read(*sources, stdin=lambda: b"stdin", timeouts=TIMEOUTS, budget=None):
     ]
 
 
-def test_sources_come_in_the_order_stated(tmp_path):
+def test_sources_are_read_in_the_order_stated(tmp_path):
     (tmp_path / "a").write_bytes(b"1")
     (tmp_path / "d").mkdir()
     (tmp_path / "d/y.yml").write_bytes(b"3")
@@ -42,7 +42,7 @@ def test_sources_come_in_the_order_stated(tmp_path):
 
 
 def test_pipe_with_a_writer_is_read_to_its_end():
-    """As `-f <(command)` of a shell makes it."""
+    """As a shell creates it for `-f <(command)`."""
     reader, writer = os.pipe()
     path = f"/dev/fd/{reader}"
     os.write(writer, b"first ")
@@ -55,7 +55,7 @@ def test_pipe_with_a_writer_is_read_to_its_end():
         os.close(reader)
 
 
-def test_pipe_waits_for_a_writer_that_is_late(tmp_path):
+def test_pipe_waits_for_a_late_writer(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     late = threading.Timer(0.05, lambda: path.write_bytes(b"text"))
@@ -66,7 +66,7 @@ def test_pipe_waits_for_a_writer_that_is_late(tmp_path):
         late.join()
 
 
-def test_pipe_whose_writer_has_nothing_yet():
+def test_pipe_whose_writer_has_not_written_yet():
     reader, writer = os.pipe()
     path = f"/dev/fd/{reader}"
     late = threading.Timer(0.05, lambda: (os.write(writer, b"text"), os.close(writer)))
@@ -92,13 +92,13 @@ def test_all_sources_together_have_a_limit(tmp_path):
 
     (tmp_path / "a").write_bytes(b"x" * 2048)
     assert read(tmp_path / "a", budget=budget()) == [(str(tmp_path / "a"), "x" * 2048)]
-    refused = "there are more than 2 KiB of text"
-    assert read(tmp_path / "a", "-", budget=budget())[1] == ("stdin", refused)
-    assert read("-", tmp_path / "a", budget=budget())[1] == (str(tmp_path / "a"), refused)
-    assert read("-", budget=budget(), stdin=lambda: b"x" * 2049) == [("stdin", refused)]
+    rejected = "there are more than 2 KiB of text"
+    assert read(tmp_path / "a", "-", budget=budget())[1] == ("stdin", rejected)
+    assert read("-", tmp_path / "a", budget=budget())[1] == (str(tmp_path / "a"), rejected)
+    assert read("-", budget=budget(), stdin=lambda: b"x" * 2049) == [("stdin", rejected)]
 
 
-def test_what_is_too_large_is_not_read(tmp_path, monkeypatch):
+def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
     (tmp_path / "a").write_bytes(b"x" * 2048)
     monkeypatch.setattr(os, "read", None)
     with pytest.raises(TooLargeError):
@@ -109,7 +109,7 @@ SILENT = Timeouts(writer_sec=0, whole_sec=0)
 
 
 @pytest.mark.parametrize("has_writer", [True, False])
-def test_a_pipe_in_a_directory_holds_nobody_up(tmp_path, has_writer):
+def test_a_pipe_in_a_directory_does_not_block(tmp_path, has_writer):
     path = tmp_path / "pipe.yaml"
     os.mkfifo(path)
     (tmp_path / "web.yaml").write_bytes(b"text")
@@ -125,7 +125,7 @@ def test_a_pipe_in_a_directory_holds_nobody_up(tmp_path, has_writer):
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["before", "after it was located"])
-def test_what_takes_the_place_of_a_file_is_not_opened(tmp_path, monkeypatch, is_late):
+def test_a_replaced_file_is_not_opened(tmp_path, monkeypatch, is_late):
     path = tmp_path / "web.yaml"
     path.write_bytes(b"text")
     really_open, opened = os.open, []
@@ -167,8 +167,8 @@ def test_a_pipe_with_a_silent_writer_has_a_deadline(tmp_path):
         os.close(writer)
 
 
-def test_standard_input_has_a_deadline_however_much_comes():
-    """Each look at the clock is a second later, and each time something has come."""
+def test_standard_input_has_a_deadline_while_it_is_written():
+    """Each reading of the clock is a second later, and more was written each time."""
     reader, writer = os.pipe()
     seconds = iter(range(100))
 
@@ -184,7 +184,7 @@ def test_standard_input_has_a_deadline_however_much_comes():
         os.close(writer)
 
 
-def test_standard_input_that_can_not_be_read_is_a_problem():
+def test_unreadable_standard_input_is_a_problem():
     def fail():
         raise OSError(errno.EBADF, "Bad file descriptor")
 
@@ -209,7 +209,7 @@ def test_directory_with_too_many_files(tmp_path, monkeypatch):
     assert read(tmp_path) == [(str(tmp_path), expect)]
 
 
-def test_directory_that_may_not_be_read(tmp_path, monkeypatch):
+def test_unreadable_directory(tmp_path, monkeypatch):
     def refuse(_):
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -225,13 +225,13 @@ def test_no_descriptor_is_left_open(tmp_path):
 
 
 def test_a_link_in_a_directory_to_a_file_of_another_user_is_not_followed(tmp_path, monkeypatch):
-    """The link is of a user who does not own what it leads to; named itself, it is followed."""
+    """The link's owner does not own its target; a link named by the user is followed."""
     path = tmp_path / "web.yaml"
     path.symlink_to("/etc/passwd")
     if os.getuid() == 0:
         os.lchown(path, 4711, 4711)
     owner = os.lstat(path).st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    refused = f"{path}: is a link of user {owner} to a file of another user and is not followed"
-    assert read(tmp_path) == [(str(path), f"{refused}; copy the file")]
+    rejected = f"{path}: is a link of user {owner} to a file of another user and is not followed"
+    assert read(tmp_path) == [(str(path), f"{rejected}; copy the file")]
     assert read(path) == [(str(path), Path("/etc/passwd").read_text())]

@@ -31,7 +31,7 @@ def indent(text, by):
     return "".join(f"{' ' * by}{line}\n" for line in text.strip("\n").splitlines())
 
 
-def test_pod_with_everything_that_is_read():
+def test_pod_with_all_supported_fields():
     pod = load_one(
         indent(
             """
@@ -128,7 +128,7 @@ volumes:
     ],
 )
 def test_amounts_are_read_from_their_text(text, milli):
-    """0.1 is a tenth, exactly; what is left beyond a thousandth is rounded up.
+    """0.1 is exactly a tenth; fractions of a thousandth are rounded up.
 
     Source: Kubernetes, quantity.go, ParseQuantity.
     """
@@ -141,7 +141,7 @@ def test_amounts_are_read_from_their_text(text, milli):
 @pytest.mark.parametrize(
     ("text", "milli"), [("125.5m", "126m"), ("0.0001", "1m"), ("2u", "1m"), ("1.2345", "1235m")]
 )
-def test_an_amount_that_is_rounded_up_is_warned_of(text, milli):
+def test_an_amount_that_is_rounded_up_gives_a_warning(text, milli):
     pod = load_one(f"  containers: [{{name: app, resources: {{requests: {{cpu: {text}}}}}}}]\n")
     (problem,) = pod.problems
     assert problem.severity is Severity.WARNING
@@ -151,7 +151,7 @@ def test_an_amount_that_is_rounded_up_is_warned_of(text, milli):
 
 
 @pytest.mark.parametrize("text", ["125m", "0.125", "1e-3", "1Gi", "0.5Gi"])
-def test_an_amount_that_is_kept_is_not_warned_of(text):
+def test_an_amount_that_is_kept_gives_no_warning(text):
     pod = load_one(f"  containers: [{{name: app, resources: {{requests: {{cpu: {text}}}}}}}]\n")
     assert pod.problems == ()
 
@@ -180,7 +180,7 @@ def test_null_and_empty_are_not_stated(spec):
     assert not pod.containers[0].resources
 
 
-def test_null_amount_is_not_stated_and_warned_of():
+def test_null_amount_is_ignored_with_a_warning():
     pod = load_one("  containers: [{name: app, resources: {limits: {cpu: , memory: 1Gi}}}]\n")
     assert set(pod.containers[0].resources.limits) == {"memory"}
     (problem,) = pod.problems
@@ -188,7 +188,7 @@ def test_null_amount_is_not_stated_and_warned_of():
     assert problem.where == "stdin: spec.containers[0].resources.limits[cpu]"
 
 
-def test_pod_with_errors_has_what_could_be_read():
+def test_pod_with_errors_has_its_valid_fields():
     pod = load_one(
         indent(
             """
@@ -216,7 +216,7 @@ priority: 3
     assert not pod.is_valid
 
 
-def test_message_is_the_one_of_the_design():
+def test_message_is_that_of_the_design():
     pod = load_one("  containers: [{name: a}, {name: b, resources: {limits: {memory: 2Gii}}}]\n")
     (problem,) = pod.problems
     assert str(problem) == (
@@ -284,7 +284,7 @@ def test_message_is_the_one_of_the_design():
         ),
     ],
 )
-def test_slip_in_what_is_read_is_warned_of(spec, where, hint):
+def test_misspelled_field_gives_a_warning(spec, where, hint):
     loaded = load(f"kind: Pod\nmetadata: {{name: web}}\nspec: {{{spec}}}\n")
     assert [(p.where, p.hint) for p in warnings(loaded)] == [(f"stdin: spec.{where}", hint)]
     assert loaded.pods[0].is_valid
@@ -300,7 +300,7 @@ def test_slip_in_what_is_read_is_warned_of(spec, where, hint):
         "containers: [{name: a, resources: {claims: [], something: 1}}]",
     ],
 )
-def test_other_unknown_fields_mean_nothing(spec):
+def test_other_unknown_fields_are_ignored(spec):
     loaded = load(f"kind: Pod\nmetadata: {{name: web}}\nspec: {{{spec}}}\nstatus: {{}}\n")
     assert loaded.all_problems == ()
 
@@ -322,7 +322,7 @@ def test_priority(spec, expect):
     assert (pod.priority, pod.problems) == (expect, ())
 
 
-def test_unknown_priority_class_is_warned_of():
+def test_unknown_priority_class_gives_a_warning():
     pod = load_one(f"  {APP}\n  priorityClassName: gold\n")
     (problem,) = pod.problems
     assert (pod.priority, problem.severity) == (0, Severity.WARNING)
@@ -370,7 +370,7 @@ def test_cron_job_and_pod_template():
     ]
 
 
-def test_problems_of_a_template_are_told_once():
+def test_problems_of_a_template_are_reported_once():
     loaded = load(template("Deployment", "replicas: 3,").replace("name: app", "name: App"))
     assert len(loaded.pods) == 3
     assert not any(pod.is_valid for pod in loaded.pods)
@@ -399,7 +399,7 @@ def test_items_of_a_typed_list_need_no_kind():
     assert pod.is_valid
 
 
-def test_documents_are_numbered_when_there_are_several():
+def test_several_documents_are_numbered():
     text = f"kind: Pod\nmetadata: {{name: NAME}}\nspec: {{{APP}}}\n"
     assert load(text.replace("NAME", "a")).pods[0].where == "stdin"
     both = load(f"---\n---\n{text.replace('NAME', 'a')}---\n{text.replace('NAME', 'b')}")
@@ -429,7 +429,7 @@ def test_one_bad_manifest_does_not_stop_the_rest():
     assert [p.where for p in loaded.problems] == ["stdin[0]: kind", "stdin[2]: kind"]
 
 
-def test_namespace_that_was_asked_for():
+def test_requested_namespace():
     """Source: kubectl: the namespace of the object does not match the namespace."""
     pod = f"kind: Pod\nmetadata: {{name: a%s}}\nspec: {{{APP}}}\n"
     assert load(pod % "", namespace="shop").pods[0].namespace == "shop"
@@ -440,13 +440,13 @@ def test_namespace_that_was_asked_for():
     assert [p.where for p in other.problems] == ["stdin: metadata.namespace"]
 
 
-def test_same_name_in_two_namespaces_is_no_duplicate():
+def test_same_name_in_two_namespaces_is_not_a_duplicate():
     text = "kind: Pod\nmetadata: {name: a, namespace: %s}\nspec: {%s}\n"
     loaded = load("---\n".join(text % (n, APP) for n in ("x", "y")))
     assert loaded.all_problems == ()
 
 
-def test_duplicates_across_files_are_errors_of_the_second(tmp_path):
+def test_duplicates_across_files_are_errors_of_the_second_file(tmp_path):
     for name in ("b.yaml", "a.yaml"):
         (tmp_path / name).write_text(f"kind: Pod\nmetadata: {{name: web}}\nspec: {{{APP}}}\n")
     first, second = load_pods([str(tmp_path)], stdin=lambda: b"").pods
@@ -482,7 +482,7 @@ def workloads(count, replicas, spec=APP):
         ),
     ],
 )
-def test_pods_and_what_is_in_them_are_counted_with_every_replica(most, spec):
+def test_pods_containers_and_volumes_are_counted_for_every_replica(most, spec):
     ((what, number),) = most.items()
     text = workloads(2, 10, spec)
     loaded = load_pods(["-"], stdin=text.encode, budget=budget(**most))
@@ -502,7 +502,7 @@ def test_all_files_have_one_budget(tmp_path):
     assert [problem.where for problem in loaded.problems] == [f"{tmp_path}/c.yaml"]
 
 
-def test_no_pod_is_made_beyond_the_budget(monkeypatch):
+def test_no_pod_is_created_beyond_the_budget(monkeypatch):
     made = []
     monkeypatch.setattr(
         "podslice.inputs.manifest.collect.default_uid", lambda *names: made.append(names) or "0a"
@@ -511,7 +511,7 @@ def test_no_pod_is_made_beyond_the_budget(monkeypatch):
     assert made == []
 
 
-def test_problems_are_counted_and_no_more_is_read_beyond_a_number():
+def test_reading_stops_at_a_number_of_problems():
     text = "---\na: 1\n" * 30
     assert len(load_pods(["-"], stdin=text.encode, budget=budget(problems=30)).problems) == 30
     problems = load_pods(["-"], stdin=text.encode, budget=budget(problems=29)).problems
@@ -519,7 +519,7 @@ def test_problems_are_counted_and_no_more_is_read_beyond_a_number():
     assert str(problems[-1]) == "stdin: there are more than 29 problems; the rest was not read"
 
 
-def test_of_too_many_problems_of_pods_the_first_are_told():
+def test_the_first_of_too_many_problems_are_reported():
     text = "---\n".join(
         f"kind: Pod\nmetadata: {{name: p{n}}}\nspec: {{containers: [{{name: A}}]}}\n"
         for n in range(30)
@@ -532,7 +532,7 @@ def test_of_too_many_problems_of_pods_the_first_are_told():
     assert problems[-1].message == "there are more than 20 problems"
 
 
-def test_one_pod_has_a_number_of_requests_and_limits():
+def test_the_requests_and_limits_of_a_pod_are_limited():
     amounts = ",".join(f"x/k{n}: 1" for n in range(64))
     container = "{name: c%d, resources: {limits: {" + amounts + "}}}"
     spec = "containers: [" + ",".join(container % n for n in range(65)) + "]"
@@ -540,12 +540,12 @@ def test_one_pod_has_a_number_of_requests_and_limits():
     assert problem.message == "the containers have more than 4,096 requests and limits"
 
 
-def test_replicas_are_made_with_pauses():
+def test_replicas_are_created_with_pauses():
     steps = load_text(workloads(1, 1000).encode(), "a", budget())
     assert sum(1 for _ in steps) >= 10
 
 
-def test_directory_gives_its_manifests_by_name(tmp_path):
+def test_manifests_of_a_directory_are_read_by_name(tmp_path):
     pod = f"kind: Pod\nmetadata: {{name: NAME}}\nspec: {{{APP}}}\n"
     for name in ("c.yml", "b.yaml", ".hidden.yaml", "notes.txt", "sub/d.yaml"):
         path = tmp_path / name
@@ -624,14 +624,14 @@ def test_manifest_survives_formatting(limits):
         ),
     ],
 )
-def test_odd_volumes_are_warned_of(volume, where, message):
+def test_odd_volumes_give_warnings(volume, where, message):
     pod = load_one(f"  containers: [{{name: app}}]\n  volumes: [{volume}]\n")
     (problem,) = pod.problems
     assert problem.severity is Severity.WARNING
     assert str(problem).startswith(f"stdin: spec.volumes[0].{where}: {message}")
 
 
-def test_formatted_manifest_reads_well():
+def test_formatted_manifest_is_readable():
     pod = load_one(
         "  containers: [{name: app, resources: {limits: {cpu: 500m, memory: 1.5Gi}}}]\n",
         metadata="name: web, uid: u",
@@ -652,6 +652,6 @@ def test_formatted_manifest_reads_well():
     "document",
     [None, 5, [], {}, {"kind": "Pod"}, {"kind": "Service"}, {"kind": "List", "items": []}],
 )
-def test_document_without_a_valid_pod_is_refused(document):
+def test_document_without_a_valid_pod_is_rejected(document):
     with pytest.raises(ValueError, match=r"^record"):
         parse_manifest(document, "record")

@@ -12,7 +12,7 @@ from podslice.inputs.scalars import Boolean, Number
 @pytest.fixture(autouse=True, params=["c", "python"])
 def parser(request, monkeypatch):
     if request.param == "python":
-        monkeypatch.setattr(parse, "_YAML", yaml.SafeLoader)
+        monkeypatch.setattr(parse, "YAML_LOADER", yaml.SafeLoader)
     return request.param
 
 
@@ -47,9 +47,9 @@ def problems_of(data):
     return [(problem.where, problem.message) for problem in document.problems]
 
 
-def test_the_c_parser_is_used_where_there_is_one(parser):
+def test_the_c_parser_is_used_if_available(parser):
     if parser == "c" and yaml.__with_libyaml__:
-        assert parse._YAML is yaml.CSafeLoader
+        assert parse.YAML_LOADER is yaml.CSafeLoader
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_the_c_parser_is_used_where_there_is_one(parser):
     ],
 )
 def test_same_structure_as_pyyaml(source):
-    """Where nothing is odd, the values are those of PyYAML, with scalars as texts."""
+    """Unambiguous values are those of PyYAML, with scalars as text."""
 
     def as_text(value):
         if isinstance(value, dict):
@@ -92,12 +92,12 @@ def test_scalars_keep_their_text():
     assert value["a"] == "0.10"
 
 
-def test_tags_of_the_core_schema_say_what_is_meant():
+def test_tags_of_the_core_schema_choose_the_type():
     (value,) = values("a: !!str 1\nb: !!float '1'\nc: !!bool yes\nd: !!null x\ne: !!binary aa==\n")
     assert [type(item) for item in value.values()] == [str, Number, Boolean, type(None), str]
 
 
-def test_aliases_are_the_same_object_and_never_copies():
+def test_aliases_are_references_and_never_copies():
     (value,) = values("a: &a [x]\nb: *a\nc: {d: *a}\n")
     assert value["a"] is value["b"] is value["c"]["d"]
 
@@ -106,13 +106,13 @@ def test_alias_as_key():
     assert values("- &a key\n- *a : value\n") == [["key", {"key": "value"}]]
 
 
-def test_anchor_may_be_used_again_and_ends_with_the_document():
+def test_anchor_may_be_redefined_and_ends_with_the_document():
     assert values("- &a 1\n- &a 2\n- *a\n") == [["1", "2", "2"]]
     problem = read_documents(b"- &a 1\n---\n- *a\n", "a.yaml").problem
     assert str(problem) == "line 3: there is no anchor for the alias '*a'"
 
 
-def test_own_keys_win_over_merged_ones_wherever_they_stand():
+def test_own_keys_win_over_merged_ones_in_any_order():
     source = "a: &a {x: 1, y: 1}\nb: &b {x: 2, z: 2}\nc: {x: 3, <<: [*a, *b]}\n"
     assert values(source)[0]["c"] == {"x": "3", "y": "1", "z": "2"}
 
@@ -127,7 +127,7 @@ def test_duplicate_keys_are_reported_and_the_first_one_wins():
     assert read_documents(source.encode(), "a.yaml").documents[0].value == {"a": "1", "b": "2"}
 
 
-def test_same_key_in_different_mappings_is_none():
+def test_same_key_in_different_mappings_is_not_a_duplicate():
     assert values("a: {x: 1}\nb: {x: 1}\n") == [{"a": {"x": "1"}, "b": {"x": "1"}}]
 
 
@@ -143,7 +143,7 @@ def test_documents_before_an_error_are_kept():
 
 
 @pytest.mark.parametrize("source", ["\ufeffa: 1\n", "a: 1\r\n", "a:   1   \n"])
-def test_byte_order_mark_carriage_return_and_spaces_mean_nothing(source):
+def test_byte_order_mark_carriage_return_and_spaces_are_ignored(source):
     assert values(source) == [{"a": "1"}]
 
 

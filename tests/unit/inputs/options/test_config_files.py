@@ -42,7 +42,7 @@ def write(root, files):
         path.write_text(text)
 
 
-def test_nothing_stated_gives_the_kubelets_defaults():
+def test_an_empty_configuration_has_the_defaults_of_the_kubelet():
     assert load_config(root=NOWHERE) == Config()
 
 
@@ -51,7 +51,7 @@ def test_a_limit_for_systemd_oomd():
     assert config.oomd_memory_pressure_limit_percent == 5
 
 
-def test_every_field_has_one_row_and_every_row_its_field():
+def test_every_field_has_one_option_and_every_option_its_field():
     rows = [row.field for row in OPTIONS if row.field is not None]
     assert sorted(rows) == sorted(field.name for field in fields(Config))
     names = [name for row in OPTIONS for name in (row.key, *row.aliases)]
@@ -223,7 +223,7 @@ def test_value(key, value, expect):
         ("agent", {"listen": ""}, "--agent: unknown option 'agent'; options are not grouped in tables; remove the line [agent]"),
     ],
 )  # fmt: skip
-def test_wrong_value(key, value, expect):
+def test_invalid_value(key, value, expect):
     (problem,) = problems({key: value})
     assert problem.startswith(expect)
 
@@ -240,7 +240,7 @@ def test_aliases_are_the_flags_of_older_kubelets():
     assert (config.ignore_eviction_threshold, config.qos_reserved) == (True, {"memory": 10})
 
 
-def test_all_problems_come_at_once(tmp_path):
+def test_all_problems_are_reported_at_once(tmp_path):
     write(
         tmp_path, {"etc/podslice/podslice.toml": "rules = 1\nkube-reserved = 'cpu=x,memory=-1'\n"}
     )
@@ -248,7 +248,7 @@ def test_all_problems_come_at_once(tmp_path):
     assert len(found) == 5
 
 
-def test_rules_between_settings():
+def test_rules_between_options():
     """Source: seed 004, "Phase 2"."""
     wrong = Config(
         cgroups_per_qos=False,
@@ -270,12 +270,12 @@ def test_rules_between_settings():
     assert load(cgroups_per_qos="false", enforce_node_allocatable="none").cgroups_per_qos is False
 
 
-def test_setting_that_is_wrong_itself_has_no_second_problem():
+def test_an_invalid_option_has_no_second_problem():
     flags = {"enforce-node-allocatable": "kube-reserved", "kube-reserved-cgroup": "kube.slice"}
     assert len(problems(flags)) == 1
 
 
-def test_files_and_flags_in_their_order(tmp_path):
+def test_precedence_of_files_and_flags(tmp_path):
     write(
         tmp_path,
         {
@@ -293,7 +293,7 @@ def test_files_and_flags_in_their_order(tmp_path):
     assert config.memory_protection is MemoryProtection.LOW  # /etc has the main file
     assert config.rules is Rules.KUBERNETES
     assert config.cgroup_root == "/b"  # /run's drop-in is masked by /etc's
-    assert config.kube_reserved == {"cpu": 3000}  # the last by name, wherever it is
+    assert config.kube_reserved == {"cpu": 3000}  # the last by name, in any directory
     assert load_config({"kube-reserved": "cpu=4"}, root=tmp_path).kube_reserved == {"cpu": 4000}
 
 
@@ -305,12 +305,12 @@ def test_drop_in_is_masked_by_a_link_to_dev_null(tmp_path):
     assert load_config(root=tmp_path) == Config()
 
 
-def test_main_file_of_the_distribution_is_read_where_the_operator_has_none(tmp_path):
+def test_main_file_of_the_distribution_is_read_if_the_operator_has_none(tmp_path):
     write(tmp_path, {"usr/lib/podslice/podslice.toml": "cgroup-root = '/a'\n"})
     assert load_config(root=tmp_path).cgroup_root == "/a"
 
 
-def test_stated_file_takes_the_place_of_all(tmp_path):
+def test_a_named_file_replaces_all_others(tmp_path):
     write(
         tmp_path,
         {"etc/podslice/podslice.toml": "cgroup-root = '/a'\n", "my.toml": "rules = 'kubernetes'\n"},
@@ -368,7 +368,7 @@ def test_hostile_file(tmp_path, data, expect):
     assert all(problem.isprintable() for problem in found)
 
 
-def test_defaults_are_the_kubelets():
+def test_defaults_are_those_of_the_kubelet():
     """Source: Kubernetes, pkg/kubelet/apis/config/v1beta1/defaults_linux.go."""
     stated = load(
         eviction_hard="memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,"
@@ -377,8 +377,8 @@ def test_defaults_are_the_kubelets():
     assert stated.eviction_hard == DEFAULT_EVICTION_HARD
 
 
-def test_a_directory_that_is_hidden_is_told_unless_it_is_that_of_the_records(tmp_path, monkeypatch):
-    """As for somebody who is not root, where root has a umask that takes everything from others."""
+def test_an_inaccessible_directory_is_reported_except_that_of_the_records(tmp_path, monkeypatch):
+    """As for a user other than root, if root's umask denies other users all access."""
     exists = Path.exists
 
     def refuse(path, **more):
@@ -386,24 +386,24 @@ def test_a_directory_that_is_hidden_is_told_unless_it_is_that_of_the_records(tmp
             raise PermissionError(13, "Permission denied")
         return exists(path, **more)
 
-    def open_nothing(path, *_):
+    def open_nothing(path, *_, **__):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "exists", refuse)
-    monkeypatch.setattr("podslice.inputs.source._read_any", open_nothing)
+    monkeypatch.setattr("podslice.inputs.source.open_regular", open_nothing)
     hidden = tmp_path / "run/podslice"
     assert load_config(root=tmp_path) == Config()
     hidden = tmp_path / "etc/podslice"
     assert problems(root=tmp_path) == [f"{hidden}/podslice.toml: permission denied"]
 
 
-def test_a_file_whose_name_is_too_long_is_told():
+def test_a_file_name_that_is_too_long_is_reported():
     (said,) = problems(file=Path("/" + "a" * 300))
     assert said == f"/{'a' * 300}: file name too long"
 
 
 @pytest.mark.parametrize("form", ["/{}", "/{}.slice"])
-def test_a_root_of_the_greatest_length_has_room_for_every_pod(form):
+def test_the_longest_root_has_room_for_every_pod(form):
     longest = UNIT_NAME_MAX - len("-kubepods-besteffort-pod.slice") - 36
     tree = Tree(cgroup_root=load(cgroup_root=form.format("a" * longest)).cgroup_root)
     names = [tree.pod(default_uid("default", "web"), qos) for qos in Qos]
@@ -412,7 +412,7 @@ def test_a_root_of_the_greatest_length_has_room_for_every_pod(form):
         load(cgroup_root=form.format("a" * (longest + 1)))
 
 
-def test_a_text_without_quotes_says_so(tmp_path):
+def test_an_unquoted_string_is_reported(tmp_path):
     (tmp_path / "a.toml").write_text("rules = kubernetes\n")
     (problem,) = problems(file=tmp_path / "a.toml")
     assert problem == f"{tmp_path}/a.toml: line 1: invalid value; strings need quotes"

@@ -10,13 +10,13 @@ import tarfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# fixed, for else each commit would be a new package
+# fixed, as otherwise each commit would be a new package
 EPOCH = 1_767_225_600
 NEXT_VERSION = "9.0.0"
 
 
 def load(name):
-    """A script of packaging/, which is no package: another one has that name."""
+    """Import a script of packaging/, which is not a package: another one has that name."""
     spec = importlib.util.spec_from_file_location(f"podslice_{name}", ROOT / f"packaging/{name}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -29,7 +29,7 @@ def dpkg_deb(*arguments):
 
 
 def read_deb(package):
-    """What is in a package, by its path without `./`."""
+    """Return the members of a package, by their path without `./`."""
     data = dpkg_deb("--fsys-tarfile", package)
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         found = {}
@@ -40,21 +40,21 @@ def read_deb(package):
 
 
 class Packages:
-    """Builds when asked."""
+    """Builds packages on request."""
 
     def __init__(self):
         self.script = load("build")
         self.install = load("install")
 
     def get(self, kind):
-        """The package of the present source: of a suite of Debian, or the rpm."""
+        """Return the package of the present source: of a suite of Debian, or the rpm."""
         return self.script.build(kind, label="-test", epoch=EPOCH)
 
     def again(self, kind):
-        """The same, built once more and elsewhere."""
+        """Return the package, built once more in another directory."""
         place = "/var/tmp/some/other/place"
         return self.script.build(kind, label="-again", build_dir=place, epoch=EPOCH)
 
     def next(self, kind):
-        """What a later release would be."""
+        """Return the package of a later release."""
         return self.script.build(kind, label="-next", version=NEXT_VERSION, epoch=EPOCH)

@@ -1,4 +1,4 @@
-"""Machines that have more packages of their distribution installed than the image has."""
+"""Machines with more packages of their distribution than the image has."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.lab.paths import source_dir
 
 
 def boot_with(suite: str, *packages: str, bind: dict[str, Path] | None = None) -> Machine:
-    """A namespace with the source tree at /src, and packages of its release installed."""
+    """Yield a namespace with the source tree at /src, and packages of its release installed."""
     debs = {"/debs": fetch(suite, packages)} if packages else {}
     machine = Namespace(suite, bind={"/src": source_dir(), **debs, **(bind or {})})
     try:

@@ -1,4 +1,4 @@
-"""Machines that have podslice's units, groups and polkit rule installed, and a user for each role."""
+"""Machines with podslice's units, groups and polkit rule installed, and a user for each role."""
 
 from pathlib import Path
 
@@ -17,10 +17,10 @@ PLACES = {
     "polkit/*.rules": "/usr/share/polkit-1/rules.d",
 }
 SERVICE, AGENT = "podslice-apply.service", "podslice-agent.service"
-# what systemd 252 does not know; packages for it are without
+# not supported by systemd 252; excluded from packages for it
 DROP_INS = "podslice-*.d/*.conf"
 MANIFESTS = "/etc/podslice/manifests"
-# as an installed podslice, with the source tree in its place
+# like an installed podslice, with the source tree in place of the package
 PROGRAM = '#!/bin/sh\nPYTHONPATH=/src exec python3 -m podslice "$@"\n'
 ROLES = {"alice": "podslice-admin", "bob": "podslice", "carol": ""}
 

@@ -1,4 +1,4 @@
-"""The packages for Debian: what is in them, what they depend on, and what lintian says."""
+"""The packages for Debian: their files and dependencies, and the report of lintian."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def deb(packages, suite):
 
 @pytest.fixture(scope="module")
 def members(deb):
-    """What is in the package, by its path without `./`."""
+    """The files of the package, by their path without `./`."""
     return read_deb(deb.package)
 
 
@@ -55,7 +55,7 @@ def files(members):
     return {name for name, (member, _) in members.items() if not member.isdir()}
 
 
-def test_there_is_all_of_podslice_and_nothing_else(members, suite):
+def test_it_contains_all_of_podslice_and_nothing_else(members, suite):
     home = f"{HOME[suite]}/podslice/"
     packed = {name.removeprefix(home) for name in files(members) if name.startswith(home)}
     packed = {name for name in packed if "__pycache__" not in name}
@@ -67,7 +67,7 @@ def test_there_is_all_of_podslice_and_nothing_else(members, suite):
     assert packed == source
 
 
-def test_other_files_are_those_that_are_meant_to_be_there(members, suite, packages):
+def test_other_files_are_the_expected_ones(members, suite, packages):
     units = packages.install.places({"unit_dir": f"/{UNIT_DIR[suite]}", "doc_dir": f"/{DOC}"})
     manuals = (path.stem for path in (ROOT / "packaging/man").glob("*.md"))
     examples = (path for path in (ROOT / "examples").rglob("*") if path.is_file())
@@ -84,12 +84,12 @@ def test_other_files_are_those_that_are_meant_to_be_there(members, suite, packag
     }
     if suite == "bookworm":
         expected.add("usr/share/lintian/overrides/podslice")
-        expected.remove(f"{UNIT_DIR[suite]}/{BACKOFF}")  # systemd 252 does not know it
+        expected.remove(f"{UNIT_DIR[suite]}/{BACKOFF}")  # systemd 252 does not support it
     found = {name for name in files(members) if not name.startswith(f"{HOME[suite]}/")}
     assert found == expected
 
 
-def test_units_are_where_systemd_looks(members, suite):
+def test_units_are_in_the_directory_of_systemd(members, suite):
     for name in ("podslice-apply.service", "podslice-agent.service", "podslice-agent.socket"):
         member, content = members[f"{UNIT_DIR[suite]}/{name}"]
         assert content == (ROOT / "units" / name).read_bytes()
@@ -99,7 +99,7 @@ def test_units_are_where_systemd_looks(members, suite):
     assert not [name for name in members if name.endswith((".wants", ".requires"))]
 
 
-def test_everything_is_roots_and_nobody_else_may_write(members):
+def test_all_files_belong_to_root_and_only_root_may_write(members):
     wrong = [
         name
         for name, (member, _) in members.items()
@@ -109,17 +109,17 @@ def test_everything_is_roots_and_nobody_else_may_write(members):
     assert not wrong
 
 
-def test_no_file_is_younger_than_the_source(members):
+def test_no_file_is_newer_than_the_source(members):
     assert not [name for name, (member, _) in members.items() if member.mtime > EPOCH]
 
 
-def test_empty_directories_are_on_purpose(members):
+def test_empty_directories_are_intentional(members):
     parents = {str(Path(name).parent) for name in members}
     empty = {n for n, (member, _) in members.items() if member.isdir() and n not in parents}
     assert empty - {"", "."} == {"etc/podslice/podslice.toml.d"}
 
 
-def test_there_is_no_configuration_to_be_asked_about(control):
+def test_there_is_no_configuration_file_to_prompt_about(control):
     assert "conffiles" not in control
 
 
@@ -141,7 +141,7 @@ def test_dependencies_are_those_of_the_metadata(control, suite):
     for requirement in wanted:
         name = re.split(r"[<>=;]", requirement)[0]
         assert any(f"python3-{names.get(name, name)}" in part for part in depends), requirement
-    # where trixie has what is needed and bookworm has not, the version says so
+    # if trixie has a dependency and bookworm does not, the version shows it
     assert {"python3-pydantic (>= 2.10)", "python3-typer (>= 0.15)"} <= depends
     assert {r for r in wanted if r.startswith(("pydantic", "typer"))} == {
         "pydantic>=2.10",
@@ -149,7 +149,7 @@ def test_dependencies_are_those_of_the_metadata(control, suite):
     }
 
 
-def test_scripts_enable_nothing_and_touch_no_unit_but_a_running_agent(control):
+def test_scripts_enable_nothing_and_affect_only_a_running_agent(control):
     texts = [control.get(name, "") for name in ("preinst", "postinst", "prerm", "postrm")]
     lines = [line for text in texts for line in text.splitlines() if line.lstrip()[:1] != "#"]
     scripts = "\n".join(lines)
@@ -161,7 +161,7 @@ def test_scripts_enable_nothing_and_touch_no_unit_but_a_running_agent(control):
     assert all("podslice-agent.service" in line for line in invoked)
 
 
-def test_copyright_names_every_library_that_comes_along(members, suite):
+def test_copyright_names_every_included_library(members, suite):
     _, content = members[f"{DOC}/copyright"]
     named = set(re.findall(r"^Files: debian/wheels/(\S+)-\*$", content.decode(), re.MULTILINE))
     home = f"{HOME[suite]}/"
@@ -173,18 +173,18 @@ def test_copyright_names_every_library_that_comes_along(members, suite):
     assert named == packed - {"podslice"}
 
 
-def test_compiled_files_need_no_look_at_their_sources(members, suite):
+def test_compiled_files_do_not_depend_on_times_of_sources(members, suite):
     compiled = {name for name in files(members) if name.endswith(".pyc")}
     if suite == "trixie":
-        assert not compiled  # py3compile makes them on the machine
+        assert not compiled  # py3compile creates them on the machine
         return
     sources = {name for name in files(members) if name.endswith(".py")}
-    # one file of pydantic is for mypy of Python 3.12 on
+    # one file of pydantic is for mypy of Python 3.12 and later
     assert len(compiled) == len(sources)
     assert {members[name][1][4:8] for name in compiled} == {b"\1\0\0\0"}
 
 
-def test_lintian_finds_nothing(deb, packages):
+def test_lintian_reports_nothing(deb, packages):
     lines = packages.script.lint(deb).splitlines()
     assert not [line for line in lines if line.strip()]
 
@@ -195,13 +195,13 @@ def test_two_builds_give_the_same_bytes(deb, packages, suite):
     assert again.package.read_bytes() == deb.package.read_bytes()
 
 
-def test_the_next_version_is_told_in_one_place_only(packages, suite):
+def test_the_next_version_is_stated_only_once(packages, suite):
     package = packages.next(suite).package
     shown = dpkg_deb("--field", package, "Version").decode().strip()
     assert shown.removesuffix("~deb12") == NEXT_VERSION
 
 
-def test_the_lock_has_what_the_metadata_asks_for(packages):
+def test_the_lock_has_the_dependencies_of_the_metadata(packages):
     locked = dict(
         re.match(r"(\S+)==(\S+) --hash=sha256:[0-9a-f]{64}$", line).groups()
         for line in packages.script.wheels.LOCK.read_text().splitlines()
@@ -230,7 +230,7 @@ CHANGELOG = """\
 """
 
 
-def test_debian_changelog_is_made_from_ours(packages):
+def test_debian_changelog_is_generated_from_ours(packages):
     made = packages.script.debian_changelog(CHANGELOG, "1.1.0", "~deb12", "bookworm", 0)
     assert made == (
         "podslice (1.1.0~deb12) bookworm; urgency=medium\n\n"
@@ -242,7 +242,7 @@ def test_debian_changelog_is_made_from_ours(packages):
     )
 
 
-def test_rpm_changelog_is_made_from_ours(packages):
+def test_rpm_changelog_is_generated_from_ours(packages):
     made = packages.script.rpm_changelog(CHANGELOG, "2.0", 0)
     assert made.splitlines()[:3] == [
         "* Thu Jan 01 1970 podslice maintainers <maintainers@example.org> - 2.0-1",

@@ -1,4 +1,4 @@
-"""Manual pages and completions: made from the code, whole, and taken by the programs that read them."""
+"""Manual pages and completions: generated from the code, complete, and accepted by their readers."""
 
 import ast
 import os
@@ -58,7 +58,7 @@ def contents(prefix):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """The prefix with everything generated."""
+    """The prefix with all generated files."""
     prefix = tmp_path_factory.mktemp("made")
     generate(prefix)
     return prefix
@@ -66,7 +66,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def text(made):
-    """A manual page as words, without roff's escapes."""
+    """Return a manual page as text, without roff's escapes."""
 
     def read(name):
         page = (made / "share/man" / name).read_text()
@@ -84,14 +84,14 @@ def flags(text):
     return set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", text))
 
 
-def told(verb, capsys, monkeypatch):
-    monkeypatch.setenv("TERMINAL_WIDTH", "300")  # nothing is broken over lines
+def help_of(verb, capsys, monkeypatch):
+    monkeypatch.setenv("TERMINAL_WIDTH", "300")  # no line is wrapped
     monkeypatch.setenv("COLUMNS", "300")
     assert run([*verb.path, "--help"]) == 0
     return capsys.readouterr().out
 
 
-# what is in them
+# content
 
 
 def test_two_runs_give_the_same_bytes(made, tmp_path):
@@ -108,7 +108,7 @@ def test_every_option_is_in_the_manual_and_in_the_help(name, text, capsys, monke
     own = section(page, f"podslice {name}")
     assert verb.help[0].replace("`", "") in " ".join(own.split())
     common = section(page, "OPTIONS") + section(page, "CONFIGURATION OPTIONS")
-    listed = re.split(r"^Options:$", told(verb, capsys, monkeypatch), flags=re.MULTILINE)[1]
+    listed = re.split(r"^Options:$", help_of(verb, capsys, monkeypatch), flags=re.MULTILINE)[1]
     in_help = {
         flag
         for line in listed.splitlines()
@@ -118,19 +118,19 @@ def test_every_option_is_in_the_manual_and_in_the_help(name, text, capsys, monke
     assert "--help" in in_help
     assert in_help == {flag for option in verb.options for flag in option.flags}
     assert in_help <= flags(own + common)
-    # and the manual promises nothing else
+    # and the manual documents no others
     assert flags("\n".join(re.findall(r"^\.T[PQ]\n(.*)$", own, re.MULTILINE))) <= in_help
 
 
 def test_every_verb_of_the_help_is_in_the_manual(text, capsys, monkeypatch):
-    listed = told(PROGRAM, capsys, monkeypatch).partition("\nOptions:\n")[0]
+    listed = help_of(PROGRAM, capsys, monkeypatch).partition("\nOptions:\n")[0]
     in_help = {line.split()[0] for line in listed.splitlines() if re.match(r"  [a-z]", line)}
     assert in_help == {verb.path[0] for verb in VERBS.values()}
     assert in_help <= set(re.findall(r'^\.SS "podslice ([a-z-]+)', text(PAGES[0]), re.MULTILINE))
 
 
 @pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.key)
-def test_every_setting_is_in_its_manual_with_the_default_that_it_has(row, text):
+def test_every_option_is_in_its_manual_with_its_default(row, text):
     page = " ".join(text(PAGES[1]).split())
     assert f".TP {row.key} = " in page
     assert " ".join(row.help.split()) in page
@@ -143,8 +143,8 @@ def test_every_setting_is_in_its_manual_with_the_default_that_it_has(row, text):
 
 def test_every_event_is_in_the_manual_of_the_agent_with_its_priority(text):
     words = {Level.ERROR: "err", Level.WARNING: "warning", Level.NOTICE: "notice"}
-    told = re.findall(r"^([a-z]+-[a-z]+)\t([a-z]+)\t", text(PAGES[3]), re.MULTILINE)
-    assert told == [(kind.label, words.get(kind.level, "info")) for kind in Kind]
+    listed = re.findall(r"^([a-z]+-[a-z]+)\t([a-z]+)\t", text(PAGES[3]), re.MULTILINE)
+    assert listed == [(kind.label, words.get(kind.level, "info")) for kind in Kind]
 
 
 def test_every_formula_of_the_policy_is_in_its_manual():
@@ -154,29 +154,25 @@ def test_every_formula_of_the_policy_is_in_its_manual():
         for line in template.splitlines()
         if line.startswith(("@source ", "@cite "))
     }
-    assert sourced() - named - LEFT_OUT == set()
+    assert sourced() - named == set()
     assert len(named) > 30
 
 
-LEFT_OUT = {
-    ("policy.tree", "cgroup_components"),  # how a name is read, no formula
-}
-
-
 def sourced():
-    """Whatever in the policy says where it comes from, as the template names it."""
+    """Return the functions of the policy with a source, as the template names them."""
     found = set()
-    for path in (ROOT / "podslice/policy").glob("*.py"):
+    for path in (ROOT / "podslice/policy").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and "Source: " in (
                 ast.get_docstring(node) or ""
             ):
-                found.add((f"policy.{path.stem}", node.name))
+                module = path.relative_to(ROOT / "podslice").with_suffix("")
+                found.add((".".join(module.parts), node.name))
     return found
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "error"),
     [
         ("@verb check", "has no @verb apply"),
         ("@option rules", "has no @option admission"),
@@ -186,13 +182,13 @@ def sourced():
         ("@nonsense", "KeyError"),
     ],
 )
-def test_a_template_that_does_not_agree_with_the_code_is_refused(tmp_path, line, said):
+def test_a_template_that_does_not_match_the_code_is_refused(tmp_path, line, error):
     (tmp_path / "podslice.1.md").write_text(f"# NAME\n\n{line}\n")
-    with pytest.raises(manual.TemplateError, match=re.escape(said)):
+    with pytest.raises(manual.TemplateError, match=re.escape(error)):
         manual.pages(PROGRAM, tmp_path)
 
 
-# bash, as everybody has it
+# bash
 
 ASK = """\
 source "$1"
@@ -210,7 +206,7 @@ RECORD = (
 
 @pytest.fixture
 def complete(made, tmp_path):
-    """What bash offers for a command line; with two applied pods of the user."""
+    """Return what bash offers for a command line; with two applied pods of the user."""
     program = tmp_path / "podslice"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m podslice "$@"\n')
     program.chmod(0o755)
@@ -264,7 +260,7 @@ def test_bash_completes_every_option(complete, name):
         (["render", "--output-dir", "examples/co"], ["examples/control-plane"]),
         (["status", "--kube-reserved", ""], []),
         (["check", ""], []),
-        # a value is no verb
+        # a value is not a verb
         (["-n", "node", "dele"], ["delete"]),
     ],
 )
@@ -292,23 +288,23 @@ def test_bash_completes_pods(complete):
         (["delete", "--", ""], []),
     ],
 )
-def test_bash_completes_a_container_and_what_it_runs(complete, words, offered):
+def test_bash_completes_a_container_and_its_command(complete, words, offered):
     assert complete(*words) == offered
     assert "env" in complete("run", "web", "--", "en")
 
 
-def test_containers_of_a_pod_can_be_asked_for(capsys, monkeypatch):
+def test_containers_of_a_pod_can_be_listed(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     complete_main(["containers", "explain", "-f", "examples/seeds", "myide"])
     assert capsys.readouterr().out.split() == ["ide", "shell", "tool1", "tool2"]
 
 
-# the programs that read them
+# readers of the files
 
 
 @pytest.fixture(scope="module")
 def reader(made):
-    """A machine with man, mandoc, zsh and fish, and all of it installed."""
+    """A machine with man, mandoc, zsh and fish, and all files installed."""
     fixtures.need_lab()
     with boot_with(
         "trixie", "man-db", "mandoc", "zsh", "fish", bind={"/made": made.resolve()}
@@ -320,7 +316,7 @@ def reader(made):
         yield machine
 
 
-def test_the_libraries_of_the_distribution_make_the_same(reader):
+def test_the_libraries_of_the_distribution_generate_the_same(reader):
     reader.run(
         *("python3", "/src/packaging/generate.py", "/tmp/made"),
         "--zsh-directory=share/zsh/vendor-completions",
@@ -331,7 +327,7 @@ def test_the_libraries_of_the_distribution_make_the_same(reader):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_man_and_mandoc_have_no_complaint(reader, page):
+def test_man_and_mandoc_report_nothing(reader, page):
     path = f"/usr/share/man/{page}"
     assert reader.run("mandoc", "-T", "lint", "-W", "style", path, check=False).stdout == ""
     shown = reader.run("man", "--warnings", "-l", path, env={"MANWIDTH": "80", "LC_ALL": "C.UTF-8"})
@@ -345,7 +341,7 @@ def test_manual_pages_are_found_by_their_names(reader):
         assert reader.run("man", "-w", number, name).stdout.strip() == f"/usr/share/man/{page}"
 
 
-def test_what_units_document_is_there(reader):
+def test_the_documentation_of_units_exists(reader):
     named = {
         match
         for pattern in ("*.service", "*.slice", "*.socket")
@@ -380,7 +376,7 @@ def test_fish_completes(reader):
     assert fish(reader, "podslice run web -c app -- podslice node i") == ["init"]
 
 
-# zsh completes only at a terminal: Ctrl-D lists, and Ctrl-T, handled after it, says that it is done
+# zsh completes only at a terminal: Ctrl-D lists, and Ctrl-T, handled after it, marks the end
 ZSH = r"""
 import os, pty, re, sys
 

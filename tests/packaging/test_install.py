@@ -1,7 +1,7 @@
-"""The life of the package on Debian 13 and 12: installed, used at boot, upgraded, removed, purged.
+"""The package's life cycle on Debian 13 and 12: installed, used at boot, upgraded, removed, purged.
 
-The tests of each release follow each other in one virtual machine, offline, in the order in which
-they stand here: each goes on from what the one before has left.
+The tests of each release run in one virtual machine, offline, in the order of this file: each
+continues from the state that the previous one left.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ connection.request("GET", sys.argv[1])
 answer = connection.getresponse()
 print(answer.status, answer.read().decode().strip())
 """
-# what belongs to the machine: dpkg's and apt's own books, logs, and what systemd writes by itself
+# files of the machine: databases of dpkg and apt, logs, and files that systemd itself writes
 PASSED_OVER = (
     *("/proc", "/sys", "/dev", "/run", "/tmp", "/src", "/root/deb", "/var/tmp"),
     *("/var/lib/dpkg", "/var/lib/apt", "/var/cache", "/var/log", "/var/lib/systemd"),
@@ -52,7 +52,7 @@ PASSED_OVER = (
 
 
 class Machine:
-    """A virtual machine and what the tests remember of it."""
+    """A virtual machine and the values that tests keep about it."""
 
     def __init__(self, vm, suite, packages):
         self.vm, self.suite, self._packages = vm, suite, packages
@@ -75,7 +75,7 @@ class Machine:
         return self.run("podslice", *arguments, check=check)
 
     def states(self):
-        """Of the package's units: whether enabled, and whether active."""
+        """Return for each unit of the package whether it is enabled and active."""
         shown = {name: show(self.vm, name, "UnitFileState", "ActiveState") for name in UNITS}
         return {name: tuple(sorted(state.values())) for name, state in shown.items()}
 
@@ -94,7 +94,7 @@ RESERVED = (
 
 @pytest.fixture(scope="module", params=["trixie", "bookworm"])
 def machine(request, packages):
-    packages.get(request.param)  # before the machine is there
+    packages.get(request.param)  # before the machine is started
     packages.next(request.param)
     with Vm(request.param) as vm:
         yield Machine(vm, request.param, packages)
@@ -124,15 +124,15 @@ def test_groups_and_the_directory_of_manifests(machine):
     assert shown == "2770 root:podslice-admin\n"
 
 
-def test_units_are_what_systemd_understands(machine):
-    # the machine has no man, whose pages are otherwise looked for
+def test_systemd_accepts_the_units(machine):
+    # the machine has no man, which is otherwise used to find pages
     result = machine.run("systemd-analyze", "verify", "--man=no", *UNITS, check=False)
     told = [line for line in result.stderr.splitlines() if "pod" in line]
     assert (result.exit_code, told) == (0, [])
 
 
 def explained(machine):
-    """The kinds of events that the journal can explain."""
+    """Return the kinds of events that the journal can explain."""
     listed = machine.run("journalctl", "--list-catalog").stdout
     return {kind for kind in Kind if kind.message_id in listed}
 
@@ -157,7 +157,7 @@ def test_examples_can_be_applied_and_deleted(machine):
     assert units(machine.vm) == []
 
 
-def test_reservations_are_proposed_written_and_undone(machine):
+def test_reservations_are_proposed_written_and_reverted(machine):
     shown = machine.podslice("node", "init", "--dry-run").stdout
     assert "would write /etc/podslice/podslice.toml\n" in shown
     before = machine.files()
@@ -169,7 +169,7 @@ def test_reservations_are_proposed_written_and_undone(machine):
     assert machine.files() == before
 
 
-def test_after_a_reboot_the_pods_are_there_before_multi_user_target(machine):
+def test_after_a_reboot_the_pods_exist_before_multi_user_target(machine):
     machine.vm.put(f"{MANIFESTS}/web.yaml", POD)
     machine.run("sh", "-c", "echo '# mine' >> /etc/podslice/podslice.toml")
     machine.run("systemctl", "--quiet", "enable", "podslice-apply.service")
@@ -194,7 +194,7 @@ def test_the_agent_keeps_the_pods_and_answers_the_group(machine):
     wait_for_memory_max(machine, 8 * 2**20)
     machine.run("systemctl", "reload", AGENT)
     machine.run("systemctl", "stop", AGENT)
-    # such as that the kernel does not let it know of pressure
+    # for example that the kernel does not notify it of pressure
     said = machine.run("journalctl", "-q", "--no-pager", "-p", "warning", "-u", AGENT).stdout
     assert said == ""
     assert machine.states()["podslice-agent.socket"] == ("disabled", "inactive")
@@ -203,7 +203,7 @@ def test_the_agent_keeps_the_pods_and_answers_the_group(machine):
 
 
 def wait_for_memory_max(machine, wanted):
-    """The agent sets it within a minute at the latest, and nobody tells when."""
+    """Wait for the limit, which the agent sets within a minute, without a notification."""
     script = f"until systemctl show {machine.seen['pod']} -p MemoryMax | grep -qx {{}}; do :; done"
     command = script.format(f"MemoryMax={wanted}")
     machine.run("timeout", "60", "sh", "-c", command)
@@ -218,7 +218,7 @@ def put_something_in(machine):
 
 
 def alive(machine):
-    """The pod's slice as it was started, and the process in it."""
+    """Return the pod's slice as it was started, and its process."""
     names = ("InvocationID", "ActiveState", "MemoryMax")
     pid = show(machine.vm, "inside.service", "MainPID")["MainPID"]
     return show(machine.vm, machine.seen["pod"], *names), pid
@@ -261,7 +261,7 @@ def test_removal_leaves_the_pods_and_the_configuration(machine):
     assert show(machine.vm, "system.slice", "CPUWeight") == weight
 
 
-def test_purging_leaves_nothing_but_what_runs(machine):
+def test_purging_leaves_nothing_but_running_processes(machine):
     machine.run("apt-get", "purge", "--yes", "-q", "podslice", timeout_sec=300)
     assert alive(machine) == machine.seen["alive"]
     assert machine.files() - machine.before == set()
@@ -287,7 +287,7 @@ def installed(packages, tmp_path_factory):
         yield namespace
 
 
-def test_what_is_imported_is_the_installed_package(installed):
+def test_the_installed_package_is_imported(installed):
     script = "cd /src && python3 -c 'import podslice; print(podslice.__file__)'"
     found = installed.run("sh", "-c", script).stdout
     assert found == "/usr/lib/python3/dist-packages/podslice/__init__.py\n"

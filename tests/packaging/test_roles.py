@@ -1,8 +1,8 @@
-"""What each role may do on a host with the units, the groups and the polkit rule installed.
+"""Permissions of each role on a host with the units, the groups and the polkit rule installed.
 
-SECURITY.md names these tests. Everything is tried on every systemd of the lab, over the bus as an
-attacker would: a refusal has to come from polkit or from the bus, not from an argument that systemd
-happens to dislike.
+SECURITY.md names these tests. They run with every systemd of the lab, over the bus as an attacker
+would: a refusal must originate from polkit or from the bus, not from an argument that systemd
+rejects.
 """
 
 import json
@@ -22,7 +22,7 @@ REFUSALS = (
     *("Access denied", "Interactive authentication required."),
     "Job mode restart-dependencies invalid",  # systemd 252 has no such mode
 )
-# makes every refusal one of polkit's: both services are loaded, and the container takes mounts
+# with this, only polkit refuses: both services are loaded, and the container accepts mounts
 CONTAINER_PROPERTIES = (f"After={SERVICE} {AGENT}", "PrivateMounts=yes")
 # Source: systemd 257, src/core/job.c, job_mode_table
 JOB_MODES = (
@@ -34,7 +34,7 @@ JOB_METHODS = (
     *("StartUnit", "StopUnit", "ReloadUnit", "RestartUnit", "TryRestartUnit"),
     *("ReloadOrRestartUnit", "ReloadOrTryRestartUnit"),
 )
-# runs each command and prints what it wrote to standard error, or nothing where it was allowed
+# executes each command and prints its standard error, or nothing if it was allowed
 TRY_ALL = """
 import json, subprocess, sys
 def run(argv):
@@ -51,7 +51,7 @@ def machine(request, installed_on):
 
 @pytest.fixture
 def pod(machine):
-    """A pod's slice with one container, beside units that belong to no pod."""
+    """A pod's slice with one container, and units that belong to no pod."""
     for name in (SLICE, OTHER_SLICE):
         machine.run(*transient(name))
     machine.run(
@@ -68,7 +68,7 @@ def pod(machine):
 
 @pytest.fixture
 def queue(pod):
-    """Two jobs that are in the manager's queue until the test is over."""
+    """Two jobs that are in the manager's queue until the test ends."""
     pod.put(
         "/run/systemd/system/first.service", "[Service]\nType=oneshot\nExecStart=sleep infinity"
     )
@@ -88,14 +88,14 @@ def transient(name):
 
 
 def try_all(machine, user, calls):
-    """What was answered to each call; nothing where it was allowed."""
+    """Return the answer to each call; nothing if it was allowed."""
     machine.put("/run/calls.json", json.dumps(calls), mode=0o644)
     done = machine.run("runuser", "-u", user, "--", "python3", "-c", TRY_ALL, "/run/calls.json")
     return json.loads(done.stdout)
 
 
 def allowed(machine, user, calls):
-    """The calls that neither polkit nor the bus refused."""
+    """Return the calls that neither polkit nor the bus refused."""
     answers = try_all(machine, user, calls)
     return {
         name: answer or "allowed"
@@ -108,11 +108,11 @@ def unit_object(machine, unit):
     return machine.run(*CALL, "LoadUnit", "s", unit).stdout.split('"')[1]
 
 
-# a pod's unit is no way to text of one's own
+# a pod's unit gives no access to text of other units
 
 
 def text_writes(machine):
-    """Every call that gives a unit a text, with line breaks that would begin a directive."""
+    """Every call that passes text to a unit, with line breaks that would begin a directive."""
     command = f"+/bin/touch {PROOF}"
     texts = {
         SLICE: ("x\nWants=probe.service", "Description"),
@@ -138,7 +138,7 @@ def text_writes(machine):
 
 
 NEVER = {
-    # further ways to the same: a transient unit brings others with it
+    # equivalent calls: a transient unit contains others
     "make a slice": transient("kubepods-pody.slice"),
     "make a batch": transient("podslicebatch0.slice"),
     "change a weight": (
@@ -189,7 +189,7 @@ def test_no_role_but_root_writes_text_of_a_unit_or_runs_a_command_as_root(pod, u
 
 
 def test_systemd_writes_line_breaks_of_a_description_into_the_unit(pod):
-    """Why `set-property` is granted to no one: the line is a directive after the next reload."""
+    """The reason not to grant `set-property`: the line is a directive after the next reload."""
     (call,) = (
         argv
         for name, argv in text_writes(pod).items()
@@ -200,11 +200,11 @@ def test_systemd_writes_line_breaks_of_a_description_into_the_unit(pod):
     assert "probe.service" in pod.run("systemctl", "show", SLICE, "--property=Wants").stdout
 
 
-# jobs: polkit sees the verb, not the mode
+# jobs: polkit receives the verb, not the mode
 
 
 def job_calls(machine):
-    """Every call that queues a job, for units of every kind, with the mode that does most harm."""
+    """Every call that queues a job, for units of every kind, with the most harmful mode."""
     units = (SERVICE, AGENT, SLICE, CONTAINER, OTHER_SERVICE)
     calls = {
         f"{method} {unit}": (*CALL, method, "ss", unit, "flush")
@@ -261,18 +261,18 @@ def test_podslice_admin_queues_no_job_of_any_mode(queue):
 
 
 def test_a_job_of_mode_flush_cancels_those_of_the_host(queue):
-    """Why no verb that queues a job is granted to anyone."""
+    """The reason not to grant any verb that queues a job."""
     queue.run(*CALL, "StopUnit", "ss", OTHER_SLICE, "flush")
     queue.run("sh", "-c", f"while systemctl is-active -q {OTHER_SLICE}; do :; done")
     assert job_ids(queue) == {}
 
 
-# what is granted: signals to pods, and the end of their failed containers
+# granted calls: signals to pods, and the reset of their failed containers
 
 SIGNALS = {
     "kill a container": (*CALL, "KillUnit", "ssi", CONTAINER, "all", "9"),
-    "end what runs in a pod": (*CALL, "KillUnit", "ssi", SLICE, "all", "15"),
-    "forget that a container failed": (*CALL, "ResetFailedUnit", "s", CONTAINER),
+    "terminate the processes of a pod": (*CALL, "KillUnit", "ssi", SLICE, "all", "15"),
+    "reset a failed container": (*CALL, "ResetFailedUnit", "s", CONTAINER),
 }
 
 
@@ -281,14 +281,14 @@ def test_only_podslice_admin_signals_pods(pod, user):
     assert allowed(pod, user, SIGNALS) == {}
 
 
-def test_podslice_admin_ends_what_runs_in_a_pod(pod):
+def test_podslice_admin_terminates_the_processes_of_a_pod(pod):
     assert run_as(pod, "alice", "systemctl", "--no-ask-password", "kill", SLICE) == 0
     pod.run("timeout", "60", "sh", "-c", f"while systemctl is-active -q {CONTAINER}; do :; done")
     pod.run("systemctl", "is-active", SLICE)
 
 
-def test_podslice_admin_kills_a_container_and_clears_its_failure(pod):
-    kill, reset = SIGNALS["kill a container"], SIGNALS["forget that a container failed"]
+def test_podslice_admin_kills_a_container_and_resets_its_failed_state(pod):
+    kill, reset = SIGNALS["kill a container"], SIGNALS["reset a failed container"]
     assert try_all(pod, "alice", {"kill": kill}) == {"kill": ""}
     pod.run("timeout", "60", "sh", "-c", f"until systemctl is-failed -q {CONTAINER}; do :; done")
     assert try_all(pod, "alice", {"reset": reset}) == {"reset": ""}

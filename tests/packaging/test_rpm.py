@@ -1,4 +1,4 @@
-"""The rpm: what is in it, what rpmlint says, and what becomes of a root that it is installed in."""
+"""The rpm: its files, the report of rpmlint, and its installation into a root directory."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def rpm(packages):
 
 @pytest.fixture
 def in_root(packages, rpm, tmp_path):
-    """Runs a script in a throw-away root of trixie with rpm and systemd, beside first.rpm.
+    """Run a script in a temporary root of trixie with rpm and systemd, and first.rpm.
 
-    Its rpm knows nothing of Debian's packages, which is why dependencies are passed over.
+    Its rpm does not know Debian's packages, so dependencies are ignored.
     """
     shutil.copyfile(rpm.package, tmp_path / "first.rpm")
 
@@ -93,13 +93,13 @@ def test_version_and_dependencies(in_root):
     assert source == [f"reproducible podslice-{__version__}-1.src.rpm"]
 
 
-def test_rpmlint_finds_nothing(packages, rpm):
-    told = packages.script.lint(rpm)
-    assert re.search(r"\b0 errors, 0 warnings", told), told
+def test_rpmlint_reports_nothing(packages, rpm):
+    output = packages.script.lint(rpm)
+    assert re.search(r"\b0 errors, 0 warnings", output), output
 
 
-def test_installing_makes_groups_and_directories_and_enables_nothing(in_root):
-    told = in_root(
+def test_installation_creates_groups_and_directories_and_enables_nothing(in_root):
+    output = in_root(
         INSTALL
         + """
         rpm -V --nodeps podslice
@@ -112,7 +112,7 @@ def test_installing_makes_groups_and_directories_and_enables_nothing(in_root):
         find /usr/lib/podslice -name '*.pyc' -newer /usr/bin/podslice
         """
     )
-    assert told.splitlines() == [
+    assert output.splitlines() == [
         "podslice",
         "podslice-admin",
         "2770 root:podslice-admin /etc/podslice/manifests",
@@ -123,8 +123,8 @@ def test_installing_makes_groups_and_directories_and_enables_nothing(in_root):
     ]
 
 
-def test_erasing_leaves_only_what_others_put_there(in_root):
-    told = in_root(
+def test_removal_leaves_only_files_of_other_owners(in_root):
+    output = in_root(
         INSTALL
         + """
         systemctl --quiet enable podslice-apply.service podruntime.slice 2>/dev/null
@@ -138,7 +138,7 @@ def test_erasing_leaves_only_what_others_put_there(in_root):
             -o \\( -name '*podslice*' -o -name '*podruntime*' -o -path '/etc/podslice/*' \\) -print
         """
     )
-    assert sorted(line for line in told.splitlines() if not line.startswith("warning")) == [
+    assert sorted(line for line in output.splitlines() if not line.startswith("warning")) == [
         "/etc/podslice",
         "/etc/podslice/manifests",
         "/etc/podslice/manifests/web.yaml",
@@ -146,9 +146,9 @@ def test_erasing_leaves_only_what_others_put_there(in_root):
     ]
 
 
-def test_an_upgrade_keeps_what_was_enabled_and_changed(in_root, packages, tmp_path):
+def test_an_upgrade_keeps_enabled_units_and_changed_files(in_root, packages, tmp_path):
     shutil.copyfile(packages.next("rpm").package, tmp_path / "second.rpm")
-    told = in_root(
+    output = in_root(
         INSTALL
         + """
         systemctl --quiet enable podslice-apply.service 2>/dev/null
@@ -159,7 +159,7 @@ def test_an_upgrade_keeps_what_was_enabled_and_changed(in_root, packages, tmp_pa
         podslice --version
         """
     )
-    assert told.splitlines() == ["enabled", "# mine", f"podslice {NEXT_VERSION}"]
+    assert output.splitlines() == ["enabled", "# mine", f"podslice {NEXT_VERSION}"]
 
 
 def test_two_builds_give_the_same_bytes(packages, rpm):
@@ -173,10 +173,10 @@ STUBS = ("pyproject_buildrequires", "pyproject_wheel", "pyproject_install", "pyp
 STUBS += ("pyproject_save_files", "pyproject_check_import", "systemd_post")
 
 
-def test_the_spec_can_be_read_with_the_macros_of_fedora(in_root):
-    """Only read: there is no Fedora to build on."""
+def test_the_spec_parses_with_the_macros_of_fedora(in_root):
+    """Only parsed: there is no Fedora to build on."""
     defines = " ".join(f"--define '{name}() :{name}'" for name in STUBS)
-    told = in_root(f"rpmspec -P --define 'fedora 42' {defines} /out/podslice.spec")
-    assert [name for name in STUBS if f":{name}" not in told] == []
-    assert "python3 -m build" not in told
-    assert "BuildRequires:  python3-devel" in told
+    output = in_root(f"rpmspec -P --define 'fedora 42' {defines} /out/podslice.spec")
+    assert [name for name in STUBS if f":{name}" not in output] == []
+    assert "python3 -m build" not in output
+    assert "BuildRequires:  python3-devel" in output

@@ -1,4 +1,4 @@
-"""The bill of materials of each package, compared with what is really in the package."""
+"""The bill of materials of each package, compared with the content of the package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PRIVATE = "usr/lib/podslice/python"
 HOMES = (PRIVATE, "usr/lib/python3/dist-packages")
 # names of licences in SPDX and in debian/copyright
 IN_DEBIAN = {"MIT": "Expat", "BSD-2-Clause": "BSD-2-clause", "BSD-3-Clause": "BSD-3-clause"}
-# where the version is to be seen of what a wheel has inside
+# the files that show the version of components in a wheel
 SHOWN_IN = {
     "click": (r"typer/_click/__init__\.py", rb"click/releases/tag/([\d.]+)"),
     "decorator": (r"prometheus_client/decorator\.py", rb"__version__ = '([\d.]+)'"),
@@ -36,7 +36,7 @@ rpm -qpl package.rpm 2>/dev/null
 
 
 class Package:
-    """A built package: its document, what it depends on, and its files."""
+    """A built package: its document, its dependencies and its files."""
 
     def __init__(self, kind, packages, tmp_path):
         self.kind = kind
@@ -62,7 +62,7 @@ class Package:
         document, _, rest = told.partition("--- requires\n")
         requires, _, names = rest.partition("--- files\n")
         self.document = json.loads(document)
-        # not the shell of the scriptlets, and what rpm asks of itself
+        # without the shell of the scriptlets, and rpm's own requirements
         self.depends = [
             each for each in requires.splitlines() if not each.startswith(("/", "rpmlib("))
         ]
@@ -70,7 +70,7 @@ class Package:
 
     @property
     def limits(self):
-        """What is asked of each package that this one depends on."""
+        """Return the required versions of each dependency of this package."""
         asked = {}
         for each in self.depends:
             name, limit = re.fullmatch(r"([\w.-]+)(?::any)?(?: \(?([^)]+)\)?)?", each).groups()
@@ -93,7 +93,7 @@ def licence(component):
     return found["expression"]
 
 
-def test_it_is_podslices(package):
+def test_it_describes_podslice(package):
     assert package.document["bomFormat"] == "CycloneDX"
     component = package.document["metadata"]["component"]
     assert (component["name"], component["version"]) == ("podslice", __version__)
@@ -104,25 +104,25 @@ def test_every_component_has_a_licence_an_identity_and_a_version(package):
     for name, each in package.components.items():
         assert licence(each)
         assert each["purl"]
-        # an rpm is for several distributions, which have versions of their own
+        # an rpm is for several distributions with different versions
         assert "version" in each or (package.kind == "rpm" and name in package.needed), name
     (root,) = (each for each in package.document["dependencies"] if "dependsOn" in each)
     assert len(root["dependsOn"]) == len(package.components)
 
 
-def test_it_has_what_the_package_depends_on_and_nothing_else(package):
+def test_it_has_the_dependencies_of_the_package_and_nothing_else(package):
     assert package.needed == package.limits.keys()
 
 
-def test_it_has_the_limits_of_what_the_package_depends_on(package):
+def test_it_has_the_required_versions_of_the_dependencies(package):
     for name in package.needed:
         (stated,) = package.components[name]["properties"]
         stated = set(stated["value"].split(", ")) - {"any version"}
-        # the package has more limits: those of compiled files, and of pyproject.toml
+        # the package has more requirements: those of compiled files, and of pyproject.toml
         assert stated <= package.limits[name], name
 
 
-def test_it_has_every_library_that_comes_along(package):
+def test_it_has_every_included_library(package):
     found = {
         (canonicalize_name(name), version)
         for name, version in re.findall(
@@ -159,7 +159,7 @@ def test_licences_are_those_of_the_copyright_file(bookworm):
     assert stated == copyright_file
 
 
-def test_what_wheels_have_inside_is_there_with_its_version(bookworm):
+def test_components_in_wheels_are_listed_with_their_versions(bookworm):
     inside = {
         each["name"]: each["version"]
         for name in bookworm.vendored - {"pydantic-core"}

@@ -1,4 +1,4 @@
-"""The unit files, and what comes with them, on both releases of systemd."""
+"""The unit files and related files, on both releases of systemd."""
 
 import json
 
@@ -30,7 +30,7 @@ spec: {{containers: [{{name: main, resources: {{limits: {{cpu: 100m, memory: {me
 
 @pytest.fixture(scope="module", params=SUITES)
 def machine(request, installed_on):
-    """For reading."""
+    """The machine, for tests that only read."""
     return installed_on(request.param)
 
 
@@ -65,13 +65,13 @@ def pods(machine):
     return sum("-pod" in line for line in listed.splitlines())
 
 
-# all that systemd reads
+# unit files
 
 
-def test_systemd_has_no_complaint(machine):
+def test_systemd_accepts_the_files(machine):
     for path in (UNITS / "examples").rglob("*.conf"):
         machine.put(f"/etc/systemd/system/{path.relative_to(UNITS / 'examples')}", path.read_text())
-    # whether the manual pages are there is asked where they are: test_docs
+    # test_docs checks that the manual pages exist
     result = machine.run(
         *("systemd-analyze", "verify", "--man=no", *UNIT_NAMES, "system.slice", "user.slice"),
         check=False,
@@ -80,13 +80,13 @@ def test_systemd_has_no_complaint(machine):
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_every_file_has_its_place():
+def test_every_file_has_a_destination():
     known = {path for pattern in PLACES for path in UNITS.glob(pattern)}
     known |= {*UNITS.glob(DROP_INS), UNITS / "README.md", *(UNITS / "examples").rglob("*.conf")}
     assert {path for path in UNITS.rglob("*") if path.is_file()} == known
 
 
-def test_nothing_is_enabled_unless_asked(machine):
+def test_nothing_is_enabled_by_default(machine):
     machine.run("systemctl", "preset", *UNIT_NAMES)
     states = machine.run("systemctl", "is-enabled", *UNIT_NAMES, check=False).stdout.split()
     assert states == ["disabled"] * len(UNIT_NAMES)
@@ -94,18 +94,18 @@ def test_nothing_is_enabled_unless_asked(machine):
 
 @pytest.mark.parametrize("service", [SERVICE, AGENT])
 def test_the_services_are_exposed_to_little(machine, service):
-    # at most 1.5 of 10; what is left is that they are root and see /proc
+    # at most 1.5 of 10; the rest is that they are root and read /proc
     machine.run("systemd-analyze", "security", "--threshold=15", service)
 
 
-def test_an_agent_that_keeps_dying_tries_less_and_less_often(trixie):
+def test_an_agent_that_keeps_failing_is_restarted_with_increasing_delays(trixie):
     assert show(trixie, AGENT, "RestartSteps") == {"RestartSteps": "8"}
 
 
 # the service
 
 
-def test_the_tree_is_there_before_multi_user_and_before_container_runtimes(host):
+def test_the_tree_exists_before_multi_user_and_before_container_runtimes(host):
     put_pod(host, "web")
     host.put(
         "/etc/systemd/system/podman.service",
@@ -114,7 +114,7 @@ def test_the_tree_is_there_before_multi_user_and_before_container_runtimes(host)
         "[Install]\nWantedBy=multi-user.target\n",
     )
     host.run("systemctl", "enable", SERVICE, "podman.service")
-    # a boot as far as it matters: the target is reached anew, with what it now wants
+    # the relevant part of a boot: the target is started again, with its new dependencies
     host.run("systemctl", "stop", "multi-user.target")
     host.run("systemctl", "start", "multi-user.target")
     # slices exist before the runtime starts
@@ -149,7 +149,7 @@ def test_without_manifests_the_service_is_skipped(host):
     assert state == {"ActiveState": "inactive", "ConditionResult": "no", "Result": "success"}
 
 
-def test_a_reload_takes_new_manifests_and_stops_nothing(host):
+def test_a_reload_applies_new_manifests_and_stops_nothing(host):
     put_pod(host, "web")
     host.run("systemctl", "start", SERVICE)
     host.run("rm", f"{MANIFESTS}/web.yaml")
@@ -170,7 +170,7 @@ def test_with_the_example_a_reload_prunes(host):
     assert pods(host) == 1
 
 
-def test_a_refused_pod_shows_as_failed_with_its_reason_and_the_others_are_there(host):
+def test_a_refused_pod_is_shown_as_failed_with_its_reason_and_the_others_are_applied(host):
     put_pod(host, "small")
     put_pod(host, "vast", memory="999Ti")
     assert host.run("systemctl", "start", SERVICE, check=False).exit_code == 1
@@ -181,7 +181,7 @@ def test_a_refused_pod_shows_as_failed_with_its_reason_and_the_others_are_there(
     assert pods(host) == 1
 
 
-def test_a_wrong_manifest_shows_as_failed_and_nothing_is_made(host):
+def test_an_invalid_manifest_is_shown_as_failed_and_nothing_is_applied(host):
     put_pod(host, "web")
     put_pod(host, "wrong", memory="2Gii")
     host.run("systemctl", "start", SERVICE, check=False)
@@ -191,7 +191,7 @@ def test_a_wrong_manifest_shows_as_failed_and_nothing_is_made(host):
     assert pods(host) == 0
 
 
-def test_what_is_written_as_a_manifest_does_not_show_what_only_root_may_read(host):
+def test_invalid_manifests_do_not_disclose_files_that_only_root_may_read(host):
     host.put("/etc/secret", "kind: hunter2\n", mode=0o600)
     host.run("ln", "-s", "/etc/secret", f"{MANIFESTS}/web.yaml")
     host.run("systemctl", "start", SERVICE, check=False)
@@ -209,7 +209,7 @@ def test_a_link_of_a_member_to_a_file_of_root_is_not_followed(host):
     assert "hunter2" not in said
 
 
-def test_the_service_leaves_nothing_when_the_last_pod_goes(host):
+def test_the_service_leaves_nothing_after_the_last_pod(host):
     put_pod(host, "web")
     host.run("systemctl", "start", SERVICE)
     host.podslice("delete", "--all")
@@ -217,8 +217,8 @@ def test_the_service_leaves_nothing_when_the_last_pod_goes(host):
 
 
 @pytest.mark.parametrize("unit", [SERVICE, AGENT])
-def test_a_service_has_limits_of_memory_above_what_manifests_can_take(machine, unit):
-    """Source: 450 MiB for apply, measured with the most that podslice/inputs/limits.py allows."""
+def test_a_service_has_limits_of_memory_above_the_use_for_the_most_manifests(machine, unit):
+    """Source: 450 MiB for apply, measured with the limits of podslice/inputs/limits.py."""
     shown = show(machine, unit, "MemoryHigh", "MemoryMax")
     assert 512 * 2**20 <= int(shown["MemoryHigh"]) < int(shown["MemoryMax"]) <= 2**31
 
@@ -231,7 +231,7 @@ def start_agent(machine):
     return show(machine, AGENT, "MainPID")["MainPID"]
 
 
-def test_the_agent_is_ready_when_the_pods_are_there_and_reads_what_admins_wrote(host):
+def test_the_agent_is_ready_when_the_pods_exist_and_reads_manifests_of_admins(host):
     text = POD.format(name="web", memory="64Mi")
     written = ("sh", "-c", f"umask 077; echo '{text}' > {MANIFESTS}/web.yaml")
     assert run_as(host, "alice", *written) == 0
@@ -257,7 +257,7 @@ def test_podslice_admin_starts_and_stops_pods_with_manifests_alone(host):
     await_slices(0)
 
 
-def test_root_and_the_group_may_ask_the_agent(host):
+def test_root_and_the_group_may_query_the_agent(host):
     start_agent(host)
     assert host.run("stat", "-c", "%a %U:%G", SOCKET).stdout == "660 root:podslice\n"
     assert host.run("python3", "-c", ASK).stdout == "200 ok\n"
@@ -265,7 +265,7 @@ def test_root_and_the_group_may_ask_the_agent(host):
     assert may == {"bob": True, "carol": False}
 
 
-def test_the_agent_reloads_and_goes_on(host):
+def test_the_agent_reloads_its_configuration_and_continues(host):
     pid = start_agent(host)
     host.put("/etc/podslice/podslice.toml", 'system-reserved = "cpu=1"\n')
     host.run("systemctl", "reload", AGENT)
@@ -281,7 +281,7 @@ def logged(machine, since):
 
 
 def test_a_reload_fails_where_the_configuration_is_invalid(host):
-    """The agent goes on with the one that it has."""
+    """The agent keeps its configuration."""
     put_pod(host, "web")
     pid = start_agent(host)
     before = json.loads(host.podslice("status", "-o", "json").stdout)
@@ -291,10 +291,10 @@ def test_a_reload_fails_where_the_configuration_is_invalid(host):
         ended = host.run("systemctl", "reload", AGENT, check=False)
         status = json.loads(host.podslice("status", "-o", "json", check=False).stdout)
         said = logged(host, since)
-        # the signal alone, without the check that the reload begins with
+        # only the signal, without the check that precedes a reload
         host.run("systemctl", "kill", "--kill-whom=main", "--signal=HUP", AGENT)
-        told = f"journalctl -u {AGENT} --since={since} | grep 'stays in effect'"
-        host.run("sh", "-c", f"until {told}; do sleep 0.1; done")
+        keeps = f"journalctl -u {AGENT} --since={since} | grep 'stays in effect'"
+        host.run("sh", "-c", f"until {keeps}; do sleep 0.1; done")
     finally:
         host.run("rm", "/etc/podslice/podslice.toml")
     host.run("systemctl", "reload", AGENT)
@@ -308,7 +308,7 @@ def test_a_reload_fails_where_the_configuration_is_invalid(host):
         assert logged(host, since).count(problem) == 2
 
 
-def test_the_end_of_the_agent_is_that_of_its_socket_and_of_no_pod(host):
+def test_stopping_the_agent_stops_its_socket_and_no_pod(host):
     put_pod(host, "web")
     start_agent(host)
     host.run("systemctl", "stop", AGENT)
@@ -318,7 +318,7 @@ def test_the_end_of_the_agent_is_that_of_its_socket_and_of_no_pod(host):
     assert pods(host) == 1
 
 
-def test_a_killed_agent_comes_back_by_itself(host):
+def test_a_killed_agent_is_restarted(host):
     start_agent(host)
     host.run("systemctl", "kill", "--signal=SIGKILL", AGENT)
     is_back = f'[ "$(systemctl show -P NRestarts {AGENT})" = 1 ] && systemctl -q is-active {AGENT}'
@@ -326,7 +326,7 @@ def test_a_killed_agent_comes_back_by_itself(host):
     assert host.run("python3", "-c", ASK).stdout == "200 ok\n"
 
 
-def test_an_agent_that_is_to_listen_without_network_says_what_it_takes(host):
+def test_an_agent_that_cannot_listen_without_network_reports_the_remedy(host):
     host.put("/etc/podslice/podslice.toml", 'listen = "127.0.0.1:9469"\n')
     began = host.run("systemctl", "start", AGENT, check=False)
     said = host.run("journalctl", "--no-pager", "-u", AGENT, "-p", "info").stdout
@@ -341,7 +341,7 @@ def test_an_agent_that_is_to_listen_without_network_says_what_it_takes(host):
     assert "Traceback" not in said
 
 
-def test_a_second_agent_says_so_and_leaves_the_first_alone(host):
+def test_a_second_agent_reports_an_error_and_does_not_disturb_the_first(host):
     pid = start_agent(host)
     second = host.podslice("agent", check=False)
     assert second.exit_code == 1
@@ -353,6 +353,6 @@ def test_a_second_agent_says_so_and_leaves_the_first_alone(host):
 def test_the_agent_has_at_most_one_capability_and_one_thread(host):
     status = host.get(f"/proc/{start_agent(host)}/status").decode()
     found = dict(line.split(":", 1) for line in status.splitlines())
-    # a namespace has not even this one, CAP_SYS_RESOURCE
+    # a namespace does not even have this one, CAP_SYS_RESOURCE
     assert int(found["CapBnd"], 16) | 1 << 24 == 1 << 24
     assert (found["Threads"].strip(), found["Seccomp"].strip()) == ("1", "2")

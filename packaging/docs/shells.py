@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterator
 
 from podslice.cli.command_tree import Argument, Option, Verb
-from podslice.cli.completion import COMMAND
 
+COMMAND = "__complete"
+"""The hidden verb that lists names, see `podslice.__main__`."""
 _HEAD = "# Made by packaging/generate.py from podslice's command line; not to be edited."
 _ASKED = {"POD": "pods", "CONTAINER": "containers"}
 _BASH_KNOWS = {"FILE", "DIR", "CMD", *_ASKED}

@@ -21,7 +21,7 @@ from tests.bench.load import watch_load
 from tests.bench.pods import make_manifests
 from tests.bench.result import Aim, Result, Table
 from tests.bombs import BOMBS
-from tests.unit.agent.kept import Node
+from tests.unit.agent.reconciled import Node
 
 NAME = "blocking"
 TITLE = "Blocking: how long manifests hold up the agent's event loop"
@@ -93,7 +93,7 @@ async def measure(name: str) -> Held:
         await asyncio.sleep(LOOK_SEC)
         began = time.monotonic()
         with watch_load() as load:
-            await node.take()
+            await node.run_round()
         took = time.monotonic() - began
         await asyncio.sleep(LOOK_SEC)
         looking.cancel()

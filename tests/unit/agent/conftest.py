@@ -1,4 +1,4 @@
-"""Fixtures of the tests that watch files; pytest finds them by their names here."""
+"""The fixtures of tests that watch files, imported so that pytest finds them here."""
 
 from tests.unit.kernel.conftest import calls, inotify
 

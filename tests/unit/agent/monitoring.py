@@ -1,4 +1,4 @@
-"""What `examples/monitoring` asks Prometheus for."""
+"""The queries of `examples/monitoring`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def targets():
 
 
 def expressions():
-    """Of the alerts, the panels, and the dashboard's annotations."""
+    """Return the expressions of alerts, panels, and annotations of the dashboard."""
     of_annotations = [each["expr"] for each in DASHBOARD["annotations"]["list"]]
     of_panels = [target["expr"] for target in targets()]
     return [*(rule["expr"] for rule in alerts()), *of_panels, *of_annotations]
 
 
 def filled_in(expression):
-    """As Grafana sends it, with everything chosen."""
+    """Return an expression as Grafana sends it, with all values selected."""
     for name, value in (
         *(("$__rate_interval", "1m"), ("$__range", "1h")),
         *(("$instance", ".*"), ("$namespace", ".*"), ("$pod", ".*")),

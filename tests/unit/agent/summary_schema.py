@@ -1,4 +1,4 @@
-"""The kubelet's Summary API as a consumer's decoder sees it.
+"""The schema of the kubelet's Summary API, as clients decode it.
 
 A field is (type, whether it is required): optional ones are pointers or `omitempty`. What is not
 here, a strict decoder refuses.
@@ -92,15 +92,15 @@ SUMMARY = {"node": (NODE, True), "pods": ([POD], True)}
 
 
 def decode(value, kind=SUMMARY, where="summary"):
-    """Take a document as Go's decoder would, and complain of what it would not take."""
+    """Check that the decoder of Go accepts a document."""
     if isinstance(kind, list):
-        assert isinstance(value, list), f"{where} is no list"
+        assert isinstance(value, list), f"{where} is not a list"
         names = [each["name"] for each in value if "name" in each]
         assert len(names) == len(set(names)), f"{where} has a name twice"
         for place, each in enumerate(value):
             decode(each, kind[0], f"{where}[{place}]")
     elif isinstance(kind, dict):
-        assert isinstance(value, dict), f"{where} is no object"
+        assert isinstance(value, dict), f"{where} is not an object"
         assert not value.keys() - kind.keys(), f"{where} has {value.keys() - kind.keys()}"
         for name, (inner, is_required) in kind.items():
             assert name in value or not is_required, f"{where} has no {name}"

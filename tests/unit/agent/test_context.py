@@ -10,7 +10,7 @@ from podslice.model.node_state import Condition, Eviction
 from podslice.reconcile.readmission import living_agent
 from podslice.store import Store
 from tests.fake_systemd import FakeSystemd
-from tests.unit.agent.agents import make_context
+from tests.unit.agent.fakes import make_context
 
 MARK = Eviction(
     pod="default/web",
@@ -30,12 +30,12 @@ def context(tmp_path):
 
 @pytest.fixture
 def full(context, monkeypatch):
-    """No mark can be written while there is anything in this list."""
+    """Make writing marks fail while this list is not empty."""
     reasons = [True]
 
     def mark_evicted(self, mark, write=Store.mark_evicted):
         if reasons:
-            # as the real one: the file has another name each time
+            # as in the store, the name of the temporary file differs each time
             raise HostError(f"{mark.uid}.new: No space left on device")
         write(self, mark)
 
@@ -51,10 +51,10 @@ def left(context):
     return living_agent(context.world.store)
 
 
-# What it lets others know.
+# The published state.
 
 
-def test_others_see_conditions_and_problems(context):
+def test_conditions_and_problems_are_published(context):
     context.status.set_conditions(frozenset({Condition.PID, Condition.DISK}))
     context.status.set_problems("manifests", [WRONG])
     state = left(context)
@@ -62,14 +62,14 @@ def test_others_see_conditions_and_problems(context):
     assert state.problems == (WRONG,)
 
 
-def test_what_somebody_took_away_is_written_again(context):
+def test_a_removed_file_is_written_again(context):
     context.status.set_conditions(frozenset({Condition.DISK}))
     context.world.store.drop_agent()
     context.publish()
     assert left(context).conditions == (Condition.DISK,)
 
 
-def test_what_could_not_be_written_is_tried_again(context, tmp_path):
+def test_a_failed_write_is_retried(context, tmp_path):
     place = tmp_path / "run"
     place.write_text("a file in the place of the directory")
     context.status.set_conditions(frozenset({Condition.DISK}))
@@ -79,7 +79,7 @@ def test_what_could_not_be_written_is_tried_again(context, tmp_path):
     assert left(context).conditions == (Condition.DISK,)
 
 
-def test_what_does_not_change_is_not_written(context, tmp_path):
+def test_an_unchanged_state_is_not_written(context, tmp_path):
     context.publish()
     before = (tmp_path / "run/agent.json").stat().st_mtime_ns
     time.sleep(0.01)
@@ -87,7 +87,7 @@ def test_what_does_not_change_is_not_written(context, tmp_path):
     assert (tmp_path / "run/agent.json").stat().st_mtime_ns == before
 
 
-def test_it_leaves_nothing_behind(context):
+def test_withdrawing_removes_the_state(context):
     context.publish()
     context.withdraw()
     assert left(context) is None
@@ -96,7 +96,7 @@ def test_it_leaves_nothing_behind(context):
 # Failures.
 
 
-def test_a_failure_is_told_once_and_so_is_its_end(context):
+def test_a_failure_is_reported_once_and_so_is_its_end(context):
     context.status.fail("reconcile", "no bus")
     context.status.fail("reconcile", "no bus")
     context.status.recover("reconcile")
@@ -107,7 +107,7 @@ def test_a_failure_is_told_once_and_so_is_its_end(context):
     assert len(context.events.journal.of(Kind.AGENT_FAILED)) == 2
 
 
-def test_another_failure_is_told(context):
+def test_another_failure_is_reported(context):
     context.status.fail("reconcile", "no bus")
     context.status.fail("reconcile", "no space")
     assert context.events.journal.texts(Kind.AGENT_FAILED) == ["no bus", "no space"]
@@ -115,14 +115,19 @@ def test_another_failure_is_told(context):
 
 
 def test_a_note_is_not_repeated_because_something_else_works_again(context):
-    context.events.note("no pressure is told")
+    context.events.note("the kernel does not report memory pressure")
     context.status.fail("reconcile", "no bus")
     context.status.recover("reconcile")
-    context.events.note("no pressure is told")
-    assert context.events.journal.texts(Kind.AGENT_NOTED).count("no pressure is told") == 1
+    context.events.note("the kernel does not report memory pressure")
+    assert (
+        context.events.journal.texts(Kind.AGENT_NOTED).count(
+            "the kernel does not report memory pressure"
+        )
+        == 1
+    )
 
 
-def test_manifests_are_no_failures_of_the_agent(context):
+def test_problems_of_manifests_are_not_failures_of_the_agent(context):
     context.status.set_problems("manifests", [WRONG])
     context.status.set_problems("pods", [replace(WRONG, where="b.yaml")])
     assert context.status.failures == ()
@@ -141,7 +146,7 @@ def test_a_mark_is_written(context):
 
 
 @pytest.mark.usefixtures("full")
-def test_marks_that_cannot_be_written_hold_and_are_told_once(context):
+def test_unwritten_marks_are_in_force_and_reported_once(context):
     other = replace(MARK, pod="default/db", uid="db")
     for mark in (MARK, other) * 3:
         context.marks.write(mark)
@@ -151,7 +156,7 @@ def test_marks_that_cannot_be_written_hold_and_are_told_once(context):
     assert "default/db, default/web" in second
 
 
-def test_marks_are_written_once_there_is_room(context, full):
+def test_unwritten_marks_are_written_later(context, full):
     context.marks.write(MARK)
     full.clear()
     context.marks.write(MARK)

@@ -8,7 +8,7 @@ from podslice.systemd.timed_client import Operation
     ("seconds", "counts"),
     [(0.0, [1, 0, 0]), (1.0, [1, 0, 0]), (1.5, [0, 1, 0]), (2.0, [0, 1, 0]), (9.0, [0, 0, 1])],
 )
-def test_a_bound_belongs_to_what_is_below_it(seconds, counts):
+def test_a_bound_is_inclusive(seconds, counts):
     """Source: Prometheus, "Histograms and summaries": `le` is inclusive."""
     histogram = Histogram((2.0, 1.0))
     histogram.observe(seconds)
@@ -16,7 +16,7 @@ def test_a_bound_belongs_to_what_is_below_it(seconds, counts):
     assert histogram.sum_sec == seconds
 
 
-def test_each_thing_is_counted_where_it_belongs():
+def test_each_event_has_its_counter():
     counters = Counters()
     counters.operation(Operation.CREATE, 0.5)
     counters.operation(Operation.CREATE, 0.25)
@@ -33,7 +33,7 @@ def test_each_thing_is_counted_where_it_belongs():
     assert (counters.reconciles.sum_sec, counters.reconcile_errors) == (2.0, 1)
 
 
-def test_two_agents_share_nothing():
+def test_counters_are_not_shared():
     Counters().evicted("pid.available", 1.0)
     assert not Counters().evictions
     assert Counters().operations[Operation.CREATE] is not Counters().operations[Operation.CREATE]

@@ -18,7 +18,7 @@ from podslice.model.node_state import AgentState, Condition
 from podslice.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
-from tests.unit.agent.agents import Events, Host, until, use_memory
+from tests.unit.agent.fakes import Events, Host, until, use_memory
 from tests.unit.builders import manifest
 
 pytestmark = pytest.mark.usefixtures("allow_effects")  # signals go to the process itself
@@ -91,7 +91,7 @@ class Node:
     def records(self):
         return {pod.name for pod in self.store.load().pods}
 
-    # The notifications.
+    # The notifier.
 
     watchdog_sec = None
 
@@ -118,7 +118,7 @@ async def node(tmp_path):
     await made.end()
 
 
-async def test_it_is_ready_once_the_pods_have_their_slices(node):
+async def test_the_agent_is_ready_once_pods_have_slices(node):
     node.put("web")
     await node.begin()
     assert node.notifications[0] == ("ready", "1 pod")
@@ -137,7 +137,7 @@ async def test_manifests_are_followed(node):
     await until(lambda: node.records() == {"shop"})
 
 
-async def test_the_status_says_what_is_wrong(node):
+async def test_the_status_shows_problems(node):
     node.put("web")
     (node.directory / "other.yaml").write_text("[")
     await node.begin()
@@ -145,7 +145,7 @@ async def test_the_status_says_what_is_wrong(node):
     assert "other.yaml" in node.notifications[0][1]
 
 
-async def test_it_ends_at_sigterm_and_leaves_the_pods(node):
+async def test_sigterm_stops_the_agent_and_leaves_the_pods(node):
     node.put("web")
     await node.begin()
     await node.end()
@@ -157,7 +157,7 @@ async def test_it_ends_at_sigterm_and_leaves_the_pods(node):
     assert node.events.all[-1].kind is Kind.AGENT_STOPPED
 
 
-async def test_it_ends_at_sigterm_while_something_takes_long(node):
+async def test_sigterm_stops_the_agent_during_a_long_call(node):
     hangs = asyncio.Event()
 
     async def start(_unit):
@@ -172,10 +172,10 @@ async def test_it_ends_at_sigterm_while_something_takes_long(node):
     await node.end()
     assert node.result is None
     with node.store.lock():
-        pass  # it was given back
+        pass  # it was released
 
 
-async def test_there_is_only_one(node):
+async def test_a_second_agent_is_refused(node):
     process = read_process(1)
     node.store.save_agent(AgentState(pid=1, started_ticks=process.started_ticks))
     await node.begin()
@@ -196,7 +196,7 @@ async def reload(node):
     )
 
 
-async def test_a_reload_reads_the_configuration_anew(node):
+async def test_a_reload_reads_the_configuration_again(node):
     node.put("web", {"cpu": "1"})
     await node.begin()
     (unit,) = await node.memory.observe(["kubepods*podb96bf486*", "kubepods-burstable-pod*"])
@@ -221,7 +221,7 @@ async def test_a_valid_configuration_is_recorded_as_the_last_one(node):
     assert node.store.settings() == settings
 
 
-async def test_other_directories_are_followed_from_then_on(node):
+async def test_a_reload_changes_the_watched_directories(node):
     await node.begin()
     other = node.root / "other"
     other.mkdir()
@@ -232,7 +232,7 @@ async def test_other_directories_are_followed_from_then_on(node):
     await until(lambda: node.records() == {"web"})
 
 
-async def test_a_wrong_configuration_changes_nothing(node):
+async def test_an_invalid_configuration_changes_nothing(node):
     node.put("web")
     await node.begin()
     node.error = InputError(Problem(where="podslice.toml", message="no such key"))
@@ -247,7 +247,7 @@ async def test_a_wrong_configuration_changes_nothing(node):
     assert not node.daemon.snapshot().problems
 
 
-async def test_a_configuration_that_loses_the_pods_is_refused(node):
+async def test_a_configuration_without_access_to_the_records_is_refused(node):
     node.put("web")
     await node.begin()
     node.config = replace(node.config, cgroup_root="/other")
@@ -260,10 +260,10 @@ async def test_a_configuration_that_loses_the_pods_is_refused(node):
     await until(lambda: node.records() == {"web", "shop"})
 
 
-# What goes wrong.
+# Failures.
 
 
-async def test_without_a_bus_it_goes_on_trying(node):
+async def test_without_a_bus_the_agent_keeps_trying(node):
     node.memory.break_after(0)
     node.put("web")
     await node.begin()
@@ -272,9 +272,9 @@ async def test_without_a_bus_it_goes_on_trying(node):
     assert len(node.events.of(Kind.AGENT_FAILED)) == 1
 
 
-async def test_what_fails_is_tried_more_and_more_slowly(node):
+async def test_failed_steps_are_retried_with_increasing_delays(node):
     async def fail(unit):
-        # the job is told of, as systemd does
+        # systemd signals the failed job
         node.memory.on_change(unit.name)
         raise JobFailed("masked", result="failed")
 
@@ -287,7 +287,7 @@ async def test_what_fails_is_tried_more_and_more_slowly(node):
     assert len(node.events.of(Kind.STEP_FAILED)) <= 3
 
 
-async def test_a_mistake_of_ours_ends_it_with_a_word(node, monkeypatch):
+async def test_an_internal_error_is_reported_and_stops_the_agent(node, monkeypatch):
     await node.begin()
 
     async def take(_rounds):
@@ -301,7 +301,7 @@ async def test_a_mistake_of_ours_ends_it_with_a_word(node, monkeypatch):
     assert node.store.agent() is None
 
 
-async def test_the_watchdog_is_fed_as_long_as_rounds_end(node, monkeypatch):
+async def test_the_watchdog_is_notified_as_long_as_rounds_finish(node, monkeypatch):
     monkeypatch.setattr(Node, "watchdog_sec", 0.02)
     monkeypatch.setattr(scheduler, "STUCK_SEC", 0.3)
 
@@ -317,10 +317,10 @@ async def test_the_watchdog_is_fed_as_long_as_rounds_end(node, monkeypatch):
     assert ("watchdog",) not in node.notifications
 
 
-# Its parts together.
+# Interaction of the parts.
 
 
-async def test_what_is_short_at_the_start_keeps_new_pods_out(node):
+async def test_pressure_at_the_start_prevents_admission(node):
     node.config = replace(
         node.config, eviction_hard={"memory.available": Threshold(amount=100 * MI)}
     )
@@ -334,7 +334,7 @@ async def test_what_is_short_at_the_start_keeps_new_pods_out(node):
 
 @pytest.fixture
 def report_pressure(monkeypatch):
-    """Call the callbacks for pressure, as the kernel does."""
+    """Return a function that reports pressure, as the kernel does."""
     opened = []
 
     class ObservedWatcher(Watcher):
@@ -346,7 +346,7 @@ def report_pressure(monkeypatch):
     return lambda: [events.on_pressure() for events in opened]
 
 
-async def test_an_evicted_pod_goes_stays_away_and_may_come_back(node, report_pressure):
+async def test_an_evicted_pod_is_removed_and_can_be_readmitted(node, report_pressure):
     node.config = replace(
         node.config,
         eviction_hard={"memory.available": Threshold(amount=100 * MI)},
@@ -370,7 +370,7 @@ async def test_an_evicted_pod_goes_stays_away_and_may_come_back(node, report_pre
     assert [event.kind.label for event in node.events.of(Kind.POD_READMITTED)]
 
 
-async def test_what_it_tells_whoever_asks(node):
+async def test_the_snapshot_shows_pods_events_and_counters(node):
     node.put("web")
     await node.begin()
     snapshot = node.daemon.snapshot()

@@ -1,18 +1,18 @@
 from podslice.agent.drift import CONTESTED_PAUSE_SEC, CONTESTED_SEC, CONTESTED_TIMES, Drift
 from podslice.model.event import Kind
 from tests.fake_systemd import FakeSystemd
-from tests.unit.agent.agents import Clock, make_context
+from tests.unit.agent.fakes import Clock, make_context
 
 WEB = "kubepods-burstable-podweb.slice"
 
 
-def test_a_fight_is_told_once_until_there_was_peace(tmp_path):
+def test_a_contested_unit_is_reported_once_until_it_is_settled(tmp_path):
     context, clock = make_context(tmp_path, FakeSystemd()), Clock()
     drift = Drift(context, clock)
 
     def repair(times, pause_sec):
         for _ in range(times):
-            clock.go(pause_sec)
+            clock.advance(pause_sec)
             drift.count_repair(WEB)
         return len(context.events.journal.of(Kind.DRIFT_CONTESTED))
 

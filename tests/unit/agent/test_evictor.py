@@ -17,13 +17,13 @@ from podslice.reconcile.guard import Guard
 from podslice.reconcile.request import Request
 from podslice.store import Store
 from tests.fake_systemd import FakeSystemd
-from tests.unit.agent.agents import (
+from tests.unit.agent.fakes import (
     GUARD_CACHE_SEC,
     Clock,
     Host,
     end,
-    look_again,
     make_context,
+    reassess,
     until,
     use_memory,
     write_group,
@@ -86,7 +86,7 @@ class Node:
     async def put(self, *pods):
         world = self.context.world
         await apply(world, Request(candidates=decisions(*pods, on=world.node, by=world.config)))
-        await look_again(self.context)
+        await reassess(self.context)
 
     async def check(self):
         return await self.evictor.check()
@@ -106,7 +106,7 @@ class Node:
 
 @pytest.fixture
 async def make(tmp_path, memory, host):
-    """Make nodes; what ends pods is closed with the test, as the agent does it."""
+    """Return a function that makes nodes, whose terminations are closed with the test."""
     made = []
 
     def make_node(**fields):
@@ -120,7 +120,7 @@ async def make(tmp_path, memory, host):
 
 @pytest.fixture
 async def here(make, host):
-    """A node whose BestEffort pod uses the most, and which is about to be short of memory."""
+    """A node whose BestEffort pod uses the most memory."""
     node_ = make()
     await node_.put(besteffort("batch"), burstable("web"), guaranteed("database", memory="500Mi"))
     for name, mebibytes in ((BATCH, 300), (WEB, 200), (DATABASE, 400)):
@@ -130,17 +130,17 @@ async def here(make, host):
     return node_
 
 
-# Whom it evicts.
+# The choice of pods.
 
 
-async def test_while_there_is_enough_nothing_happens(here):
+async def test_without_pressure_nothing_is_evicted(here):
     await here.check()
     assert not here.evicted()
     assert not here.context.status.conditions
     assert not here.changes
 
 
-async def test_one_pod_goes_and_then_there_is_enough(here, host):
+async def test_evicting_stops_when_enough_is_available(here, host):
     host.set(free_mib=80)
     await here.check()
     await here.check()
@@ -155,7 +155,7 @@ async def test_one_pod_goes_and_then_there_is_enough(here, host):
     assert here.changes
 
 
-async def test_its_mark_tells_why_and_of_which_manifest(here, host):
+async def test_the_mark_has_the_reason_and_the_manifest_digest(here, host):
     host.set(free_mib=80)
     await here.check()
     store = here.context.world.store
@@ -165,16 +165,16 @@ async def test_its_mark_tells_why_and_of_which_manifest(here, host):
     assert "80Mi" in mark.message
 
 
-async def test_as_long_as_it_is_short_the_next_goes(here, host):
+async def test_under_lasting_pressure_the_next_pod_is_evicted(here, host):
     host.held = {BATCH: 0, WEB: 300}
     host.set(free_mib=80)
     await here.check()
     await here.check()
-    # nobody has looked since: whom it evicted is no candidate all the same
+    # without a new assessment, the evicted pod is still not a candidate
     assert here.evicted() == ["default/batch", "default/web"]
 
 
-async def test_neither_critical_nor_guaranteed_pods_go(make, host):
+async def test_critical_and_guaranteed_pods_are_not_evicted(make, host):
     here = make()
     await here.put(guaranteed("database"), besteffort("vital", priority=CRITICAL_PRIORITY))
     use_memory(here.context, DATABASE, 400)
@@ -188,7 +188,7 @@ async def test_neither_critical_nor_guaranteed_pods_go(make, host):
     assert "evicting a pod would not help" in failed.message
 
 
-async def test_where_nobody_helps_they_are_looked_at_again_later(make, host, monkeypatch):
+async def test_without_a_candidate_pods_are_observed_again_later(make, host, monkeypatch):
     monkeypatch.setattr(module, "NO_CANDIDATE_SEC", 0.05)
     here = make()
     await here.put(besteffort("batch"))
@@ -202,7 +202,7 @@ async def test_where_nobody_helps_they_are_looked_at_again_later(make, host, mon
     assert here.evicted() == ["default/batch"]
 
 
-async def test_that_nobody_helps_is_told_once_per_shortage(make, host, monkeypatch):
+async def test_a_missing_candidate_is_reported_once_per_shortage(make, host, monkeypatch):
     monkeypatch.setattr(module, "NO_CANDIDATE_SEC", 0.0)
     monkeypatch.setattr(module, "SETTLE_SEC", 0.0)
     here = make(eviction_hard={"memory.available": SHORT, "pid.available": FEW})
@@ -214,11 +214,11 @@ async def test_that_nobody_helps_is_told_once_per_shortage(make, host, monkeypat
         host.set(free_mib=1000, tasks=1)
         await asyncio.sleep(0.001)
         await here.check()
-    told = [event.fields["SIGNAL"] for event in here.events(Kind.AGENT_FAILED)]
-    assert told == ["memory.available", "pid.available"] * 2
+    reported = [event.fields["SIGNAL"] for event in here.events(Kind.AGENT_FAILED)]
+    assert reported == ["memory.available", "pid.available"] * 2
 
 
-async def test_where_memory_helps_nobody_processes_may(make, host):
+async def test_without_a_candidate_for_memory_there_may_be_one_for_processes(make, host):
     here = make(eviction_hard={"memory.available": SHORT, "pid.available": FEW})
     await here.put(besteffort("batch"))
     write_group(here.context, BATCH, pids_current=900)
@@ -229,7 +229,7 @@ async def test_where_memory_helps_nobody_processes_may(make, host):
     assert "900" in event.message
 
 
-async def test_what_comes_back_slowly_has_time(make, host):
+async def test_slowly_released_resources_get_time(make, host):
     here = make(eviction_hard={"pid.available": FEW})
     await here.put(besteffort("batch"), burstable("web"))
     for name in (BATCH, WEB):
@@ -254,7 +254,7 @@ async def test_a_soft_threshold_grants_the_pods_grace(make, host):
     assert "soft threshold" in event.message
 
 
-async def test_a_hard_threshold_meanwhile_ends_its_patience(make, host):
+async def test_crossing_a_hard_threshold_kills_a_terminating_pod(make, host):
     here = make(**SOFT)
     await here.put(besteffort("batch"))
     use_memory(here.context, BATCH, 300)
@@ -271,11 +271,11 @@ async def test_a_hard_threshold_meanwhile_ends_its_patience(make, host):
     assert BATCH not in await here.there()
 
 
-async def test_who_cannot_end_does_not_keep_the_next(make, host, monkeypatch):
+async def test_a_stuck_pod_does_not_prevent_the_next_eviction(make, host, monkeypatch):
     monkeypatch.setattr(module, "OVERDUE_SEC", -0.9)
 
     async def no_effect(*_):
-        """It hangs in the kernel."""
+        """Do nothing, as for a process that hangs in the kernel."""
 
     here = make()
     await here.put(besteffort("batch"), burstable("web"))
@@ -290,7 +290,7 @@ async def test_who_cannot_end_does_not_keep_the_next(make, host, monkeypatch):
     assert here.evicted() == ["default/batch", "default/web"]
 
 
-async def test_who_takes_its_time_is_not_evicted_again(make, host, monkeypatch):
+async def test_a_terminating_pod_is_not_evicted_again(make, host, monkeypatch):
     monkeypatch.setattr(module, "OVERDUE_SEC", -20.0)
     here = make(**SOFT)
     await here.put(besteffort("batch"), burstable("web"))
@@ -300,7 +300,7 @@ async def test_who_takes_its_time_is_not_evicted_again(make, host, monkeypatch):
     here.memory.make_stubborn(BATCH)
     host.set(free_mib=80)
     await here.check()
-    state = await look_again(here.context)
+    state = await reassess(here.context)
     assert BATCH in {pod.slice for pod in state.desired.pods}
     await here.check()
     assert here.evicted() == ["default/batch", "default/web"]
@@ -325,7 +325,7 @@ async def test_conditions_begin_and_end_with_the_numbers(here, host):
     assert ended.message == "MemoryPressure has ended: memory.available is 900Mi"
 
 
-async def test_a_condition_begins_before_anybody_has_to_go(make, host):
+async def test_a_condition_begins_before_the_first_eviction(make, host):
     here = make(**{**SOFT, "eviction_soft_grace_period_usec": {"memory.available": 10**9}})
     await here.put(besteffort("batch"))
     use_memory(here.context, BATCH, 300)
@@ -345,7 +345,7 @@ async def test_each_condition_has_its_own_numbers(make, host):
     assert ["pid." in text for text in texts] == [False, True]
 
 
-async def test_what_is_short_is_known_before_the_first_look(make, host):
+async def test_conditions_are_known_before_the_first_assessment(make, host):
     here = make()
     host.set(free_mib=80)
     await here.check()
@@ -353,7 +353,7 @@ async def test_what_is_short_is_known_before_the_first_look(make, host):
     assert not here.events(Kind.AGENT_FAILED)
 
 
-async def test_until_the_minimum_reclaim_is_free_it_says_so(here, host):
+async def test_the_message_shows_an_unmet_minimum_reclaim(here, host):
     by = replace(here.context.world.config, eviction_minimum_reclaim={"memory.available": SHORT})
     here.context.world = replace(here.context.world, config=by)
     host.held = {BATCH: 70, WEB: 300}
@@ -367,10 +367,10 @@ async def test_until_the_minimum_reclaim_is_free_it_says_so(here, host):
     )
 
 
-# What goes wrong.
+# Failures.
 
 
-async def test_while_systemd_cannot_be_told_nobody_is_marked(here, host):
+async def test_without_systemd_no_pod_is_marked(here, host):
     host.set(free_mib=80)
     here.memory.break_after(0)
     with pytest.raises(BusUnavailable):
@@ -381,7 +381,7 @@ async def test_while_systemd_cannot_be_told_nobody_is_marked(here, host):
     assert here.evicted() == here.marked() == ["default/batch"]
 
 
-async def test_a_pod_that_cannot_be_stopped_is_told_and_the_others_have_time(here, host):
+async def test_a_pod_that_cannot_be_stopped_is_reported_and_delays_the_next(here, host):
     here.memory.refuse(BATCH, JobFailed("Access denied", result="failed"))
     host.set(free_mib=80)
     await here.check()
@@ -392,7 +392,7 @@ async def test_a_pod_that_cannot_be_stopped_is_told_and_the_others_have_time(her
     assert "Access denied" in failed.message
 
 
-async def test_a_mark_that_cannot_be_written_holds(here, host, monkeypatch):
+async def test_an_unwritten_mark_is_in_force(here, host, monkeypatch):
     def no_space(*_):
         raise HostError("No space left on device")
 
@@ -403,7 +403,7 @@ async def test_a_mark_that_cannot_be_written_holds(here, host, monkeypatch):
     assert here.context.marks.unwritten.keys() == {"batch"}
 
 
-async def test_it_goes_on_after_a_failure(here, host, monkeypatch):
+async def test_a_failed_check_is_repeated(here, host, monkeypatch):
     monkeypatch.setattr(module, "RETRY_SEC", 0.01)
     host.set(free_mib=80)
     here.memory.break_after(0)
@@ -413,8 +413,8 @@ async def test_it_goes_on_after_a_failure(here, host, monkeypatch):
     assert len(here.events(Kind.AGENT_FAILED)) == 1
 
 
-async def test_it_looks_at_once_when_the_kernel_calls(here, host):
-    """An eviction is reported before the pod has ended, and may outlast the evictor."""
+async def test_pressure_reported_by_the_kernel_is_handled_at_once(here, host):
+    """An eviction is reported before the pod is stopped, and may outlast the evictor."""
     here.memory.make_stubborn(BATCH)
     running = asyncio.create_task(here.evictor.run())
     await asyncio.sleep(0.05)
@@ -425,11 +425,11 @@ async def test_it_looks_at_once_when_the_kernel_calls(here, host):
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["known", "since the last look"])
-async def test_beside_a_kubelet_nobody_is_evicted_nor_marked(here, host, is_known):
+async def test_beside_a_kubelet_no_pod_is_evicted_or_marked(here, host, is_known):
     await start_units_of_a_kubelet(here.memory)
-    here.clock.go(GUARD_CACHE_SEC)
+    here.clock.advance(GUARD_CACHE_SEC)
     if is_known:
-        await look_again(here.context)
+        await reassess(here.context)
     before = await here.there()
     host.set(free_mib=50)
     if is_known:

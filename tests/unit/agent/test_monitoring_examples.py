@@ -1,4 +1,4 @@
-"""The alerts and the dashboard ask for what the agent tells, by names that it has."""
+"""The alerts and the dashboard use metrics and labels of the agent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 
 from podslice.agent.endpoints.metrics import collect
 from podslice.model.event import Kind
-from tests.unit.agent import nodes
+from tests.unit.agent import sample_node
 from tests.unit.agent.monitoring import (
     DASHBOARD,
     FOLDER,
@@ -21,22 +21,22 @@ from tests.unit.agent.monitoring import (
     targets,
 )
 
-# what Prometheus itself adds
+# added by Prometheus itself
 OWN_NAMES = {"up", "ALERTS"}
 OWN_LABELS = {"instance", "job", "le", "alertname", "alertstate"}
-# words of the language that are not followed by a bracket
+# keywords of the language that are not followed by a bracket
 WORDS = {"or"}
 NAME = r"[a-zA-Z_][a-zA-Z0-9_]*"
 
 
 @pytest.fixture(scope="module")
 def samples():
-    families = collect(nodes.snapshot(), nodes.default_stats())
+    families = collect(sample_node.snapshot(), sample_node.default_stats())
     return [sample for family in families for sample in family.samples]
 
 
 def labels_in(expression):
-    """Every label that it names, with the values that it compares with."""
+    """Yield the labels of an expression, with the compared values."""
     for matcher in re.findall(r"\{([^}]*)\}", expression):
         for name, _, value in re.findall(rf'({NAME})\s*(=~|=)\s*"([^"]*)"', matcher):
             yield name, value
@@ -66,7 +66,7 @@ def test_every_metric_is_one_that_the_agent_has(expression, samples):
 
 
 @pytest.mark.parametrize("expression", expressions())
-def test_every_label_and_its_values_are_the_agent_s(expression, samples):
+def test_every_label_and_value_is_one_of_the_agent(expression, samples):
     asked = metrics_in(expression)
     known = {}
     for sample in samples:
@@ -83,7 +83,7 @@ def test_every_label_and_its_values_are_the_agent_s(expression, samples):
                 assert any(re.fullmatch(pattern, each) for each in values), pattern
 
 
-def test_kinds_of_events_are_those_that_there_are():
+def test_kinds_of_events_exist():
     text = (FOLDER / "podslice.rules.yml").read_text()
     kinds = set(re.findall(r'events_total\{kind="([^"]*)"', text))
     assert kinds
@@ -91,7 +91,7 @@ def test_kinds_of_events_are_those_that_there_are():
 
 
 @pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
-def test_every_alert_says_how_much_it_matters_and_what_to_do(rule):
+def test_every_alert_has_a_severity_and_advice(rule):
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
     assert "$labels.instance" in rule["annotations"]["summary"]
     assert rule["annotations"]["description"].endswith(".")
@@ -103,7 +103,7 @@ def test_names_of_alerts_are_all_different():
     assert all(name.startswith("Podslice") for name in names)
 
 
-def test_what_the_readme_names_is_there(samples):
+def test_metrics_named_in_the_readme_exist(samples):
     text = (FOLDER / "README.md").read_text()
     named = set(re.findall(r"`((?:podslice|pod|container)_[a-z_]+)`", text)) - {"podslice_"}
     assert len(named) > 5
@@ -119,7 +119,7 @@ def test_the_scrape_job_is_the_one_that_the_alerts_expect():
     assert config["rule_files"] == ["podslice.rules.yml"]
 
 
-def test_the_dashboard_takes_whatever_data_source_there_is():
+def test_the_dashboard_works_with_every_data_source():
     variables = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
     assert variables["datasource"]["type"] == "datasource"
     assert variables["datasource"]["query"] == "prometheus"

@@ -10,7 +10,7 @@ from podslice.model.event import Kind
 from podslice.reconcile.converge import apply
 from podslice.reconcile.request import Request
 from tests.fake_systemd import FakeSystemd
-from tests.unit.agent.agents import look_again, make_context, until, write_group
+from tests.unit.agent.fakes import make_context, reassess, until, write_group
 from tests.unit.builders import burstable, config, decisions
 from tests.unit.reconcile.test_guard import start_units_of_a_kubelet
 
@@ -19,7 +19,7 @@ SHOP = "kubepods-burstable-podshop.slice"
 
 
 class Node:
-    """Two pods, what the kernel counts of them, and who watches that."""
+    """Two pods with counters of the kernel, and their monitor."""
 
     def __init__(self, tmp_path, policy):
         self.memory = FakeSystemd()
@@ -33,18 +33,18 @@ class Node:
     async def begin(self):
         world = self.context.world
         await apply(world, Request(candidates=decisions(burstable("web"), burstable("shop"))))
-        await look_again(self.context)
+        await reassess(self.context)
         self.kill(WEB, 3)
         self.oom.follow()
 
     def kill(self, name, count):
-        """The kernel has killed so many in all."""
+        """Set the total number of kills."""
         write_group(self.context, name, memory_events=f"oom 9\noom_kill {count}")
 
     def check(self, *names):
         self.oom.check(set(names or (WEB, SHOP)))
 
-    def told(self):
+    def reported(self):
         return self.context.events.journal.of(Kind.POD_OOM)
 
     async def is_up(self, name):
@@ -60,68 +60,68 @@ async def here(tmp_path):
 
 @pytest.fixture
 async def whole(tmp_path):
-    """A node on which pods live and die as a whole."""
+    """A node with the policy that stops the whole pod."""
     node = Node(tmp_path, OomPolicy.POD)
     await node.begin()
     return node
 
 
-async def test_what_was_killed_before_is_not_told(here):
+async def test_earlier_kills_are_not_reported(here):
     here.check()
-    assert not here.told()
+    assert not here.reported()
 
 
-async def test_a_kill_is_told_of_its_pod(here):
+async def test_a_kill_is_reported_with_its_pod(here):
     here.kill(WEB, 4)
     here.check()
     here.check()
-    (event,) = here.told()
+    (event,) = here.reported()
     assert (event.pod, event.unit, event.fields) == ("default/web", WEB, {"OOM_KILLS": "4"})
     assert "OOM-killed a process" in event.message
     assert here.context.counters.oom_kills == 1
     assert await here.is_up(WEB)
 
 
-async def test_several_kills_are_told_at_once(here):
+async def test_several_kills_are_reported_together(here):
     here.kill(SHOP, 2)
     here.check(SHOP)
-    (event,) = here.told()
+    (event,) = here.reported()
     assert "OOM-killed 2 processes" in event.message
     assert here.context.counters.oom_kills == 2
 
 
-async def test_only_those_are_looked_at_of_which_the_kernel_told(here):
+async def test_only_pods_with_memory_events_are_checked(here):
     here.kill(WEB, 4)
     here.check(SHOP, "kubepods.slice")
-    assert not here.told()
+    assert not here.reported()
 
 
-async def test_another_look_changes_no_count(here):
+async def test_another_assessment_changes_no_count(here):
     here.kill(WEB, 4)
     here.oom.follow()
     here.check()
-    assert len(here.told()) == 1
+    assert len(here.reported()) == 1
 
 
-async def test_a_slice_that_was_made_anew_counts_from_nothing(here):
+async def test_a_new_slice_counts_from_zero(here):
     here.kill(WEB, 1)
     here.check()
-    (event,) = here.told()
+    (event,) = here.reported()
     assert event.fields == {"OOM_KILLS": "1"}
     assert here.context.counters.oom_kills == 1
 
 
-async def test_the_rest_of_a_pod_goes_with_it_where_that_is_wished_for(whole):
+async def test_with_policy_pod_the_whole_pod_is_stopped(whole):
     whole.kill(WEB, 4)
     whole.check()
     await until(lambda: whole.stopped)
     assert whole.stopped == [WEB]
     assert not await whole.is_up(WEB)
     assert await whole.is_up(SHOP)
-    assert "the other processes of the pod are stopped" in whole.told()[0].message
+    assert "the other processes of the pod are stopped" in whole.reported()[0].message
 
 
-async def test_a_pod_that_is_being_stopped_is_not_stopped_twice(whole):
+async def test_a_terminating_pod_is_not_stopped_twice(whole):
     whole.memory.set_tasks(WEB, 2)
     whole.memory.make_stubborn(WEB)
     for count in (4, 5):
@@ -134,7 +134,7 @@ async def test_a_pod_that_is_being_stopped_is_not_stopped_twice(whole):
     assert whole.stopped == [WEB]
 
 
-async def test_a_pod_that_cannot_be_stopped_is_told(whole):
+async def test_a_pod_that_cannot_be_stopped_is_reported(whole):
     whole.memory.refuse(WEB, JobFailed("no", result="failed"))
     whole.kill(WEB, 4)
     whole.check()
@@ -143,7 +143,7 @@ async def test_a_pod_that_cannot_be_stopped_is_told(whole):
     assert (event.pod, event.unit) == ("default/web", WEB)
 
 
-async def test_with_the_agent_its_waiting_ends(whole):
+async def test_closing_does_not_wait_for_pods(whole):
     whole.memory.set_tasks(WEB, 2)
     whole.memory.make_stubborn(WEB)
     whole.kill(WEB, 4)
@@ -153,12 +153,12 @@ async def test_with_the_agent_its_waiting_ends(whole):
     assert not whole.stopped
 
 
-async def test_beside_a_kubelet_nothing_goes_with_a_process_that_was_killed(whole):
+async def test_beside_a_kubelet_no_pod_is_stopped_after_a_kill(whole):
     await start_units_of_a_kubelet(whole.memory)
-    await look_again(whole.context)
+    await reassess(whole.context)
     whole.kill(WEB, 4)
     whole.check()
-    (event,) = whole.told()
+    (event,) = whole.reported()
     assert event.message.endswith("of pod default/web")
     assert not whole.context.terminating.in_progress
     assert await whole.is_up(WEB)

@@ -10,11 +10,11 @@ from podslice.reconcile.converge import apply
 from podslice.reconcile.guard import Guard
 from podslice.reconcile.request import Request
 from tests.fake_systemd import FakeSystemd
-from tests.unit.agent.agents import (
+from tests.unit.agent.fakes import (
     GUARD_CACHE_SEC,
     Clock,
-    look_again,
     make_context,
+    reassess,
     until,
     write_group,
 )
@@ -26,14 +26,14 @@ WEB = "kubepods-burstable-podweb.slice"
 
 
 class Handle:
-    """A timer that never comes."""
+    """A timer that never fires."""
 
     def cancel(self):
         pass
 
 
 class Node:
-    """A node with a pod, a slice that nobody knows, and who looks for such."""
+    """A node with a pod, an orphan, and a collector."""
 
     def __init__(self, tmp_path, *, collect):
         self.memory = FakeSystemd()
@@ -54,8 +54,8 @@ class Node:
         await self.look(REPORT_AFTER_SEC)
 
     async def look(self, after_sec=0.0):
-        self.clock.go(after_sec)
-        await look_again(self.context)
+        self.clock.advance(after_sec)
+        await reassess(self.context)
         self.orphans.check()
 
     async def is_up(self, name):
@@ -67,7 +67,7 @@ class Node:
 
 @pytest.fixture
 async def here(tmp_path):
-    """Orphans are told of only."""
+    """A node that only reports orphans."""
     node = Node(tmp_path, collect=False)
     await node.begin()
     yield node
@@ -76,14 +76,14 @@ async def here(tmp_path):
 
 @pytest.fixture
 async def collecting(tmp_path):
-    """Orphans are removed."""
+    """A node that removes orphans."""
     node = Node(tmp_path, collect=True)
     await node.begin()
     yield node
     node.orphans.close()
 
 
-async def test_an_orphan_is_told_once_with_what_to_do(here):
+async def test_an_orphan_is_reported_once_with_a_hint(here):
     await here.look(REMOVE_AFTER_SEC * 2)
     await here.look(REMOVE_AFTER_SEC * 2)
     (event,) = here.events(Kind.ORPHAN_FOUND)
@@ -94,25 +94,25 @@ async def test_an_orphan_is_told_once_with_what_to_do(here):
     assert await here.is_up(STRAY)
 
 
-async def test_what_runs_in_it_is_told(tmp_path):
+async def test_its_processes_are_reported(tmp_path):
     node = Node(tmp_path, collect=False)
     write_group(node.context, STRAY, cgroup_procs="999999999")
     await node.begin()
     assert "1 process" in node.events(Kind.ORPHAN_FOUND)[0].message
 
 
-async def test_one_that_comes_again_is_told_again(here):
+async def test_a_new_orphan_of_the_same_name_is_reported_again(here):
     await here.memory.stop(STRAY)
     await here.look()
     assert here.context.counters.orphans == 0
     await here.memory.start(TransientUnit(name=STRAY, properties={}))
     await here.look()
-    assert len(here.events(Kind.ORPHAN_FOUND)) == 1, "whoever makes it may be about to fill it"
+    assert len(here.events(Kind.ORPHAN_FOUND)) == 1, "its creator may be about to fill it"
     await here.look(REPORT_AFTER_SEC)
     assert len(here.events(Kind.ORPHAN_FOUND)) == 2
 
 
-async def test_it_is_removed_after_a_while_and_nothing_else(collecting):
+async def test_only_the_orphan_is_removed_after_a_while(collecting):
     assert "it will be stopped in" in collecting.events(Kind.ORPHAN_FOUND)[0].message
     await collecting.look(REMOVE_AFTER_SEC / 2 - REPORT_AFTER_SEC)
     assert await collecting.is_up(STRAY)
@@ -126,7 +126,7 @@ async def test_it_is_removed_after_a_while_and_nothing_else(collecting):
     ("collect", "dues"),
     [(False, [REPORT_AFTER_SEC]), (True, [REPORT_AFTER_SEC, REMOVE_AFTER_SEC - REPORT_AFTER_SEC])],
 )
-async def test_another_look_is_asked_for_when_it_is_time(tmp_path, monkeypatch, collect, dues):
+async def test_an_assessment_is_requested_when_due(tmp_path, monkeypatch, collect, dues):
     asked = []
     monkeypatch.setattr(
         asyncio.get_running_loop(), "call_later", lambda sec, call: asked.append(sec) or Handle()
@@ -136,17 +136,17 @@ async def test_another_look_is_asked_for_when_it_is_time(tmp_path, monkeypatch, 
     assert asked == dues
 
 
-async def test_what_has_become_a_pods_meanwhile_is_left_alone(collecting):
+async def test_a_slice_recorded_for_a_pod_meanwhile_is_kept(collecting):
     collecting.context.world.store.save(burstable("stray"))
-    collecting.clock.go(REMOVE_AFTER_SEC)
-    # the last look was before that
+    collecting.clock.advance(REMOVE_AFTER_SEC)
+    # without a new assessment
     collecting.orphans.check()
     await collecting.look()
     assert await collecting.is_up(STRAY)
     assert not collecting.events(Kind.ORPHAN_REMOVED)
 
 
-async def test_one_that_cannot_be_removed_is_told_once_and_tried_again(collecting):
+async def test_a_failed_removal_is_reported_once_and_retried(collecting):
     collecting.memory.refuse(STRAY, JobFailed("no", result="failed"))
     for tries in (1, 2, 3):
         await collecting.look(REMOVE_AFTER_SEC)
@@ -159,8 +159,8 @@ async def test_one_that_cannot_be_removed_is_told_once_and_tried_again(collectin
     await until(lambda: collecting.events(Kind.ORPHAN_REMOVED))
 
 
-async def test_what_a_kubelet_has_left_is_no_orphan(tmp_path):
-    """With its process gone, and nothing that podslice has applied."""
+async def test_remains_of_a_kubelet_are_not_orphans(tmp_path):
+    """The kubelet has exited, and podslice has applied nothing."""
     node = Node(tmp_path, collect=True)
     await start_units_of_a_kubelet(node.memory)
     before = await node.memory.observe(["*"])
@@ -173,18 +173,18 @@ async def test_what_a_kubelet_has_left_is_no_orphan(tmp_path):
     node.orphans.close()
 
 
-async def test_a_kubelet_that_comes_while_an_orphan_waits_for_its_end_keeps_it(collecting):
-    collecting.clock.go(GUARD_CACHE_SEC)
+async def test_a_kubelet_started_before_the_removal_prevents_it(collecting):
+    collecting.clock.advance(GUARD_CACHE_SEC)
     await start_units_of_a_kubelet(collecting.memory)
     before = await collecting.memory.observe(["*"])
-    collecting.clock.go(REMOVE_AFTER_SEC)
-    # the last look was before that
+    collecting.clock.advance(REMOVE_AFTER_SEC)
+    # without a new assessment
     collecting.orphans.check()
-    (event,) = await until_told(collecting, Kind.STEP_FAILED)
+    (event,) = await until_reported(collecting, Kind.STEP_FAILED)
     assert "belongs to a kubelet" in event.message
     assert await collecting.memory.observe(["*"]) == before
 
 
-async def until_told(node, kind):
+async def until_reported(node, kind):
     await until(lambda: node.events(kind))
     return node.events(kind)

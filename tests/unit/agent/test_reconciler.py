@@ -13,8 +13,8 @@ from podslice.model.node_state import Condition
 from podslice.model.unit import INFINITY, TransientUnit
 from podslice.reconcile.readmission import readmit
 from podslice.store import Store
-from tests.unit.agent.agents import write_group
-from tests.unit.agent.kept import BATCH, DEEDS, WEB, Node
+from tests.unit.agent.fakes import write_group
+from tests.unit.agent.reconciled import BATCH, POD_STEPS, WEB, Node
 from tests.unit.builders import amounts, burstable, config
 from tests.unit.reconcile.test_guard import RECORDED, start_units_of_a_kubelet
 
@@ -26,123 +26,123 @@ def here(tmp_path):
 
 @pytest.fixture
 async def two(here):
-    """A node with two pods on which everything is as it should be."""
+    """A settled node with two pods."""
     here.put("web", {"cpu": "500m", "memory": "256Mi"})
     here.put("batch")
     await here.settle()
     return here
 
 
-# ManifestDirectories.
+# Manifests.
 
 
 async def test_a_manifest_becomes_a_slice_and_a_record(here):
     here.put("web", {"memory": "256Mi"})
-    taken = await here.take()
-    assert (taken.acted, taken.is_settled) == (True, True)
-    assert (await here.there())[WEB]["MemoryLow"] == 2**28
+    result = await here.run_round()
+    assert (result.acted, result.is_settled) == (True, True)
+    assert (await here.slices())[WEB]["MemoryLow"] == 2**28
     records = here.context.world.store.load()
     assert records.sources == {"web": str(here.directory / "web.yaml")}
-    assert here.told(*DEEDS) == [("pod-applied", "default/web")]
+    assert here.reported(*POD_STEPS) == [("pod-applied", "default/web")]
 
 
 async def test_a_round_that_leaves_manifests_unread_is_followed_by_another(two, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(manifest_files, "REFUSALS_MAX", 0)
         two.put("batch", {"memory": "128Mi"})
-        taken = await two.take()
-        assert (taken.acted, taken.is_settled) == (False, False)
-    assert (await two.take()).acted
+        result = await two.run_round()
+        assert (result.acted, result.is_settled) == (False, False)
+    assert (await two.run_round()).acted
 
 
-async def test_a_round_in_which_nothing_is_due_writes_and_tells_nothing(two):
+async def test_a_round_without_changes_writes_and_reports_nothing(two):
     two.memory.calls.clear()
-    taken = await two.take()
-    assert (taken.acted, taken.is_settled) == (False, True)
+    result = await two.run_round()
+    assert (result.acted, result.is_settled) == (False, True)
     assert two.memory.calls == {"list_units": 1}
     assert not two.context.events.journal.all
 
 
-async def test_a_changed_manifest_changes_the_pod_and_is_no_drift(two):
+async def test_a_changed_manifest_changes_the_pod_and_is_not_drift(two):
     two.put("web", {"cpu": "500m", "memory": "128Mi"})
-    await two.take()
-    assert (await two.there())[WEB]["MemoryLow"] == 2**27
-    assert two.told(Kind.DRIFT_REPAIRED, *DEEDS) == [("pod-changed", "default/web")]
+    await two.run_round()
+    assert (await two.slices())[WEB]["MemoryLow"] == 2**27
+    assert two.reported(Kind.DRIFT_REPAIRED, *POD_STEPS) == [("pod-changed", "default/web")]
 
 
-async def test_a_pod_goes_with_its_manifest(two):
+async def test_a_pod_is_removed_with_its_manifest(two):
     two.drop("web")
-    await two.take()
-    assert (await two.there()).keys() == {BATCH}
+    await two.run_round()
+    assert (await two.slices()).keys() == {BATCH}
     assert two.records == {"batch"}
-    assert two.told(*DEEDS) == [("pod-removed", "default/web")]
+    assert two.reported(*POD_STEPS) == [("pod-removed", "default/web")]
 
 
-async def test_a_pod_that_comes_goes_and_comes_again_is_told_each_time(two):
+async def test_a_pod_applied_again_is_reported_each_time(two):
     for _ in range(2):
         two.drop("web")
         await two.settle()
         two.put("web", {"memory": "256Mi"})
-        await two.take()
-        assert two.told(*DEEDS) == [("pod-applied", "default/web")]
+        await two.run_round()
+        assert two.reported(*POD_STEPS) == [("pod-applied", "default/web")]
 
 
-async def test_a_broken_file_touches_nobody_and_is_told_once(two):
+async def test_a_broken_file_affects_no_pod_and_is_reported_once(two):
     two.write("web", "kind: Pod\nmetadata: {name: web\n")
     two.put("late")
-    await two.take()
-    await two.take()
+    await two.run_round()
+    await two.run_round()
     assert two.records == {"web", "batch", "late"}
     (text,) = two.texts(Kind.MANIFEST_BROKEN)
     assert "web.yaml" in text
     assert two.context.counters.broken_manifests == 1
 
 
-async def test_each_file_is_mended_by_itself(two):
+async def test_each_file_is_valid_again_by_itself(two):
     two.write("web", "[")
     two.write("batch", "[")
     await two.settle()
     two.put("web", {"memory": "256Mi"})
-    await two.take()
+    await two.run_round()
     (mended,) = two.texts(Kind.MANIFEST_VALID)
     assert "web.yaml" in mended
     two.drop("batch")
-    await two.take()
+    await two.run_round()
     assert "batch.yaml" in two.texts(Kind.MANIFEST_VALID)[1]
 
 
-async def test_a_pod_whose_limits_are_wrong_is_told_and_stays_as_it_was(two):
+async def test_a_pod_with_invalid_limits_is_reported_and_unchanged(two):
     two.put("web", {"memory": "256Mi"}, {"memory": "1Mi"})
-    await two.take()
+    await two.run_round()
     assert two.records == {"web", "batch"}
-    assert (await two.there())[WEB]["MemoryLow"] == 2**28
+    assert (await two.slices())[WEB]["MemoryLow"] == 2**28
     (text,) = two.texts(Kind.MANIFEST_BROKEN)
     assert "web.yaml" in text
 
 
 async def test_a_file_with_another_uid_replaces_its_pod(two):
     two.put("web", {"memory": "256Mi"}, uid="other")
-    first = await two.take()
-    assert not first.is_settled  # the old one has gone, the new one has still to come
+    first = await two.run_round()
+    assert not first.is_settled  # the old pod is removed, the new one is not created yet
     await two.settle()
-    assert (await two.there()).keys() == {BATCH, "kubepods-burstable-podother.slice"}
+    assert (await two.slices()).keys() == {BATCH, "kubepods-burstable-podother.slice"}
     assert two.records == {"web", "batch"}
 
 
-async def test_a_file_with_another_name_and_the_same_uid_holds_nobody_up(two):
+async def test_a_renamed_pod_with_the_same_uid_blocks_no_other(two):
     two.put("shop", {"memory": "256Mi"}, uid="web", file="web")
     two.put("late")
-    await two.take()
+    await two.run_round()
     await two.settle()
     assert two.records == {"shop", "batch", "late"}
-    assert WEB in await two.there()
+    assert WEB in await two.slices()
 
 
-# What others have applied.
+# Pods applied by hand.
 
 
-async def test_what_was_applied_by_hand_stays(here):
-    await here.by_hand(burstable("web"))
+async def test_pods_applied_by_hand_stay(here):
+    await here.apply_by_hand(burstable("web"))
     here.put("batch")
     await here.settle()
     here.drop("batch")
@@ -150,38 +150,38 @@ async def test_what_was_applied_by_hand_stays(here):
     assert here.records == {"web"}
 
 
-async def test_a_pod_of_that_name_by_hand_is_in_the_way_of_the_manifest_only(here):
-    await here.by_hand(burstable("web", uid="handmade"))
+async def test_a_pod_applied_by_hand_conflicts_with_its_manifest_only(here):
+    await here.apply_by_hand(burstable("web", uid="handmade"))
     here.put("web", {"memory": "1Mi"})
     here.put("batch")
-    await here.take()
-    assert (await here.there()).keys() == {BATCH, "kubepods-burstable-podhandmade.slice"}
+    await here.run_round()
+    assert (await here.slices()).keys() == {BATCH, "kubepods-burstable-podhandmade.slice"}
     (text,) = here.texts(Kind.MANIFEST_BROKEN)
     assert "uid handmade, which was applied by hand" in text
     assert "podslice delete -n default web" in text
 
 
-async def test_a_pod_without_a_record_is_in_the_way_of_the_manifest_only(here):
-    await here.by_hand(burstable("web", uid="handmade"))
+async def test_a_pod_without_a_record_conflicts_with_its_manifest_only(here):
+    await here.apply_by_hand(burstable("web", uid="handmade"))
     here.context.world.store.remove("handmade")
     here.put("web", {"memory": "1Mi"})
     here.put("batch")
-    await here.take()
-    assert BATCH in await here.there()
+    await here.run_round()
+    assert BATCH in await here.slices()
     (text,) = here.texts(Kind.MANIFEST_BROKEN)
     assert "uid handmade" in text
 
 
-async def test_who_applies_it_by_hand_while_the_agent_waits_keeps_it(two):
+async def test_a_pod_applied_by_hand_while_the_agent_waits_stays(two):
     two.drop("web")
     taking = None
     with Store(two.context.world.store.root).lock():
-        taking = asyncio.create_task(two.take())
+        taking = asyncio.create_task(two.run_round())
         await asyncio.sleep(0.05)
-        await two.by_hand(burstable("web", "cpu=500m,memory=256Mi"))
+        await two.apply_by_hand(burstable("web", "cpu=500m,memory=256Mi"))
     await taking
     assert two.records == {"web", "batch"}
-    assert WEB in await two.there()
+    assert WEB in await two.slices()
 
 
 async def test_lost_records_are_written_again(two):
@@ -195,26 +195,26 @@ async def test_lost_records_are_written_again(two):
 # Admission.
 
 
-async def test_a_refusal_is_told_once_for_each_reason(here):
+async def test_a_refusal_is_reported_once_per_reason(here):
     here.put("large", {"cpu": "100"})
     for _ in range(2):
-        assert (await here.take()).is_settled
-    assert here.told(Kind.POD_REFUSED) == [("pod-refused", "default/large")]
+        assert (await here.run_round()).is_settled
+    assert here.reported(Kind.POD_REFUSED) == [("pod-refused", "default/large")]
     here.put("large", {"memory": "100Gi"})
-    await here.take()
+    await here.run_round()
     assert "OutOfcpu" in here.texts(Kind.POD_REFUSED)[0]
     assert "OutOfmemory" in here.texts(Kind.POD_REFUSED)[1]
     assert here.context.counters.refused == 1
 
 
-async def test_new_pods_wait_while_the_node_is_short(two):
+async def test_new_pods_wait_while_the_node_is_under_pressure(two):
     two.context.status.set_conditions(frozenset({Condition.MEMORY}))
     two.put("late")
     two.put("fine", {"memory": "1Mi"})
-    await two.take()
+    await two.run_round()
     assert two.records == {"web", "batch", "fine"}
     two.context.status.set_conditions(frozenset())
-    await two.take()
+    await two.run_round()
     assert two.records == {"web", "batch", "fine", "late"}
 
 
@@ -222,43 +222,43 @@ async def test_new_pods_wait_while_the_node_is_short(two):
 
 
 @pytest.mark.parametrize(("name", "unit"), [("web", WEB), ("batch", BATCH)])
-async def test_an_evicted_pod_has_no_record_and_stays_away(two, name, unit):
+async def test_an_evicted_pod_has_no_record_and_is_not_started(two, name, unit):
     await two.evict(name, unit)
     await two.settle()
     await two.settle()
-    assert unit not in await two.there()
+    assert unit not in await two.slices()
     assert two.records == {"web", "batch"} - {name}
 
 
-async def test_of_an_evicted_pod_nothing_more_is_told(two):
+async def test_an_evicted_pod_causes_no_further_events(two):
     await two.evict("batch", BATCH)
     for _ in range(3):
-        await two.take()
+        await two.run_round()
     assert not two.context.events.journal.all
 
 
-async def test_who_may_come_back_does_and_that_is_no_drift(two):
+async def test_a_readmitted_pod_is_started_and_is_not_drift(two):
     await two.evict("web", WEB)
     await two.settle()
     readmit(two.context.world.store, None)
-    await two.take()
-    assert WEB in await two.there()
+    await two.run_round()
+    assert WEB in await two.slices()
     assert [event.kind.label for event in two.context.events.journal.all] == [
         "pod-readmitted",
         "pod-applied",
     ]
 
 
-async def test_another_manifest_brings_it_back(two):
+async def test_a_changed_manifest_readmits_the_pod(two):
     await two.evict("web", WEB)
     await two.settle()
     two.put("web", {"cpu": "500m", "memory": "64Mi"})
     await two.settle()
-    assert WEB in await two.there()
+    assert WEB in await two.slices()
     assert not two.context.world.store.load().evicted
 
 
-async def test_a_mark_that_cannot_be_written_keeps_it_away_and_is_written_later(two, monkeypatch):
+async def test_an_unwritten_mark_is_in_force_and_written_later(two, monkeypatch):
     def no_space(*_):
         raise HostError("No space left on device")
 
@@ -266,22 +266,22 @@ async def test_a_mark_that_cannot_be_written_keeps_it_away_and_is_written_later(
         patch.setattr(Store, "mark_evicted", no_space)
         await two.evict("web", WEB)
         for _ in range(3):
-            await two.take()
-        assert WEB not in await two.there()
+            await two.run_round()
+        assert WEB not in await two.slices()
         assert two.records == {"batch"}
         assert len(two.texts(Kind.AGENT_FAILED)) == 1
-    await two.take()
+    await two.run_round()
     assert [mark.pod for mark in two.context.world.store.load().evicted] == ["default/web"]
 
 
 # Drift.
 
 
-async def test_what_somebody_changes_is_repaired(two):
+async def test_an_external_change_is_repaired(two):
     await two.memory.set_properties(WEB, {"CPUWeight": 77})
     two.client.forget(WEB)
-    await two.take()
-    assert (await two.there())[WEB]["CPUWeight"] != 77
+    await two.run_round()
+    assert (await two.slices())[WEB]["CPUWeight"] != 77
     (event,) = two.context.events.journal.all
     assert (event.kind, event.pod, event.unit) == (Kind.DRIFT_REPAIRED, "default/web", WEB)
     assert "changed externally, restored: set" in event.message
@@ -289,49 +289,49 @@ async def test_what_somebody_changes_is_repaired(two):
     assert two.context.counters.drift_repaired == 1
 
 
-async def test_what_somebody_stops_is_made_again(two):
+async def test_an_externally_stopped_slice_is_started_again(two):
     await two.memory.stop(WEB)
-    await two.take()
-    assert WEB in await two.there()
+    await two.run_round()
+    assert WEB in await two.slices()
     assert "stopped externally, restored: started" in two.texts(Kind.DRIFT_REPAIRED)[0]
 
 
-async def test_what_the_agent_stops_itself_is_no_drift(two):
+async def test_a_slice_stopped_by_the_agent_is_not_drift(two):
     await two.memory.stop(WEB)
     two.reconciler.forget("default/web", WEB)
-    await two.take()
-    assert two.told(Kind.DRIFT_REPAIRED, *DEEDS) == [("pod-applied", "default/web")]
+    await two.run_round()
+    assert two.reported(Kind.DRIFT_REPAIRED, *POD_STEPS) == [("pod-applied", "default/web")]
 
 
-async def test_one_unit_that_fails_makes_no_drift_of_the_others_changes(two):
+async def test_a_failing_unit_does_not_make_other_changes_drift(two):
     await two.memory.stop(BATCH)
     two.memory.refuse(BATCH, JobFailed("no", result="failed"))
     for memory in ("128Mi", "64Mi"):
         two.put("web", {"cpu": "500m", "memory": memory})
-        assert not (await two.take()).is_settled
+        assert not (await two.run_round()).is_settled
     assert not two.texts(Kind.DRIFT_REPAIRED)
-    assert two.told(Kind.POD_CHANGED) == [("pod-changed", "default/web")] * 2
+    assert two.reported(Kind.POD_CHANGED) == [("pod-changed", "default/web")] * 2
     assert len(two.texts(Kind.STEP_FAILED)) == 1
 
 
-async def test_a_fight_is_told_once_and_left_alone_for_a_while(two):
+async def test_a_contested_unit_is_reported_once_and_paused(two):
     for _ in range(CONTESTED_TIMES + 3):
         await two.memory.set_properties(WEB, {"CPUWeight": 77})
         two.client.forget(WEB)
-        taken = await two.take()
-    assert (taken.acted, taken.is_settled) == (False, False)
-    assert (await two.there())[WEB]["CPUWeight"] == 77
+        result = await two.run_round()
+    assert (result.acted, result.is_settled) == (False, False)
+    assert (await two.slices())[WEB]["CPUWeight"] == 77
     assert len(two.texts(Kind.DRIFT_REPAIRED)) == CONTESTED_TIMES
-    assert two.told(Kind.DRIFT_CONTESTED) == [("drift-contested", None)]
-    # whoever fights holds nobody else up
+    assert two.reported(Kind.DRIFT_CONTESTED) == [("drift-contested", None)]
+    # a contested unit does not block others
     two.put("late")
-    await two.take()
+    await two.run_round()
     assert "late" in two.records
 
 
 @pytest.fixture
 async def written(two, monkeypatch):
-    """The node, whose systemd writes to the files of a control group whatever it is told to set."""
+    """A node whose systemd writes each property to the control group, even if unchanged."""
     set_it = two.memory.set_properties
 
     async def set_properties(name, properties):
@@ -347,61 +347,61 @@ async def written(two, monkeypatch):
 
 
 async def edit(two, weight):
-    """Write to the kernel's file of the control group, behind systemd's back."""
+    """Write to a file of the control group without systemd."""
     write_group(two.context, WEB, cpu_weight=weight)
     two.client.verify()
-    return await two.take()
+    return await two.run_round()
 
 
-async def test_what_is_written_to_the_kernel_is_written_again(written):
+async def test_an_external_write_to_the_kernel_is_restored(written):
     await edit(written, 77)
     assert written.memory.calls["set_properties"] == 1
-    assert written.told(Kind.DRIFT_REPAIRED) == [("drift-repaired", "default/web")]
+    assert written.reported(Kind.DRIFT_REPAIRED) == [("drift-repaired", "default/web")]
     assert "was changed externally" in written.texts(Kind.DRIFT_REPAIRED)[0]
 
 
-async def test_what_systemd_has_written_late_is_nobodys_edit(written, monkeypatch):
+async def test_a_late_write_of_systemd_is_not_external(written, monkeypatch):
     async def set_properties(name, properties):
-        """The kernel has it already."""
+        """Do nothing: the kernel has the value already."""
 
     monkeypatch.setattr(written.memory, "set_properties", set_properties)
     assert (await edit(written, 77)).is_settled
-    assert not written.told(Kind.DRIFT_REPAIRED)
+    assert not written.reported(Kind.DRIFT_REPAIRED)
 
 
-async def test_what_could_not_be_written_again_is_tried_again(written):
+async def test_a_failed_restoration_is_retried(written):
     written.memory.refuse(WEB, JobFailed("not now", result="failed"))
     with pytest.raises(JobFailed):
         await edit(written, 77)
     written.memory.refuse(WEB, None)
-    await written.take()
-    assert written.told(Kind.DRIFT_REPAIRED) == [("drift-repaired", "default/web")]
+    await written.run_round()
+    assert written.reported(Kind.DRIFT_REPAIRED) == [("drift-repaired", "default/web")]
 
 
-async def test_who_writes_to_the_kernel_again_and_again_is_left_alone(written):
+async def test_repeated_external_writes_are_contested(written):
     for weight in range(50, 70):
-        taken = await edit(written, weight)
+        result = await edit(written, weight)
     assert written.memory.calls["set_properties"] == CONTESTED_TIMES
     assert len(written.texts(Kind.DRIFT_CONTESTED)) == 1
-    assert not taken.is_settled
+    assert not result.is_settled
 
 
 # Failures.
 
 
-async def test_a_step_that_fails_is_told_once_and_tried_again(here):
+async def test_a_failed_step_is_reported_once_and_retried(here):
     here.memory.refuse(WEB, JobFailed("masked", result="failed"))
     here.put("web", {"memory": "1Mi"})
     for _ in range(3):
-        taken = await here.take()
-        assert (taken.acted, taken.is_settled) == (True, False)
+        result = await here.run_round()
+        assert (result.acted, result.is_settled) == (True, False)
     (event,) = here.context.events.journal.of(Kind.STEP_FAILED)
     assert (event.pod, event.unit) == ("default/web", WEB)
     here.memory.refuse(WEB, None)
-    assert (await here.take()).is_settled
+    assert (await here.run_round()).is_settled
 
 
-async def test_what_was_done_is_told_even_if_the_rest_fails(here):
+async def test_successful_steps_are_reported_even_if_others_fail(here):
     here.put("web", {"memory": "1Mi"})
     start_it = here.memory.start
 
@@ -412,22 +412,22 @@ async def test_what_was_done_is_told_even_if_the_rest_fails(here):
 
     here.memory.start = start
     with pytest.raises(BusUnavailable):
-        await here.take()
-    assert here.told(*DEEDS) == [("pod-applied", "default/web")]
+        await here.run_round()
+    assert here.reported(*POD_STEPS) == [("pod-applied", "default/web")]
 
 
-async def test_what_comes_to_nothing_is_not_told_in_every_round(here):
+async def test_a_step_without_effect_is_not_reported_in_every_round(here):
     async def no_effect(unit: TransientUnit):
-        """It says that it is done."""
+        """Report success without effect."""
 
     here.put("web", {"memory": "1Mi"})
     here.memory.start = no_effect
     for _ in range(4):
-        assert not (await here.take()).is_settled
-    assert here.told(*DEEDS) == [("pod-applied", "default/web")]
+        assert not (await here.run_round()).is_settled
+    assert here.reported(*POD_STEPS) == [("pod-applied", "default/web")]
 
 
-async def test_without_room_for_a_record_the_others_know_how_it_is(two, monkeypatch):
+async def test_without_space_for_a_record_the_assessment_is_still_shared(two, monkeypatch):
     def no_space(*_):
         raise HostError("No space left on device")
 
@@ -435,19 +435,19 @@ async def test_without_room_for_a_record_the_others_know_how_it_is(two, monkeypa
     two.put("late")
     monkeypatch.setattr(Store, "save", no_space)
     with pytest.raises(HostError):
-        await two.take()
+        await two.run_round()
     assert {pod.pod.name for pod in two.context.assessment.desired.pods} >= {"web", "batch"}
 
 
 async def test_a_new_file_does_not_take_over_an_applied_pod(here):
-    """Neither by the name nor by the uid, though its name sorts first."""
+    """Neither by the name nor by the uid, although the file sorts first."""
     here.put("web", {"memory": "8Mi"}, file="z")
     await here.settle()
     here.put("web", {"memory": "1Mi"}, uid="another", file="a")
     here.put("api", uid="web", file="b")
-    assert (await here.take()).is_settled
-    assert (await here.there())[WEB]["MemoryLow"] == 8 * 2**20
-    assert len(await here.there()) == 1
+    assert (await here.run_round()).is_settled
+    assert (await here.slices())[WEB]["MemoryLow"] == 8 * 2**20
+    assert len(await here.slices()) == 1
     assert [problem.message for problem in here.context.status.problems] == [
         f"the name default/web is used by a pod of {here.directory}/z.yaml",
         f"the uid web is used by a pod of {here.directory}/z.yaml",
@@ -457,25 +457,25 @@ async def test_a_new_file_does_not_take_over_an_applied_pod(here):
 # The configuration.
 
 
-async def test_another_configuration_is_no_drift(two):
+async def test_a_changed_configuration_is_not_drift(two):
     world = two.context.world
     two.context.world = replace(world, config=config(cpu_weight_mapping=WeightMapping.KUBELET))
     two.reconciler.reload(two.manifests())
-    assert (await two.take()).acted
+    assert (await two.run_round()).acted
     assert not two.texts(Kind.DRIFT_REPAIRED)
 
 
 # Beside a kubelet.
 
 
-async def test_beside_a_kubelet_rounds_change_nothing_and_say_so_once(two):
+async def test_beside_a_kubelet_rounds_change_nothing_and_report_it_once(two):
     await start_units_of_a_kubelet(two.memory)
     two.put("late")
     two.drop("web")
     await two.memory.set_properties(BATCH, {"CPUWeight": 77})
     before = await two.memory.observe(["*"])
     for _ in range(3):
-        assert await two.take() == RoundResult(is_settled=False, acted=False)
+        assert await two.run_round() == RoundResult(is_settled=False, acted=False)
     assert await two.memory.observe(["*"]) == before
     assert two.records == {"web", "batch"}
     (text,) = two.texts(Kind.AGENT_FAILED)
@@ -484,14 +484,14 @@ async def test_beside_a_kubelet_rounds_change_nothing_and_say_so_once(two):
     assert problem == text
 
 
-async def test_rounds_go_on_when_the_kubelet_and_its_units_are_gone(two):
+async def test_rounds_continue_after_the_kubelet_is_removed(two):
     await start_units_of_a_kubelet(two.memory)
-    await two.take()
+    await two.run_round()
     for name in RECORDED:
         if "pod" in name.removeprefix("kubepods"):
             await two.memory.stop(name)
     two.put("late")
-    assert (await two.take()).is_settled
+    assert (await two.run_round()).is_settled
     assert "late" in two.records
     assert two.texts(Kind.AGENT_NOTED) == [
         "kubepods.slice no longer belongs to a kubelet; podslice manages it again"
@@ -502,7 +502,7 @@ async def test_rounds_go_on_when_the_kubelet_and_its_units_are_gone(two):
 # Outside the root.
 
 
-async def test_values_outside_the_root_return_when_the_configuration_drops_them(here):
+async def test_values_outside_the_root_are_restored_when_no_longer_configured(here):
     here.memory.provide("podruntime.slice")
     enforcing = config(
         kube_reserved=amounts("memory=64Mi,pid=100"),
@@ -513,11 +513,11 @@ async def test_values_outside_the_root_return_when_the_configuration_drops_them(
     here.reconciler.reload(here.manifests())
     await here.settle()
     assert here.context.world.store.reserved()
-    # what somebody else sets at the same moment stays
+    # an external value set at the same moment stays
     here.context.world = replace(here.context.world, config=config())
     here.reconciler.reload(here.manifests())
     await here.memory.set_properties("podruntime.slice", {"TasksMax": 50})
-    assert (await here.take()).is_settled
+    assert (await here.run_round()).is_settled
     (unit,) = await here.memory.observe(["podruntime.slice"])
     assert (unit.properties["MemoryMax"], unit.properties["TasksMax"]) == (INFINITY, 50)
     assert not here.context.world.store.reserved()

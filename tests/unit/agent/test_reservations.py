@@ -3,14 +3,14 @@ import pytest
 from podslice.agent.reservations import ReservationMonitor
 from podslice.model.event import Kind
 from tests.fake_systemd import FakeSystemd
-from tests.unit.agent.agents import Clock, make_context, use_memory, write_group
+from tests.unit.agent.fakes import Clock, make_context, use_memory, write_group
 from tests.unit.builders import amounts, config
 
 KINDS = (Kind.RESERVATION_EXCEEDED, Kind.RESERVATION_KEPT)
 
 
 class Node:
-    """Reserved slices, and who compares what they use."""
+    """Reserved slices, and their monitor."""
 
     def __init__(self, tmp_path, **fields):
         self.context = make_context(tmp_path, FakeSystemd(), by=config(**fields))
@@ -19,9 +19,9 @@ class Node:
         self.used_usec = 0
 
     def use(self, cpus, seconds, unit="system.slice"):
-        """Let so many CPUs be used for so long, and look."""
+        """Use CPUs for some seconds, then check."""
         self.used_usec += int(cpus * seconds * 1e6)
-        self.clock.go(seconds)
+        self.clock.advance(seconds)
         write_group(self.context, unit, cpu_stat=f"usage_usec {self.used_usec}")
         self.reservations.check()
 
@@ -29,7 +29,7 @@ class Node:
         use_memory(self.context, unit, mebibytes)
         self.reservations.check()
 
-    def told(self):
+    def reported(self):
         return [event.kind for event in self.context.events.journal.of(*KINDS)]
 
 
@@ -38,7 +38,7 @@ def here(tmp_path):
     return Node(tmp_path, system_reserved=amounts("cpu=500m,memory=1000Mi,pid=100"))
 
 
-def test_passing_a_reservation_is_told_once_and_so_is_the_way_back(here):
+def test_exceeding_a_reservation_is_reported_once_and_so_is_its_end(here):
     for mebibytes in (900, 1100, 1200, 980, 1100, 900, 800):
         here.hold(mebibytes)
     exceeded, kept = here.context.events.journal.of(*KINDS)
@@ -57,33 +57,33 @@ def test_processes_count_too(here):
     assert here.context.events.journal.of(*KINDS)[0].fields == {"RESOURCE": "pid"}
 
 
-def test_a_moment_of_cpu_is_no_use_of_it(here):
+def test_short_use_of_cpu_does_not_count(here):
     here.use(0, 1)
     for _ in range(5):
         here.use(4, 0.03)
         here.use(0, 0.03)
     here.use(0.1, 10)
-    assert not here.told()
+    assert not here.reported()
 
 
-def test_lasting_use_of_cpu_is_told(here):
+def test_lasting_use_of_cpu_is_reported(here):
     here.use(0, 1)
     here.use(2, 30)
     here.use(0.1, 30)
-    assert here.told() == [Kind.RESERVATION_EXCEEDED, Kind.RESERVATION_KEPT]
+    assert here.reported() == [Kind.RESERVATION_EXCEEDED, Kind.RESERVATION_KEPT]
 
 
-def test_a_slice_that_was_started_anew_uses_nothing_less_than_none(here):
+def test_a_restarted_slice_has_no_negative_use(here):
     here.use(0.1, 20)
     here.used_usec = 0
     here.use(0.1, 20)
-    assert not here.told()
+    assert not here.reported()
 
 
 def test_what_is_not_reserved_does_not_count(tmp_path):
     here = Node(tmp_path)
     here.hold(5000)
-    assert not here.told()
+    assert not here.reported()
 
 
 def test_the_slices_of_the_configuration_count(tmp_path):
@@ -100,6 +100,6 @@ def test_the_slices_of_the_configuration_count(tmp_path):
     assert "kube-reserved" in event.message
 
 
-def test_of_a_slice_that_is_not_there_nothing_is_told(here):
+def test_a_missing_slice_is_not_reported(here):
     here.reservations.check()
-    assert not here.told()
+    assert not here.reported()

@@ -4,7 +4,7 @@ import pytest
 
 from podslice.agent import scheduler as module
 from podslice.agent.scheduler import Scheduler
-from tests.unit.agent.agents import end, until
+from tests.unit.agent.fakes import end, until
 
 HOUR_SEC = 3600.0
 

@@ -4,13 +4,13 @@ import pytest
 
 from podslice.errors import JobFailed
 from podslice.model.event import Kind
-from tests.unit.agent.agents import until
-from tests.unit.agent.kept import DEEDS, WEB, Node
+from tests.unit.agent.fakes import until
+from tests.unit.agent.reconciled import POD_STEPS, WEB, Node
 
 
 @pytest.fixture
 async def here(tmp_path):
-    """A node whose pod takes no notice of a signal to end; it has 30 s."""
+    """A node whose pod ignores SIGTERM during its grace period of 30 s."""
     node = Node(tmp_path)
     node.put("web", {"cpu": "500m", "memory": "256Mi"})
     await node.settle()
@@ -20,35 +20,35 @@ async def here(tmp_path):
     await node.terminations.close()
 
 
-async def go(node):
-    """Its manifest goes, and it is asked to end."""
+async def terminate(node):
+    """Remove the manifest, so that the pod terminates."""
     node.drop("web")
-    taken = await node.take()
+    result = await node.run_round()
     await until(lambda: node.memory.calls["stop"])
-    return taken
+    return result
 
 
-async def end(node):
-    """It ends by itself."""
+async def exit_processes(node):
+    """Let the processes of the pod exit."""
     node.memory.set_tasks(WEB, 0)
     await until(lambda: not node.context.terminating.in_progress)
 
 
-# Nobody waits.
+# Others do not wait.
 
 
-async def test_while_a_pod_ends_others_come_and_the_lock_is_free(here):
-    taken = await go(here)
-    assert (taken.acted, taken.is_settled) == (False, True)
+async def test_while_a_pod_terminates_others_start_and_the_lock_is_free(here):
+    result = await terminate(here)
+    assert (result.acted, result.is_settled) == (False, True)
     lock = here.context.world.store.try_lock()
     assert lock is not None
     with lock:
         pass
     here.put("late")
-    assert (await here.take()).is_settled
+    assert (await here.run_round()).is_settled
     assert here.records == {"web", "late"}
-    assert WEB in await here.there()
-    assert here.told(Kind.POD_TERMINATING, *DEEDS) == [
+    assert WEB in await here.slices()
+    assert here.reported(Kind.POD_TERMINATING, *POD_STEPS) == [
         ("pod-terminating", "default/web"),
         ("pod-applied", "default/late"),
     ]
@@ -59,137 +59,137 @@ async def test_while_a_pod_ends_others_come_and_the_lock_is_free(here):
     ]
 
 
-async def test_it_is_asked_to_end_once(here):
-    await go(here)
+async def test_a_pod_is_asked_to_stop_once(here):
+    await terminate(here)
     for _ in range(3):
-        assert not (await here.take()).acted
+        assert not (await here.run_round()).acted
     assert here.memory.calls["stop"] == 1
 
 
-async def test_its_record_goes_when_it_has_gone(here):
-    await go(here)
-    await end(here)
-    assert here.told(*DEEDS) == [("pod-removed", "default/web")]
-    taken = await here.take()
-    assert taken.is_settled
+async def test_its_record_is_removed_when_it_is_stopped(here):
+    await terminate(here)
+    await exit_processes(here)
+    assert here.reported(*POD_STEPS) == [("pod-removed", "default/web")]
+    result = await here.run_round()
+    assert result.is_settled
     assert not here.records
-    assert WEB not in await here.there()
-    assert here.told(*DEEDS) == [("pod-removed", "default/web")]
+    assert WEB not in await here.slices()
+    assert here.reported(*POD_STEPS) == [("pod-removed", "default/web")]
 
 
-async def test_it_counts_until_it_has_gone(here):
+async def test_it_counts_until_it_is_removed(here):
     here.put("web", {"cpu": "5"})
     await here.settle()
-    await go(here)
+    await terminate(here)
     here.put("next", {"cpu": "5"})
-    await here.take()
-    assert here.told(Kind.POD_REFUSED) == [("pod-refused", "default/next")]
-    await end(here)
-    await here.take()
+    await here.run_round()
+    assert here.reported(Kind.POD_REFUSED) == [("pod-refused", "default/next")]
+    await exit_processes(here)
+    await here.run_round()
     assert here.records == {"next"}
 
 
-async def test_pods_in_which_nothing_runs_go_at_once(here):
+async def test_pods_without_processes_are_removed_at_once(here):
     here.memory.set_tasks(WEB, 0)
     here.drop("web")
-    assert (await here.take()).acted
+    assert (await here.run_round()).acted
     assert not here.records
     assert not here.texts(Kind.POD_TERMINATING)
 
 
-# Who comes back.
+# Pods requested again.
 
 
-async def test_a_pod_that_is_wanted_again_comes_when_it_has_ended(here):
-    await go(here)
+async def test_a_pod_requested_again_starts_when_it_has_terminated(here):
+    await terminate(here)
     here.put("web", {"cpu": "500m", "memory": "128Mi"})
-    taken = await here.take()
-    assert (taken.acted, taken.is_settled) == (False, True)
-    assert (await here.there())[WEB]["MemoryLow"] == 2**28
-    await end(here)
-    await here.take()
-    assert (await here.there())[WEB]["MemoryLow"] == 2**27
-    assert here.told(Kind.DRIFT_REPAIRED, *DEEDS) == [
+    result = await here.run_round()
+    assert (result.acted, result.is_settled) == (False, True)
+    assert (await here.slices())[WEB]["MemoryLow"] == 2**28
+    await exit_processes(here)
+    await here.run_round()
+    assert (await here.slices())[WEB]["MemoryLow"] == 2**27
+    assert here.reported(Kind.DRIFT_REPAIRED, *POD_STEPS) == [
         ("pod-removed", "default/web"),
         ("pod-applied", "default/web"),
     ]
 
 
-async def test_it_then_has_its_time_once_more(here):
-    await go(here)
+async def test_it_then_has_a_new_grace_period(here):
+    await terminate(here)
     here.put("web", {"cpu": "500m", "memory": "256Mi"})
-    await end(here)
-    await here.take()
+    await exit_processes(here)
+    await here.run_round()
     here.memory.set_tasks(WEB, 1)
     here.memory.make_stubborn(WEB)
     here.drop("web")
-    assert not (await here.take()).acted
+    assert not (await here.run_round()).acted
     assert len(here.texts(Kind.POD_TERMINATING)) == 2
 
 
-async def test_another_pod_of_its_name_comes_when_it_has_ended(here):
+async def test_another_pod_of_its_name_starts_when_it_has_terminated(here):
     here.put("web", {"cpu": "500m"}, uid="other")
-    taken = await here.take()
-    assert (taken.acted, taken.is_settled) == (False, True)
-    assert set(await here.there()) == {WEB}
-    await end(here)
+    result = await here.run_round()
+    assert (result.acted, result.is_settled) == (False, True)
+    assert set(await here.slices()) == {WEB}
+    await exit_processes(here)
     await here.settle()
-    assert set(await here.there()) == {"kubepods-burstable-podother.slice"}
+    assert set(await here.slices()) == {"kubepods-burstable-podother.slice"}
 
 
 # Evicted pods.
 
 
-async def test_an_evicted_pod_stays_marked_while_it_ends(here):
+async def test_an_evicted_pod_stays_marked_while_it_terminates(here):
     decision = here.context.assessment.desired.pods[0]
     stopping = here.terminations.start(
         decision, here.context.assessment, why="it is evicted", grace_sec=30, is_removal=True
     )
     here.mark("web")
-    assert not (await here.take()).acted
+    assert not (await here.run_round()).acted
     assert here.records == {"web"}
     here.memory.set_tasks(WEB, 0)
     assert await stopping
-    assert (await here.take()).is_settled
+    assert (await here.run_round()).is_settled
     assert not here.records
     assert [mark.pod for mark in here.context.world.store.load().evicted] == ["default/web"]
 
 
-# What goes wrong.
+# Failures.
 
 
-async def test_what_is_left_after_its_time_is_killed_by_the_round(here):
+async def test_the_round_kills_what_is_left_after_the_grace_period(here):
     here.memory.refuse(WEB, JobFailed("not now", result="failed"))
     here.drop("web")
-    await here.take()
+    await here.run_round()
     await until(lambda: not here.context.terminating.in_progress)
     (event,) = here.context.events.journal.of(Kind.STEP_FAILED)
     assert (event.pod, event.unit) == ("default/web", WEB)
     assert "not now" in event.message
     here.memory.refuse(WEB, None)
-    assert (await here.take()).acted
+    assert (await here.run_round()).acted
     assert here.memory.signals[-1] == (WEB, signal.SIGKILL)
     assert not here.records
     assert len(here.texts(Kind.POD_TERMINATING)) == 1
 
 
-async def test_what_fails_again_is_not_settled(here):
+async def test_a_repeated_failure_is_not_settled(here):
     here.memory.refuse(WEB, JobFailed("not now", result="failed"))
     here.drop("web")
-    await here.take()
+    await here.run_round()
     await until(lambda: not here.context.terminating.in_progress)
-    assert not (await here.take()).is_settled
+    assert not (await here.run_round()).is_settled
 
 
-async def test_at_the_agents_end_nobody_is_waited_for(here):
-    await go(here)
+async def test_a_stopping_agent_does_not_wait_for_pods(here):
+    await terminate(here)
     await here.terminations.close()
     assert not here.context.terminating.in_progress
-    assert WEB in await here.there()
+    assert WEB in await here.slices()
 
 
-async def test_what_ends_while_a_round_looks_is_no_drift(here, monkeypatch):
-    """What the round has seen is not so any more when it is remembered."""
+async def test_a_pod_stopped_during_an_assessment_is_not_drift(here, monkeypatch):
+    """The assessment of the round is outdated when it is remembered."""
     here.memory.set_tasks(WEB, 0)
 
     async def stop(_):
@@ -197,7 +197,7 @@ async def test_what_ends_while_a_round_looks_is_no_drift(here, monkeypatch):
         here.reconciler.forget("default/web", WEB)
 
     monkeypatch.setattr(here.reconciler, "restore_overwritten", stop)
-    await here.take()
+    await here.run_round()
     monkeypatch.undo()
-    await here.take()
-    assert here.told(Kind.DRIFT_REPAIRED, *DEEDS) == [("pod-applied", "default/web")]
+    await here.run_round()
+    assert here.reported(Kind.DRIFT_REPAIRED, *POD_STEPS) == [("pod-applied", "default/web")]

@@ -48,7 +48,7 @@ async def watch(calls, root):
 
 
 async def so_far(calls, root):
-    """What was told of units, once everything that has happened was."""
+    """Return the calls for units, once all events are handled."""
     calls.clear()
     (root / "etc/podslice/manifests").mkdir()
     await calls.until(lambda calls: ("manifests",) in calls)
@@ -70,7 +70,7 @@ async def lose_events(monkeypatch):
             await is_read.wait()
 
 
-# ManifestDirectories.
+# Manifests.
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def arrive(path):
 
 
 @pytest.mark.parametrize("change", [write, link, hard_link, arrive])
-async def test_a_manifest_that_comes_is_told_of(manifests, watch, calls, change):
+async def test_a_new_manifest_is_reported(manifests, watch, calls, change):
     (manifests / "old.yaml").write_text("x")
     await calls.until(len)
     calls.clear()
@@ -120,7 +120,7 @@ def close_to_all(path):
 
 
 @pytest.mark.parametrize("change", [remove, leave, close_to_all, write])
-async def test_a_manifest_that_changes_or_goes_is_told_of(manifests, watch, calls, change):
+async def test_a_changed_or_removed_manifest_is_reported(manifests, watch, calls, change):
     (manifests / "old.yaml").write_text("x")
     await calls.until(len)
     calls.clear()
@@ -129,7 +129,7 @@ async def test_a_manifest_that_changes_or_goes_is_told_of(manifests, watch, call
     assert set(calls) == {("manifests",)}
 
 
-async def test_a_manifest_that_is_being_written_is_not_told_of(manifests, watch, calls):
+async def test_a_manifest_that_is_being_written_is_not_reported(manifests, watch, calls):
     with (manifests / "new.yaml").open("w") as file:
         file.write("half")
         file.flush()
@@ -141,7 +141,7 @@ async def test_a_manifest_that_is_being_written_is_not_told_of(manifests, watch,
     await calls.until(lambda calls: ("manifests",) in calls)
 
 
-async def test_a_link_that_has_gone_again_is_told_of_once(manifests, watch, calls):
+async def test_a_link_that_is_removed_at_once_is_reported_once(manifests, watch, calls):
     (manifests / "new.yaml").symlink_to("/etc/hostname")
     (manifests / "new.yaml").unlink()
     await calls.until(len)
@@ -158,7 +158,7 @@ async def test_directories_of_manifests_may_change(manifests, watch, calls, root
     assert calls == [("manifests",)]
 
 
-async def test_a_directory_that_cannot_be_watched_is_noted(watch, root):
+async def test_an_unwatched_directory_is_noted(watch, root):
     (root / "loop").symlink_to("loop")
     watch.set_directories(["/loop"])
     assert watch.notes[0].startswith(f"cannot watch {root}/loop: Too many levels")
@@ -167,7 +167,7 @@ async def test_a_directory_that_cannot_be_watched_is_noted(watch, root):
 # Drop-ins.
 
 
-async def test_what_set_property_writes_is_told_of(watch, calls, root):
+async def test_drop_ins_of_set_property_are_reported(watch, calls, root):
     watch.follow(GROUPS)
     drop_ins = root / TRANSIENT / f"{A}.d"
     drop_ins.mkdir()
@@ -183,7 +183,7 @@ async def test_what_set_property_writes_is_told_of(watch, calls, root):
     assert calls == [("unit", A)]
 
 
-async def test_drop_ins_that_were_there_before_are_watched(watch, calls, root):
+async def test_existing_drop_ins_are_watched(watch, calls, root):
     drop_ins = root / "etc/systemd/system.control" / f"{B}.d"
     drop_ins.mkdir(parents=True)
     watch.follow(GROUPS)
@@ -192,7 +192,7 @@ async def test_drop_ins_that_were_there_before_are_watched(watch, calls, root):
     assert set(calls) == {("unit", B)}
 
 
-async def test_drop_ins_that_come_again_are_watched_once(watch, calls, root):
+async def test_drop_ins_created_again_are_watched_once(watch, calls, root):
     watch.follow(GROUPS)
     drop_ins = root / TRANSIENT / f"{A}.d"
     for seen in (1, 3, 5):
@@ -207,7 +207,7 @@ async def test_drop_ins_that_come_again_are_watched_once(watch, calls, root):
     assert await so_far(calls, root) == [("unit", A)]
 
 
-async def test_others_drop_ins_are_nobodys_business(watch, calls, root):
+async def test_drop_ins_of_other_units_are_ignored(watch, calls, root):
     watch.follow({A: GROUPS[A]})
     for name in (f"{B}.d", "cron.service.d", A):
         (root / TRANSIENT / name).mkdir()
@@ -217,15 +217,15 @@ async def test_others_drop_ins_are_nobodys_business(watch, calls, root):
 # Control groups.
 
 
-async def test_a_limit_that_was_changed_by_hand_is_told_of(watch, calls, root):
+async def test_an_externally_changed_limit_is_reported(watch, calls, root):
     watch.follow(GROUPS)
     (root / CGROUP / f"kubepods.slice/{A}/cpu.weight").write_text("7\n")
     await calls.until(len)
     assert calls == [("unit", A)]
 
 
-async def test_a_limit_that_was_written_as_it_was_is_not_told_of(watch, calls, root):
-    """Systemd writes those of all siblings whenever a slice is started or stopped."""
+async def test_a_limit_written_unchanged_is_not_reported(watch, calls, root):
+    """Systemd writes the limits of all siblings when it starts or stops a slice."""
     watch.follow(GROUPS)
     for group in GROUPS.values():
         (root / CGROUP / f"{group[1:]}/cpu.weight").write_text("100\n")
@@ -234,7 +234,7 @@ async def test_a_limit_that_was_written_as_it_was_is_not_told_of(watch, calls, r
     assert calls == [("unit", B)]
 
 
-async def test_what_the_kernel_counts_is_no_change(watch, calls, root):
+async def test_counters_of_the_kernel_are_not_changes(watch, calls, root):
     watch.follow(GROUPS)
     group = root / CGROUP / GROUPS[A][1:]
     for name in ("cgroup.procs", "pids.events", "memory.pressure", "memory.peak"):
@@ -244,21 +244,21 @@ async def test_what_the_kernel_counts_is_no_change(watch, calls, root):
     assert calls == [("unit", B)]
 
 
-async def test_a_limit_of_huge_pages_is_told_of(watch, calls, root):
+async def test_a_changed_limit_of_huge_pages_is_reported(watch, calls, root):
     watch.follow(GROUPS)
     (root / CGROUP / f"kubepods.slice/{A}/hugetlb.2MB.max").write_text("0\n")
     await calls.until(len)
     assert set(calls) == {("unit", A)}
 
 
-async def test_memory_events_are_told_of_apart(watch, calls, root):
+async def test_memory_events_are_reported_separately(watch, calls, root):
     watch.follow(GROUPS)
     (root / CGROUP / f"kubepods.slice/{A}/memory.events").write_text("oom_kill 1\n")
     await calls.until(len)
     assert calls == [("memory", A)]
 
 
-async def test_a_group_that_goes_and_comes_back_is_watched_again(watch, calls, root):
+async def test_a_group_created_again_is_watched_again(watch, calls, root):
     assert watch.follow(GROUPS) == {A, B}
     assert watch.follow(GROUPS) == frozenset()
     group = root / CGROUP / GROUPS[A][1:]
@@ -277,7 +277,7 @@ async def test_a_group_that_goes_and_comes_back_is_watched_again(watch, calls, r
     assert set(calls) == {("unit", A), ("memory", A)}
 
 
-async def test_who_is_followed_no_more_is_not_told_of(watch, calls, root):
+async def test_a_unit_no_longer_followed_is_not_reported(watch, calls, root):
     watch.follow(GROUPS)
     (root / CGROUP / f"kubepods.slice/{A}/cpu.weight").write_text("7\n")
     watch.follow({B: GROUPS[B]})
@@ -288,7 +288,7 @@ async def test_who_is_followed_no_more_is_not_told_of(watch, calls, root):
     assert calls == [("unit", B)]
 
 
-async def test_in_the_old_layout_only_drop_ins_are_watched(watch, calls, root):
+async def test_with_cgroup_v1_only_drop_ins_are_watched(watch, calls, root):
     (root / CGROUP / "cgroup.controllers").unlink()
     assert watch.follow(GROUPS) == {A, B}
     assert watch.follow(GROUPS) == frozenset()
@@ -298,7 +298,7 @@ async def test_in_the_old_layout_only_drop_ins_are_watched(watch, calls, root):
     assert calls == [("unit", B)]
 
 
-async def test_when_events_were_lost_everything_may_be_another(watch, calls, root):
+async def test_after_lost_events_everything_is_reported(watch, calls, root):
     watch.follow(GROUPS)
     watch.rescan()
     assert set(calls) == {("manifests",), ("unit", None), ("memory", A), ("memory", B)}
@@ -343,14 +343,14 @@ async def test_too_many_groups_are_noted(watch, root, monkeypatch):
     ) in watch.notes
 
 
-async def test_without_pressures_there_is_a_note(watch):
+async def test_without_pressure_files_there_is_a_note(watch):
     assert watch.notes == (
         "the kernel does not report memory pressure: No such file or directory",
         "cannot watch mounts over manifest directories: No such file or directory",
     )
 
 
-async def test_closed_it_leaves_nothing_open(calls, root):
+async def test_closing_leaves_no_open_files(calls, root):
     for path in (root / "proc/pressure/memory", root / "proc/self/mountinfo"):
         path.parent.mkdir(parents=True)
         os.mkfifo(path)

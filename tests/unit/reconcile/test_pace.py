@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 
 from podslice.agent.manifest_files import ManifestDirectories
+from podslice.agent.wanted_pods import WantedPodsReader
 from podslice.inputs import budget as budget_module
 from podslice.inputs.budget import LIMITS, Budget, Exhausted
 from podslice.inputs.limits import UNKNOWN_FIELDS_MAX
@@ -25,7 +26,7 @@ from podslice.policy.replicas import decide_each
 from podslice.reconcile import pace as pace_module
 from podslice.reconcile.pace import Pace, in_turns
 from tests.unit import builders
-from tests.unit.agent.kept import Node
+from tests.unit.agent.reconciled import Node
 
 
 class Counted:
@@ -99,18 +100,18 @@ def test_directories_are_read_with_a_pause_for_each_file(tmp_path, monkeypatch):
     for number in range(20):
         (tmp_path / f"{number}.yaml").write_text(builders.manifest(f"web-{number}"))
     read = Counted(monkeypatch, "podslice.agent.manifest_files.read_manifest")
-    most, wishes = read.most_between_pauses(ManifestDirectories([str(tmp_path)]).read())
-    assert (most, read.calls, len(wishes.pods)) == (1, 20, 20)
+    most, contents = read.most_between_pauses(ManifestDirectories([str(tmp_path)]).read())
+    assert (most, read.calls, len(contents.pods)) == (1, 20, 20)
 
 
 async def test_pods_are_judged_and_records_are_read_one_by_one(tmp_path, monkeypatch):
     node = Node(tmp_path)
     for number in range(20):
         node.put(f"web-{number}")
-    asking = node.rounds._asking
+    reader = WantedPodsReader(node.context, node.manifests())
     decide = Counted(monkeypatch, "podslice.policy.replicas.decide")
-    most, asked = decide.most_between_pauses(asking.read())
-    assert (most, len(asked.candidates)) == (1, 20)
+    most, wanted = decide.most_between_pauses(reader.read())
+    assert (most, len(wanted.candidates)) == (1, 20)
     await node.settle()
     parse = Counted(monkeypatch, "podslice.store.records.parse")
     store = builders.world(tmp_path, node.client).store
@@ -198,7 +199,7 @@ async def test_a_bomb_is_told_once_and_the_others_stay_and_come(tmp_path):
     )
     node.put("shop")
     for _ in range(3):
-        await node.take()
+        await node.run_round()
     assert node.records == {"web", "shop"}
     (told,) = node.texts(Kind.MANIFEST_BROKEN)
     assert "bomb.yaml: there are more than 20,000 containers" in told

@@ -16,11 +16,11 @@ from podslice.agent.endpoints.http_connection import WaitingFor
 from podslice.agent.endpoints.pages import Page, Response
 from podslice.errors import HostError
 
-pytestmark = pytest.mark.usefixtures("allow_effects")  # sockets in a directory of the test's own
+pytestmark = pytest.mark.usefixtures("allow_effects")  # sockets in the test's own directory
 
 
 class Pages:
-    """Routes that count how often each was asked."""
+    """Routes that count their requests."""
 
     def __init__(self):
         self.asked = {}
@@ -67,25 +67,25 @@ class Client:
 
     def __init__(self, reader, writer):
         self.reader, self.writer = reader, writer
-        self._talk = h11.Connection(h11.CLIENT)
+        self._protocol = h11.Connection(h11.CLIENT)
 
     async def ask(self, path, method="GET", headers=(), body=b""):
-        """The answer's status, headers and body."""
+        """Return the status, headers and body of the response."""
         request = h11.Request(method=method, target=path, headers=[("Host", "x"), *headers])
-        self.writer.write(self._talk.send(request))
+        self.writer.write(self._protocol.send(request))
         if body:
-            self.writer.write(self._talk.send(h11.Data(data=body)))
-        self.writer.write(self._talk.send(h11.EndOfMessage()))
+            self.writer.write(self._protocol.send(h11.Data(data=body)))
+        self.writer.write(self._protocol.send(h11.EndOfMessage()))
         answer = await self.take()
-        if self._talk.our_state is h11.DONE and self._talk.their_state is h11.DONE:
-            self._talk.start_next_cycle()
+        if self._protocol.our_state is h11.DONE and self._protocol.their_state is h11.DONE:
+            self._protocol.start_next_cycle()
         return answer
 
     async def take(self):
         head, parts = None, []
-        while not isinstance(event := self._talk.next_event(), h11.EndOfMessage):
+        while not isinstance(event := self._protocol.next_event(), h11.EndOfMessage):
             if event is h11.NEED_DATA:
-                self._talk.receive_data(await self.reader.read(65536))
+                self._protocol.receive_data(await self.reader.read(65536))
             elif isinstance(event, h11.Response):
                 head = event
             else:
@@ -94,7 +94,7 @@ class Client:
         return head.status_code, headers, b"".join(parts)
 
     async def raw(self, data):
-        """All that is answered to these bytes until the connection is closed."""
+        """Send bytes; return everything received until the connection is closed."""
         self.writer.write(data)
         return await self.reader.read()
 
@@ -123,7 +123,7 @@ def get(path, *more):
     return "\r\n".join((f"GET {path} HTTP/1.1", "Host: x", *more, "", "")).encode()
 
 
-async def test_a_path_is_answered_again_and_again_on_one_connection(client):
+async def test_a_path_is_served_repeatedly_on_one_connection(client):
     for _ in range(3):
         status, headers, body = await client.ask("/hello")
         assert (status, body) == (200, b"hello world")
@@ -144,7 +144,7 @@ async def test_a_query_and_a_host_change_nothing(client, target):
 
 
 @pytest.mark.parametrize("target", ["/", "/hello/", "/%68ello", "//hello", "*", "http://["])
-async def test_another_path_is_not_found_and_told_what_there_is(client, target):
+async def test_an_unknown_path_is_not_found_and_paths_are_listed(client, target):
     status, _, body = await client.ask(target)
     assert status == 404
     assert b"/bad /big /costly /hello" in body
@@ -152,7 +152,7 @@ async def test_another_path_is_not_found_and_told_what_there_is(client, target):
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "get"])
-async def test_nothing_else_may_be_done(client, pages, method):
+async def test_other_methods_are_rejected(client, pages, method):
     status, headers, _ = await client.ask("/hello", method=method)
     assert (status, headers["allow"]) == (405, "GET, HEAD")
     assert not pages.asked
@@ -165,7 +165,7 @@ async def test_a_body_is_not_read(client, pages):
     assert not pages.asked
 
 
-async def test_an_empty_body_is_none(client):
+async def test_an_empty_body_is_accepted(client):
     assert (await client.ask("/hello", headers=[("Content-Length", "0")]))[0] == 200
 
 
@@ -182,28 +182,28 @@ async def test_an_empty_body_is_none(client):
         (b"GET /hello HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 40_000, b"431"),
     ],
 )
-async def test_what_is_no_request_is_refused_and_the_connection_closed(client, sent, status):
+async def test_an_invalid_request_is_refused_and_the_connection_closed(client, sent, status):
     answer = await client.raw(sent)
     assert answer.startswith(b"HTTP/1.1 " + status)
     assert answer.count(b"HTTP/1.1") == 1
 
 
-async def test_an_old_client_is_answered_once(client):
+async def test_an_http_1_0_client_is_served_once(client):
     answer = await client.raw(b"GET /hello HTTP/1.0\r\n\r\n")
     assert answer.endswith(b"hello world")
 
 
-async def test_requests_may_come_all_at_once(client):
+async def test_requests_may_be_pipelined(client):
     answer = await client.raw(get("/hello") * 50 + get("/hello", "Connection: close"))
     assert answer.count(b"hello world") == 51
 
 
-async def test_a_big_answer_arrives_whole(client):
+async def test_a_large_response_arrives_completely(client):
     _, headers, body = await client.ask("/big")
     assert len(body) == int(headers["content-length"]) == 5_000_000
 
 
-async def test_who_does_not_take_an_answer_is_left(server, connect, monkeypatch):
+async def test_a_client_that_does_not_read_is_disconnected(server, connect, monkeypatch):
     monkeypatch.setattr(http_connection, "REQUEST_TIMEOUT_SEC", 0.1)
     lazy, other = await connect(), await connect()
     lazy.writer.transport.pause_reading()
@@ -214,19 +214,19 @@ async def test_who_does_not_take_an_answer_is_left(server, connect, monkeypatch)
     assert len(await lazy.reader.read()) < 5_000_000
 
 
-async def test_half_a_request_is_waited_for_only_so_long(server, connect, monkeypatch):
+async def test_an_incomplete_request_times_out(server, connect, monkeypatch):
     monkeypatch.setattr(http_connection, "REQUEST_TIMEOUT_SEC", 0.1)
     slow = await connect()
     assert await slow.raw(b"GET /hello HTTP/1.1\r\nHo") == b""
 
 
-async def test_an_idle_connection_ends_some_time(server, connect, monkeypatch):
+async def test_an_idle_connection_times_out(server, connect, monkeypatch):
     monkeypatch.setattr(http_connection, "IDLE_TIMEOUT_SEC", 0.1)
     idle = await connect()
     assert await idle.reader.read() == b""
 
 
-async def test_a_client_that_leaves_in_the_middle_does_no_harm(server, connect):
+async def test_a_client_may_disconnect_at_any_time(server, connect):
     for sent in (b"", b"GET /hel", get("/big"), get("/hello") * 20):
         gone = await connect()
         gone.writer.write(sent)
@@ -235,7 +235,7 @@ async def test_a_client_that_leaves_in_the_middle_does_no_harm(server, connect):
     assert (await (await connect()).ask("/hello"))[0] == 200
 
 
-async def test_a_new_client_takes_the_place_of_an_idle_one(server, connect, monkeypatch):
+async def test_a_new_client_replaces_an_idle_one(server, connect, monkeypatch):
     monkeypatch.setattr(listener, "PEER_CONNECTIONS_MAX", 3)
     idle = [await connect() for _ in range(3)]
     await idle[0].ask("/hello")
@@ -244,7 +244,7 @@ async def test_a_new_client_takes_the_place_of_an_idle_one(server, connect, monk
     assert await idle[0].reader.read() == b""
 
 
-async def test_of_a_crowd_that_comes_at_once_nobody_is_left_hanging(server, connect, monkeypatch):
+async def test_many_clients_at_once_are_served_or_disconnected(server, connect, monkeypatch):
     monkeypatch.setattr(listener, "PEER_CONNECTIONS_MAX", 3)
     crowd = await asyncio.gather(*(connect() for _ in range(30)))
     await asyncio.sleep(0.05)
@@ -255,12 +255,12 @@ async def test_of_a_crowd_that_comes_at_once_nobody_is_left_hanging(server, conn
             assert (await each.ask("/hello"))[0] == 200
 
 
-# Who gives way to whom.
+# Limits on connections.
 
 
 @pytest.fixture
 def gate(pages):
-    """Opened, it lets /gate be answered."""
+    """Return an event that lets /gate respond."""
     opened = asyncio.Event()
 
     async def wait():
@@ -273,7 +273,7 @@ def gate(pages):
 
 @pytest.fixture
 def peer(monkeypatch):
-    """Say who connects next."""
+    """Return a function that sets the peer of the next connections."""
 
     def be(name):
         monkeypatch.setattr(listener, "peer_of", lambda _: name)
@@ -282,7 +282,7 @@ def peer(monkeypatch):
 
 
 async def until(condition):
-    """Let the loop go on until it holds."""
+    """Run the event loop until a condition is true."""
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - the server sets no event for a test
             await asyncio.sleep(0)
@@ -305,7 +305,7 @@ async def hold(server, connect, waits):
     return client
 
 
-async def test_the_first_to_give_way_is_idle_then_slow_to_ask_then_slow_to_read(
+async def test_connections_are_replaced_in_the_order_of_their_states(
     gate, server, connect, monkeypatch
 ):
     monkeypatch.setattr(listener, "PEER_CONNECTIONS_MAX", 4)
@@ -321,7 +321,7 @@ async def test_the_first_to_give_way_is_idle_then_slow_to_ask_then_slow_to_read(
     assert (await answered.take())[2] == b"open"
 
 
-async def test_the_oldest_gives_way_first(server, connect, monkeypatch):
+async def test_the_oldest_connection_is_replaced_first(server, connect, monkeypatch):
     monkeypatch.setattr(listener, "PEER_CONNECTIONS_MAX", 3)
     first, second, third = [await hold(server, connect, WaitingFor.NEXT_REQUEST) for _ in range(3)]
     # the first one has waited for its next request for less time than the others
@@ -333,7 +333,7 @@ async def test_the_oldest_gives_way_first(server, connect, monkeypatch):
     assert (await first.ask("/hello"))[0] == 200
 
 
-async def test_incomplete_requests_of_one_user_keep_out_no_other(server, connect, peer):
+async def test_incomplete_requests_of_one_user_lock_out_no_other(server, connect, peer):
     peer("uid 1000")
     for _ in range(100):
         await hold(server, connect, WaitingFor.REST_OF_REQUEST)
@@ -347,7 +347,7 @@ async def test_incomplete_requests_of_one_user_keep_out_no_other(server, connect
     assert (await root.ask("/hello"))[0] == 200
 
 
-async def test_slow_readers_of_one_user_keep_out_no_other(server, connect, peer):
+async def test_slow_readers_of_one_user_lock_out_no_other(server, connect, peer):
     peer("uid 1000")
     for _ in range(20):
         await hold(server, connect, WaitingFor.CLIENT_READ)
@@ -357,7 +357,7 @@ async def test_slow_readers_of_one_user_keep_out_no_other(server, connect, peer)
     assert len((await (await connect()).ask("/big"))[2]) == 5_000_000
 
 
-async def test_who_reads_an_old_answer_slowly_loses_it(pages, server, connect):
+async def test_slow_readers_of_old_responses_are_disconnected(pages, server, connect):
     made = []
 
     async def changing():
@@ -378,7 +378,7 @@ async def test_who_reads_an_old_answer_slowly_loses_it(pages, server, connect):
     assert [size > 1_000_000 for size in sizes] == [False, False, True, True, True, True]
 
 
-async def test_where_the_address_is_full_who_has_most_gives_way(server, connect, peer):
+async def test_at_a_full_address_the_peer_with_most_connections_loses_one(server, connect, peer):
     for user, count in ((0, 1), (1, 7), (2, 8), (3, 8), (4, 8)):
         peer(f"uid {user}")
         for _ in range(count):
@@ -396,7 +396,7 @@ async def test_where_the_address_is_full_who_has_most_gives_way(server, connect,
 
 @pytest.fixture
 def public():
-    """A directory that other users reach."""
+    """A directory that other users can access."""
     directory = Path(tempfile.mkdtemp())
     directory.chmod(0o755)
     yield directory
@@ -404,7 +404,7 @@ def public():
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user")
-async def test_the_user_is_the_one_that_the_kernel_says(public, pages, connect):
+async def test_the_user_is_reported_by_the_kernel(public, pages, connect):
     server = Server(pages.routes())
     await server.serve_unix(public / "socket", mode=0o666)
     os.seteuid(65534)
@@ -434,7 +434,7 @@ async def test_a_peer_of_tcp_is_its_address(pages, connect):
     await server.close()
 
 
-async def test_what_costs_something_is_made_once_for_many(server, connect, pages):
+async def test_an_expensive_response_is_shared(server, connect, pages):
     asking = [await connect() for _ in range(5)]
     answers = await asyncio.gather(*(each.ask("/costly") for each in asking))
     assert {body for _, _, body in answers} == {b"1"}
@@ -442,7 +442,7 @@ async def test_what_costs_something_is_made_once_for_many(server, connect, pages
     assert (await asking[0].ask("/costly"))[2] == b"2"
 
 
-async def test_others_go_on_while_a_long_answer_is_made(tmp_path, connect):
+async def test_the_event_loop_continues_while_a_long_response_is_rendered(tmp_path, connect):
     parts = []
 
     async def slow():
@@ -466,14 +466,14 @@ async def test_others_go_on_while_a_long_answer_is_made(tmp_path, connect):
 
 
 @pytest.mark.parametrize("error", [HostError("/proc is gone"), PermissionError("not yours")])
-async def test_what_can_t_be_told_is_said_and_does_not_last(client, pages, error):
+async def test_an_error_is_reported_and_does_not_last(client, pages, error):
     pages.broken = error
     status, _, body = await client.ask("/bad")
     assert (status, body) == (500, f"{error}\n".encode())
     assert (await client.ask("/hello"))[0] == 200
 
 
-async def test_the_socket_file_is_for_the_group_alone(server, tmp_path):
+async def test_the_socket_file_is_accessible_to_its_group_only(server, tmp_path):
     found = (tmp_path / "socket").stat()
     assert stat.S_IMODE(found.st_mode) == 0o660
     assert found.st_gid == os.getegid()
@@ -482,7 +482,7 @@ async def test_the_socket_file_is_for_the_group_alone(server, tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files to groups")
-async def test_the_socket_file_belongs_to_the_group_where_there_is_one(tmp_path):
+async def test_the_socket_file_belongs_to_the_named_group_if_it_exists(tmp_path):
     group = next(each for each in grp.getgrall() if each.gr_gid != os.getegid())
     server = Server({})
     await server.serve_unix(tmp_path / "one", mode=0o600, group=group.gr_name)
@@ -494,7 +494,7 @@ async def test_the_socket_file_belongs_to_the_group_where_there_is_one(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-async def test_a_socket_file_from_before_is_replaced(tmp_path, pages, connect):
+async def test_an_existing_socket_file_is_replaced(tmp_path, pages, connect):
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(tmp_path / "socket"))
     left.close()
@@ -504,20 +504,20 @@ async def test_a_socket_file_from_before_is_replaced(tmp_path, pages, connect):
     await server.close()
 
 
-async def test_the_directory_of_a_socket_file_is_made(tmp_path):
+async def test_the_directory_of_a_socket_file_is_created(tmp_path):
     server = Server({})
     await server.serve_unix(tmp_path / "missing/socket")
     assert (tmp_path / "missing/socket").is_socket()
     await server.close()
 
 
-async def test_a_socket_file_that_can_t_be_made_is_an_error(tmp_path):
+async def test_a_socket_file_that_cannot_be_created_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(HostError, match="cannot listen: Not a directory"):
         await Server({}).serve_unix(tmp_path / "file/below/socket")
 
 
-async def test_sockets_of_systemd_are_served_whatever_they_are(tmp_path, pages):
+async def test_sockets_of_systemd_of_any_kind_are_served(tmp_path, pages):
     of_file, of_port = socket.socket(socket.AF_UNIX), socket.socket()
     of_file.bind(str(tmp_path / "socket"))
     of_port.bind(("127.0.0.1", 0))
@@ -553,7 +553,7 @@ async def test_addresses_of_tcp(pages, host):
     await server.close()
 
 
-async def test_closing_ends_what_is_under_way(pages, tmp_path, connect):
+async def test_closing_closes_connections(pages, tmp_path, connect):
     server = Server(pages.routes())
     await server.serve_unix(tmp_path / "socket")
     idle, busy = await connect(), await connect()

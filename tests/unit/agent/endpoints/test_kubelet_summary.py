@@ -7,7 +7,7 @@ from podslice.inputs.manifest.load import parse_manifest
 from podslice.kernel.cgroup import Sample
 from podslice.usage.stats import PodStats
 from tests.unit import builders
-from tests.unit.agent import nodes
+from tests.unit.agent import sample_node
 from tests.unit.agent.summary_schema import decode
 
 AVERAGES = ("avg10", "avg60", "avg300")
@@ -15,26 +15,26 @@ MI, GI = 2**20, 2**30
 
 
 def summarize(stats, summarizer=None):
-    return (summarizer or Summarizer()).summary(nodes.snapshot(), stats)
+    return (summarizer or Summarizer()).summary(sample_node.snapshot(), stats)
 
 
 @pytest.fixture
 def summary():
-    return summarize(nodes.default_stats())
+    return summarize(sample_node.default_stats())
 
 
 def pods_of(summary):
     return {pod["podRef"]["name"]: pod for pod in summary["pods"]}
 
 
-def test_a_consumer_of_the_kubelet_s_schema_understands_it(summary):
+def test_the_summary_follows_the_schema_of_the_kubelet(summary):
     decode(summary)
 
 
-def test_a_node_of_which_little_is_known_is_understood_too():
+def test_a_summary_with_few_values_follows_the_schema():
     (decision,) = builders.decisions(builders.burstable("web"))
-    pod = PodStats(decision=decision, sample=Sample(), started_usec=nodes.NOW_USEC)
-    stats = nodes.node_stats(pod, sample=Sample(), groups=())
+    pod = PodStats(decision=decision, sample=Sample(), started_usec=sample_node.NOW_USEC)
+    stats = sample_node.node_stats(pod, sample=Sample(), groups=())
     summary = summarize(stats)
     decode(summary)
     assert summary["pods"][0].keys() == {"podRef", "startTime", "containers"}
@@ -69,7 +69,7 @@ def test_the_node(summary):
     assert node["swap"]["swapUsageBytes"] == 409_600
 
 
-def test_the_system_containers_are_those_of_the_schema_and_tiers_are_none(summary):
+def test_the_system_containers_are_those_of_the_schema_without_tiers(summary):
     containers = {each["name"]: each for each in summary["node"]["systemContainers"]}
     assert containers.keys() == {"kubelet", "runtime", "misc", "pods"}
     working_set = containers["pods"]["memory"]["workingSetBytes"]
@@ -96,14 +96,14 @@ def test_without_a_limit_nothing_is_available(summary):
     assert "availableBytes" not in pods_of(summary)["batch"]["memory"]
 
 
-def test_above_its_limit_a_pod_has_nothing_left():
+def test_above_its_limit_nothing_is_available_to_a_pod():
     (decision,) = builders.decisions(builders.guaranteed("db", memory="16Mi"))
-    summary = summarize(nodes.node_stats(nodes.pod_stats(decision)))
+    summary = summarize(sample_node.node_stats(sample_node.pod_stats(decision)))
     assert pods_of(summary)["db"]["memory"]["availableBytes"] == 0
 
 
 def later(stats, *, seconds, cpu_usec):
-    """The same node some time after, when everything has used so much more."""
+    """Return the same node some time later, with increased use."""
 
     def more(sample):
         return replace(sample, cpu_usec=sample.cpu_usec + cpu_usec)
@@ -126,8 +126,8 @@ def later(stats, *, seconds, cpu_usec):
     )
 
 
-def test_the_cpu_in_use_is_what_was_used_since_the_look_before():
-    first = nodes.default_stats()
+def test_cpu_usage_is_the_average_since_the_previous_summary():
+    first = sample_node.default_stats()
     summarizer = Summarizer()
     summarize(first, summarizer)
     second = later(first, seconds=10, cpu_usec=2_500_000)
@@ -143,27 +143,27 @@ def test_the_cpu_in_use_is_what_was_used_since_the_look_before():
         assert each["cpu"]["usageNanoCores"] == 250_000_000
 
 
-def test_what_is_new_or_was_made_anew_has_no_rate_that_is_wrong():
-    web, db, _ = nodes.default_stats().pods
+def test_new_and_restarted_groups_have_no_invalid_rate():
+    web, db, _ = sample_node.default_stats().pods
     summarizer = Summarizer()
-    summarize(nodes.node_stats(web), summarizer)
+    summarize(sample_node.node_stats(web), summarizer)
     reset = replace(web, sample=replace(web.sample, cpu_usec=10))
-    second = later(nodes.node_stats(reset, db), seconds=10, cpu_usec=0)
+    second = later(sample_node.node_stats(reset, db), seconds=10, cpu_usec=0)
     pods = pods_of(summarize(second, summarizer))
     assert pods["web"]["cpu"]["usageNanoCores"] == 0
     assert "usageNanoCores" not in pods["db"]["cpu"]
 
 
-def test_two_looks_at_the_same_time_give_no_rate():
-    stats = nodes.default_stats()
+def test_two_summaries_at_the_same_time_have_no_rate():
+    stats = sample_node.default_stats()
     summarizer = Summarizer()
     for _ in range(2):
         summary = summarize(stats, summarizer)
     assert "usageNanoCores" not in summary["node"]["cpu"]
 
 
-def test_the_list_of_pods_has_the_manifests_and_how_each_pod_is():
-    document = pod_list(nodes.snapshot(), nodes.default_stats())
+def test_the_list_of_pods_has_manifests_and_statuses():
+    document = pod_list(sample_node.snapshot(), sample_node.default_stats())
     assert (document["kind"], document["apiVersion"]) == ("PodList", "v1")
     assert document["metadata"] == {}
     items = {item["metadata"]["name"]: item for item in document["items"]}
@@ -193,18 +193,20 @@ def test_the_list_of_pods_has_the_manifests_and_how_each_pod_is():
         (True, 3, True, "Pending"),
     ],
 )
-def test_a_pod_runs_while_anything_runs_in_it_after_its_init_phase(
+def test_a_pod_with_processes_is_running_after_its_init_phase(
     has_container, tasks, initializing, phase
 ):
     (decision,) = builders.decisions(builders.burstable("web"))
-    pod = nodes.pod_stats(decision)
+    pod = sample_node.pod_stats(decision)
     pod = replace(
         pod,
         sample=replace(pod.sample, tasks=tasks),
         containers=pod.containers if has_container else (),
     )
     keys = frozenset({"default/web"} if initializing else ())
-    (item,) = pod_list(nodes.snapshot(initializing=keys), nodes.node_stats(pod))["items"]
+    (item,) = pod_list(sample_node.snapshot(initializing=keys), sample_node.node_stats(pod))[
+        "items"
+    ]
     status = item["status"]
     assert status["phase"] == phase
     conditions = {each["type"]: each["status"] for each in status["conditions"]}

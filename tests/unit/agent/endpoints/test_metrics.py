@@ -11,7 +11,7 @@ from podslice.model.pod import Qos
 from podslice.systemd.timed_client import Operation
 from podslice.usage.stats import ContainerStats
 from tests.unit import builders
-from tests.unit.agent import nodes
+from tests.unit.agent import sample_node
 
 MI, GI = 2**20, 2**30
 WEB = {"namespace": "default", "pod": "web"}
@@ -33,8 +33,8 @@ RESOURCE_METRICS = {
 
 
 def exposed(stats=None, **fields):
-    """Every sample as Prometheus' own parser reads the text: (name, labels) → value."""
-    parts = expose(nodes.snapshot(**fields), stats or nodes.default_stats())
+    """The samples as the parser of Prometheus reads them: (name, labels) → value."""
+    parts = expose(sample_node.snapshot(**fields), stats or sample_node.default_stats())
     text = b"".join(parts).decode()
     found = {}
     for family in text_string_to_metric_families(text):
@@ -102,11 +102,11 @@ def test_the_kubelet_s_metrics_have_its_labels(found, name, labels):
         ("podslice_pods", {"qos_class": "Burstable"}, 1),
     ],
 )
-def test_what_a_control_group_counts_is_told_in_base_units(found, name, labels, expected):
+def test_counters_of_control_groups_are_in_base_units(found, name, labels, expected):
     assert value(found, name, **labels) == expected
 
 
-def test_requests_limits_and_reservations_are_told(found):
+def test_requests_limits_and_reservations_are_exposed(found):
     def amount(name, **labels):
         return value(found, f"podslice_{name}", **labels)
 
@@ -129,7 +129,7 @@ def test_a_pod_without_limits_has_none(found):
     assert requesting == {"web", "db"}
 
 
-def test_until_its_init_phase_is_over_a_pod_is_held_to_other_limits():
+def test_in_its_init_phase_a_pod_has_other_limits():
     pod = builders.pod(
         "ide",
         containers=(
@@ -139,7 +139,7 @@ def test_until_its_init_phase_is_over_a_pod_is_held_to_other_limits():
         resources=builders.resources("memory=256Mi", "memory=1Gi"),
     )
     (decision,) = builders.decisions(pod)
-    stats = nodes.node_stats(nodes.pod_stats(decision))
+    stats = sample_node.node_stats(sample_node.pod_stats(decision))
     before = exposed(stats, initializing=frozenset({"default/ide"}))
     after = exposed(stats)
     assert not labels_of(before, "podslice_pod_resource_limit")
@@ -147,7 +147,7 @@ def test_until_its_init_phase_is_over_a_pod_is_held_to_other_limits():
     assert limit["resource"] == "memory"
 
 
-def test_who_a_pod_is_stands_in_one_place(found):
+def test_the_identity_of_a_pod_is_in_one_metric(found):
     (web,) = [each for each in labels_of(found, "podslice_pod_info") if each["pod"] == "web"]
     assert web == {
         **WEB,
@@ -157,7 +157,7 @@ def test_who_a_pod_is_stands_in_one_place(found):
     }
 
 
-def test_how_far_it_is_to_an_eviction_is_told(found):
+def test_eviction_signals_and_thresholds_are_exposed(found):
     name = {"eviction_signal": "memory.available"}
     assert value(found, "podslice_eviction_signal_available", **name) == 20 * GI
     assert value(found, "podslice_eviction_signal_capacity", **name) == 32 * GI
@@ -165,11 +165,11 @@ def test_how_far_it_is_to_an_eviction_is_told(found):
     assert value(found, "podslice_eviction_threshold", **name, kind="soft") == pytest.approx(
         32 * GI / 20
     )
-    told = {each["eviction_signal"] for each in labels_of(found, "podslice_eviction_threshold")}
-    assert told == {"memory.available"}, "of what is not observed there is nothing to tell"
+    exposed = {each["eviction_signal"] for each in labels_of(found, "podslice_eviction_threshold")}
+    assert exposed == {"memory.available"}, "signals that are not observed are not exposed"
 
 
-def test_conditions_are_told_also_while_they_do_not_hold(found):
+def test_conditions_are_exposed_while_they_are_false(found):
     conditions = {
         labels["condition"]: value(found, "podslice_node_condition", **labels)
         for labels in labels_of(found, "podslice_node_condition")
@@ -177,8 +177,8 @@ def test_conditions_are_told_also_while_they_do_not_hold(found):
     assert conditions == {"MemoryPressure": 1, "DiskPressure": 0, "PIDPressure": 0}
 
 
-def test_counts_are_there_before_the_first_time(found):
-    """A rise from nothing is none to Prometheus."""
+def test_counters_exist_before_the_first_event(found):
+    """For Prometheus, the first value of a counter is not an increase."""
     signals = {each["eviction_signal"] for each in labels_of(found, "podslice_evictions_total")}
     assert signals == {"memory.available", "allocatableMemory.available", "nodefs.available"}
     assert value(found, "podslice_events_total", kind="pod-evicted") == 4
@@ -189,7 +189,7 @@ def test_counts_are_there_before_the_first_time(found):
         assert value(found, name, operation_type=operation.value) == 0
 
 
-def test_the_agent_tells_of_itself():
+def test_the_agent_exposes_its_own_metrics():
     counters = Counters(broken_manifests=1, orphans=2, refused=3)
     counters.operation(Operation.UPDATE, 0.002)
     counters.operation(Operation.UPDATE, 60.0)
@@ -222,12 +222,12 @@ def test_the_agent_tells_of_itself():
     assert value(found, "process_resident_memory_bytes") > MI
 
 
-def test_what_the_kernel_does_not_count_is_not_told():
-    """Cgroup v1, or a slice that is just going away."""
+def test_missing_values_are_not_exposed():
+    """As with cgroup v1, or for a slice that is being removed."""
     (decision,) = builders.decisions(builders.burstable("web"))
-    pod = nodes.pod_stats(decision, containers=())
-    empty = nodes.PodStats(decision=decision, sample=Sample(), started_usec=pod.started_usec)
-    found = exposed(nodes.node_stats(empty, sample=Sample(), groups=()))
+    pod = sample_node.pod_stats(decision, containers=())
+    empty = sample_node.PodStats(decision=decision, sample=Sample(), started_usec=pod.started_usec)
+    found = exposed(sample_node.node_stats(empty, sample=Sample(), groups=()))
     names = {name for name, _ in found}
     assert "pod_cpu_usage_seconds_total" not in names
     assert "node_memory_working_set_bytes" not in names
@@ -235,27 +235,27 @@ def test_what_the_kernel_does_not_count_is_not_told():
     assert value(found, "kubelet_running_pods") == 1
 
 
-def test_a_container_with_two_units_is_told_once():
+def test_a_container_with_two_units_is_exposed_once():
     (decision,) = builders.decisions(builders.burstable("web"))
     both = tuple(
-        ContainerStats(name="main", unit=unit, sample=nodes.sample())
+        ContainerStats(name="main", unit=unit, sample=sample_node.sample())
         for unit in ("a.scope", "a.service")
     )
-    found = exposed(nodes.node_stats(nodes.pod_stats(decision, containers=both)))
+    found = exposed(sample_node.node_stats(sample_node.pod_stats(decision, containers=both)))
     assert len(labels_of(found, "container_threads")) == 1
 
 
-def test_names_keep_to_the_conventions():
+def test_names_follow_the_conventions():
     """Source: Prometheus, "Metric and label naming"."""
-    for family in collect(nodes.snapshot(), nodes.default_stats()):
+    for family in collect(sample_node.snapshot(), sample_node.default_stats()):
         assert re.fullmatch(r"(podslice|kubelet|node|pod|container|process)_[a-z_]+", family.name)
         assert family.documentation
         if family.type == "counter":
             assert all(sample.name.endswith("_total") for sample in family.samples)
 
 
-def test_the_text_comes_in_parts_that_are_small(found):
-    parts = list(expose(nodes.snapshot(), nodes.default_stats()))
+def test_the_text_is_rendered_in_small_parts(found):
+    parts = list(expose(sample_node.snapshot(), sample_node.default_stats()))
     assert len(parts) > 50
     assert all(part.startswith(b"# HELP") and part.count(b"# TYPE") == 1 for part in parts)
     assert "version=0.0.4" in CONTENT_TYPE

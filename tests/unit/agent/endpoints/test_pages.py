@@ -1,4 +1,4 @@
-"""Answers that are made once for many, and never too many of them at a time."""
+"""Renderings: shared by clients, and limited in number."""
 
 from http import HTTPStatus
 
@@ -9,7 +9,7 @@ from podslice.errors import HostError
 
 
 class Client:
-    """A client that takes no answer, and is there until its connection is ended."""
+    """A client that reads no response, and stays until its connection is closed."""
 
     def __init__(self, rendering):
         self.rendering = rendering
@@ -24,7 +24,7 @@ class Client:
 
 
 class Source:
-    """A route that says something else each time, or always the same."""
+    """A route with a list of responses."""
 
     def __init__(self, *texts, fresh_sec=0.0):
         self.texts = list(texts)
@@ -37,7 +37,7 @@ class Source:
         return Response(body=[text], fresh_sec=self.fresh_sec)
 
 
-async def test_slow_clients_hold_only_so_many_renderings():
+async def test_slow_clients_hold_a_limited_number_of_renderings():
     page = Page(Source(*(b"%d" % number for number in range(100))))
     clients = []
     for _ in range(100):
@@ -47,7 +47,7 @@ async def test_slow_clients_hold_only_so_many_renderings():
     assert [each.is_connected for each in clients] == [False] * 96 + [True] * 4
 
 
-async def test_all_who_hold_the_oldest_rendering_lose_it():
+async def test_all_clients_of_the_oldest_rendering_are_disconnected():
     page = Page(Source(b"a", b"a", b"b", b"c", b"d", b"e"))
     oldest = [Client(await page.get()) for _ in range(2)]
     others = [Client(await page.get()) for _ in range(3)]
@@ -65,7 +65,7 @@ async def test_equal_renderings_are_one():
     assert first.is_connected
 
 
-async def test_who_has_read_an_answer_holds_none():
+async def test_a_client_that_has_read_a_response_holds_none():
     page = Page(Source(*(b"%d" % number for number in range(100))))
     slow = Client(await page.get())
     for _ in range(99):
@@ -82,7 +82,7 @@ async def test_a_fresh_rendering_is_shared_and_an_error_is_not():
 
 
 @pytest.mark.parametrize("error", [HostError("gone"), PermissionError("no")])
-async def test_an_error_ends_no_other_answer(error):
+async def test_an_error_affects_no_other_response(error):
     page = Page(Source(b"a", error, b"b"))
     reading = Client(await page.get())
     await page.get()

@@ -5,23 +5,23 @@ from http import HTTPStatus
 
 from podslice.agent.endpoints.routes import routes
 from tests.unit import builders
-from tests.unit.agent import nodes
+from tests.unit.agent import sample_node
 
 
 async def ask(path, **fields):
-    return await routes(lambda: nodes.snapshot(**fields))[path]()
+    return await routes(lambda: sample_node.snapshot(**fields))[path]()
 
 
 def unasked(*_):
-    raise AssertionError("this costs something, and nobody has asked for it")
+    raise AssertionError("this is expensive, and was not requested")
 
 
-async def test_an_agent_without_problems_is_healthy_and_told_so_without_a_look_at_the_pods():
+async def test_health_is_reported_without_reading_pods():
     answer = await ask("/healthz", gather=unasked, observe=unasked)
     assert (answer.status, b"".join(answer.body)) == (HTTPStatus.OK, b"ok\n")
 
 
-async def test_an_agent_with_problems_says_what_they_are():
+async def test_an_unhealthy_agent_reports_its_problems():
     answer = await ask("/healthz", problems=("no bus", "/run is full"))
     assert answer.status == HTTPStatus.SERVICE_UNAVAILABLE
     assert b"".join(answer.body) == b"no bus\n/run is full\n"
@@ -44,8 +44,10 @@ async def test_each_summary_remembers_the_one_before():
     uptimes = iter((10**6, 2 * 10**6))
 
     def snapshot():
-        now = replace(nodes.default_stats(), uptime_usec=next(uptimes))
-        return nodes.snapshot(gather=lambda pods: now if not pods else nodes.node_stats())
+        now = replace(sample_node.default_stats(), uptime_usec=next(uptimes))
+        return sample_node.snapshot(
+            gather=lambda pods: now if not pods else sample_node.node_stats()
+        )
 
     serve = routes(snapshot)["/stats/summary"]
     first, second = [json.loads(b"".join((await serve()).body)) for _ in range(2)]
@@ -53,14 +55,16 @@ async def test_each_summary_remembers_the_one_before():
     assert second["node"]["cpu"]["usageNanoCores"] == 0
 
 
-async def test_what_looks_at_every_pod_is_not_done_for_each_who_asks():
-    fresh = {path: (await route()).fresh_sec for path, route in routes(nodes.snapshot).items()}
+async def test_responses_that_read_every_pod_are_shared():
+    fresh = {
+        path: (await route()).fresh_sec for path, route in routes(sample_node.snapshot).items()
+    }
     assert fresh == {"/healthz": 0.0, "/metrics": 1.0, "/pods": 1.0, "/stats/summary": 1.0}
 
 
-async def test_the_loop_goes_on_while_many_pods_are_looked_at():
+async def test_the_event_loop_continues_while_many_pods_are_read():
     pods = builders.decisions(*(builders.besteffort(f"pod-{number}") for number in range(200)))
-    asking = asyncio.create_task(nodes.snapshot(*reversed(pods)).stats())
+    asking = asyncio.create_task(sample_node.snapshot(*reversed(pods)).stats())
     turns = 0
     while not asking.done():
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A node that is kept right by rounds, taken one by one."""
+"""A node that is reconciled round by round."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from podslice.reconcile.request import Request
 from podslice.systemd.caching_client import CachingClient
 from tests.fake_systemd import FakeSystemd
 from tests.unit import builders
-from tests.unit.agent.agents import make_context
+from tests.unit.agent.fakes import make_context
 from tests.unit.builders import decisions
 
 WEB = "kubepods-burstable-podweb.slice"
 BATCH = "kubepods-besteffort-podbatch.slice"
-DEEDS = (Kind.POD_APPLIED, Kind.POD_CHANGED, Kind.POD_REMOVED)
+POD_STEPS = (Kind.POD_APPLIED, Kind.POD_CHANGED, Kind.POD_REMOVED)
 
 
 class Node:
-    """A node with a directory of manifests, and the rounds that keep it."""
+    """A node with a directory of manifests, and its reconciler."""
 
     def __init__(self, tmp_path, **fields):
         self.memory = FakeSystemd(on_change=self._on_change)
@@ -47,7 +47,7 @@ class Node:
         return ManifestDirectories([str(self.directory)])
 
     def put(self, name, requests=None, limits=None, *, uid=None, file=None, **spec):
-        """Write a manifest; its uid is its name, so that its slice is easily named."""
+        """Write a manifest; its uid is its name, so that the name of its slice is short."""
         document = json.loads(builders.manifest(name, requests, limits, **spec))
         document["metadata"]["uid"] = uid or name
         self.write(file or name, json.dumps(document))
@@ -58,22 +58,22 @@ class Node:
     def drop(self, name):
         (self.directory / f"{name}.yaml").unlink()
 
-    async def by_hand(self, *pods):
+    async def apply_by_hand(self, *pods):
         world = self.context.world
         await apply(world, Request(candidates=decisions(*pods, on=world.node, by=world.config)))
 
-    async def take(self):
+    async def run_round(self):
         return await self.reconciler.reconcile()
 
     async def settle(self):
-        """Rounds until everything is as it should be; what was told meanwhile is forgotten."""
+        """Run rounds until the node is settled; drop their events."""
         async with asyncio.timeout(5):
-            while not (await self.take()).is_settled:
+            while not (await self.run_round()).is_settled:
                 pass
         self.context.events.journal.clear()
 
-    async def there(self):
-        """The pods' slices that systemd has, with their properties."""
+    async def slices(self):
+        """Return the slices of pods, with their properties."""
         units = await self.memory.observe(["kubepods*pod*.slice"])
         return {unit.name: unit.properties for unit in units}
 
@@ -81,19 +81,19 @@ class Node:
     def records(self):
         return {pod.name for pod in self.context.world.store.load().pods}
 
-    def told(self, *kinds):
+    def reported(self, *kinds):
         return [(event.kind.label, event.pod) for event in self.context.events.journal.of(*kinds)]
 
     def texts(self, *kinds):
         return self.context.events.journal.texts(*kinds)
 
     async def evict(self, name, unit):
-        """As the evictor does."""
+        """Stop and mark a pod, as the evictor does."""
         await self.memory.stop(unit)
         self.mark(name)
 
     def mark(self, name):
-        """A pod has to go, and stays away."""
+        """Mark a pod as evicted."""
         pod = next(pod for pod in self.context.world.store.load().pods if pod.name == name)
         self.context.marks.write(
             Eviction(

@@ -1,4 +1,4 @@
-"""A node of which everything is known, for those who tell of it."""
+"""A node with a value for every metric."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONFIG = builders.config(
 
 
 def sample(scale=1, **fields):
-    """A sample in which no two figures are the same."""
+    """Return a sample in which no two figures are equal."""
     figures = {
         "cpu_usec": 1_500_000 * scale,
         "throttled_usec": 250_000 * scale,
@@ -115,7 +115,7 @@ def volume():
 
 
 def snapshot(*decisions, config=CONFIG, **fields):
-    """The default has the pods of `default_stats`."""
+    """Return a snapshot; by default with the pods of `default_stats`."""
     observations = {
         "memory.available": SignalObservation(
             available=20 * 2**30 * 1000, capacity=32 * 2**30 * 1000
@@ -137,7 +137,7 @@ def snapshot(*decisions, config=CONFIG, **fields):
 
 
 def default_decisions():
-    """A pod of each class; `web` has limits and two containers."""
+    """Return a pod of each class; `web` has limits and two containers."""
     web = builders.pod(
         "web",
         containers=(
@@ -149,7 +149,7 @@ def default_decisions():
 
 
 def default_stats():
-    """What those use; `web` has a volume."""
+    """Return the use of the default pods; `web` has a volume."""
     web, *others = default_decisions()
     return node_stats(
         pod_stats(web, volumes=(volume(),)),

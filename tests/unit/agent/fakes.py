@@ -1,4 +1,4 @@
-"""A context for the parts of the agent, on a journal that remembers; and the files they look at."""
+"""Fakes of what the agent uses: a journal, a clock, and files of a host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit import builders
 
 
 class Events:
-    """A journal that keeps what it is told."""
+    """A journal that keeps its events."""
 
     def __init__(self):
         self.all = []
@@ -28,7 +28,7 @@ class Events:
         pass
 
     def of(self, *kinds):
-        """The events of these kinds, in their order."""
+        """Return the events of these kinds, in their order."""
         return [event for event in self.all if event.kind in kinds]
 
     def texts(self, *kinds):
@@ -43,7 +43,7 @@ GUARD_CACHE_SEC = 2.0
 
 
 class Clock:
-    """A monotonic clock that goes when it is told to."""
+    """A monotonic clock that is advanced by tests."""
 
     def __init__(self):
         self.sec = 1000.0
@@ -51,24 +51,24 @@ class Clock:
     def __call__(self):
         return self.sec
 
-    def go(self, seconds):
+    def advance(self, seconds):
         self.sec += seconds
 
 
 def make_context(tmp_path, client, **fields):
-    """A context with a journal that remembers; `by` is the configuration."""
+    """Return a context with a fake journal; `by` is the configuration."""
     events = Events()
     return AgentContext(builders.world(tmp_path, client, **fields), events, Counters())
 
 
-async def look_again(context):
-    """Have the context know how it is now."""
+async def reassess(context):
+    """Assess the node again."""
     context.assessment = await assess(context.world, Request(terminating=context.terminating))
     return context.assessment
 
 
 def write_group(context, name, **files):
-    """What the kernel counts of a unit's control group; `_` stands for the dot of a file's name."""
+    """Write files of a unit's control group; `_` is the dot of a file's name."""
     group = context.world.cgroups.mount / builders.control_group_of(name).lstrip("/")
     (context.world.cgroups.mount).mkdir(exist_ok=True)
     (context.world.cgroups.mount / "cgroup.controllers").write_text("cpu memory pids\n")
@@ -78,20 +78,20 @@ def write_group(context, name, **files):
 
 
 def use_memory(context, name, mebibytes):
-    """Have a unit hold so much memory."""
+    """Set the memory usage of a unit."""
     return write_group(
         context, name, memory_current=mebibytes * 2**20, memory_stat="inactive_file 0"
     )
 
 
 class Host:
-    """A host that is short of memory as far as it is told; what pods give back is free again."""
+    """A host with configured free memory and tasks; stopped pods release theirs."""
 
     def __init__(self, root, free_mib=1000):
         self.root = root
         self.free_mib = free_mib
         self.held = {}
-        """What becomes free when a unit is gone, by its name."""
+        """The memory released by the stop of a unit, by its name."""
         self.tasks = 100
         self._write()
 
@@ -101,7 +101,7 @@ class Host:
         self._write()
 
     def on_change(self, name):
-        """What a client tells of a unit."""
+        """Release the memory of a changed unit."""
         self.set(free_mib=self.free_mib + self.held.pop(name, 0))
 
     def _write(self):
@@ -116,14 +116,14 @@ class Host:
 
 
 async def until(condition, timeout_sec=5.0):
-    """Wait until something is so that nobody tells of."""
+    """Wait for a condition that has no event."""
     async with asyncio.timeout(timeout_sec):
-        while not condition():  # noqa: ASYNC110 - there is nothing to wait for
+        while not condition():  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.005)
 
 
 async def end(task):
-    """End a task."""
+    """Cancel a task, and wait for it."""
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task

@@ -22,7 +22,7 @@ from tests.mutation.runner import Outcome, Result, Session
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("model", "policy", "plan")
 TESTS = (
-    *("tests/unit/model", "tests/unit/policy", "tests/unit/plan/test_plan.py"),
+    *("tests/unit/model", "tests/unit/policy", "tests/unit/plan"),
     *(
         "tests/unit/reconcile/test_reserved.py",
         "tests/unit/reconcile/test_rollback.py",
@@ -56,7 +56,7 @@ def main() -> int:
 
 def _core() -> Iterator[Path]:
     for package in PACKAGES:
-        for path in sorted((ROOT / "podslice" / package).glob("*.py")):
+        for path in sorted((ROOT / "podslice" / package).rglob("*.py")):
             yield path.relative_to(ROOT)
 
 

@@ -955,7 +955,7 @@ async def other(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Connecti
         return ours, True
 
     async def introduce(self: Connection) -> None:
-        self._follow(OWNER)
+        self.follow(OWNER)
 
     monkeypatch.setattr(connection, "open_socket", open_socket)
     monkeypatch.setattr(Connection, "_introduce", introduce)

@@ -32,7 +32,7 @@ from podslice.policy.decide import decide
 from podslice.store import Store
 from podslice.systemd import journalctl
 from podslice.systemd.bus_errors import error_of
-from podslice.systemd.change_signals import Changes
+from podslice.systemd.change_signals import ChangeSignals
 from podslice.systemd.dbus import handshake, wire
 from podslice.systemd.dbus.connection import Connection, Peer
 from podslice.systemd.jobs import Jobs
@@ -92,7 +92,7 @@ def run_frame(data: bytes) -> None:
             assert isinstance(message.properties({"Id", "CPUWeight", "Slice"}), dict)
         body = message.body()
         assert isinstance(body, tuple)
-        reader, skipper = message._reader(), message._reader()
+        reader, skipper = message.body_reader(), message.body_reader()
         for type_ in wire.split_types(message.signature):
             reader.read(type_)
             skipper.skip(type_)
@@ -108,18 +108,18 @@ def check_header(message: wire.Received) -> None:
 
 def run_stream(data: bytes) -> None:
     """Feed a connection in pieces with data from a bus: it accepts them, or closes."""
-    jobs, changes = Jobs(timeout_sec=1), Changes(lambda _: None)
+    jobs, changes = Jobs(timeout_sec=1), ChangeSignals(lambda _: None)
     changes.begin()
     connection = Connection(
         Peer(address="unix:path=/x", service="a.b", error_of=error_of), [jobs, changes]
     )
     transport = Transport()
     connection.connection_made(transport)
-    connection._follow(":1.1")
+    connection.follow(":1.1")
     for start in range(0, len(data), 97):
         if not transport.is_closing():
             connection.data_received(data[start : start + 97])
-    assert len(connection._buffer) <= len(data)
+    assert connection.buffered_bytes <= len(data)
     connection.connection_lost(None)
 
 
@@ -143,7 +143,7 @@ def run_handshake(data: bytes) -> None:
         theirs.sendall(data[:65_536])
         theirs.shutdown(socket.SHUT_WR)
         with contextlib.suppress(OSError, EOFError, ValueError):
-            assert asyncio.run(handshake._authenticate(ours)) in (True, False)
+            assert asyncio.run(handshake.authenticate(ours)) in (True, False)
 
 
 def run_manifest(data: bytes, name: str) -> None:

@@ -149,6 +149,11 @@ class Connection(asyncio.Protocol):
             self.abort()
             await self._closed.wait()
 
+    @property
+    def buffered_bytes(self) -> int:
+        """Return the size of the incomplete message that was received so far."""
+        return len(self._buffer)
+
     def abort(self) -> None:
         """Begin to close the socket; unsent data is discarded."""
         if self._transport is not None:
@@ -209,7 +214,7 @@ class Connection(asyncio.Protocol):
             await self._call_bus("AddMatch", match)
         try:
             owner = await self._call_bus("GetNameOwner", self._peer.service)
-            self._follow(str(owner.body("s")[0]))
+            self.follow(str(owner.body("s")[0]))
         except Interrupted:
             await self._await_service()
 
@@ -315,9 +320,9 @@ class Connection(asyncio.Protocol):
         elif signal.member == "NameOwnerChanged":
             name, _before, owner = signal.body("sss")
             if name == self._peer.service:
-                self._follow(owner)
+                self.follow(owner)
 
-    def _follow(self, owner: str) -> None:
+    def follow(self, owner: str) -> None:
         before, self._owner = self._owner, owner
         if owner:
             self._present.set()

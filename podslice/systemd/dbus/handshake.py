@@ -29,7 +29,7 @@ async def open_socket(address: str) -> tuple[socket.socket, bool]:
     try:
         sock.settimeout(0)
         await _connect(sock, path)
-        takes_descriptors = await _authenticate(sock)
+        takes_descriptors = await authenticate(sock)
     except BaseException:
         sock.close()
         raise
@@ -63,7 +63,7 @@ async def _connect(sock: socket.socket, path: str) -> None:
             await asyncio.sleep(0.01)
 
 
-async def _authenticate(sock: socket.socket) -> bool:
+async def authenticate(sock: socket.socket) -> bool:
     """Say who we are, and ask whether messages may carry descriptors.
 
     Raises:

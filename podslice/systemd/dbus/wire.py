@@ -264,7 +264,7 @@ class Received:
             BadMessage: it has others, or is malformed.
         """
         self._check(self.signature if expected is None else expected)
-        reader = self._reader()
+        reader = self.body_reader()
         try:
             return tuple(reader.read(type_) for type_ in split_types(self.signature))
         except _MALFORMED as error:
@@ -278,7 +278,7 @@ class Received:
         """
         self._check("a{sv}")
         try:
-            return self._reader().read_properties(wanted)
+            return self.body_reader().read_properties(wanted)
         except _MALFORMED as error:
             raise self._malformed(error) from error
 
@@ -301,7 +301,8 @@ class Received:
     def _name(self) -> str:
         return f"the message {self.member or self.error_name or self.reply_serial}"
 
-    def _reader(self) -> WireReader:
+    def body_reader(self) -> WireReader:
+        """Return a reader at the start of the body."""
         return WireReader(self.frame, position=self.body_at, order=_order(self.frame))
 
 

@@ -127,6 +127,8 @@ HELD = [
     *("packaging/build.py", "packaging/builder", "packaging/deb", "packaging/generate.py"),
     *("packaging/install.py", "packaging/man/podslice-agent.8.md", "packaging/rpm"),
     *("packaging/man/podslice-policy.7.md", "packaging/man/podslice.toml.5.md"),
+    *("podslice/agent", "podslice/model/event.py", "podslice/model/node_state.py"),
+    *("tests/unit/agent", "tests/unit/recorder.py"),
     *("tests/fuzz", "tests/mutation", "tests/prose.py", "tests/test_layers.py"),
     *("tests/test_static.py", "units/README.md", "units/catalog", "units/examples"),
     *("units/podruntime.slice", "units/podslice-agent.service"),

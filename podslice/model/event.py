@@ -1,4 +1,4 @@
-"""What the agent tells of: the kinds of events, and the fields that they have in the journal."""
+"""Events of the agent: their kinds, and their fields in the journal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from podslice.model.unit import UnitName
 
 
 class Level(IntEnum):
-    """How much an event matters. Source: syslog(3)."""
+    """The priority of an event. Source: syslog(3)."""
 
     ERROR = 3
     WARNING = 4
@@ -19,30 +19,30 @@ class Level(IntEnum):
 
 
 class Kind(Enum):
-    """Each kind: its name, the MESSAGE_ID of its catalog entry, and how much it matters."""
+    """A kind of event: its name, the MESSAGE_ID of its catalog entry, and its priority."""
 
     AGENT_STARTED = ("agent-started", "5b03ff8d3488b5b06aab45c2639363c6", Level.INFO)
     AGENT_STOPPED = ("agent-stopped", "8ffbf07f2568e7e36534623997946680", Level.INFO)
     AGENT_FAILED = ("agent-failed", "d696b80fc0869c637a2da415109edb36", Level.ERROR)
-    """Something keeps it from its work; it goes on trying."""
+    """Something keeps the agent from its work; it keeps trying."""
     AGENT_NOTED = ("agent-noted", "67c1966434592c1a93dbda82ed769cca", Level.INFO)
-    """Something that the operator should know, and that nothing is wrong with."""
+    """Something worth knowing that is not an error."""
     MANIFEST_BROKEN = ("manifest-broken", "fc4551649d270799613cc9a8945fb69f", Level.ERROR)
     MANIFEST_VALID = ("manifest-valid", "5c6d3766344c0cd354cc160fa125c1ce", Level.NOTICE)
     POD_APPLIED = ("pod-applied", "af0ed12153386a38be3b729cafc42d01", Level.INFO)
     POD_CHANGED = ("pod-changed", "e58d9f20493e34d48ee6794ba7d67d1f", Level.INFO)
     POD_TERMINATING = ("pod-terminating", "06b60696607a152d061907fe72e0e8b0", Level.INFO)
-    """What runs in it has time to end by itself."""
+    """Its processes were asked to stop, and have a grace period."""
     POD_REMOVED = ("pod-removed", "9e3255aa498292cba4b844a73f7678cd", Level.INFO)
     POD_REFUSED = ("pod-refused", "0d40116561dea4dfab64bf08c300795d", Level.WARNING)
     POD_EVICTED = ("pod-evicted", "815db5d7a155f3a6ef60f595a667c234", Level.WARNING)
     POD_READMITTED = ("pod-readmitted", "04769887ab667b06423dd0ce4cb364b3", Level.NOTICE)
     POD_OOM = ("pod-oom", "b423e8b38df8111c0a35a954fc93a492", Level.WARNING)
-    """The kernel has killed in a pod."""
+    """The kernel killed a process of a pod."""
     POD_STUCK = ("pod-stuck", "b7dac94cb325ed262e1b71a8e10ea19c", Level.WARNING)
     DRIFT_REPAIRED = ("drift-repaired", "745d7fc2054ec855f430ea457812f92f", Level.NOTICE)
     DRIFT_CONTESTED = ("drift-contested", "6a5b083e75c7c3ae5563a1bb223d11af", Level.WARNING)
-    """Somebody undoes again and again what the agent repairs."""
+    """A repaired unit is changed externally again and again."""
     STEP_FAILED = ("step-failed", "1026b069f1bde2f9503246bfa77badfd", Level.ERROR)
     PRESSURE_BEGAN = ("pressure-began", "a4ef76228a9c22b595a2857f12a62e64", Level.WARNING)
     PRESSURE_ENDED = ("pressure-ended", "734bd4a96d10fba537d1b5a8bdf34a84", Level.NOTICE)
@@ -63,20 +63,20 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing that has happened."""
+    """One event."""
 
     kind: Kind
     message: str
-    """A sentence with the numbers, for people."""
+    """A sentence for people, with the numbers."""
     pod: str | None = None
     """`namespace/name`."""
     unit: UnitName | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
-    """What else programs may want, by names of journal fields without the prefix `PODSLICE_`."""
+    """Further values for programs, by the names of journal fields without the prefix `PODSLICE_`."""
 
     @property
     def journal_fields(self) -> dict[str, str]:
-        """Everything, as fields of the journal.
+        """Return all values as journal fields.
 
         Source: systemd.journal-fields(7).
         """

@@ -1,4 +1,4 @@
-"""What an agent knows of its node, and leaves for others to read."""
+"""The state that an agent publishes for other podslice processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from podslice.errors import Problem
 
 
 class Condition(StrEnum):
-    """What a node may be short of.
+    """A condition of the node: what it is short of.
 
     Source: Kubernetes, staging/src/k8s.io/api/core/v1/types.go, NodeConditionType.
     """
@@ -21,30 +21,30 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """A pod that had to go, and stays away until its manifest changes or it is readmitted."""
+    """The mark of an evicted pod, in force until its manifest changes or it is readmitted."""
 
     pod: str
     """`namespace/name`."""
     uid: str
     digest: str
-    """Of the manifest that it was evicted with; another one may be applied."""
+    """The digest of its manifest; a changed manifest may be applied."""
     signal: str
     """The eviction signal: `memory.available`."""
     message: str
-    """The numbers, in a sentence."""
+    """A sentence with the numbers."""
     at_usec: int
-    """When, since the epoch."""
+    """The time of the eviction since the Unix epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentState:
-    """What a running agent lets others know. It holds only while that process lives."""
+    """The state of a running agent, valid as long as its process runs."""
 
     pid: int
     started_ticks: int
-    """With the id it names one process for good."""
+    """Identifies the process, together with its pid."""
     conditions: tuple[Condition, ...] = ()
     terminating: tuple[str, ...] = ()
-    """The pods, `namespace/name`, that were asked to end and are still there."""
+    """The terminating pods, as `namespace/name`."""
     problems: tuple[Problem, ...] = ()
-    """What is wrong with manifests, or keeps the agent from its work, until it is mended."""
+    """The current problems of manifests and of the agent."""

@@ -1,4 +1,4 @@
-"""Takes the steps of a plan, stage by stage, as many at once as their order allows."""
+"""Take the steps of a plan, stage by stage, concurrently where their order allows."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ from podslice.systemd.client import Client
 from podslice.systemd.tasks import run_concurrently
 
 BATCH_MIN = 4
-"""Below it one call for each unit is as quick as a batch."""
+"""Below it one call per unit is as fast as a batch."""
 BATCH_MAX = 64
 """Units per batch. Source: measured, batches of 50 to 100 are best."""
 BATCHES_IN_FLIGHT = 2
-"""While systemd works on one, the next is put into words."""
+"""While systemd works on one batch, the next is encoded."""
 
 RECLAIM_PATIENCE_SEC = 10.0
-"""How long a unit has to come down to a lower memory limit."""
-_STALLED_SEC = 2.0
-"""How long it may stay where it is on the way."""
-_LOOK_AGAIN_SEC = 0.1
+"""How long the memory of a unit may take to fall to a lower limit."""
+STALLED_SEC = 2.0
+"""How long it may stay constant before that."""
+POLL_SEC = 0.1
 _KILLED_PATIENCE_SEC = 10.0
-"""How long killed processes may take to be gone."""
+"""How long killed processes may take to exit."""
 _STOP_PATIENCE_SEC = 60.0
 """How long the job of a stop may take beyond the grace period."""
 
 OnResult = Callable[[StepResult], None]
 LimitHugepages = Callable[[str, Mapping[str, int]], None]
-"""Takes a control group and what its files are to hold; raises `HostError`."""
+"""Takes a control group and the limits by file; raises `HostError`."""
 StepT = TypeVar("StepT", StartUnit, StopUnit)
 
 
 def _no_hugepages(control_group: str, _: Mapping[str, int]) -> None:
-    raise HostError(f"{control_group}: nobody here may limit huge pages")
+    raise HostError(f"{control_group}: huge pages can't be limited by this operation")
 
 
 async def act(
@@ -62,10 +62,10 @@ async def act(
     *,
     limit_hugepages: LimitHugepages = _no_hugepages,
 ) -> list[StepResult]:
-    """Take every step that can be taken.
+    """Take every step that can be taken; return the results in order of completion.
 
-    A step that fails makes later steps on its unit, and on units below it, "not tried"; all others
-    go on. Results come in the order of their ends.
+    After a failure the later steps on that unit, and on units below it, are "not tried"; all others
+    continue.
     """
     results: list[StepResult] = []
     failed: set[UnitName] = set()
@@ -91,14 +91,14 @@ async def act(
 
 
 async def act_alone(step: Step, client: Client) -> StepResult:
-    """Take a step that is no plan's; what became of it."""
+    """Take a single step."""
     (result,) = await act(Plan(steps=(step,)), client)
     return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Edges:
-    """Where effects go."""
+    """The destinations of effects."""
 
     client: Client
     note: OnResult
@@ -106,7 +106,7 @@ class _Edges:
 
 
 def _culprit(step: Step, failed: set[UnitName]) -> UnitName | None:
-    """The unit whose failure holds a step up; a slice does not go before what lies in it."""
+    """Return the unit whose failure prevents a step; a slice is stopped after the units in it."""
     if isinstance(step, StopUnit):
         inside = f"{step.name.removesuffix('.slice')}-"
         return min((name for name in failed if name.startswith(inside)), default=None)
@@ -119,7 +119,7 @@ def _culprit(step: Step, failed: set[UnitName]) -> UnitName | None:
 
 
 async def _take(steps: list[Step], edges: _Edges) -> None:
-    """Take steps that do not depend on one another."""
+    """Take steps that are independent of each other."""
     client = edges.client
     starts = [step for step in steps if isinstance(step, StartUnit)]
     stops = [step for step in steps if isinstance(step, StopUnit)]
@@ -128,7 +128,7 @@ async def _take(steps: list[Step], edges: _Edges) -> None:
         starts, lambda batch: client.start_batch([_transient(step) for step in batch]), edges
     )
     await _in_batches(idle, lambda batch: client.stop_batch([step.name for step in batch]), edges)
-    # a batch would take as long as its slowest, and end nobody's grace
+    # a batch would take as long as its slowest stop
     await _singly([step for step in stops if step.takes_time], edges)
     others = [step for step in steps if isinstance(step, SetProperties | SetHugepages)]
     await _singly(others, edges)
@@ -137,7 +137,7 @@ async def _take(steps: list[Step], edges: _Edges) -> None:
 async def _in_batches(
     steps: Sequence[StepT], call: Callable[[Sequence[StepT]], Awaitable[None]], edges: _Edges
 ) -> None:
-    """Batches where there are many; one by one when a batch fails, to find the culprit."""
+    """Call in batches where there are many; singly after a failed batch, to find the culprit."""
     gate = asyncio.Semaphore(BATCHES_IN_FLIGHT)
 
     async def take(batch: Sequence[StepT]) -> None:
@@ -188,7 +188,7 @@ async def _start(step: StartUnit, client: Client) -> None:
     try:
         await client.start(_transient(step))
     except UnitExists:
-        # it came up since the snapshot, or in a batch that failed half-way
+        # it was started since the observation, or by a batch that failed in part
         if step.changes:
             await client.set_properties(step.name, _values(step.changes))
 
@@ -201,10 +201,10 @@ async def _set(step: SetProperties, client: Client) -> None:
 
 
 async def _come_down(step: SetProperties, target_bytes: int, client: Client) -> None:
-    """Let the kernel reclaim what is above a limit, and set that only when it kills nobody.
+    """Let the kernel reclaim memory above a limit, and set the limit once no kill would follow.
 
     Raises:
-        HostError: what is in use can't be reclaimed; everything is as it was.
+        HostError: the memory can't be reclaimed; the unit is unchanged.
     """
     before = await _observed(step.name, client)
     high = INFINITY if before is None else before.properties.get("MemoryHigh", INFINITY)
@@ -214,19 +214,19 @@ async def _come_down(step: SetProperties, target_bytes: int, client: Client) -> 
         used = await _least_memory(step.name, client, target_bytes)
         is_down = used <= target_bytes
     finally:
-        # also when this is interrupted: what runs there would be slowed down for good
+        # also after an interruption: MemoryHigh would throttle the processes permanently
         values = _values(step.changes) if is_down else {}
         await client.set_properties(step.name, {"MemoryHigh": high, **values})
     if not is_down:
         raise HostError(
-            f"{about_bytes(used)} are in use and can't be reclaimed, {format_bytes(target_bytes)}"
-            " would be the limit; make room in the pod, or let the kernel kill what runs there:"
-            " --force"
+            f"{about_bytes(used)} are in use and can't be reclaimed, above the limit of"
+            f" {format_bytes(target_bytes)}; reduce the pod's memory usage, or use --force: the"
+            " kernel may then OOM-kill its processes"
         )
 
 
 async def _least_memory(name: UnitName, client: Client, enough_bytes: int) -> int:
-    """What a unit uses once that is little enough, or once nothing more comes of waiting."""
+    """Return the memory usage of a unit once it is low enough or has stopped falling."""
     now = asyncio.get_running_loop().time
     least, deadline = INFINITY, now() + RECLAIM_PATIENCE_SEC
     progress_by = deadline
@@ -234,14 +234,14 @@ async def _least_memory(name: UnitName, client: Client, enough_bytes: int) -> in
         unit = await _observed(name, client)
         used = 0 if unit is None else unit.memory_bytes or 0
         if used < least:
-            least, progress_by = used, now() + _STALLED_SEC
+            least, progress_by = used, now() + STALLED_SEC
         if used <= enough_bytes or now() >= min(deadline, progress_by):
             return used
-        await asyncio.sleep(_LOOK_AGAIN_SEC)
+        await asyncio.sleep(POLL_SEC)
 
 
 async def _stop(step: StopUnit, client: Client) -> None:
-    """Stop a unit; what runs in it is asked to end, and killed when its time is over."""
+    """Stop a unit; its processes are killed after the grace period."""
     if not step.takes_time:
         await client.stop(step.name)
         return
@@ -258,7 +258,7 @@ async def _stop(step: StopUnit, client: Client) -> None:
         await client.stop(step.name)
     else:
         await _stop_in_time(step.name, client, grace_sec)
-    # what had to be killed has failed, and would keep the slice loaded
+    # killed units have failed, and would keep the slice loaded
     await run_concurrently(client.reset_failed(unit) for unit in step.occupants.units)
 
 
@@ -282,9 +282,9 @@ async def _stop_in_time(name: UnitName, client: Client, grace_sec: float) -> Non
 
 
 async def _signal(name: UnitName, client: Client, grace_sec: float) -> None:
-    """End the processes of a unit while that still stands."""
+    """Terminate the processes of a unit before it is stopped."""
     if name.endswith(".slice"):
-        # a control group whose slice has gone is that slice's again once it is started
+        # a slice that is started again adopts the control group that it left behind
         with suppress(UnitExists):
             await client.start(TransientUnit(name=name, properties={"DefaultDependencies": False}))
     await client.kill(name, signal.SIGTERM)
@@ -294,12 +294,12 @@ async def _signal(name: UnitName, client: Client, grace_sec: float) -> None:
 
 
 async def _is_empty(name: UnitName, client: Client, patience_sec: float) -> bool:
-    """Whether a unit has no process any more, within a time."""
+    """Wait for the processes of a unit to exit; return whether they have."""
     deadline = asyncio.get_running_loop().time() + patience_sec
     while (unit := await _observed(name, client)) is not None and unit.tasks:
         if asyncio.get_running_loop().time() >= deadline:
             return False
-        await asyncio.sleep(_LOOK_AGAIN_SEC)
+        await asyncio.sleep(POLL_SEC)
     return True
 
 

@@ -1,7 +1,7 @@
 """The guard: nothing is changed while the root slice belongs to a kubelet.
 
-Every call of a client that changes something goes through `Guarded`, so that no part of podslice
-can leave the question out. Code that writes records before it calls the client asks with `claim`.
+Every call that changes a unit goes through `Guarded`, so that the check can't be omitted. Code that
+writes records before it calls the client checks with `claim`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from podslice.reconcile.world import LiveWorld
 
 _HOLDS_SEC = 1.0
-"""How long one answer holds, so that the calls of one plan share it."""
+"""How long a judgment is valid, so that the calls of one plan share it."""
 _AT_ONCE = 100
-"""Processes that are read before other tasks get their turn; each takes about 0.1 ms."""
+"""Processes read between two pauses; each takes about 0.1 ms."""
 
 
 class Guard:
-    """Remembers for a moment who owns the root."""
+    """Determines who owns the root, and caches that briefly."""
 
     def __init__(
         self, root: Path = Path("/"), *, now: Callable[[], float] = time.monotonic
@@ -45,12 +45,12 @@ class Guard:
         self._now = now
         self._judged: tuple[float, Foreign | None] | None = None
         self._kubelets: tuple[float, tuple[Kubelet, ...]] | None = None
-        self._asking = asyncio.Lock()
+        self._judging = asyncio.Lock()
 
     async def judge(
         self, tree: Tree, units: Iterable[ObservedUnit], pods: Iterable[Pod], manager: Manager
     ) -> Foreign | None:
-        """Return why the root is not podslice's own, from units that were read just now."""
+        """Return why podslice does not own the root, None where it does, by observed units."""
         recorded = {tree.pod(pod.uid, qos) for pod in pods for qos in Qos}
         kubelets = () if manager.is_user or tree.cgroup_root != "/" else await self.kubelets()
         foreign = find_foreign(tree, units, recorded, kubelets, manager=manager)
@@ -69,12 +69,12 @@ class Guard:
         return self._kubelets[1]
 
     async def claim(self, world: LiveWorld) -> None:
-        """Refuse where the root is not podslice's own.
+        """Refuse changes where podslice does not own the root.
 
         Raises:
             ForeignRoot: it belongs to a kubelet.
         """
-        async with self._asking:
+        async with self._judging:
             if self._judged is None or self._now() - self._judged[0] >= _HOLDS_SEC:
                 await self._observe(world)
         if self._judged is not None and (foreign := self._judged[1]) is not None:
@@ -86,12 +86,12 @@ class Guard:
 
 
 def scope_patterns(tree: Tree, manager: Manager) -> tuple[str, ...]:
-    """Return the globs for containers of a kubelet; without its root it has none there."""
+    """Return the patterns of a kubelet's containers; none where the root is not a kubelet's."""
     return () if manager.is_user or tree.cgroup_root != "/" else CRI_SCOPES
 
 
 async def list_evidence(client: Client, tree: Tree, manager: Manager) -> Sequence[ObservedUnit]:
-    """Return the units that tell who owns the root, as cheaply as possible."""
+    """Return the units that show who owns the root, as cheaply as possible."""
     slices = [each for each in tree.patterns if each.endswith(f".{UnitKind.SLICE}")]
     listed = await client.list_units((*slices, *scope_patterns(tree, manager)))
     there = [each for each in listed if each.active_state != "inactive"]
@@ -112,7 +112,7 @@ def recorded_pods(store: Store) -> Collection[Pod]:
 
 
 def refuse(foreign: Foreign | None) -> None:
-    """Refuse to change anything where the root is not podslice's own.
+    """Refuse changes where podslice does not own the root.
 
     Raises:
         ForeignRoot: it belongs to a kubelet.
@@ -122,13 +122,10 @@ def refuse(foreign: Foreign | None) -> None:
 
 
 class Guarded(DelegatingClient):
-    """Another client, which is asked to change something only while the root is podslice's own.
-
-    Every call that changes something may raise `ForeignRoot`.
-    """
+    """A client that refuses changes with `ForeignRoot` while podslice does not own the root."""
 
     def __init__(self, client: Client, claim: Callable[[], Awaitable[None]]) -> None:
-        """`claim` raises `ForeignRoot` where the root is not podslice's own."""
+        """`claim` raises `ForeignRoot` where podslice does not own the root."""
         super().__init__(client)
         self._claim = claim
 

@@ -1,4 +1,4 @@
-"""What is: the units that systemd has loaded, and what the kernel adds to that."""
+"""Observe the units that systemd has loaded, and their control groups."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ from podslice.reconcile.occupants import read_occupants
 from podslice.reconcile.world import LiveWorld, World
 
 NO_SYSTEMD = Observed(caps=Caps(systemd_version=999))
-"""What a host without a service manager shows: nothing, and nothing in the way."""
+"""The observation of a host without a service manager: no units, no missing features."""
 
 _HUGETLB = "hugetlb"
 _TOP = UnitName("-.slice")
 
 
 async def observe(world: World, others: Iterable[UnitName] = ()) -> Observed:
-    """Return one snapshot of the units that matter, and of others by their names."""
+    """Observe the units below the root, the reserved slices, and others by name."""
     if not isinstance(world, LiveWorld):
         return NO_SYSTEMD
     reserved = (world.config.kube_reserved_cgroup, world.config.system_reserved_cgroup)
     names: list[str] = [slice_of_cgroup(cgroup) for cgroup in reserved if cgroup]
-    # the control group of a user's manager is not the top one
+    # the units of a user's manager are not below the top control group
     names += [each for each in others if each not in names]
     names += [_TOP] if world.manager.is_user else []
     names += scope_patterns(world.tree, world.manager)
     units = await world.client.observe((*world.tree.patterns, *names))
     caps = replace(await world.client.caps(), hugetlb=_has_hugetlb(world))
-    # what failed in a slice that was stopped keeps it in systemd's mind
+    # systemd keeps a stopped slice loaded while a unit in it is failed
     there = {unit.name: unit for unit in units if unit.active_state != "inactive"}
     return Observed(caps=caps, units=there)
 
 
 def _has_hugetlb(world: World) -> bool:
-    """Whether what lies above our root gives it the controller; we enable it below only."""
+    """Return whether the parent of the root enables the controller; podslice does so below only."""
     above = control_group_of(parent_slice(world.tree.root))
     return not world.manager.is_user and _HUGETLB in world.cgroups.controllers_below(above)
 
 
 def used_bytes(world: World, observed: Observed) -> Mapping[UnitName, int]:
-    """Unreclaimable memory of the tiers, where memory is reserved and a limit could harm."""
+    """Return the unreclaimable memory of the tiers in bytes, where qos-reserved limits memory."""
     if MEMORY not in world.config.qos_reserved:
         return {}
     used = {}
@@ -67,7 +67,7 @@ def used_bytes(world: World, observed: Observed) -> Mapping[UnitName, int]:
 
 
 def control_group(name: UnitName, observed: Observed) -> str:
-    """Where a slice is, or would be."""
+    """Return the present or future control group of a slice."""
     unit = observed.units.get(name)
     if unit is not None and unit.control_group:
         return unit.control_group
@@ -79,10 +79,10 @@ def control_group(name: UnitName, observed: Observed) -> str:
 def meet(
     world: World, desired: Desired, observed: Observed, terminating: Iterable[Pod]
 ) -> tuple[Desired, Observed]:
-    """Both as they stand to each other.
+    """Match desired and observed units before they are compared.
 
-    Containers are the units that they run in; limits of huge pages are there as the kernel has
-    them, and what is in the slices that have to go.
+    A desired container becomes the unit that it runs in. Observed units get their limits of huge
+    pages, and the slices of removed pods their occupants.
     """
     slices = {world.tree.pod(pod.uid, qos): pod for pod in terminating for qos in Qos}
     names = {world.tree.tier(qos) for qos in Qos} | slices.keys() if slices else set()
@@ -100,7 +100,7 @@ def meet(
 def _left(
     world: World, names: set[UnitName], observed: Observed
 ) -> Iterator[tuple[UnitName, ObservedUnit]]:
-    """Control groups that have outlived their slices, as slices that are down."""
+    """Yield control groups that outlasted their slices, as inactive slices."""
     for name in names - observed.units.keys():
         group = control_group(name, observed)
         if world.cgroups.exists(group):
@@ -126,7 +126,7 @@ def _with_occupants(world: World, unit: ObservedUnit, pod: Pod) -> ObservedUnit:
 
 
 def _as_it_runs(unit: DesiredUnit, observed: Observed) -> DesiredUnit:
-    """A container as the service that it runs in, where systemd itself has started it."""
+    """Return a container's scope, or its service where systemd started the container."""
     if unit.kind is not UnitKind.SCOPE or unit.name in observed.units:
         return unit
     service = service_name(unit.name)

@@ -1,4 +1,4 @@
-"""Work in steps on an event loop: whatever else waits for the loop gets its turn in between."""
+"""Run long work in steps on an event loop, with turns of other tasks in between."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from podslice.pausable import Steps
 T = TypeVar("T")
 
 TURN_SEC = 0.01
-"""How long work goes on before others get a turn: a fifth of what an eviction may be delayed."""
+"""The length of a turn: a fifth of the delay that eviction tolerates."""
 
 
 class Pace:
-    """Knows when it is time to let others have their turn."""
+    """Measures turns."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         """Begin a turn; `now` is a monotonic clock."""
@@ -25,17 +25,17 @@ class Pace:
         self._began = now()
 
     async def pause(self) -> None:
-        """Let others have their turn where this one is over."""
+        """Yield to other tasks once this turn is over."""
         if self._now() - self._began >= TURN_SEC:
             await asyncio.sleep(0)
             self._began = self._now()
 
 
 async def in_turns(steps: Steps[T], pace: Pace | None = None) -> T:
-    """Run all steps, with turns of others in between; return their result.
+    """Run all steps, with turns of other tasks in between; return their result.
 
-    The collector of cycles rests meanwhile: it would look at everything that was read, again and
-    again, in one turn, and there are no cycles in it.
+    Cyclic garbage collection is disabled meanwhile: it would traverse everything that was read,
+    repeatedly and within one turn, although the data has no cycles.
     """
     pace = Pace() if pace is None else pace
     collects = gc.isenabled()

@@ -1,4 +1,4 @@
-"""Outcomes, their wording and the exit code; nothing else words them."""
+"""The results of steps, their descriptions and the exit code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BYTES = ("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax")
 
 
 class Outcome(StrEnum):
-    """What became of a step."""
+    """The outcome of a step."""
 
     DONE = "done"
     FAILED = "failed"
@@ -38,7 +38,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What became of one step."""
+    """A step and its outcome."""
 
     step: Step
     outcome: Outcome
@@ -52,18 +52,18 @@ class StuckPod:
     pod: str
     """`namespace/name`."""
     why: str
-    """What is left of it."""
+    """What remains of it, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What an apply or a delete has done."""
+    """The results of an apply or a delete."""
 
     results: tuple[StepResult, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     refused: tuple[Refusal, ...] = ()
     remaining: Plan = field(default_factory=Plan)
-    """What a new look found still to do, after everything went well; normally nothing."""
+    """The plan of the assessment after complete success; normally empty."""
     stuck: tuple[StuckPod, ...] = ()
     """Stopped pods of which something remains."""
     matched: frozenset[str] = frozenset()
@@ -71,7 +71,7 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 when everything is as it should be, 1 when a step failed or something was refused."""
+        """0 after complete success, 1 where a step failed or something was refused."""
         is_done = all(result.outcome is Outcome.DONE for result in self.results)
         blocked = any(skipped.blocks for skipped in self.skipped)
         left = self.refused or self.remaining or self.stuck
@@ -88,7 +88,7 @@ class Report:
 
 
 def format_value(name: str, value: Value | None) -> str:
-    """The value of a property as people read it: `512Mi`, `11%`, `unset`."""
+    """Format the value of a property: `512Mi`, `11%`, `unset`."""
     if value is None or value == PROPERTIES[name].unset:
         return "unset"
     if value == INFINITY:
@@ -99,18 +99,18 @@ def format_value(name: str, value: Value | None) -> str:
 
 
 def format_change(change: Change, *, with_old: bool) -> str:
-    """One change: `MemoryMax=512Mi (was 256Mi)`."""
+    """Format a change: `MemoryMax=512Mi (was 256Mi)`."""
     if change.name not in PROPERTIES:
         return _format_file(change, with_old=with_old)
     text = f"{PROPERTIES[change.name].key}={format_value(change.name, change.new)}"
     if not with_old:
         return text
-    back = "; as before podslice set it" if change.is_return else ""
+    back = "; its value before podslice" if change.is_return else ""
     return f"{text} (was {format_value(change.name, change.old)}{back})"
 
 
 def _format_file(change: Change, *, with_old: bool) -> str:
-    """One change of a file of the kernel: `hugetlb.2MB.max=512Mi (was unset)`."""
+    """Format a change of a kernel file: `hugetlb.2MB.max=512Mi (was unset)`."""
     text = f"{change.name}={format_bytes(int(change.new))}"
     if not with_old:
         return text
@@ -119,10 +119,10 @@ def _format_file(change: Change, *, with_old: bool) -> str:
 
 
 def describe_step(step: Step) -> str:
-    """What a step does, after "would" or "did not": `start X with A=1`."""
+    """Describe a step in the infinitive: `start X with A=1`."""
     text = f"{step.action} {_describe_rest(step)}"
     if isinstance(step, SetProperties) and step.used_bytes is not None:
-        return f"{text}; {about_bytes(step.used_bytes)} are in use: MemoryHigh reclaims first"
+        return f"{text}; {about_bytes(step.used_bytes)} in use, reclaimed first through MemoryHigh"
     return text
 
 
@@ -142,14 +142,14 @@ def _describe_rest(step: Step) -> str:
 
 
 def _inside(step: StopUnit) -> str:
-    """What ends with a unit: by name where somebody has looked."""
+    """Describe the processes that stop with a unit."""
     if step.occupants.descriptions:
         return f" with {', '.join(step.occupants.descriptions)}"
-    return f" with what runs in it ({step.tasks} tasks)" if step.tasks else ""
+    return f" with its processes ({step.tasks} tasks)" if step.tasks else ""
 
 
 def describe_wait(step: Step) -> str:
-    """What is waited for while a pod is stopped, beforehand; empty where there is nothing."""
+    """Describe the wait for a pod to stop; empty where there is none."""
     if not isinstance(step, StopUnit) or step.pod is None or not step.tasks:
         return ""
     count = step.occupants.processes or step.tasks
@@ -158,7 +158,7 @@ def describe_wait(step: Step) -> str:
 
 
 def _named(unit: DesiredUnit) -> str:
-    """A unit with the pod that it belongs to: `kubepods-pod12.slice (default/web)`."""
+    """Name a unit and its pod: `kubepods-pod12.slice (default/web)`."""
     return f"{unit.name} ({unit.pod})" if unit.pod else unit.name
 
 
@@ -166,14 +166,14 @@ _PAST = {Action.START: "started", Action.SET: "set", Action.STOP: "stopped"}
 
 
 def describe_result(result: StepResult) -> str:
-    """What became of a step, in the past tense."""
+    """Describe the outcome of a step in the past tense."""
     step = result.step
     verb, rest = step.action, _describe_rest(step)
     match result.outcome:
         case Outcome.DONE:
             text = f"{_PAST[verb]} {rest}"
             if isinstance(step, SetProperties) and step.used_bytes is not None:
-                return f"{text}; {about_bytes(step.used_bytes)} were in use: MemoryHigh reclaimed"
+                return f"{text}; {about_bytes(step.used_bytes)} were in use, reclaimed through MemoryHigh"
             return text
         case Outcome.FAILED:
             return f"failed to {verb} {rest}: {result.error}"
@@ -184,17 +184,17 @@ def describe_result(result: StepResult) -> str:
 
 
 def describe_refusal(refusal: Refusal) -> str:
-    """Why a pod was not admitted."""
+    """Describe why a pod was not admitted."""
     return f"pod {refusal.pod} refused: {refusal.reason}: {refusal.message}"
 
 
 def describe_skipped(skipped: Skipped) -> str:
-    """What was left out."""
+    """Describe what was left out of a plan."""
     if skipped.name == "stop":
         return f"left {skipped.unit} running: {skipped.why}"
     if skipped.name == "start":
-        return f"could not hold {skipped.unit} to its reservation: {skipped.why}"
-    return f"left out {skipped.name} of {skipped.unit}: {skipped.why}"
+        return f"could not enforce the reservation of {skipped.unit}: {skipped.why}"
+    return f"skipped {skipped.name} of {skipped.unit}: {skipped.why}"
 
 
 def describe_stuck(stuck: StuckPod) -> str:
@@ -203,30 +203,30 @@ def describe_stuck(stuck: StuckPod) -> str:
 
 
 def describe_unconfirmed(pending: PendingTrial) -> str:
-    """What becomes of new values that nobody has confirmed, with the way out."""
+    """Describe the state of unconfirmed values, with the remedy."""
     named = ", ".join(sorted(pending.values.old))
     match pending.state:
         case TrialState.ARMED:
             return (
-                f"the old values of {named} return in {pending.remaining_sec} s; to keep the new"
+                f"the old values of {named} are restored in {pending.remaining_sec} s; to keep the new"
                 " ones: podslice confirm"
             )
         case TrialState.RETURNED:
             return (
-                f"nobody confirmed the new values of {named}: the old ones have returned; to set"
+                f"the new values of {named} were not confirmed: the old ones are restored; to set"
                 " the new ones again: podslice apply"
             )
         case TrialState.STOPPED:
             return (
-                f"nobody confirmed the new values of {named}, and somebody has stopped the timer"
-                " that returns the old ones; to keep the new ones: podslice confirm"
+                f"the new values of {named} are not confirmed, and the timer that restores the old"
+                " ones was stopped; to keep the new ones: podslice confirm"
             )
         case _:
             assert_never(pending.state)
 
 
 def summarize(report: Report) -> str:
-    """The last line: counts of what was done, failed and not tried."""
+    """Summarize a report: counts of steps by outcome, refused and stuck pods."""
     if not report.results and not report.refused and not report.stuck:
         return "nothing to do"
     counts = [(report.count(outcome), outcome.value) for outcome in Outcome]
@@ -235,7 +235,7 @@ def summarize(report: Report) -> str:
 
 
 def count_steps(steps: Iterable[Step]) -> str:
-    """How many of each: `3 to start, 1 to set`."""
+    """Count the steps of a plan by action: `3 to start, 1 to set`."""
     counts = Counter(step.action for step in steps)
     order = (Action.STOP, Action.START, Action.SET)
     text = ", ".join(f"{counts[action]} to {action}" for action in order if counts[action])

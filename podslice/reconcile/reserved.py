@@ -1,4 +1,4 @@
-"""What podslice sets outside its root: recorded before and after, and returned in the end."""
+"""Record the values that podslice sets outside its root, and restore them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from podslice.reconcile.world import LiveWorld, World
 
 
 def note(world: World, held: ReservedValues, plan: Plan) -> None:
-    """Record what the steps of a plan are about to set.
+    """Record the values that a plan is about to set.
 
-    It is written before they are taken: after a crash both the old and the new value are known.
+    The record is written before the steps are taken: after a crash both values are known.
     """
     steps = filter(is_reserved, plan.steps)
     world.store.save_reserved(record_steps(held, steps, world.config.cgroup_root))
 
 
 def settle_values(world: World, held: ReservedValues, results: Iterable[StepResult]) -> None:
-    """Record what was set. `held` is what was recorded before `note`."""
+    """Record the values that were set; `held` was recorded before `note`."""
     results = tuple(results)
 
     def of(outcome: Outcome) -> list[SetProperties]:

@@ -37,21 +37,21 @@ _PATTERN = f"{_STEM}*"
 _TIMER = f".{UnitKind.TIMER}"
 _ACCURACY_USEC = 100_000
 _RUNNING = ("activating", "deactivating")
-_DONE_PATIENCE_SEC = 10.0
-"""How long old values may take to return once that has begun; it is a matter of milliseconds."""
-_LOOK_AGAIN_SEC = 0.02
+RESTORE_PATIENCE_SEC = 10.0
+"""How long the restoration of old values may take once begun; normally milliseconds."""
+_POLL_SEC = 0.02
 
 Take = Callable[[Plan], Awaitable[list[StepResult]]]
 """Takes the steps of a plan."""
 
 
 def is_reserved(step: Step) -> TypeGuard[SetProperties]:
-    """Whether a step changes a slice that others own."""
+    """Return whether a step changes a slice outside the root."""
     return isinstance(step, SetProperties) and not step.unit.owned
 
 
 def leave_reserved(plan: Plan) -> Plan:
-    """The plan without what it would do to reserved slices."""
+    """Return a plan without its steps on reserved slices."""
     return replace(plan, steps=tuple(step for step in plan.steps if not is_reserved(step)))
 
 
@@ -97,24 +97,24 @@ async def on_trial(
 async def arm(
     store: Store, client: Client, steps: Iterable[SetProperties], seconds: int
 ) -> PendingTrial:
-    """Have the old values of reserved slices return in so many seconds; then they may be set.
+    """Start the timer that restores the old values of reserved slices.
 
-    What was not confirmed before returns with them, to what it was at first.
+    Values that are still unconfirmed join the new trial, with their original old values.
 
     Raises:
-        HostError: there is no systemctl, or the old values can't be written down.
-        SystemdError: the timer can't be started; nothing is about to return.
+        HostError: systemctl was not found, or the record can't be written.
+        SystemdError: the timer can't be started; nothing will be restored.
     """
     systemctl = shutil.which("systemctl")
     if systemctl is None:
-        raise HostError("there is no systemctl in PATH to return the old values with")
+        raise HostError("systemctl, which restores the old values, was not found in PATH")
     before, record = await pending(store, client), recorded(store)
     joins = before is not None and before.state is not TrialState.RETURNED
     until_usec = time.monotonic_ns() // 1000 + seconds * 10**6
     tried = try_steps(record, steps, until_usec, joins=joins)
     values = tried.unconfirmed
     if values is None:
-        raise HostError("no value would return")
+        raise HostError("no value would be restored")
     listed = await client.list_units([_PATTERN])
     stem = _free_stem(listed)
     store.save_reserved(tried)
@@ -126,20 +126,20 @@ async def arm(
     except BaseException:
         store.save_reserved(record)
         raise
-    # only now, so that at no time nothing would return the values that are there
+    # only now, so that there is a timer at all times
     await _stop_timers(client, listed)
     return PendingTrial(values=values, state=TrialState.ARMED, remaining_sec=seconds)
 
 
 async def halt(client: Client) -> None:
-    """Stop the timer. It needs no lock, whose holder might take longer than the timer."""
+    """Stop the timer. No lock is required: its holder might take longer than the timer."""
     await _stop_timers(client, await client.list_units([_PATTERN]))
 
 
 async def confirm(store: Store, client: Client) -> PendingTrial | None:
-    """Let the new values stay; how it stands with them, None where there is nothing to confirm.
+    """Confirm the new values; return their state, None where there was nothing to confirm.
 
-    Where the old ones have returned that is all: nothing is set. The lock is the caller's.
+    Where the old values are already restored, nothing changes. The caller holds the lock.
     """
     await halt(client)
     await _await_return(client)
@@ -150,7 +150,7 @@ async def confirm(store: Store, client: Client) -> PendingTrial | None:
 
 
 async def end_trial(store: Store, client: Client) -> None:
-    """End a trial, whatever its state: nothing returns any more, and nothing is to be confirmed."""
+    """End a trial in any state: nothing is restored, nothing remains to be confirmed."""
     await halt(client)
     await _await_return(client)
     store.save_reserved(recorded(store).confirmed())
@@ -162,7 +162,7 @@ def recorded(store: Store) -> ReservedValues:
 
 
 async def pending(store: Store, client: Client) -> PendingTrial | None:
-    """What is not confirmed, and how it stands with that."""
+    """Return the unconfirmed values and the state of their trial."""
     values = recorded(store).unconfirmed
     if values is None:
         return None
@@ -185,8 +185,8 @@ def _timer(name: UnitName, seconds: int) -> TransientUnit:
     return TransientUnit(
         name=name,
         properties={
-            "Description": "Return of the old values of reserved slices, unless confirmed",
-            # nothing that it might wait for, or go with, shall keep it from what it is for
+            "Description": "Restore the old values of reserved slices unless the new ones are confirmed",
+            # no dependency may delay or stop it
             "DefaultDependencies": False,
             "CollectMode": "inactive-or-failed",
             "TimersMonotonic": (("OnActiveSec", seconds * 10**6),),
@@ -200,14 +200,14 @@ def _service(name: UnitName, systemctl: str, old: Values) -> TransientUnit:
     return TransientUnit(
         name=name,
         properties={
-            "Description": "Return the old values of reserved slices",
+            "Description": "Restore the old values of reserved slices",
             "DefaultDependencies": False,
             "CollectMode": "inactive-or-failed",
             "Type": "oneshot",
-            # system.slice may be what has too little now
+            # system.slice may be short of resources now
             "Slice": "-.slice",
             "OOMScoreAdjust": -1000,
-            # none holds up the others
+            # failures are ignored, so that the others are tried
             "ExecStart": tuple(
                 (systemctl, (systemctl, *_arguments(unit, values)), True)
                 for unit, values in sorted(old.items())
@@ -217,7 +217,7 @@ def _service(name: UnitName, systemctl: str, old: Values) -> TransientUnit:
 
 
 def _arguments(unit: UnitName, values: Mapping[str, int | str]) -> Iterator[str]:
-    """What makes systemctl set values as they are read on the bus.
+    """Yield the arguments with which systemctl sets values as read on the bus.
 
     Source: tried with systemd 252 and 257: `infinity` lifts MemoryMax= and TasksMax=, an empty
     value CPUWeight=, which takes no `infinity`, and `idle` is the weight that reads 0.
@@ -239,15 +239,15 @@ async def _stop_timers(client: Client, listed: Iterable[ListedUnit]) -> None:
 
 
 async def _await_return(client: Client) -> None:
-    """Wait for the end of a return that has begun."""
-    deadline = asyncio.get_running_loop().time() + _DONE_PATIENCE_SEC
+    """Wait for the end of a restoration that has begun."""
+    deadline = asyncio.get_running_loop().time() + RESTORE_PATIENCE_SEC
     while any(unit.active_state in _RUNNING for unit in await client.list_units([_PATTERN])):
         if asyncio.get_running_loop().time() > deadline:
             raise HostError(
-                "the old values are about to return, and that does not end; see: systemctl status"
+                "the restoration of the old values does not finish; see: systemctl status"
                 f" '{_PATTERN}'"
             )
-        await asyncio.sleep(_LOOK_AGAIN_SEC)
+        await asyncio.sleep(_POLL_SEC)
 
 
 async def _observed(values: Unconfirmed, client: Client) -> Values:

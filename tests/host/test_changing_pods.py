@@ -86,7 +86,7 @@ def test_a_running_pod_is_shrunk_and_grown(shop):
     planned = change(shop, "64Mi", "60Mi", verb="plan").stdout
     for unit in (SCOPE, SLICE):
         (line,) = [line for line in planned.splitlines() if f" on {unit} (default/shop)" in line]
-        assert line.endswith(" are in use: MemoryHigh reclaims first")
+        assert line.endswith(" in use, reclaimed first through MemoryHigh")
 
     # page cache is reclaimed: the limits are set, from the container upwards
     shrunk = change(shop, "64Mi", "60Mi")
@@ -103,7 +103,7 @@ def test_a_running_pod_is_shrunk_and_grown(shop):
     assert refused.exit_code == 1
     (line,) = [line for line in refused.stdout.splitlines() if f" on {SLICE} " in line]
     assert line.startswith("failed to set MemoryMax=32Mi (was 128Mi) on ")
-    assert "Mi are in use and can't be reclaimed, 32Mi would be the limit" in line
+    assert "Mi are in use and can't be reclaimed, above the limit of 32Mi" in line
     assert "--force" in line
     assert limits(shop) == (str(128 * MI), str(96 * MI), "max")
     assert is_active(shop, SCOPE)

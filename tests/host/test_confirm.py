@@ -74,7 +74,7 @@ def test_old_values_are_restored_without_podslice(runtime, stated):
         runtime.run("systemctl", "daemon-reload")
     assert show(runtime, SLICE, *NAMES) == stated
     result = applied(runtime, seconds=15)
-    assert f"the old values of {SLICE} return in 15 s" in result.stderr
+    assert f"the old values of {SLICE} are restored in 15 s" in result.stderr
     assert show(runtime, SLICE, *NAMES) == NEW
     # all state of podslice is removed
     runtime.run("rm", "-rf", "/run/podslice")
@@ -98,7 +98,7 @@ def test_the_values_of_a_killed_apply_are_restored(runtime):
     wait_for(runtime, SLICE, UNSET)
     status = runtime.podslice("status", *BIG, *reserve(), check=False)
     assert status.exit_code == 3
-    assert f"nobody confirmed the new values of {SLICE}: the old ones have returned" in (
+    assert f"the new values of {SLICE} were not confirmed: the old ones are restored" in (
         status.stderr
     )
 

@@ -49,7 +49,7 @@ def test_a_slice_is_not_limited_to_less_than_it_uses(runtime):
     small = [word.replace("memory=64Mi", "memory=32Mi") for word in RESERVE]
     result = apply(runtime, "-f", SEED, *BIG, *small, check=False)
     assert result.exit_code == 1
-    assert f"left out MemoryMax of {SLICE}: " in result.stdout
+    assert f"skipped MemoryMax of {SLICE}: " in result.stdout
     assert "more than 32Mi" in result.stdout
     assert show(runtime, SLICE, "MemoryMax") == {"MemoryMax": "infinity"}
     active = runtime.run("systemctl", "is-active", "podlab-daemon.service").stdout
@@ -97,7 +97,7 @@ def test_values_are_restored_when_no_longer_configured(system):
     assert "system.slice: MemoryMax is 8Gi, should be unset" in status.stdout
     plan = system.podslice("plan", "-f", SEED, *BIG, check=False)
     assert plan.exit_code == 3
-    assert "would set CPUWeight=70 (was 50; as before podslice set it)" in plan.stdout
+    assert "would set CPUWeight=70 (was 50; its value before podslice)" in plan.stdout
     apply(system, "-f", SEED, *BIG)
     assert show(system, "system.slice", *NAMES) == before
     assert system.podslice("plan", "-f", SEED, *BIG).stdout == "nothing to do\n"
@@ -122,7 +122,7 @@ def test_a_value_that_was_changed_since_is_not_overwritten(system):
     apply(system, "-f", SEED, *BIG, *SYSTEM)
     system.run("systemctl", "set-property", "--runtime", "system.slice", "TasksMax=4000")
     result = apply(system, "-f", SEED, *BIG)
-    assert "left out TasksMax of system.slice: podslice set it to 5000" in result.stdout
+    assert "skipped TasksMax of system.slice: podslice set it to 5000" in result.stdout
     assert show(system, "system.slice", *NAMES) == {
         "CPUWeight": "70",
         "MemoryMax": "infinity",

@@ -103,7 +103,7 @@ def test_another_manifest_removes_volumes_and_keeps_the_size_of_others(fast):
     fast.put(FILE, "".join(line for line in lines if "spool" not in line))
     changed = apply(fast, "-f", FILE, *BIG)
     assert "pod default/web has no volume spool now" in changed.stdout
-    assert f"left out the new size of {MOUNT}" in changed.stdout
+    assert f"skipped the new size of {MOUNT}" in changed.stdout
     assert "for another size delete the pod first" in changed.stdout
     assert mounted(fast) == f"{CACHE}\n"
     assert fast.get(f"{CACHE}/file") == b"kept\n"

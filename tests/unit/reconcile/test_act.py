@@ -442,8 +442,8 @@ class Reclaiming(FakeSystemd):
 
 @pytest.fixture
 def _short(monkeypatch):
-    monkeypatch.setattr("podslice.reconcile.act._LOOK_AGAIN_SEC", 0)
-    monkeypatch.setattr("podslice.reconcile.act._STALLED_SEC", 0.02)
+    monkeypatch.setattr("podslice.reconcile.act.POLL_SEC", 0)
+    monkeypatch.setattr("podslice.reconcile.act.STALLED_SEC", 0.02)
 
 
 async def shrink(memory, *, force=False):
@@ -474,8 +474,8 @@ async def test_what_can_not_be_reclaimed_leaves_everything_as_it_was():
     result, values = await shrink(memory)
     assert result.outcome is Outcome.FAILED
     assert result.error == (
-        "1Ki are in use and can't be reclaimed, 100 would be the limit; make room in the pod, or"
-        " let the kernel kill what runs there: --force"
+        "1Ki are in use and can't be reclaimed, above the limit of 100; reduce the pod's"
+        " memory usage, or use --force: the kernel may then OOM-kill its processes"
     )
     assert (values["MemoryMax"], values["MemoryHigh"], values["CPUWeight"]) == (300, INFINITY, 1)
     assert memory.written == [{"MemoryHigh": 100}, {"MemoryHigh": INFINITY}]
@@ -490,7 +490,7 @@ async def test_with_force_it_is_limited_at_once():
 
 @pytest.mark.usefixtures("_short")
 async def test_a_limit_that_holds_back_goes_when_the_wait_is_interrupted(monkeypatch):
-    monkeypatch.setattr("podslice.reconcile.act._STALLED_SEC", 5)
+    monkeypatch.setattr("podslice.reconcile.act.STALLED_SEC", 5)
     memory = Reclaiming(used=250, least=180)
     shrinking = asyncio.create_task(shrink(memory))
     async with asyncio.timeout(1):
@@ -521,7 +521,7 @@ async def test_huge_pages_are_limited_by_the_one_who_may():
 async def test_limits_that_can_not_be_written_fail_the_step():
     (result,) = await act(limited(slice_unit(POD), a=1), FakeSystemd())
     assert result.outcome is Outcome.FAILED
-    assert result.error.endswith("nobody here may limit huge pages")
+    assert result.error.endswith("huge pages can't be limited by this operation")
 
 
 # Volumes.

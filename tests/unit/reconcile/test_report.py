@@ -124,8 +124,8 @@ def test_a_change_tells_the_old_value_where_there_is_one():
         (START, f"start {WEB} (default/web) with CPUWeight=24, MemoryMax=512Mi"),
         (StartUnit(unit=slice_unit(WEB), changes=()), f"start {WEB}"),
         (SET, f"set MemoryMax=512Mi (was 256Mi) on {WEB} (default/web)"),
-        (STOP, f"stop {WEB} with what runs in it (3 tasks): pod default/web is gone"),
-        (StopUnit(name=WEB, why="x", tasks=1), f"stop {WEB} with what runs in it (1 tasks): x"),
+        (STOP, f"stop {WEB} with its processes (3 tasks): pod default/web is gone"),
+        (StopUnit(name=WEB, why="x", tasks=1), f"stop {WEB} with its processes (1 tasks): x"),
         (StopUnit(name=WEB, why="x"), f"stop {WEB}: x"),
         (
             STOP_POD,
@@ -137,8 +137,8 @@ def test_a_change_tells_the_old_value_where_there_is_one():
         (
             SHRINK,
             (
-                f"set MemoryMax=512Mi (was 1Gi) on {WEB} (default/web); 700Mi are in use:"
-                " MemoryHigh reclaims first"
+                f"set MemoryMax=512Mi (was 1Gi) on {WEB} (default/web); 700Mi in use,"
+                " reclaimed first through MemoryHigh"
             ),
         ),
         (PAGES, f"set {SET_PAGES}"),
@@ -166,8 +166,8 @@ def test_a_value_that_goes_back_to_unset_says_so():
         (
             done(SHRINK),
             (
-                f"set MemoryMax=512Mi (was 1Gi) on {WEB} (default/web); 700Mi were in use:"
-                " MemoryHigh reclaimed"
+                f"set MemoryMax=512Mi (was 1Gi) on {WEB} (default/web); 700Mi were in use,"
+                " reclaimed through MemoryHigh"
             ),
         ),
         (
@@ -177,7 +177,7 @@ def test_a_value_that_goes_back_to_unset_says_so():
                 " 600Mi can't be reclaimed"
             ),
         ),
-        (done(STOP), f"stopped {WEB} with what runs in it (3 tasks): pod default/web is gone"),
+        (done(STOP), f"stopped {WEB} with its processes (3 tasks): pod default/web is gone"),
         (
             done(SET, Outcome.FAILED, "access denied"),
             f"failed to set MemoryMax=512Mi (was 256Mi) on {WEB} (default/web): access denied",
@@ -197,7 +197,7 @@ def test_refusals_and_what_was_left_out_are_told():
         "pod default/web refused: OutOfcpu: requests 9 of cpu, 8 is free"
     )
     assert describe_skipped(Skipped(unit=WEB, name="MemoryMin", why="too new")) == (
-        f"left out MemoryMin of {WEB}: too new"
+        f"skipped MemoryMin of {WEB}: too new"
     )
     assert describe_skipped(Skipped(unit=WEB, name="stop", why="not ours")) == (
         f"left {WEB} running: not ours"

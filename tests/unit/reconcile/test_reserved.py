@@ -67,13 +67,13 @@ CASES = {
     "somebody else has set it since": (
         *({"MemoryMax": 100 * MI}, {}, []),
         (
-            "left out MemoryMax of system.slice: podslice set it to 268435456, and it was changed to"
+            "skipped MemoryMax of system.slice: podslice set it to 268435456, and it was changed to"
             " 104857600 since; that stays, and podslice keeps no record of it any longer"
         ),
     ),
     "the slice is not there": (
         *(None, {}, ["MemoryMax"]),
-        "left out MemoryMax of system.slice: the slice is not loaded;",
+        "skipped MemoryMax of system.slice: the slice is not loaded;",
     ),
 }
 
@@ -222,7 +222,7 @@ async def test_values_return_when_the_configuration_asks_for_none(here, memory):
     assert await values(memory) == SET
     state = await assess(free(here), Request(by_operator=True, expects_unused=True))
     told = [describe_step(each) for each in state.plan.steps if each.name == SYSTEM]
-    back = "; as before podslice set it"
+    back = "; its value before podslice"
     assert told == [
         f"set CPUWeight=unset (was 50{back}), MemoryMax=unset (was 256Mi{back}) on system.slice"
     ]

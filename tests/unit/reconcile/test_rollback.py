@@ -8,7 +8,7 @@ from podslice.errors import BusUnavailable, HostError, Refused
 from podslice.model.config import Enforce
 from podslice.model.reserved_values import TrialState, Unconfirmed
 from podslice.model.unit import INFINITY, ListedUnit
-from podslice.reconcile import rollback as confirming
+from podslice.reconcile import rollback
 from podslice.reconcile.assess import assess
 from podslice.reconcile.converge import apply, delete
 from podslice.reconcile.report import Outcome
@@ -136,7 +136,7 @@ async def test_new_values_come_with_a_timer_for_the_old_ones(here, memory, notes
     # what it is about may be the slice in which it would lie
     assert service["Slice"] == "-.slice"
     assert notes[-1] == (
-        f"the old values of {SLICE} return in 60 s; to keep the new ones: podslice confirm"
+        f"the old values of {SLICE} are restored in 60 s; to keep the new ones: podslice confirm"
     )
 
 
@@ -188,7 +188,7 @@ async def test_without_a_timer_reserved_slices_stay_as_they_are(here, memory, er
 async def test_without_systemctl_reserved_slices_stay_as_they_are(here, memory, systemctl):
     systemctl.unlink()
     report = await attempt(here)
-    assert "there is no systemctl in PATH" in report.results[-1].error
+    assert "was not found in PATH" in report.results[-1].error
     assert await values(memory) == OLD
 
 
@@ -291,14 +291,14 @@ async def test_a_return_that_is_under_way_is_waited_for(here, memory):
 
 async def test_a_return_that_does_not_end_is_told(here, memory, monkeypatch):
     await attempt(here)
-    monkeypatch.setattr(confirming, "_DONE_PATIENCE_SEC", 0.0)
+    monkeypatch.setattr(rollback, "RESTORE_PATIENCE_SEC", 0.0)
     running = ListedUnit(name="podslice-rollback.service", active_state="activating")
 
     async def list_units(_):
         return (running,)
 
     memory.list_units = list_units
-    with pytest.raises(HostError, match="are about to return, and that does not end"):
+    with pytest.raises(HostError, match="the restoration of the old values does not finish"):
         await confirm(here.store, memory)
     assert here.store.reserved().unconfirmed is not None
 

@@ -316,7 +316,7 @@ def test_what_does_not_hold_and_what_was_left_out_is_told(podslice, web, files, 
     ended = podslice("apply", "-f", web, "--memory-protection=min", "--qos-reserved=memory=100%")
     assert ended.code == 1
     out = ended.out.splitlines()
-    assert f"left out MemoryMin of {POD}: systemd 239 does not know it; it came with 240" in out
+    assert f"skipped MemoryMin of {POD}: systemd 239 does not know it; it came with 240" in out
     again = [line for line in out if line.startswith("still to do, though every step was taken: ")]
     assert again[-1].endswith(
         f"set CPUWeight=50 (was 75), MemoryLow=unset (was 256Mi) on {POD} (shop/web)"
@@ -418,7 +418,7 @@ def test_delete_all_of_nothing(podslice, memory):
 def test_delete_tells_what_runs_in_it(podslice, web, memory):
     podslice("apply", "-f", web)
     memory.set_tasks(POD, 2)
-    assert f"stopped {POD} with what runs in it (2 tasks)" in podslice("delete", "--all").out
+    assert f"stopped {POD} with its processes (2 tasks)" in podslice("delete", "--all").out
 
 
 @pytest.mark.parametrize(
@@ -477,20 +477,20 @@ LESS = WEB.replace("limits: {cpu: 250m}", "limits: {cpu: 250m, memory: 1Gi}")
 
 
 def test_less_than_is_in_use_is_told_and_reclaimed(podslice, memory, files, monkeypatch):
-    monkeypatch.setattr("podslice.reconcile.act._STALLED_SEC", 0)
+    monkeypatch.setattr("podslice.reconcile.act.STALLED_SEC", 0)
     files({"web.yaml": LESS})
     podslice("apply", "-f", "web.yaml")
     memory.set_memory(POD, 900 * 2**20)
     files({"web.yaml": LESS.replace("1Gi", "128Mi")})
     change = f"MemoryMax=640Mi (was 1536Mi) on {POD} (shop/web)"
     out = podslice("plan", "-f", "web.yaml").out
-    assert f"{change}; 900Mi are in use: MemoryHigh reclaims first\n" in out
+    assert f"{change}; 900Mi in use, reclaimed first through MemoryHigh\n" in out
     steps = json.loads(podslice("plan", "-f", "web.yaml", "-o", "json").out)["steps"]
     (step,) = [step for step in steps if step["unit"] == POD]
     assert (step["used_bytes"], step["reclaim_to_bytes"]) == (900 * 2**20, 640 * 2**20)
     ended = podslice("apply", "-f", "web.yaml")
     assert ended.code == 1
-    assert "900Mi are in use and can't be reclaimed, 640Mi would be the limit" in ended.out
+    assert "900Mi are in use and can't be reclaimed, above the limit of 640Mi" in ended.out
     memory.set_memory(POD, 640 * 2**20)
     assert "in use" not in podslice("plan", "-f", "web.yaml").out
     memory.set_memory(POD, 900 * 2**20)

@@ -44,7 +44,7 @@ def test_apply_tells_what_returns_and_confirm_keeps_it(podslice, memory):
     ended = podslice(*APPLY, "--confirm=60")
     assert ended.code == 0
     assert ended.err == (
-        f"the old values of {SLICE} return in 60 s; to keep the new ones: podslice confirm\n"
+        f"the old values of {SLICE} are restored in 60 s; to keep the new ones: podslice confirm\n"
     )
     assert podslice("confirm") == (0, f"confirmed the new values of {SLICE}\n", "")
     assert has(memory, MemoryMax=64 * MI)
@@ -55,7 +55,7 @@ def test_what_is_not_confirmed_is_in_status(podslice, memory):
     podslice(*APPLY, "--confirm=60")
     ended = podslice("status", *RESERVE)
     assert ended.code == 0
-    assert f"the old values of {SLICE} return in " in ended.err
+    assert f"the old values of {SLICE} are restored in " in ended.err
     document = json.loads(podslice("status", "-o", "json", *RESERVE).out)["unconfirmed"]
     assert (document["state"], 0 < document["remaining_sec"] <= 60) == ("armed", True)
     assert document["units"] == [
@@ -75,7 +75,7 @@ def test_what_has_returned_is_told(podslice, memory):
     podslice(*APPLY, "--confirm=60")
     let_return(memory)
     told = (
-        f"nobody confirmed the new values of {SLICE}: the old ones have returned; to set the new"
+        f"the new values of {SLICE} were not confirmed: the old ones are restored; to set the new"
         " ones again: podslice apply\n"
     )
     assert podslice("confirm") == (1, "", told)
@@ -95,8 +95,8 @@ def test_a_timer_that_somebody_has_stopped_is_told(podslice, memory):
     podslice(*APPLY, "--confirm=60")
     asyncio.run(memory.stop("podslice-rollback.timer"))
     assert podslice("status", *RESERVE).err == (
-        f"nobody confirmed the new values of {SLICE}, and somebody has stopped the timer that"
-        " returns the old ones; to keep the new ones: podslice confirm\n"
+        f"the new values of {SLICE} are not confirmed, and the timer that"
+        " restores the old ones was stopped; to keep the new ones: podslice confirm\n"
     )
     assert podslice("confirm").code == 0
 
@@ -141,8 +141,8 @@ def test_values_outside_the_root_are_in_plan_and_status_until_they_have_returned
 def test_what_stays_because_others_have_changed_it_is_told(podslice, memory):
     podslice(*APPLY)
     asyncio.run(memory.set_properties(SLICE, {"MemoryMax": 32 * MI}))
-    assert f"left out MemoryMax of {SLICE}: podslice set it to" in podslice("status").err
-    assert f"left out MemoryMax of {SLICE}: podslice set it to" in (
+    assert f"skipped MemoryMax of {SLICE}: podslice set it to" in podslice("status").err
+    assert f"skipped MemoryMax of {SLICE}: podslice set it to" in (
         podslice("apply", "-f", "web.yaml").out
     )
     assert has(memory, CPUWeight=INFINITY, MemoryMax=32 * MI)
@@ -154,7 +154,7 @@ def test_values_are_given_back_without_configuration_or_pods(podslice, memory):
     podslice(*APPLY)
     ended = podslice("__restore_reserved")
     assert (ended.code, ended.err) == (0, "")
-    assert ended.out.startswith("set CPUWeight=unset (was 50; as before podslice set it)")
+    assert ended.out.startswith("set CPUWeight=unset (was 50; its value before podslice)")
     assert has(memory, CPUWeight=INFINITY, MemoryMax=INFINITY)
     assert podslice("__restore_reserved") == (0, "", "")
 

@@ -1,4 +1,4 @@
-"""The command line's entry: run a verb, word what went wrong, and set the exit code."""
+"""Entry point of the command line: run a verb, report errors, set the exit code."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ def main() -> None:
         code = _run(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
-        code = 1  # the reader has gone (`podslice tree | head`): no complaint, as for any filter
+        code = 1  # the reader has closed the pipe (`podslice tree | head`): silent, as any filter
     except OSError as error:
         of_what = "" if error.filename is None else f"{error.filename}: "
-        _say(f"error: {of_what}{str(error.strerror).lower()}\n")
+        _write_error(f"error: {of_what}{str(error.strerror).lower()}\n")
         code = 1
     except KeyboardInterrupt:
-        _say("interrupted\n")
+        _write_error("interrupted\n")
         code = INTERRUPTED
-    _say("")
-    # what an interpreter tidies up when it ends takes longer than many a verb
+    _write_error("")
+    # the interpreter's cleanup would take longer than many verbs
     os._exit(code)
 
 
-def _say(text: str) -> None:
-    """Write to standard error, which may be missing: `guard` may have failed before replacing it."""
+def _write_error(text: str) -> None:
+    """Write to standard error, which is missing if `guard` has failed."""
     try:
         if sys.stderr is not None:
             sys.stderr.write(text)
             sys.stderr.flush()
     except OSError:
-        pass  # there is no place to report it
+        pass  # it cannot be reported
 
 
 def _run(arguments: list[str]) -> int:
-    """Run a verb, with no more imports than it needs; the exit code."""
+    """Run a verb with only the imports that it needs, and return the exit code."""
     if arguments == ["--version"]:
         # before typer and pydantic are imported: scripts ask this often
         from podslice import __version__
@@ -50,11 +50,11 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.write(f"podslice {__version__}\n")
         return 0
     if arguments[:1] == ["__complete"]:
-        # the shells ask at every press of a key
+        # called at every press of the completion key
         from podslice.cli.completion import main as complete
 
         return complete(arguments[1:])
-    # a verb is short: looking for cycles among thousands of pods takes longer than they live
+    # a verb is short: collecting cycles among thousands of pods would take longer
     gc.disable()
     from podslice.imports import without
 

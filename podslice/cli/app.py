@@ -1,4 +1,4 @@
-"""The command line: its verbs, and how errors end it."""
+"""The command line: its verbs, and the exit codes of errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Only the module of the requested verb is imported: the others would be half of a
 and some MiB of the agent's memory.
 """
 
-# what typer raises for a wrong command line: it has no public name that every version knows
+# typer's error for a wrong command line; it has no public name common to all versions
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[1])
 
 _STYLE: dict[str, Any] = {
@@ -101,25 +101,25 @@ def _help(read: Callable[[Any], Any], groups: Mapping[str, Sequence[str]] | None
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run a verb and return the exit code; errors are worded on stderr."""
+    """Run a verb, report errors on stderr, and return the exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
         return _run(given)
     except BrokenPipeError:
         raise
     except OSError as error:
-        # verbs translate what they expect; this is the host out of space, descriptors or processes
+        # verbs handle the errors they expect; here the host is out of space, descriptors or processes
         where = "" if error.filename is None else str(error.filename)
         found = Problem(where=where, message=(error.strerror or str(error)).lower())
     except MemoryError:
-        found = Problem(where="", message="there is not enough memory")
+        found = Problem(where="", message="out of memory")
     note(tables.problem(found))
     return FAILED
 
 
 def _run(given: list[str]) -> int:
-    """Run a verb; errors of podslice and of the command line end here."""
-    # whatever is no verb in the first place needs all of them, for the help and its hints
+    """Run a verb, and report errors of podslice and of the command line."""
+    # without a known verb all of them are needed, for the help and its hints
     app = make_app(given[:1] if given[:1] and given[0] in VERBS else VERBS)
     try:
         code = app(given, prog_name="podslice", standalone_mode=False)
@@ -142,14 +142,14 @@ def _run(given: list[str]) -> int:
 
 
 def _usage_problem(error: typer.BadParameter) -> Problem:
-    """A wrong command line, in the words of the others."""
-    said = error.format_message().replace("Value error, ", "").rstrip(".")
+    """Return the problem of a wrong command line."""
+    message = error.format_message().replace("Value error, ", "").rstrip(".")
     command = error.ctx.command_path if error.ctx else "podslice"
     hint = f"see: {command} --help"
-    is_about_command = said.lower().startswith("no such option") or "'CMD'" in said
+    is_about_command = message.lower().startswith("no such option") or "'CMD'" in message
     if is_about_command and error.ctx and error.ctx.command.name == "run":
-        hint = f"what to run stands behind --; {hint}"
-    return Problem(where="", message=said[:1].lower() + said[1:], hint=hint)
+        hint = f"put the command after --; {hint}"
+    return Problem(where="", message=message[:1].lower() + message[1:], hint=hint)
 
 
 def root(

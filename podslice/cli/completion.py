@@ -1,7 +1,7 @@
-"""Names for the shells' completions: `podslice __complete WHAT WORD…`, one name to a line.
+"""Names for shell completion: `podslice __complete KIND WORD…` prints one name per line.
 
-Asked at every press of a key, so it imports next to nothing, and never complains: what can't be
-read gives no names. `WORD…` is the command line so far.
+Called at every press of the completion key, so it imports as little as possible. Files that cannot
+be read are ignored without a message. `WORD…` is the command line so far.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, Recursi
 
 
 def main(arguments: list[str]) -> int:
-    """Print what may stand next: `pods`, or `containers` of the pod that is named last."""
-    what, words = (arguments[0], arguments[1:]) if arguments else ("", [])
+    """Print the names of `pods`, or of the `containers` of the last pod on the command line."""
+    kind, words = (arguments[0], arguments[1:]) if arguments else ("", [])
     pods = dict(_pods(words))
-    if what == "pods":
+    if kind == "pods":
         names: Iterable[str] = pods
-    elif what == "containers":
+    elif kind == "containers":
         pod = next((word for word in reversed(words) if word in pods), "")
         names = pods.get(pod, ())
     else:
@@ -37,18 +37,18 @@ def main(arguments: list[str]) -> int:
 
 
 def _pods(words: list[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Pods as they would be typed, with their containers: of the files that are named, or applied."""
+    """Yield the pods of the given files, or applied pods, as they are typed, with their containers."""
     files = list(_values(words, "-f", "--filename"))
     namespace = next(_values(words, "-n", "--namespace"), None)
     from_files = files and not {"delete", "events"} & {*words}
-    found = _in_files(files, namespace) if from_files else _there(words)
+    found = _in_files(files, namespace) if from_files else _recorded(words)
     for of_pod, name, containers in found:
         is_plain = of_pod == (namespace or "default")
         yield (name if is_plain else f"{of_pod}/{name}"), containers
 
 
 def _values(words: list[str], short: str, long: str) -> Iterator[str]:
-    """The values of an option; shells break `--option=value` into three words."""
+    """Yield the values of an option; shells split `--option=value` into three words."""
     for index, word in enumerate(words):
         rest = [each for each in words[index + 1 : index + 3] if each != "="]
         if word in (short, long):
@@ -57,8 +57,8 @@ def _values(words: list[str], short: str, long: str) -> Iterator[str]:
             yield word.removeprefix(f"{long}=")
 
 
-def _there(words: list[str]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """The pods that are applied, or those that were evicted where it is about them."""
+def _recorded(words: list[str]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield the applied pods, or the evicted ones for `readmit`."""
     is_user = "--user" in words
     session = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
     base = Path(session if is_user else "/run")
@@ -66,7 +66,7 @@ def _there(words: list[str]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 
 
 def _evicted(base: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """The pods of the marks."""
+    """Yield the pods of the eviction marks."""
     for path in _records(base / "podslice/evicted"):
         with suppress(*_UNREADABLE):
             namespace, _, name = _parse(path)["pod"].partition("/")
@@ -74,7 +74,7 @@ def _evicted(base: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 
 
 def _applied(base: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """The pods of the records."""
+    """Yield the pods of the records."""
     for path in _records(base / "podslice/pods"):
         try:
             manifest = _parse(path)["manifest"]
@@ -86,20 +86,20 @@ def _applied(base: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 
 
 def _records(directory: Path) -> list[Path]:
-    """Return the files of a directory; none where it cannot be read."""
+    """Return the files of a directory; none if it cannot be read."""
     with suppress(OSError, ValueError):
         return list(directory.glob("*.json"))
     return []
 
 
-def _parse(path: Path) -> Any:  # noqa: ANN401 - whatever is in it
+def _parse(path: Path) -> Any:  # noqa: ANN401 - any JSON
     return json.loads(read_regular(path, limit_bytes=_BYTES_MAX))
 
 
 def _in_files(
     files: list[str], namespace: str | None
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """The pods of manifests."""
+    """Yield the pods of manifests."""
     from podslice.errors import PodsliceError
     from podslice.inputs.manifest.load import load_pods
 

@@ -1,4 +1,4 @@
-"""The configuration of verbs that show or remove things: they go on where its files are invalid."""
+"""The configuration of verbs that show or remove things, which also run with invalid files."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from podslice.store import Store
 
 _SUBSTITUTES = {
     Source.LAST_VALID: "this command uses the last valid configuration",
-    Source.DEFAULT: "no valid configuration is recorded, and this command uses the default one",
+    Source.DEFAULT: "no valid configuration is recorded; this command uses the default one",
 }
 
 
 def tolerate(planning: Planning) -> Planning:
-    """Return the options with another configuration where the configuration files are invalid.
+    """Return the options with another configuration if the configuration files are invalid.
 
-    For verbs that show or remove: the last valid configuration takes the place of the files, or
-    the default one where none is recorded. The problems are reported on standard error.
+    Verbs that show or remove use the last valid configuration, or the default one if none is
+    recorded. The problems are reported on standard error.
 
     Raises:
-        InputError: a flag is wrong, or a file that `--config` names.
+        InputError: an option, or the file given with `--config`, is invalid.
     """
     try:
         _ = planning.config
@@ -42,16 +42,16 @@ def tolerate(planning: Planning) -> Planning:
     for found in origin.problems:
         note(problem(found))
     message = f"the configuration files are invalid: {_SUBSTITUTES[origin.source]}"
-    hint = "to check them after a correction: podslice check"
+    hint = "after correcting them, run: podslice check"
     note(problem(Problem(where="", message=message, hint=hint, severity=Severity.WARNING)))
     return replace(planning, substitute=(config, origin))
 
 
 def _substitute(planning: Planning, error: InputError) -> tuple[Config, Origin]:
-    """Return the last valid configuration or else the default one, with the flags.
+    """Return the last valid configuration or else the default one, with the options applied.
 
     Raises:
-        InputError: `error`, because the flags are wrong with both.
+        InputError: `error`, because the options are invalid with both.
     """
     recorded: Mapping[str, object] | None = None
     with suppress(HostError):  # there is no session
@@ -65,7 +65,7 @@ def _substitute(planning: Planning, error: InputError) -> tuple[Config, Origin]:
 
 
 def document(origin: Origin) -> documents.Document:
-    """Return which configuration takes the place of invalid files, and what is wrong with these."""
+    """Return the configuration in use instead of invalid files, and their problems."""
     if origin.source is Source.FILES:
         return {}
     problems = [documents.problem(found) for found in origin.problems]

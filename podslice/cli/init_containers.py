@@ -1,4 +1,4 @@
-"""The end of an init container: how systemd reports it, and how it is recorded."""
+"""The end of an init container: how systemd reports it, and its record."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from podslice.reconcile.report import Outcome, Report, describe_result
 from podslice.reconcile.world import LiveWorld
 
 VERB = "__init_done"
-"""The verb that systemd runs after a detached init container; not for people."""
+"""The internal verb that systemd runs after a detached init container."""
 
 SUCCESS = {"SERVICE_RESULT": "success", "EXIT_CODE": "exited", "EXIT_STATUS": "0"}
-"""How systemd says that a command ended with 0. Source: systemd.exec(5), Environment Variables."""
+"""How systemd reports an exit status of 0. Source: systemd.exec(5), Environment Variables."""
 
 
 def finish(planning: Planning, key: str, container: str) -> int:

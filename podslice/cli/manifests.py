@@ -1,4 +1,4 @@
-"""Pods from manifests, with the decisions about them and every problem."""
+"""Pods from manifests, with their decisions and problems."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def load_manifests(sources: Sequence[str], namespace: str | None) -> LoadedPods:
-    """The pods of all files."""
+    """Return the pods of all files."""
     from podslice.inputs.manifest.load import load_pods
 
     return load_pods(sources, namespace=namespace, stdin=_read_stdin)
@@ -56,7 +56,11 @@ def load_all(
 def load_candidates(
     planning: Planning, filename: list[str], namespace: str | None
 ) -> tuple[PodDecision, ...]:
-    """The candidates, if nothing at all is wrong with the input."""
+    """Return the pods to apply, if the whole input is valid.
+
+    Raises:
+        InputError: there is an error in the input; it has every problem.
+    """
     config, loaded = load_all(planning, filename, namespace)
     node = load_node(config)
     decisions = decide_all(loaded, node, config)
@@ -65,18 +69,18 @@ def load_candidates(
         problems.append(
             Problem(
                 where="cgroups-per-qos",
-                message="without it there are no slices to put pods in",
-                hint="leave it at true",
+                message="without it there are no slices for pods",
+                hint="set it to true",
             )
         )
     return valid_only(loaded, decisions, problems)
 
 
 def decide_all(loaded: LoadedPods, node: Node, config: Config) -> tuple[PodDecision, ...]:
-    """Decide what each pod gets on its own, with everything that is wrong with it; by name.
+    """Return the decision about each pod, with its problems, in the order of their names.
 
     Raises:
-        InputError: there are more problems than are counted.
+        InputError: there are too many problems.
     """
     decisions: list[PodDecision] = []
     problems = dict.fromkeys(loaded.problems)
@@ -92,7 +96,7 @@ def decide_all(loaded: LoadedPods, node: Node, config: Config) -> tuple[PodDecis
 
 
 def all_problems(loaded: LoadedPods, decisions: Sequence[PodDecision]) -> list[Problem]:
-    """Every problem once, of files and of pods, in order; replicas share their template's."""
+    """Return each problem of files and pods once, in order; replicas share their template's."""
     different = {id(each.problems): each.problems for each in decisions}.values()
     of_pods = (found for problems in different for found in problems)
     return list(dict.fromkeys((*loaded.problems, *of_pods)))
@@ -101,10 +105,10 @@ def all_problems(loaded: LoadedPods, decisions: Sequence[PodDecision]) -> list[P
 def valid_only(
     loaded: LoadedPods, decisions: Sequence[PodDecision], others: Sequence[Problem] = ()
 ) -> tuple[PodDecision, ...]:
-    """The decisions, if nothing is wrong with any, nor with anything else; warnings are told.
+    """Return the decisions if there is no error, and report warnings.
 
     Raises:
-        InputError: there is an error, anywhere in the input; it has every problem.
+        InputError: there is an error in the input; it has every problem.
     """
     problems = [*others, *all_problems(loaded, decisions)]
     if any(found.severity is Severity.ERROR for found in problems):
@@ -117,10 +121,10 @@ def valid_only(
 def named_pods(
     decisions: tuple[PodDecision, ...], names: list[str] | None, namespace: str | None
 ) -> tuple[PodDecision, ...]:
-    """The decisions for the named pods, or all.
+    """Return the decisions about the named pods, or all.
 
     Raises:
-        InputError: a name is not among them.
+        InputError: a pod is not in the manifests.
     """
     if not names:
         return decisions

@@ -1,4 +1,4 @@
-"""Where output goes: documents and lines to stdout, notes and progress to stderr."""
+"""Output: documents and lines on stdout, notes and progress on stderr."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from podslice.cli.views.documents import Document
 
 
 class OutputFormat(StrEnum):
-    """What `-o` takes."""
+    """Values of `-o`."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -27,7 +27,7 @@ def emit(
     lines: Callable[[bool], Iterable[str]],
     names: Callable[[], Iterable[str]],
 ) -> None:
-    """Print a result in the format that was asked for; `lines` takes whether it is `wide`."""
+    """Print a result in the requested format; `lines` is called with True for `wide`."""
     match format_:
         case OutputFormat.JSON:
             sys.stdout.write(json.dumps(document(), indent=2, ensure_ascii=False) + "\n")
@@ -42,18 +42,18 @@ def emit(
 
 
 def write(lines: Iterable[str]) -> None:
-    """Print lines."""
+    """Print lines on standard output."""
     for line in lines:
         sys.stdout.write(line + "\n")
 
 
 def note(text: str) -> None:
-    """Tell the operator something beside the result."""
+    """Print a line on standard error."""
     sys.stderr.write(f"{text}\n")
 
 
 class Progress:
-    """A counter on stderr for long work; silent where nobody watches."""
+    """A counter of steps on stderr; shown only on a terminal, and only for long work."""
 
     def __init__(self, total: int, *, least: int = 30) -> None:
         self._total = total
@@ -61,7 +61,7 @@ class Progress:
         self._shown = total >= least and sys.stderr.isatty()
 
     def step(self) -> None:
-        """One more is done."""
+        """Count one more step."""
         self._done += 1
         if self._shown:
             end = "\r" if self._done < self._total else "\r\033[K"

@@ -1,4 +1,4 @@
-"""What `status` and `tree` show: units, values, usage and processes, observed at one time."""
+"""The overview that `status` and `tree` print: units, values, usage and processes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def _list_runtimes(world: LiveWorld, state: Assessment) -> tuple[RuntimeCo
 def emit_overview(
     planning: Planning, found: Overview, output: OutputFormat, *, as_tree: bool
 ) -> None:
-    """Print the overview, and notes about what deserves attention on standard error."""
+    """Print the overview, and notes about problems on standard error."""
     state = found.state
 
     def lines(wide: bool) -> Iterator[str]:  # noqa: FBT001 - as `emit` calls it
@@ -104,7 +104,7 @@ def _notes(found: Overview, *, manager: Manager) -> Iterator[str]:
     manifests = state.sources.values()
     yield from status_lines.notices(state.evicted, state.agent, manifests, manager=manager)
     for name in state.orphans:
-        yield f"{name} is no pod's: it was not made by podslice, or its pod is unknown"
+        yield f"{name} is an orphan: not created by podslice, or its pod is unknown"
 
 
 def differs(found: Overview, origin: Origin) -> bool:

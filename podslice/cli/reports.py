@@ -12,24 +12,24 @@ from podslice.reconcile.report import Report, StepResult, describe_wait
 
 
 class StepProgress:
-    """Says what is waited for, and counts steps, on stderr while they are taken."""
+    """Progress on stderr: what is waited for, and the number of completed steps."""
 
     def __init__(self) -> None:
         self._progress = Progress(0)
 
     def start(self, made: Plan) -> None:
-        """The plan is known."""
+        """Report the start of a plan."""
         self._progress = Progress(len(made.steps))
         for waiting in filter(None, map(describe_wait, made.steps)):
             note(waiting)
 
     def step(self, _: StepResult) -> None:
-        """A step has ended."""
+        """Count a completed step."""
         self._progress.step()
 
 
 def emit_report(report: Report, output: OutputFormat, origin: Origin | None = None) -> int:
-    """Print what was done, and where its configuration came from; return the exit code."""
+    """Print a report with the source of its configuration, and return the exit code."""
     emit(
         output,
         document=lambda: documents.document(

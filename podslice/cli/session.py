@@ -1,4 +1,4 @@
-"""From options to a world: configuration, node, records and a connection to systemd."""
+"""The world of a verb: configuration, node, records and a connection to systemd."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ T = TypeVar("T")
 
 
 def load_node(config: Config, *, lenient: bool = False) -> Node:
-    """This host; no host at all where the capacity is stated anyway, or does not matter.
+    """Return this host's node; an empty one if the capacity is configured, or not needed.
 
     Raises:
-        HostError: the host's capacity can't be read, and is needed.
+        HostError: the host's capacity is needed and cannot be read.
     """
     try:
         return read_node()
@@ -39,10 +39,10 @@ def load_node(config: Config, *, lenient: bool = False) -> Node:
 
 
 def runtime_directory(manager: Manager) -> Path:
-    """Where records are kept until the end of the boot, or of the user's session.
+    """Return the directory of records, which lasts until shutdown or the end of the session.
 
     Raises:
-        HostError: there is no session, or it is somebody else's.
+        HostError: there is no session, or it is another user's.
     """
     base = manager.runtime_directory
     directory = Path(base, "podslice")
@@ -56,14 +56,14 @@ def runtime_directory(manager: Manager) -> Path:
     owner, uid = _owner(base), manager.uid
     if owner not in (uid, None):
         raise HostError(
-            f"XDG_RUNTIME_DIR is {base}, which is user {owner}'s, and this is user {uid}; set"
+            f"XDG_RUNTIME_DIR={base} belongs to user {owner}, not to user {uid}; set"
             f" XDG_RUNTIME_DIR=/run/user/{uid}"
         )
     return directory
 
 
 def _owner(path: str) -> int | None:
-    """Whose a directory is; None where that can't be seen."""
+    """Return the owner of a directory; None if it cannot be determined."""
     try:
         return Path(path).stat().st_uid
     except OSError:
@@ -71,10 +71,10 @@ def _owner(path: str) -> int | None:
 
 
 def open_store(planning: Planning) -> Store:
-    """What is kept until the end of the boot, or of the user's session.
+    """Return the records, which last until shutdown or the end of the session.
 
     Raises:
-        HostError: there is no session, or it is somebody else's.
+        HostError: there is no session, or it is another user's.
     """
     directory = runtime_directory(planning.manager)
     return Store(directory, cgroup_root=planning.config.cgroup_root)
@@ -93,7 +93,7 @@ async def open_world(planning: Planning) -> AsyncIterator[LiveWorld]:
     from podslice.systemd.slice_files import SliceFiles
 
     offline = offline_world(planning)
-    # a user's manager is asked: its files depend on the session
+    # the files of a user manager depend on the session, so systemd is asked
     files = None if planning.manager.is_user else SliceFiles(Path("/"), CgroupFs())
     async with Bus(planning.manager, files=files) as bus:
         world = offline.with_client(Guarded(bus, lambda: world.guard.claim(world)))
@@ -117,20 +117,20 @@ def offline_world(planning: Planning) -> World:
 
 
 def on_wait() -> None:
-    """Say that the lock is somebody else's."""
-    note("another podslice is at work; waiting for it")
+    """Report that another process has the lock."""
+    note("waiting for another podslice process to release the lock")
 
 
-def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Tell each thing once; a verb may look twice."""
-    told: set[str] = set()
+def _once(report: Callable[[str], None]) -> Callable[[str], None]:
+    """Report each text once; a verb may observe twice."""
+    reported: set[str] = set()
 
-    def tell_once(text: str) -> None:
-        if text not in told:
-            told.add(text)
-            tell(text)
+    def report_once(text: str) -> None:
+        if text not in reported:
+            reported.add(text)
+            report(text)
 
-    return tell_once
+    return report_once
 
 
 def in_world(planning: Planning, work: Callable[[LiveWorld], Awaitable[T]]) -> T:
@@ -151,7 +151,7 @@ def in_world_or_offline(planning: Planning, work: Callable[[World], Awaitable[T]
             try:
                 world: World = await stack.enter_async_context(open_world(planning))
             except BusUnavailable as error:
-                note(f"{error}; the plan is for a host with nothing on it")
+                note(f"{error}; planning for a host without units")
                 world = offline_world(planning)
             return await work(world)
 
@@ -159,26 +159,26 @@ def in_world_or_offline(planning: Planning, work: Callable[[World], Awaitable[T]
 
 
 def applied_pods(planning: Planning) -> tuple[Pod, ...]:
-    """The pods that were applied, as their records say.
+    """Return the applied pods from their records.
 
     Raises:
-        HostError: the records can't be read, or there is no session that could have any.
+        HostError: the records cannot be read, or there is no session.
     """
     return open_store(planning).load().pods
 
 
 def recorded_pods(planning: Planning) -> tuple[Pod, ...]:
-    """The pods that were applied, where their records can be read."""
+    """Return the applied pods; none if their records cannot be read."""
     try:
         return applied_pods(planning)
     except HostError as error:
-        note(f"{error}; the pods that were applied are not counted")
+        note(f"{error}; applied pods are not counted")
         return ()
 
 
 @asynccontextmanager
 async def open_recorded_world(store: Store) -> AsyncIterator[LiveWorld]:
-    """Connect, with the root that the record names: no configuration is needed, nor may be wrong."""
+    """Connect with the recorded root slice, independent of the configuration."""
     from podslice.reconcile.guard import Guarded
     from podslice.reconcile.rollback import recorded
     from podslice.systemd.bus import Bus

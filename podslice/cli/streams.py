@@ -1,10 +1,10 @@
-"""The standard streams: present, and with one defined end for output that cannot be written.
+"""The standard streams: never missing, with a defined error for output that cannot be written.
 
-An interpreter that starts with a closed descriptor has no stream for it, and the next file that it
-opens gets the number. Output that fails raises one `OSError` that names the stream; a reader that
-has closed the pipe (`podslice tree | head`) stays a `BrokenPipeError`.
+If a descriptor is closed when the interpreter starts, its stream is missing and the next opened
+file gets its number. Failing output raises one `OSError` with the name of the stream; a closed
+pipe (`podslice tree | head`) remains a `BrokenPipeError`.
 
-Every call imports this module, so it imports only what the interpreter has loaded itself.
+Every call imports this module, so it imports only modules that the interpreter has loaded anyway.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
 def guard() -> None:
-    """Replace standard streams that are missing, and guard the two that are written to."""
+    """Replace missing standard streams, and guard standard output and standard error."""
     for number in (_STDIN, _STDOUT, _STDERR):
         _occupy(number)
     sys.stdin = sys.stdin or open(_STDIN, closefd=False)  # noqa: SIM115 - a descriptor
@@ -33,9 +33,9 @@ def guard() -> None:
 
 
 def _occupy(number: int) -> None:
-    """Give a closed descriptor to the wrong end of a pipe, so that using it fails as before.
+    """Occupy a closed descriptor with the wrong end of a pipe, so that using it still fails.
 
-    The end is closed on exec: the command of `run` finds the descriptor as podslice found it.
+    It is closed on exec, so that the command of `run` inherits the descriptors of podslice.
 
     Source: gnulib, lib/stdopen.c, stdopen.
     """
@@ -51,9 +51,9 @@ def _occupy(number: int) -> None:
 
 
 def _guarded(stream: TextIO | None, number: int, kind: type[io.FileIO]) -> TextIO:
-    """Return the stream with a guarded file below it; one that is not a file stays as it is.
+    """Return the stream on a guarded file; a stream that is not a file is returned as it is.
 
-    Characters that the locale lacks are escaped in both.
+    Characters that the locale cannot encode are escaped.
     """
     if stream is None:
         return _text(kind(number, "w", closefd=False), encoding="utf-8")
@@ -77,7 +77,7 @@ def _text(file: io.FileIO, *, encoding: str) -> TextIO:
 
 
 class _Patient(io.FileIO):
-    """A file that waits where a non-blocking descriptor takes nothing now."""
+    """A file that waits until a non-blocking descriptor is writable."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         while (written := super().write(data)) is None:
@@ -90,7 +90,7 @@ class _Patient(io.FileIO):
 
 
 class _Output(_Patient):
-    """Standard output: the first error is raised, and what remains in buffers is dropped."""
+    """Standard output: raises the first error, then drops the remaining data."""
 
     _has_failed = False
 
@@ -107,7 +107,7 @@ class _Output(_Patient):
 
 
 class _Notes(_Patient):
-    """Standard error: there is no place to report that it fails."""
+    """Standard error: errors are ignored, since they cannot be reported."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:

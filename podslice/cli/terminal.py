@@ -1,4 +1,4 @@
-"""A terminal as one page that is drawn again and again, and left as it was."""
+"""A full-screen page on the terminal, which is restored afterwards."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ _HOME, _END_OF_LINE, _END_OF_PAGE = "\x1b[H", "\x1b[K", "\x1b[J"
 _REVERSE, _PLAIN = "\x1b[7m", "\x1b[m"
 
 
-def is_able() -> bool:
-    """Whether somebody sits at a terminal that can be drawn on."""
+def is_interactive() -> bool:
+    """Return whether input and output are a terminal that supports full-screen pages."""
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     return is_terminal and os.environ.get("TERM", "dumb") != "dumb"
 
 
 class Screen:
-    """The terminal, as long as it is lent; `on_key` and `on_resize` are called by the loop."""
+    """The terminal in full-screen mode; the event loop calls `on_key` and `on_resize`."""
 
     def __init__(self, on_key: Callable[[str], None], on_resize: Callable[[], None]) -> None:
         self.on_key = on_key
         self.on_resize = on_resize
         self.ended_by: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        """The signal that asks for the end, once one does."""
+        """Set to the signal that requests the end."""
 
     @property
     def size(self) -> os.terminal_size:
-        """Its columns and lines; a serial console does not know them."""
+        """Columns and lines; 80 × 24 if unknown, as on a serial console."""
         width, height = os.get_terminal_size(sys.stdout.fileno())
         return os.terminal_size((width or 80, height or 24))
 
     def draw(self, lines: Sequence[str], *, marked: int | None = None) -> None:
-        """Show lines, as far as there is room; `marked` is the number of the one that stands out."""
+        """Draw as many lines as fit; the line with the number `marked` is highlighted."""
         width, height = self.size
         shown = [line[:width] for line in lines[:height]]
         if marked is not None and marked < len(shown):
@@ -50,11 +50,11 @@ class Screen:
         _write(f"{_HOME}{page}{_END_OF_LINE}{_END_OF_PAGE}")
 
     @contextmanager
-    def lent(self) -> Iterator[None]:
-        """Have the terminal; whatever happens, it is given back as it was."""
+    def full_screen(self) -> Iterator[None]:
+        """Switch to full-screen mode, and restore the terminal at the end."""
         loop = asyncio.get_running_loop()
         keyboard = sys.stdin.fileno()
-        before = _take(keyboard)
+        before = _enter(keyboard)
         loop.add_reader(keyboard, self._read, keyboard)
         loop.add_signal_handler(signal.SIGWINCH, self.on_resize)
         loop.add_signal_handler(signal.SIGTSTP, self._suspend, keyboard, before)
@@ -64,7 +64,7 @@ class Screen:
             yield
         finally:
             loop.remove_reader(keyboard)
-            _give_back(keyboard, before)
+            _leave(keyboard, before)
 
     def _read(self, keyboard: int) -> None:
         try:
@@ -73,35 +73,35 @@ class Screen:
             keys = ""
         for key in keys:
             self.on_key(key)
-        if not keys:  # the terminal is gone
+        if not keys:  # the terminal was closed
             self.end(signal.SIGHUP)
 
     def end(self, number: int) -> None:
-        """Ask for the end, as this signal would."""
+        """Request the end, as this signal would."""
         if not self.ended_by.done():
             self.ended_by.set_result(number)
 
     def _suspend(self, keyboard: int, before: list[Any]) -> None:
-        """As the shell's Ctrl-Z asks for."""
-        _give_back(keyboard, before)
+        """Suspend the process on Ctrl-Z."""
+        _leave(keyboard, before)
         os.kill(os.getpid(), signal.SIGSTOP)
-        _take(keyboard)
+        _enter(keyboard)
         self.on_resize()
 
 
-def _take(keyboard: int) -> list[Any]:
+def _enter(keyboard: int) -> list[Any]:
     before = termios.tcgetattr(keyboard)
     tty.setcbreak(keyboard)
     _write(_ENTER)
     return before
 
 
-def _give_back(keyboard: int, before: list[Any]) -> None:
+def _leave(keyboard: int, before: list[Any]) -> None:
     _write(_LEAVE)
     try:
         termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
     except termios.error:
-        return  # it is gone
+        return  # the terminal was closed
 
 
 def _write(text: str) -> None:

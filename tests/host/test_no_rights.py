@@ -213,7 +213,7 @@ def test_the_session_of_another_user_is_reported(namespace):
     foreign = {"XDG_RUNTIME_DIR": "/run/systemd"}
     for verb in ("status", "tree"):
         ended = users.podslice(namespace, verb, "--user", env=foreign, check=False)
-        assert is_one_clear_line(ended, "which is user 0's, and this is user 1000; set XDG_")
+        assert is_one_clear_line(ended, "belongs to user 0, not to user 1000; set XDG_")
     ended = users.podslice(namespace, "doctor", "--user", env=foreign, check=False)
     assert ended.exit_code == 3
     assert (

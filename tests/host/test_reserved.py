@@ -90,7 +90,7 @@ def test_values_are_restored_when_no_longer_configured(system):
     apply(system, "-f", SEED, *BIG, *SYSTEM)
     assert show(system, "system.slice", *NAMES) == HELD
     status = system.podslice("status", *BIG, *SYSTEM).stdout
-    assert "system.slice: podslice has set CPUWeight=50 (before: 70), MemoryMax=8Gi" in status
+    assert "system.slice: podslice has set CPUWeight=50 (previously: 70), MemoryMax=8Gi" in status
     # the configuration no longer enforces it
     status = system.podslice("status", *BIG, check=False)
     assert status.exit_code == 3

@@ -1,4 +1,4 @@
-"""The verb that moves running processes into a container: adopt."""
+"""`podslice adopt`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def adopt(
 
 
 def _lines(adopted: Adopted) -> Iterator[str]:
-    """Every process with what became of it, and then how many of each."""
+    """Yield each process with its outcome, then the number of each outcome."""
     rows = [(str(each.pid), each.name, each.outcome, each.why) for each in adopted.processes]
     yield from columns([("PID", "NAME", "OUTCOME", ""), *rows])
     outcomes = [each.outcome for each in adopted.processes]

@@ -1,4 +1,4 @@
-"""The daemon: agent."""
+"""`podslice agent`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,72 +21,82 @@ from podslice.model.config import Config
 from podslice.reconcile.world import World
 from podslice.store import Store
 
+if TYPE_CHECKING:
+    from podslice.agent.daemon import Setup
+
 _M_MMAP_THRESHOLD = -3
 _LARGE_BYTES = 256 * 1024
 
 
+SocketPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--socket",
+        metavar="PATH",
+        help="Serve metrics on this socket; agent.sock in the runtime directory by default.",
+    ),
+]
+
+
 @agent_options
-def agent(
-    planning: Planning,
-    socket: Annotated[
-        Path | None,
-        typer.Option(
-            "--socket",
-            metavar="PATH",
-            help="Serve metrics on this socket; agent.sock in the runtime directory by default.",
-        ),
-    ] = None,
-) -> int:
+def agent(planning: Planning, socket: SocketPath = None) -> int:
     """Run the agent, which keeps pods as their manifests request.
 
     It applies changed manifests, restores values that were changed externally, and evicts pods
     when the node is short of a resource.
     """
-    from podslice.agent.daemon import Daemon, Setup
+    from podslice.agent.daemon import Daemon
+
+    _ = planning.config  # an invalid one is an error before anything is opened
+    # modules imported so far are never collected; other verbs end before collecting pays
+    gc.freeze()
+    gc.enable()
+    _release_large_blocks()
+
+    async def serve() -> None:
+        await Daemon(_setup(planning, socket)).run()
+
+    asyncio.run(serve())
+    return DONE
+
+
+def _setup(planning: Planning, socket: Path | None) -> Setup:
+    """Return what the daemon needs: how to load its world, and its connections."""
+    from podslice.agent.daemon import Setup
     from podslice.systemd.bus import Bus
     from podslice.systemd.journal import Journal
     from podslice.systemd.notify import Notifier, listen_fds
 
-    _ = planning.config  # an invalid one is refused before anything is opened
-    # other verbs are over before it pays; what is imported by now stays for good
-    gc.freeze()
-    gc.enable()
-    _give_back_large_blocks()
     directory = runtime_directory(planning.manager)
+    environment = dict(os.environ)
+    return Setup(
+        load=lambda: _load_world(planning, directory),
+        connect=lambda on_change: Bus(planning.manager, on_change=on_change),
+        journal=Journal(manager=planning.manager),
+        manager=planning.manager,
+        notifier=Notifier(environment),
+        sockets=listen_fds(environment),
+        socket=socket or directory / "agent.sock",
+    )
 
-    def load() -> World:
-        files = replace(planning)  # a reload reads the files again
-        config = files.config
-        if planning.manager.is_user and config.manifests == Config().manifests:
-            # those of the host are the host's business
-            config = replace(config, manifests=(own_manifests(os.environ),))
-        return World(
-            node=load_node(config),
-            config=config,
-            origin=files.origin,
-            store=Store(directory, cgroup_root=config.cgroup_root),
-            manager=planning.manager,
-        )
 
-    async def live() -> None:
-        environment = dict(os.environ)
-        setup = Setup(
-            load=load,
-            connect=lambda on_change: Bus(planning.manager, on_change=on_change),
-            journal=Journal(manager=planning.manager),
-            manager=planning.manager,
-            notifier=Notifier(environment),
-            sockets=listen_fds(environment),
-            socket=socket or directory / "agent.sock",
-        )
-        await Daemon(setup).run()
-
-    asyncio.run(live())
-    return DONE
+def _load_world(planning: Planning, directory: Path) -> World:
+    files = replace(planning)  # a reload reads the files again
+    config = files.config
+    if planning.manager.is_user and config.manifests == Config().manifests:
+        # the default directories belong to the host's agent
+        config = replace(config, manifests=(own_manifests(os.environ),))
+    return World(
+        node=load_node(config),
+        config=config,
+        origin=files.origin,
+        store=Store(directory, cgroup_root=config.cgroup_root),
+        manager=planning.manager,
+    )
 
 
 def own_manifests(environment: Mapping[str, str]) -> str:
-    """The directory of a user's own manifests: `~/.config/podslice/manifests`.
+    """Return the directory of a user's own manifests: `~/.config/podslice/manifests`.
 
     Source: XDG Base Directory Specification, XDG_CONFIG_HOME.
     """
@@ -95,11 +105,11 @@ def own_manifests(environment: Mapping[str, str]) -> str:
     return str(above / "podslice/manifests")
 
 
-def _give_back_large_blocks() -> None:
+def _release_large_blocks() -> None:
     """Have glibc return large blocks to the kernel as soon as they are free.
 
-    Without this it comes to keep them once it has seen a few. Python's table of interned strings,
-    2 MiB that are made anew every some thousand rounds, would leave holes twice its size.
+    Otherwise it keeps such blocks after the first few. Python's table of interned strings, 2 MiB
+    that are reallocated every few thousand rounds, would leave holes twice its size.
 
     Source: mallopt(3), M_MMAP_THRESHOLD.
     """

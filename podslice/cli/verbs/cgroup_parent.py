@@ -1,4 +1,4 @@
-"""The verb for what others start: cgroup-parent."""
+"""`podslice cgroup-parent`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from podslice.cli import configuration
-from podslice.cli.arguments import DONE, Namespace, key_of
+from podslice.cli.arguments import DONE, Namespace, PodName, key_of
 from podslice.cli.manifests import all_problems, decide_all, load_manifests, named_pods
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
@@ -21,69 +21,69 @@ from podslice.processes.runtime_options import LINES, Form, Parent
 from podslice.processes.target import find_container
 
 HINTS = {
-    Form.PODMAN: "in a podman pod, every member needs this line, and the pod itself takes none",
-    Form.PODMAN_POD: "every member of the podman pod needs the line of -o podman besides",
-    Form.DOCKER: "docker's cgroup driver has to be systemd: docker info -f '{{.CgroupDriver}}'",
-    Form.COMPOSE: "docker's cgroup driver has to be systemd: docker info -f '{{.CgroupDriver}}'",
+    Form.PODMAN: "in a podman pod, every container needs these options, and the pod itself none",
+    Form.PODMAN_POD: "every container of the podman pod also needs the options of -o podman",
+    Form.DOCKER: "docker's cgroup driver must be systemd: docker info -f '{{.CgroupDriver}}'",
+    Form.COMPOSE: "docker's cgroup driver must be systemd: docker info -f '{{.CgroupDriver}}'",
     Form.OCI: "for runc and crun with --systemd-cgroup",
 }
-"""What a line does not say by itself; for people, so only at a terminal."""
+"""What else a form requires; printed only on a terminal."""
+
+
+LimitsOf = Annotated[
+    str | None,
+    typer.Option(
+        "--container",
+        "-c",
+        metavar="CONTAINER",
+        help="Include the limits of this container of the pod.",
+    ),
+]
+ManifestFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filename",
+        "-f",
+        metavar="FILE",
+        help="Find the pod in these manifests; it need not be applied.",
+    ),
+]
+OutputForm = Annotated[
+    Form,
+    typer.Option("--output", "-o", metavar="FORM", help=f"Form of the output: {', '.join(Form)}."),
+]
 
 
 @planning_options
 def cgroup_parent(
     planning: Planning,
-    pod: Annotated[str, typer.Argument(metavar="POD", help="The pod, as NAME or NAMESPACE/NAME.")],
-    container: Annotated[
-        str | None,
-        typer.Option(
-            "--container",
-            "-c",
-            metavar="CONTAINER",
-            help="Include the limits of this container of the pod.",
-        ),
-    ] = None,
-    filename: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--filename",
-            "-f",
-            metavar="FILE",
-            help="Find the pod in these manifests; it need not be applied.",
-        ),
-    ] = None,
+    pod: PodName,
+    container: LimitsOf = None,
+    filename: ManifestFiles = None,
     namespace: Namespace = None,
-    output: Annotated[
-        Form,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FORM",
-            help="Form of the output: name, podman, podman-pod, docker, compose, systemd, quadlet, oci or json.",
-        ),
-    ] = Form.NAME,
+    output: OutputForm = Form.NAME,
 ) -> int:
     """Print a pod's slice, or the options that use it.
 
     The options make podman, docker, systemd or an OCI runtime start a container in the slice.
     """
     key = key_of(pod, namespace)
-    if not filename:
+    if filename:
+        found = _find_in(planning, filename, key, namespace)
+    else:
         planning = configuration.tolerate(planning)
-    found = (
-        _find_in(planning, filename, key, namespace) if filename else _find_applied(planning, key)
-    )
+        found = _find_applied(planning, key)
     needs_container = container is not None or output is Form.OCI
     parent = Parent(
         pod=found,
         container=find_container(found, container) if needs_container else None,
         manager=planning.manager,
-        exists=_is_there(planning, found),
+        exists=_exists(planning, found),
     )
     write(LINES[output](parent))
     if not parent.exists:
         note(
-            f"{found.slice} does not exist: what names it starts without any limit, or fails; apply"
+            f"{found.slice} does not exist: units in it start without limits, or fail; apply"
             f" pod {key} first: podslice apply{planning.manager.flag} -f FILE"
         )
     if output in HINTS and sys.stdout.isatty():
@@ -94,10 +94,10 @@ def cgroup_parent(
 def _find_in(
     planning: Planning, filename: list[str], key: str, namespace: str | None
 ) -> PodDecision:
-    """The pod of manifests.
+    """Return the decision about a pod of manifests.
 
     Raises:
-        InputError: it is not there, or something is wrong with it.
+        InputError: the pod is not in the manifests, or invalid.
     """
     config = planning.config
     loaded = load_manifests(filename, namespace)
@@ -110,22 +110,22 @@ def _find_in(
 
 
 def _find_applied(planning: Planning, key: str) -> PodDecision:
-    """A pod that was applied.
+    """Return the decision about an applied pod.
 
     Raises:
-        HostError: it was not.
+        HostError: the pod is not applied.
     """
     config = planning.config
     for pod in applied_pods(planning):
         if pod.key == key:
             return decide(pod, load_node(config), config)
     raise HostError(
-        f"pod {key} is not applied; apply its manifest first, or name the file that has it: -f FILE"
+        f"pod {key} is not applied; apply its manifest first, or specify the file: -f FILE"
     )
 
 
-def _is_there(planning: Planning, found: PodDecision) -> bool:
-    """Whether the pod was applied and its slice is there, as far as anybody may know."""
+def _exists(planning: Planning, found: PodDecision) -> bool:
+    """Return whether the pod is applied and its slice exists, as far as permissions allow."""
     try:
         uids = {pod.uid for pod in applied_pods(planning)}
     except HostError:

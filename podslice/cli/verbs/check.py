@@ -60,7 +60,7 @@ def _check_configuration(config: Config, output: OutputFormat) -> int:
     """Compare the configuration with this node.
 
     Raises:
-        InputError: it does not fit.
+        InputError: the reservations exceed its capacity.
     """
     host = load_node(config, lenient=True)
     problems = validate_node(host, config) if host.capacity else []

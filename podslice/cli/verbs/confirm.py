@@ -1,4 +1,4 @@
-"""Verbs about values outside the root: `confirm` keeps them, `__restore_reserved` returns them."""
+"""`podslice confirm`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def _confirm() -> PendingTrial | None:
     async with session.open_recorded_world(store) as world:
         client = world.client
         await world.guard.claim(world)
-        # at once, for who holds the lock may take longer than the timer
+        # before taking the lock, whose holder may take longer than the timer
         await halt(client)
         with store.lock(session.on_wait):
             return await let_stay(store, client)

@@ -24,42 +24,38 @@ GRACE_MAX_SEC = 10**6
 """More than eleven days; a longer time is most likely an error."""
 
 
+ManifestFiles = Annotated[
+    list[str] | None,
+    typer.Option("--filename", "-f", metavar="FILE", help="Delete the pods of these manifests."),
+]
+Every = Annotated[bool, typer.Option("--all", help="Delete every applied pod.")]
+GracePeriod = Annotated[
+    int | None,
+    typer.Option(
+        "--grace-period",
+        metavar="SECONDS",
+        min=0,
+        max=GRACE_MAX_SEC,
+        help="Kill processes that still run after this time; overrides the pods' grace periods.",
+    ),
+]
+
+
 @planning_options
 def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     pod: Names = None,
-    filename: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--filename", "-f", metavar="FILE", help="Delete the pods of these manifests."
-        ),
-    ] = None,
+    filename: ManifestFiles = None,
     namespace: Namespace = None,
-    every: Annotated[bool, typer.Option("--all", help="Delete every applied pod.")] = False,  # noqa: FBT002
-    grace_period: Annotated[
-        int | None,
-        typer.Option(
-            "--grace-period",
-            metavar="SECONDS",
-            min=0,
-            max=GRACE_MAX_SEC,
-            help="Kill processes that still run after this time; overrides the grace periods of the pods.",
-        ),
-    ] = None,
+    every: Every = False,  # noqa: FBT002
+    grace_period: GracePeriod = None,
     output: Output = OutputFormat.TABLE,
 ) -> int:
     """Stop pods and remove their slices."""
     planning = configuration.tolerate(planning)
     if planning.origin.source is Source.DEFAULT:
-        note(
-            "pods are only stopped; the values of remaining units change with the next podslice apply"
-        )
-    keys = {key_of(name, namespace) for name in pod or ()}
-    if filename:
-        loaded = load_manifests(filename, namespace)
-        if code_of(loaded.problems):
-            raise InputError(loaded.problems)
-        keys |= {each.key for each in loaded.pods}
+        note("pods are only stopped; the values of other units change with the next podslice apply")
+    keys = _keys(pod or [], filename or [], namespace)
     if not keys and not every:
         raise InputError(
             Problem(where="", message="no pod specified", hint="specify pods, -f FILE or --all")
@@ -78,10 +74,23 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 
     report = in_world(planning, work)
     code = emit_report(report, output, planning.origin)
-    for key in sorted(keys - report.matched):
-        missing = Problem(
-            where="", message=f"pod {key} is not applied", hint="see: podslice status"
-        )
-        note(tables.problem(missing))
-        code = FAILED
-    return code
+    missing = sorted(keys - report.matched)
+    for key in missing:
+        text = f"pod {key} is not applied"
+        note(tables.problem(Problem(where="", message=text, hint="see: podslice status")))
+    return FAILED if missing else code
+
+
+def _keys(names: list[str], files: list[str], namespace: str | None) -> set[str]:
+    """Return the keys of the named pods and of the pods in the files.
+
+    Raises:
+        InputError: a file is invalid.
+    """
+    keys = {key_of(name, namespace) for name in names}
+    if files:
+        loaded = load_manifests(files, namespace)
+        if code_of(loaded.problems):
+            raise InputError(loaded.problems)
+        keys |= {each.key for each in loaded.pods}
+    return keys

@@ -1,4 +1,4 @@
-"""`podslice doctor`: whether this host is able."""
+"""`podslice doctor`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from podslice.reconcile.guard import Guard, list_evidence, recorded_pods
 
 HOST_ROOT = Path("/")
 ANSWER_SEC = 10.0
-"""A service manager that takes longer is not able to do anything either."""
+"""The time that the service manager has to answer."""
 
 
 @planning_options
@@ -43,7 +43,7 @@ def doctor(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
         output,
         document=lambda: documents.document(
             **configuration.document(planning.origin),
-            able=not grave,
+            passed=not grave,
             findings=[{**asdict(each), "state": each.state.value} for each in found],
         ),
         lines=lambda wide: _lines(found, wide=wide),
@@ -61,7 +61,7 @@ def _configuration(origin: Origin) -> Iterator[Finding]:
         check="configuration",
         state=FindingState.ATTENTION,
         what=f"{count} problem{'' if count == 1 else 's'} in the configuration files",
-        effect="plan, apply, run and adopt fail, and the agent does not start; one that runs keeps"
+        effect="plan, apply, run and adopt fail, and the agent does not start; a running agent keeps"
         " its configuration",
         fix="correct the files, check them with podslice check, then: systemctl reload"
         " podslice-agent.service",
@@ -111,11 +111,11 @@ def _recorded(planning: Planning) -> Collection[Pod]:
     try:
         return recorded_pods(open_store(planning))
     except HostError:
-        return ()  # there is no session, which is a finding of its own
+        return ()  # a missing session is a finding of its own
 
 
 def _lines(found: Sequence[Finding], *, wide: bool) -> Iterator[str]:
-    """A line for each finding; below it what follows from it, and what mends it."""
+    """Yield a line for each finding, with its effect and fix below it."""
     heads = columns((each.state, each.check, each.what) for each in found)
     for head, finding in zip(heads, found, strict=True):
         yield head
@@ -123,7 +123,7 @@ def _lines(found: Sequence[Finding], *, wide: bool) -> Iterator[str]:
             yield from _more(finding)
     grave = [finding.check for finding in found if finding.state is FindingState.ATTENTION]
     yield ""
-    yield f"need attention: {', '.join(grave)}" if grave else "this host is able"
+    yield f"need attention: {', '.join(grave)}" if grave else "all checks passed"
 
 
 def _more(finding: Finding) -> Iterable[str]:

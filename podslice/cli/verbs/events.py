@@ -1,4 +1,4 @@
-"""The verb that tells what the agent has done, and what has happened to it: events."""
+"""`podslice events`."""
 
 from __future__ import annotations
 
@@ -22,46 +22,44 @@ if TYPE_CHECKING:
     from podslice.systemd.journalctl import Entry
 
 _FOLLOWED = 10
-"""How many events there are before those to come, as with journalctl and tail."""
-_NONE = "no events; they come from podslice-agent.service"
+"""The number of past events before new ones, as with journalctl and tail."""
+_NONE = "no events; podslice-agent.service logs them"
 _HEAD = {
     False: ("TIME", "KIND", "OBJECT", "MESSAGE"),
     True: ("TIME", "LEVEL", "KIND", "POD", "UNIT", "MESSAGE"),
 }
 _WIDTHS = {3: (19, 20, 24), 5: (29, 7, 20, 24, 40)}
-"""Of all columns but the last, by their number."""
+"""The widths of all columns but the last, by their number."""
+
+
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="Show only later events: 2h (ago), yesterday, '2026-01-31 12:00'; see systemd.time(7).",
+    ),
+]
+Lines = Annotated[
+    int | None,
+    typer.Option(
+        "--lines", metavar="NUMBER", min=0, help="Show at most this many events, the latest."
+    ),
+]
+Follow = Annotated[
+    bool,
+    typer.Option("--follow", "-f", help="Show the last 10 events and wait for more, until Ctrl-C."),
+]
+User = Annotated[bool, typer.Option("--user", help="Show the events of the user's own agent.")]
 
 
 def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     pods: Names = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since",
-            metavar="TIME",
-            help="Show only events since: 2h (ago), yesterday, '2026-01-31 12:00'; see systemd.time(7).",
-        ),
-    ] = None,
-    lines: Annotated[
-        int | None,
-        typer.Option(
-            "--lines",
-            metavar="NUMBER",
-            min=0,
-            help="Show at most this number of events, the latest.",
-        ),
-    ] = None,
-    follow: Annotated[  # noqa: FBT002 (typer passes it by name)
-        bool,
-        typer.Option(
-            "--follow", "-f", help="Show the last 10 events and wait for more, until Ctrl-C."
-        ),
-    ] = False,
+    since: Since = None,
+    lines: Lines = None,
+    follow: Follow = False,  # noqa: FBT002
     namespace: Namespace = None,
-    user: Annotated[  # noqa: FBT002 (as above)
-        bool,
-        typer.Option("--user", help="Show the events of the user's own agent."),
-    ] = False,
+    user: User = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,
 ) -> int:
     """Show the events of the agent, the latest last.
@@ -90,7 +88,7 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 
 
 def _follow(entries: Iterable[Entry], output: OutputFormat) -> int:
-    """Print each as it comes; as JSON and YAML each is a document."""
+    """Print each event as it arrives; as JSON and YAML each is a document."""
     wide = output is OutputFormat.WIDE
     if wide or output is OutputFormat.TABLE:
         write([_line(_HEAD[wide])])
@@ -100,14 +98,14 @@ def _follow(entries: Iterable[Entry], output: OutputFormat) -> int:
             _print(entry, output)
             sys.stdout.flush()
     except KeyboardInterrupt:
-        write([""])  # behind the ^C
+        write([""])  # after the ^C
     return DONE
 
 
 def _print(entry: Entry, output: OutputFormat) -> None:
     made = documents.document(**asdict(entry))
     if output is OutputFormat.JSON:
-        write([json.dumps(made, ensure_ascii=False)])  # on one line, as programs read it
+        write([json.dumps(made, ensure_ascii=False)])  # on one line, for programs
         return
     if output is OutputFormat.YAML:
         write(["---"])
@@ -120,7 +118,7 @@ def _print(entry: Entry, output: OutputFormat) -> None:
 
 
 def _names(entries: Iterable[Entry]) -> Iterator[str]:
-    """The pods that events are about."""
+    """Yield the pods of events."""
     return (printable(entry.pod) for entry in entries if entry.pod)
 
 
@@ -141,6 +139,6 @@ def _cells(entries: Iterable[Entry], *, wide: bool) -> Iterator[Sequence[str]]:
 
 
 def _line(cells: Sequence[str]) -> str:
-    """A row whose followers are not known yet: as wide as most are."""
+    """Format a row with fixed widths, since later rows are not known yet."""
     *cells, message = cells
     return "  ".join([*map(str.ljust, cells, _WIDTHS[len(cells)]), message])

@@ -85,7 +85,7 @@ def _emit_differences(
 
 
 def _separated(blocks: Iterable[Iterable[str]]) -> Iterator[str]:
-    """Blocks of lines with an empty line between them."""
+    """Yield blocks of lines with an empty line between them."""
     for number, block in enumerate(blocks):
         if number:
             yield ""

@@ -1,4 +1,4 @@
-"""`podslice __init_done`, which systemd runs after a detached init container; not for people."""
+"""`podslice __init_done`, run by systemd after a detached init container."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from podslice.cli.options import Planning, planning_options
 def init_done(
     planning: Planning, pod: PodName, container: Annotated[str, typer.Argument(metavar="CONTAINER")]
 ) -> int:
-    """Record how a detached init container has ended, as systemd tells it."""
+    """Record the result of a detached init container that systemd reports."""
     if any(os.environ.get(name) != value for name, value in SUCCESS.items()):
         return DONE
     return finish(configuration.tolerate(planning), pod, container)

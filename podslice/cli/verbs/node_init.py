@@ -1,7 +1,7 @@
-"""`podslice node init` and `node reset`: reservations for this machine, and what goes with them.
+"""`podslice node init` and `node reset`: files with reservations for this machine.
 
-Every file that is written says so in its first line and has the checksum of the rest in its second,
-so that `reset` removes what is as it was written, and nothing that somebody has changed since.
+The first line of each file marks it, and the second has the checksum of the rest, so that `reset`
+removes only unmodified files.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from podslice.model.naming import KUBE_RESERVED_SLICE
 from podslice.model.quantity import format_bytes, format_milli
 from podslice.policy.providers import PROVIDERS, Reservation, by_provider, system_reservation
 
-MARK = "# Written by podslice node init; podslice node reset removes it again."
+MARK = "# Written by podslice node init; podslice node reset removes it."
 CONFIG = "etc/podslice/podslice.toml"
 _BYTES_MAX = 2**20
-"""Bytes of a file of ours; a larger one is not."""
+"""A larger file was not written by `node init`."""
 SERVICES = ("containerd", "crio", "docker", "kubelet", "podman")
-"""What belongs under kube-reserved: container runtimes and the kubelet."""
+"""Services of kube-reserved: container runtimes and the kubelet."""
 SYSTEM_SLICES = ("/system.slice", "/user.slice")
 
 _SLICE_UNIT = """\
 [Unit]
 Description=Container runtimes and podslice (kube-reserved)
 Documentation=man:podslice(1)
-# It has to be there before what runs in it, early in the boot.
+# Starts before the services in it, early in the boot.
 DefaultDependencies=no
 Before=slices.target
 
@@ -48,7 +48,7 @@ TasksAccounting=yes
 
 _DROP_IN = f"""\
 [Service]
-# Counted with kube-reserved, and held to it where that is enforced.
+# Part of kube-reserved, and limited to it where that is enforced.
 Slice={KUBE_RESERVED_SLICE}
 """
 
@@ -78,8 +78,8 @@ def init(
     Container runtimes are placed in podruntime.slice when their services are restarted.
     """
     if like is not None and like not in PROVIDERS:
-        hint = f"write {', '.join(PROVIDERS)}"
-        raise InputError(Problem(where="--like", message=f"no provider {like!r}", hint=hint))
+        hint = f"use one of {', '.join(PROVIDERS)}"
+        raise InputError(Problem(where="--like", message=f"unknown provider {like!r}", hint=hint))
     node = read_node()
     proposals = by_provider(node, pods)
     least = min(proposals, key=lambda name: proposals[name].memory_bytes)
@@ -87,7 +87,7 @@ def init(
     system = system_reservation(node, used_bytes)
     write(_table(proposals, system, pods, measured=used_bytes is not None))
     write(
-        ["", f"kube-reserved is taken from {like or least}" + ("" if like else ", the least"), ""]
+        ["", f"kube-reserved: the values of {like or least}" + ("" if like else ", the lowest"), ""]
     )
     files = _files(proposals[like or least], system, root)
     return _write_all(files, root, dry_run=dry_run)
@@ -105,7 +105,7 @@ def reset(
             continue
         is_found = True
         if text != _marked(_body(text)):
-            note(f"{path} was changed since it was written, and stays; remove it by hand")
+            note(f"{path} was modified and is kept; remove it manually")
             code = FAILED
         elif dry_run:
             write([f"would remove {path}"])
@@ -114,7 +114,7 @@ def reset(
             write([f"removed {path}"])
             is_changed = True
     if is_changed:
-        write(["now: systemctl daemon-reload"])
+        write(["now run: systemctl daemon-reload"])
     elif not is_found:
         write(["nothing to remove"])
     return code
@@ -127,15 +127,15 @@ def _names() -> Iterator[str]:
 
 
 def _files(kube: Reservation, system: Reservation, root: Path) -> dict[str, str]:
-    """Name below the root → text without the marks."""
+    """Return the texts, without their first two lines, by path below the root."""
     config = "\n".join(
         (
-            "# What container runtimes and podslice get; pods get the rest.",
+            "# Reserved for container runtimes and podslice.",
             f'kube-reserved = "{_flag(kube)}"',
             f'kube-reserved-cgroup = "/{KUBE_RESERVED_SLICE}"',
-            "# What the daemons of the system get.",
+            "# Reserved for system daemons.",
             f'system-reserved = "{_flag(system)}"',
-            "# Only pods are held to what is left. Measure before you add kube-reserved here.",
+            "# Limits pods only. Measure the usage before adding kube-reserved here.",
             'enforce-node-allocatable = "pods"',
             "",
         )
@@ -153,7 +153,7 @@ def _flag(reservation: Reservation) -> str:
 def _table(
     proposals: dict[str, Reservation], system: Reservation, pods: int, *, measured: bool
 ) -> Iterator[str]:
-    """The providers' numbers side by side."""
+    """Return a table of the providers' reservations."""
     rows = [("RESERVATION", "CPU", "MEMORY", "BY")]
     formulas = {
         "gke": "6% of the first CPU, 1%, 0.5%, 0.5%, 0.25% …; 25% of the first 4Gi, 20%, 10%, 6% …",
@@ -164,13 +164,13 @@ def _table(
         cpu, memory = format_milli(kept.cpu_milli), format_bytes(kept.memory_bytes)
         rows.append((f"kube, as {name}", cpu, memory, formulas[name]))
     cpu, memory = format_milli(system.cpu_milli), format_bytes(system.memory_bytes)
-    known, unknown = "one and a half times what its slices use now", "5%, 128Mi to 1Gi"
+    known, unknown = "1.5 × the current usage of its slices", "5%, 128Mi to 1Gi"
     rows.append(("system", cpu, memory, known if measured else unknown))
     return columns(rows)
 
 
 def _used_by_system() -> int | None:
-    """Memory of the system's slices; None where nobody counts it."""
+    """Return the memory usage of the system's slices; None if it is not accounted."""
     cgroups = CgroupFs()
     used = [cgroups.usage(slice_).memory_bytes for slice_ in SYSTEM_SLICES]
     counted = [number for number in used if number is not None]
@@ -178,17 +178,17 @@ def _used_by_system() -> int | None:
 
 
 def _write_all(files: dict[str, str], root: Path, *, dry_run: bool) -> int:
-    """Write the files, none of them over one that is somebody else's.
+    """Write the files, unless one exists that podslice has not written.
 
     Raises:
-        InputError: a file is there that podslice did not write; nothing was written.
-        HostError: a file can't be written.
+        InputError: a file exists that podslice did not write; nothing was written.
+        HostError: a file cannot be written.
     """
     foreign = [
         Problem(
             where=str(root / name),
-            message="the file is there already, and not as podslice has written it",
-            hint="move it away, or write the reservations into it by hand",
+            message="the file exists and was not written by podslice, or was modified",
+            hint="move it away, or add the reservations to it manually",
         )
         for name in files
         if not _is_ours(root / name)
@@ -210,7 +210,7 @@ def _write_all(files: dict[str, str], root: Path, *, dry_run: bool) -> int:
             _write(path, _marked(text))
             write([f"wrote {path}"])
     if not dry_run:
-        write(["now: systemctl daemon-reload, and restart the container runtimes when it suits"])
+        write(["now run: systemctl daemon-reload; then restart the container runtimes"])
     return FAILED if foreign else DONE
 
 
@@ -224,7 +224,7 @@ def _body(text: str) -> str:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether the file may be written: it is not there, or as podslice has left it."""
+    """Return whether the file does not exist, or is unmodified since podslice wrote it."""
     text = _read(path)
     return text is None or text == _marked(_body(text))
 
@@ -252,7 +252,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _remove(path: Path, root: Path) -> None:
-    """Remove a file, and the drop-in directory around it when it is empty."""
+    """Remove a file, and its drop-in directory if that is empty."""
     try:
         path.unlink()
         if path.parent.name.endswith(".d") and path.parent != root:

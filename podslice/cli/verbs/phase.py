@@ -23,7 +23,7 @@ from podslice.reconcile.world import LiveWorld
 
 
 class PhaseName(StrEnum):
-    """What `--set` takes."""
+    """Values of `--set`."""
 
     INIT = "init"
     RUNNING = "running"
@@ -89,9 +89,9 @@ def _lines(found: Phase, rules: Rules) -> Iterator[str]:
     ]
     later = found.pod.properties
     now = found.pod.init_properties if found.initializing else None
-    rows.append(("binds now", _properties(later if now is None else now)))
+    rows.append(("applies now", _properties(later if now is None else now)))
     if now is not None:
-        rows.append(("binds later", _properties(later)))
+        rows.append(("applies later", _properties(later)))
     yield from tables.columns(rows, indent="  ")
 
 

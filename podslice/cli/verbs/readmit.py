@@ -1,4 +1,4 @@
-"""The verb for evicted pods: readmit."""
+"""`podslice readmit`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def readmit(
     store = open_store(configuration.tolerate(planning))
     marks = readmit_pods(store, keys)
     runs = living_agent(store) is not None
-    write(_told(mark, agent_runs=runs) for mark in marks)
+    write(_describe(mark, agent_runs=runs) for mark in marks)
     missing = keys - {mark.pod for mark in marks}
     for key in sorted(missing):
         note(
@@ -42,17 +42,17 @@ def readmit(
                 Problem(
                     where="",
                     message=f"pod {key} was not evicted",
-                    hint="pods that were are told by: podslice status",
+                    hint="for evicted pods see: podslice status",
                 )
             )
         )
     return FAILED if missing else DONE
 
 
-def _told(mark: Eviction, *, agent_runs: bool) -> str:
+def _describe(mark: Eviction, *, agent_runs: bool) -> str:
     if agent_runs:
         return (
-            f"pod {mark.pod} may come back: the agent brings it back if a manifest directory has"
-            " it, otherwise: podslice apply -f FILE"
+            f"pod {mark.pod} is readmitted; the agent starts it again if a manifest directory has it,"
+            " otherwise run: podslice apply -f FILE"
         )
-    return f"pod {mark.pod} may come back; to bring it back: podslice apply -f FILE"
+    return f"pod {mark.pod} is readmitted; to start it again: podslice apply -f FILE"

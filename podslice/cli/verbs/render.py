@@ -38,7 +38,7 @@ def render(
     decisions = decide_all(loaded, node, config)
     problems = [*all_problems(loaded, decisions), *validate_node(node, config)]
     valid = [each for each in decisions if each.is_valid]
-    # what holds in the end: a file can't know how far init containers have come
+    # the final values: a file cannot represent the progress of init containers
     over = {each.pod.uid: InitProgress(over=True) for each in valid}
     desired = desire(valid, node, config, progress=over, mounts=not planning.manager.is_user)
     for line in tables.problem_lines(problems):

@@ -1,4 +1,4 @@
-"""`podslice __restore_reserved`, which the packages run on removal; not for people."""
+"""`podslice __restore_reserved`, run by the packages on removal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from podslice.systemd.find_manager import find_manager
 
 
 def restore_reserved() -> int:
-    """Return the values of slices outside the root, when podslice is removed from the host."""
+    """Restore the values of slices outside the root, before podslice is removed from the host."""
     report = asyncio.run(_restore_reserved())
     write([*map(describe_result, report.results), *map(describe_skipped, report.skipped)])
     return report.exit_code
@@ -25,8 +25,8 @@ async def _restore_reserved() -> Report:
     store = Store(session.runtime_directory(find_manager()))
     if store.reserved() is None:
         raise HostError(
-            f"{store.reserved_path} is damaged: which values podslice has set on other slices is not"
-            " known; to return those of a slice: systemctl revert SLICE"
+            f"{store.reserved_path} is damaged: the values that podslice has set on other slices are"
+            " unknown; to restore those of a slice: systemctl revert SLICE"
         )
     if not recorded(store):
         return Report()

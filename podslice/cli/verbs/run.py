@@ -1,4 +1,4 @@
-"""Verbs that start containers, and say how far a pod's start has come: run, phase."""
+"""`podslice run`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def run(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 
 
 def _run_in_place(planning: Planning, key: str, container: str | None, wanted: Invocation) -> int:
-    """Be the command, or for an init container its parent, which has to see how it ends."""
+    """Become the command, or for an init container its parent, which records its end."""
     child: Child | None = None
 
     async def work(world: LiveWorld) -> tuple[Place, Invocation]:
@@ -98,7 +98,7 @@ def _run_in_place(planning: Planning, key: str, container: str | None, wanted: I
 
 
 def _follow(planning: Planning, key: str, place: Place, child: Child) -> int:
-    """Let the child run, and end as it does; when it ends with 0, the container is done."""
+    """Let the child run and exit as it does; if it exits with 0, record the container as done."""
     child.start()
     status = child.watch()
     if status != 0:
@@ -119,15 +119,15 @@ def _with_environment(world: LiveWorld, place: Place, wanted: Invocation) -> Inv
 
 
 def _enter(place: Place, command: Invocation) -> NoReturn:
-    """Be the command, inside.
+    """Become the command in the scope.
 
     Raises:
-        HostError: this process is not inside, or the kernel refuses the command.
+        HostError: this process is not in the scope, or the kernel refuses the command.
     """
     if not has_arrived(place):
         raise HostError(
-            f"{place.container.scope} is up, and this process is not in it; is somebody else"
-            " moving processes?"
+            f"{place.container.scope} is active, but this process is not in it; another program"
+            " may have moved it"
         )
     if refused := set_oom_score_adj(place.container.oom_score_adj):
         note(refused)
@@ -147,7 +147,7 @@ def _detach(
     planning: Planning, key: str, container: str | None, wanted: Invocation, output: OutputFormat
 ) -> int:
     directory = _current_directory()
-    _refuse_bytes(directory, *wanted.arguments, *wanted.environment.values())
+    _check_encoding(directory, *wanted.arguments, *wanted.environment.values())
 
     async def work(world: LiveWorld) -> Place:
         with world.store.lock(on_wait):
@@ -157,7 +157,7 @@ def _detach(
                 container,
                 wanted,
                 directory,
-                lambda place: _report_end(planning, place),
+                lambda place: _record_command(planning, place),
             )
 
     place = in_world(planning, work)
@@ -182,16 +182,14 @@ def _current_directory() -> str:
     try:
         return str(Path.cwd())
     except FileNotFoundError as error:
-        raise HostError(
-            "the current directory does not exist any more; change to another one"
-        ) from error
+        raise HostError("the current directory no longer exists; change to another one") from error
 
 
-def _refuse_bytes(*given: str) -> None:
-    """What is handed to systemd has to be text.
+def _check_encoding(*given: str) -> None:
+    """Check that texts for systemd are UTF-8.
 
     Raises:
-        InputError: it is not.
+        InputError: one is not.
     """
     for each in given:
         try:
@@ -201,23 +199,23 @@ def _refuse_bytes(*given: str) -> None:
             raise InputError(problem) from error
 
 
-def _report_end(planning: Planning, place: Place) -> tuple[str, ...]:
-    """What a detached init container's service runs at its end, to have the result recorded.
+def _record_command(planning: Planning, place: Place) -> tuple[str, ...]:
+    """Return the command that a detached init container's service runs at its end.
 
-    It has podslice run in a service of its own: Python would not fit into every container, and
-    must not wait for the lock there while somebody who has it stops the container.
+    It starts podslice in a service of its own to record the result: Python does not fit in every
+    container's limits, and must not wait there for a lock whose holder stops the container.
     """
     runner = shutil.which("systemd-run")
     if runner is None:
-        raise HostError("there is no systemd-run, which init containers need with --detach")
+        raise HostError("systemd-run not found; init containers need it with --detach")
     user = ["--user"] if planning.manager.is_user else []
     search = os.environ.get("PYTHONPATH")
     path = [] if search is None else [f"--setenv=PYTHONPATH={search}"]
     python = [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "podslice"]
-    told = [f"--setenv={name}" for name in init_containers.SUCCESS]
+    passed = [f"--setenv={name}" for name in init_containers.SUCCESS]
     what = f"--description=End of {place.full_name}"
     return (
-        *(runner, *user, "--quiet", "--collect", "--no-block", what, *told, *path, "--"),
+        *(runner, *user, "--quiet", "--collect", "--no-block", what, *passed, *path, "--"),
         *(
             *python,
             init_containers.VERB,

@@ -1,4 +1,4 @@
-"""The verb that shows what everything uses, live or once: top."""
+"""`podslice top`."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from podslice.inputs.options.values import read_duration
 
 _INTERVALS_SEC = (0.1, 3600)
 
+SortBy = Annotated[Sort, typer.Option("--sort", help="Sort pods by this column.")]
+Interval = Annotated[
+    str, typer.Option("--interval", metavar="DURATION", help="Time between two measurements.")
+]
+Once = Annotated[
+    bool, typer.Option("--once", "-b", help="Print the usage once, also on a terminal.")
+]
+
 
 @planning_options
 def top(
     planning: Planning,
-    sort: Annotated[Sort, typer.Option("--sort", help="Sort pods by this column.")] = Sort.CPU,
-    interval: Annotated[
-        str,
-        typer.Option("--interval", metavar="DURATION", help="Time between two measurements."),
-    ] = "2s",
-    once: Annotated[  # noqa: FBT002 (typer passes it by name)
-        bool,
-        typer.Option("--once", "-b", help="Print the usage once, also on a terminal."),
-    ] = False,
+    sort: SortBy = Sort.CPU,
+    interval: Interval = "2s",
+    once: Once = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,
 ) -> int:
     """Show the usage of the node and its pods, live on a terminal.
@@ -38,25 +40,34 @@ def top(
     Elsewhere the usage is printed once. Rates are averages between two measurements.
     """
     from podslice.cli import terminal
-    from podslice.cli.top_page import Live, look_twice
-    from podslice.cli.views import usage_table
 
     interval_sec = _interval_sec(interval)
     planning = configuration.tolerate(planning)
-    if not once and output in (OutputFormat.TABLE, OutputFormat.WIDE) and terminal.is_able():
+    wide = output is OutputFormat.WIDE
+    if not once and (wide or output is OutputFormat.TABLE) and terminal.is_interactive():
+        from podslice.cli.top_page import LivePage
+
         gc.enable()  # it may run for days
-        wide = output is OutputFormat.WIDE
-        return in_world(planning, lambda world: Live(world, sort, interval_sec, wide=wide).run())
-    seen = in_world(planning, lambda world: look_twice(world, interval_sec))
-    shown, about = seen.usage.sorted(sort), seen.about
+        return in_world(
+            planning, lambda world: LivePage(world, sort, interval_sec, wide=wide).run()
+        )
+    return _print_once(planning, sort, interval_sec, output)
+
+
+def _print_once(planning: Planning, sort: Sort, interval_sec: float, output: OutputFormat) -> int:
+    from podslice.cli.usage_observer import observe_interval
+    from podslice.cli.views import usage_table
+
+    observed = in_world(planning, lambda world: observe_interval(world, interval_sec))
+    shown, summary = observed.usage.sorted(sort), observed.summary
 
     def lines(wide: bool) -> list[str]:  # noqa: FBT001 - as `emit` calls it
-        return [*usage_table.head(shown, about), "", *usage_table.table(shown, wide=wide)]
+        return [*usage_table.head(shown, summary), "", *usage_table.table(shown, wide=wide)]
 
     emit(
         output,
         document=lambda: documents.document(
-            **configuration.document(planning.origin), **usage_table.document(shown, about)
+            **configuration.document(planning.origin), **usage_table.document(shown, summary)
         ),
         lines=lines,
         names=lambda: [row.name for row in shown.pods],

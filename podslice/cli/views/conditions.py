@@ -1,4 +1,4 @@
-"""JSON of what `plan` and `status` show beside units: a foreign root, values outside the root."""
+"""JSON of what `plan` and `status` show besides units: a foreign root, values outside the root."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from podslice.model.reserved_values import PendingTrial, ReservedValues
 
 
 def foreign(found: Foreign | None) -> Document:
-    """Why podslice changes nothing, where the root belongs to a kubelet."""
+    """Return the reason if the root slice belongs to a kubelet, so that podslice changes nothing."""
     if found is None:
         return {}
     return {"foreign": {"reason": found.reason, "fix": found.way_out}}
 
 
 def reserved(held: ReservedValues) -> Document:
-    """What podslice has set outside its root, and what it was before; where it has set anything."""
+    """Return the values that podslice has set outside its root, with the previous ones, if any."""
     if not held:
         return {}
     return {

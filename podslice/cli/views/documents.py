@@ -47,12 +47,12 @@ _KEYS = {
 
 
 def document(**parts: object) -> Document:
-    """A document with its version."""
+    """Return a document with its version."""
     return {"version": DOCUMENT_VERSION, **parts}
 
 
 def amounts(stated: Amounts) -> Document:
-    """Amounts by resource; what is not stated is absent."""
+    """Return amounts by resource, without those that are not stated."""
     result: Document = {}
     if CPU in stated:
         result["cpu_milli"] = stated[CPU]
@@ -66,14 +66,14 @@ def amounts(stated: Amounts) -> Document:
 
 
 def number(value: Value | None) -> object:
-    """A value; infinity is a word, since JSON has no such number."""
+    """Return a value for JSON, which has no number for infinity."""
     if value == INFINITY and not isinstance(value, bool):
         return "infinity"
     return list(value) if isinstance(value, tuple) else value
 
 
 def problem(found: Problem) -> Document:
-    """One problem."""
+    """Return a problem."""
     return {
         "severity": found.severity.value,
         "where": found.where,
@@ -87,20 +87,20 @@ def _properties(properties: Iterable[PropertyValue]) -> list[Document]:
 
 
 def _init_properties(decision: PodDecision) -> Document:
-    """The properties until the init containers have finished, where they are others."""
+    """Return the properties during the init phase, if they differ."""
     if decision.init_properties is None:
         return {}
     return {"init_properties": _properties(decision.init_properties)}
 
 
 def _hugetlb(hugepages: Mapping[int, int]) -> Document:
-    """Limits by the size of the page in bytes, where there are any."""
+    """Return huge page limits by page size in bytes, if any."""
     sizes = {str(size): limit for size, limit in hugepages.items()}
     return {"hugetlb_bytes": sizes} if sizes else {}
 
 
 def differences(decision: PodDecision, found: Iterable[Difference]) -> Document:
-    """Where the rule sets differ for a pod."""
+    """Return the differences of the rule sets for a pod."""
     return {
         "namespace": decision.pod.namespace,
         "name": decision.pod.name,
@@ -109,7 +109,7 @@ def differences(decision: PodDecision, found: Iterable[Difference]) -> Document:
 
 
 def node(allocation: Allocation, requested: Amounts) -> Document:
-    """What the node has, what is reserved, and what is left."""
+    """Return the node's capacity, reservations, allocatable and requests."""
     return {
         "capacity": amounts(allocation.capacity),
         "reserved": {
@@ -125,7 +125,7 @@ def node(allocation: Allocation, requested: Amounts) -> Document:
 
 
 def node_status(allocation: Allocation) -> Document:
-    """The node as a Kubernetes Node's status has it."""
+    """Return capacity and allocatable as a Kubernetes Node object."""
 
     def quantities(stated: Amounts) -> dict[str, str]:
         return {name: format_amount(name, stated[name]) for name in sorted(stated) if name != PIDS}
@@ -141,7 +141,7 @@ def node_status(allocation: Allocation) -> Document:
 
 
 def pod(decision: PodDecision) -> Document:
-    """Everything that is decided for one pod."""
+    """Return the decision about a pod."""
     return {
         "namespace": decision.pod.namespace,
         "name": decision.pod.name,
@@ -182,7 +182,7 @@ def pod(decision: PodDecision) -> Document:
 
 
 def units(desired: Desired) -> list[Document]:
-    """The desired units with their values."""
+    """Return the desired units with their values."""
     return [
         {
             "name": unit.name,
@@ -198,12 +198,12 @@ def units(desired: Desired) -> list[Document]:
 
 
 def refusal(refused: Refusal) -> Document:
-    """A pod that was not admitted."""
+    """Return a pod that was not admitted."""
     return {"pod": refused.pod, "reason": refused.reason, "message": refused.message}
 
 
 def step(taken: Step) -> Document:
-    """One step of a plan."""
+    """Return a step of a plan."""
     result: Document = {"action": taken.action.value, "unit": taken.name, "properties": []}
     if isinstance(taken, StopUnit):
         return {
@@ -233,7 +233,7 @@ def _skipped(left_out: Iterable[Skipped]) -> list[Document]:
 
 
 def plan(made: Plan) -> Document:
-    """A plan: its steps in order, what was left out, and who was refused."""
+    """Return a plan: its steps in order, skipped properties and refused pods."""
     return {
         "steps": [step(taken) for taken in made.steps],
         "skipped": _skipped(made.skipped),
@@ -242,7 +242,7 @@ def plan(made: Plan) -> Document:
 
 
 def report(done: Report) -> Document:
-    """What an apply or a delete has done."""
+    """Return the report of an apply or a delete."""
     return {
         "steps": [
             {**step(result.step), "outcome": result.outcome.value, "error": result.error}
@@ -256,7 +256,7 @@ def report(done: Report) -> Document:
 
 
 def status(state: Assessment, units: Iterable[UnitStatus], placement: Placement) -> Document:
-    """Units with all their values, usage and processes; and what differs, or is elsewhere."""
+    """Return units with their values, usage and processes, differences and strays."""
     return {
         "in_sync": not state.plan and not state.broken_records,
         "units": [_unit_status(unit, placement) for unit in units],
@@ -292,7 +292,7 @@ def status(state: Assessment, units: Iterable[UnitStatus], placement: Placement)
 
 
 def _agent(agent: AgentState | None) -> Document:
-    """What an agent says; the same without one, which has nothing to say."""
+    """Return the state of the agent; the same keys without an agent."""
     return {
         "agent_pid": None if agent is None else agent.pid,
         "conditions": [] if agent is None else [each.value for each in agent.conditions],
@@ -302,7 +302,7 @@ def _agent(agent: AgentState | None) -> Document:
 
 
 def adopted(done: Adopted) -> Document:
-    """What became of processes that were to move into a container."""
+    """Return the outcome of moving processes into a container."""
     return {
         "unit": done.unit,
         "control_group": done.control_group,
@@ -314,7 +314,7 @@ def adopted(done: Adopted) -> Document:
 
 
 def located(found: Iterable[Located]) -> Document:
-    """Where processes are."""
+    """Return processes with their pods and units."""
     return {
         "processes": [
             {
@@ -336,7 +336,7 @@ def _processes(found: Iterable[Running]) -> list[Document]:
 
 
 def _held(unit: UnitStatus, placement: Placement) -> Document:
-    """What runs in a container."""
+    """Return the processes of a container."""
     if unit.kind not in HOLDS_PROCESSES:
         return {}
     return {
@@ -369,5 +369,5 @@ def _unit_status(unit: UnitStatus, placement: Placement) -> Document:
 
 
 def listed(items: Iterable[Any], make: Callable[[Any], Document]) -> list[Document]:
-    """Documents of many."""
+    """Return a document for each item."""
     return [make(item) for item in items]

@@ -33,5 +33,5 @@ def report_lines(report: Report) -> Iterator[str]:
     yield from map(describe_refusal, report.refused)
     yield from map(describe_stuck, report.stuck)
     for step in report.remaining.steps:
-        yield f"still to do, though every step was taken: {describe_step(step)}"
+        yield f"did not converge, still pending: {describe_step(step)}"
     yield summarize(report)

@@ -1,4 +1,4 @@
-"""How `status` and `tree` look on a terminal. Pure: values in, lines out."""
+"""The output of `status` and `tree` as lines. Pure: values in, lines out."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from podslice.processes.location import Located, Other, Placement, Running, Stray
 
 SHOWN = 10
-"""So many processes of a unit are listed, and then how many more there are."""
+"""The number of processes of a unit that are listed."""
 
-_OTHER = "other"  # the state of a unit in a pod that is none of podslice's
+_OTHER = "other"  # the state of a unit in a pod that podslice does not manage
 _COLUMNS = {
     "WEIGHT": "CPUWeight",
     "QUOTA": "CPUQuotaPerSecUSec",
     "MEM LOW": "MemoryLow",
     "MEM MAX": "MemoryMax",
 }
-# runtimes put these into the names of their units; a dozen digits are enough to find it again
+# runtimes use these in the names of their units; twelve digits identify one
 _LONG_ID = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitRow:
-    """A unit with the processes in it."""
+    """A unit with its processes."""
 
     unit: UnitStatus
     processes: tuple[Running, ...] = ()
@@ -51,9 +51,9 @@ def rows(
     *,
     wide: bool,
 ) -> Iterator[UnitRow]:
-    """Units in tree order; those of others come after the containers of their pod.
+    """Yield units in tree order; foreign units follow the containers of their pod.
 
-    A container that a runtime holds has that in its own row, unless it is for `wide`.
+    Unless `wide`, the unit of a container that a runtime runs replaces the container's row.
     """
     others = list(placement.others)
     for index, unit in enumerate(units):
@@ -73,7 +73,7 @@ def rows(
 
 
 def _held_elsewhere(unit: UnitStatus, others: Iterable[Other]) -> Other | None:
-    """The runtime's unit that holds a container which has none of ours."""
+    """Return the runtime's unit of a container that has no unit of podslice."""
     if unit.state != EMPTY:
         return None
     what = (unit.pod, unit.label)
@@ -95,12 +95,12 @@ def _status_of(other: Other, depth: int, usage: Usage) -> UnitStatus:
 
 
 def _short(name: str) -> str:
-    """The name of a unit, or a control group, for people."""
+    """Shorten the name of a unit or a control group."""
     return _LONG_ID.sub(r"\1…", printable(name))
 
 
 def status(shown: Sequence[UnitRow], *, wide: bool) -> Iterator[str]:
-    """One line for each unit: state, systemd's values, usage; then every difference."""
+    """Yield one line for each unit with its state, systemd's values and usage; then differences."""
     table = [["UNIT" if wide else "NAME", "QOS", "STATE", *_COLUMNS, "USED", "CPU TIME", "TASKS"]]
     units = [row.unit for row in shown]
     for unit in units:
@@ -115,7 +115,7 @@ def status(shown: Sequence[UnitRow], *, wide: bool) -> Iterator[str]:
 
 
 def tree(shown: Sequence[UnitRow], *, wide: bool) -> Iterator[str]:
-    """The slices as a tree, with what each may use and what it uses, and the processes in it."""
+    """Return the slices as a tree, with their limits, usage and processes."""
     lines: list[tuple[int, list[str]]] = []
     for row in shown:
         unit = row.unit
@@ -130,15 +130,15 @@ def tree(shown: Sequence[UnitRow], *, wide: bool) -> Iterator[str]:
         [branch + cells[0], *cells[1:]]
         for branch, (_, cells) in zip(_branches(depths), lines, strict=True)
     )
-    return columns([["NAME", "USED", "SETTINGS"], *joined])
+    return columns([["NAME", "USED", "PROPERTIES"], *joined])
 
 
 def differences(units: Iterable[UnitStatus]) -> Iterator[str]:
-    """What is not as it should be, one line each."""
+    """Yield one line for each difference."""
     for unit in units:
         if unit.state == MISSING:
             yield f"{unit.name} is missing"
-        # one that is elsewhere is told with its processes
+        # a unit that is elsewhere is reported with its processes
         for each in unit.properties if unit.state not in (MISSING, ELSEWHERE) else ():
             if each.differs:
                 key = PROPERTIES[each.name].key
@@ -149,22 +149,22 @@ def differences(units: Iterable[UnitStatus]) -> Iterator[str]:
 
 
 def strays(found: Iterable[Stray]) -> Iterator[str]:
-    """Processes that belong in a pod and are elsewhere, with the way out, one line each."""
+    """Yield one line for each unit of a pod's processes outside of the pod, with its fix."""
     for stray in found:
-        name = f", container {stray.container}" if stray.container else ""
-        whose = f"pod {stray.pod}{name}" if stray.pod else "no applied pod"
+        container = f", container {stray.container}" if stray.container else ""
+        prefix = f"pod {stray.pod}{container}: " if stray.pod else ""
         inside = ", ".join(_listed(stray.processes)) or "no process"
         where = _short(stray.control_group.removesuffix(f"/{stray.what}")) or "/"
-        outside = "outside of the pod" if stray.pod else "and is of none"
-        yield f"{whose}: {stray.what} ({inside}) runs in {where}, {outside}; {stray.hint}"
+        problem = "outside of the pod" if stray.pod else "and belongs to no applied pod"
+        yield f"{prefix}{stray.what} ({inside}) runs in {where}, {problem}; {stray.hint}"
 
 
 def reserved(held: ReservedValues) -> Iterator[str]:
-    """Show what podslice has set outside its root, and what it was before, one line for a slice."""
+    """Yield the values that podslice has set outside its root, one line for each slice."""
     for unit, values in sorted(held.units.items()):
         properties = (
             f"{PROPERTIES[name].key}={format_value(name, each.ours[-1])}"
-            f" (before: {format_value(name, each.before)})"
+            f" (previously: {format_value(name, each.before)})"
             for name, each in sorted(values.items())
         )
         yield f"{unit}: podslice has set {', '.join(properties)}"
@@ -177,33 +177,33 @@ def notices(
     *,
     manager: Manager,
 ) -> Iterator[str]:
-    """Which pods stay away, what the node is short of, and what the agent finds wrong.
+    """Yield notices about evicted and terminating pods, the node's conditions and the agent.
 
-    `manifests` are the files that an agent has pods from; where none runs, nobody follows them.
+    `manifests` are the files of the agent's pods; without an agent, their changes are not applied.
     """
     for mark in evicted:
         yield (
-            f"pod {mark.pod} was evicted: {printable(mark.message)}; it stays away until its"
-            f" manifest changes, or: podslice readmit {mark.pod}"
+            f"pod {mark.pod} was evicted: {printable(mark.message)}; it is not admitted until"
+            f" its manifest changes; to readmit it: podslice readmit {mark.pod}"
         )
     if agent is None:
         directories = sorted({str(Path(each).parent) for each in manifests})
         start = "podslice agent --user" if manager.is_user else "systemctl start podslice-agent"
         if directories:
             yield (
-                "no agent runs, so that nobody follows what changes in"
-                f" {printable(', '.join(directories))}; to start it: {start}"
+                "the agent is not running; changes in"
+                f" {printable(', '.join(directories))} are not applied; to start it: {start}"
             )
         return
     for condition in agent.conditions:
-        yield f"the node has {condition}: the agent evicts pods, and new ones have to wait"
+        yield f"the node has {condition}: the agent evicts pods and holds back new ones"
     for pod in agent.terminating:
-        yield f"pod {printable(pod)} ends: what runs in it was asked to, and has its grace period"
+        yield f"pod {printable(pod)} is terminating (within its grace period)"
     yield from map(problem, agent.problems)
 
 
 def located(found: Iterable[Located]) -> Iterator[str]:
-    """Where processes are: a table, then the way out for those that are in no pod."""
+    """Yield a table of processes and their pods, then a hint for each that is not in a pod."""
     found = tuple(found)
     table = [["PID", "NAME", "POD", "CONTAINER", "UNIT"]]
     for each in found:
@@ -214,14 +214,14 @@ def located(found: Iterable[Located]) -> Iterator[str]:
     yield from columns(table)
     for each in found:
         if not each.control_group:
-            yield f"{each.pid}: there is no such process"
+            yield f"process {each.pid} does not exist"
         elif each.home is None:
-            hint = f"; to move it into one: {each.hint}" if each.hint else ""
-            yield f"{each.pid} {each.name} is in no pod{hint}"
+            hint = f"; to move it into a pod: {each.hint}" if each.hint else ""
+            yield f"{each.pid} {each.name} is not in a pod{hint}"
 
 
 def _listed(processes: Sequence[Running]) -> Iterator[str]:
-    """`812 nginx`, for the first ones."""
+    """Yield the first processes as `812 nginx`, and the number of the others."""
     for each in processes[:SHOWN]:
         yield f"{each.pid} {each.name}"
     if len(processes) > SHOWN:
@@ -241,7 +241,7 @@ def _systemd_property(each: PropertyStatus) -> str:
 
 
 def _kernel(units: Sequence[UnitStatus]) -> Iterator[str]:
-    """What the kernel holds, in its own words."""
+    """Yield a table of desired values, systemd's and the kernel's."""
     yield ""
     table = [["UNIT", "PROPERTY", "DESIRED", "SYSTEMD", "KERNEL"]]
     for unit in units:
@@ -253,7 +253,7 @@ def _kernel(units: Sequence[UnitStatus]) -> Iterator[str]:
 
 
 def _processes(shown: Iterable[UnitRow]) -> Iterator[str]:
-    """Which processes are where."""
+    """Yield a table of units and their processes."""
     table = [[row.unit.name, ", ".join(_listed(row.processes))] for row in shown if row.processes]
     if table:
         yield ""
@@ -261,7 +261,7 @@ def _processes(shown: Iterable[UnitRow]) -> Iterator[str]:
 
 
 def usage(used: Usage) -> tuple[str, str, str]:
-    """Memory, CPU time and tasks, for people."""
+    """Return memory, CPU time and tasks in readable units."""
     memory, cpu, tasks = used.memory_bytes, used.cpu_usec, used.tasks
     return (
         "-" if memory is None else human_bytes(memory),
@@ -271,7 +271,7 @@ def usage(used: Usage) -> tuple[str, str, str]:
 
 
 def _branches(depths: Sequence[int]) -> list[str]:
-    """The lines that join a tree: `├─ ` and its kin, one prefix for each line."""
+    """Return the prefix of each line of a tree, such as `├─ `."""
     made = []
     follows: set[int] = set()
     for depth in reversed(depths):

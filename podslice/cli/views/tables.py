@@ -1,4 +1,4 @@
-"""How documents and values look on a terminal. Pure: values in, lines out."""
+"""Values as lines and tables. Pure: values in, lines out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Cells = Sequence[str]
 
 
 def columns(rows: Iterable[Cells], *, indent: str = "") -> Iterator[str]:
-    """Rows as lines, each column as wide as its widest cell."""
+    """Yield rows as lines, with each column as wide as its widest cell."""
     rows = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -28,17 +28,17 @@ def columns(rows: Iterable[Cells], *, indent: str = "") -> Iterator[str]:
 
 
 def problem(found: Problem) -> str:
-    """One problem as a line; what came from a hostile file can't reach the terminal raw."""
+    """Format a problem as one line, with control characters escaped."""
     return f"{found.severity}: {printable(str(found))}"
 
 
 def problem_lines(found: Sequence[Problem]) -> Iterator[str]:
-    """Yield the first problems as lines, and how many more there are."""
+    """Yield the first problems as lines, and the number of the others."""
     return map(problem, bounded(found))
 
 
 def count_problems(problems: Sequence[Problem], pods: int) -> str:
-    """`5 pods, 2 errors, 1 warning`."""
+    """Return a summary: `5 pods, 2 errors, 1 warning`."""
     errors = sum(found.severity is Severity.ERROR for found in problems)
     parts = [_count(pods, "pod"), _count(errors, "error")]
     return ", ".join([*parts, _count(len(problems) - errors, "warning")])
@@ -54,7 +54,7 @@ def format_property(stated: PropertyValue) -> str:
 
 
 def explanation(decision: PodDecision) -> Iterator[str]:
-    """Everything about one pod, line by line."""
+    """Yield the decision about a pod, line by line."""
     pod: Pod = decision.pod
     yield f"pod {pod.key}  {decision.qos}"
     head = [
@@ -91,44 +91,44 @@ _KINDS = {
     ContainerKind.APP: "container",
     ContainerKind.INIT: "init container",
     ContainerKind.SIDECAR: "sidecar container",
-    ContainerKind.OVERHEAD: "the pod's helpers, container",
+    ContainerKind.OVERHEAD: "helper container",
 }
 
 
 def differences_of_rules(decision: PodDecision, found: Sequence[Difference]) -> Iterator[str]:
-    """Where the rule sets differ for a pod: a table of values, then what is more or less grave."""
+    """Yield the differences of the rule sets for a pod: a table of values, then of severities."""
     yield f"pod {decision.pod.key}"
     if not found:
-        yield "  the rules agree"
+        yield "  no differences"
         return
-    values = [each for each in found if each.proposal not in _GRAVITY]
+    values = [each for each in found if each.proposal not in _SEVERITIES]
     rows = [
         (each.what, _value(each, each.proposal), _value(each, each.kubernetes)) for each in values
     ]
     if rows:
         yield from columns([("", "PROPOSAL", "KUBERNETES"), *rows], indent="  ")
     for each in found:
-        if each.proposal in _GRAVITY:
+        if each.proposal in _SEVERITIES:
             yield f"  {each.what}: {each.proposal} (proposal), {each.kubernetes} (kubernetes)"
 
 
-_GRAVITY = (*Severity, "fine")
+_SEVERITIES = (*Severity, "fine")
 
 
 def _value(difference: Difference, text: str) -> str:
-    """A value as people read it, where it is one of a property."""
+    """Format the value of a property, and leave other text unchanged."""
     name = difference.what.partition(" ")[0]
     return format_value(name, int(text)) if name in PROPERTIES and text.isdigit() else text
 
 
 def units(desired: Desired, *, wide: bool) -> Iterator[str]:
-    """The desired units, one a line."""
+    """Return the desired units, one per line."""
     rows = [
         (unit.name, " ".join([*_structure(unit), *map(format_property, unit.properties)]))
         for unit in desired.lasting
         if unit.kind is UnitKind.SLICE or wide
     ]
-    return columns([("UNIT", "SETTINGS"), *rows])
+    return columns([("UNIT", "PROPERTIES"), *rows])
 
 
 def _structure(unit: DesiredUnit) -> list[str]:
@@ -136,7 +136,7 @@ def _structure(unit: DesiredUnit) -> list[str]:
 
 
 def node(allocation: Allocation, requested: Amounts) -> Iterator[str]:
-    """A table of what the node has, what is reserved, and what is left."""
+    """Yield a table of the node's capacity, reservations and requests."""
     parts = {
         "CAPACITY": allocation.capacity,
         "KUBE": allocation.kube_reserved,
@@ -154,11 +154,11 @@ def node(allocation: Allocation, requested: Amounts) -> Iterator[str]:
         rows.append([name, *cells])
     yield from columns(rows)
     if allocation.counts_hugepages:
-        yield "Huge pages count as memory here: memory limits include them."
+        yield "Huge pages count as memory on this node; memory limits include them."
 
 
 def human_bytes(number: int) -> str:
-    """Bytes for people: `1.3Mi`; never exact, so never for limits."""
+    """Format bytes rounded, as `1.3Mi`; not suitable for limits."""
     size = float(number)
     for suffix in ("", "Ki", "Mi", "Gi"):
         if size < 1024:

@@ -1,4 +1,4 @@
-"""What everything uses, as `top` shows it. Pure: two samples in, rows, lines and documents out."""
+"""The usage that `top` shows. Pure: two measurements in, rows, lines and documents out."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from podslice.model.unit import UnitName
 from podslice.usage.stats import NodeStats, PodStats
 
 NODE = UnitName("")
-"""Stands for the node among units."""
+"""The key of the node among units."""
 
 _NUMBERS = ("CPU", "MEM", "MEM%", "THROTTLED", "TASKS")
 _NAME_LEAST = 25
 _OTHERS_WIDTH = 55
-"""What the columns beside the name take, with a word of pressure."""
+"""The width of the other columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRow:
-    """What one thing uses; None is what the kernel does not count, or not yet for long enough."""
+    """The usage of a unit or of the node; None where the kernel has no value, or no rate yet."""
 
     name: str
     unit: UnitName
     sample: Sample
     qos: str = ""
     cpu_milli: int | None = None
-    """Thousandths of a CPU, between the two samples."""
+    """Thousandths of a CPU, on average between the two measurements."""
     throttled_percent: int | None = None
-    """How many of its periods it was throttled in, between the two samples."""
+    """Share of CPU quota periods that were throttled between the two measurements."""
     limit_bytes: int | None = None
     containers: tuple[UsageRow, ...] = ()
 
     @property
     def memory_percent(self) -> int | None:
-        """What it uses of its limit."""
+        """The working set in percent of the limit."""
         used = self.sample.working_set_bytes
         return None if used is None or not self.limit_bytes else used * 100 // self.limit_bytes
 
     @property
     def pressure_milli(self) -> int:
-        """The worst of its pressures: percent of the last 10 s, in thousandths."""
+        """The highest pressure of the last 10 s, in thousandths of a percent."""
         return max((each.some.avg10_milli for each in self.sample.pressure.values()), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUsage:
-    """What everything uses."""
+    """The usage of the node, its slices and its pods."""
 
     node: UsageRow
     groups: tuple[UsageRow, ...] = ()
@@ -59,27 +59,27 @@ class NodeUsage:
     pods: tuple[UsageRow, ...] = ()
     stats: NodeStats
     interval_usec: int = 0
-    """The time between the two samples."""
+    """The time between the two measurements."""
 
     def sorted(self, by: Sort) -> NodeUsage:
-        """The same with its pods, and their containers, in this order."""
+        """Return the usage with pods and containers sorted."""
         return replace(self, pods=_sorted(self.pods, by))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSummary:
-    """What there is to say of the node beside numbers."""
+    """The node's capacity, conditions, evicted pods and problems."""
 
     cpus_milli: int = 0
     conditions: Sequence[str] = ()
-    """What the agent says that the node is short of."""
+    """The conditions that the agent reports, such as `MemoryPressure`."""
     evicted: Sequence[str] = ()
     problems: Sequence[str] = ()
-    """What is wrong, one line each."""
+    """One line each."""
 
 
 def measure(now: NodeStats, before: NodeStats, limits: Mapping[UnitName, int]) -> NodeUsage:
-    """Both samples as rows, pods by name; `limits` are those of memory."""
+    """Return the usage between two measurements, pods by name; `limits` are memory limits."""
     elapsed = now.uptime_usec - before.uptime_usec
     earlier = dict(_samples(before))
 
@@ -122,14 +122,14 @@ def _samples(stats: NodeStats) -> Iterator[tuple[UnitName, Sample]]:
 
 
 def _rate(now: int | None, before: int | None, elapsed_usec: int) -> int | None:
-    """Thousandths; None where it has begun anew meanwhile."""
+    """Return the rate in thousandths; None if the counter was reset."""
     if now is None or before is None or now < before or elapsed_usec <= 0:
         return None
     return (now - before) * 1000 // elapsed_usec
 
 
 def _throttled(now: Sample, before: Sample) -> int | None:
-    """None without a quota: then the kernel counts no periods."""
+    """Return percent; None without a quota, since the kernel then counts no periods."""
     if not now.periods or before.periods is None or now.periods < before.periods:
         return None
     if now.throttled_periods is None or before.throttled_periods is None:
@@ -148,24 +148,24 @@ _KEYS: Mapping[Sort, Callable[[UsageRow], int]] = {
 
 
 def _sorted(rows: Iterable[UsageRow], by: Sort) -> tuple[UsageRow, ...]:
-    """The most first; what is equal, by name."""
+    """Sort in descending order, and by name where equal."""
     ordered = sorted(rows, key=lambda row: (-_KEYS[by](row), row.name))
     return tuple(replace(row, containers=_sorted(row.containers, by)) for row in ordered)
 
 
-def head(usage: NodeUsage, about: NodeSummary) -> Iterator[str]:
-    """What the node has left, and what is wrong, in a few lines."""
+def head(usage: NodeUsage, summary: NodeSummary) -> Iterator[str]:
+    """Yield the node's usage, conditions and problems in a few lines."""
     stats = usage.stats
     used = "-" if usage.node.cpu_milli is None else f"{usage.node.cpu_milli / 1000:.2f}"
     memory = _of(stats.memory_available_bytes, stats.memory_capacity_bytes)
     storage = _of(stats.fs_available_bytes, stats.fs_capacity_bytes)
-    yield f"cpu {used} of {about.cpus_milli / 1000:g} used, memory {memory} available"
+    yield f"cpu {used} of {summary.cpus_milli / 1000:g} used, memory {memory} available"
     yield f"storage {storage} free, processes {stats.pids} of {stats.pids_max}"
-    if about.conditions:
-        yield f"the node is short: {', '.join(about.conditions)}"
-    if about.evicted:
-        yield f"evicted: {', '.join(about.evicted)}; to let one back: podslice readmit POD"
-    yield from about.problems
+    if summary.conditions:
+        yield f"node conditions: {', '.join(summary.conditions)}"
+    if summary.evicted:
+        yield f"evicted: {', '.join(summary.evicted)}; to readmit one: podslice readmit POD"
+    yield from summary.problems
 
 
 def _of(part: int, whole: int) -> str:
@@ -173,7 +173,7 @@ def _of(part: int, whole: int) -> str:
 
 
 def table(usage: NodeUsage, *, wide: bool, name_width: int | None = None) -> Iterator[str]:
-    """The rows as text; with `wide` containers, too, the class, and what the kernel has killed."""
+    """Return the rows as text; `wide` adds containers, the QoS class and OOM kills."""
     cells = [["NAME", *_NUMBERS, *(("OOM", "QOS") if wide else ()), "PRESSURE"]]
     for row in (usage.node, *usage.groups, *usage.pods):
         cells.append(_cells(row, "", wide=wide))
@@ -184,7 +184,7 @@ def table(usage: NodeUsage, *, wide: bool, name_width: int | None = None) -> Ite
 
 
 def name_width(screen_width: int) -> int:
-    """How long names may be on a screen, so that the numbers have room."""
+    """Return the width of names that leaves room for the other columns."""
     return max(_NAME_LEAST, screen_width - _OTHERS_WIDTH)
 
 
@@ -212,7 +212,7 @@ def _number(value: int | None, unit: str = "") -> str:
 
 
 def _pressure(sample: Sample) -> str:
-    """`cpu 12% io 3%`: only what was waited for."""
+    """Format pressures that are not zero: `cpu 12% io 3%`."""
     if not sample.pressure:
         return "-"
     percent = {name: each.some.avg10_milli // 1000 for name, each in sample.pressure.items()}
@@ -220,7 +220,7 @@ def _pressure(sample: Sample) -> str:
 
 
 def _right(cells: list[list[str]]) -> list[list[str]]:
-    """Numbers stand to the right of their columns, where they are compared at a glance."""
+    """Align the numbers of each column to the right."""
     widths = [
         max(map(len, column)) if column[0] in (*_NUMBERS, "OOM") else 0
         for column in zip(*cells, strict=True)
@@ -228,22 +228,22 @@ def _right(cells: list[list[str]]) -> list[list[str]]:
     return [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in cells]
 
 
-def document(usage: NodeUsage, about: NodeSummary) -> Document:
-    """Everything, for programs."""
+def document(usage: NodeUsage, summary: NodeSummary) -> Document:
+    """Return the JSON document."""
     stats = usage.stats
     return {
         "time_usec": stats.time_usec,
         "interval_usec": usage.interval_usec,
         "node": {
             **_document(usage.node),
-            "cpu_capacity_milli": about.cpus_milli,
+            "cpu_capacity_milli": summary.cpus_milli,
             "memory_available_bytes": stats.memory_available_bytes,
             "storage_available_bytes": stats.fs_available_bytes,
             "storage_capacity_bytes": stats.fs_capacity_bytes,
             "pids_max": stats.pids_max,
-            "conditions": list(about.conditions),
-            "evicted": list(about.evicted),
-            "problems": list(about.problems),
+            "conditions": list(summary.conditions),
+            "evicted": list(summary.evicted),
+            "problems": list(summary.problems),
         },
         "groups": [{"unit": row.unit, **_document(row)} for row in usage.groups],
         "pods": [
@@ -263,7 +263,7 @@ def document(usage: NodeUsage, about: NodeSummary) -> Document:
 
 
 def _document(row: UsageRow) -> Document:
-    """What is not counted is absent."""
+    """Return the values of a row, without unknown ones."""
     sample = row.sample
     found = {
         "cpu_milli": row.cpu_milli,

@@ -10,7 +10,7 @@ from tests.unit.builders import make_files, manifest
 SLICE = "kubepods-burstable-podweb.slice"
 GROUP = f"kubepods.slice/kubepods-burstable.slice/{SLICE}"
 NOT_THERE = (
-    f"{SLICE} does not exist: what names it starts without any limit, or fails; apply pod shop/web"
+    f"{SLICE} does not exist: units in it start without limits, or fail; apply pod shop/web"
     " first: podslice apply -f FILE\n"
 )
 
@@ -81,8 +81,8 @@ def test_a_pod_that_is_not_applied(podslice, memory):
         1,
         "",
         (
-            "error: pod default/web is not applied; apply its manifest first, or name the file that"
-            " has it: -f FILE\n"
+            "error: pod default/web is not applied; apply its manifest first, or specify the file:"
+            " -f FILE\n"
         ),
     )
 
@@ -135,8 +135,8 @@ def test_an_oci_runtime_has_to_be_told_which_of_several(podslice, files, no_syst
 @pytest.mark.parametrize(
     ("form", "hint"),
     [
-        ("podman", "in a podman pod, every member needs this line, and the pod itself takes none"),
-        ("docker", "docker's cgroup driver has to be systemd"),
+        ("podman", "in a podman pod, every container needs these options, and the pod itself none"),
+        ("docker", "docker's cgroup driver must be systemd"),
         ("name", ""),
     ],
 )

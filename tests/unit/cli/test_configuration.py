@@ -158,7 +158,7 @@ def test_without_a_record_the_default_configuration_is_used(podslice, memory, co
     configure(INVALID)
     ended = podslice("status", "-o", "json")
     assert json.loads(ended.out)["configuration"]["source"] == "default"
-    assert "no valid configuration is recorded, and this command uses the default one" in ended.err
+    assert "no valid configuration is recorded; this command uses the default one" in ended.err
 
 
 def test_delete_does_not_act_below_another_control_group(unknown, applied, podslice):
@@ -173,7 +173,7 @@ def test_with_an_assumed_configuration_delete_only_stops(unknown, applied, podsl
     before = state_of(applied)
     ended = podslice("delete", "web", "--cgroup-root=/elsewhere")
     assert ended.code == 0
-    assert "the values of remaining units change with the next podslice apply" in ended.err
+    assert "the values of other units change with the next podslice apply" in ended.err
     after = state_of(applied)
     assert len(before) - len(after) == 1
     assert all(before[name] == values for name, values in after.items())

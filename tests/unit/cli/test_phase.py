@@ -1,4 +1,4 @@
-"""phase: what binds now, what binds later, and how to have it otherwise."""
+"""phase: what applies now, what applies later, and how to have it otherwise."""
 
 import pytest
 
@@ -37,8 +37,8 @@ def test_a_pod_begins_in_its_init_phase(shop, podslice):
             "pod default/shop  init\n"
             "  init container fetch  pending\n"
             "  init container build  pending\n"
-            "  binds now             CPUWeight=25 MemoryLow=8Mi\n"
-            "  binds later           CPUWeight=25 MemoryLow=8Mi MemoryMax=64Mi\n"
+            "  applies now           CPUWeight=25 MemoryLow=8Mi\n"
+            "  applies later         CPUWeight=25 MemoryLow=8Mi MemoryMax=64Mi\n"
         ),
         "",
     )
@@ -64,7 +64,7 @@ def test_it_can_be_ended_and_begun_anew(shop, podslice):
         "pod default/shop  running\n"
         "  init container fetch  pending\n"
         "  init container build  pending\n"
-        "  binds now             CPUWeight=25 MemoryLow=8Mi MemoryMax=64Mi\n"
+        "  applies now           CPUWeight=25 MemoryLow=8Mi MemoryMax=64Mi\n"
     )
     assert podslice("phase", "shop", "--set", "running").out == "nothing to do\n"
     assert podslice("phase", "shop", "--set", "init").out == (
@@ -77,7 +77,7 @@ def test_a_pod_without_init_containers_runs_always(shop, podslice):
     assert podslice("phase", "plain").out == (
         "pod default/plain  running\n"
         "  it has no init containers, so its limits always bind\n"
-        "  binds now  CPUWeight=1\n"
+        "  applies now  CPUWeight=1\n"
     )
     ended = podslice("phase", "plain", "--set", "init")
     assert (ended.code, ended.err) == (

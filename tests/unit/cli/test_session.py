@@ -58,7 +58,7 @@ def test_somebody_elses_session_is_refused(runtime_directory, monkeypatch, tmp_p
     """As `sudo` and `su` leave it; records would end up there, unreadable to their owner."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr("os.getuid", lambda: 4711)
-    with pytest.raises(HostError, match=r"this is user 4711; set XDG_RUNTIME_DIR=/run/user/4711"):
+    with pytest.raises(HostError, match=r"not to user 4711; set XDG_RUNTIME_DIR=/run/user/4711"):
         runtime_directory(find_manager(user=True))
 
 
@@ -84,7 +84,7 @@ def test_records_that_can_not_be_read_are_not_counted(podslice, here, monkeypatc
     monkeypatch.setattr(session.Store, "load", refuse)
     ended = podslice("node", "-o", "name")
     assert ended.code == 0
-    assert ended.err == "pods: Permission denied; the pods that were applied are not counted\n"
+    assert ended.err == "pods: Permission denied; applied pods are not counted\n"
 
 
 def test_notes_go_to_stderr(capsys):

@@ -191,7 +191,7 @@ def test_a_closed_stream_is_not_handed_to_the_next_file(allow_effects, tmp_path)
     [
         (OSError(24, "Too many open files"), "error: too many open files\n"),
         (OSError(2, "No such file", "/gone"), "error: /gone: no such file\n"),
-        (MemoryError(), "error: there is not enough memory\n"),
+        (MemoryError(), "error: out of memory\n"),
     ],
 )
 def test_a_host_that_is_out_of_something_is_told(podslice, monkeypatch, error, said):
@@ -211,5 +211,5 @@ def test_a_directory_that_was_removed_is_told(podslice, web, monkeypatch, tmp_pa
     assert ended == (
         FAILED,
         "",
-        "error: the current directory does not exist any more; change to another one\n",
+        "error: the current directory no longer exists; change to another one\n",
     )

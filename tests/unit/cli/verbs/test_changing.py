@@ -160,8 +160,7 @@ def test_plan_without_systemd_is_for_an_empty_host(podslice, web, no_systemd):
     ended = podslice("plan", "-f", web, "-o", "json")
     assert (ended.code, ended.out) == (3, PLAN_JSON)
     assert ended.err == (
-        "unix:path=/run/dbus: no such file or directory;"
-        " the plan is for a host with nothing on it\n"
+        "unix:path=/run/dbus: no such file or directory; planning for a host without units\n"
     )
 
 
@@ -317,7 +316,7 @@ def test_what_does_not_hold_and_what_was_left_out_is_told(podslice, web, files, 
     assert ended.code == 1
     out = ended.out.splitlines()
     assert f"skipped MemoryMin of {POD}: systemd 239 does not know it; it came with 240" in out
-    again = [line for line in out if line.startswith("still to do, though every step was taken: ")]
+    again = [line for line in out if line.startswith("did not converge, still pending: ")]
     assert again[-1].endswith(
         f"set CPUWeight=50 (was 75), MemoryLow=unset (was 256Mi) on {POD} (shop/web)"
     )
@@ -524,7 +523,7 @@ def test_who_waits_for_another_is_told(podslice, web, memory, here, monkeypatch)
 
     monkeypatch.setattr(session, "note", note)
     assert podslice("apply", "-f", web).code == 0
-    assert told == ["another podslice is at work; waiting for it"]
+    assert told == ["waiting for another podslice process to release the lock"]
 
 
 def test_delete_of_a_file_that_cannot_be_read_deletes_nothing(podslice, web, memory):
@@ -541,6 +540,9 @@ def test_a_new_file_with_the_name_of_an_applied_pod_changes_nothing(memory, pods
     files({"pods/a.yaml": manifest("web", {"memory": "1Mi"})})
     ended = podslice("apply", "-f", "pods")
     assert (ended.code, ended.out) == (2, "")
-    assert "pods/b.yaml: metadata.name: the name 'default/web' is the one of a pod in" in ended.err
+    assert (
+        "pods/b.yaml: metadata.name: the name 'default/web' is already used by a pod in"
+        in ended.err
+    )
     assert "pods/a.yaml" in ended.err
     assert podslice("plan", "-f", "pods/b.yaml").code == 0

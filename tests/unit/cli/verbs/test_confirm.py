@@ -125,7 +125,7 @@ def test_values_outside_the_root_are_in_plan_and_status_until_they_have_returned
     for verb in (("status",), ("plan", "-f", "web.yaml")):
         document = json.loads(podslice(*verb, "-o", "json", *RESERVE).out)
         assert document["reserved_slices"] == [{"unit": SLICE, "properties": before}]
-    line = f"{SLICE}: podslice has set CPUWeight=50 (before: unset), MemoryMax=64Mi (before: unset)"
+    line = f"{SLICE}: podslice has set CPUWeight=50 (previously: unset), MemoryMax=64Mi (previously: unset)"
     assert line in podslice("status", *RESERVE).out.splitlines()
     status = podslice("status")
     assert status.code == 3

@@ -105,7 +105,7 @@ def test_the_names_are_those_of_pods(podslice, journalctl):
 
 def test_where_nothing_has_happened_it_says_who_would_tell(podslice, journalctl):
     journalctl()
-    assert podslice("events") == (0, "no events; they come from podslice-agent.service\n", "")
+    assert podslice("events") == (0, "no events; podslice-agent.service logs them\n", "")
     assert json.loads(podslice("events", "-o", "json").out)["events"] == []
 
 

@@ -22,7 +22,7 @@ kubepods.slice               -          active  800     -      256Mi    32Gi    
 """
 
 TREE = """\
-NAME                          USED  SETTINGS
+NAME                          USED  PROPERTIES
 kubepods.slice                -     CPUWeight=800 MemoryLow=256Mi MemoryMax=32Gi
 ├─ kubepods-burstable.slice   -     CPUWeight=75 MemoryLow=256Mi
 │  └─ shop/web Burstable      -     CPUQuota=125% CPUWeight=75 MemoryLow=256Mi
@@ -161,7 +161,7 @@ def test_slices_of_nobody_are_told(podslice, web, memory):
         ended = podslice(verb)
         assert ended.code == code
         assert ended.err == (
-            "kubepods-podforeign.slice is no pod's: it was not made by podslice, or its pod is"
+            "kubepods-podforeign.slice is an orphan: not created by podslice, or its pod is"
             " unknown\n"
         )
 
@@ -317,7 +317,7 @@ def test_a_stray_of_no_pod_and_without_processes(podslice, web, memory):
     properties = {"Slice": "system.slice", "PIDs": (3,)}
     asyncio.run(memory.start(TransientUnit(name=name, properties=properties)))
     assert podslice("status").out.splitlines()[-1] == (
-        f"no applied pod: {name} (no process) runs in /system.slice, and is of none; systemctl"
+        f"{name} (no process) runs in /system.slice, and belongs to no applied pod; systemctl"
         f" stop {name}"
     )
     (stray,) = json.loads(podslice("status", "-o", "json").out)["strays"]
@@ -365,9 +365,9 @@ def test_a_process_is_located(podslice, web, memory, located):
         "4    cron   -    -          /user.slice/session.scope",
         "9    ?      -    -          -",
         "1    sleep  -    -          /user.slice/session.scope",
-        "4 cron is in no pod; to move it into one: podslice adopt POD -c CONTAINER 4",
-        "9: there is no such process",
-        "1 sleep is in no pod",
+        "4 cron is not in a pod; to move it into a pod: podslice adopt POD -c CONTAINER 4",
+        "process 9 does not exist",
+        "1 sleep is not in a pod",
     ]
     assert podslice("status", "--pid", "3", "--pid", "4", "-o", "name").out == f"{SCOPE}\n"
     inside, outside = json.loads(podslice("status", "--pid=3", "--pid=4", "-o", "json").out)[

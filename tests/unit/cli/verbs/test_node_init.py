@@ -62,7 +62,7 @@ def test_a_provider_can_be_chosen(podslice, host):
     config = tomllib.loads((host / "etc/podslice/podslice.toml").read_text())
     assert config["kube-reserved"] == "cpu=140m,memory=1050Mi"
     ended = podslice("node", "init", "--root", str(host), "--like", "azure")
-    assert ended == (2, "", "error: --like: no provider 'azure'; write gke, eks, aks\n")
+    assert ended == (2, "", "error: --like: unknown provider 'azure'; use one of gke, eks, aks\n")
 
 
 def test_reset_undoes_it(podslice, host):
@@ -70,7 +70,7 @@ def test_reset_undoes_it(podslice, host):
     dry = podslice("node", "reset", "--root", str(host), "--dry-run")
     assert dry.out.count("would remove ") == 7
     done = podslice("node", "reset", "--root", str(host))
-    assert (done.code, done.out.splitlines()[-1]) == (0, "now: systemctl daemon-reload")
+    assert (done.code, done.out.splitlines()[-1]) == (0, "now run: systemctl daemon-reload")
     assert files(host) == []
     assert not list(host.rglob("*.d"))
     again = podslice("node", "reset", "--root", str(host))
@@ -88,7 +88,7 @@ def test_what_others_wrote_stays(podslice, host):
     theirs.write_text('rules = "kubernetes"\n')
     ended = podslice("node", "init", "--root", str(host))
     assert ended.code == 2
-    assert f"error: {theirs}: the file is there already" in ended.err
+    assert f"error: {theirs}: the file exists and was not written by podslice" in ended.err
     assert files(host) == ["etc/podslice/podslice.toml"]
     assert podslice("node", "reset", "--root", str(host)).code == 0
     assert theirs.exists()
@@ -100,9 +100,7 @@ def test_what_was_changed_since_stays(podslice, host):
     changed.write_text(changed.read_text() + "# mine\n")
     ended = podslice("node", "reset", "--root", str(host))
     assert ended.code == 1
-    assert (
-        ended.err == f"{changed} was changed since it was written, and stays; remove it by hand\n"
-    )
+    assert ended.err == f"{changed} was modified and is kept; remove it manually\n"
     assert files(host) == ["etc/systemd/system/podman.service.d/50-podslice.conf"]
 
 

@@ -243,7 +243,7 @@ RENDER_JSON = """\
 """
 
 RENDER_WIDE = """\
-UNIT                                 SETTINGS
+UNIT                                 PROPERTIES
 kubepods.slice                       CPUWeight=800 MemoryLow=256Mi MemoryMax=32Gi
 kubepods-burstable.slice             CPUWeight=75 MemoryLow=256Mi
 kubepods-besteffort.slice            CPUWeight=1
@@ -477,7 +477,7 @@ def test_explain_of_a_pod_with_everything(podslice, files):
         "  huge pages of 2Mi: 4Mi, enforced where the kernel's hugetlb controller can be had"
         " (podslice doctor tells)"
     ) in lines
-    helpers = lines.index("  the pod's helpers, container overhead")
+    helpers = lines.index("  helper container overhead")
     assert lines[helpers + 1].startswith("    podslice-pod12_34-overhead.scope  oom_score_adj ")
     assert lines[helpers + 2 : helpers + 4] == [
         "    CPUWeight=9     overhead.cpu 100m → 102 shares → ×100/1024",
@@ -643,7 +643,7 @@ def test_node_shows_memory_that_is_set_aside_as_huge_pages(podslice):
 
     counted = (capacity, "--eviction-hard=", "--memory-hugetlb-accounting=true")
     assert podslice("node", *counted).out.splitlines()[-1] == (
-        "Huge pages count as memory here: memory limits include them."
+        "Huge pages count as memory on this node; memory limits include them."
     )
     document = json.loads(podslice("node", *counted, "-o", "json").out)
     assert document["memory_hugetlb_accounting"]

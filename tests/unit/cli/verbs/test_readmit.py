@@ -55,7 +55,7 @@ def test_an_evicted_pod_comes_back_once_it_is_readmitted(podslice, store, evicte
     assert "podslice readmit default/web" in refused.out
     assert podslice("readmit", "web") == (
         0,
-        "pod default/web may come back; to bring it back: podslice apply -f FILE\n",
+        "pod default/web is readmitted; to start it again: podslice apply -f FILE\n",
         "",
     )
     assert names(store) == ["default/shop"]
@@ -67,8 +67,8 @@ def test_an_agent_brings_its_pods_back_itself(podslice, store, evicted):
     ended = podslice("readmit", "default/web", "shop")
     assert ended.code == 0
     assert ended.out.splitlines() == [
-        f"pod default/{name} may come back: the agent brings it back if a manifest directory has"
-        " it, otherwise: podslice apply -f FILE"
+        f"pod default/{name} is readmitted; the agent starts it again if a manifest directory"
+        " has it, otherwise run: podslice apply -f FILE"
         for name in ("shop", "web")
     ]
     assert names(store) == []
@@ -77,9 +77,9 @@ def test_an_agent_brings_its_pods_back_itself(podslice, store, evicted):
 def test_what_was_not_evicted_is_told_and_the_others_are_readmitted(podslice, store, evicted):
     ended = podslice("readmit", "web", "other", "-n", "default")
     assert ended.code == 1
-    assert ended.out.startswith("pod default/web may come back")
+    assert ended.out.startswith("pod default/web is readmitted")
     assert ended.err == (
-        "error: pod default/other was not evicted; pods that were are told by: podslice status\n"
+        "error: pod default/other was not evicted; for evicted pods see: podslice status\n"
     )
     assert podslice("readmit", "shop", "-n", "elsewhere").code == 1
     assert names(store) == ["default/shop"]
@@ -109,8 +109,8 @@ def test_status_tells_who_was_evicted_and_why(podslice, evicted):
     ended = podslice("status")
     assert (ended.code, ended.out) == (0, "no pods\n")
     assert ended.err.splitlines() == [
-        f"pod default/{name} was evicted: {NUMBERS}; it stays away until its manifest changes, or:"
-        f" podslice readmit default/{name}"
+        f"pod default/{name} was evicted: {NUMBERS}; it is not admitted until its manifest changes;"
+        f" to readmit it: podslice readmit default/{name}"
         for name in ("shop", "web")
     ]
 
@@ -125,8 +125,8 @@ def test_status_tells_what_the_agent_has_to_say(podslice, store, memory):
     )
     ended = podslice("status")
     assert ended.err.splitlines() == [
-        "the node has MemoryPressure: the agent evicts pods, and new ones have to wait",
-        "pod default/web ends: what runs in it was asked to, and has its grace period",
+        "the node has MemoryPressure: the agent evicts pods and holds back new ones",
+        "pod default/web is terminating (within its grace period)",
         "error: a.yaml: is \\x1b[31mbroken; mend it",
         "warning: odd",
     ]
@@ -141,15 +141,15 @@ def test_status_tells_that_nobody_follows_manifests(podslice, here, files, memor
     store = Store(here / f"run-{bool(options)}")
     files({"web.json": manifest("web")})
     assert podslice("apply", "-f", "web.json", *options).code == 0
-    assert "no agent" not in podslice("status", *options).err
+    assert "agent is not running" not in podslice("status", *options).err
     (pod,) = store.load().pods
     store.save(pod, "/etc/podslice/manifests/web.yaml")
     assert podslice("status", *options).err.splitlines()[-1] == (
-        "no agent runs, so that nobody follows what changes in /etc/podslice/manifests;"
-        f" to start it: {start}"
+        "the agent is not running; changes in /etc/podslice/manifests are not applied; to start"
+        f" it: {start}"
     )
     run_agent(store)
-    assert "no agent" not in podslice("status", *options).err
+    assert "agent is not running" not in podslice("status", *options).err
 
 
 def test_status_as_json_has_both(podslice, store, evicted):

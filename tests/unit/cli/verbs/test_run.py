@@ -176,7 +176,7 @@ def test_a_process_that_is_not_in_its_scope_does_not_become_the_command(
     monkeypatch.setattr(running, "has_arrived", lambda _: False)
     ended = podslice("run", "shop", "-c", "app", "--", "sh")
     assert ended.code == 1
-    assert ended.err.startswith(f"error: {SCOPE} is up, and this process is not in it;")
+    assert ended.err.startswith(f"error: {SCOPE} is active, but this process is not in it;")
     assert process == {}
 
 
@@ -202,12 +202,12 @@ def test_an_oom_score_that_the_kernel_refuses_is_told_in_a_line(
         (
             ["shop", "-c", "app"],
             2,
-            "error: missing argument 'CMD'; what to run stands behind --; see: podslice run --help",
+            "error: missing argument 'CMD'; put the command after --; see: podslice run --help",
         ),
         (
             ["shop", "-c", "app", "ls", "-l"],
             2,
-            "error: no such option: -l; what to run stands behind --; see: podslice run --help",
+            "error: no such option: -l; put the command after --; see: podslice run --help",
         ),
     ],
 )

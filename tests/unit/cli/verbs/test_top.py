@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from podslice.cli import top_page
+from podslice.cli import usage_observer
 from podslice.cli.arguments import Sort
-from podslice.cli.terminal import is_able
+from podslice.cli.terminal import is_interactive
 from podslice.cli.views import usage_table
 from podslice.cli.views.usage_table import NODE, NodeSummary, measure
 from podslice.errors import BusUnavailable, HostError, Problem
@@ -132,12 +132,12 @@ def test_what_is_wrong_stands_above():
         cpus_milli=8000,
         conditions=("MemoryPressure",),
         evicted=("default/c", "default/d"),
-        problems=("as seen before: no bus",),
+        problems=("units as of the last update: no bus",),
     )
     assert list(usage_table.head(USAGE, about))[2:] == [
-        "the node is short: MemoryPressure",
-        "evicted: default/c, default/d; to let one back: podslice readmit POD",
-        "as seen before: no bus",
+        "node conditions: MemoryPressure",
+        "evicted: default/c, default/d; to readmit one: podslice readmit POD",
+        "units as of the last update: no bus",
     ]
 
 
@@ -292,22 +292,22 @@ def test_without_systemd_it_says_so(podslice, no_systemd):
 @pytest.fixture
 def eyes(seen, tmp_path, here, memory):
     """What looks, in the machine of `seen`."""
-    return lambda **more: top_page.Eyes(world(tmp_path / "none", memory, **more))
+    return lambda **more: usage_observer.UsageObserver(world(tmp_path / "none", memory, **more))
 
 
 # not coroutines: the fixtures have run verbs, which leaves no event loop where pytest-asyncio is old
 def test_a_bus_that_goes_away_is_told_and_does_not_blind(eyes, memory, monkeypatch):
     looking = eyes()
-    first = asyncio.run(looking.look())
-    assert first.about.problems == []
+    first = asyncio.run(looking.observe())
+    assert first.summary.problems == []
 
     async def refuse(*_):
         raise BusUnavailable("the bus is gone")
 
     monkeypatch.setattr(memory, "list_units", refuse)
     monkeypatch.setattr(memory, "observe", refuse)
-    again = asyncio.run(looking.look())
-    assert again.about.problems == ["as seen before: the bus is gone"]
+    again = asyncio.run(looking.observe())
+    assert again.summary.problems == ["units as of the last update: the bus is gone"]
     assert again.usage.node.cpu_milli == 1500
 
 
@@ -318,7 +318,7 @@ def test_a_bus_that_was_never_there_is_an_error(eyes, memory, monkeypatch):
     monkeypatch.setattr(memory, "list_units", refuse)
     monkeypatch.setattr(memory, "observe", refuse)
     with pytest.raises(HostError):
-        asyncio.run(eyes().look())
+        asyncio.run(eyes().observe())
 
 
 def test_what_the_agent_says_is_shown():
@@ -333,7 +333,7 @@ def test_what_the_agent_says_is_shown():
     state = SimpleNamespace(
         agent=agent, evicted=(gone,), desired=SimpleNamespace(allocation=allocation)
     )
-    assert top_page._about(state, []) == NodeSummary(
+    assert usage_observer.summarize_node(state, []) == NodeSummary(
         cpus_milli=4000,
         conditions=(Condition.MEMORY,),
         evicted=["default/c"],
@@ -343,4 +343,4 @@ def test_what_the_agent_says_is_shown():
 
 def test_without_a_terminal_there_is_no_page(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
-    assert not is_able()
+    assert not is_interactive()

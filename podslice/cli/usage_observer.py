@@ -1,0 +1,111 @@
+"""The usage that `top` shows, measured repeatedly."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from podslice.cli.views import usage_table
+from podslice.cli.views.usage_table import NodeSummary, NodeUsage
+from podslice.errors import PodsliceError
+from podslice.kernel.proc import read_process
+from podslice.model.resources import CPU
+from podslice.model.unit import INFINITY, UnitName
+from podslice.reconcile.assess import assess
+from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.world import LiveWorld
+from podslice.systemd.caching_client import CachingClient
+from podslice.usage import stats
+from podslice.usage.stats import NodeStats
+
+_FORGET_SEC = 10.0
+"""The maximal age of limits; units are listed each time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedUsage:
+    """The usage between two measurements, with a summary of the node."""
+
+    usage: NodeUsage
+    summary: NodeSummary
+
+
+class UsageObserver:
+    """Observes the usage of a world repeatedly, and keeps the last measurement."""
+
+    def __init__(self, world: LiveWorld) -> None:
+        self._client = CachingClient(world.client, world.cgroups)
+        self._world = replace(world, client=self._client)
+        self._assessment: Assessment | None = None
+        self._before: NodeStats | None = None
+        self._forget_at = 0.0
+
+    async def observe(self) -> ObservedUsage:
+        """Return the usage since the last measurement.
+
+        Raises:
+            PodsliceError: systemd has not answered yet, or /proc cannot be read.
+        """
+        problems = []
+        now = asyncio.get_running_loop().time()
+        if now >= self._forget_at:
+            self._client.forget(None)
+            self._forget_at = now + _FORGET_SEC
+        try:
+            assessment = self._assessment = await assess(self._world)
+        except PodsliceError as error:
+            if self._assessment is None:
+                raise
+            # the units have most likely not changed, and usage is needed most under such pressure
+            problems.append(f"units as of the last update: {error}")
+            assessment = self._assessment
+        found = self._measure(assessment)
+        before, self._before = self._before or found, found
+        if self._world.origin.problems:
+            problems.append("the configuration files are invalid, see: podslice status")
+        return ObservedUsage(
+            usage=usage_table.measure(found, before, _limits(assessment)),
+            summary=summarize_node(assessment, problems),
+        )
+
+    def _measure(self, assessment: Assessment) -> NodeStats:
+        agent = read_process(assessment.agent.pid) if assessment.agent else None
+        return stats.gather(
+            assessment.desired.pods,
+            assessment.observed,
+            self._world.config,
+            cgroups=self._world.cgroups,
+            agent_group=agent.control_group if agent else "",
+        )
+
+
+def _limits(assessment: Assessment) -> dict[UnitName, int]:
+    """Limits of memory, as systemd has them."""
+    reported = {
+        name: unit.properties.get("MemoryMax") for name, unit in assessment.observed.units.items()
+    }
+    return {
+        name: value
+        for name, value in reported.items()
+        if isinstance(value, int) and value < INFINITY
+    }
+
+
+def summarize_node(assessment: Assessment, problems: list[str]) -> NodeSummary:
+    """Return the node's capacity, conditions and evicted pods, with these and the agent's problems."""
+    if assessment.agent and assessment.agent.problems:
+        problems.append("the agent has problems, see: podslice status")
+    return NodeSummary(
+        cpus_milli=assessment.desired.allocation.capacity.get(CPU, 0),
+        conditions=assessment.agent.conditions if assessment.agent else (),
+        evicted=[each.pod for each in assessment.evicted],
+        problems=problems,
+    )
+
+
+async def observe_interval(world: LiveWorld, interval_sec: float) -> ObservedUsage:
+    """Return the usage during an interval that begins now."""
+    observer = UsageObserver(world)
+    await observer.observe()
+    await asyncio.sleep(interval_sec)
+    return await observer.observe()

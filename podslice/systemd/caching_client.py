@@ -1,4 +1,4 @@
-"""A client that remembers what it saw of units, so that an idle look costs one call."""
+"""A client that caches units, so that observing unchanged ones costs one call."""
 
 from __future__ import annotations
 
@@ -20,89 +20,88 @@ from podslice.model.unit import (
 from podslice.systemd.client import Client
 from podslice.systemd.delegating_client import DelegatingClient
 
-# from here on it is cheaper to have all of them read than to name each
+# above this number it is cheaper to read all units than to name each
 _MANY = 64
 _SLICE = ".slice"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Memory:
-    """What is known of a unit."""
+class _CachedUnit:
+    """A unit as it was read last."""
 
     listed: ListedUnit
-    """What systemd told of it in a list then."""
+    """Its entry in the list of units at that time."""
     unit: ObservedUnit | None
-    """None: nothing but a name that other units refer to."""
+    """None: not loaded, only referenced by other units."""
     limits: Mapping[str, str] = field(default_factory=dict)
-    """What the kernel held then."""
+    """The limits in the kernel at that time."""
 
 
 class CachingClient(DelegatingClient):
-    """Another client, of which units are read anew only where there is a reason to.
+    """Reads units from another client only where they may have changed.
 
-    The reasons: a unit is new, systemd lists it otherwise than before, something was done to it
-    through this client, or somebody has said `forget`, as whoever watches systemd has to. Units
-    that are asked for by their names only, without a glob, are read anew in any case.
+    A unit is read again if it is new, if its entry in systemd's list differs, after a call of this
+    client for it, and after `forget`, which the receiver of systemd's signals calls. Units that are
+    observed by name, without a glob, are always read again.
 
-    What a remembered unit uses (`tasks`, `memory_bytes`) is as old as the rest: forget a unit
-    before its usage is to decide about something.
+    The usage of a cached unit (`tasks`, `memory_bytes`) is as old as its properties: forget the
+    unit before a decision that depends on its usage.
     """
 
     def __init__(self, client: Client, cgroups: CgroupFs) -> None:
-        """Nothing is remembered yet; `cgroups` is where the kernel's limits are read."""
+        """Begin with an empty cache; `cgroups` reads the kernel's limits."""
         super().__init__(client)
         self._cgroups = cgroups
         self._caps: Caps | None = None
-        self._units: dict[UnitName, _Memory] = {}
-        # what units were that were forgotten since, and whose limits only the kernel has otherwise
-        self._before: dict[UnitName, _Memory] = {}
+        self.units: dict[UnitName, _CachedUnit] = {}
+        """The cached units by name."""
+        # forgotten units as they were read last, to find limits that changed in the kernel only
+        self._before: dict[UnitName, _CachedUnit] = {}
         self._edited: set[UnitName] = set()
         # the manager's own control group: empty for the system's
         self._above = ""
-        # what was there when these patterns were last asked for
+        # the names that matched these patterns last
         self._there: dict[tuple[str, ...], frozenset[UnitName]] = {}
-        # what was forgotten while something is being read, which may be older than that
-        self._forgotten: set[UnitName | None] = set()
+        # the names that were forgotten during a read, whose result may be older than that
+        self.forgotten: set[UnitName | None] = set()
         self._readings = 0
 
     def forget(self, name: UnitName | None) -> None:
-        """Have a unit read anew at the next look; with None all of them, and what systemd can do."""
+        """Read a unit again when it is next observed; with None all units, and the capabilities."""
         if self._readings:
-            self._forgotten.add(name)
+            self.forgotten.add(name)
         if name is None:
-            self._before |= self._units
-            self._units.clear()
+            self._before |= self.units
+            self.units.clear()
             self._caps = None
-        elif name in self._units:
-            self._before[name] = self._units.pop(name)
+        elif name in self.units:
+            self._before[name] = self.units.pop(name)
 
     def take_edited(self) -> frozenset[UnitName]:
-        """The units whose limits somebody has written to the kernel behind systemd's back.
+        """Return the units whose limits were changed in the kernel only, each of them once.
 
-        Each is named once. systemd writes them again when it is told to set what it has.
+        systemd writes them again when the same properties are set.
         """
         edited, self._edited = frozenset(self._edited), set()
         return edited
 
     def verify(self, names: Collection[UnitName] | None = None) -> tuple[UnitName, ...]:
-        """Forget the units whose limits in the kernel are not what they were; those still there.
+        """Forget the units, or those of `names`, whose limits in the kernel changed.
 
-        All are looked at, or those that are named.
-
-        This finds what nobody told of: files that were written by hand, and properties that were
-        set where nothing watches.
+        Return those that still exist. This finds changes without a signal: files that were written
+        externally, and properties that were set while no drop-in directory was watched.
         """
         changed = []
-        for name in self._units.keys() & (self._units if names is None else names):
-            memory = self._units[name]
-            now = self._limits_of(memory.unit)
-            if now != memory.limits:
+        for name in self.units.keys() & (self.units if names is None else names):
+            cached = self.units[name]
+            now = self._limits_of(cached.unit)
+            if now != cached.limits:
                 self.forget(name)
                 if now:
                     changed.append(name)
         return tuple(sorted(changed))
 
-    # The client.
+    # client.Client
 
     async def caps(self) -> Caps:
         if self._caps is not None:
@@ -121,9 +120,9 @@ class CachingClient(DelegatingClient):
         listed = await self._client.list_units(patterns)
         self._forget_gone(tuple(patterns), frozenset(unit.name for unit in listed))
         unread = [unit for unit in listed if not self._is_known(unit)]
-        known = [self._units[unit.name].unit for unit in listed if self._is_known(unit)]
+        known = [self.units[unit.name].unit for unit in listed if self._is_known(unit)]
         found = {unit.name: unit for unit in known if unit is not None}
-        found |= {unit.name: unit for unit in await self._read_anew(unread, patterns)}
+        found |= {unit.name: unit for unit in await self._read_again(unread, patterns)}
         return tuple(found[name] for name in sorted(found))
 
     async def start(self, unit: TransientUnit) -> None:
@@ -162,10 +161,10 @@ class CachingClient(DelegatingClient):
         with self._touching(name):
             await self._client.reset_failed(name)
 
-    # How it works.
+    # Internals
 
     def _is_known(self, unit: ListedUnit) -> bool:
-        return unit.name in self._units and self._units[unit.name].listed == unit
+        return unit.name in self.units and self.units[unit.name].listed == unit
 
     def _forget_gone(self, patterns: tuple[str, ...], there: frozenset[UnitName]) -> None:
         for name in self._there.get(patterns, frozenset()) - there:
@@ -173,10 +172,10 @@ class CachingClient(DelegatingClient):
             self._before.pop(name, None)
         self._there[patterns] = there
 
-    async def _read_anew(
+    async def _read_again(
         self, unread: Sequence[ListedUnit], patterns: Sequence[str]
     ) -> tuple[ObservedUnit, ...]:
-        """The units to be read, or with many of them all that match the patterns."""
+        """Read the unread units, or if they are many, all that match the patterns."""
         if not unread:
             return ()
         if len(unread) > _MANY:
@@ -186,27 +185,29 @@ class CachingClient(DelegatingClient):
     async def _read(
         self, patterns: Sequence[str], listed: Sequence[ListedUnit] = ()
     ) -> tuple[ObservedUnit, ...]:
-        """Observe and remember; what was listed and is not to be seen is but a name."""
+        """Observe and cache units; an inactive one that is listed only is a referenced name."""
         with self._reading() as forgotten:
-            # before systemd is asked: what is set between the two then differs, and is seen later
+            # before systemd is read: a value that is set in between then differs later
             limits = self._limits_before([unit.name for unit in listed] or patterns)
             units = await self._client.observe(patterns)
-            seen = {unit.name for unit in units}
-            fresh = [self._memory_of(unit, limits) for unit in units]
+            observed = {unit.name for unit in units}
+            fresh = [self._cached_of(unit, limits) for unit in units]
             fresh += [
-                _Memory(listed=unit, unit=None)
+                _CachedUnit(listed=unit, unit=None)
                 for unit in listed
-                if unit.name not in seen and unit.active_state == "inactive"
+                if unit.name not in observed and unit.active_state == "inactive"
             ]
-            for memory in fresh:
-                name = memory.listed.name
-                if _is_edited(self._before.pop(name, None), memory):
+            for cached in fresh:
+                name = cached.listed.name
+                if _is_edited(self._before.pop(name, None), cached):
                     self._edited.add(name)
                 if not forgotten & {None, name}:
-                    self._units[name] = memory
+                    self.units[name] = cached
         return units
 
-    def _memory_of(self, unit: ObservedUnit, limits: Mapping[str, Mapping[str, str]]) -> _Memory:
+    def _cached_of(
+        self, unit: ObservedUnit, limits: Mapping[str, Mapping[str, str]]
+    ) -> _CachedUnit:
         listed = ListedUnit(
             name=unit.name,
             description=unit.description,
@@ -216,12 +217,12 @@ class CachingClient(DelegatingClient):
         if unit.name.endswith(_SLICE) and unit.control_group:
             self._above = unit.control_group.removesuffix(control_group_of(unit.name))
         read = limits.get(unit.control_group)
-        return _Memory(
+        return _CachedUnit(
             listed=listed, unit=unit, limits=self._limits_of(unit) if read is None else read
         )
 
     def _limits_before(self, names: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
-        """What the kernel holds of slices, by control group: their names tell where they are."""
+        """Return the kernel's limits of slices by control group, which follows from their names."""
         slices = (UnitName(name) for name in names if is_unit_name(name) and name.endswith(_SLICE))
         groups = (f"{self._above}{control_group_of(name)}" for name in slices)
         return {group: self._cgroups.limits(group) for group in groups}
@@ -232,28 +233,28 @@ class CachingClient(DelegatingClient):
 
     @contextmanager
     def _reading(self) -> Iterator[set[UnitName | None]]:
-        """Read from the client; what is forgotten meanwhile may not be remembered."""
+        """Read from the client; units that are forgotten meanwhile must not be cached."""
         self._readings += 1
         try:
-            yield self._forgotten
+            yield self.forgotten
         finally:
             self._readings -= 1
             if not self._readings:
-                self._forgotten.clear()
+                self.forgotten.clear()
 
     @contextmanager
     def _touching(self, *names: UnitName) -> Iterator[None]:
-        """Do something to units; however it ends, they may be others now."""
+        """Change units, and forget them even if the call fails."""
         try:
             yield
         finally:
             for name in names:
                 self.forget(name)
-                self._before.pop(name, None)  # nobody else has changed it since
+                self._before.pop(name, None)  # the change was not external
 
 
-def _is_edited(before: _Memory | None, now: _Memory) -> bool:
-    """Whether the kernel has other limits than before, while systemd has the same."""
+def _is_edited(before: _CachedUnit | None, now: _CachedUnit) -> bool:
+    """Return whether limits changed in the kernel while systemd has the same properties."""
     if before is None or before.unit is None or now.unit is None or not before.limits:
         return False
     same = before.unit.properties == now.unit.properties

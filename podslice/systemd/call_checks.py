@@ -1,6 +1,6 @@
-"""What is wrong with a call before anybody is asked: names, properties and types of values.
+"""Checks of calls before they are sent: names, properties and types of values.
 
-Both clients use it, so that they refuse the same.
+The client and the fake of the tests use them, so that both reject the same calls.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from podslice.systemd.dbus.wire import split_types
 CHANGEABLE = {"Description"} | {
     row.name for row in PROPERTIES.values() if row.managed or row.name.endswith("Accounting")
 }
-"""What can change while a unit is loaded; all else it has from its start on."""
+"""The properties that can change while a unit is loaded."""
 
 
 def check_name(name: UnitName) -> None:
-    """Check the name of a unit of one of our kinds.
+    """Check the name of a unit.
 
     Raises:
-        BadProperty: systemd refuses it, or takes it with a misleading error later.
+        BadProperty: systemd rejects it, at once or with a misleading error later.
     """
     if not is_unit_name(name):
         raise BadProperty(f"{name!r}: not the name of a slice, scope, service, mount or timer")
 
 
 def check_unit(unit: TransientUnit) -> None:
-    """Check a unit that is to be started.
+    """Check a unit to start.
 
     Raises:
-        BadProperty: the name, a property or a value is not possible on any systemd.
-        TypeError: a value has the wrong type, which is our own mistake.
+        BadProperty: no version of systemd accepts the name, a property or a value.
+        TypeError: a value has the wrong type, which is an internal error.
     """
     check_name(unit.name)
     check_properties(unit.name, unit.properties)
@@ -50,18 +50,18 @@ def check_timer(timer: TransientUnit, service: TransientUnit) -> None:
     check_unit(service)
     stem = timer.name.removesuffix(f".{UnitKind.TIMER}")
     if stem == timer.name or service.name != f"{stem}.{UnitKind.SERVICE}":
-        raise BadProperty(f"{timer.name}: no timer of {service.name}")
+        raise BadProperty(f"{timer.name}: not a timer of {service.name}")
     if not service.properties.get("ExecStart"):
-        # systemd would take it, and then fail to start the timer
-        raise BadProperty(f"{service.name}: it needs ExecStart")
+        # systemd accepts it, and then fails to start the timer
+        raise BadProperty(f"{service.name}: ExecStart is required")
 
 
 def check_properties(name: UnitName, properties: Mapping[str, Value]) -> None:
-    """Check what is to be set on a unit.
+    """Check properties to set on a unit.
 
     Raises:
-        BadProperty: the unit has no such property, or the value is out of its range.
-        TypeError: a value has the wrong type, which is our own mistake.
+        BadProperty: the unit has no such property, or a value is out of range.
+        TypeError: a value has the wrong type, which is an internal error.
     """
     for key, value in properties.items():
         row = PROPERTIES.get(key)
@@ -71,14 +71,16 @@ def check_properties(name: UnitName, properties: Mapping[str, Value]) -> None:
             raise TypeError(f"{name}: {key}: {value!r} is not of type {row.signature!r}")
         if not row.takes(value):
             raise BadProperty(
-                f"{name}: {key}: {value} is out of range; {row.minimum} to {row.maximum}"
+                f"{name}: {key}: {value} is out of range; must be {row.minimum} to {row.maximum}"
             )
         if key == "PIDFDs" and isinstance(value, tuple) and len(value) > PIDFDS_MAX:
-            raise BadProperty(f"{name}: {key}: a call takes {PIDFDS_MAX} of them, not {len(value)}")
+            raise BadProperty(
+                f"{name}: {key}: a call carries at most {PIDFDS_MAX} descriptors, not {len(value)}"
+            )
 
 
 def kind_of(name: UnitName) -> UnitKind:
-    """The kind of a unit, by its name."""
+    """Return the kind of a unit from its name."""
     return UnitKind(name.rpartition(".")[2])
 
 

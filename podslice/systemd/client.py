@@ -1,6 +1,6 @@
-"""What podslice asks of systemd. `bus` does it over D-Bus, `memory` in memory, for tests.
+"""The interface to systemd, which `bus` implements over D-Bus, and a fake of the tests in memory.
 
-Both are held to one contract by tests/bus/test_contract.py.
+tests/bus/test_contract.py checks both.
 """
 
 from __future__ import annotations
@@ -12,20 +12,19 @@ from typing import Protocol, Self
 from podslice.model.unit import Caps, ListedUnit, ObservedUnit, TransientUnit, UnitName, Value
 
 OnChange = Callable[[UnitName | None], None]
-"""Is told that a unit may have changed, or with None that anything may have.
+"""Called when a unit may have changed; with None, when any unit may have.
 
-A client that is made with one has systemd tell of every unit that was started or stopped, every
-scope that changes, and every unit that is forgotten; of those of others, too, and more often than
-something has changed. systemd tells nobody of `set_properties`, whoever calls it.
+A client that has one subscribes to systemd's signals: for every unit that is started, stopped or
+unloaded, and every scope that changes, including units of other programs, and more often than
+something changes. systemd sends no signal for `set_properties`.
 
-None comes when systemd tells of changes from now on, which is so after each time that a call has
-connected; when it has read its files again; and when the connection or systemd itself went away:
-then nothing more is told until a call has connected anew. It is called from within the event loop
-and must neither block nor raise.
+The argument is None when the subscription begins, which is after each connection; after a reload
+of systemd; and when the connection or systemd itself is lost: then no call follows until the next
+connection. The function is called in the event loop and must neither block nor raise.
 """
 
 PIDFDS_MAX = 16
-"""Descriptors that one call may carry: what dbus-daemon passes on the system bus.
+"""Descriptors that one call may carry: the limit of dbus-daemon on the system bus.
 
 Source: dbus, NEWS of 1.8.8 (CVE-2014-3636), max_message_unix_fds.
 """
@@ -34,9 +33,9 @@ Source: dbus, NEWS of 1.8.8 (CVE-2014-3636), max_message_unix_fds.
 class Client(Protocol):
     """One connection to one service manager.
 
-    Every call ends within a bounded time. Beside the errors named below, every call raises
+    Every call returns within a limited time. Beside the errors named below, every call raises
     `BusUnavailable`, `CallTimeout` and `Refused`. After `BusUnavailable` the next call connects
-    anew. Calls may be made concurrently; the client bounds what is in flight.
+    again. Calls may be concurrent; the client limits their number.
     """
 
     async def __aenter__(self) -> Self:
@@ -49,42 +48,43 @@ class Client(Protocol):
         trace: TracebackType | None,
         /,
     ) -> None:
-        """Close the connection and everything that belongs to it."""
+        """Close the connection."""
 
     async def caps(self) -> Caps:
-        """What the service manager can do."""
+        """Return the capabilities of the service manager."""
 
     async def observe(self, patterns: Sequence[str]) -> tuple[ObservedUnit, ...]:
-        """One snapshot of the loaded units whose names match a pattern, by name.
+        """Return the loaded units whose names match a pattern, by name.
 
-        Patterns are systemd's globs (`kubepods-*.slice`), in which a backslash stands for itself, as
-        in the names of mounts; without any there is no unit. Left out are units that are not
-        there, and names that other units only refer to. Properties are limits and the like, no
-        dependencies.
+        Patterns are systemd's globs (`kubepods-*.slice`), in which a backslash is literal, as in
+        the names of mounts; without patterns the result is empty. Units that are not loaded, or
+        only referenced by other units, are left out. Properties are resource limits and the like,
+        without dependencies.
         """
 
     async def list_units(self, patterns: Sequence[str]) -> tuple[ListedUnit, ...]:
-        """The loaded units whose names match a pattern, by name: one call, however many there are.
+        """List the loaded units whose names match a pattern, by name, with a single call.
 
-        As `observe`, except that names which other units only refer to may be among them; those
-        are "inactive".
+        As `observe`, except that names that are only referenced by other units may be included;
+        those are "inactive".
         """
 
     async def start(self, unit: TransientUnit) -> None:
-        """Start a transient slice, scope, service or mount and wait until systemd says it is up.
+        """Start a transient slice, scope, service or mount and wait until it is up.
 
-        A scope takes the processes of `PIDs`, or, where `Caps.pidfds` says so, of `PIDFDs`: at most
+        A scope takes the processes of `PIDs`, or, if `Caps.pidfds` is set, of `PIDFDs`: at most
         `PIDFDS_MAX` open descriptors, which stay the caller's. A service of type `exec` is up when
-        its command runs, one of type `oneshot` when it has ended, and a mount when it is there.
+        its command runs, one of type `oneshot` when its command has exited, and a mount when it is
+        mounted.
 
-        A slice that is merely implied by something below it becomes this unit; a leftover that
-        failed gives way; a mount that is loaded and down is mounted again, as it was.
+        A slice that exists only as the parent of another unit becomes this unit; a failed unit is
+        replaced; a mount that is loaded and inactive is mounted again as before.
 
         Raises:
-            UnitExists: another such unit is loaded; nothing changed.
-            BadProperty: systemd refuses the name, a property or a value, or one of the processes
-                has ended; nothing changed.
-            JobFailed: the start job ended otherwise than "done".
+            UnitExists: another unit of that name is loaded; nothing changed.
+            BadProperty: systemd rejects the name, a property or a value, or one of the processes
+                has exited; nothing changed.
+            JobFailed: the result of the start job is not "done".
         """
 
     async def attach(self, name: UnitName, pids: Sequence[int]) -> None:
@@ -92,70 +92,70 @@ class Client(Protocol):
 
         Raises:
             NoSuchUnit: no such unit is loaded.
-            BadProperty: one of the processes has ended, is a kernel thread, or the unit does not
-                take any; some of them may have been moved.
+            BadProperty: one of the processes has exited or is a kernel thread, or the unit does
+                not take processes; some of them may have been moved.
         """
 
     async def start_batch(self, units: Sequence[TransientUnit]) -> None:
         """Start many units with one call and one job, all of them or none.
 
-        Each has to have its parent up already or to be in the same batch.
+        The parent of each must be active or in the same batch.
 
         Raises:
-            UnitExists, BadProperty, JobFailed: as `start` (but a leftover that failed is in the
-                way); no unit of the batch was started, or (JobFailed) what was started is still
-                there. Slices that were implied may have their new properties. Which one was at
-                fault is not told.
+            UnitExists, BadProperty, JobFailed: as `start` (but a failed unit is not replaced); no
+                unit of the batch was started, or (JobFailed) the started ones still exist. Slices
+                that were implied may have their new properties. The error does not name the unit
+                that caused it.
         """
 
     async def start_timer(self, timer: TransientUnit, service: TransientUnit) -> None:
         """Start a transient timer; the service of the same name is loaded with it, not started.
 
-        When the timer elapses systemd starts the service, whatever has become of the client. With
-        the timer stopped before, or the service done (a timer with `RemainAfterElapse` off goes
-        with it), systemd forgets both. Both are there after a daemon-reload as before.
+        When the timer elapses systemd starts the service, whether or not the client still runs.
+        systemd unloads both when the timer is stopped before, and when the service has finished (a
+        timer with `RemainAfterElapse` off is unloaded with it). A daemon-reload keeps both.
 
         Raises:
             UnitExists: one of them is loaded; nothing changed.
-            BadProperty: systemd refuses a name, a property or a value, or the names do not
-                belong together; nothing changed.
-            JobFailed: the timer's start job ended otherwise than "done".
+            BadProperty: systemd rejects a name, a property or a value, or the names do not
+                match; nothing changed.
+            JobFailed: the result of the timer's start job is not "done".
         """
 
     async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
-        """Change properties of a loaded unit until the end of the boot; in force on return.
+        """Change properties of a loaded unit until the next boot; in force on return.
 
-        A slice that was merely implied becomes a transient unit.
+        A slice that exists only as the parent of another unit becomes a transient unit.
 
         Raises:
-            NoSuchUnit: no such unit is loaded (systemd itself would accept the call and leave a
-                drop-in that leaks into a later unit of the name).
-            BadProperty: systemd refuses a property or a value; nothing changed.
+            NoSuchUnit: no such unit is loaded (systemd itself would accept the call and write a
+                drop-in that applies to a later unit of that name).
+            BadProperty: systemd rejects a property or a value; nothing changed.
         """
 
     async def stop(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
-        """Stop a unit with everything below it and wait for the end; no unit is no error.
+        """Stop a unit with all units below it and wait; a unit that is not loaded is not an error.
 
-        `timeout_sec` is how long the job may take, where that is not what is usual. Drop-ins that
-        `set_properties` left are gone with the unit, unless it has a file.
+        `timeout_sec` replaces the usual limit of the job. Drop-ins of `set_properties` are removed
+        with the unit, unless it has a file.
 
         Raises:
-            CallTimeout: it takes longer; the job stays queued.
-            JobFailed: the stop job ended otherwise than "done".
+            CallTimeout: the limit is exceeded; the job stays queued.
+            JobFailed: the result of the stop job is not "done".
         """
 
     async def stop_batch(self, names: Sequence[UnitName]) -> None:
-        """Stop many units with one job; units that are not loaded are no error.
+        """Stop many units with one job; units that are not loaded are not an error.
 
         Raises:
-            JobFailed: the job ended otherwise than "done"; some units may be stopped.
+            JobFailed: the result of the job is not "done"; some units may be stopped.
         """
 
     async def kill(self, name: UnitName, signal_number: int) -> None:
-        """Send a signal to every process of a unit, those of the units in it included.
+        """Send a signal to every process of a unit and of the units below it.
 
-        No unit, and no process in it, are no error.
+        A unit that is not loaded, or without processes, is not an error.
         """
 
     async def reset_failed(self, name: UnitName) -> None:
-        """Make systemd forget that a unit failed; no unit is no error."""
+        """Reset the failed state of a unit; a unit that is not loaded is not an error."""

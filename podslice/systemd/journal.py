@@ -1,6 +1,6 @@
-"""Tells the journal what has happened, with fields that programs can ask for.
+"""Logs events to the journal, with fields that programs can select by.
 
-Spoken is the journal's own protocol, so that a message needs no other library and no waiting.
+It speaks the journal's native protocol, which needs no library and does not block.
 
 Source: systemd, docs/JOURNAL_NATIVE_PROTOCOL.md.
 """
@@ -28,24 +28,24 @@ _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_
 
 
 class Journal:
-    """Where events go: to the journal, and to stderr where there is none, or somebody watches.
+    """Logs events to the journal, and to stderr if that is a terminal or there is no journal.
 
-    Telling never fails and never waits. While the journal is too busy to listen, the latest events
-    are kept, and are sent with the next one.
+    Logging neither fails nor blocks. While the journal is busy, the latest events are kept, and
+    sent with the next one.
     """
 
     def __init__(
         self, *, manager: Manager = SYSTEM, path: str = SOCKET, stderr: int | None = None
     ) -> None:
-        """Nothing is opened yet that could fail.
+        """Create the socket, which cannot fail.
 
         Args:
-            manager: the manager of the units that events are about.
-            path: where the journal listens.
-            stderr: the descriptor for people; that of the process if None.
+            manager: the manager of the units in events.
+            path: the socket of the journal.
+            stderr: the descriptor of a terminal; the process's own if None.
         """
         self.counts: Counter[Kind] = Counter()
-        """How many events of each kind were told."""
+        """The number of logged events by kind."""
         self._object = "OBJECT_SYSTEMD_USER_UNIT" if manager.is_user else "OBJECT_SYSTEMD_UNIT"
         self._path = path
         self._stderr = sys.__stderr__.fileno() if stderr is None and sys.__stderr__ else stderr
@@ -53,24 +53,24 @@ class Journal:
         self._waiting: deque[Event] = deque(maxlen=_WAITING_MAX)
 
     def close(self) -> None:
-        """Let go of the journal; what it was too busy for is tried once more."""
+        """Close the socket; try once more to send the events that are kept."""
         self._send_waiting()
         self._socket.close()
 
     def log(self, event: Event) -> None:
-        """Say that something has happened."""
+        """Log an event."""
         self.counts[event.kind] += 1
         self._waiting.append(event)
-        if self._is_watched:
+        if self._has_terminal:
             self._print(event)
         self._send_waiting()
 
     @property
-    def _is_watched(self) -> bool:
+    def _has_terminal(self) -> bool:
         return self._stderr is not None and os.isatty(self._stderr)
 
     def _send_waiting(self) -> None:
-        """Send the events in their order, as far as the journal takes them now."""
+        """Send the kept events in order, until the journal is busy."""
         while self._waiting:
             event = self._waiting[0]
             try:
@@ -78,20 +78,20 @@ class Journal:
             except BlockingIOError:
                 return
             except OSError:
-                if not self._is_watched:
+                if not self._has_terminal:
                     self._print(event)
             self._waiting.popleft()
 
     def _fields(self, event: Event) -> dict[str, str]:
-        # with the object, `systemctl status SLICE` and `journalctl -u SLICE` show what befell it
+        # the object makes `systemctl status SLICE` and `journalctl -u SLICE` show the event
         about = {} if event.unit is None else {self._object: event.unit}
         return {**event.journal_fields, **about, "SYSLOG_IDENTIFIER": IDENTIFIER}
 
     def _send(self, message: bytes) -> None:
-        """Hand over one message; one that is too large goes as a sealed file in memory.
+        """Send a message; one that is too large as a sealed file in memory.
 
         Raises:
-            BlockingIOError: the journal is behind.
+            BlockingIOError: the journal is busy.
             OSError: there is no journal.
         """
         try:
@@ -115,7 +115,7 @@ class Journal:
             os.close(fd)
 
     def _print(self, event: Event) -> None:
-        """A line for people, if whoever reads it keeps up (a stopped terminal would hold us up)."""
+        """Print a line, unless that would block, as on a stopped terminal."""
         about = f"{event.pod or event.unit}: " if event.pod or event.unit else ""
         line = f"{event.kind.label}: {about}{event.message}"
         text = printable(line).encode(errors="backslashreplace")[: select.PIPE_BUF - 1] + b"\n"
@@ -123,11 +123,11 @@ class Journal:
             if self._stderr is not None and select.select([], [self._stderr], [], 0)[1]:
                 os.write(self._stderr, text)
         except (OSError, ValueError):
-            return  # there is nobody left to tell
+            return  # the terminal was closed
 
 
 def encode(fields: Mapping[str, str]) -> bytes:
-    """A message to the journal; values with newlines, or with anything, are told by their length."""
+    """Return a message to the journal; values with newlines are preceded by their length."""
     parts = []
     for name, value in fields.items():
         data = value.encode(errors="backslashreplace")

@@ -17,9 +17,9 @@ from podslice.model.event import Kind, Level
 from podslice.model.manager import SYSTEM, Manager
 
 JOURNAL_DIRECTORIES = (Path("/var/log/journal"), Path("/run/log/journal"))
-"""Where the journal's files are. Source: systemd-journald.service(8), FILES."""
+"""The directories of the journal's files. Source: systemd-journald.service(8), FILES."""
 
-# `2h`, `1h 30m`, `10 min`: a span of time, as people say it; systemd wants a sign before it
+# `2h`, `1h 30m`, `10 min`: a time span, which journalctl requires a sign before
 _SPAN = re.compile(r"(\d+ ?[A-Za-zµ]+ ?)+")
 
 _KINDS = {kind.label: kind for kind in Kind}
@@ -32,7 +32,7 @@ _OWN = frozenset({"PODSLICE_EVENT", "PODSLICE_POD", "PODSLICE_UNIT"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """An event, as the journal has it."""
+    """An event as the journal has it."""
 
     time_usec: int
     """Since the epoch."""
@@ -42,27 +42,27 @@ class Entry:
     unit: str | None
     message: str
     fields: dict[str, str] = field(default_factory=dict)
-    """What was told besides, by names without `PODSLICE_`, in small letters."""
+    """All other fields, by their names in lower case without `PODSLICE_`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Which events are asked for."""
+    """A selection of events."""
 
     pods: Collection[str] = ()
-    """`namespace/name`; events of all pods, and of none, if empty."""
+    """`namespace/name`; if empty, all events, also those without a pod."""
     since: str | None = None
     lines: int | None = None
     follow: bool = False
     manager: Manager = SYSTEM
-    """The manager whose agent logged them: root's, or with a user's manager one's own."""
+    """The manager whose agent logged them."""
 
     @property
     def arguments(self) -> list[str]:
-        """What journalctl is to be given.
+        """Return the arguments for journalctl.
 
-        Anybody may write to the journal. Who it was the journal itself knows, so that nobody can
-        make up what root's agent says.
+        Every user may write to the journal, so the uid that journald adds selects the events of
+        root's agent.
         """
         uid = self.manager.uid or 0
         options = ["--quiet", "--all", "--no-pager", "--output=json"]
@@ -78,15 +78,15 @@ class Query:
 
 
 def read_events(query: Query) -> Iterator[Entry]:
-    """The events, the oldest first; with `follow`, also those to come.
+    """Yield the events, the oldest first; with `follow`, also new ones.
 
     Raises:
-        HostError: there is no journal, or it is not for this user to read.
-        InputError: the time is none.
+        HostError: there is no journal, or this user may not read it.
+        InputError: `since` is not a time.
     """
     command = shutil.which("journalctl")
     if command is None:
-        raise HostError("there is no journalctl here, and events are in systemd's journal only")
+        raise HostError("journalctl is not installed; events are in systemd's journal only")
     _check_rights(query.manager)
     with subprocess.Popen(
         [command, *query.arguments],
@@ -102,7 +102,7 @@ def read_events(query: Query) -> Iterator[Entry]:
             stderr = journalctl.stderr.read().decode(errors="replace").strip()
             journalctl.wait()
         finally:
-            journalctl.terminate()  # where nobody wants to hear more
+            journalctl.terminate()  # where the caller stops reading
     if journalctl.returncode:
         raise _error(command, stderr, query)
 
@@ -111,18 +111,18 @@ def parse(line: bytes) -> Entry:
     """Parse one entry from a line of `journalctl -o json`.
 
     Raises:
-        HostError: it is something else.
+        HostError: it is not one.
 
     Source: systemd, docs/JOURNAL_EXPORT_FORMATS.md, "Journal JSON Format".
     """
     try:
         return _entry({name: _text(value) for name, value in json.loads(line).items()})
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise HostError(f"journalctl printed what is not an entry: {line[:80]!r}") from error
+        raise HostError(f"journalctl printed a line that is not an entry: {line[:80]!r}") from error
 
 
 def _entry(found: Mapping[str, str]) -> Entry:
-    """Make an entry from the texts of its fields."""
+    """Return an entry from its fields."""
     label = found.get("PODSLICE_EVENT", "")
     return Entry(
         time_usec=_time(found["__REALTIME_TIMESTAMP"]),
@@ -140,10 +140,10 @@ def _entry(found: Mapping[str, str]) -> Entry:
 
 
 def _time(text: str) -> int:
-    """Parse a time, which can be shown as one.
+    """Parse a time in µs.
 
     Raises:
-        ValueError: it is not a time, or is one that no calendar has.
+        ValueError: it is not a number, or beyond the range of `datetime`.
     """
     usec = int(text)
     if not 0 <= usec < _TIME_MAX_USEC:
@@ -152,7 +152,7 @@ def _time(text: str) -> int:
 
 
 def _text(value: Any) -> str:  # noqa: ANN401 (JSON)
-    """The value of a field: what is no text is a list of bytes, and what is there twice a list."""
+    """Return the value of a field: binary data is a list of bytes, a repeated field a list."""
     if isinstance(value, list):
         is_binary = all(isinstance(each, int) for each in value)
         return bytes(value).decode(errors="backslashreplace") if is_binary else _text(value[0])

@@ -1,4 +1,4 @@
-"""What a service of systemd tells it of itself, and the sockets that it was given.
+"""Status notifications of a service to systemd, and the sockets that systemd passes to it.
 
 Source: sd_notify(3), sd_watchdog_enabled(3), sd_listen_fds(3).
 """
@@ -16,47 +16,47 @@ log = logging.getLogger(__name__)
 _FIRST_DESCRIPTOR = 3
 _DIGITS_MAX = 20
 """Digits of a number of 64 bits."""
-# systemd reads these within microseconds; it may be away for a daemon-reexec
-_PATIENCE_SEC = 1.0
+# systemd reads a message within microseconds, but not during daemon-reexec
+SEND_TIMEOUT_SEC = 1.0
 
 
 class Notifier:
-    """Tells the service manager how a service is; without one that wants to know, nobody.
+    """Sends the status of a service to the service manager, if that expects it.
 
-    A message that can't be sent is lost: what it is about goes on either way.
+    A message that cannot be sent is dropped; the service does not depend on it.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        """From the variables that the service was started with."""
+        """Read the variables that the service was started with."""
         self._address = environ.get("NOTIFY_SOCKET", "")
         self._watchdog_usec = environ.get("WATCHDOG_USEC", "")
         self._watchdog_pid = environ.get("WATCHDOG_PID", "")
 
     @property
     def watchdog_sec(self) -> float | None:
-        """Within what time `watchdog` has to be called again and again; None: nobody waits."""
+        """Return the longest time between calls of `watchdog`; None where no watchdog is set."""
         is_ours = self._watchdog_pid in ("", str(os.getpid()))
         usec = _number(self._watchdog_usec) if is_ours else 0
         return usec / 1_000_000 if usec else None
 
     def ready(self, status: str) -> None:
-        """The service is up, or has read its settings again; `status` as in the method."""
+        """Report that the service is up, or has reloaded; `status` as in the method."""
         self._send("READY=1", _status(status))
 
     def status(self, text: str) -> None:
-        """What the service is about, for `systemctl status`, in one line."""
+        """Report one line for `systemctl status`."""
         self._send(_status(text))
 
     def reloading(self) -> None:
-        """The service reads its settings again; it is done with the next `ready`."""
+        """Report that the service reloads its configuration, until the next `ready`."""
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        """The service is about to end."""
+        """Report that the service stops."""
         self._send("STOPPING=1")
 
     def watchdog(self) -> None:
-        """The service is alive."""
+        """Report that the service is alive."""
         self._send("WATCHDOG=1")
 
     def _send(self, *lines: str) -> None:
@@ -66,16 +66,16 @@ class Notifier:
         address = self._address.replace("@", "\0", 1) if self._address[0] == "@" else self._address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-                sock.settimeout(_PATIENCE_SEC)
+                sock.settimeout(SEND_TIMEOUT_SEC)
                 sock.sendto("\n".join(lines).encode(), address)
         except OSError as error:
-            log.debug("%s is not told at %r: %s", lines[0], self._address, error)
+            log.debug("cannot send %s to %r: %s", lines[0], self._address, error)
 
 
 def listen_fds(environ: MutableMapping[str, str]) -> list[socket.socket]:
-    """The sockets that systemd has opened for this process; not blocking, not for its children.
+    """Return the sockets that systemd passed to this process: non-blocking, not inherited.
 
-    The variables are taken away, so that nobody takes the sockets a second time.
+    The variables are removed, so that the sockets are taken only once.
     """
     pid, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
     environ.pop("LISTEN_FDNAMES", None)

@@ -1,10 +1,10 @@
-"""Slices as systemd has written them down, which is several times as cheap as to ask for each.
+"""Slices read from systemd's own files, which takes a fraction of the time of a call for each.
 
-What a transient unit was started with systemd keeps in a file, `/run/systemd/transient/NAME`. For a
-slice that is as it was started, that file is what its properties are. Whatever speaks against that
-(a drop-in, another file of its name, a setting that is not known here, a usage that the kernel does
-not count) leaves the slice to systemd's own answer. A file below /run/systemd/transient that
-somebody edits by hand is believed at once, and not only after the next daemon-reload.
+systemd stores the properties that a transient unit is started with in a file,
+`/run/systemd/transient/NAME`. The properties of an unchanged slice are those of the file. If
+anything indicates a difference (a drop-in, another file of that name, an unknown property, a usage
+that the kernel does not count), the slice is left to a call. Manual changes of a file below
+/run/systemd/transient are read at once, not only after the next daemon-reload.
 
 Source: systemd.unit(5), "Unit File Load Path"; systemd, src/core/dbus-cgroup.c for what is written.
 """
@@ -50,22 +50,22 @@ _UNSET: Mapping[str, Value] = {
     for name, row in PROPERTIES.items()
     if name in OBSERVED[UnitKind.SLICE] and row.unset is not None
 }
-# what is not stated of these is what the manager was configured to take
+# where the file does not state these, they have the defaults of the manager's configuration
 _STATED = OBSERVED[UnitKind.SLICE] & {f"{what}Accounting" for what in ("Memory", "IO", "Tasks")}
 
 
 def parse_slice(text: str) -> Mapping[str, Value] | None:
-    """The properties of a slice with this file, beside `Slice`; None where that can't be told."""
-    _, is_there, rest = text.partition(f"\n{_SECTION}\n")
+    """Parse the properties in a slice's file, without `Slice`; None if they are not certain."""
+    _, header, rest = text.partition(f"\n{_SECTION}\n")
     section, _, others = rest.partition("\n[")
-    if not is_there or _SECTION[1:] in others or "\\\n" in text:
+    if not header or _SECTION[1:] in others or "\\\n" in text:
         return None
     return _parse_section(section)
 
 
 @lru_cache(maxsize=1024)
 def _parse_section(section: str) -> Mapping[str, Value] | None:
-    """What the lines below `[Slice]` say; those of many pods are the same."""
+    """Parse the lines below `[Slice]`, cached because many pods have the same."""
     found: dict[str, Value] = {}
     for line in section.split("\n"):
         if not line or line[0] in "#;":
@@ -82,13 +82,13 @@ def _parse_section(section: str) -> Mapping[str, Value] | None:
 
 @dataclass(frozen=True, slots=True)
 class SliceFiles:
-    """Where systemd's files and the kernel's are."""
+    """The directories of systemd's files and of the kernel's."""
 
     root: Path
     cgroups: CgroupFs
 
     def begin(self, unit_path: Iterable[str]) -> Reading:
-        """Begin to read, with the directories that systemd loads units from."""
+        """List the directories that systemd loads units from."""
         others: set[str] = set()
         transient, names = "", frozenset[str]()
         for directory in unit_path:
@@ -111,24 +111,24 @@ class SliceFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The directories at one moment."""
+    """The contents of the directories at one moment."""
 
     directory: str
-    """Where the files of transient units are."""
+    """The directory of transient units."""
     names: frozenset[str]
-    """What is in there; nothing where a drop-in holds for all slices."""
+    """The files in it; empty if a drop-in applies to all slices."""
     not_plain: set[str]
-    """The slices that something else speaks of as well."""
+    """The slices that have further files or drop-ins."""
     prefixes: tuple[str, ...]
-    """`user-`, where a drop-in holds for all slices whose names begin so."""
+    """The prefixes of slice names that a drop-in applies to: `user-`."""
     counts: Counts
 
     def observe(self, listed: Sequence[ListedUnit], top: str) -> dict[UnitName, ObservedUnit]:
-        """The listed slices of which the files tell everything.
+        """Return the listed slices whose properties follow from their files.
 
         Args:
-            listed: what systemd has listed.
-            top: its own control group, `/` for the system's.
+            listed: the units as systemd lists them.
+            top: the control group of the manager, `/` for the system's.
         """
         found = {}
         for unit in listed:
@@ -138,7 +138,7 @@ class Reading:
         return found
 
     def _is_plain(self, name: UnitName) -> bool:
-        """Whether nothing but one file speaks of a unit."""
+        """Return whether a unit has a single file."""
         is_alone = name in self.names and name not in self.not_plain
         return is_alone and not name.startswith(self.prefixes)
 

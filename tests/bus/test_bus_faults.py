@@ -246,7 +246,7 @@ async def test_hang_up_during_authentication_does_not_spin(bus: ScriptedBus) -> 
 
     bus.handshake = hang_up
     cpu = time.process_time()
-    with pytest.raises(BusUnavailable, match="hung up during authentication"):
+    with pytest.raises(BusUnavailable, match="closed the connection during authentication"):
         await bus.client().__aenter__()
     assert time.process_time() - cpu < 0.5
 
@@ -282,7 +282,7 @@ async def test_endless_talk_during_authentication_starves_no_timeout(
         talking = threading.Thread(target=talk, args=(listening, start))
         talking.start()
         try:
-            with pytest.raises(BusUnavailable, match="does not stop talking during authentication"):
+            with pytest.raises(BusUnavailable, match="reply during authentication is too long"):
                 await Bus(Manager(bus_address=f"unix:path={tmp_path / 'bus'}")).__aenter__()
         finally:
             talking.join()

@@ -734,7 +734,7 @@ async def test_start_of_a_scope_takes_descriptors(
     await client.start(unit)
     assert (await look(client, unit.name)).tasks == PIDFDS_MAX
     more = TransientUnit(name=unit.name, properties={"PIDFDs": (*descriptors, 0)})
-    with pytest.raises(BadProperty, match=f"PIDFDs: a call takes {PIDFDS_MAX}"):
+    with pytest.raises(BadProperty, match=f"PIDFDs: a call carries at most {PIDFDS_MAX}"):
         await client.start(more)
 
 

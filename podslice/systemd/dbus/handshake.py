@@ -1,4 +1,4 @@
-"""From the address of a bus to a socket that is ready for messages."""
+"""Connection to a bus by its address, and authentication."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import socket
 from urllib.parse import unquote
 
 _ANSWER_MAX = 64 * 1024
-"""Bytes of an answer. Source: systemd, src/libsystemd/sd-bus/bus-internal.h, BUS_AUTH_SIZE_MAX."""
+"""The limit of a reply in bytes. Source: systemd, src/libsystemd/sd-bus/bus-internal.h, BUS_AUTH_SIZE_MAX."""
 _REFUSAL_MAX = 100
-"""Characters of a refusal that are shown."""
+"""Characters of a rejection that messages show."""
 
-# what may name a unix socket: `unix:path=/run/dbus/system_bus_socket,guid=…`, `unix:abstract=…`
+# the keys of a unix socket in an address: `unix:path=/run/dbus/system_bus_socket,guid=…`, `unix:abstract=…`
 _SOCKET_KEYS = {"path": "", "abstract": "\0"}
 
 
 async def open_socket(address: str) -> tuple[socket.socket, bool]:
-    """Connect to the bus at an address and authenticate; takes as long as the bus does.
+    """Connect to the bus at an address and authenticate, without a time limit.
 
-    Returns the socket, and whether messages on it may carry descriptors.
+    Return the socket, and whether its messages may carry descriptors.
 
     Raises:
-        OSError, EOFError, ValueError: there is no bus, it hung up, or it does not want us.
+        OSError, EOFError, ValueError: the bus does not exist, closes the connection, or rejects it.
     """
     path = socket_path(address)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -37,10 +37,10 @@ async def open_socket(address: str) -> tuple[socket.socket, bool]:
 
 
 def socket_path(address: str) -> str:
-    """The first unix socket in a D-Bus address.
+    """Return the first unix socket in a D-Bus address.
 
     Raises:
-        ValueError: there is none.
+        ValueError: it has none.
 
     Source: D-Bus Specification, "Server Addresses".
     """
@@ -50,7 +50,7 @@ def socket_path(address: str) -> str:
             key, _, value = option.partition("=")
             if transport == "unix" and key in _SOCKET_KEYS:
                 return _SOCKET_KEYS[key] + unquote(value)
-    raise ValueError("this address has no unix socket; write unix:path=/run/…")
+    raise ValueError("the address has no unix socket; write unix:path=/run/…")
 
 
 async def _connect(sock: socket.socket, path: str) -> None:
@@ -58,34 +58,34 @@ async def _connect(sock: socket.socket, path: str) -> None:
         try:
             return sock.connect(path)
         except BlockingIOError:
-            # The bus has its hands full. loop.sock_connect would take this for a connect in
-            # progress, which unix sockets do not know, and go on with a socket that isn't connected.
+            # The backlog of the bus is full. loop.sock_connect would take this for a connect in
+            # progress, which unix sockets do not have, and continue with an unconnected socket.
             await asyncio.sleep(0.01)
 
 
 async def authenticate(sock: socket.socket) -> bool:
-    """Say who we are, and ask whether messages may carry descriptors.
+    """Authenticate as the current user, and negotiate descriptors in messages.
 
     Raises:
-        OSError, EOFError, ValueError: there is no bus, it hung up, or it does not want us.
+        OSError, EOFError, ValueError: the bus does not exist, closes the connection, or rejects it.
 
     Source: D-Bus Specification, "Authentication Protocol", EXTERNAL and NEGOTIATE_UNIX_FD.
     """
     loop = asyncio.get_running_loop()
     user = str(os.geteuid()).encode().hex()
-    # both at once, as libsystemd does: one wait less
+    # both at once, as libsystemd does: one round trip less
     await loop.sock_sendall(sock, f"\0AUTH EXTERNAL {user}\r\nNEGOTIATE_UNIX_FD\r\n".encode())
     answer = b""
     while answer.count(b"\r\n") < 2:
         some = await loop.sock_recv(sock, 512)
         if not some:
-            raise EOFError("it hung up during authentication")
+            raise EOFError("it closed the connection during authentication")
         answer += some
         if b"\r\n" in answer and not answer.startswith(b"OK "):
             refusal = answer.partition(b"\r\n")[0].decode(errors="replace")
-            raise ValueError(f"it refuses authentication: {refusal:.{_REFUSAL_MAX}}")
+            raise ValueError(f"it rejects the authentication: {refusal:.{_REFUSAL_MAX}}")
         if len(answer) > _ANSWER_MAX:
-            # a receive that finds something does not let the loop, and so no timeout, have a turn
-            raise ValueError("it does not stop talking during authentication")
+            # a receive that finds data does not yield to the loop, and so to no timeout
+            raise ValueError("its reply during authentication is too long")
     await loop.sock_sendall(sock, b"BEGIN\r\n")
     return b"\r\nAGREE_UNIX_FD\r\n" in answer

@@ -198,7 +198,7 @@ async def test_what_is_forgotten_during_several_looks_is_remembered_by_none(
     client.forget(POD)
     client.forget(OTHER)
     await asyncio.gather(*looks)
-    assert (client._units, client._forgotten) == ({}, set())
+    assert (client.units, client.forgotten) == ({}, set())
 
 
 async def test_what_the_manager_can_do_is_asked_again_when_it_went_away_meanwhile(
@@ -241,11 +241,11 @@ async def test_what_is_written_is_forgotten(
     await memory.start_timer(TIMER, SERVICE)
     await client.observe(("*",))
     await memory.stop(TIMER.name)
-    before = set(client._units)
+    before = set(client.units)
     await write(client)
     assert name in before
-    assert name not in client._units
-    assert OTHER in client._units
+    assert name not in client.units
+    assert OTHER in client.units
 
 
 async def test_what_can_not_be_written_is_read_anew(

@@ -71,7 +71,7 @@ def test_nobody_who_wants_to_know(environ: dict[str, str]) -> None:
 def test_a_manager_that_does_not_listen_does_not_hold_a_service_up(
     manager: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podslice.systemd.notify._PATIENCE_SEC", 0.001)
+    monkeypatch.setattr("podslice.systemd.notify.SEND_TIMEOUT_SEC", 0.001)
     told = notifier(manager)
     for n in range(600):  # more than the kernel lets wait: 10, or with systemd's settings 512
         told.status(str(n))

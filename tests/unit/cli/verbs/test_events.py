@@ -235,4 +235,4 @@ def test_without_journalctl_it_says_so(podslice, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     ended = podslice("events")
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err.startswith("error: there is no journalctl here")
+    assert ended.err.startswith("error: journalctl is not installed")

@@ -113,7 +113,7 @@ def run(*, quick: bool = False) -> Result:
 def idle_table(costs: list[Cost]) -> Table:
     """What each size costs."""
     return Table(
-        title="While nothing happens",
+        title="An idle agent",
         columns=(
             *("pods", "CPU ms/min", "% of a core", "rounds/min", "wake-ups/min", "RSS MiB"),
             *("of it anonymous", "peak"),
@@ -137,8 +137,8 @@ def idle_table(costs: list[Cost]) -> Table:
 def latency_table(costs: list[Cost]) -> Table:
     """How soon a manifest is in force."""
     return Table(
-        title="From a manifest's coming to its limit in the kernel, ms",
-        columns=("pods there", "agent", "bare D-Bus calls", "above them"),
+        title="From a new manifest to its limit in the kernel, ms",
+        columns=("existing pods", "agent", "bare D-Bus calls", "difference"),
         rows=tuple(
             (
                 f"{cost.pods}",

@@ -80,9 +80,9 @@ def runc(taken: list[Round]) -> Table:
         columns=("client", "wall", "wall / C", "client's CPU", "PID 1's CPU", "/ C", "bus's CPU"),
         rows=tuple(_row(taken, name, pods, floor) for name in names(taken)),
         note=(
-            "runc makes a scope and a waiting process for each pod, not its slice with limits: the"
-            " time until the kernel holds the limits is what can be compared. It has no way to"
-            " make several at once, so it takes as long for each of more."
+            "runc creates a scope and a waiting process for each pod, not its slice with limits:"
+            " only the time until the kernel enforces the limits is comparable. It cannot create"
+            " several at once, so further pods take as long each."
         ),
     )
 
@@ -101,14 +101,14 @@ def stages(taken: list[Round]) -> Table:
         each = [f"{1000 * cells[key, pods].middle / pods:.0f}" for pods in sizes]
         rows.append((label, *cell, *each))
     return Table(
-        title="Where the time of one podslice apply goes",
+        title="Time of one podslice apply, by part",
         columns=(
             "part",
             *(f"ms, {pods:,} pods" for pods in sizes),
             *(f"µs a pod, {pods:,}" for pods in sizes),
         ),
         rows=tuple(rows),
-        note="From runs of their own, with the parts watched. Reading is the looks before and after.",
+        note="From separate, instrumented runs. Reading includes the check afterwards.",
     )
 
 

@@ -146,14 +146,14 @@ def cost_table(rounds: list[Round]) -> Table:
         for way, each in by_way([one for one in rounds if one.swap == swap]).items()
     ]
     return Table(
-        title="What is left for the BestEffort pod",
+        title="The BestEffort pod beside it",
         columns=(
             *("reservation", "anonymous held, MiB", "file read, MiB/s", "anonymous refaults, MiB"),
             "killed in rounds",
         ),
         rows=tuple(rows),
         note=(
-            f"It wants {pressure.HELD_MIB} MiB of anonymous memory where there is swap, and"
+            f"It allocates {pressure.HELD_MIB} MiB of anonymous memory with swap, and"
             f" {pressure.GROWING_MIB} MiB where there is none. Held is the most that it has gone through"
             " in one pass."
         ),
@@ -164,10 +164,10 @@ def idle_table(idle: list[Idle]) -> Table:
     """What a reservation that nobody uses keeps from the others."""
     requested_mib = len(CONTAINERS) * REQUEST_MIB
     return Table(
-        title="What the BestEffort pod can have while the Guaranteed one is idle, without swap",
+        title="Memory of the BestEffort pod while the Guaranteed one is idle, without swap",
         columns=("reservation", "anonymous held, MiB", "killed"),
         rows=tuple((each.way, f"{each.held_mib}", "yes" if each.killed else "no") for each in idle),
-        note=f"It wants {pressure.GROWING_MIB} MiB; the Guaranteed pod requests {requested_mib} MiB.",
+        note=f"It allocates {pressure.GROWING_MIB} MiB; the Guaranteed pod requests {requested_mib} MiB.",
     )
 
 

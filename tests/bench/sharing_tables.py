@@ -75,9 +75,9 @@ def alone_table(rows: Sequence[Row], scale: Scale) -> Table:
         title="An operation alone on the node: ms, median (least to most)",
         columns=("CPU time", "split", "shared", "split / shared", "by the quotas"),
         rows=tuple(lines),
-        note="In one container, but for the last two of each size, where all of them work: in"
-        " `start-up` most of it is the first one's, in `all at once` all have the same. What fits"
-        " into a period's quota (25 or 50 ms of 100) or two is done before the quota is felt.",
+        note="In one container, except for the last two of each size, in which all containers"
+        " work: in `start-up` mostly the first one, in `all at once` all equally. Work that fits"
+        " into a period's quota (25 or 50 ms of 100) or two is done before the quota takes effect.",
     )
 
 
@@ -116,7 +116,7 @@ def beside_seed(rows: Sequence[Row], scale: Scale) -> Table:
         ("use of the node", *(f"{each} %" for each in seed), f"{seed[0] / seed[1]:.2f}", here)
     )
     return Table(
-        title="What seed 002 reports, and what was found here",
+        title="Results of seed 002, and of this run",
         columns=("seed 002", "split", "shared", "split / shared", "here"),
         rows=tuple(lines),
         note="The seed's operations are builds of other software on 8 CPUs, with work that is not"
@@ -136,7 +136,7 @@ def full_table(rows: Sequence[Row], scale: Scale) -> Table:
         columns=(f"CPU time, {scale.sizes[-1]} containers", "split", "shared", "split / shared"),
         rows=tuple(lines),
         note="An even share of the node is less than the quota of one container, so that the quota"
-        " is not what limits.",
+        " has no effect.",
     )
 
 
@@ -150,9 +150,9 @@ def latency_table(rows: Sequence[Row]) -> Table:
         title="2 ms of work every 37 ms, beside a greedy container of the same pod",
         columns=("", "p50 ms", "p99 ms", "CPUs of the greedy one"),
         rows=tuple(lines),
-        note="When the greedy one has used up the pod's quota, all of the pod waits for the next"
-        " period. Requests (CPUWeight) order who runs before that; they don't spare anybody the"
-        " wait. A limit on the greedy one leaves some of the quota to the others.",
+        note="When the greedy container has used up the pod's quota, the whole pod waits for the"
+        " next period. Requests (CPUWeight) divide the time before that; they do not avoid the"
+        " wait. A limit on the greedy container leaves some of the quota to the others.",
     )
 
 
@@ -165,8 +165,8 @@ def memory_table(rows: Sequence[Row]) -> Table:
             victims = dict.fromkeys(victims_of(row) for row in found)
             lines.append((f"{name}, {way}", "; ".join(victims), leak.show()))
     return Table(
-        title="A container leaks: whom the kernel kills (memory.events), pod of 96 MiB",
-        columns=("", "killed", "the leak had, MiB"),
+        title="A container leaks: what the kernel kills (memory.events), pod of 96 MiB",
+        columns=("", "killed", "size of the leak, MiB"),
         rows=tuple(lines),
         note="Split: each container has 32 MiB. The kernel kills the largest process below the"
         " limit that was met, in parentheses.",

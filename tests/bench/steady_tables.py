@@ -33,11 +33,11 @@ def commands(taken: list[Round], pods: int) -> Table:
         rows.append((name, figures[0], beside, *figures[1:]))
     rounds = len(column(taken, APPLY, pods, "wall"))
     return Table(
-        title=f"{pods:,} pods that are up: milliseconds, median (least to most)",
+        title=f"{pods:,} running pods: milliseconds, median (least to most)",
         columns=("command", "wall", "/ imports", "its CPU", "PID 1's CPU", "bus's CPU"),
         rows=tuple(rows),
         note=f"{rounds} rounds. `/ imports` is the wall time as a multiple of the interpreter's with"
-        " the same imports, which then ends as interpreters do: it tidies up. podslice does not.",
+        " the same imports, which finalizes at exit. podslice does not.",
     )
 
 

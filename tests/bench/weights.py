@@ -83,13 +83,13 @@ def _order(one: Round) -> tuple[bool, int, int]:
 def summary_table(rounds: list[Round]) -> Table:
     """How well weights predict, and what they make of requests."""
     return Table(
-        title="Shares of the machine: points off the prediction, and what is there of requests",
+        title="Shares of the machine: deviation from the prediction and from requests",
         columns=(
             "mapping, pods",
-            "worst off",
-            "median off",
+            "largest deviation",
+            "median",
             "most below a request",
-            "least of one",
+            "least part of one",
         ),
         rows=tuple(
             (
@@ -112,7 +112,7 @@ def system_table(rounds: list[Round]) -> Table:
     """The machine's two halves."""
     return Table(
         title="All pods against system.slice, % of the machine",
-        columns=("mapping, pods", "weights", "pods predicted", "measured", "asked for"),
+        columns=("mapping, pods", "weights", "pods predicted", "measured", "requested"),
         rows=tuple(
             (
                 f"{each[0].mapping.value}, {each[0].case.title}",
@@ -140,7 +140,7 @@ def detail_table(rounds: list[Round]) -> Table:
     heads = [head for name in mappings for head in (f"{name}: predicted", "measured")]
     return Table(
         title=f"{DETAIL.pods} pods in full, % of the machine",
-        columns=("control group", "asked for", *heads),
+        columns=("control group", "requested", *heads),
         rows=tuple(rows),
     )
 

@@ -61,7 +61,7 @@ class Setup:
     manager: Manager = SYSTEM
     sockets: Sequence[socket.socket] = ()
     """The sockets that systemd passed."""
-    socket: Path | None = None
+    socket_path: Path | None = None
     """The socket file to serve without those."""
 
 
@@ -174,8 +174,8 @@ class Daemon:
     async def _serve(self, server: Server) -> None:
         if self._setup.sockets:
             await server.serve_sockets(self._setup.sockets)
-        elif self._setup.socket is not None:
-            await server.serve_unix(self._setup.socket, group="podslice")
+        elif self._setup.socket_path is not None:
+            await server.serve_unix(self._setup.socket_path, group="podslice")
         if self._config.listen:
             host, _, port = self._config.listen.rpartition(":")
             await server.serve_tcp(host.strip("[]"), int(port))

@@ -76,7 +76,7 @@ def _setup(planning: Planning, socket: Path | None) -> Setup:
         manager=planning.manager,
         notifier=Notifier(environment),
         sockets=listen_fds(environment),
-        socket=socket or directory / "agent.sock",
+        socket_path=socket or directory / "agent.sock",
     )
 
 

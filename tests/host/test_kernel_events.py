@@ -12,10 +12,12 @@ EAT = (
 )
 # its own code must be read again and again
 THRASH = (
-    "systemd-run --quiet --wait --property=MemoryMax=30M --property=MemorySwapMax=0"
-    " --property=RuntimeMaxSec=6 sh -c 'head -c 80M /dev/zero >/var/tmp/podslice-thrash;"
-    " while :; do cat /var/tmp/podslice-thrash >/dev/null; done'; rm /var/tmp/podslice-thrash"
+    "systemd-run --quiet --collect --unit=lab-thrash --property=RuntimeMaxSec=120"
+    " --property=MemoryMax=30M --property=MemorySwapMax=0"
+    " sh -c 'head -c 80M /dev/zero >/var/tmp/podslice-thrash;"
+    " while :; do cat /var/tmp/podslice-thrash >/dev/null; done'"
 )
+END_THRASH = "systemctl stop lab-thrash.service; rm /var/tmp/podslice-thrash"
 
 pytestmark = [pytest.mark.host, pytest.mark.cgroup2]
 
@@ -90,9 +92,9 @@ def test_memory_pressure_is_notified(machine_with_slices, capabilities):
         *(f"--property=CapabilityBoundingSet={capabilities}", "--property=NoNewPrivileges=yes"),
         *("--property=MemoryDenyWriteExecute=yes", "--property=SystemCallFilter=@system-service"),
         *("python3", "-m", "tests.host.watcher"),
-        input=json.dumps([[THRASH, ["pressure"]]]),
+        input=json.dumps([[THRASH, ["pressure"]], [END_THRASH, None]]),
     )
-    notes, pressures = json.loads(notified.stdout)
+    notes, pressures, _ = json.loads(notified.stdout)
     assert notes == []
     # each time once: an event that is not read would repeat forever
     assert 1 <= pressures.count(["pressure"]) < 40

@@ -100,7 +100,7 @@ def test_promtool_accepts_the_configuration(box):
 
 def test_alerts_fire_when_they_should(box):
     box.put("/etc/prometheus/alerts_test.yml", (ROOT / "tests/host/alerts_test.yml").read_text())
-    promtool(box, "test", "rules", "/etc/prometheus/alerts_test.yml")
+    promtool(box, "test", "rules", "/etc/prometheus/alerts_test.yml", timeout_sec=600)
 
 
 def test_a_query_returns_the_use_of_the_pods(box):

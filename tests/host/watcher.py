@@ -18,7 +18,7 @@ SLICES = {
     "kubepods-podb.slice": "/kubepods.slice/kubepods-podb.slice",
     "system.slice": "/system.slice",
 }
-PATIENCE_SEC = 20
+PATIENCE_SEC = 60
 # longer than the watch itself waits before it compares
 QUIET_SEC = 0.1
 

@@ -70,7 +70,7 @@ class UsageObserver:
 
     def _measure(self, assessment: Assessment) -> NodeStats:
         agent = read_process(assessment.agent.pid) if assessment.agent else None
-        return stats.gather(
+        return stats.read_stats(
             assessment.desired.pods,
             assessment.observed,
             self._world.config,

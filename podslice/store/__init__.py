@@ -1,7 +1,7 @@
-"""What has been applied, and what else has to outlive a process: files below /run, all atomic.
+"""Records of applied pods and other state that outlives a process: files below /run.
 
-Systemd holds the slices; what it can't hold is the manifest, which the sums of the tiers need.
-Everything ends with the boot, as transient units do.
+systemd keeps the slices, but not the manifests, which the sums of the tiers require. Like transient
+units, everything is lost at the next boot.
 """
 
 from podslice.store.records import Records

@@ -1,4 +1,4 @@
-"""Files that are there in whole or not at all."""
+"""Files that exist whole or not at all."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from podslice.files import read_regular
 from podslice.inputs.limits import BYTES_MAX
 
 RECORD_BYTES_MAX = BYTES_MAX
-"""Bytes of one file: a pod as large as a whole manifest may be."""
+"""The largest file: a pod may be as large as a whole manifest."""
 
 _WRITE_TRIES = 5
 
 Stamp = tuple[int, int, int, int]
-"""What tells that a file is another one, or was written to."""
+"""Identifies one version of a file."""
 
 
 def failed(error: OSError, path: Path) -> HostError:
-    """An error of the file system, with the way out."""
+    """Translate an error of the file system, with the remedy."""
     hint = "; run as root, or use --user" if isinstance(error, PermissionError) else ""
     return HostError(f"{error.filename or path}: {error.strerror}{hint}")
 
 
 @contextlib.contextmanager
 def writing(root: Path) -> Iterator[None]:
-    """Word what fails inside.
+    """Translate errors of the file system.
 
     Raises:
-        HostError: something could not be written.
+        HostError: a file could not be written.
     """
     try:
         yield
@@ -43,25 +43,25 @@ def writing(root: Path) -> Iterator[None]:
 
 
 def stamp(status: os.stat_result) -> Stamp:
-    """The stamp of a file; that of what takes its place is another."""
+    """Return the stamp of a file; a file that replaces it has another."""
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 
-def parse_json(path: Path) -> Any:  # noqa: ANN401 - whatever is in it
-    """Return what a file of ours says.
+def parse_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value
+    """Parse a JSON file.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: it can't be read.
         ValueError, RecursionError: it is not a regular file, is too large, or is not JSON.
     """
     return json.loads(read_regular(path, limit_bytes=RECORD_BYTES_MAX))
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return a mapping as it was written; an empty one where the path holds none.
+    """Read a mapping; an empty one where the file is missing or not a mapping.
 
     Raises:
-        OSError: the file is there and can't be read.
+        OSError: the file exists and can't be read.
     """
     try:
         found = parse_json(path)
@@ -71,16 +71,16 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a mapping, whole or not at all, with the directories above it."""
+    """Write a mapping atomically; create the directories above it."""
     new = path.with_suffix(".new")
     tries_left = _WRITE_TRIES
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            # in one line: indented, it takes several times as long
-            _write_new(new, json.dumps(content))
+            # on one line: with indentation it takes several times as long
+            create_file(new, json.dumps(content))
             new.replace(path)
-        except FileNotFoundError:  # another has tidied the directory away meanwhile
+        except FileNotFoundError:  # another process has removed the directory meanwhile
             tries_left -= 1
             if not tries_left:
                 raise
@@ -92,8 +92,8 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
             return
 
 
-def _write_new(path: Path, text: str) -> None:
-    """Write a file that is not there yet; what a crash left in its place is removed, not opened."""
+def create_file(path: Path, text: str) -> None:
+    """Create a file; remains of a crash at its path are removed, not opened."""
     if len(text) > RECORD_BYTES_MAX:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
     with contextlib.suppress(FileNotFoundError):
@@ -103,10 +103,10 @@ def _write_new(path: Path, text: str) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or an empty directory in its place.
+    """Remove a file or an empty directory.
 
     Raises:
-        OSError: it cannot be removed.
+        OSError: it can't be removed.
     """
     try:
         path.unlink(missing_ok=True)
@@ -115,7 +115,7 @@ def remove(path: Path) -> None:
 
 
 def entries(directory: Path) -> list[Path]:
-    """What is in a directory, by name; nothing where that can't be told."""
+    """Return the entries of a directory by name; none where it can't be read."""
     try:
         return sorted(directory.iterdir())
     except OSError:

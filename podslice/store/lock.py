@@ -1,4 +1,4 @@
-"""The lock of all writers: one file, which goes when nothing else is left."""
+"""The lock of all writers: one file, removed with the last record."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ _TRIES = 10
 
 
 def take(root: Path, on_wait: Callable[[], None]) -> int:
-    """Hold the lock below a directory; it ends with the process, however that ends.
+    """Acquire the lock below a directory; the kernel releases it when the process exits.
 
     Raises:
-        HostError: another process holds it for longer than `WAIT_SEC`.
+        HostError: another process has held it for longer than `WAIT_SEC`.
     """
     deadline = time.monotonic() + WAIT_SEC
     while (handle := try_take(root, tries=_TRIES)) is None:
         if time.monotonic() > deadline:
             raise held_for(WAIT_SEC, root)
         on_wait()
-        on_wait = _silently
+        on_wait = _ignore
     return handle
 
 
 def held_for(seconds: float, root: Path) -> HostError:
-    """What to tell who has waited for so long."""
+    """Return the error for a lock that was not released in time."""
     return HostError(
-        f"another podslice has held the lock for {seconds:.0f} s; see who runs it:"
+        f"another podslice process has held the lock for {seconds:.0f} s; to find it:"
         f" fuser -v {root}/lock"
     )
 
 
 def try_take(root: Path, *, tries: int = 1) -> int | None:
-    """Hold the lock, or None where another process keeps it for so many tries."""
+    """Acquire the lock; return None where another process holds it at every try."""
     path = root / "lock"
     for attempt in range(tries):
         if attempt:
@@ -59,10 +59,10 @@ def try_take(root: Path, *, tries: int = 1) -> int | None:
     return None
 
 
-def give_back(root: Path, handle: int, *, is_needed: bool) -> None:
-    """Let go of the lock, and of its file, unless something is there that others may change."""
+def release(root: Path, handle: int, *, is_needed: bool) -> None:
+    """Release the lock, and remove its file unless it is still needed."""
     if not is_needed:
-        # nothing is applied, so nothing shall stay; who waits for this file tries anew
+        # nothing is applied, so nothing remains; a process that waits for this file tries again
         with contextlib.suppress(OSError):
             (root / "lock").unlink()
             root.rmdir()
@@ -78,7 +78,7 @@ def _open(path: Path) -> int:
                     path.parent.mkdir()
                 return open_regular(path, os.O_RDWR | os.O_CREAT, 0o644)
             except FileNotFoundError:
-                continue  # the directory went away with another's lock
+                continue  # another process removed the directory with its lock
             except NotRegularError as error:
                 raise HostError(f"{path} {error}; remove it") from error
 
@@ -92,12 +92,12 @@ def _is_locked(handle: int) -> bool:
 
 
 def _is_file(handle: int, path: Path) -> bool:
-    """Whether the open file is still the one at the path."""
+    """Return whether the open file is still the one at the path."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
         return False
 
 
-def _silently() -> None:
-    """The second time nobody needs to be told."""
+def _ignore() -> None:
+    """Replace `on_wait` after its first call."""

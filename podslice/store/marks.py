@@ -1,4 +1,4 @@
-"""Marks, the agent's state and the values outside the root as JSON; None where one is damaged."""
+"""Read marks, the agent's state and values outside the root from JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def read(make: Callable[[Mapping[str, Any]], T], found: Mapping[str, Any]) -> T | None:
-    """What was written; None where that is not what is there."""
+    """Return a value made from JSON; None where that is damaged."""
     try:
         return make(found)
     except (KeyError, ValueError, TypeError, AttributeError):
@@ -23,7 +23,7 @@ def read(make: Callable[[Mapping[str, Any]], T], found: Mapping[str, Any]) -> T 
 
 
 def eviction(found: Mapping[str, Any]) -> Eviction:
-    """The mark of a pod."""
+    """Read the mark of an evicted pod."""
     return Eviction(
         pod=_text(found["pod"]),
         uid=_text(found["uid"]),
@@ -35,7 +35,7 @@ def eviction(found: Mapping[str, Any]) -> Eviction:
 
 
 def agent_state(found: Mapping[str, Any]) -> AgentState:
-    """What an agent has left."""
+    """Read the state that an agent published."""
     return AgentState(
         pid=_number(found["pid"]),
         started_ticks=_number(found["started_ticks"]),
@@ -60,7 +60,7 @@ def reserved(found: Mapping[str, Any]) -> ReservedValues:
 def _held(found: Mapping[str, Any]) -> ReservedValue:
     ours = tuple(map(_value, found["ours"]))
     if not ours:
-        raise ValueError("a value that podslice has not set")
+        raise ValueError("there must be a value that podslice set")
     trial = found["trial"]
     return ReservedValue(
         before=_value(found["before"]),

@@ -1,4 +1,4 @@
-"""Records of applied pods: what one says, and reading them anew only where they have changed."""
+"""Records of applied pods, read again only after a change."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """What the records say."""
+    """The content of all records and marks."""
 
     pods: tuple[Pod, ...] = ()
     """By key."""
     broken: tuple[str, ...] = ()
-    """Files that hold no record."""
+    """Files that are not valid records."""
     progress: Mapping[str, InitProgress] = field(default_factory=dict)
-    """How far the init containers have come, by the pod's uid, where they have come anywhere."""
+    """The progress of init containers by the uids of their pods, where there is any."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """The manifest file of a pod by its uid, where an agent has found it in a directory."""
+    """The manifest files of pods by their uids, where an agent read them from a directory."""
     digests: Mapping[str, str] = field(default_factory=dict)
     """The digests of the manifests, by the pods' uids."""
     evicted: tuple[Eviction, ...] = ()
-    """The pods that stay away, by key."""
+    """The marks of evicted pods, by key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One record."""
+    """The record of one pod."""
 
     pod: Pod
     digest: str
@@ -47,21 +47,21 @@ class Record:
     source: str | None
 
 
-class Reader:
-    """Reads records; what has not changed since is not read again."""
+class RecordReader:
+    """Reads records, and caches them until they change."""
 
     def __init__(self) -> None:
         self._read: dict[str, tuple[Stamp, Record | None]] = {}
 
     def read(self, files: Iterable[os.DirEntry[str]]) -> Steps[dict[str, Record | None]]:
-        """Return the record of each file that is there, by its path; None where it holds none.
+        """Return the record of each existing file by its path; None where it is not valid.
 
         Raises:
-            HostError: one can't be read.
+            HostError: a file can't be read.
         """
         found: dict[str, tuple[Stamp, Record | None]] = {}
         for file in files:
-            read = self._look_at(file)
+            read = self._read_file(file)
             if read is not None:
                 found[file.path] = read
             yield
@@ -69,15 +69,15 @@ class Reader:
         return {path: record for path, (_, record) in self._read.items()}
 
     def remember(self, path: Path, pod: Pod, record: Mapping[str, Any]) -> None:
-        """What was written just now, so that it need not be read.
+        """Cache a record that was just written.
 
         Raises:
-            OSError: it is gone.
+            OSError: it was removed.
         """
         known = _record_of(pod, record)
         self._read[str(path)] = stamp(path.stat()), known
 
-    def _look_at(self, file: os.DirEntry[str]) -> tuple[Stamp, Record | None] | None:
+    def _read_file(self, file: os.DirEntry[str]) -> tuple[Stamp, Record | None] | None:
         try:
             now = stamp(file.stat(follow_symlinks=False))
             known = self._read.get(file.path)
@@ -89,12 +89,12 @@ class Reader:
 
 
 def parse(path: Path) -> Record | None:
-    """The record that a file holds; None where it holds none.
+    """Parse a record; return None where the file is not valid.
 
     Raises:
         OSError: it can't be read.
     """
-    # pydantic takes a third of the start-up time; with nothing applied it is not needed
+    # pydantic takes a third of the start-up time, and is not needed without records
     from podslice.inputs.manifest.load import parse_manifest  # noqa: PLC0415
 
     try:
@@ -118,8 +118,8 @@ def _record_of(pod: Pod, record: Mapping[str, Any]) -> Record:
     )
 
 
-def written(pod: Pod, *, cgroup_root: str, source: str | None) -> dict[str, Any]:
-    """The record of a pod, as it is written."""
+def format_record(pod: Pod, *, cgroup_root: str, source: str | None) -> dict[str, Any]:
+    """Format the record of a pod as JSON."""
     from podslice.inputs.manifest.load import format_manifest  # noqa: PLC0415
 
     record: dict[str, Any] = {
@@ -131,7 +131,7 @@ def written(pod: Pod, *, cgroup_root: str, source: str | None) -> dict[str, Any]
 
 
 def digest(pod: Pod) -> str:
-    """What tells whether two manifests ask for the same pod."""
+    """Return the digest of a pod's manifest, independent of its spelling."""
     from podslice.inputs.manifest.load import format_manifest  # noqa: PLC0415
 
     text = json.dumps(format_manifest(pod), sort_keys=True, separators=(",", ":"))

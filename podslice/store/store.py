@@ -1,4 +1,4 @@
-"""Everything below one directory: records, marks, what an agent lets others know, and the lock."""
+"""Everything below one directory: records, marks, the agent's published state and the lock."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from podslice.model.reserved_values import ReservedValues
 from podslice.pausable import Steps, finish
 from podslice.store import lock, marks, volume_directories
 from podslice.store.atomic import entries, failed, read_json, remove, write_json, writing
-from podslice.store.records import VERSION, Reader, Record, Records, digest, written
+from podslice.store.records import VERSION, Record, RecordReader, Records, digest, format_record
 
 
 class Store:
     """Records below one directory, `/run/podslice` for the system's manager.
 
-    All pods of a host lie below one control group; each record says which, so that nobody loses
-    sight of pods by stating another one.
+    All pods of a host are below one control group, which each record states, so that another
+    `cgroup-root` is refused instead of losing pods.
     """
 
     def __init__(self, root: Path, *, cgroup_root: str = "/") -> None:
@@ -31,15 +31,15 @@ class Store:
         self._cgroup_root = cgroup_root
         self._pods = root / "pods"
         self.marks = root / "evicted"
-        """Where the marks of evicted pods are; it is there as long as there is one."""
+        """The directory of marks of evicted pods; it exists while there is one."""
         self._agent = root / "agent.json"
         self._settings = root / "configuration.json"
         self.reserved_path = root / "reserved.json"
-        """Where the values outside the root are recorded; it is there as long as there is one."""
-        self._reader = Reader()
+        """The record of values outside the root; it exists while there is one."""
+        self._reader = RecordReader()
 
     def load(self) -> Records:
-        """Return what `loading` returns, in one step.
+        """Run `loading` without pauses.
 
         Raises:
             HostError: as `loading`.
@@ -47,9 +47,9 @@ class Store:
         return finish(self.loading())
 
     def loading(self) -> Steps[Records]:
-        """Return everything that is recorded, and the names of files that hold no record.
+        """Return all records and marks, and the names of files that are not valid.
 
-        A record that has not changed since this store has read it last is not read again.
+        A record that has not changed since this store read it last is not read again.
 
         Raises:
             HostError: the records can't be read, or are of pods below another `cgroup_root`.
@@ -83,28 +83,27 @@ class Store:
         below = record.cgroup_root
         if below != self._cgroup_root:
             raise HostError(
-                f"pod {record.pod.key} was applied below {below!r}, not {self._cgroup_root!r}; keep"
-                f" to --cgroup-root {below}, or delete all pods with it first"
+                f"pod {record.pod.key} was applied below {below!r}, not {self._cgroup_root!r}; use"
+                f" --cgroup-root {below}, or first delete all pods with it"
             )
 
     @staticmethod
     def digest(pod: Pod) -> str:
-        """What tells whether two manifests ask for the same pod."""
+        """Return the digest of a pod's manifest, independent of its spelling."""
         return digest(pod)
 
     def save(self, pod: Pod, source: str | None = None) -> None:
-        """Write the record of a pod, whole or not at all; how far it has come is kept.
+        """Write the record of a pod atomically; its progress is kept.
 
         Args:
             pod: which.
-            source: the file in a manifest directory that it comes from; None where somebody has
-                applied it.
+            source: its file in a manifest directory; None where it was applied by hand.
 
         Raises:
             HostError: the directory can't be written.
         """
         path = self._record(pod.uid)
-        record = written(pod, cgroup_root=self._cgroup_root, source=source)
+        record = format_record(pod, cgroup_root=self._cgroup_root, source=source)
         with writing(self.root):
             before = read_json(path)
             if "progress" in before:
@@ -114,7 +113,7 @@ class Store:
                 self._reader.remember(path, pod, record)
 
     def save_progress(self, uid: str, progress: InitProgress) -> None:
-        """Write how far the init containers of a recorded pod have come.
+        """Write the progress of the init containers of a recorded pod.
 
         Raises:
             HostError: the pod has no record, or it can't be written.
@@ -123,17 +122,17 @@ class Store:
         with writing(self.root):
             record = read_json(path)
             if not record:
-                raise HostError(f"{path}: there is no record of the pod")
+                raise HostError(f"{path}: the pod has no record")
             stated = {"done": sorted(progress.done), "over": progress.over}
             if record.get("progress") != stated:
                 write_json(path, {**record, "progress": stated})
 
     def remove(self, uid: str) -> None:
-        """Remove the record of a pod; none is no error."""
+        """Remove the record of a pod, if there is one."""
         self.discard(str(self._record(uid)))
 
     def discard(self, path: str) -> None:
-        """Remove a file that holds no record, as `load` named it."""
+        """Remove a file that is not valid, as named by `load`."""
         with writing(self.root):
             remove(Path(path))
 
@@ -141,7 +140,7 @@ class Store:
         return self._pods / f"{uid}.json"
 
     def mark_evicted(self, mark: Eviction) -> None:
-        """Keep a pod from coming back.
+        """Mark a pod as evicted, so that it is not admitted.
 
         Raises:
             HostError: the mark can't be written.
@@ -150,7 +149,7 @@ class Store:
             write_json(self.marks / f"{mark.uid}.json", asdict(mark))
 
     def unmark(self, uid: str) -> None:
-        """Let a pod come back; one that has no mark may anyway."""
+        """Remove the mark of an evicted pod, if there is one."""
         self.discard(str(self.marks / f"{uid}.json"))
         with contextlib.suppress(OSError):
             self.marks.rmdir()
@@ -162,7 +161,7 @@ class Store:
             raise failed(error, path) from error
 
     def save_agent(self, state: AgentState) -> None:
-        """Leave what an agent lets others know.
+        """Publish the state of an agent.
 
         Raises:
             HostError: it can't be written.
@@ -171,17 +170,17 @@ class Store:
             write_json(self._agent, asdict(state))
 
     def agent(self) -> AgentState | None:
-        """What an agent has left; whether it still lives is not known here."""
+        """Return the state that an agent published, whether it still runs or not."""
         with contextlib.suppress(OSError):
             return marks.read(marks.agent_state, read_json(self._agent))
         return None
 
     def drop_agent(self) -> None:
-        """Remove what an agent has left."""
+        """Remove the published state of an agent."""
         self.discard(str(self._agent))
 
     def save_reserved(self, reserved: ReservedValues) -> None:
-        """Record the values that podslice has set outside its root; without any the file goes.
+        """Record the values that podslice set outside its root; without any, remove the file.
 
         Raises:
             HostError: it can't be written.
@@ -193,7 +192,7 @@ class Store:
                 write_json(self.reserved_path, asdict(reserved))
 
     def reserved(self) -> ReservedValues | None:
-        """Return the recorded values outside the root; None where the file does not hold them."""
+        """Return the recorded values outside the root; None where the file is damaged."""
         with contextlib.suppress(OSError):
             if not os.path.lexists(self.reserved_path):
                 return ReservedValues()
@@ -201,10 +200,10 @@ class Store:
         return None
 
     def save_settings(self, settings: Mapping[str, object]) -> None:
-        """Write what valid configuration files state; it lasts as long as there are pods.
+        """Save the options of valid configuration files while there are pods.
 
         Raises:
-            HostError: it cannot be written.
+            HostError: they can't be written.
         """
         content = {"version": VERSION, "settings": dict(settings)}
         with writing(self.root):
@@ -212,21 +211,21 @@ class Store:
                 write_json(self._settings, content)
 
     def settings(self) -> Mapping[str, object] | None:
-        """Return what the configuration files stated when they were last valid."""
+        """Return the options of the configuration files when they were last valid."""
         with contextlib.suppress(OSError):
             found = read_json(self._settings).get("settings")
             return found if isinstance(found, dict) else None
         return None
 
     def volume_path(self, uid: str, name: str) -> Path:
-        """Where a pod's volume in memory is."""
+        """Return the path of a pod's volume in memory."""
         return self._volumes(uid) / name
 
     def make_volume(self, uid: str, name: str) -> Path:
-        """Make a plain directory in the place of a volume, for who may not mount.
+        """Create a plain directory instead of a volume, where mounting is not permitted.
 
         Raises:
-            HostError: it can't be made.
+            HostError: it can't be created.
         """
         path = self.volume_path(uid, name)
         with writing(self.root):
@@ -235,9 +234,9 @@ class Store:
         return path
 
     def discard_volumes(self, uid: str) -> tuple[str, ...]:
-        """Remove the directories of a pod's volumes; returns what could not be removed.
+        """Remove the directories of a pod's volumes; return those that could not be removed.
 
-        Nothing goes that is a mount, or has one in it.
+        A directory that is a mount or contains one is kept.
         """
         return volume_directories.discard(self._volumes(uid))
 
@@ -245,7 +244,7 @@ class Store:
         return self._pods / uid / "volumes"
 
     def tidy(self) -> None:
-        """Remove what writing left behind, and directories that nothing is in."""
+        """Remove remains of interrupted writes, and empty directories."""
         for path in (*entries(self._pods), *entries(self.marks)):
             if path.suffix == ".new":
                 with contextlib.suppress(OSError):
@@ -261,19 +260,19 @@ class Store:
 
     @contextlib.contextmanager
     def lock(self, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Hold the lock of all writers; it ends with the process, however that ends.
+        """Hold the lock of all writers; the kernel releases it when the process exits.
 
         Raises:
-            HostError: another process holds it for too long.
+            HostError: another process has held it for too long.
         """
         with self._held(lock.take(self.root, on_wait)):
             yield
 
     def try_lock(self) -> AbstractContextManager[None] | None:
-        """The same lock, taken already, if nobody else holds it now; None otherwise.
+        """Acquire the lock and return it; None where another process holds it.
 
         Raises:
-            HostError: its file can't be made.
+            HostError: its file can't be created.
         """
         handle = lock.try_take(self.root)
         return None if handle is None else self._held(handle)
@@ -283,13 +282,13 @@ class Store:
         try:
             yield
         finally:
-            lock.give_back(
+            lock.release(
                 self.root, handle, is_needed=self._pods.exists() or self.reserved_path.exists()
             )
 
 
 def _files(directory: Path) -> list[os.DirEntry[str]]:
-    """The files of records or marks, by name: not as paths, of which hundreds take their time."""
+    """Return the files of records or marks by name; as entries, which is faster than as paths."""
     try:
         with os.scandir(directory) as found:
             return sorted((file for file in found if file.name.endswith(".json")), key=_name)

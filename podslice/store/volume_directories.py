@@ -1,4 +1,4 @@
-"""Directories in the place of volumes, for who may not mount."""
+"""Directories instead of volumes, where mounting is not permitted."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from podslice.store.atomic import entries
 
 
 def discard(volumes: Path) -> tuple[str, ...]:
-    """Remove the directories of a pod's volumes; returns what could not be removed.
+    """Remove the directories of a pod's volumes; return those that could not be removed.
 
-    Nothing goes that is a mount, or has one in it.
+    A directory that is a mount or contains one is kept.
     """
     left = [str(path) for path in entries(volumes) if not _remove(path)]
     remove_empty(volumes.parent)
@@ -21,7 +21,7 @@ def discard(volumes: Path) -> tuple[str, ...]:
 
 
 def remove_empty(directory: Path) -> None:
-    """Remove the directories of a pod as far as nothing is in them, nor mounted on them."""
+    """Remove the directories of a pod that are empty and not mounts."""
     volumes = directory / "volumes"
     for path in (*entries(volumes), volumes, directory):
         with contextlib.suppress(OSError):
@@ -29,7 +29,7 @@ def remove_empty(directory: Path) -> None:
 
 
 def _remove(path: Path) -> bool:
-    """Remove a directory with what is in it, or leave it where there is a mount."""
+    """Remove a directory with its content unless it contains a mount; return whether it did."""
     try:
         if path.is_symlink() or not path.is_dir():
             path.unlink()

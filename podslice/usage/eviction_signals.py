@@ -1,4 +1,4 @@
-"""What is left on the node, and what each pod takes of it: the numbers that eviction decides by."""
+"""Observe eviction signals, and the usage of each pod by which eviction ranks them."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from podslice.policy.eviction.thresholds import PodUsage, SignalObservation
 def observe_signals(
     root: Path, cgroups: CgroupFs, allocation: Allocation, pods_group: str
 ) -> dict[str, SignalObservation]:
-    """What is left, by eviction signal; a signal that can't be observed is left out.
+    """Observe the eviction signals; those that can't be observed are omitted.
 
-    There are no images here, so imagefs and containerfs are not observed.
+    podslice has no images, so imagefs and containerfs are not observed.
 
     Args:
         root: the host.
         cgroups: its control groups.
-        allocation: how much of the memory is the pods'.
-        pods_group: the control group of all pods; empty where there is none.
+        allocation: the memory that is allocated to pods.
+        pods_group: the control group of all pods; empty where it does not exist.
 
     Source: Kubernetes, pkg/kubelet/eviction/helpers.go, makeSignalObservations.
     """
@@ -46,7 +46,7 @@ def observe_signals(
     for signal, read in readers.items():
         with contextlib.suppress(OSError, ValueError, LookupError):
             left = read()
-            # a file system without a number of inodes never runs out of them
+            # a file system without a fixed number of inodes does not run out of them
             if left.capacity:
                 found[signal] = SignalObservation(
                     available=left.available * 1000, capacity=left.capacity * 1000
@@ -55,13 +55,12 @@ def observe_signals(
 
 
 def _pods_availability(cgroups: CgroupFs, allocation: Allocation, pods_group: str) -> Availability:
-    """What is left of the pods' memory.
+    """Return the memory left to the pods.
 
-    The capacity is what they are held to, not Allocatable, which has the threshold taken off
-    already.
+    The capacity is the enforced limit, not Allocatable, which already excludes the threshold.
 
     Raises:
-        LookupError: nobody counts what they use, or knows what they may.
+        LookupError: their usage or their limit is not known.
     """
     used = cgroups.working_set_bytes(pods_group) if pods_group else None
     if used is None:
@@ -71,13 +70,13 @@ def _pods_availability(cgroups: CgroupFs, allocation: Allocation, pods_group: st
 
 
 def pod_usage(sample: Sample, nodefs_device: str) -> PodUsage:
-    """What a pod takes, as far as the kernel tells.
+    """Return the usage of a pod, as far as the kernel counts it.
 
-    Whose files fill a disk nobody knows here. What a pod has written there since it was started
-    stands for that, and for the inodes, so that those who write go first.
+    The owners of files on a disk are not known. The bytes that a pod has written since it was
+    started stand in for its usage of storage and inodes, so that pods that write rank first.
 
     Args:
-        sample: of the pod's slice.
+        sample: the sample of the pod's slice.
         nodefs_device: the disk (see `host.nodefs_device`); empty: all disks count.
     """
     written = sample.written_bytes

@@ -1,7 +1,4 @@
-"""What everything on the node uses: the node itself, its parts, pods and containers.
-
-One gathering serves `top`, the metrics and the kubelet's summary.
-"""
+"""The usage of the node, its slices, pods and containers, for `top`, metrics and the summary."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ from podslice.model.unit import Observed, UnitName, control_group_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerStats:
-    """A container that something runs in."""
+    """A container with processes."""
 
     name: str
     unit: UnitName
@@ -45,7 +42,7 @@ class ContainerStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeStats:
-    """A volume in memory, as its file system tells."""
+    """A volume in memory, as its file system reports it."""
 
     name: str
     path: str
@@ -58,25 +55,23 @@ class VolumeStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodStats:
-    """A pod that is applied."""
+    """An applied pod."""
 
     decision: PodDecision
     sample: Sample
     started_usec: int
-    """When its slice was started, since the epoch; the boot's, where it has a unit file."""
+    """The start of its slice since the epoch; of the boot where it has a unit file."""
     containers: tuple[ContainerStats, ...] = ()
     volumes: tuple[VolumeStats, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStats:
-    """A slice that is no pod's: kubepods, a tier, a reserved slice."""
+    """A slice outside the pods: the root, a tier or a reserved slice."""
 
     name: str
-    """`pods` (our root), `burstable`, `besteffort`, `kubelet` (the agent), `runtime`
-    (kube-reserved), `misc` (system-reserved).
-
-    The kubelet's names where it has them.
+    """`pods` (the root), `burstable`, `besteffort`, `kubelet` (the agent), `runtime`
+    (kube-reserved), `misc` (system-reserved): the kubelet's names where it has them.
     """
     unit: UnitName
     sample: Sample
@@ -89,14 +84,14 @@ class NodeStats:
     time_usec: int
     """Since the epoch."""
     uptime_usec: int
-    """Since the boot; what rates are made of."""
+    """Since the boot; rates are computed from it."""
     boot_time_usec: int
     """Since the epoch."""
     sample: Sample
     """Of everything on the host."""
     memory_capacity_bytes: int
     memory_available_bytes: int
-    """As the eviction signal memory.available has it."""
+    """As in the eviction signal memory.available."""
     fs_capacity_bytes: int
     fs_available_bytes: int
     inodes: int
@@ -108,7 +103,7 @@ class NodeStats:
     """By key."""
 
 
-def gather(
+def read_stats(
     decisions: Iterable[PodDecision],
     observed: Observed,
     config: Config,
@@ -117,18 +112,18 @@ def gather(
     root: Path = Path("/"),
     agent_group: str = "",
 ) -> NodeStats:
-    """What everything uses now; pods and containers that are not there are left out.
+    """Read the present usage; pods and containers without control groups are omitted.
 
     Args:
-        decisions: the pods that are applied (`Assessment.desired.pods`).
-        observed: the units that are there, for where they are (`Assessment.observed`).
-        config: names our root, and the reserved slices.
+        decisions: the applied pods (`Assessment.desired.pods`).
+        observed: the units, for their control groups (`Assessment.observed`).
+        config: the names of the root and the reserved slices.
         cgroups: the control groups of the host.
-        root: the host.
-        agent_group: the control group of the agent, where one runs.
+        root: the root directory of the host.
+        agent_group: the control group of the agent; empty where it does not run.
 
     Raises:
-        HostError: /proc can't be read, or says something that is not understood.
+        HostError: /proc can't be read or parsed.
     """
     node = _node(cgroups, root)
     groups = tuple(_groups(observed, config, cgroups, agent_group))
@@ -138,7 +133,7 @@ def gather(
 
 
 def _node(cgroups: CgroupFs, root: Path) -> NodeStats:
-    """The node itself, without what is on it."""
+    """Read the usage of the node as a whole."""
     try:
         meminfo = read_meminfo(root)
         memory, space, pids = (
@@ -162,11 +157,11 @@ def _node(cgroups: CgroupFs, root: Path) -> NodeStats:
             pids=pids.capacity - pids.available,
         )
     except (OSError, ValueError, LookupError) as error:
-        raise HostError(f"what this host uses can't be read: {error}") from error
+        raise HostError(f"the usage of this host can't be read: {error}") from error
 
 
 def _fields(path: Path) -> dict[str, str]:
-    """A file of lines that begin with a name and a value."""
+    """Read a file whose lines begin with a name and a value."""
     lines = (split_words(line) for line in split_lines(read_text(path)))
     return {words[0]: words[1] for words in lines if len(words) > 1}
 
@@ -174,7 +169,7 @@ def _fields(path: Path) -> dict[str, str]:
 def _host_sample(
     cgroups: CgroupFs, root: Path, meminfo: Mapping[str, int], *, tasks: int
 ) -> Sample:
-    """Of everything: the root group, and of /proc what no control group counts for the host.
+    """Sample the root group, and from /proc what control groups do not count for the host.
 
     Source: opencontainers/cgroups, fs2/memory.go, rootStatsFromMeminfo; proc_vmstat(5).
     """
@@ -196,7 +191,7 @@ def _host_sample(
 
 
 def _pressure(root: Path) -> dict[str, Pressure]:
-    """Of the whole host; nothing where the kernel does not tell."""
+    """Read the pressure of the host; empty where the kernel does not measure it."""
     found = {}
     for name in PRESSURES:
         try:
@@ -226,7 +221,10 @@ def _groups(
 
 
 def _control_group(name: UnitName, observed: Observed) -> str:
-    """Where a slice is; empty where there is none. A user's manager has no slices but its own."""
+    """Return the control group of a slice, empty without one.
+
+    A user's manager has no slices outside its own.
+    """
     unit = observed.units.get(name)
     if unit is not None:
         return unit.control_group
@@ -252,9 +250,9 @@ def _pod(
 
 
 def _written_usec(path: Path) -> int | None:
-    """When a transient unit's file was written: that is never done again while it is there.
+    """Return when a transient unit's file was written, which happens once.
 
-    The times of a control group's directory change with what is in it.
+    The times of a control group's directory change with its content.
     """
     try:
         return path.stat().st_mtime_ns // 1000

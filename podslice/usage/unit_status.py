@@ -1,4 +1,4 @@
-"""Desired, systemd's view, the kernel's and live usage, side by side, unit by unit."""
+"""The desired values, systemd's, the kernel's and the usage of each unit."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from podslice.model.unit import (
 )
 
 MISSING = "missing"
-"""The state of what should be there and isn't."""
+"""The state of a desired unit that does not exist."""
 EMPTY = "empty"
-"""The state of a container that nothing runs in; it has no unit then."""
+"""The state of a container without processes, which has no unit."""
 ELSEWHERE = "elsewhere"
 """The state of a container whose unit is not in the slice of its pod."""
 HOLDS_PROCESSES = frozenset({UnitKind.SCOPE, UnitKind.SERVICE})
@@ -29,18 +29,18 @@ HOLDS_PROCESSES = frozenset({UnitKind.SCOPE, UnitKind.SERVICE})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropertyStatus:
-    """One property: what it should be, what systemd has, what the kernel holds."""
+    """The desired value of a property, systemd's and the kernel's."""
 
     name: str
     desired: Value | None
-    """None: not stated, so that it has to be unset."""
+    """None: not stated, must be unset."""
     systemd: Value | None
     kernel: str | None
-    """In the kernel's own words; it rounds."""
+    """In the kernel's format; it rounds."""
 
     @property
     def differs(self) -> bool:
-        """Whether systemd has something else than what should be."""
+        """Whether systemd has another value than the desired one."""
         if self.systemd is None:
             return False
         unset = PROPERTIES[self.name].unset
@@ -49,7 +49,7 @@ class PropertyStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitStatus:
-    """One unit."""
+    """The status of one unit."""
 
     name: UnitName
     kind: UnitKind
@@ -57,17 +57,17 @@ class UnitStatus:
     qos: str
     """The class of a pod's slice; empty elsewhere."""
     label: str
-    """What people call it: the pod, the container, the tier."""
+    """Its name for people: the pod, the container, the tier."""
     depth: int
     state: str
-    """Systemd's active state, or `missing`, `empty`, `elsewhere`."""
+    """systemd's active state, or `missing`, `empty`, `elsewhere`."""
     control_group: str
     properties: tuple[PropertyStatus, ...] = ()
     usage: Usage = field(default_factory=Usage)
 
     @property
     def differs(self) -> bool:
-        """Whether anything is not as it should be."""
+        """Whether the state or a property is not as desired."""
         is_wrong = self.state in (MISSING, ELSEWHERE)
         return is_wrong or any(property_.differs for property_ in self.properties)
 
@@ -75,7 +75,7 @@ class UnitStatus:
 def unit_statuses(
     desired: Desired, observed: Observed, cgroups: CgroupFs
 ) -> tuple[UnitStatus, ...]:
-    """Every unit that should be, and every container, in tree order; also those that are empty."""
+    """Return the status of every desired unit in tree order, empty containers included."""
     classes = {pod.slice: pod.qos.value for pod in desired.pods}
     return tuple(
         _status(unit, observed, classes.get(unit.name, ""), depth, cgroups)
@@ -85,7 +85,7 @@ def unit_statuses(
 
 
 def in_tree_order(desired: Desired) -> Iterator[tuple[int, DesiredUnit]]:
-    """Each unit with its depth, followed by what lies in it; Guaranteed pods before the tiers, as in the design."""
+    """Yield units with their depth, parents first; Guaranteed pods come before the tiers."""
     children: dict[UnitName, list[DesiredUnit]] = {}
     names = {unit.name for unit in desired.units}
     for unit in desired.units:

@@ -13,7 +13,7 @@ from podslice.model.unit import Caps, Observed
 from podslice.policy.eviction.thresholds import eviction_thresholds
 from podslice.reconcile.observe import control_group
 from podslice.usage.eviction_signals import observe_signals
-from podslice.usage.stats import gather
+from podslice.usage.stats import read_stats
 
 
 def capture(context: AgentContext, root: Path) -> Snapshot:
@@ -27,7 +27,7 @@ def capture(context: AgentContext, root: Path) -> Snapshot:
     return Snapshot(
         node_name=os.uname().nodename,
         pods=desired.pods,
-        gather=lambda pods: gather(
+        read_stats=lambda pods: read_stats(
             pods, observed, world.config, cgroups=world.cgroups, agent_group=agent_group
         ),
         observe=lambda: observe_signals(root, world.cgroups, desired.allocation, pods_group),

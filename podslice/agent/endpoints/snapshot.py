@@ -25,7 +25,7 @@ class Snapshot:
     node_name: str
     pods: tuple[PodDecision, ...]
     """The applied pods."""
-    gather: Callable[[Iterable[PodDecision]], NodeStats]
+    read_stats: Callable[[Iterable[PodDecision]], NodeStats]
     """Reads the use of the node and of some pods; each pod takes some time."""
     observe: Callable[[], Mapping[str, SignalObservation]]
     """Reads the eviction signals."""
@@ -48,11 +48,11 @@ class Snapshot:
         Raises:
             HostError: files cannot be read.
         """
-        node = self.gather(())
+        node = self.read_stats(())
         found: list[PodStats] = []
         for start in range(0, len(self.pods), _AT_ONCE):
             await asyncio.sleep(0)
-            found += self.gather(self.pods[start : start + _AT_ONCE]).pods
+            found += self.read_stats(self.pods[start : start + _AT_ONCE]).pods
         return replace(node, pods=tuple(sorted(found, key=lambda each: each.decision.pod.key)))
 
 

@@ -165,7 +165,7 @@ def test_delete_does_not_act_below_another_control_group(unknown, applied, podsl
     before = state_of(applied)
     ended = podslice("delete", "--all")
     assert ended.code == 1
-    assert "keep to --cgroup-root /elsewhere" in ended.err
+    assert "use --cgroup-root /elsewhere" in ended.err
     assert state_of(applied) == before
 
 

@@ -113,7 +113,7 @@ def test_a_lock_that_is_never_given_back_is_an_error(store, monkeypatch):
     monkeypatch.setattr(store_lock, "WAIT_SEC", 0.0)
     monkeypatch.setattr(store_lock, "_TRIES", 1)
     monkeypatch.setattr(store_lock, "_POLL_SEC", 0)
-    message = "another podslice has held the lock for 0 s; see who runs it: fuser -v"
+    message = "another podslice process has held the lock for 0 s; to find it: fuser -v"
     with store.lock(), pytest.raises(HostError, match=message), Store(store.root).lock():
         pytest.fail("the lock is taken")
 

@@ -87,7 +87,7 @@ def test_what_writing_a_mark_left_behind_goes(store):
 
 def test_a_directory_that_another_tidies_away_is_made_again(store, monkeypatch):
     """The evictor can't wait for the lock."""
-    write, tidied = store_files._write_new, []
+    write, tidied = store_files.create_file, []
 
     def tidy_first(path, text):
         if len(tidied) < 3:
@@ -95,7 +95,7 @@ def test_a_directory_that_another_tidies_away_is_made_again(store, monkeypatch):
             path.parent.rmdir()
         return write(path, text)
 
-    monkeypatch.setattr(store_files, "_write_new", tidy_first)
+    monkeypatch.setattr(store_files, "create_file", tidy_first)
     store.mark_evicted(eviction("web"))
     assert store.load().evicted == (eviction("web"),)
 
@@ -104,20 +104,20 @@ def test_a_directory_that_always_goes_is_an_error(store, monkeypatch):
     def never(path, *_):
         raise FileNotFoundError(2, "No such file or directory", str(path))
 
-    monkeypatch.setattr(store_files, "_write_new", never)
+    monkeypatch.setattr(store_files, "create_file", never)
     with pytest.raises(HostError, match="No such file or directory"):
         store.mark_evicted(eviction("web"))
 
 
 def test_on_a_full_disk_nothing_half_written_stays(store, monkeypatch):
-    write_new = store_files._write_new
+    write_new = store_files.create_file
 
     def half(path, text):
         write_new(path, text[:5])
         raise OSError(28, "No space left on device", str(path))
 
     store.mark_evicted(eviction("web"))
-    monkeypatch.setattr(store_files, "_write_new", half)
+    monkeypatch.setattr(store_files, "create_file", half)
     for write in (
         lambda: store.mark_evicted(eviction("web", digest="cd")),
         lambda: store.save_agent(STATE),

@@ -65,7 +65,7 @@ def test_saving_the_same_progress_writes_nothing(store):
 
 
 def test_there_is_no_progress_without_a_record(store):
-    with pytest.raises(HostError, match=r"web\.json: there is no record of the pod$"):
+    with pytest.raises(HostError, match=r"web\.json: the pod has no record$"):
         store.save_progress("web", HALF)
     assert not store.root.exists()
 

@@ -7,7 +7,7 @@ from podslice.errors import HostError
 from podslice.kernel.cgroup import CgroupFs, Pressure, Waited
 from podslice.model.pod import MemoryVolume
 from podslice.model.unit import Caps, Observed, UnitKind, UnitName
-from podslice.usage.stats import gather
+from podslice.usage.stats import read_stats
 from tests.unit.builders import (
     USER,
     as_observed,
@@ -47,7 +47,7 @@ def root(tmp_path):
 
 def look(root, desired, observed, by=None, **more):
     cgroups = CgroupFs(mount=root / "sys/fs/cgroup")
-    return gather(desired.pods, observed, by or config(), cgroups=cgroups, root=root, **more)
+    return read_stats(desired.pods, observed, by or config(), cgroups=cgroups, root=root, **more)
 
 
 def everything(root, *pods):
@@ -252,5 +252,5 @@ def test_a_kernel_that_counts_less_tells_less(root):
 )
 def test_a_host_that_is_not_understood_is_an_error(root, path, text):
     make_files(root, {path: text})
-    with pytest.raises(HostError, match="what this host uses can't be read"):
+    with pytest.raises(HostError, match="the usage of this host can't be read"):
         look(root, *everything(root)[:2])

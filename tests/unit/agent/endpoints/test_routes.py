@@ -17,7 +17,7 @@ def unasked(*_):
 
 
 async def test_health_is_reported_without_reading_pods():
-    answer = await ask("/healthz", gather=unasked, observe=unasked)
+    answer = await ask("/healthz", read_stats=unasked, observe=unasked)
     assert (answer.status, b"".join(answer.body)) == (HTTPStatus.OK, b"ok\n")
 
 
@@ -46,7 +46,7 @@ async def test_each_summary_remembers_the_one_before():
     def snapshot():
         now = replace(sample_node.default_stats(), uptime_usec=next(uptimes))
         return sample_node.snapshot(
-            gather=lambda pods: now if not pods else sample_node.node_stats()
+            read_stats=lambda pods: now if not pods else sample_node.node_stats()
         )
 
     serve = routes(snapshot)["/stats/summary"]

@@ -507,7 +507,7 @@ def test_who_can_not_get_the_lock_is_told(podslice, web, memory, here, monkeypat
         monkeypatch.setattr(store_lock, "_POLL_SEC", 0)
         ended = podslice("apply", "-f", web)
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err.startswith("error: another podslice has held the lock for ")
+    assert ended.err.startswith("error: another podslice process has held the lock for ")
 
 
 def test_who_waits_for_another_is_told(podslice, web, memory, here, monkeypatch):

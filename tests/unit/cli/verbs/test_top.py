@@ -250,7 +250,7 @@ def seen(podslice, memory, files, monkeypatch):
         asked.append(more["agent_group"])
         return BEFORE if len(asked) == 1 else NOW
 
-    monkeypatch.setattr(stats, "gather", gather)
+    monkeypatch.setattr(stats, "read_stats", gather)
     return asked
 
 

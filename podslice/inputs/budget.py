@@ -34,7 +34,7 @@ LIMITS: Mapping[BudgetItem, int] = {
 
 
 class Exhausted(Exception):
-    """Ends a load: the manifests exceed its budget for one item."""
+    """The end of a load: the manifests exceed its budget for one item."""
 
     def __init__(self, item: BudgetItem, limit: int) -> None:
         self.item = item

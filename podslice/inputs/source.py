@@ -71,7 +71,7 @@ def read_sources(
             yield _read_stdin(stdin, budget, used=stdin_used)
             stdin_used = True
         elif "://" in source:
-            yield _refuse(source, "podslice reads files only", "save it, or pipe it into '-f -'")
+            yield _rejected(source, "podslice reads files only", "save it, or pipe it into '-f -'")
         elif os.path.isdir(source):  # noqa: PTH112 (Path raises for invalid names)
             yield from _read_directory(source, budget)
         else:
@@ -148,13 +148,13 @@ def describe_error(error: OSError | ValueError) -> str:
 
 def _read_stdin(stdin: Callable[[], bytes], budget: Budget, *, used: bool) -> InputText:
     if used:
-        return _refuse("stdin", "standard input can be read only once", "write '-' once")
+        return _rejected("stdin", "standard input can be read only once", "write '-' once")
     try:
         data = stdin()
     except TooLargeError:
         return InputText(name="stdin", exhausted=budget.exhausted(BudgetItem.BYTES))
     except (OSError, ValueError) as error:
-        return _refuse("stdin", f"cannot be read: {describe_error(error)}")
+        return _rejected("stdin", f"cannot be read: {describe_error(error)}")
     return _charged("stdin", data, budget, named=True)
 
 
@@ -163,12 +163,12 @@ def _read_directory(directory: str, budget: Budget) -> Iterator[InputText]:
     try:
         names = finish(list_manifests(directory))
     except OSError as error:
-        yield _refuse(directory, describe_error(error))
+        yield _rejected(directory, describe_error(error))
         return
     if not names:
-        yield _refuse(directory, "the directory has no *.json, *.yaml or *.yml")
+        yield _rejected(directory, "the directory has no *.json, *.yaml or *.yml")
     if len(names) > FILES_MAX:
-        yield _refuse(directory, f"the directory has more than {FILES_MAX} manifests")
+        yield _rejected(directory, f"the directory has more than {FILES_MAX} manifests")
         return
     for name in names:
         path = os.path.join(directory, name)  # noqa: PTH118 (text as given)
@@ -192,11 +192,11 @@ def _read(
     try:
         data = read(path, budget.left(BudgetItem.BYTES))
     except FileNotFoundError:
-        return _refuse(path, "no such file or directory")
+        return _rejected(path, "no such file or directory")
     except TooLargeError:
         return InputText(name=printable(path), exhausted=budget.exhausted(BudgetItem.BYTES))
     except (OSError, ValueError) as error:
-        return _refuse(path, describe_error(error))
+        return _rejected(path, describe_error(error))
     return _charged(printable(path), data, budget, named=named)
 
 
@@ -208,7 +208,7 @@ def _charged(name: str, data: bytes, budget: Budget, *, named: bool) -> InputTex
     return InputText(name=name, data=data, named=named)
 
 
-def _refuse(source: str, message: str, hint: str = "") -> InputText:
+def _rejected(source: str, message: str, hint: str = "") -> InputText:
     name = printable(source)
     return InputText(name=name, problem=Problem(where=name, message=message, hint=hint))
 

@@ -58,7 +58,7 @@ class _Draft:
 
 @dataclass(slots=True)
 class Collector:
-    """Collects the pods of documents, and checks that their names and uids are unique."""
+    """The pods of documents, with unique names and uids."""
 
     namespace: str | None
     budget: Budget = field(default_factory=Budget)

@@ -32,7 +32,7 @@ _MISSING_KEY = "expecting property name enclosed in double quotes"
 
 
 class JsonReader:
-    """Reads JSON values one after the other; numbers stay text."""
+    """A reader of JSON values, one after the other; numbers stay text."""
 
     def __init__(self, text: str, budget: Budget) -> None:
         self._text = text

@@ -91,7 +91,7 @@ def _decode(data: bytes) -> str:
 
 
 class _Feed:
-    """Passes a text to PyYAML in pieces, and limits the text between two values.
+    """A text, passed to PyYAML in pieces, with a limit of the bytes between two values.
 
     PyYAML can't be interrupted while it produces an event.
     """

@@ -11,7 +11,7 @@ from podslice.inputs.limits import POD_PROBLEMS_MAX, UNKNOWN_FIELDS_MAX
 
 @dataclass(slots=True)
 class Problems:
-    """Collects the problems of one object."""
+    """The problems of one object, as they are found."""
 
     where: str
     """Its file, with the number of the document if there are several."""

@@ -83,7 +83,7 @@ class _Anchor:
 
 @dataclass(slots=True, weakref_slot=True)
 class Builder:
-    """Builds documents from the events of one text."""
+    """A builder of documents from the events of one text."""
 
     source: EventSource
     budget: Budget = field(default_factory=Budget)

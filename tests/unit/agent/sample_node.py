@@ -125,7 +125,7 @@ def snapshot(*decisions, config=CONFIG, **fields):
     given = {
         "node_name": "node-1",
         "pods": decisions or default_decisions(),
-        "gather": lambda pods: node_stats(*map(pod_stats, pods)),
+        "read_stats": lambda pods: node_stats(*map(pod_stats, pods)),
         "observe": lambda: observations,
         "counters": Counters(),
         "allocation": allocate(builders.node(), config),

@@ -1,9 +1,9 @@
-"""Measures podslice: `make bench`.
+"""Measure podslice: `make bench`.
 
     python3 -m tests.bench [NAME]... [--quick] [--json FILE] [--plots DIR] [--results FILE]
 
-Without names everything is measured, which takes about three quarters of an hour and needs root
-and the test lab. Nothing else should run meanwhile: rounds that were disturbed are marked.
+Without names all benchmarks run, which takes about 45 minutes and requires root and the test lab.
+The machine should be idle otherwise: disturbed rounds are marked.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ MODULES = {
     "weights": "weights",
     "memory": "protection",
 }
-"""What there is to measure, by name, in the order of its running."""
+"""The benchmarks by name, in their order."""
 DEFAULT_DIR = Path("build/bench")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the tables, draw the plots, write the figures."""
+    """Run the benchmarks, print the tables, draw the plots, write the figures."""
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MODULES))
     parser.add_argument("--quick", action="store_true", help="one small round: does it work?")
@@ -51,15 +51,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown := [name for name in arguments.names if name not in MODULES]:
         parser.error(f"{unknown[0]}: there is {', '.join(MODULES)}")
     machine = host.describe()
-    say(host.to_text(machine))
+    print_now(host.to_text(machine))
     results = []
     for name in arguments.names or MODULES:
         module = importlib.import_module(f"tests.bench.{MODULES[name]}")
         sys.stderr.write(f"-- {name}: {module.TITLE}\n")
         result = module.run(quick=arguments.quick)
-        say(f"\n{to_text(result)}")
+        print_now(f"\n{to_text(result)}")
         results.append(result)
-        # what is there is there, whatever comes after it
+        # results are kept even if a later benchmark fails
         write_figures(arguments.json, to_json(machine, results))
         draw_all(result, arguments.plots)
     if arguments.results:
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def write_figures(path: Path, document: dict[str, object]) -> None:
-    """Write the JSON document; what an earlier run has found of other things stays."""
+    """Write the JSON document; results of other benchmarks from an earlier run are kept."""
     known: dict[str, object] = {}
     if path.exists():
         known = json.loads(path.read_text())["results"]
@@ -89,9 +89,9 @@ def draw_all(result: Result, directory: Path) -> None:
 def put_tables(
     path: Path, machine: dict[str, object], results: Sequence[Result], plots: Path
 ) -> None:
-    """Replace what is between the marks `<!-- NAME -->` and `<!-- end -->` of a text.
+    """Replace the text between the marks `<!-- NAME -->` and `<!-- end -->`.
 
-    The pictures are beside it or below.
+    The plots are in the same directory or below.
 
     Raises:
         ValueError: a mark is missing.
@@ -105,19 +105,19 @@ def put_tables(
 
 
 def put_between(text: str, name: str, new: str) -> str:
-    """The text with what is between the marks of a name replaced.
+    """Return the text with a new part between the marks of a name.
 
     Raises:
         ValueError: a mark is missing.
     """
     pattern = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
     if not pattern.search(text):
-        raise ValueError(f"there is no place for {name} in the text")
+        raise ValueError(f"the text has no mark {name}")
     return pattern.sub(lambda found: f"{found[1]}{new}{found[2]}", text, count=1)
 
 
-def say(text: str) -> None:
-    """Print at once; what comes next takes minutes."""
+def print_now(text: str) -> None:
+    """Print at once; the next step takes minutes."""
     sys.stdout.write(text)
     sys.stdout.flush()
 

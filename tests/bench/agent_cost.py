@@ -1,17 +1,17 @@
-"""What the agent costs while nothing happens, and how soon a new manifest is in force.
+"""The cost of the agent while it is idle, and how soon a new manifest is in force.
 
     python3 -m tests.bench agent [--quick]
 
-In a namespace machine of the lab: a systemd of its own at this host's speed. Every size gets a
-machine and an agent of its own, which makes all the pods and is then left alone. Rounds are as far
+In a namespace machine of the lab: a private systemd at this host's speed. Every size gets its own
+machine and agent, which applies all the pods and is then left alone. Rounds are as far
 apart as by default, so that a minute here is a minute of a node.
 
-Then one manifest after another comes: the time from its coming to its limit in the kernel. The same
-number of such slices is started beside the same pods by the bare call, of a client that is connected
-already, while the agent rests.
+Then manifests are added one after another: the time from the write to the limit in the kernel. The
+same number of slices is started beside the same pods by the bare call, of a client that is already
+connected, while the agent is idle.
 
-On a host with cgroup v1 the machine's control groups can't be watched, so that the figures are
-without the watches of cgroup v2, which cost nothing while nobody writes.
+On a host with cgroup v1 the machine's control groups cannot be watched, so that the figures do not
+include the watches of cgroup v2, which cost nothing while no process writes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PAUSE_SEC = 1.0
 POLL_SEC = 0.001
 LIMIT_SEC = 300.0
 ROUNDS = "podslice_reconcile_duration_seconds_count"
-# where memory limits are: version 2, and version 1
+# the files of memory limits: version 2, and version 1
 LIMIT_FILES = (
     "kubepods.slice/kubepods-burstable.slice/{slice}/memory.max",
     "memory/kubepods.slice/kubepods-burstable.slice/{slice}/memory.limit_in_bytes",
@@ -60,7 +60,7 @@ LIMIT_FILES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a process has used so far, and what it has now."""
+    """The use of a process so far, and its present memory."""
 
     cpu_ms: float
     wakeups: int
@@ -71,7 +71,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one size has shown."""
+    """The measurements of one size."""
 
     pods: int
     cpu_ms_per_minute: float
@@ -82,14 +82,14 @@ class Cost:
     anon_mib: float
     peak_mib: float
     latency_ms: list[float]
-    """From a manifest's coming to its limit in the kernel, one for each try."""
+    """From a new manifest to its limit in the kernel, one for each try."""
     bare_ms: list[float]
     """The same for the bare call."""
     disturbed: bool
 
 
 def run(*, quick: bool = False) -> Result:
-    """Measure each size in a machine of its own."""
+    """Measure each size in its own machine."""
     require_host()
     sizes, minutes, tries = (
         (QUICK_SIZES, QUICK_MINUTES, QUICK_LATENCIES) if quick else (SIZES, MINUTES, LATENCIES)
@@ -111,7 +111,7 @@ def run(*, quick: bool = False) -> Result:
 
 
 def idle_table(costs: list[Cost]) -> Table:
-    """What each size costs."""
+    """Return the cost of each size."""
     return Table(
         title="An idle agent",
         columns=(
@@ -135,7 +135,7 @@ def idle_table(costs: list[Cost]) -> Table:
 
 
 def latency_table(costs: list[Cost]) -> Table:
-    """How soon a manifest is in force."""
+    """Return how soon a manifest is in force."""
     return Table(
         title="From a new manifest to its limit in the kernel, ms",
         columns=("existing pods", "agent", "bare D-Bus calls", "difference"),
@@ -152,13 +152,13 @@ def latency_table(costs: list[Cost]) -> Table:
 
 
 def above(cost: Cost) -> Spread:
-    """What the agent adds to the median of the bare calls, in ms."""
+    """Return the difference of the agent to the median of the bare calls, in ms."""
     bare = spread(cost.bare_ms).middle
     return spread([ours - bare for ours in cost.latency_ms])
 
 
 def make_aims(cost: Cost) -> tuple[Aim, ...]:
-    """What is aimed at with the most pods."""
+    """Return the aims for the largest number of pods."""
     return (
         Aim(
             text=f"idle with {cost.pods} pods",
@@ -182,7 +182,7 @@ def make_aims(cost: Cost) -> tuple[Aim, ...]:
 
 
 def latency_plot(costs: list[Cost]) -> Plot:
-    """Both against the number of pods."""
+    """Return a plot of both by the number of pods."""
     return Plot(
         name="agent-latency",
         title="From a manifest's coming to its limit in the kernel",
@@ -197,7 +197,7 @@ def latency_plot(costs: list[Cost]) -> Plot:
 
 
 def measure(machine: Namespace, pods: int, minutes: float, tries: int) -> Cost:
-    """Start an agent with so many pods, leave it alone, and then ask for one pod after another."""
+    """Start an agent with a number of pods, leave it idle, and then add one pod after another."""
     directory = machine.root / agent.MANIFESTS.lstrip("/")
     directory.mkdir(parents=True)
     names = {f"pod-{number}": number for number in range(pods)}
@@ -211,10 +211,10 @@ def measure(machine: Namespace, pods: int, minutes: float, tries: int) -> Cost:
     with watch_load() as load:
         time.sleep(60 * minutes)
     after, passed_min = read_usage(process), (time.monotonic() - began) / 60
-    # asking has a cost, too: it is not within what was measured
+    # queries have a cost, too, which is not part of the measurement
     rounds = count_rounds(machine) - rounds
     latency_ms = [take_latency(machine, directory, number) for number in range(tries)]
-    # which would take the bare ones for orphans
+    # it would report the slices of bare calls as orphans
     machine.run("systemctl", "stop", agent.UNIT)
     bare_ms = asyncio.run(take_bare(machine, tries))
     cpu_ms = (after.cpu_ms - before.cpu_ms) / passed_min
@@ -234,7 +234,7 @@ def measure(machine: Namespace, pods: int, minutes: float, tries: int) -> Cost:
 
 
 async def take_bare(machine: Namespace, tries: int) -> list[float]:
-    """Milliseconds of the bare call for a pod's slice, with all that podslice says of it."""
+    """Return the milliseconds of the bare call for a pod's slice, with all properties of podslice."""
     taken = []
     async with Bus(Manager(bus_address=machine.bus_address)) as bus:
         for number in range(tries):
@@ -250,7 +250,7 @@ async def take_bare(machine: Namespace, tries: int) -> list[float]:
 
 
 def make_unit(name: str, number: int) -> TransientUnit:
-    """The slice of a pod, as the plan has it."""
+    """Return the slice of a pod from the plan."""
     loaded = load_pods(("-",), stdin=make_manifest(name, number).encode)
     desired = desire([decide(pod, NODE, CONFIG) for pod in loaded.pods], NODE, CONFIG)
     plan = make_plan(desired, Observed(caps=CAPS))
@@ -259,7 +259,7 @@ def make_unit(name: str, number: int) -> TransientUnit:
 
 
 def make_manifest(name: str, number: int) -> str:
-    """An ordinary pod with two containers and a limit that only it has."""
+    """Return an ordinary pod with two containers and a unique limit."""
     containers = [
         {
             "name": container,
@@ -277,12 +277,12 @@ def make_manifest(name: str, number: int) -> str:
 
 
 def slice_of(name: str) -> str:
-    """The slice of a pod whose uid is its name."""
+    """Return the slice of a pod whose uid is its name."""
     return f"kubepods-burstable-pod{name.replace('-', '_')}.slice"
 
 
 def limit_of(machine: Namespace, name: str) -> str:
-    """A pod's memory limit as the kernel has it; empty while there is none."""
+    """Return a pod's memory limit in the kernel; empty if it has none."""
     for each in LIMIT_FILES:
         path = machine.root / "sys/fs/cgroup" / each.format(slice=slice_of(name))
         try:
@@ -293,17 +293,17 @@ def limit_of(machine: Namespace, name: str) -> str:
 
 
 def is_in_force(machine: Namespace, name: str, number: int) -> bool:
-    """Whether the kernel holds a pod to what its manifest says."""
+    """Return whether the kernel enforces the limit of a pod's manifest."""
     return limit_of(machine, name) == str(2 * 1024 * kibibytes(number))
 
 
 def kibibytes(number: int) -> int:
-    """The limit of each container: every pod has another one."""
+    """Return the limit of each container: every pod has another one."""
     return 64 * 1024 + 4 * number
 
 
 def take_latency(machine: Namespace, directory: Path, number: int) -> float:
-    """Milliseconds from a manifest's coming to its limit in the kernel."""
+    """Return the milliseconds from a new manifest to its limit in the kernel."""
     name = f"late-{number}"
     path = directory / f"{name}.yaml"
     path.with_suffix(".new").write_text(make_manifest(name, number))
@@ -319,7 +319,7 @@ def take_latency(machine: Namespace, directory: Path, number: int) -> float:
 
 
 def read_usage(process: Path) -> Usage:
-    """Look at a process by its directory in /proc."""
+    """Observe a process by its directory in /proc."""
     fields = (process / "stat").read_text().rpartition(")")[2].split()
     status = dict(re.findall(r"(\w+):\s+(\d+)", (process / "status").read_text()))
     return Usage(
@@ -332,7 +332,7 @@ def read_usage(process: Path) -> Usage:
 
 
 def count_rounds(machine: Namespace) -> int:
-    """How many rounds the agent has taken."""
+    """Return the number of rounds of the agent."""
     found = re.search(rf"^{ROUNDS} (\S+)$", agent.ask(machine, "/metrics"), re.MULTILINE)
     if found is None:
         raise RuntimeError(f"the agent has no metric {ROUNDS}")

@@ -1,11 +1,11 @@
-"""How long manifests hold up the agent's event loop, and so an eviction and an answer of /healthz.
+"""How long manifests block the agent's event loop, and thus an eviction and an answer of /healthz.
 
     python3 -m tests.bench blocking [--quick]
 
 Rounds of the agent on a service manager in memory, with 20 ordinary manifests in force and then a
-bomb of `tests/bombs.py`, or many ordinary pods, beside them. A task that only looks at the clock
-tells how much processor time the rounds took from one of its turns to the next. What the bus costs
-is not in it.
+bomb of `tests/bombs.py`, or many ordinary pods, beside them. A task that only reads the clock
+measures the processor time of the rounds from one of its turns to the next. The cost of the bus
+is not included.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ LOOK_SEC = 0.001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What one manifest directory has shown."""
+    """The measurements of one manifest directory."""
 
     name: str
     longest_ms: float
-    """Of processor time, between two looks at the clock."""
+    """Processor time between two reads of the clock."""
     round_ms: float
     pods: int
-    """Those that are applied after it."""
+    """The pods that are applied afterwards."""
     disturbed: bool
 
 
@@ -67,7 +67,7 @@ def run(*, quick: bool = False) -> Result:
 
 
 def make_table(found: list[Held]) -> Table:
-    """A row for each."""
+    """Return a row for each."""
     return Table(
         title="Rounds that read a bomb beside 20 ordinary manifests",
         columns=("manifests", "longest block, ms", "round, ms", "pods applied"),
@@ -79,7 +79,7 @@ def make_table(found: list[Held]) -> Table:
 
 
 async def measure(name: str) -> Held:
-    """Have the agent read one of them."""
+    """Let the agent read one of them."""
     sys.stderr.write(f"{name}\n")
     with tempfile.TemporaryDirectory() as directory:
         node = Node(Path(directory))
@@ -107,14 +107,14 @@ async def measure(name: str) -> Held:
 
 
 def files_of(name: str) -> dict[str, bytes]:
-    """The files of a bomb, or of the ordinary pods."""
+    """Return the files of a bomb, or of the ordinary pods."""
     if name == ORDINARY:
         return {"many.yaml": make_manifests(MANY).encode()}
     return BOMBS[name]()
 
 
 async def look(gaps: list[float]) -> None:
-    """Note how much processor time the others took from one turn to the next."""
+    """Record the processor time of other tasks from one turn to the next."""
     before = time.thread_time()
     while True:
         await asyncio.sleep(LOOK_SEC)

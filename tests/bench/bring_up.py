@@ -2,19 +2,19 @@
 
     python3 -m tests.bench bring-up [--quick]
 
-A namespace machine of the lab has a systemd of its own at this host's speed. Each client starts
-there as a fresh process, makes the slices of all pods and returns when they are up; the time is from
-its fork to its end. `podslice apply` is the whole command: interpreter, imports, manifests, policy,
-records, and the look at the end whether everything is as it should be. All others have their work
-planned for them: a file with podslice's own calls, property by property, made before.
+A namespace machine of the lab has a private systemd at this host's speed. Each client starts
+there as a new process, creates the slices of all pods and returns when they are active; the time is
+from its fork to its end. `podslice apply` is the whole command: interpreter, imports, manifests,
+policy, records, and the final check. All others get a plan: a file with podslice's own calls,
+property by property, written before.
 
-- C: floor.c on libsystemd, 32 calls in flight. What systemd itself takes.
-- dbus-fast: the same in Python, 32 in flight. pystemd: one call after the other, as it can no more.
+- C: floor.c on libsystemd, 32 calls in flight: the time of systemd itself.
+- dbus-fast: the same in Python, 32 in flight. pystemd: one call after the other, its only mode.
 - busctl: a shell script with one busctl for each slice.
 
-After each run what systemd, its files in /run and the kernel have is compared with what podslice
-left, and everything is stopped. runc makes scopes with a process instead, in slices without limits:
-it has a table of its own, with the C client beside it.
+After each run the properties in systemd, its files in /run and the kernel are compared with those
+of podslice, and everything is stopped. runc creates scopes with a process instead, in slices without
+limits: it has its own table, beside the C client.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CLIENTS: dict[str, tuple[str, ...]] = {
 
 
 def run(*, quick: bool = False) -> Result:
-    """Every client by turns, at each number of pods."""
+    """Run every client in turn, for each number of pods."""
     sizes = QUICK_ROUNDS if quick else ROUNDS
     taken: list[dict[str, object]] = []
     stages: list[dict[str, object]] = []
@@ -79,10 +79,10 @@ def run(*, quick: bool = False) -> Result:
 
 
 def warm_up(machine: Namespace) -> dict[str, Any]:
-    """Run every client once; what podslice leaves is what the others have to leave.
+    """Run every client once; the result of podslice is the reference for the others.
 
     Raises:
-        WrongWork: podslice makes batches where it is said to make none.
+        WrongWork: podslice sends batches where it should send none.
     """
     expected: dict[str, Any] = {}
     jobs = {}
@@ -102,7 +102,7 @@ def warm_up(machine: Namespace) -> dict[str, Any]:
 def take_round(
     machine: Namespace, pods: int, number: int, expected: Mapping[str, Any]
 ) -> list[dict[str, object]]:
-    """Every client once, in an order of the round's own."""
+    """Run every client once, in a random order."""
     names = list(CLIENTS)
     random.Random(1000 * pods + number).shuffle(names)
     taken: list[dict[str, object]] = []
@@ -115,7 +115,7 @@ def take_round(
 
 
 def check_same(name: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    """See that a client has done the work that its time is about.
+    """Check that a client has done the work that was measured.
 
     Raises:
         WrongWork: it has not.
@@ -126,7 +126,7 @@ def check_same(name: str, expected: Mapping[str, Any], found: Mapping[str, Any])
 
 
 def take_stages(machine: Namespace, pods: int) -> dict[str, object]:
-    """Where the time of one `podslice apply` goes."""
+    """Measure the parts of one `podslice apply`."""
     done = inside.measure(machine, ("python3", f"{DIR}/stages.py", STAGES_FILE, *APPLY, *OPTIONS))
     inside.stop_all(machine)
     parts: dict[str, float] = json.loads(machine.get(STAGES_FILE))

@@ -1,4 +1,4 @@
-"""What bring-up has found, as tables, aims and plots."""
+"""Results of bring-up as tables, aims and plots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Round = dict[str, object]
 APPLY, UNBATCHED, FLOOR = "podslice apply", "podslice, no batches", "C, libsystemd"
 AIM_PODS = 500
 WALL_AIM, UNBATCHED_AIM, PID1_AIM = 0.8, 1.3, 1.0
-"""Of what the C client takes. Source: issue 7."""
+"""Relative to the C client. Source: issue 7."""
 STAGES = {
     "process": "start and end of Python",
     "imports": "imports",
@@ -25,7 +25,7 @@ CPU_PARTS = {"client_cpu": "the client", "pid1_cpu": "PID 1", "bus_cpu": "dbus-d
 
 
 def column(taken: Iterable[Round], what: str, pods: int, key: str) -> list[float]:
-    """One figure of one client, round by round."""
+    """Return one figure of one client, round by round."""
     return [
         float(each[f"{key}_ms"])  # type: ignore[arg-type]
         for each in taken
@@ -34,20 +34,20 @@ def column(taken: Iterable[Round], what: str, pods: int, key: str) -> list[float
 
 
 def names(taken: Iterable[Round]) -> list[str]:
-    """The clients, podslice first and the floor after it."""
+    """Return the clients, podslice first and the reference after it."""
     found = {str(each["what"]) for each in taken}
     first = [name for name in (APPLY, UNBATCHED, FLOOR) if name in found]
     return [*first, *sorted(found.difference(first))]
 
 
 def ratio(taken: Iterable[Round], what: str, pods: int, key: str, floor: str = FLOOR) -> Spread:
-    """What a client takes, as a multiple of what the C client takes in the same round."""
+    """Return the figures of a client as multiples of the C client's in the same round."""
     taken = list(taken)
     return ratios(column(taken, what, pods, key), column(taken, floor, pods, key))
 
 
 def clients(taken: list[Round], pods: int) -> Table:
-    """A row for each client."""
+    """Return a row for each client."""
     return Table(
         title=f"{pods:,} pods: milliseconds, median (least to most)",
         columns=("client", "wall", "wall / C", "client's CPU", "PID 1's CPU", "/ C", "bus's CPU"),
@@ -72,7 +72,7 @@ def _row(taken: list[Round], name: str, pods: int, floor: str) -> tuple[str, ...
 
 
 def runc(taken: list[Round]) -> Table:
-    """runc beside the C client."""
+    """Return a table of runc and the C client."""
     pods = int(str(taken[0]["pods"]))
     floor = next(name for name in names(taken) if name != "runc")
     return Table(
@@ -88,7 +88,7 @@ def runc(taken: list[Round]) -> Table:
 
 
 def stages(taken: list[Round]) -> Table:
-    """Where the time of `podslice apply` goes."""
+    """Return the parts of `podslice apply`."""
     sizes = sorted({int(str(each["pods"])) for each in taken})
     cells = {
         (key, pods): spread(float(str(e.get(f"{key}_ms", 0))) for e in taken if e["pods"] == pods)
@@ -113,7 +113,7 @@ def stages(taken: list[Round]) -> Table:
 
 
 def aims(taken: list[Round]) -> tuple[Aim, ...]:
-    """What the issue asks for, at 500 pods or, in a quick run, as many as there are."""
+    """Return the aims of the issue, at 500 pods or, in a quick run, at the largest number."""
     sizes = {int(str(each["pods"])) for each in taken}
     pods = AIM_PODS if AIM_PODS in sizes else max(sizes)
     wanted = (
@@ -132,7 +132,7 @@ def aims(taken: list[Round]) -> tuple[Aim, ...]:
 
 
 def plots(taken: list[Round]) -> tuple[Plot, ...]:
-    """Wall time as a multiple of the C client's, and who spends the CPU time."""
+    """Return plots of wall time as a multiple of the C client's, and of CPU time by process."""
     sizes = sorted({int(str(each["pods"])) for each in taken})
     largest = AIM_PODS if AIM_PODS in sizes else sizes[-1]
     wall = {

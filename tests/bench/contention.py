@@ -1,4 +1,4 @@
-"""Who gets which share of the processors while everybody wants all of them."""
+"""The shares of the processors when all control groups want all of them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from tests.lab.vm import Vm
 
 SETTLE_SEC, WINDOW_SEC = 1.5, 4.0
 IDLE_LIMIT_PERCENT = 5.0
-"""More than this for what is none of the loops, and it was not the weights that divided."""
+"""More than this for other processes, and the weights did not determine the shares."""
 CPUS, SYSTEM_MILLI, PODS_MILLI = 2, 500, 1500
 GUEST = "/src/tests/bench/guest"
 CONFIG_FILE = "/etc/podslice/podslice.toml"
 BUSY, SYSTEM = "system.slice/bench-busy.service", "system.slice"
 ALL_PODS = "all pods"
 MAPPINGS = (WeightMapping.SYSTEMD, WeightMapping.KUBELET, WeightMapping.OCI)
-"""Those that differ for slices; `kubelet-linear` gives slices the weights of `kubelet`."""
-# in this order by turns: class, and the part of the requests
+"""The mappings that differ for slices; `kubelet-linear` gives slices the weights of `kubelet`."""
+# in this order in turn: class, and the part of the requests
 PATTERN = (
     (Qos.GUARANTEED, 8),
     (Qos.BURSTABLE, 4),
@@ -41,7 +41,7 @@ PATTERN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """How many pods, and whether system.slice has a weight by what is reserved for it."""
+    """The number of pods, and whether system.slice has a weight for its reservation."""
 
     pods: int
     reserved: bool = True
@@ -53,7 +53,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """One pod with one container."""
+    """A pod with one container."""
 
     name: str
     qos: Qos
@@ -62,31 +62,31 @@ class Pod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one control group got, in percent of the machine."""
+    """The share of one control group, in percent of the machine."""
 
     weight: int
     predicted: float
     measured: float
     requested: float | None = None
-    """None where nothing asks for anything."""
+    """None without a request."""
 
     @property
     def off_points(self) -> float:
-        """From the prediction."""
+        """Relative to the prediction."""
         return abs(self.measured - self.predicted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One mapping, measured once."""
+    """One measurement of one mapping."""
 
     number: int
     case: Case
     mapping: WeightMapping
     shares: dict[str, Share]
-    """By what the control group is called in tables."""
+    """By the names of control groups in tables."""
     others_percent: float
-    """Of the machine: what neither pods nor the loops in system.slice have used."""
+    """Of the machine: the use of processes other than pods and the loops in system.slice."""
     disturbed: bool
 
     @property
@@ -95,22 +95,22 @@ class Round:
 
     @property
     def shortfall_points(self) -> float:
-        """The most that a pod or system.slice got less than it asks for."""
+        """The largest shortfall of a pod or of system.slice against its request."""
         return max(s.requested - s.measured for s in self.shares.values() if s.requested)
 
     @property
     def received_percent(self) -> float:
-        """The least part of a request that was there."""
+        """The smallest fulfilled part of a request."""
         return min(100 * s.measured / s.requested for s in self.shares.values() if s.requested)
 
 
 def spinner() -> tuple[str, ...]:
-    """The command that wants every processor once it is let go."""
+    """Return the command that uses every processor once it is released."""
     return "sh", f"{GUEST}/spin.sh"
 
 
 def make_pods(count: int) -> list[Pod]:
-    """Pods that ask for all of PODS_MILLI together, each class with large and small ones."""
+    """Return pods that request PODS_MILLI together, each class with large and small ones."""
     turns = [PATTERN[number % len(PATTERN)] for number in range(count)]
     part_milli = PODS_MILLI // sum(parts for _, parts in turns)
     return [
@@ -120,7 +120,7 @@ def make_pods(count: int) -> list[Pod]:
 
 
 def manifests(pods: Iterable[Pod]) -> str:
-    """What podslice is given."""
+    """Return the manifests for podslice."""
     return "---\n".join(json.dumps(_manifest(pod)) + "\n" for pod in pods)
 
 
@@ -136,7 +136,7 @@ def _manifest(pod: Pod) -> dict[str, object]:
 
 
 def config_text(mapping: WeightMapping, case: Case) -> str:
-    """The node's configuration."""
+    """Return the node's configuration."""
     lines = [f'cpu-weight-mapping = "{mapping.value}"', "cpu-cfs-quota = false"]
     if case.reserved:
         lines += [
@@ -148,7 +148,7 @@ def config_text(mapping: WeightMapping, case: Case) -> str:
 
 
 def decided(pods: list[Pod], mapping: WeightMapping, case: Case) -> Desired:
-    """What podslice has to make of it."""
+    """Return the expected weights."""
     enforce = {Enforce.PODS, Enforce.SYSTEM_RESERVED_COMPRESSIBLE}
     reserved: dict[str, Any] = {
         "system_reserved": {"cpu": SYSTEM_MILLI},
@@ -164,13 +164,13 @@ def decided(pods: list[Pod], mapping: WeightMapping, case: Case) -> Desired:
 
 
 def prepare(machine: Vm) -> None:
-    """Everything that all cases use."""
+    """The machine and state of all cases."""
     machine.push(source_dir(), "/src")
     machine.run("systemd-run", f"--unit={BUSY.rpartition('/')[2]}", *spinner())
 
 
 def measure(machine: Vm, case: Case, count: int) -> list[Round]:
-    """All mappings of one case, by turns."""
+    """Measure all mappings of one case, in turn."""
     pods = make_pods(case.pods)
     mappings = list(MAPPINGS)
     rounds = []
@@ -189,7 +189,7 @@ def measure(machine: Vm, case: Case, count: int) -> list[Round]:
 
 
 def contend(machine: Vm, pods: list[Pod], case: Case, mapping: WeightMapping, number: int) -> Round:
-    """Let everything run for a while."""
+    """Let all loops run for a while."""
     desired = decided(pods, mapping, case)
     groups = {each.pod.key.partition("/")[2]: each.control_group[1:] for each in desired.pods}
     tree = {each.control_group[1:] for each in desired.units if each.name.endswith(".slice")}
@@ -203,7 +203,7 @@ def contend(machine: Vm, pods: list[Pod], case: Case, mapping: WeightMapping, nu
     used = {name: 100 * each["usec"] / capacity_usec for name, each in found["groups"].items()}
     others = 100 - used[BUSY] - sum(used[group] for group in groups.values())
     if others > IDLE_LIMIT_PERCENT:
-        raise RuntimeError(f"{others:.1f} % of the machine went to something else, or was idle")
+        raise RuntimeError(f"{others:.1f} % of the machine was idle or used by other processes")
     weights = {name: each["weight"] for name, each in found["groups"].items()}
     predicted = predict(weights, [*groups.values(), SYSTEM])
     requested = requests_of(pods, groups, case)
@@ -228,10 +228,10 @@ def contend(machine: Vm, pods: list[Pod], case: Case, mapping: WeightMapping, nu
 
 
 def check(found: Mapping[str, Any], desired: Desired, case: Case) -> None:
-    """Whether the kernel has what podslice has to give.
+    """Check that the kernel has the expected weights.
 
     Raises:
-        RuntimeError: it has something else, so that something else was measured.
+        RuntimeError: it has others, so that something else was measured.
     """
     wanted = {
         unit.control_group[1:]: unit.values["CPUWeight"]
@@ -249,11 +249,11 @@ def check(found: Mapping[str, Any], desired: Desired, case: Case) -> None:
 
 
 def predict(weights: Mapping[str, int], busy: Iterable[str]) -> dict[str, float]:
-    """The share of every control group that is busy or has somebody busy in it; 1 is everything.
+    """Return the share of every control group with busy processes in it or below; 1 is the machine.
 
     Args:
         weights: cpu.weight by path: `kubepods.slice/kubepods-burstable.slice`.
-        busy: paths of those that want more than they can get.
+        busy: paths of the groups that want more than they can get.
     """
     active = {group for leaf in busy for group in _with_parents(leaf)}
     shares = {"": 1.0}
@@ -273,7 +273,7 @@ def _with_parents(group: str) -> list[str]:
 
 
 def requests_of(pods: list[Pod], groups: Mapping[str, str], case: Case) -> dict[str, float]:
-    """What is asked for, in percent of the machine, by control group."""
+    """Return the requests by control group, in percent of the machine."""
     asked = {groups[pod.name]: pod.cpu_milli for pod in pods if pod.cpu_milli}
     if case.reserved:
         asked[SYSTEM] = SYSTEM_MILLI
@@ -281,7 +281,7 @@ def requests_of(pods: list[Pod], groups: Mapping[str, str], case: Case) -> dict[
 
 
 def names_of(pods: list[Pod], groups: Mapping[str, str]) -> dict[str, str]:
-    """What control groups are called in tables."""
+    """Return the names of control groups in tables."""
     return {
         SYSTEM: SYSTEM,
         "kubepods.slice": ALL_PODS,

@@ -1,4 +1,4 @@
-"""Builds floor.c, the client of libsystemd in C, in a machine of its own."""
+"""Build floor.c, the client of libsystemd in C, in a separate machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.lab.namespace import Namespace
 
 SOURCE = Path(__file__).with_suffix(".c")
 PACKAGES = ("gcc", "libc6-dev", "libsystemd-dev")
-# not extras.unpack: it leaves out libraries to link with
+# not extras.unpack, which leaves out libraries to link with
 UNPACK = """\
 for deb in /mnt/*.deb; do
     dpkg-deb --fsys-tarfile "$deb" | tar -C / --keep-directory-symlink -xf -
@@ -20,7 +20,7 @@ COMPILE = ("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", "/root/floor", "/r
 
 
 def build(suite: str) -> Path:
-    """The program for the machines of a suite; from the cache, if it is there."""
+    """Return the program for the machines of a suite; from the cache if possible."""
     debs = extras.fetch(suite, PACKAGES)
     key = make_key(debs.parent.name, SOURCE, *COMPILE)
     return (

@@ -1,4 +1,4 @@
-"""The machine that was measured on, for whoever compares."""
+"""A description of the measured machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.lab.paths import source_dir
 
 
 def describe() -> dict[str, object]:
-    """Processor, memory, kernel, Python and what was measured, as plain values."""
+    """Return processor, memory, kernel, Python and the version of podslice, as plain values."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "processor": _processor(),
@@ -29,7 +29,7 @@ def describe() -> dict[str, object]:
 
 
 def to_text(machine: dict[str, object]) -> str:
-    """One line for each."""
+    """Return one line for each value."""
     return "".join(f"{name.replace('_', ' '):15} {value}\n" for name, value in machine.items())
 
 
@@ -39,7 +39,7 @@ def _processor() -> str:
 
 
 def _revision() -> str:
-    """Of the sources; with a plus where there is more than what is committed."""
+    """Return the commit of the sources; with a plus if there are uncommitted changes."""
     argv = ("git", "-C", str(source_dir()), "describe", "--always", "--dirty=+", "--abbrev=8")
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False)

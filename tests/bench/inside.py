@@ -1,6 +1,6 @@
-"""A machine in which clients of systemd are measured: podslice as a package has it, and the others.
+"""A machine in which clients of systemd are measured: podslice as installed by a package, and others.
 
-What runs inside it is in `peers`; what it costs is measured by `peers/runner.py`, inside, too.
+The programs inside it are in `peers`; `peers/runner.py` measures them, inside as well.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ ENVIRONMENT = {"PYTHONPATH": "/src"}
 TIMEOUT_SEC = 300.0
 GONE_PATIENCE_SEC = 10.0
 OPTIONS = (f"--capacity={CAPACITY}",)
-"""Of every verb of podslice."""
+"""Options of every verb of podslice."""
 COMPARED = (
     *("Description", "LoadState", "ActiveState", "Transient", "ControlGroup", "DropInPaths"),
     *("Wants", "Requires", "After", "Slice", "DefaultDependencies"),
     *sorted(OBSERVED[UnitKind.SLICE] - {"Slice"}),
 )
-"""The properties of each slice that have to be the same, whoever made it."""
+"""The properties of each slice that must be the same for every client."""
 
 
 class WrongWork(Exception):
-    """A client has not done what was asked for: its time means nothing."""
+    """A client has not done its work: its time is meaningless."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What one command took; milliseconds."""
+    """The time of one command; milliseconds."""
 
     wall: float
     cpu: float
-    """Of the command, and of what it has waited for."""
+    """Of the command and its children."""
     pid1: float
     bus: float
     """Of dbus-daemon."""
@@ -58,7 +58,7 @@ class Run:
     stderr: str
 
     def figures(self) -> dict[str, object]:
-        """For a round."""
+        """Return the figures of a round."""
         return {
             "wall_ms": round(self.wall, 3),
             "client_cpu_ms": round(self.cpu, 3),
@@ -69,19 +69,19 @@ class Run:
 
 
 def podslice(*arguments: str) -> tuple[str, ...]:
-    """A verb of podslice as a command: a fresh interpreter, nothing imported before."""
+    """Return a verb of podslice as a command: a new interpreter, nothing imported before."""
     verb, *rest = arguments
     return ("python3", "-m", "podslice", verb, *OPTIONS, *rest)
 
 
 def put_podslice(machine: Namespace) -> None:
-    """The source tree as a package has it: with its bytecode, which else is made anew in memory."""
+    """Install the source tree with its bytecode, as a package does."""
     machine.push(source_dir(), "/src")
     machine.run("python3", "-m", "compileall", "-q", "/src/podslice")
 
 
 def prepare(machine: Namespace, suite: str) -> None:
-    """Put everything into a fresh machine that is measured in it."""
+    """Install everything in a new machine."""
     put_podslice(machine)
     extras.unpack(machine, suite, PACKAGES)
     machine.put(FLOOR, floor.build(suite).read_bytes(), 0o755)
@@ -91,17 +91,17 @@ def prepare(machine: Namespace, suite: str) -> None:
 
 
 def put_pods(machine: Namespace, pods: int) -> None:
-    """The manifests of so many pods, and the work that follows from them for the others."""
+    """Write the manifests of a number of pods, and the resulting work for the other clients."""
     machine.put(MANIFESTS, make_manifests(pods))
     argv = ("python3", f"{DIR}/plan_work.py", MANIFESTS, CAPACITY, WORK)
     machine.run(*argv, env=ENVIRONMENT)
 
 
 def measure(machine: Namespace, argv: Sequence[str], *, codes: tuple[int, ...] = (0,)) -> Run:
-    """Run a command in the machine, and tell what it took.
+    """Run a command in the machine, and measure it.
 
     Raises:
-        WrongWork: it ended with another code than those.
+        WrongWork: it exited with another code than those.
     """
     runner = ("python3", "-SE", f"{DIR}/runner.py", *argv)
     with watch_load() as load:
@@ -121,22 +121,22 @@ def measure(machine: Namespace, argv: Sequence[str], *, codes: tuple[int, ...] =
 
 
 def read_state(machine: Namespace) -> dict[str, Any]:
-    """What systemd, its files and the kernel have of the pods' slices."""
+    """Return the state of the pods' slices in systemd, its files and the kernel."""
     argv = ("python3", "-SE", f"{DIR}/state.py", *COMPARED)
     return json.loads(machine.run(*argv, timeout_sec=TIMEOUT_SEC).stdout)  # type: ignore[no-any-return]
 
 
 def count_jobs(machine: Namespace) -> int:
-    """How many jobs systemd has had since its start."""
+    """Return the number of jobs of systemd since its start."""
     shown = machine.run("systemctl", "show", "--value", "--property=NInstalledJobs")
     return int(shown.stdout)
 
 
 def stop_all(machine: Namespace) -> None:
-    """Stop every pod, forget what was applied, and see that nothing is left.
+    """Stop every pod, remove the records, and check that nothing is left.
 
     Raises:
-        WrongWork: something is.
+        WrongWork: something is left.
     """
     machine.run("systemctl", "stop", "kubepods.slice", timeout_sec=TIMEOUT_SEC)
     machine.run("rm", "-rf", "/run/podslice")
@@ -147,7 +147,7 @@ def stop_all(machine: Namespace) -> None:
 
 
 def first_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
-    """Where two states differ, in words; None where they do not."""
+    """Describe the first difference between two states; None if they are equal."""
     for part in expected:
         ours, theirs = expected[part], found[part]
         for name in sorted(ours.keys() | theirs.keys()):

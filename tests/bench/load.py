@@ -1,7 +1,7 @@
-"""How busy a machine was with other things than what is measured here.
+"""The use of the machine by processes other than the measured ones.
 
-A round is disturbed when more than a tenth of one processor went to processes that are no
-descendants of this one, to interrupts, or to other machines on the same hardware (steal).
+A round is disturbed when more than a tenth of one processor is used by processes that are not
+descendants of this one, by interrupts, or by other machines on the same hardware (steal).
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from pathlib import Path
 
 TICKS_PER_SEC = os.sysconf("SC_CLK_TCK")
 DISTURBED_SHARE = 0.1
-"""Of one processor."""
+"""As a part of one processor."""
 GRANULE_SEC = 0.1
-"""What is below this can't be told from the coarseness of the kernel's clock."""
+"""Less than this is below the resolution of the kernel's clock."""
 PROC = Path("/proc")
 # of the line `cpu` in /proc/stat: user nice system idle iowait irq softirq steal guest guest_nice;
-# guest is in user already. Source: proc_stat(5)
+# user includes guest. Source: proc_stat(5)
 BUSY_FIELDS = (0, 1, 2, 5, 6, 7)
 
 
 @dataclass(slots=True)
 class Load:
-    """What a stretch of time was like; complete when the stretch is over."""
+    """The load during a measurement; complete when it is over."""
 
     wall_sec: float = 0.0
     foreign_sec: float = 0.0
-    """Processor time that went to others."""
+    """Processor time of other processes."""
     is_disturbed: bool = field(default=False)
 
 
 @contextmanager
 def watch_load() -> Iterator[Load]:
-    """Tell afterwards whether the machine was busy with something else meanwhile."""
+    """Measure whether the machine was busy with other processes meanwhile."""
     load = Load()
     start, busy, own = time.monotonic(), busy_sec(), own_sec()
     yield load
@@ -46,20 +46,20 @@ def watch_load() -> Iterator[Load]:
 
 
 def busy_sec(proc: Path = PROC) -> float:
-    """Processor time that was not idle, of all processors, since the boot."""
+    """Return the processor time that was not idle, of all processors, since the boot."""
     fields = (proc / "stat").read_text().splitlines()[0].split()[1:]
     return sum(int(fields[index]) for index in BUSY_FIELDS if index < len(fields)) / TICKS_PER_SEC
 
 
 def own_sec(proc: Path = PROC, top: int | None = None) -> float:
-    """Processor time of a process, of what it has waited for, and of all its descendants."""
+    """Return the processor time of a process and of all its descendants."""
     ticks: dict[int, int] = {}
     parents: dict[int, int] = {}
     for entry in proc.iterdir():
         if not entry.name.isdecimal():
             continue
         with suppress(OSError):
-            # the name in parentheses may hold anything; ppid is the second field behind it, and
+            # the name in parentheses may contain anything; ppid is the second field behind it, and
             # utime, stime, cutime and cstime the 12th to 15th. Source: proc_pid_stat(5)
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
             parents[int(entry.name)] = int(fields[1])

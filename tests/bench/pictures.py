@@ -1,4 +1,4 @@
-"""Plots as PNG. matplotlib, because nobody should write their own."""
+"""Plots as PNG, with matplotlib."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUP_WIDTH = 0.8
 
 
 def draw(plot: Plot, directory: Path) -> Path:
-    """Write a plot to a directory; the file."""
+    """Write a plot to a directory; return the file."""
     figure, axes = plt.subplots(figsize=SIZE_INCHES, layout="constrained")
     if plot.kind == "lines":
         _draw_lines(plot, axes)
@@ -34,7 +34,7 @@ def draw(plot: Plot, directory: Path) -> Path:
     if len(plot.series) > 1:
         axes.legend(fontsize=8)
     path = directory / f"{plot.name}.png"
-    # without the version of the library, so that the same figures are the same file
+    # without the version of the library, so that equal figures give equal files
     figure.savefig(path, dpi=DPI, metadata={"Software": None})
     plt.close(figure)
     return path

@@ -1,11 +1,11 @@
-"""From text to plan, beside the time that PyYAML's C loader alone takes for the same text.
+"""From text to plan, compared with the time of PyYAML's C loader for the same text.
 
     python3 -m tests.bench planning [--quick]
 
-Manifests are ordinary: Pods and Deployments by turns, 25 lines each, every one a pod. In each round
-every measurement is taken once, so that what else the machine does falls on all of them alike.
-`total` is load + decide + desire + plan, onto a host with nothing on it; `again` is the plan for a
-host where all of it is there already. The collector of cycles is off as on the command line, and on
+Manifests are ordinary: Pods and Deployments in turn, 25 lines each, every one a pod. In each round
+every measurement is taken once, so that other load of the machine affects all of them equally.
+`total` is load + decide + desire + plan, for an empty host; `again` is the plan for a
+host on which all slices exist already. The garbage collector is off as on the command line, and on
 as in a program that uses the library.
 """
 
@@ -38,9 +38,9 @@ TITLE = "Planning: from the text of manifests to the plan, against the YAML pars
 SIZES, QUICK_SIZES = (100, 1000, 10_000), (100,)
 ROUNDS = 5
 RATIO_AIM = 2.0
-"""Of the total to the loader, at most. Source: README."""
+"""The ratio of the total to the loader, at most. Source: README."""
 LINEAR_AIM = 1.25
-"""Of what a pod costs among the most to what it costs among the fewest, at most."""
+"""The ratio of a pod's cost in the largest set to that in the smallest, at most."""
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 TOTAL = ("load", "decide", "desire", "plan")
 MEASURED = ("loader", *TOTAL, "again", "total")
@@ -106,7 +106,7 @@ spec:
 
 
 def run(*, quick: bool = False) -> Result:
-    """Measure each size, with the collector of cycles off and on by turns."""
+    """Measure each size, with the garbage collector off and on in turn."""
     sizes, rounds = (QUICK_SIZES, 1) if quick else (SIZES, ROUNDS)
     taken: list[dict[str, object]] = []
     for pods in sizes:
@@ -130,7 +130,7 @@ def run(*, quick: bool = False) -> Result:
 
 
 def take_round(data: bytes, pods: int, number: int, *, collecting: bool) -> dict[str, object]:
-    """Every measurement once."""
+    """Take every measurement once."""
     with watch_load() as load:
         seconds = measure(data, pods, collecting=collecting)
     seconds["total"] = sum(seconds[stage] for stage in TOTAL)
@@ -146,12 +146,12 @@ def take_round(data: bytes, pods: int, number: int, *, collecting: bool) -> dict
 
 
 def column(rounds: list[dict[str, object]], name: str) -> list[float]:
-    """One measurement of all rounds, in milliseconds."""
+    """Return one measurement of all rounds, in milliseconds."""
     return [float(each[f"{name}_ms"]) for each in rounds]  # type: ignore[arg-type]
 
 
 def make_table(by_size: dict[int, list[dict[str, object]]], title: str) -> Table:
-    """A row for each size."""
+    """Return a row for each size."""
     rows = []
     for pods, rounds in by_size.items():
         cells = [f"{spread(column(rounds, name)).middle:.1f}" for name in MEASURED]
@@ -166,7 +166,7 @@ def make_table(by_size: dict[int, list[dict[str, object]]], title: str) -> Table
 
 
 def make_aims(by_size: dict[int, list[dict[str, object]]]) -> tuple[Aim, ...]:
-    """What is aimed at with the most pods; that growth is linear takes more than one size."""
+    """Return the aims for the largest number of pods; linear growth requires more than one size."""
     fewest, most = min(by_size), max(by_size)
     ratio = ratios(column(by_size[most], "total"), column(by_size[most], "loader"))
     aims = [
@@ -184,7 +184,7 @@ def make_aims(by_size: dict[int, list[dict[str, object]]]) -> tuple[Aim, ...]:
 
 
 def make_plot(by_size: dict[int, list[dict[str, object]]]) -> Plot:
-    """What a pod costs in each stage."""
+    """Return a plot of the cost of a pod in each stage."""
     series = {
         name: tuple(
             Point(x=f"{pods:,}", y=spread([1000 * each / pods for each in column(rounds, name)]))
@@ -203,7 +203,7 @@ def make_plot(by_size: dict[int, list[dict[str, object]]]) -> Plot:
 
 
 def measure(data: bytes, pods: int, *, collecting: bool) -> dict[str, float]:
-    """Every measurement once, in seconds. What a stage has made stays, as it does in a verb."""
+    """Take every measurement once, in seconds. Results of a stage stay in memory, as in a verb."""
     seconds: dict[str, float] = {}
 
     def timed(name: str, work: Callable[[], T]) -> T:
@@ -232,7 +232,7 @@ def measure(data: bytes, pods: int, *, collecting: bool) -> dict[str, float]:
 
 
 def load(data: bytes) -> tuple[Pod, ...]:
-    """The pods of the text, as `-f -` reads them."""
+    """Return the pods of the text, as `-f -` reads them."""
     loaded = load_pods(("-",), stdin=lambda: data)
     if loaded.all_problems:
         raise RuntimeError(str(loaded.all_problems[0]))
@@ -240,7 +240,7 @@ def load(data: bytes) -> tuple[Pod, ...]:
 
 
 def converged(desired: Desired) -> Observed:
-    """A host where everything is as it should be."""
+    """Return a host on which all units are as desired."""
     units = {
         unit.name: ObservedUnit(name=unit.name, properties=dict(unit.values))
         for unit in desired.units
@@ -249,7 +249,7 @@ def converged(desired: Desired) -> Observed:
 
 
 def make_manifests(pods: int) -> bytes:
-    """Pods and Deployments by turns, with amounts that differ."""
+    """Yield Pods and Deployments in turn, with different amounts."""
     texts = (
         (POD, DEPLOYMENT)[number % 2].format(
             number=number,

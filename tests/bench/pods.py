@@ -1,9 +1,9 @@
-"""The pods that bring-up and steady state are measured with."""
+"""The pods of bring-up and steady state."""
 
 from __future__ import annotations
 
 CAPACITY = "cpu=100000,memory=64Ti,ephemeral-storage=64Ti"
-"""What the node is said to have, so that any host takes all of them."""
+"""The capacity of the node, so that any host admits all of them."""
 
 POD = """\
 apiVersion: v1
@@ -34,11 +34,11 @@ BURSTABLE = """\
         memory: {larger}Mi
 """
 MIX = (GUARANTEED, BURSTABLE, BURSTABLE, BURSTABLE, "")
-"""Of the classes; the last is BestEffort."""
+"""By class; the last is BestEffort."""
 
 
 def make_manifests(count: int, *, changed: int | None = None) -> str:
-    """So many pods, whose amounts differ; `changed` is the number of one with more memory."""
+    """Return pods with different amounts; `changed` is the number of one with more memory."""
     return "".join(_pod(number, extra=64 * (number == changed)) for number in range(count))
 
 

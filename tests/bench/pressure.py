@@ -1,4 +1,4 @@
-"""One round of pressure on memory: a Guaranteed pod at its pace, then a BestEffort pod beside it."""
+"""One round of memory pressure: a Guaranteed pod at its pace, then a BestEffort pod beside it."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ WAYS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What the kernel has counted for a pod, and what its programs have told."""
+    """The kernel's counters of a pod, and the passes of its programs."""
 
     counters: dict[str, int]
     passes: dict[str, list[tuple[float, int]]]
     """By container: seconds and MiB of every pass."""
 
     def since(self, before: Usage) -> Usage:
-        """What has come since."""
+        """Return the difference to an earlier measurement."""
         return Usage(
             counters={name: self.counters[name] - before.counters[name] for name in self.counters},
             passes={
@@ -62,18 +62,18 @@ class Usage:
         )
 
     def ms(self, container: str) -> list[float]:
-        """How long each pass took."""
+        """Return the durations of passes."""
         return [1000 * seconds for seconds, _ in self.passes[container]]
 
     @property
     def held_mib(self) -> int:
-        """The most anonymous memory that was gone through in one pass."""
+        """Return the most anonymous memory of one pass."""
         return max((size for _, size in self.passes["anon"]), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One way, once, with or without swap."""
+    """One reservation, once, with or without swap."""
 
     number: int
     way: str
@@ -90,7 +90,7 @@ class Round:
         return self.guard.counters[f"workingset_refault_{kind}"] / PAGES_PER_MIB
 
     def quiet_ms(self, container: str) -> float:
-        """The median; the first pass is not like the others."""
+        """The median; the first pass differs from the others."""
         return statistics.median(self.quiet.ms(container)[1:])
 
     def median_ms(self, container: str) -> float:
@@ -101,13 +101,13 @@ class Round:
 
     @property
     def read_mib_per_sec(self) -> float:
-        """How fast the BestEffort pod has read."""
+        """The speed at which the BestEffort pod reads."""
         return sum(size for _, size in self.hog.passes["file"]) / self.pressed_sec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idle:
-    """What the BestEffort pod can have while the Guaranteed one uses nothing."""
+    """The memory of the BestEffort pod while the Guaranteed one is idle."""
 
     way: str
     held_mib: int
@@ -116,7 +116,7 @@ class Idle:
 
 
 def prepare(machine: Vm) -> None:
-    """Everything that all rounds use."""
+    """The machine and state of all rounds."""
     machine.push(source_dir(), "/src")
     machine.run(*PROGRAM, "make", GUARD_FILE, f"{WORKING_SET_MIB}")
     machine.run(*PROGRAM, "make", HOG_FILE, f"{STREAM_MIB}")
@@ -126,7 +126,7 @@ def prepare(machine: Vm) -> None:
 
 
 def manifests() -> str:
-    """Both pods."""
+    """Return both pods."""
     amounts = {"cpu": "500m", "memory": f"{REQUEST_MIB}Mi"}
     resources = {"guard": {"requests": amounts, "limits": amounts}, "hog": {}}
     return "---\n".join(
@@ -148,7 +148,7 @@ def manifests() -> str:
 
 
 def control_groups() -> dict[str, str]:
-    """Where the pods are."""
+    """Return the control groups of the pods."""
     loaded = load_pods(("-",), stdin=manifests().encode)
     node = Node(capacity={"cpu": 2000, "memory": 2**30 * 1000})
     found = [decide(pod, node, Config()) for pod in loaded.pods]
@@ -156,7 +156,7 @@ def control_groups() -> dict[str, str]:
 
 
 def begin(machine: Vm, way: str, *, swap: bool) -> dict[str, str]:
-    """Apply both pods; where they are."""
+    """Apply both pods; return their control groups."""
     machine.run("rm", "-rf", LOGS)
     machine.run("mkdir", LOGS)
     lines = (f'system-reserved = "memory={SYSTEM_MIB}Mi"', "cpu-cfs-quota = false", *WAYS[way])
@@ -166,19 +166,19 @@ def begin(machine: Vm, way: str, *, swap: bool) -> dict[str, str]:
         machine.run("swapon", SWAP_FILE)
     machine.podslice("apply", "-f", "-", input=manifests())
     groups = control_groups()
-    check_settings(machine, way, groups["guard"], swap=swap)
+    check_properties(machine, way, groups["guard"], swap=swap)
     return groups
 
 
 def end(machine: Vm, *, swap: bool) -> None:
-    """Take both pods away."""
+    """Delete both pods."""
     machine.podslice("delete", "--all", "--grace-period", "0")
     if swap:
         machine.run("swapoff", SWAP_FILE)
 
 
 def measure_idle(machine: Vm, way: str) -> Idle:
-    """Let the BestEffort pod grow while the Guaranteed one has nothing running; without swap."""
+    """Let the BestEffort pod grow while the Guaranteed one is idle; without swap."""
     groups = begin(machine, way, swap=False)
     with watch_load() as load:
         start(machine, "hog", "anon", "touch", f"{GROWING_MIB}", STEP, f"{HOG_PAUSE_SEC}")
@@ -190,7 +190,7 @@ def measure_idle(machine: Vm, way: str) -> Idle:
 
 
 def measure(machine: Vm, way: str, number: int, *, swap: bool) -> Round:
-    """Start the Guaranteed pod, let it find its pace, and press."""
+    """Start the Guaranteed pod, wait until it has reached its pace, and add pressure."""
     groups = begin(machine, way, swap=swap)
     whole = f"{WORKING_SET_MIB}"
     start(machine, "guard", "file", "read", GUARD_FILE, whole, whole, f"{GUARD_PAUSE_SEC}")
@@ -226,10 +226,10 @@ def start(machine: Vm, pod: str, container: str, *what: str) -> None:
 
 
 def settled(machine: Vm, group: str) -> Usage:
-    """What the Guaranteed pod has used once both of its programs are at their pace.
+    """Return the use of the Guaranteed pod once both of its programs have reached their pace.
 
     Raises:
-        RuntimeError: they don't come to it, or hold less than they should.
+        RuntimeError: they do not reach it, or use less memory than they should.
     """
     usage = await_passes(machine, group, dict.fromkeys(CONTAINERS, QUIET_PASSES))
     held = numbers(machine, f"{group}/memory.stat")
@@ -240,16 +240,16 @@ def settled(machine: Vm, group: str) -> Usage:
 
 
 def after_this_pass(machine: Vm, group: str) -> Usage:
-    """What the Guaranteed pod has used once the passes that are going on are over."""
+    """Return the use of the Guaranteed pod once the current passes are over."""
     now = look_at(machine, "guard", group)
     return await_passes(machine, group, {name: len(each) + 1 for name, each in now.passes.items()})
 
 
 def await_passes(machine: Vm, group: str, least: dict[str, int]) -> Usage:
-    """What the Guaranteed pod has used once it has made so many passes, or was killed.
+    """Return the use of the Guaranteed pod once it has made a number of passes, or was killed.
 
     Raises:
-        RuntimeError: it does not come to that.
+        RuntimeError: it does not reach that.
     """
     deadline = time.monotonic() + LIMIT_SEC
     while True:
@@ -264,7 +264,7 @@ def await_passes(machine: Vm, group: str, least: dict[str, int]) -> Usage:
 
 
 def look_at(machine: Vm, pod: str, group: str) -> Usage:
-    """What a pod has used so far."""
+    """Return the use of a pod so far."""
     stat = numbers(machine, f"{group}/memory.stat")
     events = numbers(machine, f"{group}/memory.events")
     counters = {name: stat[name] for name in COUNTERS} | {name: events[name] for name in EVENTS}
@@ -275,13 +275,13 @@ def look_at(machine: Vm, pod: str, group: str) -> Usage:
 
 
 def numbers(machine: Vm, path: str) -> dict[str, int]:
-    """A file of a control group with a name and a number in each line."""
+    """Return a file of a control group with a name and a number in each line."""
     lines = machine.get(f"{CGROUPS}/{path}").decode().splitlines()
     return {name: int(number) for name, number in map(str.split, lines)}
 
 
 def read_log(machine: Vm, path: str) -> list[tuple[float, int]]:
-    """The passes of a program."""
+    """Return the passes of a program."""
     try:
         return parse_log(machine.get(path).decode())
     except FileNotFoundError:
@@ -289,15 +289,15 @@ def read_log(machine: Vm, path: str) -> list[tuple[float, int]]:
 
 
 def parse_log(text: str) -> list[tuple[float, int]]:
-    """Seconds and MiB of each line."""
+    """Return seconds and MiB of each line."""
     return [(float(sec), int(mib)) for sec, mib in map(str.split, text.splitlines())]
 
 
-def check_settings(machine: Vm, way: str, guard: str, *, swap: bool) -> None:
-    """Whether the kernel has what this way means.
+def check_properties(machine: Vm, way: str, guard: str, *, swap: bool) -> None:
+    """Check that the kernel has the limits of this reservation.
 
     Raises:
-        RuntimeError: it has something else.
+        RuntimeError: it has others.
     """
     root_max = machine.get(f"{CGROUPS}/{ROOT}/memory.max").decode().strip()
     wanted = expected(way, guard, root_max)
@@ -310,7 +310,7 @@ def check_settings(machine: Vm, way: str, guard: str, *, swap: bool) -> None:
 
 
 def expected(way: str, guard: str, root_max: str) -> dict[str, str]:
-    """What control groups have to have."""
+    """Return the expected limits of control groups."""
     request = len(CONTAINERS) * REQUEST_MIB * MIB
     low, least = (f"{request}" if way == name else "0" for name in ("MemoryLow", "MemoryMin"))
     of_tier = f"{int(root_max) - request}"
@@ -323,7 +323,7 @@ def expected(way: str, guard: str, root_max: str) -> dict[str, str]:
 
 
 def check_pressed(machine: Vm) -> None:
-    """Whether there was too little memory at all.
+    """Check that memory was short.
 
     Raises:
         RuntimeError: there was enough.

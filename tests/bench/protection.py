@@ -1,24 +1,24 @@
-"""Whether a reservation protects a Guaranteed pod's memory from what BestEffort pods do.
+"""The protection of a Guaranteed pod's memory from BestEffort pods by each reservation.
 
     python3 -m tests.bench memory [--quick]
 
-In a virtual machine of the lab with cgroup v2. A Guaranteed pod reads a file of 128 MiB again and
-again, and touches as much anonymous memory; it requests 320 MiB. Beside it a BestEffort pod reads a
-file of 600 MiB and takes anonymous memory, more than there is. kubepods.slice is held to what is
-left of the machine with 200 MiB for the system, so that the pods are short of memory and the system
-is not. The same with
+In a virtual machine of the lab with cgroup v2. A Guaranteed pod reads a file of 128 MiB repeatedly,
+and touches as much anonymous memory; it requests 320 MiB. Beside it a BestEffort pod reads a
+file of 600 MiB and allocates anonymous memory, more than available. kubepods.slice is limited to the
+memory of the machine less 200 MiB for the system, so that the pods are short of memory and the system
+is not. The reservations are
 
 - `nothing`: `memory-protection = "none"`;
 - `MemoryLow`: the requests as protection, which is the default;
 - `MemoryMin`: the same, unconditionally (`memory-protection = "min"`);
-- `qos-reserved`: no protection, and `qos-reserved = "memory=100%"`, which holds the BestEffort tier
+- `qos-reserved`: no protection, and `qos-reserved = "memory=100%"`, which limits the BestEffort tier
   to what the requests of the others leave.
 
-Each is measured with a swap file, where anonymous memory can be taken away, and without one, where
-the BestEffort pod grows until the kernel kills it; and once with a Guaranteed pod that uses nothing,
-for what that leaves to others. No agent runs, so that nothing is evicted. Refaults are pages of the Guaranteed pod that
-were taken away and had to come back. The machine is emulated and its disk is a file in this host's
-memory: times are to be compared with each other only, and coming back costs less than from a disk.
+Each is measured with a swap file, where anonymous memory can be reclaimed, and without one, where
+the BestEffort pod grows until the kernel kills it; and once with an idle Guaranteed pod, for the
+memory that other pods can use then. No agent runs, so there is no eviction. Refaults are pages of
+the Guaranteed pod that were reclaimed and read again. The machine is emulated and its disk is a file
+in this host's memory: times are comparable with each other only, and refaults are quick.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from tests.lab.vm import Vm
 NAME = "memory"
 TITLE = "Memory: what a reservation saves of a Guaranteed pod under pressure from BestEffort"
 ROUNDS, QUICK_ROUNDS = 4, 1
-# with swap there is always something else to take, so that MemoryMin does what MemoryLow does
+# with swap other memory can always be reclaimed, so that MemoryMin has the effect of MemoryLow
 MEASURED = (
     *((way, True) for way in WAYS if way != "MemoryMin"),
     *((way, False) for way in WAYS),
 )
-"""Each way with swap or without."""
+"""Each reservation with swap or without."""
 QUICK_MEASURED = (("MemoryLow", True), ("nothing", False))
 QUICK_IDLE = ("qos-reserved",)
 
 
 def run(*, quick: bool = False) -> Result:
-    """Measure every way in one machine, by turns."""
+    """Measure every reservation in one machine, in turn."""
     require_host()
     measured, count = (QUICK_MEASURED, QUICK_ROUNDS) if quick else (MEASURED, ROUNDS)
     rounds: list[Round] = []
@@ -68,13 +68,13 @@ def run(*, quick: bool = False) -> Result:
                 pressure.measure(machine, way, number, swap=swap)
                 for way, swap in measured[turn:] + measured[:turn]
             ]
-        # only how much, not how fast: one round says it
+        # only the amount, not the speed: one round is enough
         idle = [pressure.measure_idle(machine, way) for way in (QUICK_IDLE if quick else WAYS)]
     return make_result(rounds, idle)
 
 
 def make_result(rounds: list[Round], idle: list[Idle]) -> Result:
-    """Everything that the rounds say."""
+    """Return the tables and plots of the rounds."""
     return Result(
         name=NAME,
         title=TITLE,
@@ -89,7 +89,7 @@ def make_result(rounds: list[Round], idle: list[Idle]) -> Result:
 
 
 def guard_table(rounds: list[Round], *, swap: bool) -> Table:
-    """What the Guaranteed pod has seen."""
+    """Return the effect on the Guaranteed pod."""
     chosen = [each for each in rounds if each.swap == swap]
     return Table(
         title=f"The Guaranteed pod under pressure, {_with(swap=swap)}",
@@ -131,7 +131,7 @@ def _guard_row(rounds: list[Round]) -> tuple[str, ...]:
 
 
 def cost_table(rounds: list[Round]) -> Table:
-    """What it costs the others."""
+    """Return the cost for other pods."""
     rows = [
         (
             f"{way}, {_with(swap=swap)}",
@@ -161,7 +161,7 @@ def cost_table(rounds: list[Round]) -> Table:
 
 
 def idle_table(idle: list[Idle]) -> Table:
-    """What a reservation that nobody uses keeps from the others."""
+    """Return the memory that an unused reservation withholds from other pods."""
     requested_mib = len(CONTAINERS) * REQUEST_MIB
     return Table(
         title="Memory of the BestEffort pod while the Guaranteed one is idle, without swap",
@@ -188,7 +188,7 @@ def _points(rounds: list[Round], *, swap: bool, of: Callable[[Round], float]) ->
 
 
 def refault_plot(rounds: list[Round]) -> Plot:
-    """What had to come back."""
+    """Return a plot of refaults."""
     return Plot(
         name="memory-refaults",
         title=f"Guaranteed pod: memory that came back in {pressure.PRESSURE_SEC:.0f} s and more of pressure",
@@ -205,7 +205,7 @@ def refault_plot(rounds: list[Round]) -> Plot:
 
 
 def latency_plot(rounds: list[Round], container: str) -> Plot:
-    """How long passes took."""
+    """Return plots of the durations of passes."""
     alone = spread(one.quiet_ms(container) for one in rounds)
     series = {
         f"{name}, {_with(swap=swap)}": _points(rounds, swap=swap, of=of)
@@ -227,7 +227,7 @@ def latency_plot(rounds: list[Round], container: str) -> Plot:
 
 
 def plain(one: Round) -> dict[str, object]:
-    """A round as it goes into the figures."""
+    """Return a round as figures."""
     return {
         "round": one.number,
         "what": one.way,

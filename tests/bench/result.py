@@ -1,4 +1,4 @@
-"""What a benchmark has found: tables, aims, plots and every round, as text, Markdown and JSON."""
+"""Results of a benchmark: tables, aims, plots and every round, as text, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Spread:
 
 
 def spread(numbers: Iterable[float]) -> Spread:
-    """The least, the median and the most.
+    """Return the minimum, the median and the maximum.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there are no values.
     """
     known = sorted(numbers)
     if not known:
@@ -38,7 +38,7 @@ def spread(numbers: Iterable[float]) -> Spread:
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
-    """Round by round, so that what else the machine did falls on both."""
+    """Return ratios round by round, so that other load of the machine affects both values."""
     return spread([one / other for one, other in zip(ours, theirs, strict=True)])
 
 
@@ -55,7 +55,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aim:
-    """What was aimed at, and what came of it."""
+    """An aim and the measured value."""
 
     text: str
     """`wall time of apply, 500 pods, ratio to the C client`."""
@@ -97,12 +97,12 @@ class Plot:
     kind: Literal["bars", "lines"]
     series: dict[str, tuple[Point, ...]]
     guide: float | None = None
-    """Where a thin line goes across, as at a ratio of 1."""
+    """The position of a thin horizontal line, for example at a ratio of 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """Everything that one benchmark has found."""
+    """The result of one benchmark."""
 
     name: str
     """As on the command line: `bring-up`."""
@@ -111,16 +111,16 @@ class Result:
     aims: tuple[Aim, ...] = ()
     plots: tuple[Plot, ...] = ()
     rounds: list[dict[str, object]] = field(default_factory=list)
-    """Every round as measured: plain values, with `disturbed` where the machine was busy."""
+    """Every round: plain values, with `disturbed` if the machine was busy."""
 
     @property
     def disturbed(self) -> int:
-        """How many rounds were."""
+        """Return the number of disturbed rounds."""
         return sum(bool(each.get("disturbed")) for each in self.rounds)
 
 
 def to_text(result: Result) -> str:
-    """For a terminal."""
+    """Return text for a terminal."""
     parts = [f"== {result.title}\n", *map(_table_text, result.tables)]
     if result.aims:
         parts.append("".join(f"{aim.show()}\n" for aim in result.aims))
@@ -130,7 +130,7 @@ def to_text(result: Result) -> str:
 
 
 def to_markdown(result: Result, plots: str) -> str:
-    """For RESULTS.md; `plots` is where the pictures are, as seen from there."""
+    """Return a section of RESULTS.md; `plots` is the relative path of the plots."""
     parts = []
     for table in result.tables:
         parts.append(f"**{table.title}**\n")
@@ -149,7 +149,7 @@ def to_markdown(result: Result, plots: str) -> str:
 
 
 def to_json(machine: dict[str, object], results: Iterable[Result]) -> dict[str, object]:
-    """The document: version, machine, and the results by name."""
+    """Return the document: version, machine, and the results by name."""
     found = {
         result.name: {
             **asdict(result),

@@ -1,11 +1,11 @@
-"""runc --systemd-cgroup beside the C client: containers of the same pods, one each.
+"""runc --systemd-cgroup compared with the C client: containers of the same pods, one each.
 
-runc makes a scope with a process in it, and leaves the slices above it without limits, so this
-compares how long it takes until the kernel holds a pod's limits, and no more. Its containers are
-bare: two namespaces, no network, a root directory with nothing in it.
+runc creates a scope with a process in it, and leaves the slices above it without limits, so this
+compares only the time until the kernel enforces a pod's limits. Its containers are
+minimal: two namespaces, no network, an empty root directory.
 
-With cgroup v1, runc insists on the controllers `devices` and `freezer`, which the machine has not:
-it gets a control group of its own in each.
+With cgroup v1, runc requires the controllers `devices` and `freezer`, which the machine does not
+have: it gets a control group of its own in each.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ for name in $2; do
     umount /sys/fs/cgroup/$name /run/whole-$name
 done
 """
-# runc makes control groups of its own where systemd, for want of accounting, makes none
+# runc creates control groups of its own where systemd, for lack of accounting, creates none
 SWEEP = "find /sys/fs/cgroup -depth -path '*/kubepods.slice*' -type d -exec rmdir {} +"
 
 
 def run(*, quick: bool = False) -> list[dict[str, object]]:
-    """runc and the C client by turns."""
+    """Run runc and the C client in turn."""
     pods, rounds = (QUICK_PODS, 1) if quick else (PODS, ROUNDS)
     taken: list[dict[str, object]] = []
     with Namespace(DEFAULT_SUITE) as machine:
@@ -68,7 +68,7 @@ def run(*, quick: bool = False) -> list[dict[str, object]]:
 
 
 def take_round(machine: Namespace, number: int, limits: dict[str, int]) -> list[dict[str, object]]:
-    """Both once, runc first in every other round."""
+    """Run both once, runc first in every other round."""
     clients = {
         RUNC: (f"{DIR}/client_runc.sh", BUNDLES),
         FLOOR_BESIDE: (FLOOR, "create", WORK),
@@ -85,10 +85,10 @@ def take_round(machine: Namespace, number: int, limits: dict[str, int]) -> list[
 
 
 def put_bundles(machine: Namespace) -> dict[str, int]:
-    """A bundle for each pod of the work file; the memory limits by the names of the scopes."""
+    """Write a bundle for each pod of the work file; return memory limits by the names of scopes."""
     limits = {}
     machine.run("mkdir", "-p", f"{ROOT}/proc")
-    machine.put(f"{ROOT}/never", "", 0o755)  # runc looks whether it is there; nobody starts it
+    machine.put(f"{ROOT}/never", "", 0o755)  # runc checks that it exists; it is never started
     for name, properties in read_pods(machine.get(WORK).decode()).items():
         uid = name.removesuffix(".slice").rpartition("-pod")[2]
         document = json.dumps(make_config(name, uid, properties))
@@ -99,7 +99,7 @@ def put_bundles(machine: Namespace) -> dict[str, int]:
 
 
 def read_pods(work: str) -> dict[str, dict[str, int]]:
-    """The slices of pods in a work file, with their numbers."""
+    """Return the slices of pods in a work file, with their numbers."""
     pods: dict[str, dict[str, int]] = {}
     name = ""
     for line in work.splitlines():
@@ -113,7 +113,7 @@ def read_pods(work: str) -> dict[str, dict[str, int]]:
 
 
 def make_config(slice_name: str, uid: str, properties: dict[str, int]) -> dict[str, object]:
-    """A container that is bare but for its pod's limits.
+    """Return a minimal container with the limits of its pod.
 
     Source: OCI runtime specification, "Linux Container Configuration".
     """
@@ -137,7 +137,7 @@ def make_config(slice_name: str, uid: str, properties: dict[str, int]) -> dict[s
 
 
 def check_limits(groups: dict[str, dict[str, str]], limits: dict[str, int]) -> None:
-    """See that the kernel holds every container to its memory limit.
+    """Check that the kernel enforces the memory limit of every container.
 
     Raises:
         WrongWork: it does not.
@@ -153,7 +153,7 @@ def check_limits(groups: dict[str, dict[str, str]], limits: dict[str, int]) -> N
 
 
 def stop_containers(machine: Namespace) -> None:
-    """Kill what runs in them, and remove what runc leaves of them."""
+    """Kill their processes, and remove the state of runc."""
     kill = ("systemctl", "kill", "--signal=KILL", "--kill-whom=all", "kubepods.slice")
     machine.run(*kill, check=False)
     machine.run("systemctl", "stop", "kubepods.slice")

@@ -1,29 +1,29 @@
-"""A pod's CPU split evenly among its containers, against the same CPU shared by them: seed 002.
+"""A pod's CPU split evenly among its containers, compared with CPU that they share: seed 002.
 
     python3 -m tests.bench sharing [--quick]
 
-In the virtual machine, for it needs cgroup v2. Both kinds of pods come from the product itself:
+In the virtual machine, because it requires cgroup v2. podslice itself creates both kinds of pods:
 `podslice apply` of manifests with the limits at the containers or at the pod level, and
-`podslice run POD -c CONTAINER` for what runs in them. What the kernel has is read back.
+`podslice run POD -c CONTAINER` for their processes. The limits are read back from the kernel.
 
-The seed had a node of 8 CPUs and 10 pods of 3 CPUs; it does not say of how many containers. As far
-as CPU explains its figures, they do: who has an N-th can become at most N times as fast, so 3.7
-needs 4 containers, and a start in a sixth of the time needs 6. With one container of each pod at
-work, split pods use at most 30/8/N of the node, which at N = 6 is 62 %, less the pauses: about the
-seed's 50 %. So the pods here have 6 containers, and one with 3 beside them shows what depends on
-that number. The node has 2 CPUs, so it is 5 pods of 1.5 CPUs: the same overcommitment, 3.75, and
+The seed had a node of 8 CPUs and 10 pods of 3 CPUs; it does not state the number of containers. As
+far as CPU explains its figures, they do: an N-th of the budget makes work at most N times as slow,
+so 3.7 requires 4 containers, and a start in a sixth of the time 6. With one container of each pod
+at work, split pods use at most 30/8/N of the node, which at N = 6 is 62 %, less the pauses: about
+the seed's 50 %. So the pods here have 6 containers, and one with 3 shows the influence of
+that number. The node has 2 CPUs, so there are 5 pods of 1.5 CPUs: the same overcommitment, 3.75, and
 still more than the one CPU that a single thread can use.
 
-Work is CPU time: a process spins until its own CPU clock says so. So it does not matter how slow
-the emulated processor is, only how much of it there is. Times are by the guest's monotonic clock,
+Work is CPU time: a process spins until its own CPU clock reaches it. So the speed of the
+emulated processor does not matter, only the share of it. Times are by the guest's monotonic clock,
 from the command to the end of the last process. Rounds alternate (split first, shared first), and
 ratios are those of one round.
 
-`By the quotas` is what follows from limits, widths and CPUs alone, as if quotas came as even
-streams. The kernel gives them out in periods of 100 ms: what fits into the first is done before the
-quota is felt, and what ends early in a period ends a little sooner.
+`By the quotas` is the result of limits, widths and CPUs alone, as if quotas were even
+streams. The kernel assigns them in periods of 100 ms: work that fits into the first is done before
+the quota takes effect, and work that ends early in a period ends a little sooner.
 
-Where sharing does not help, or hurts: all containers at work at once, a node that is full, a small
+Cases without a benefit, or with harm: all containers at work at once, a node that is full, a small
 piece of work beside a greedy container of the same pod, and a container that leaks memory.
 """
 
@@ -63,24 +63,24 @@ TITLE = "Containers that share their pod's CPU, against an even split (seed 002)
 WORK = ("/usr/bin/python3", "-I", "-S", "/src/tests/bench/guest/work.py")
 MANIFEST, CONFIG_FILE = "/run/sharing.json", "/etc/podslice/podslice.toml"
 CONFIG = 'oom-policy = "process"\n'
-"""The worker has to survive the process that leaks, to report how much it had."""
+"""The worker must survive the process that leaks, to report its size."""
 LIMIT_SEC, WHOLE_LIMIT_SEC = 120.0, 3600.0
 GAP_MS = 150
-"""Before a step: longer than a quota's period, so that the whole of it is there."""
+"""Before a step: longer than a quota's period, so that the whole quota is available."""
 TURNS = ("300 ms", "450 ms by 2", "150 ms, waits")
 PAUSE_MS = 480
-"""0.4 of what these take in a split pod, as 30 s are of the seed's 50 to 90 s."""
+"""0.4 of the time of these in a split pod, as 30 s are of the seed's 50 to 90 s."""
 FULL = ("300 ms", "450 ms by 2")
 SPARE_MS = 50
-"""While the host does something else, the guest believes that its processes run."""
+"""While the host does other work, the guest assumes that its processes run."""
 TICK_USEC = (37_000, 2_000)
-"""Every so often so much CPU time; no divisor of the quota's period."""
+"""Some CPU time in a fixed interval, which is not a divisor of the quota's period."""
 GREEDY_WIDTH = 4
 HELD_MIB = {"siblings below an even share": (14, 14), "one sibling above an even share": (46, 4)}
-"""By the two containers beside the one that leaks; an even share is 32."""
+"""Of the two containers beside the one that leaks; an even share is 32."""
 
 Orders = Sequence[tuple[str, int, str]]
-"""Pod, container, and what it is told."""
+"""Pod, container, and command."""
 
 
 def run(*, quick: bool = False) -> Result:
@@ -92,7 +92,7 @@ def run(*, quick: bool = False) -> Result:
         node = Node(vm, executor)
         node.begin(scale)
         for number in range(1, scale.rounds + 1):
-            say(f"round {number} of {scale.rounds}\n")
+            print_progress(f"round {number} of {scale.rounds}\n")
             ways = WAYS if number % 2 else WAYS[::-1]
             for size in scale.sizes:
                 rows += alone(node, number, size, ways)
@@ -116,8 +116,8 @@ class Node:
         self._pods: dict[str, Pod] = {}
 
     def begin(self, scale: Scale) -> None:
-        """Apply the pods, start their containers, and see that the limits are what is meant."""
-        say("making pods\n")
+        """Apply the pods, start their containers, and check the limits."""
+        print_progress("making pods\n")
         self._vm.push(source_dir(), "/src")
         staff = pods_of(scale)
         self._pods = {pod.name: pod for pod in staff}
@@ -128,7 +128,7 @@ class Node:
         everyone = [(pod, at) for pod, count in staff.items() for at in range(count)]
         for pod, at in everyone:
             self._start(pod, at)
-        # what spins is forked now, and not by the first operation
+        # spinning processes are forked now, and not by the first operation
         found = self.conduct([track(warm_up(pod, at) for pod, at in everyone)])
         if found["cpus"] != CPUS:
             raise RuntimeError(f"the machine has {found['cpus']} CPUs instead of {CPUS}")
@@ -139,7 +139,7 @@ class Node:
         if not pod.is_for_memory:
             self._vm.podslice("run", "--detach", *command)
             return
-        # in place: the policy of a service would stop the worker, too
+        # in the foreground: the policy of a service would stop the worker, too
         future = self._executor.submit(
             self._vm.podslice, "run", *command, timeout_sec=WHOLE_LIMIT_SEC
         )
@@ -149,16 +149,16 @@ class Node:
         self._in_place[name] = future
 
     def end(self) -> None:
-        """Have those in place end; the others go with the machine."""
+        """Stop the containers in the foreground; the others end with the machine."""
         for name, future in self._in_place.items():
             self._vm.run("sh", "-c", f"echo quit >/run/work/{name}.in")
             future.result()
 
     def conduct(self, tracks: Sequence[Row], for_ms: int = 0) -> Row:
-        """Have steps played, see guest/work.py; what came of them.
+        """Execute steps, see guest/work.py; return their results.
 
         Raises:
-            RuntimeError: the limits are not what the manifests say.
+            RuntimeError: the limits are not those of the manifests.
         """
         script = json.dumps({"for_ms": for_ms, "tracks": tracks})
         with watch_load() as load:
@@ -172,34 +172,34 @@ class Node:
 
 
 def track(steps: Iterable[Orders], pauses: Iterable[int] = (), *, first_ms: int = 0) -> Row:
-    """One step after the other; where no pause is given, with a gap before it."""
+    """Return steps one after the other; without a given pause, with a gap before each."""
     given = iter(pauses)
-    told = [
+    commands = [
         {
             "pause_ms": next(given, GAP_MS),
             "parts": [[f"{pod}.{at}", command] for pod, at, command in step],
         }
         for step in steps
     ]
-    return {"first_ms": first_ms, "steps": told}
+    return {"first_ms": first_ms, "steps": commands}
 
 
 def warm_up(pod: Pod, at: int) -> Orders:
-    """A moment of work with as many processes as a container ever has."""
+    """Return a moment of work with the largest number of processes of a container."""
     known = operations(pod.size).values()
     width = max(part.width for parts in known for part in parts if part.container == at)
     return orders(pod.name, (Part(at, width, width),))
 
 
 def orders(pod: str, parts: Sequence[Part]) -> Orders:
-    """Tell the containers of a pod their parts of an operation."""
+    """Return the commands for the containers of a pod in an operation."""
     return [
         (pod, part.container, f"spin {part.width} {part.cpu_ms} {part.wait_ms}") for part in parts
     ]
 
 
 def alone(node: Node, number: int, size: int, ways: Sequence[str]) -> Iterator[Row]:
-    """Each operation in one pod, both ways one after the other, while nothing else runs."""
+    """Measure each operation in one pod, both ways one after the other, while other pods are idle."""
     todo = [
         (name, way, parts)
         for at, (name, parts) in enumerate(operations(size).items())
@@ -215,7 +215,7 @@ def alone(node: Node, number: int, size: int, ways: Sequence[str]) -> Iterator[R
 
 
 def turns(node: Node, number: int, scale: Scale, way: str) -> Iterator[Row]:
-    """The seed's loop in all pods at once: an operation, a pause, and again."""
+    """Run the seed's loop in all pods at once: an operation, a pause, and again."""
     size, tracks, names = scale.sizes[0], [], []
     known = operations(size)
     for pod in range(scale.pods):
@@ -241,7 +241,7 @@ def turns(node: Node, number: int, scale: Scale, way: str) -> Iterator[Row]:
 
 
 def full(node: Node, number: int, scale: Scale, ways: Sequence[str]) -> Iterator[Row]:
-    """Operations of one pod while the others want all that they may have."""
+    """Measure operations of one pod while the others use all that they may."""
     size, first = scale.sizes[-1], scale.sizes[0]
     todo = [(name, way, operations(size)[name]) for name in FULL for way in ways]
     others = [f"{SHARED}-{first}-{pod}" for pod in range(1, scale.pods)]
@@ -257,7 +257,7 @@ def full(node: Node, number: int, scale: Scale, ways: Sequence[str]) -> Iterator
 
 
 def latency(node: Node, number: int, scale: Scale) -> Iterator[Row]:
-    """Small periodic work in one container, while another one of the pod takes all it can get."""
+    """Measure small periodic work in one container, while another one uses all available CPU."""
     pods = {way: f"{way}-{scale.sizes[-1]}-0" for way in WAYS} | {
         "weighed": "weighed",
         "capped": "capped",
@@ -267,8 +267,8 @@ def latency(node: Node, number: int, scale: Scale) -> Iterator[Row]:
     tick = f"tick {scale.ticks} {TICK_USEC[0]} {TICK_USEC[1]}"
     for way in order:
         pod = pods[way]
-        told = ((1, f"burn {GREEDY_WIDTH}"), (0, tick), (1, "rest"))
-        found = node.conduct([track([(pod, at, command)] for at, command in told)])
+        commands = ((1, f"burn {GREEDY_WIDTH}"), (0, tick), (1, "rest"))
+        found = node.conduct([track([(pod, at, command)] for at, command in commands)])
         step = found["steps"][1]
         times = sorted(int(usec) / 1000 for usec in step["answers"][0].split())
         if len(times) != scale.ticks:
@@ -282,15 +282,15 @@ def latency(node: Node, number: int, scale: Scale) -> Iterator[Row]:
 
 
 def memory(node: Node, number: int) -> Iterator[Row]:
-    """A container that leaks beside two that hold what they need; whom does the kernel kill?"""
+    """Measure a container that leaks beside two others; which does the kernel kill?"""
     for name, held in HELD_MIB.items():
         for way in WAYS if number % 2 else WAYS[::-1]:
             pod = f"memory-{way}"
-            told = (
+            commands = (
                 *((at, f"hold {mebibytes}") for at, mebibytes in enumerate(held)),
                 *((2, "leak"), (0, "rest"), (1, "rest")),
             )
-            found = node.conduct([track([(pod, at, command)] for at, command in told)])
+            found = node.conduct([track([(pod, at, command)] for at, command in commands)])
             kills = [found["kills"][f"{pod}.{at}"] for at in range(3)]
             if kills[2]["killed"] != 1:
                 raise RuntimeError(f"{name}, {way}: the leak was not killed once: {kills}")
@@ -303,13 +303,13 @@ def memory(node: Node, number: int) -> Iterator[Row]:
 
 
 def row_of(number: int, part: str, what: str, way: str, found: Row) -> Row:
-    """What every row has."""
+    """Return the fields of every row."""
     same = {"round": number, "part": part, "what": what, "way": way}
     return same | {"disturbed": found["disturbed"]}
 
 
 def check(what: str, parts: Sequence[Part], size: int, way: str, step: Row) -> None:
-    """See that it was this work, and that the quotas were where they belong.
+    """Check that it was this work, and that the quotas applied.
 
     Raises:
         RuntimeError: it was not.
@@ -332,16 +332,16 @@ def check(what: str, parts: Sequence[Part], size: int, way: str, step: Row) -> N
 
 
 def is_long_for(part: Part, size: int) -> bool:
-    """Whether it takes several periods of an even share."""
+    """Return whether it takes several periods of an even share."""
     return part.cpu_ms > 3 * PERIOD_MS * CPU_MILLI / size / 1000
 
 
 def at_percent(ordered: Sequence[float], percent: int) -> float:
-    """The value that so many percent do not exceed."""
+    """Return the value at a percentile."""
     return ordered[-(-len(ordered) * percent // 100) - 1]
 
 
-def say(text: str) -> None:
-    """What it is doing, for who waits."""
+def print_progress(text: str) -> None:
+    """Print the progress."""
     sys.stderr.write(text)
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The pods and operations of `sharing`, and what follows from their limits alone. No effects here."""
+"""The pods and operations of `sharing`, and the effect of their limits alone. No effects here."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ Row = dict[str, Any]
 SPLIT, SHARED = WAYS = ("split", "shared")
 CPUS = 2
 CPU_MILLI, MEMORY_MIB = 1500, 96
-"""What pods have."""
+"""The resources of pods."""
 REQUEST_MILLI = 60
-"""Of every pod but one, so that they weigh the same."""
+"""Of every pod but one, so that they have the same weight."""
 PERIOD_MS = 100
-"""The kernel's, of CPU quotas."""
+"""The kernel's period of CPU quotas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How much is measured."""
+    """The extent of a measurement."""
 
     sizes: tuple[int, ...] = (6, 3)
-    """Containers of a pod; the first is that of the pods that take turns."""
+    """Containers of a pod; the first number is that of the pods that take turns."""
     pods: int = 5
     rounds: int = 5
     turns_ms: int = 12_000
@@ -41,7 +41,7 @@ class Pod:
     way: str
     is_for_memory: bool = False
     first_milli: int = 0
-    """What the first container asks for, where that is more than the others do."""
+    """The request of the first container, if it is larger than those of the others."""
     second_limit_milli: int = 0
     """A limit that the second container has although the pod is shared."""
 
@@ -57,7 +57,7 @@ class Pod:
         return self.second_limit_milli if container == 1 else 0
 
     def manifest(self) -> Row:
-        """As `podslice apply` reads it."""
+        """Return the manifest for `podslice apply`."""
         containers = []
         for at in range(self.size):
             milli = (at == 0 and self.first_milli) or REQUEST_MILLI // self.size
@@ -71,7 +71,7 @@ class Pod:
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
     def in_kernel(self, container: int) -> dict[str, str]:
-        """What the kernel is to have for a container and its pod."""
+        """Return the expected limits of a container and its pod in the kernel."""
         own, whole, none = self.limit(container), self.budget, 0
         if self.is_for_memory:
             cpu, memory = (none, none), (own, whole)
@@ -98,7 +98,7 @@ def _memory_max(mebibytes: int) -> str:
 
 
 def pods_of(scale: Scale) -> dict[Pod, int]:
-    """All pods, and how many of their containers have a process: the others are idle anyhow."""
+    """All pods, and the number of their containers with a process: the others are idle."""
     pods = {}
     for way in WAYS:
         for size in scale.sizes:
@@ -114,14 +114,14 @@ def pods_of(scale: Scale) -> dict[Pod, int]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one container does in an operation."""
+    """The work of one container in an operation."""
 
     container: int
     width: int
-    """Processes among which the work is divided."""
+    """The number of processes that divide the work."""
     cpu_ms: int
     wait_ms: int = 0
-    """For something else than CPU, in between."""
+    """Pauses in between, for work other than CPU."""
 
 
 START_UP_MS = (480, 60, 30, 15, 10, 5)
@@ -129,7 +129,7 @@ START_UP_MS = (480, 60, 30, 15, 10, 5)
 
 
 def operations(size: int) -> dict[str, tuple[Part, ...]]:
-    """What a pod of so many containers does. In the last two all of them take part."""
+    """Return the operations of a pod of so many containers; in the last two all of them work."""
     start = enumerate(START_UP_MS[:size])
     return {
         "20 ms": (Part(0, 1, 20),),
@@ -144,9 +144,9 @@ def operations(size: int) -> dict[str, tuple[Part, ...]]:
 
 
 def by_quotas(parts: tuple[Part, ...], size: int) -> dict[str, float]:
-    """How many ms an operation takes by limits, widths and CPUs alone, on an idle node.
+    """Return the ms of an operation by limits, widths and CPUs alone, on an idle node.
 
-    As if quotas were even streams. A wait costs nothing where the quota has to be waited for anyhow.
+    As if quotas were even streams. A wait costs nothing while the quota is used up.
     """
     share, whole = CPU_MILLI / size / 1000, CPU_MILLI / 1000
     longest = max(part.cpu_ms / min(part.width, CPUS) + part.wait_ms for part in parts)

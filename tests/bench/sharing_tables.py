@@ -1,4 +1,4 @@
-"""What the rounds of `sharing` say: tables and plots, beside the seed's own figures."""
+"""The rounds of `sharing` as tables and plots, beside the seed's own figures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LATENCY = {
 
 
 def summarize(name: str, title: str, rows: list[Row], scale: Scale) -> Result:
-    """The whole of it."""
+    """Return the whole result."""
     tables = [alone_table(rows, scale), turns_table(rows, scale), beside_seed(rows, scale)]
     tables += [full_table(rows, scale), latency_table(rows), memory_table(rows)]
     return Result(
@@ -41,18 +41,18 @@ def summarize(name: str, title: str, rows: list[Row], scale: Scale) -> Result:
 
 
 def chosen(rows: Sequence[Row], **wanted: object) -> list[Row]:
-    """Those that have these values, in the order of their rounds."""
+    """Return the rows with these values, in the order of their rounds."""
     found = [row for row in rows if all(row.get(key) == wanted[key] for key in wanted)]
     return sorted(found, key=lambda row: int(row["round"]))
 
 
 def values(rows: Sequence[Row], key: str, **wanted: object) -> list[float]:
-    """One figure of theirs, round by round."""
+    """Return one of their figures, round by round."""
     return [row[key] for row in chosen(rows, **wanted)]
 
 
 def both_ways(rows: Sequence[Row], key: str = "ms", **wanted: object) -> tuple[Spread, ...]:
-    """Split, shared, and the first over the second."""
+    """Return split, shared, and the ratio of the two."""
     split, shared = (values(rows, key, way=way, **wanted) for way in WAYS)
     return spread(split), spread(shared), ratios(split, shared)
 
@@ -99,7 +99,7 @@ def turns_table(rows: Sequence[Row], scale: Scale) -> Table:
 
 
 def beside_seed(rows: Sequence[Row], scale: Scale) -> Table:
-    """The seed's own figures, and ours for the same question."""
+    """Return the seed's figures, and ours for the same question."""
     lines = []
     for name, (without, with_) in SEED.items():
         here = ""
@@ -174,7 +174,7 @@ def memory_table(rows: Sequence[Row]) -> Table:
 
 
 def victims_of(row: Row) -> str:
-    """In words: `the first sibling (pod's limit), the leak (its own limit)`."""
+    """Describe the kills: `the first sibling (pod's limit), the leak (its own limit)`."""
     names = ("the first sibling", "the second sibling", "the leak")
     kinds = ("its own limit" if met else "pod's limit" for met in row["own_limit_met"])
     found = zip(names, row["killed"], kinds, strict=True)
@@ -182,7 +182,7 @@ def victims_of(row: Row) -> str:
 
 
 def turn_ratios(rows: Sequence[Row]) -> list[float]:
-    """Of each operation that takes turns, the median."""
+    """Return the median of each operation that takes turns."""
     names = dict.fromkeys(row["what"] for row in chosen(rows, part="turns") if "ms" in row)
     return [both_ways(rows, part="turns", what=name)[2].middle for name in names]
 

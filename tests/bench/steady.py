@@ -1,13 +1,13 @@
-"""What podslice costs when all pods are up: nothing to do, one pod changed, status.
+"""The cost of podslice when all pods run: nothing to do, one pod changed, status.
 
     python3 -m tests.bench steady [--quick]
 
-In the machine of `bring_up`, each command as a fresh process. Beside them the floor: the C client
-that lists the slices, and that reads of each what podslice compares (Properties.GetAll, 32 in
-flight); and the interpreter that imports what the verb imports, and ends. How long podslice's own
-reading takes is measured in a process of its own that has the bus open.
+In the machine of `bring_up`, each command as a new process. For comparison: the C client
+that lists the slices, and that reads of each the properties that podslice compares
+(Properties.GetAll, 32 in flight); and the interpreter with the imports of the verb. podslice's own
+reading is measured in a separate process that has the bus open.
 
-That a second apply writes nothing is seen from systemd's count of jobs and from its files: see
+systemd's count of jobs and its files show that a second apply writes nothing: see
 `peers/marks.py`.
 """
 
@@ -47,12 +47,12 @@ IMPORTS = {
     tables.IMPORTS_APPLY: ("apply", f"--filename={MANIFESTS}", *OPTIONS),
     tables.IMPORTS_STATUS: ("status", *OPTIONS),
 }
-# the pod itself, its tier, and the root: their sums are others then
+# the pod itself, its tier, and the root, whose sums change as well
 MOST_WRITES = 3
 
 
 def run(*, quick: bool = False) -> Result:
-    """Every command by turns, at each number of pods."""
+    """Run every command in turn, for each number of pods."""
     sizes = QUICK_ROUNDS if quick else ROUNDS
     taken: list[dict[str, object]] = []
     with Namespace(DEFAULT_SUITE) as machine:
@@ -75,16 +75,16 @@ def run(*, quick: bool = False) -> Result:
 
 
 class Bench:
-    """So many pods that are up in a machine."""
+    """A number of running pods in a machine."""
 
     def __init__(self, machine: Namespace, pods: int) -> None:
         self.machine = machine
         self.pods = pods
 
     def bring_up(self) -> None:
-        """Make the pods, find out what the verbs import, and run every command once."""
+        """Create the pods, list the imports of the verbs, and run every command once."""
         inside.put_pods(self.machine, self.pods)
-        # a Burstable pod, whose tier and root have sums that it is in
+        # a Burstable pod, which is part of the sums of its tier and root
         changed = make_manifests(self.pods, changed=self.pods // 2 // 5 * 5 + 1)
         self.machine.put(CHANGED_MANIFESTS, changed)
         inside.measure(self.machine, APPLY)
@@ -94,7 +94,7 @@ class Bench:
         self.take_round(0)
 
     def take_round(self, number: int) -> list[dict[str, object]]:
-        """Every command once, in an order of the round's own."""
+        """Run every command once, in a random order."""
         works: dict[str, Callable[[], dict[str, object]]] = {
             tables.APPLY: self.apply_again,
             tables.CHANGED: self.apply_changed,
@@ -111,17 +111,17 @@ class Bench:
         ]
 
     def apply_again(self) -> dict[str, object]:
-        """Nothing to do; how much of systemd was written is among the figures."""
+        """Measure an apply without changes; the figures include the number of writes."""
         before = self.marks()
         done = inside.measure(self.machine, APPLY)
         writes = count_writes(before, self.marks())
         return {**done.figures(), "writes": writes}
 
     def apply_changed(self) -> dict[str, object]:
-        """One pod has other limits; after that it has its old ones again, which isn't measured.
+        """Measure a change of one pod; its old limits are restored afterwards, which is not measured.
 
         Raises:
-            WrongWork: it is not that pod that has changed, or not it alone.
+            WrongWork: another pod has changed, or further ones.
         """
         expected = inside.read_state(self.machine)["groups"]
         done = inside.measure(self.machine, APPLY_CHANGED)
@@ -135,21 +135,21 @@ class Bench:
         return done.figures()
 
     def floor(self, *arguments: str) -> dict[str, object]:
-        """The C client."""
+        """Measure the C client."""
         done = inside.measure(self.machine, (FLOOR, *arguments))
-        return {**done.figures(), **self.told(done)}
+        return {**done.figures(), **self.output_of(done)}
 
     def read(self) -> dict[str, object]:
-        """podslice's own reading."""
+        """Measure podslice's own reading."""
         argv = ("python3", f"{DIR}/reading.py", CAPACITY, str(READINGS))
         done = inside.measure(self.machine, argv)
-        return {**self.told(done), "disturbed": done.disturbed}
+        return {**self.output_of(done), "disturbed": done.disturbed}
 
-    def told(self, done: Run) -> dict[str, object]:
-        """What a command has printed.
+    def output_of(self, done: Run) -> dict[str, object]:
+        """Return the output of a command.
 
         Raises:
-            WrongWork: it has not seen every slice.
+            WrongWork: it has not read every slice.
         """
         found: dict[str, object] = json.loads(done.stdout)
         slices = self.pods + 3
@@ -158,23 +158,23 @@ class Bench:
         return found
 
     def import_only(self, name: str) -> dict[str, object]:
-        """The interpreter with what a verb imports."""
+        """Measure the interpreter with the imports of a verb."""
         argv = ("python3", f"{DIR}/modules.py", "import", module_file(name))
         return inside.measure(self.machine, argv).figures()
 
     def marks(self) -> dict[str, int]:
-        """What every write changes."""
+        """Return the values that every write changes."""
         done = self.machine.run("python3", "-SE", f"{DIR}/marks.py")
         return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
 def module_file(name: str) -> str:
-    """Where the modules of a verb are listed."""
+    """Return the file with the modules of a verb."""
     return f"{DIR}/{name.replace(' ', '-')}.modules"
 
 
 def count_writes(before: Mapping[str, int], after: Mapping[str, int]) -> int:
-    """Jobs that were queued since, and files that were written, made or removed."""
+    """Return the number of queued jobs and of files that were written, created or removed."""
     files = (before.keys() | after.keys()) - {"jobs"}
     jobs = after["jobs"] - before["jobs"]
     return jobs + sum(before.get(name) != after.get(name) for name in files)

@@ -1,4 +1,4 @@
-"""What the steady state has shown, as tables, aims and plots."""
+"""Results of the steady state as tables, aims and plots."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ BASES = {APPLY: IMPORTS_APPLY, CHANGED: IMPORTS_APPLY, STATUS: IMPORTS_STATUS}
 """The interpreter that each verb is compared with."""
 AIM_PODS = 500
 IMPORTS_AIM, READING_AIM = 2.0, 40.0
-"""Of the interpreter with its imports; µs. Source: issue 7."""
+"""Relative to the interpreter with its imports; µs. Source: issue 7."""
 
 
 def commands(taken: list[Round], pods: int) -> Table:
-    """A row for each command."""
+    """Return a row for each command."""
     rows = []
     for name in (*BASES, *dict.fromkeys(BASES.values()), LIST, READ):
         figures = [
@@ -42,7 +42,7 @@ def commands(taken: list[Round], pods: int) -> Table:
 
 
 def reading(taken: list[Round]) -> Table:
-    """What a slice costs to read, beside the list."""
+    """Return the cost of reading a slice, besides the list."""
     rows = tuple(
         (
             f"{pods:,}",
@@ -68,7 +68,7 @@ def reading(taken: list[Round]) -> Table:
 
 
 def aims(taken: list[Round]) -> tuple[Aim, ...]:
-    """What the issue asks for, at 500 pods or, in a quick run, as many as there are."""
+    """Return the aims of the issue, at 500 pods or, in a quick run, at the largest number."""
     sizes = _sizes(taken)
     pods = AIM_PODS if AIM_PODS in sizes else sizes[-1]
     writes = max(int(str(each["writes"])) for each in taken if each["what"] == APPLY)
@@ -93,7 +93,7 @@ def aims(taken: list[Round]) -> tuple[Aim, ...]:
 
 
 def plots(taken: list[Round]) -> tuple[Plot, ...]:
-    """Wall time against the number of pods."""
+    """Return a plot of wall time by the number of pods."""
     series = {
         name: tuple(
             Point(x=pods, y=spread(column(taken, name, pods, "wall"))) for pods in _sizes(taken)
@@ -121,13 +121,13 @@ def _rounds(taken: Iterable[Round], what: str, pods: int) -> list[dict[str, Any]
 
 
 def _values(taken: Iterable[Round], what: str, pods: int, key: str) -> list[float]:
-    """A figure of each round: the median, where a round has several."""
+    """Return a figure of each round: the median if a round has several."""
     found = (each[key] for each in _rounds(taken, what, pods))
     return [statistics.median(each if isinstance(each, list) else [each]) for each in found]
 
 
 def _reading(taken: list[Round], pods: int) -> list[float]:
-    """Microseconds that podslice takes for each slice, beside the list; each round's median."""
+    """Return podslice's microseconds for each slice, besides the list; each round's median."""
     return [
         1000
         * statistics.median(

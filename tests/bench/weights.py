@@ -1,18 +1,18 @@
-"""Whether CPU weights mean what they say: who gets which share while everybody wants everything.
+"""Measured shares of the CPU compared with CPU weights, when all control groups want all of it.
 
     python3 -m tests.bench weights [--quick]
 
-In a virtual machine of the lab with cgroup v2. Pods of all classes are applied and started with
-podslice, each with as many busy loops as the machine has processors, and so has system.slice. No
-pod has a quota (`cpu-cfs-quota = false`), so that weights alone divide. Per round and mapping the
-same loops are let go for a few seconds and stopped again; what each control group has used is read
+In a virtual machine of the lab with cgroup v2. podslice applies and starts pods of all classes,
+each with as many busy loops as the machine has processors, and so has system.slice. No
+pod has a quota (`cpu-cfs-quota = false`), so that only weights divide. Per round and mapping the
+same loops run for a few seconds and are stopped again; the use of each control group is read
 from its cpu.stat.
 
-Two things are told apart. *Predicted* is what the weights in the kernel say: weight by the sum of
-the weights of those beside it that want something, times the share of what is above. *Requested* is
-what the manifests ask for, in thousandths of a CPU; between the two lies how a mapping rounds.
+There are two predictions. *Predicted* is the share by the weights in the kernel: weight by the sum
+of the weights of busy siblings, times the share of the parent. *Requested* is the share by the
+manifests, in thousandths of a CPU; the difference is the rounding of a mapping.
 
-The machine is emulated. That makes everything slow, and alike: shares are not touched by it.
+The machine is emulated, which slows down everything equally and does not affect shares.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAME = "weights"
 TITLE = "Weights: measured shares of the processors against what the weights say"
 ROUNDS, QUICK_ROUNDS = 3, 1
 AIM_POINTS = 5.0
-# the one without comes first: a weight once set stays
+# the one without comes first: a weight remains once it is set
 CASES = (Case(pods=5, reserved=False), *(Case(pods=count) for count in (2, 5, 10, 20)))
 QUICK_CASES = (Case(pods=5),)
 DETAIL = Case(pods=5)
@@ -48,7 +48,7 @@ def run(*, quick: bool = False) -> Result:
 
 
 def make_result(rounds: list[Round]) -> Result:
-    """Everything that the rounds say."""
+    """Return the tables and plots of the rounds."""
     detail = [each for each in rounds if each.case == DETAIL]
     return Result(
         name=NAME,
@@ -61,7 +61,7 @@ def make_result(rounds: list[Round]) -> Result:
 
 
 def make_aim(rounds: list[Round]) -> Aim:
-    """What is aimed at."""
+    """Return the aims."""
     return Aim(
         text="largest difference of a measured share from the predicted one, of all cases and rounds",
         value=max(max(each.off_points) for each in rounds),
@@ -71,7 +71,7 @@ def make_aim(rounds: list[Round]) -> Aim:
 
 
 def _by_case(rounds: list[Round]) -> list[list[Round]]:
-    """The rounds of every case and mapping, in the order of cases."""
+    """Return the rounds of every case and mapping, in the order of cases."""
     keys = dict.fromkeys((each.case, each.mapping) for each in sorted(rounds, key=_order))
     return [[each for each in rounds if (each.case, each.mapping) == key] for key in keys]
 
@@ -81,7 +81,7 @@ def _order(one: Round) -> tuple[bool, int, int]:
 
 
 def summary_table(rounds: list[Round]) -> Table:
-    """How well weights predict, and what they make of requests."""
+    """Return how well weights predict shares, and represent requests."""
     return Table(
         title="Shares of the machine: deviation from the prediction and from requests",
         columns=(
@@ -109,7 +109,7 @@ def summary_table(rounds: list[Round]) -> Table:
 
 
 def system_table(rounds: list[Round]) -> Table:
-    """The machine's two halves."""
+    """Return the two halves of the machine."""
     return Table(
         title="All pods against system.slice, % of the machine",
         columns=("mapping, pods", "weights", "pods predicted", "measured", "requested"),
@@ -127,7 +127,7 @@ def system_table(rounds: list[Round]) -> Table:
 
 
 def detail_table(rounds: list[Round]) -> Table:
-    """Every control group of one case."""
+    """Return every control group of one case."""
     mappings = {each[0].mapping.value: each for each in _by_case(rounds)}
     rows = [
         (
@@ -151,7 +151,7 @@ def _detail(rounds: list[Round], name: str) -> tuple[str, str]:
 
 
 def prediction_plot(rounds: list[Round]) -> Plot:
-    """Every share of every round: predicted against measured."""
+    """Return a plot of every share: predicted against measured."""
     shares = {
         mapping.value: sorted(
             (share.predicted, share.measured)
@@ -178,7 +178,7 @@ def prediction_plot(rounds: list[Round]) -> Plot:
 
 
 def request_plot(rounds: list[Round]) -> Plot:
-    """What is asked for and what each mapping gives."""
+    """Return a plot of requests and of shares with each mapping."""
     shares = rounds[0].shares
     names = [name for name, share in shares.items() if share.requested is not None]
     asked = tuple(
@@ -206,7 +206,7 @@ def _short(name: str) -> str:
 
 
 def plain(one: Round) -> dict[str, object]:
-    """A round as it goes into the figures."""
+    """Return a round as figures."""
     return {
         "round": one.number,
         "what": one.mapping.value,

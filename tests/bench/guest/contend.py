@@ -1,9 +1,9 @@
-"""Lets processes that have stopped themselves contend for the processors, and watches who gets what.
+"""Let stopped processes contend for the processors, and measure the share of each control group.
 
     python3 contend.py SETTLE_SEC WINDOW_SEC STOPPED... -- WATCHED...
 
-Arguments are control groups below /sys/fs/cgroup. What is in the former goes on and is stopped
-again; prints what each of the latter has used in the window, and its weight in the kernel, as JSON.
+Arguments are control groups below /sys/fs/cgroup. Processes in the former are continued and stopped
+again; prints the use of each of the latter in the window, and its weight in the kernel, as JSON.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ POLL_SEC = 0.05
 
 
 def main() -> None:
-    """Settle, watch, stop, tell."""
+    """Settle, measure, stop, print."""
     settle_sec, window_sec = map(float, sys.argv[1:3])
     mark = sys.argv.index("--")
     groups = sys.argv[mark + 1 :]
     pids = [pid for group in sys.argv[3:mark] for pid in processes(group)]
     wait_stopped(pids)
-    tell(pids, signal.SIGCONT)
+    send_signal(pids, signal.SIGCONT)
     time.sleep(settle_sec)
     before, began = {group: used_usec(group) for group in groups}, time.monotonic()
     time.sleep(window_sec)
     after, ended = {group: used_usec(group) for group in groups}, time.monotonic()
-    tell(pids, signal.SIGSTOP)
+    send_signal(pids, signal.SIGSTOP)
     wait_stopped(pids)
     found = {
         group: {
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def read(group: str, name: str, missing: str) -> str:
-    """A file of a control group; it is not there where the controller is not in use."""
+    """Return a file of a control group; None if the controller is not in use."""
     try:
         return (ROOT / group / name).read_text()
     except FileNotFoundError:
@@ -54,18 +54,18 @@ def read(group: str, name: str, missing: str) -> str:
 
 
 def processes(group: str) -> list[int]:
-    """Everything in a control group and below it."""
+    """Return all processes of a control group and its children."""
     files = (ROOT / group).rglob("cgroup.procs")
     return [int(pid) for file in files for pid in file.read_text().split()]
 
 
 def used_usec(group: str) -> int:
-    """The processor time of a control group and of all below it."""
+    """Return the processor time of a control group and its children."""
     lines = (ROOT / group / "cpu.stat").read_text().splitlines()
     return int(dict(line.split() for line in lines)["usage_usec"])
 
 
-def tell(pids: list[int], number: int) -> None:
+def send_signal(pids: list[int], number: int) -> None:
     """Send a signal to each."""
     for pid in pids:
         os.kill(pid, number)
@@ -75,7 +75,7 @@ def wait_stopped(pids: list[int]) -> None:
     """Wait until each has stopped.
 
     Raises:
-        RuntimeError: one runs on.
+        RuntimeError: one still runs.
     """
     deadline = time.monotonic() + STOP_WAIT_SEC
     for pid in pids:

@@ -1,27 +1,27 @@
 """Work inside the virtual machine's control groups, timed by the machine's own clock.
 
-    work.py worker NAME   in a container: does what it is told, line by line
-    work.py conduct       tells workers what the script on standard input says, and writes what
-                          came of it to standard output, both as JSON
+    work.py worker NAME   in a container: executes commands, line by line
+    work.py conduct       sends the commands of the script on standard input to workers, and writes
+                          the results to standard output, both as JSON
 
-Standard library only and few imports, for the machine is slow. A worker has two FIFOs in /run/work,
-NAME.in and NAME.out, and starts once; what it spins with, it forks once, too. Its commands:
+Standard library only and few imports, because the machine is slow. A worker has two FIFOs in /run/work,
+NAME.in and NAME.out, and starts once; it forks its spinning processes once, too. Its commands:
 
     where                         its control group
     spin WIDTH CPU_MS WAIT_MS     so much CPU time, divided among WIDTH processes; each of them waits
                                   for WAIT_MS in between. Answers with the end, in ns
-    tick COUNT PERIOD_USEC CPU_USEC   a little work every so often; how long after its due time each
-                                  was done, in µs
+    tick COUNT PERIOD_USEC CPU_USEC   a little work in each period; the delay of each after its due
+                                  time, in µs
     burn WIDTH                    processes that spin until `rest`
-    hold MIB                      a process that keeps so much memory until `rest`: held, or killed
+    hold MIB                      a process that keeps memory until `rest`: held, or killed
     leak                          a process that takes memory until it is killed: how many MiB
-    rest                          ends the processes of burn and hold: how many were dead already
+    rest                          ends the processes of burn and hold: how many had ended already
     quit
 
 A script is {"for_ms": 0, "tracks": [{"first_ms": 0, "steps": [{"pause_ms",
-"parts": [[NAME, COMMAND], ...]}]}]}. Tracks run side by side, each one step after the other, after
-its pause; the parts of a step begin at once, and it ends with the last. With `for_ms` tracks start
-again at their ends, and begin no step after that time.
+"parts": [[NAME, COMMAND], ...]}]}]}. Tracks run in parallel, each one step after the other, after
+its pause; the parts of a step begin at once, and it ends with the last. With `for_ms` tracks repeat,
+and begin no step after that time.
 """
 # pathlib costs a tenth of a second at the start in an emulated machine:
 # ruff: noqa: PTH103, PTH120, PTH123
@@ -35,7 +35,7 @@ DIRECTORY = "/run/work"
 CGROUP = "/sys/fs/cgroup"
 ROOT = f"{CGROUP}/kubepods.slice"
 PIECES = 10
-"""Into so many pieces waits divide work."""
+"""The number of pieces into which waits divide work."""
 MIB = 1 << 20
 LEAK_MAX_MIB = 512
 STAMP = 20
@@ -53,7 +53,7 @@ def main(argv):
 
 
 def serve(path):
-    """Follow the FIFO until `quit`."""
+    """Execute the commands of the FIFO until `quit`."""
     commands, answers = open_fifos(path)
     worker = Worker()
     known = {
@@ -77,7 +77,7 @@ def serve(path):
 
 
 def open_fifos(path):
-    """Both ends of both, so that neither side ever reads an end of file."""
+    """Open both ends of both, so that neither side reads an end of file."""
     os.makedirs(DIRECTORY, exist_ok=True)
     for end in ("in", "out"):
         try:  # noqa: SIM105 - contextlib is one more import
@@ -88,7 +88,7 @@ def open_fifos(path):
 
 
 def read_line(fd):
-    """A line; nobody writes a second one before the first is answered."""
+    """Read a line; a second one is written only after the first is answered."""
     data = b""
     while not data.endswith(b"\n"):
         data += os.read(fd, 1 << 16)
@@ -96,13 +96,13 @@ def read_line(fd):
 
 
 def own_group():
-    """The control group, from the root of version 2: `0::/kubepods.slice/…`."""
+    """Return the control group, from the root of version 2: `0::/kubepods.slice/…`."""
     with open("/proc/self/cgroup") as file:
         return file.read().strip().rpartition("::")[2]
 
 
 class Worker:
-    """The processes that one container has."""
+    """The processes of one container."""
 
     def __init__(self):
         self.spinners = []
@@ -176,7 +176,7 @@ def spin_and_wait(cpu_nsec, wait_ms):
 
 
 def spin(cpu_nsec):
-    """Until this process has used so much CPU time."""
+    """Spin until this process has used some CPU time."""
     end = time.process_time_ns() + cpu_nsec
     while time.process_time_ns() < end:
         for _ in range(300):
@@ -184,7 +184,7 @@ def spin(cpu_nsec):
 
 
 def tick(count, period_usec, cpu_usec):
-    """The times are due whether or not the one before was late, so that nobody is spared."""
+    """Times are due even if the previous one was late, so that delays add up."""
     begun, late = time.monotonic_ns(), []
     for number in range(count):
         due = begun + number * period_usec * 1000
@@ -252,7 +252,7 @@ def conduct():
 
 
 class Stage:
-    """The workers of a script, and what has come of its steps."""
+    """The workers of a script, and the results of its steps."""
 
     def __init__(self, script):
         names = {
@@ -275,7 +275,7 @@ class Stage:
         return read_line(self.fifos[name][1])
 
     def kills(self):
-        """Of each worker's container and its pod, since the script began."""
+        """Return the counters of each worker's container and its pod, since the start of the script."""
         return {
             name: {what: count - before[what] for what, count in kills_of(group).items()}
             for name, group in self.groups.items()
@@ -292,7 +292,7 @@ class Stage:
                     return
                 try:
                     self.take(number, step)
-                except Exception as error:  # noqa: BLE001 - of a thread; told at the end
+                except Exception as error:  # noqa: BLE001 - of a thread; raised at the end
                     self.errors.append(f"{step['parts']}: {error!r}")
             if not self.deadline:
                 return
@@ -331,13 +331,13 @@ class Stage:
 
 
 def read_stat(group):
-    """What a group has used and how often it had to wait; a group without cpu.max never has."""
+    """Return the use of a group and its number of throttled periods; 0 for a group without cpu.max."""
     stat = read_counts(f"{group}/cpu.stat")
     return {"usage_usec": stat["usage_usec"], "nr_throttled": stat.get("nr_throttled", 0)}
 
 
 def limits_of(group):
-    """`max` for none, as the kernel has it."""
+    """Return a limit, `max` for none, as the kernel does."""
     pod = os.path.dirname(group)
     return {
         f"{of}_{name}": read_text(f"{place}/{file}")
@@ -347,7 +347,7 @@ def limits_of(group):
 
 
 def kills_of(group):
-    """How many processes of the container the kernel has killed, and how often the pod was full."""
+    """Return how many processes of the container were killed, and how often the pod was full."""
     pod = os.path.dirname(group)
     return {
         "killed": read_counts(f"{group}/memory.events.local")["oom_kill"],

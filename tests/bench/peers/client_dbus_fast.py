@@ -1,8 +1,8 @@
-"""Starts the units of a work file with dbus-fast, 32 calls in flight.
+"""Start the units of a work file with dbus-fast, 32 calls in flight.
 
     client_dbus_fast.py WORK
 
-Raw messages, as they are quicker than its proxies. Without Subscribe, as floor.c.
+Raw messages, which are faster than its proxies. Without Subscribe, as floor.c.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ MATCH = f"type='signal',sender='{SYSTEMD}',path='{PATH}',interface='{MANAGER}',m
 
 
 class Client:
-    """A connection, and the jobs that were asked for and have ended."""
+    """A connection, its queued jobs and those that have ended."""
 
     def __init__(self, bus: MessageBus) -> None:
         self.bus = bus
@@ -31,7 +31,7 @@ class Client:
         bus.add_message_handler(self.on_message)
 
     def on_message(self, message: Message) -> None:
-        """Note the end of a job."""
+        """Record the end of a job."""
         if message.message_type is MessageType.SIGNAL and message.member == "JobRemoved":
             _, job, unit, result = message.body
             if result != "done":
@@ -40,7 +40,7 @@ class Client:
             self.changed.set()
 
     async def start(self, unit: Unit) -> None:
-        """Ask for one unit; its job is waited for with those of the others."""
+        """Start one unit; its job is awaited with those of the others."""
         name, properties = unit
         body = [
             name,
@@ -63,7 +63,7 @@ class Client:
         self.asked.add(reply.body[0])
 
     async def all_up(self) -> None:
-        """Wait until every job that was asked for has ended."""
+        """Wait until every queued job has ended."""
         while self.asked - self.ended:
             self.changed.clear()
             await self.changed.wait()

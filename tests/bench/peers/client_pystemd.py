@@ -1,8 +1,8 @@
-"""Starts the units of a work file with pystemd, one call after the other.
+"""Start the units of a work file with pystemd, one call after the other.
 
     client_pystemd.py WORK
 
-pystemd has no calls without waiting for their replies; the jobs are waited for together, though.
+pystemd has no asynchronous calls; but the jobs are awaited together.
 """
 
 import sys
@@ -20,7 +20,7 @@ ended: set[bytes] = set()
 
 
 def on_job_removed(message, error=None, userdata=None) -> None:
-    """Note the end of a job."""
+    """Record the end of a job."""
     message.process_reply(False)
     _, job, unit, result = message.body
     if result != b"done":
@@ -29,7 +29,7 @@ def on_job_removed(message, error=None, userdata=None) -> None:
 
 
 def start(manager: Manager, unit: Unit) -> bytes:
-    """Ask for one unit; its job."""
+    """Start one unit; return its job."""
     name, properties = unit
     values = {}
     for key, type_, value in properties:
@@ -40,7 +40,7 @@ def start(manager: Manager, unit: Unit) -> bytes:
 
 
 def as_bytes(value: object) -> object:
-    """Texts as pystemd takes them."""
+    """Return strings in the form that pystemd requires."""
     if isinstance(value, list):
         return [as_bytes(each) for each in value]
     return value.encode() if isinstance(value, str) else value

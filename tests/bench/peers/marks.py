@@ -1,9 +1,9 @@
-"""What every write to systemd changes; prints one JSON object.
+"""Values that every write to systemd changes; prints one JSON object.
 
     marks.py
 
-A start or stop, of whichever unit, is a job. A change of properties is a file below /run/systemd,
-written anew even when the values are the same.
+A start or stop of a unit is a job. A change of properties is a file below /run/systemd,
+written again even if the values are the same.
 """
 
 import json
@@ -15,7 +15,7 @@ WRITTEN = (Path("/run/systemd/transient"), Path("/run/systemd/system.control"))
 
 
 def main() -> None:
-    """Look, and print."""
+    """Read and print."""
     argv = ("systemctl", "show", "--property=NInstalledJobs")
     shown = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
     found = {"jobs": int(shown.partition("=")[2])}

@@ -1,9 +1,9 @@
 """The interpreter with the imports of a verb, and nothing else.
 
     python3 modules.py list FILE VERB [ARGUMENT]...   run the verb, and write what it has imported
-    python3 modules.py import FILE                    import just that, in the same order
+    python3 modules.py import FILE                    import these, in the same order
 
-What a verb keeps libraries from importing isn't imported then, either.
+Modules whose import a verb suppresses are not imported here either.
 """
 
 import gc
@@ -12,23 +12,23 @@ import sys
 
 
 class Only:
-    """Lets nothing be imported but what is named."""
+    """Refuses the import of other modules."""
 
     def __init__(self, names: list[str]) -> None:
         self._names = frozenset(names)
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """As for any finder: None leaves it to the next."""
+        """Return None, by which other finders are tried."""
         if name not in self._names:
             raise ModuleNotFoundError(f"{name} is not imported here", name=name)
 
 
 def list_modules(path: str) -> None:
-    """Run the verb, and write one name a line."""
+    """Run the verb, and write one module name a line."""
     from podslice.__main__ import main  # noqa: PLC0415
 
     sys.argv[1:] = sys.argv[3:]
-    os._exit = sys.exit  # podslice ends at once, and leaves nobody a last word
+    os._exit = sys.exit  # podslice exits at once, without exit handlers
     try:
         main()
     finally:
@@ -39,7 +39,7 @@ def list_modules(path: str) -> None:
 
 
 def import_modules(path: str) -> None:
-    """Import those."""
+    """Import the modules."""
     gc.disable()  # as podslice does
     with open(path) as file:  # noqa: PTH123
         names = file.read().split()

@@ -1,9 +1,9 @@
-"""Writes the work file of all contenders: what `podslice apply` would send, from its own plan.
+"""Write the work file of all clients: the calls of `podslice apply`, from its own plan.
 
     python3 plan_work.py MANIFEST CAPACITY WORK
 
 Runs inside the machine, with podslice in its path and nothing applied yet. The format is that of
-floor.c. What no systemd unit can hold is refused: the others could not do it.
+floor.c. Limits that are not unit properties are refused: other clients could not set them.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ def main(manifest: str, capacity: str, work: str) -> None:
 
 
 def lines(plan: Plan) -> list[str]:
-    """The units of each level, and a wait after it."""
+    """Return the units of each level, and a wait after it."""
     found = []
     for _, steps in groupby(plan.steps, key=stage_of):
         for step in steps:
@@ -51,7 +51,7 @@ def lines(plan: Plan) -> list[str]:
 
 
 def unit_lines(unit: TransientUnit) -> list[str]:
-    """One unit."""
+    """Return one unit."""
     found = [f"unit\t{unit.name}"]
     for name, value in unit.properties.items():
         words = value if isinstance(value, tuple) else (value,)

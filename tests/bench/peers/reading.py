@@ -1,8 +1,8 @@
-"""How long podslice's own client takes to read every slice, and to list them, with the bus open.
+"""The time in which podslice's client reads every slice, and lists them, with the bus open.
 
     python3 reading.py CAPACITY TIMES
 
-Prints one JSON object: how many slices there are, and the milliseconds of each time.
+Prints one JSON object: the number of slices, and the milliseconds of each time.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from podslice.cli.session import open_world
 
 
 async def main(capacity: str, times: int) -> None:
-    """List and read by turns."""
+    """List and read in turn."""
     found: dict[str, list[float]] = {"list_ms": [], "observe_ms": []}
     async with open_world(Planning(flags={"capacity": capacity})) as world:
         client, patterns = world.client, world.tree.patterns
         if client is None:
-            raise SystemExit("there is no systemd to talk to")
+            raise SystemExit("there is no systemd to connect to")
         units = ()
         for _ in range(times):
             found["list_ms"].append((await timed(lambda: client.list_units(patterns)))[0])
@@ -32,7 +32,7 @@ async def main(capacity: str, times: int) -> None:
 
 
 async def timed(call: Callable[[], Awaitable[tuple]]) -> tuple[float, tuple]:
-    """Milliseconds, and the result."""
+    """Return milliseconds, and the result."""
     began = time.perf_counter()
     result = await call()
     return 1000 * (time.perf_counter() - began), result

@@ -1,10 +1,10 @@
-"""Runs one command inside the machine and tells what it took; prints one JSON object.
+"""Run one command inside the machine and measure it; print one JSON object.
 
     runner.py COMMAND [ARGUMENT]...
 
-The command's wall time is from its fork to its end. Its CPU time has that of what it has waited
-for. PID 1 and the bus are waited for until they have nothing more to do, as part of their work comes
-after the command's end. Only the standard library, so that it starts soon.
+The command's wall time is from its fork to its end. Its CPU time includes that of its children.
+The measurement ends when PID 1 and the bus are idle, as part of their work follows
+the command's end. Only the standard library, for a quick start.
 """
 
 import json
@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
 
 
 def measure(argv: list[str]) -> dict[str, object]:
-    """What the command took, said and returned."""
+    """The figures of the command, its output and its exit code."""
     others = {"pid1": 1, "bus": find("dbus-daemon")}
     for pid in others.values():
         settle(pid)
@@ -53,7 +53,7 @@ def measure(argv: list[str]) -> dict[str, object]:
 
 
 def cpu_ms(pid: int) -> float:
-    """CPU time of a process of one thread, to the nanosecond; `stat` has ticks only."""
+    """Return the CPU time of a process of one thread, in nanoseconds; `stat` has ticks only."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6
 
 
@@ -69,7 +69,7 @@ def settle(pid: int) -> None:
 
 
 def find(name: str) -> int:
-    """The id of the oldest process of that name."""
+    """Return the id of the oldest process of that name."""
     pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
     return min(pid for pid in pids if Path(f"/proc/{pid}/comm").read_text().strip() == name)
 

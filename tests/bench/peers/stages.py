@@ -1,11 +1,11 @@
-"""Runs a verb of podslice, and tells where its time went.
+"""Run a verb of podslice, and measure its parts.
 
     python3 stages.py FILE VERB [ARGUMENT]...
 
-Writes the milliseconds of each part to FILE, as JSON. Of what lies in another, only the rest is
-counted. The watching costs a few milliseconds; such a run is not among those measured.
+Writes the milliseconds of each part to FILE, as JSON. Nested parts are not counted
+twice. The instrumentation costs a few milliseconds; such a run is not among those measured.
 """
-# imports are among what is measured
+# imports are measured, too
 # ruff: noqa: PLC0415
 
 import sys
@@ -18,7 +18,7 @@ CONNECTING = frozenset({"__aenter__", "__aexit__"})
 
 
 class Clock:
-    """Charges time to what has begun last."""
+    """Charges time to the part that began last."""
 
     def __init__(self) -> None:
         self.parts: dict[str, float] = {}
@@ -26,12 +26,12 @@ class Clock:
         self._since = BEGAN
 
     def begin(self, name: str) -> None:
-        """Something begins."""
+        """Begin a part."""
         self._charge()
         self._stack.append(name)
 
     def end(self) -> None:
-        """It ends."""
+        """End a part."""
         self._charge()
         self._stack.pop()
 
@@ -46,7 +46,7 @@ CLOCK = Clock()
 
 
 def timed(name, function):
-    """The function, charged for; also when it runs several times at once."""
+    """Return the function, charged; also if it runs several times at once."""
     running = 0
 
     def call(*arguments, **options):
@@ -65,7 +65,7 @@ def timed(name, function):
 
 
 def timed_async(name, function):
-    """As `timed`, for what is awaited; several parts of one name may overlap, of two may not."""
+    """Return an awaitable, charged as in `timed`; parts of one name may overlap, of two may not."""
     running = 0
 
     async def call(*arguments, **options):
@@ -84,7 +84,7 @@ def timed_async(name, function):
 
 
 def watch() -> None:
-    """Have the parts charged for."""
+    """Charge the parts."""
     import builtins
     import importlib
     import inspect
@@ -103,7 +103,7 @@ def watch() -> None:
 
 
 def main(path: str) -> None:
-    """Run the verb, and write when it ends, in whichever way."""
+    """Run the verb, and write the figures at its end."""
     import json
     import os
     from pathlib import Path

@@ -1,9 +1,9 @@
-"""What there is of the pods' slices, as systemd and the kernel have it; prints one JSON object.
+"""The state of the pods' slices in systemd and the kernel; prints one JSON object.
 
     state.py [PROPERTY]...
 
-`units` are the properties of all slices by name, `files` what systemd has written for them, and
-`groups` what the kernel holds, by control group. Nobody of those who are compared is asked.
+`units` are the properties of all slices by name, `files` those that systemd has written for them,
+and `groups` the limits in the kernel, by control group. None of the compared clients is used.
 """
 
 import json
@@ -34,13 +34,13 @@ LIMITS = (
 
 
 def main(properties: list[str]) -> None:
-    """Look, and print."""
+    """Read and print."""
     found = {"units": units(properties), "files": files(), "groups": groups()}
     sys.stdout.write(json.dumps(found))
 
 
 def units(properties: list[str]) -> dict[str, dict[str, str]]:
-    """The properties of every unit, as systemctl shows them."""
+    """Return the properties of every unit, from systemctl."""
     named = ",".join(("Id", *properties))
     argv = ("systemctl", "show", "--all", f"--property={named}", PATTERN)
     shown = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
@@ -50,7 +50,7 @@ def units(properties: list[str]) -> dict[str, dict[str, str]]:
 
 
 def files() -> dict[str, str]:
-    """Unit files and drop-ins."""
+    """Return unit files and drop-ins."""
     return {
         str(path): path.read_text()
         for directory in WRITTEN
@@ -60,7 +60,7 @@ def files() -> dict[str, str]:
 
 
 def groups() -> dict[str, dict[str, str]]:
-    """The limits of every control group."""
+    """Return the limits of every control group."""
     hierarchies = [CGROUPS, *(path for path in CGROUPS.iterdir() if path.is_dir())]
     tops = (top for hierarchy in hierarchies for top in hierarchy.glob(PATTERN))
     found = {}

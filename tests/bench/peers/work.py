@@ -1,4 +1,4 @@
-"""Reads a work file; its format is in floor.c."""
+"""Parser of work files; their format is in floor.c."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ READERS = {"s": str, "b": lambda text: text == "1", "t": int, "u": int}
 
 
 def read_work(path: str) -> list[list[Unit]]:
-    """The units to start, those that are waited for together in one list."""
+    """The units to start; those that are awaited together are in one list."""
     levels: list[list[Unit]] = [[]]
     for line in Path(path).read_text().splitlines():
         what, *fields = line.split("\t")

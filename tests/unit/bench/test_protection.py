@@ -9,7 +9,7 @@ from tests.bench.pressure import (
     Idle,
     Round,
     Usage,
-    check_settings,
+    check_properties,
     control_groups,
     expected,
     manifests,
@@ -108,11 +108,11 @@ class FakeMachine:
 
 def test_another_setting_in_the_kernel_is_refused():
     files = expected("MemoryLow", GUARD, f"{768 * MIB}")
-    check_settings(FakeMachine(files), "MemoryLow", GUARD, swap=True)
+    check_properties(FakeMachine(files), "MemoryLow", GUARD, swap=True)
     with pytest.raises(RuntimeError, match="there should be no swap file"):
-        check_settings(FakeMachine(files), "MemoryLow", GUARD, swap=False)
+        check_properties(FakeMachine(files), "MemoryLow", GUARD, swap=False)
     with pytest.raises(RuntimeError, match="MemoryMin: the kernel should have"):
-        check_settings(FakeMachine(files), "MemoryMin", GUARD, swap=True)
+        check_properties(FakeMachine(files), "MemoryMin", GUARD, swap=True)
 
 
 def test_tables_have_every_way_with_and_without_swap():

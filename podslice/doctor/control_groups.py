@@ -1,4 +1,4 @@
-"""Findings about control groups: their layout, their controllers, and who has these. Pure."""
+"""Findings about control groups: their layout and the controllers of each level. Pure."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _NEEDED = {
     "memory": "MemoryMax, MemoryHigh and MemoryLow have no effect",
     "pids": "TasksMax has no effect",
 }
-"""The controllers that podslice's settings need, and what happens without."""
-_ALL_THERE = "cpu, memory and pids are there"
+"""The controllers that podslice needs, and the effect of their absence."""
+_AVAILABLE = "cpu, memory and pids are available"
 _USEFUL = ("cpuset", "io")
-"""Those that units inside of pods may want."""
+"""The controllers that units in pods may need."""
 
 _DROP_IN = "/etc/systemd/system/user@.service.d/podslice.conf"
 _DELEGATION = (
     f"as root: mkdir -p {_DROP_IN.rpartition('/')[0]} &&"
     rf" printf '[Service]\nDelegate=cpu cpuset io memory pids\n' > {_DROP_IN} &&"
-    " systemctl daemon-reload; then end all sessions of the user, and log in anew"
+    " systemctl daemon-reload; then end all sessions of the user, and log in again"
 )
 _BOOT_V2 = "boot with systemd.unified_cgroup_hierarchy=1"
 
 
 def layout(facts: Facts) -> Finding:
-    """Version 2 of control groups, or what is missing with another."""
+    """Return whether control groups have version 2, and the effect of another one."""
     if facts.layout is Layout.V2 and facts.protects_below:
         return Finding(check="cgroup", state=FindingState.OK, what="cgroup v2")
     if facts.layout is Layout.V2:
@@ -35,8 +35,8 @@ def layout(facts: Facts) -> Finding:
             check="cgroup",
             state=FindingState.INFO,
             what="cgroup v2, mounted without memory_recursiveprot",
-            effect="MemoryLow of a pod protects only what its containers ask for",
-            # a remount takes away what it does not name
+            effect="MemoryLow of a pod protects only what its containers request",
+            # a remount removes options that it does not name
             fix="mount -o remount,nsdelegate,memory_recursiveprot"
             f"{',memory_hugetlb_accounting' if facts.counts_hugepages else ''} /sys/fs/cgroup",
         )
@@ -45,42 +45,42 @@ def layout(facts: Facts) -> Finding:
             check="cgroup",
             state=FindingState.ATTENTION,
             what="no control groups are mounted at /sys/fs/cgroup",
-            effect="nothing is limited, and usage can't be read",
+            effect="nothing is limited, and usage cannot be read",
             fix="mount -t cgroup2 cgroup2 /sys/fs/cgroup, which systemd does at boot",
         )
     how = "the hybrid layout" if facts.layout is Layout.HYBRID else "cgroup v1"
     is_last = (facts.systemd.version or 0) < _SYSTEMD_WITHOUT_V1
-    gone = f"; systemd {_SYSTEMD_WITHOUT_V1} does not start with it any more" if is_last else ""
+    unsupported = f"; systemd {_SYSTEMD_WITHOUT_V1} and later require cgroup v2" if is_last else ""
     return Finding(
         check="cgroup",
         state=FindingState.ATTENTION,
         what=f"{how}, not cgroup v2",
         effect="weights, quotas, MemoryMax and TasksMax work; MemoryLow, MemoryMin and MemoryHigh"
-        f" do not, nor does limiting huge pages{gone}",
+        f" do not, nor does limiting huge pages{unsupported}",
         fix=_BOOT_V2,
     )
 
 
 def controllers(facts: Facts) -> Finding:
-    """Those that the settings of pods need: offered, delegated, and handed down."""
+    """Return whether the needed controllers are available, delegated and enabled."""
     missing = [name for name in _NEEDED if name not in facts.controllers]
     if facts.slice_controllers is not None and not missing:
         return _in_slice(facts, facts.slice_controllers)
     if facts.manager.is_user:
         return _delegated(facts, missing)
     if not missing:
-        return Finding(check="controllers", state=FindingState.OK, what=_ALL_THERE)
+        return Finding(check="controllers", state=FindingState.OK, what=_AVAILABLE)
     return Finding(
         check="controllers",
         state=FindingState.ATTENTION,
-        what=f"{_list(missing)} {_is(missing)} not there",
+        what=f"{_list(missing)} {_is(missing)} not available",
         effect="; ".join(_NEEDED[name] for name in missing),
         fix="; ".join(_enabled(facts, name) for name in missing),
     )
 
 
 def _in_slice(facts: Facts, controllers: frozenset[str]) -> Finding:
-    """Where pods are there already: what they have, not only what could be had."""
+    """Return the controllers of the root slice, which exists already."""
     missing = [name for name in _NEEDED if name not in controllers]
     if not missing:
         if facts.manager.is_user:
@@ -88,24 +88,24 @@ def _in_slice(facts: Facts, controllers: frozenset[str]) -> Finding:
         return Finding(
             check="controllers",
             state=FindingState.OK,
-            what=f"{_ALL_THERE}, in {facts.root_slice} as well",
+            what=f"{_AVAILABLE}, also in {facts.root_slice}",
         )
     return Finding(
         check="controllers",
         state=FindingState.ATTENTION,
-        what=f"{facts.root_slice} has no {_list(missing)}, though the host has",
+        what=f"{_list(missing)} {_is(missing)} not enabled in {facts.root_slice}, but available",
         effect="; ".join(_NEEDED[name] for name in missing),
-        fix="systemd hands them down with the next change of a pod; if that does not help,"
-        " its journal says why: journalctl -b _PID=1 -g controller",
+        fix="systemd enables them with the next change of a pod; otherwise its log states the reason:"
+        " journalctl -b _PID=1 -g controller",
     )
 
 
 def _enabled(facts: Facts, name: str) -> str:
-    """What brings a controller back that the kernel does not offer."""
+    """Return the remedy for a controller that the kernel does not offer."""
     for word in facts.command_line:
         key, _, names = word.partition("=")
         if key == "cgroup_disable" and name in names.split(","):
-            return f"take {word} off the kernel's command line"
+            return f"remove {word} from the kernel's command line"
     if name == "memory":
         return "boot with cgroup_enable=memory"
     return f"boot a kernel with the {name} controller (CONFIG_CGROUP_{_CONFIG[name]})"
@@ -115,13 +115,13 @@ _CONFIG = {"cpu": "SCHED", "pids": "PIDS"}
 
 
 def _delegated(facts: Facts, missing: list[str]) -> Finding:
-    """What a user's manager may use."""
+    """Return whether the controllers are delegated to a user's manager."""
     if facts.layout is not Layout.V2:
         return Finding(
             check="controllers",
             state=FindingState.ATTENTION,
             what="a user's manager has no controllers with cgroup v1",
-            effect="pods are made, and nothing is limited",
+            effect="pods are created without limits",
             fix=_BOOT_V2,
         )
     if missing:
@@ -139,7 +139,7 @@ def _delegated(facts: Facts, missing: list[str]) -> Finding:
             state=FindingState.INFO,
             what=f"cpu, memory and pids are delegated to the user's manager; {_list(rest)}"
             f" {_is(rest)} not",
-            effect="podslice sets nothing of these; units and containers inside of pods can't",
+            effect="podslice sets no properties of these; units and containers in pods cannot either",
             fix=_DELEGATION,
         )
     return Finding(
@@ -150,25 +150,25 @@ def _delegated(facts: Facts, missing: list[str]) -> Finding:
 
 
 def hugepages(facts: Facts) -> Finding:
-    """Return whether huge pages can be limited: systemd does not hand this controller down.
+    """Return whether huge pages can be limited: systemd does not enable this controller.
 
-    Where they count as memory and are not limited, more of them than MemoryMax allows do not get a
-    process killed; see `policy.hugepages.with_hugepages`.
+    Where they count as memory and are not limited, a process with more of them than MemoryMax
+    allows is not killed; see `policy.hugepages.with_hugepages`.
     """
     hugetlb = facts.hugetlb
-    effect = "pods that ask for huge pages are made, and not limited in them"
+    effect = "pods that request huge pages are created without limits of these"
     if facts.counts_hugepages:
         effect += "; a process with more of them than its MemoryMax allows hangs in a page fault"
     if facts.manager.is_user:
-        what, fix = "the limit of huge pages is out of a user's reach", "apply such pods as root"
+        what, fix = "a user's manager cannot limit huge pages", "apply such pods as root"
     elif facts.layout is not Layout.V2:
-        what, fix = "huge pages can't be limited without cgroup v2", _BOOT_V2
+        what, fix = "huge pages cannot be limited without cgroup v2", _BOOT_V2
     elif not hugetlb.known:
         what = "the kernel has no hugetlb controller"
         fix = "boot a kernel of 5.6 or later with CONFIG_CGROUP_HUGETLB"
     elif hugetlb.stops_at is not None:
         path = f"/sys/fs/cgroup{hugetlb.stops_at.rstrip('/')}/cgroup.subtree_control"
-        what = f"the hugetlb controller is not handed down by {hugetlb.stops_at}"
+        what = f"the hugetlb controller is not enabled below {hugetlb.stops_at}"
         fix = (
             f"echo +hugetlb > {path}; and for every boot:"
             f" echo 'w {path} - - - - +hugetlb' > /etc/tmpfiles.d/hugetlb.conf"
@@ -191,7 +191,7 @@ def hugepages(facts: Facts) -> Finding:
 def _pages(facts: Facts) -> str:
     count = facts.hugetlb.pages
     verb = "is" if count == 1 else "are"
-    text = f"{count or 'none'} {verb} set aside on this host"
+    text = f"{count or 'none'} {verb} allocated on this host"
     return text + (", and they count as memory" if facts.counts_hugepages else "")
 
 

@@ -1,6 +1,6 @@
-"""What a host shows of itself that matters to podslice; the root directory is a parameter.
+"""Facts about a host that matter to podslice; the root directory is a parameter.
 
-Everything is read from files, and nothing is written, so that any user may do it on any host.
+They are read from files that every user may read; nothing is written.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from podslice.model.kubelet import Foreign, Kubelet
 from podslice.model.manager import SYSTEM, Manager
 
 _CGROUP = "sys/fs/cgroup"
-# what cgroup v2 calls otherwise than v1
+# controllers that cgroup v2 names differently
 _RENAMED = {"blkio": "io"}
 
 
 class Layout(StrEnum):
-    """How control groups are mounted. Source: systemd, docs/CGROUP_DELEGATION.md."""
+    """The layout of the mounted control groups. Source: systemd, docs/CGROUP_DELEGATION.md."""
 
     V2 = "v2"
     HYBRID = "hybrid"
-    """The controllers of version 1, and version 2 without any beside them."""
+    """Version 1 with the controllers, and version 2 without any."""
     V1 = "v1"
     NONE = "none"
 
@@ -69,19 +69,19 @@ class Session:
     owner: int | None
     """The uid of that directory's owner; None where it cannot be read."""
     lingers: bool
-    """Whether the user's manager stays when the last session ends."""
+    """Whether the user's manager keeps running after the last session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hugetlb:
-    """How far the controller of huge pages reaches."""
+    """The state of the controller of huge pages."""
 
     pages: int
-    """How many huge pages are set aside, of whatever size."""
+    """The number of huge pages of all sizes."""
     known: bool
     """Whether the kernel has the controller."""
     stops_at: str | None
-    """The control group above our slices that does not hand it down; None where none stops it."""
+    """The control group above the root slice that does not enable it below; None if all do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,40 +92,40 @@ class Facts:
     systemd: SystemdReply
     uid: int
     session: Session | None
-    """None where the system's manager is meant."""
+    """None for the system's manager."""
     first_process: str
-    """The name of process 1; empty where that can't be read."""
+    """The name of process 1; empty where it cannot be read."""
     kernel: str
     """Its release: `6.12.1-amd64`."""
     command_line: frozenset[str]
     """The words of the kernel's command line."""
     layout: Layout
     mount_options: frozenset[str]
-    """Those of cgroup v2. Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "Mounting"."""
+    """The options of cgroup v2. Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "Mounting"."""
     controllers: frozenset[str]
-    """Those that the manager which was asked may use."""
+    """The controllers that the manager may use."""
     root_slice: str
     """The name of the slice that holds all pods."""
     cgroup_root: str
     slice_controllers: frozenset[str] | None
-    """Those that this slice has; None where it is not there or this can't be told."""
+    """The controllers of the root slice; None where it does not exist or they are not known."""
     hugetlb: Hugetlb
     has_pressure: bool
     swap_bytes: int
     oom_score_adj: int
-    """That of this process."""
+    """The value of this process."""
     has_manifest_dir: bool
-    """The directory of manifests exists, as the packages make it for their groups."""
+    """Whether the packages' directory of manifests exists."""
     runtimes: tuple[Runtime, ...]
 
     @property
     def protects_below(self) -> bool:
-        """Whether the protection of a control group holds for everything below it."""
+        """Return whether the protection of a control group applies to all groups below it."""
         return "memory_recursiveprot" in self.mount_options
 
     @property
     def counts_hugepages(self) -> bool:
-        """Whether huge pages count as memory of their control group."""
+        """Return whether huge pages count as memory of their control group."""
         return "memory_hugetlb_accounting" in self.mount_options
 
 
@@ -158,7 +158,7 @@ def read_facts(systemd: SystemdReply, subject: Subject, root: Path = Path("/")) 
         controllers=_controllers(root, layout, manager),
         root_slice=group.name,
         cgroup_root=subject.cgroup_root,
-        slice_controllers=_handed_to(root, group) if layout is Layout.V2 else None,
+        slice_controllers=_controllers_of(root, group) if layout is Layout.V2 else None,
         hugetlb=_hugetlb(root, layout, group),
         has_pressure=_is_readable(root / "proc/pressure/memory"),
         swap_bytes=swap_bytes,
@@ -191,17 +191,17 @@ def _layout(root: Path) -> Layout:
 
 
 def _controllers(root: Path, layout: Layout, manager: Manager) -> frozenset[str]:
-    """The controllers that a manager may use, by their names in cgroup v2."""
+    """Return the controllers that a manager may use, by their names in cgroup v2."""
     if layout is Layout.V2:
-        return _handed_to(root, PurePosixPath(manager.control_group)) or frozenset()
+        return _controllers_of(root, PurePosixPath(manager.control_group)) or frozenset()
     if manager.is_user:
-        return frozenset()  # systemd hands none of version 1 to users
+        return frozenset()  # systemd delegates none of version 1 to users
     found = (root / _CGROUP).glob("*/cgroup.procs")
     return frozenset(_RENAMED.get(path.parent.name, path.parent.name) for path in found)
 
 
-def _handed_to(root: Path, group: PurePosixPath) -> frozenset[str] | None:
-    """The controllers that a control group has from above; None where there is no such group."""
+def _controllers_of(root: Path, group: PurePosixPath) -> frozenset[str] | None:
+    """Return the controllers of a control group; None if it does not exist."""
     return _words(root / _CGROUP / group.relative_to("/") / "cgroup.controllers")
 
 
@@ -210,8 +210,8 @@ def _hugetlb(root: Path, layout: Layout, group: PurePosixPath) -> Hugetlb:
     stops_at = None
     for above in reversed(group.parents):
         path = root / _CGROUP / above.relative_to("/") / "cgroup.subtree_control"
-        handed_down = _words(path)
-        if handed_down is not None and "hugetlb" not in handed_down:
+        enabled = _words(path)
+        if enabled is not None and "hugetlb" not in enabled:
             stops_at = str(above)
             break
     known = _words(root / _CGROUP / "cgroup.controllers") or frozenset()
@@ -252,13 +252,13 @@ def _owner(path: Path) -> int | None:
 
 
 def _config_home(environment: Mapping[str, str]) -> str:
-    """Where a user's configuration is. Source: XDG Base Directory Specification."""
+    """Return the directory of a user's configuration. Source: XDG Base Directory Specification."""
     home = environment.get("HOME", "/nonexistent")
     return environment.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")  # noqa: PTH118
 
 
 def _is_readable(path: Path) -> bool:
-    """Whether the kernel answers: it may list a file and refuse to read it."""
+    """Return whether a file can be read, which the kernel may deny although it lists it."""
     try:
         return bool(read_text(path))
     except OSError:

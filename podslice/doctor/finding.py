@@ -1,4 +1,4 @@
-"""What a finding is."""
+"""A finding about the host."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from enum import StrEnum
 
 
 class FindingState(StrEnum):
-    """How grave a finding is."""
+    """The severity of a finding."""
 
     OK = "ok"
     INFO = "info"
-    """Worth knowing; nothing has to be done."""
+    """Informative; no action is needed."""
     ATTENTION = "attention"
-    """Something will not be as the manifests ask for."""
+    """Something will not work as the manifests request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing about the host."""
+    """The result of one check."""
 
     check: str
     state: FindingState

@@ -1,4 +1,4 @@
-"""From facts to findings: what is so, what it means for pods, and what mends it. Pure."""
+"""Findings from facts: the state of the host, its effect on pods, and the remedy. Pure."""
 
 from __future__ import annotations
 
@@ -12,23 +12,21 @@ from podslice.model.kubelet import Foreign, Kubelet
 from podslice.model.properties import PROPERTIES
 
 SYSTEMD_LEAST = 252
-"""The oldest version that podslice is tested with."""
-_SYSTEMD_LACKS = (
-    (255, "it takes processes into a new scope by number only, not by descriptor (PIDFDs)"),
-)
-"""The version that brought something, and what it is. Source: systemd, pull request 29455."""
+"""The oldest tested version."""
+_SYSTEMD_LACKS = ((255, "processes join a new scope by number only, not by descriptor (PIDFDs)"),)
+"""A version, and what earlier ones lack. Source: systemd, pull request 29455."""
 
 _KERNEL_LACKS = (
-    ((5, 3), "processes can't be held by descriptor (pidfd_open)"),
-    ((5, 6), "huge pages can't be limited (no hugetlb on cgroup v2)"),
-    ((5, 7), "MemoryLow of a pod protects only what its containers ask for (memory_recursiveprot)"),
-    ((5, 14), "what runs in a pod is killed one by one, not at once (cgroup.kill)"),
+    ((5, 3), "processes cannot be referred to by descriptor (pidfd_open)"),
+    ((5, 6), "huge pages cannot be limited (no hugetlb on cgroup v2)"),
+    ((5, 7), "MemoryLow of a pod protects only what its containers request (memory_recursiveprot)"),
+    ((5, 14), "the processes of a pod are killed one by one, not at once (cgroup.kill)"),
 )
 """Source: Linux, admin-guide/cgroup-v2.rst and its history; pidfd_open(2)."""
 
 
-def examine(facts: Facts) -> tuple[Finding, ...]:
-    """Everything that there is to say about a host."""
+def check_host(facts: Facts) -> tuple[Finding, ...]:
+    """Return all findings about a host, also those without a problem."""
     return tuple(_all(facts))
 
 
@@ -62,7 +60,9 @@ def _systemd(facts: Facts) -> Finding:
     if version < SYSTEMD_LEAST:
         rows = (row for row in PROPERTIES.values() if row.managed)
         unknown = sorted(row.key for row in rows if row.since > version)
-        left_out = f"; it does not know {', '.join(unknown)}, which are left out" if unknown else ""
+        left_out = (
+            f"; properties that it lacks are not set: {', '.join(unknown)}" if unknown else ""
+        )
         return Finding(
             check="systemd",
             state=FindingState.ATTENTION,
@@ -76,7 +76,7 @@ def _systemd(facts: Facts) -> Finding:
         state=FindingState.INFO if lacks else FindingState.OK,
         what=f"{whose} is systemd {version}",
         effect="; ".join(lacks),
-        fix="nothing has to be done: podslice looks whether they have arrived" if lacks else "",
+        fix="none is needed: podslice checks that the processes moved" if lacks else "",
     )
 
 
@@ -116,8 +116,8 @@ def _rights(facts: Facts) -> Finding:
         check="rights",
         state=FindingState.INFO,
         what=f"user {facts.uid} is not root",
-        effect="verbs that read work; those that change something are refused",
-        fix=f"run those as root, or use --user{by_group if facts.has_manifest_dir else ''}",
+        effect="verbs that read work; those that change something fail",
+        fix=f"run these as root, or use --user{by_group if facts.has_manifest_dir else ''}",
     )
 
 
@@ -126,8 +126,8 @@ def _session(facts: Facts, session: Session) -> Finding:
         return Finding(
             check="session",
             state=FindingState.ATTENTION,
-            what="XDG_RUNTIME_DIR is not set: this is no session",
-            effect="records of pods have no place, and nothing can be applied",
+            what="XDG_RUNTIME_DIR is not set: there is no session",
+            effect="records of pods cannot be stored, and nothing can be applied",
             fix=f"log in; or loginctl enable-linger {session.name}, and set"
             f" XDG_RUNTIME_DIR=/run/user/{facts.uid}",
         )
@@ -135,8 +135,8 @@ def _session(facts: Facts, session: Session) -> Finding:
         return Finding(
             check="session",
             state=FindingState.ATTENTION,
-            what=f"XDG_RUNTIME_DIR is {session.directory}, which is user {session.owner}'s",
-            effect="every verb with --user is refused, lest records end up with somebody else",
+            what=f"XDG_RUNTIME_DIR is {session.directory}, which belongs to user {session.owner}",
+            effect="every verb with --user fails: records would be stored with another user's",
             fix=f"set XDG_RUNTIME_DIR=/run/user/{facts.uid}, as a login does",
         )
     if not session.lingers:
@@ -144,13 +144,13 @@ def _session(facts: Facts, session: Session) -> Finding:
             check="session",
             state=FindingState.INFO,
             what=f"user {session.name} does not linger",
-            effect="pods, and what runs in them, end with the user's last session",
+            effect="pods and their processes stop with the user's last session",
             fix=f"loginctl enable-linger {session.name}",
         )
     return Finding(
         check="session",
         state=FindingState.OK,
-        what=f"user {session.name} lingers: pods stay without a session",
+        what=f"user {session.name} lingers: pods run without a session",
     )
 
 
@@ -158,17 +158,17 @@ def _user_limits(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         check="oom-score",
         state=FindingState.INFO,
-        what=f"oom_score_adj can't go below that of the session, {facts.oom_score_adj}",
-        effect="containers that should have less keep it; the order among the others holds",
-        fix="apply pods that must outlive others as root",
+        what=f"oom_score_adj cannot be below that of the session, {facts.oom_score_adj}",
+        effect="containers with a lower value get that one; the order of the others is kept",
+        fix="apply pods that others must not outlive as root",
     )
     yield Finding(
         check="volumes",
         state=FindingState.INFO,
-        what="a user's manager can't mount",
-        effect="volumes in memory are directories below XDG_RUNTIME_DIR, charged to the pod, and"
-        " without a size of their own",
-        fix="RuntimeDirectorySize= in /etc/systemd/logind.conf bounds all of them together",
+        what="a user's manager cannot mount",
+        effect="volumes in memory are directories below XDG_RUNTIME_DIR, charged to the pod, without"
+        " a size limit of their own",
+        fix="set RuntimeDirectorySize= in /etc/systemd/logind.conf, which limits their total size",
     )
 
 
@@ -178,7 +178,7 @@ def _foreign(foreign: Foreign) -> Finding:
         state=FindingState.ATTENTION,
         what=foreign.reason,
         effect="podslice changes nothing: apply, delete, run, adopt, phase --set, confirm and the"
-        " agent are refused; verbs that only read work",
+        " agent fail; verbs that only read work",
         fix=foreign.way_out,
     )
 
@@ -187,8 +187,8 @@ def _kubelet(kubelet: Kubelet) -> Finding:
     return Finding(
         check="kubelet",
         state=FindingState.OK,
-        what=f"a kubelet runs (process {kubelet.pid}, {kubelet.name}), and podslice's pods lie"
-        " elsewhere",
+        what=f"a kubelet runs (process {kubelet.pid}, {kubelet.name}), and podslice's pods are"
+        " below another root",
     )
 
 
@@ -197,29 +197,31 @@ def _runtime(runtime: Runtime) -> Finding:
         return Finding(
             check=runtime.name,
             state=FindingState.INFO,
-            what=f"its configuration can't be read: {runtime.unreadable}",
-            effect="whether its containers get into pods can't be told",
-            fix="mend the file, or run doctor as root",
+            what=f"cannot read its configuration: {runtime.unreadable}",
+            effect="whether its containers run in pods is not known",
+            fix="correct the file, or run doctor as root",
         )
-    told_by = runtime.source or "its default"
+    source = runtime.source or "its default"
     if runtime.driver == SYSTEMD:
         return Finding(
-            check=runtime.name, state=FindingState.OK, what=f"control groups by systemd ({told_by})"
+            check=runtime.name,
+            state=FindingState.OK,
+            what=f"control groups are created by systemd ({source})",
         )
     if not runtime.in_use:
         return Finding(
             check=runtime.name,
             state=FindingState.INFO,
-            what="its CRI plugin does not make control groups by systemd, and seems not to be used",
-            effect="none for docker and nerdctl, which state the driver themselves",
+            what="its CRI plugin does not create control groups by systemd, and appears to be unused",
+            effect="none for docker and nerdctl, which set the driver themselves",
             fix=runtime.fix,
         )
     return Finding(
         check=runtime.name,
         state=FindingState.ATTENTION,
-        what=f"control groups by {runtime.driver}, not by systemd ({told_by})",
-        effect="its containers do not get into pods: a slice as --cgroup-parent is refused, or"
-        " taken for a directory of that name",
+        what=f"control groups are created by {runtime.driver}, not by systemd ({source})",
+        effect="its containers do not run in pods: a slice as --cgroup-parent is rejected, or taken"
+        " for a directory of that name",
         fix=runtime.fix,
     )
 
@@ -256,7 +258,7 @@ def _pressure(facts: Facts) -> Finding:
         check="pressure",
         state=FindingState.INFO,
         what="the kernel does not measure pressure (PSI)",
-        effect="how long pods wait for CPU, memory and I/O can't be shown; limits work",
+        effect="how long pods wait for CPU, memory and I/O cannot be shown; limits work",
         fix="boot with psi=1" if "psi=0" not in facts.command_line else "boot without psi=0",
     )
 
@@ -266,12 +268,12 @@ def _swap(facts: Facts) -> Finding:
         return Finding(
             check="swap",
             state=FindingState.OK,
-            what="no swap: a pod that reaches its memory limit frees its caches, or is killed",
+            what="no swap: a pod at its memory limit releases its caches, or processes are OOM-killed",
         )
     return Finding(
         check="swap",
         state=FindingState.INFO,
-        what=f"there is swap, {facts.swap_bytes // 2**20}Mi",
-        effect="memory limits do not count it: a pod may have its limit and all of the swap beside",
-        fix="swapoff -a, as Kubernetes asks for by default; or leave it, if that is meant",
+        what=f"swap is enabled, {facts.swap_bytes // 2**20}Mi",
+        effect="memory limits do not include it: a pod may use all of the swap beyond its limit",
+        fix="swapoff -a, which Kubernetes requires by default; or keep it, if intended",
     )

@@ -1,7 +1,7 @@
-"""Which driver the container runtimes use for control groups, from their configuration.
+"""The drivers that container runtimes use for control groups, from their configuration.
 
-Only runtimes that are installed are looked at. Nothing is run: `podman info` takes a second, and a
-daemon may be down.
+Only installed runtimes are checked. None is run: `podman info` takes a second, and a daemon may be
+down.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from podslice.kernel.text import read_text
 SYSTEMD, CGROUPFS = "systemd", "cgroupfs"
 _BYTES_MAX = 2**20
 """Bytes of a configuration file; those of all runtimes together are smaller."""
-_PLACES = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin", "bin", "sbin")
+_PROGRAM_DIRECTORIES = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin", "bin", "sbin")
 _CRI_PLUGINS = {"cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """A container runtime, and how it makes control groups."""
+    """A container runtime, and how it creates control groups."""
 
     name: str
     driver: str
-    """`systemd`, `cgroupfs`, or what it is told besides; empty where that can't be known."""
+    """`systemd`, `cgroupfs`, or another configured value; empty where it is not known."""
     source: str = ""
-    """The file, or the process, that says so; empty for what it does by itself."""
+    """The file or process that states the driver; empty for the default."""
     fix: str = ""
-    """What makes it use systemd."""
+    """The change that makes it use systemd."""
     unreadable: str = ""
-    """What of its configuration can't be read, and why."""
+    """The part of its configuration that cannot be read, and the reason."""
     in_use: bool = True
-    """Whether it starts containers at all, as far as can be seen."""
+    """Whether it appears to start containers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the runtimes themselves look at, beside their configuration."""
+    """The facts that the runtimes' defaults depend on."""
 
     root: Path
     uid: int | None
-    """The user whose runtimes are meant; None for those of the system."""
+    """The user of the runtimes; None for those of the system."""
     config_home: str
     has_systemd: bool
     is_v2: bool
 
     @property
     def default(self) -> str:
-        """What podman and docker do by themselves.
+        """Return the default driver of podman and docker.
 
         Source: containers/common, pkg/config/systemd.go, defaultCgroupManager; moby,
         daemon/daemon_unix.go, UsingSystemd.
@@ -62,16 +62,16 @@ class Surroundings:
         return SYSTEMD if self.has_systemd and self.is_v2 else CGROUPFS
 
     def under(self, path: str) -> Path:
-        """A path of the host."""
+        """Return a path of the host below `root`."""
         return self.root / path.lstrip("/")
 
 
 class _UnreadableError(Exception):
-    """A file is there and can't be understood, or not be opened."""
+    """A file exists and cannot be opened or parsed."""
 
 
 def read_runtimes(here: Surroundings) -> tuple[Runtime, ...]:
-    """The runtimes that are installed."""
+    """Return the installed runtimes."""
     readers = {
         "podman": ("podman", _podman),
         "docker": ("dockerd" if here.uid is None else "dockerd-rootless.sh", _docker),
@@ -96,13 +96,13 @@ def read_runtimes(here: Surroundings) -> tuple[Runtime, ...]:
 def _podman(here: Surroundings, _: Path) -> Runtime:
     """Source: containers/common, pkg/config/new.go, systemConfigs; containers-config(5)."""
     # root's podman uses systemd on cgroup v1 as well
-    by_itself = SYSTEMD if here.has_systemd and here.uid is None else here.default
-    runtime = Runtime(name="podman", driver=by_itself)
+    default = SYSTEMD if here.has_systemd and here.uid is None else here.default
+    runtime = Runtime(name="podman", driver=default)
     for path in _podman_files(here):
         engine = _table(_toml(here, path), "engine")
         if "cgroup_manager" in engine:
             runtime = replace(
-                runtime, driver=str(engine["cgroup_manager"]), source=_shown(here, path)
+                runtime, driver=str(engine["cgroup_manager"]), source=_host_path(here, path)
             )
     where = runtime.source or (
         "/etc/containers/containers.conf"
@@ -133,17 +133,19 @@ def _docker(here: Surroundings, _: Path) -> Runtime:
     path = here.under(home) / "docker/daemon.json"
     options = list(_table(_json(here, path)).get("exec-opts") or ())
     runtime = Runtime(name="docker", driver=here.default)
-    runtime = _with_option(runtime, options, _shown(here, path))
+    runtime = _with_driver_option(runtime, options, _host_path(here, path))
     pid = process_named("dockerd", here.root) if here.uid is None else None
     if pid is not None:
         words = _command_line(here, pid)
-        runtime = _with_option(runtime, words, f"the command line of dockerd (process {pid})")
+        runtime = _with_driver_option(
+            runtime, words, f"the command line of dockerd (process {pid})"
+        )
     what = 'write "exec-opts": ["native.cgroupdriver=systemd"] into'
     restart = "systemctl restart docker" if here.uid is None else "systemctl --user restart docker"
-    return replace(runtime, fix=f"{what} {_shown(here, path)}, then: {restart}")
+    return replace(runtime, fix=f"{what} {_host_path(here, path)}, then: {restart}")
 
 
-def _with_option(runtime: Runtime, words: list[Any], source: str) -> Runtime:
+def _with_driver_option(runtime: Runtime, words: list[Any], source: str) -> Runtime:
     for word in words:
         _, found, driver = str(word).rpartition("native.cgroupdriver=")
         if found:
@@ -152,7 +154,7 @@ def _with_option(runtime: Runtime, words: list[Any], source: str) -> Runtime:
 
 
 def _containerd(here: Surroundings, _: Path) -> Runtime | None:
-    """The CRI plugin; other clients of containerd (docker, nerdctl) state the driver themselves.
+    """Return the CRI plugin; other clients of containerd (docker, nerdctl) set the driver themselves.
 
     Source: containerd, docs/cri/config.md.
     """
@@ -173,8 +175,8 @@ def _containerd(here: Surroundings, _: Path) -> Runtime | None:
     return Runtime(
         name="containerd",
         driver=SYSTEMD if stated and not others else CGROUPFS,
-        source=_shown(here, path) if stated else "",
-        fix=f"{fix} in {_shown(here, path)}, then: systemctl restart containerd",
+        source=_host_path(here, path) if stated else "",
+        fix=f"{fix} in {_host_path(here, path)}, then: systemctl restart containerd",
         in_use=not disabled & _CRI_PLUGINS
         and any(_program(here, name) for name in ("kubelet", "crictl")),
     )
@@ -197,10 +199,10 @@ def _crio(here: Surroundings, _: Path) -> Runtime | None:
     runtime = Runtime(name="cri-o", driver=SYSTEMD)
     drop_ins = (path for path in (base / "crio.conf.d").glob("*") if path.is_file())
     for path in (base / "crio.conf", *sorted(drop_ins)):
-        settings = _table(_toml(here, path), "crio", "runtime")
-        if "cgroup_manager" in settings:
+        options = _table(_toml(here, path), "crio", "runtime")
+        if "cgroup_manager" in options:
             runtime = replace(
-                runtime, driver=str(settings["cgroup_manager"]), source=_shown(here, path)
+                runtime, driver=str(options["cgroup_manager"]), source=_host_path(here, path)
             )
     where = runtime.source or "/etc/crio/crio.conf"
     fix = f'write cgroup_manager = "systemd" below [crio.runtime] in {where}'
@@ -208,24 +210,24 @@ def _crio(here: Surroundings, _: Path) -> Runtime | None:
 
 
 def _crun(here: Surroundings, path: Path) -> Runtime:
-    """Whether crun is built with systemd, which is all that there is to set in it.
+    """Return whether crun is built with systemd, which is its only configuration.
 
     Source: crun, src/crun.c, what `crun --version` prints.
     """
     try:
-        is_able = b"+SYSTEMD" in path.read_bytes()
+        has_systemd = b"+SYSTEMD" in path.read_bytes()
     except OSError as error:
-        raise _UnreadableError(f"{_shown(here, path)}: {error.strerror}") from error
+        raise _UnreadableError(f"{_host_path(here, path)}: {error.strerror}") from error
     return Runtime(
         name="crun",
-        driver=SYSTEMD if is_able else CGROUPFS,
-        source=f"{_shown(here, path)} is built with{'' if is_able else 'out'} it",
-        fix="install a crun whose --version says +SYSTEMD, or have runc used",
+        driver=SYSTEMD if has_systemd else CGROUPFS,
+        source=f"{_host_path(here, path)} is built with{'' if has_systemd else 'out'} it",
+        fix="install a crun whose --version shows +SYSTEMD, or use runc",
     )
 
 
 def _program(here: Surroundings, name: str) -> Path | None:
-    places = (here.root / place / name for place in _PLACES)
+    places = (here.root / place / name for place in _PROGRAM_DIRECTORIES)
     return next((path for path in places if path.is_file()), None)
 
 
@@ -236,13 +238,13 @@ def _command_line(here: Surroundings, pid: int) -> list[str]:
         return []
 
 
-def _shown(here: Surroundings, path: Path) -> str:
-    """A path as it is on the host."""
+def _host_path(here: Surroundings, path: Path) -> str:
+    """Return a path as it is on the host."""
     return f"/{path.relative_to(here.root)}"
 
 
 def _table(value: object, *keys: str) -> Mapping[str, Any]:
-    """What is below some keys; nothing where the shape is another."""
+    """Return the table at a path of keys; empty if there is none."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}
@@ -253,7 +255,7 @@ def _toml(here: Surroundings, path: Path) -> Mapping[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _UnreadableError(f"{_shown(here, path)}: it is no TOML: {error}") from error
+        raise _UnreadableError(f"{_host_path(here, path)}: not valid TOML: {error}") from error
 
 
 def _json(here: Surroundings, path: Path) -> object:
@@ -261,17 +263,17 @@ def _json(here: Surroundings, path: Path) -> object:
     try:
         return json.loads(text or "{}")
     except (ValueError, RecursionError) as error:
-        raise _UnreadableError(f"{_shown(here, path)}: it is no JSON: {error}") from error
+        raise _UnreadableError(f"{_host_path(here, path)}: not valid JSON: {error}") from error
 
 
 def _read(here: Surroundings, path: Path) -> str:
-    """The text of a configuration file; none where there is no file."""
+    """Return the text of a configuration file; empty if the file does not exist."""
     try:
         return read_regular(path, limit_bytes=_BYTES_MAX, locate=follow_links).decode()
     except FileNotFoundError:
         return ""
     except NotRegularError as error:
-        raise _UnreadableError(f"{_shown(here, path)}: it {error}") from error
+        raise _UnreadableError(f"{_host_path(here, path)}: it {error}") from error
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-        raise _UnreadableError(f"{_shown(here, path)}: {why}") from error
+        why = error.strerror if isinstance(error, OSError) else "not valid UTF-8"
+        raise _UnreadableError(f"{_host_path(here, path)}: {why}") from error

@@ -44,7 +44,7 @@ def test_findings_match_the_machine(clean_machine):
         assert not [name for name, each in found.items() if each["state"] == "attention"]
         apply(machine, "-f", "/src/examples/seeds/ide.yaml", *BIG)
         what = examined(machine)["controllers"]["what"]
-        assert what == "cpu, memory and pids are there, in kubepods.slice as well"
+        assert what == "cpu, memory and pids are available, also in kubepods.slice"
 
 
 def test_drivers_other_than_systemd_are_found(clean_machine):
@@ -77,7 +77,7 @@ def test_the_fix_for_huge_pages_works(clean_machine):
         found = examined(machine)["hugepages"]
         assert (found["state"], found["what"]) == (
             "attention",
-            "the hugetlb controller is not handed down by /; 4 are set aside on this host",
+            "the hugetlb controller is not enabled below /; 4 are allocated on this host",
         )
         now, _, at_boot = found["fix"].partition("; and for every boot: ")
         machine.run("sh", "-c", now)
@@ -135,8 +135,8 @@ def test_any_user_may_run_it_and_nothing_is_written(clean_machine):
         "check": "rights",
         "state": "info",
         "what": "user 1000 is not root",
-        "effect": "verbs that read work; those that change something are refused",
-        "fix": "run those as root, or use --user",
+        "effect": "verbs that read work; those that change something fail",
+        "fix": "run these as root, or use --user",
     }
     # not /run/user itself, which changes when logind ends the session of a previous test
     places = ("podslice", f"/run/user/{USER_ID}/")

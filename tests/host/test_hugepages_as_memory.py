@@ -53,7 +53,7 @@ def events(machine: Machine) -> dict[str, int]:
 def test_a_process_uses_all_huge_pages_of_its_pod(counting: Machine) -> None:
     machine = counting
     found = machine.podslice("doctor", check=False).stdout
-    assert "40 are set aside on this host, and they count as memory" in found
+    assert "40 are allocated on this host, and they count as memory" in found
 
     # limits as for a host that does not count them: the process repeats a page fault
     machine.put(CONFIG, "memory-hugetlb-accounting = false\n")

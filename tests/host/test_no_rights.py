@@ -217,5 +217,6 @@ def test_the_session_of_another_user_is_reported(namespace):
     ended = users.podslice(namespace, "doctor", "--user", env=foreign, check=False)
     assert ended.exit_code == 3
     assert (
-        "attention  session      XDG_RUNTIME_DIR is /run/systemd, which is user 0's" in ended.stdout
+        "attention  session      XDG_RUNTIME_DIR is /run/systemd, which belongs to user 0"
+        in ended.stdout
     )

@@ -17,7 +17,7 @@ from podslice.cli.views import documents
 from podslice.cli.views.tables import columns
 from podslice.doctor.facts import Facts, Subject, SystemdReply, read_facts
 from podslice.doctor.finding import Finding, FindingState
-from podslice.doctor.findings import examine
+from podslice.doctor.findings import check_host
 from podslice.errors import HostError, SystemdError
 from podslice.model.config import Origin, Source
 from podslice.model.naming import Tree
@@ -37,7 +37,7 @@ def doctor(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
     Each finding has its effect and its fix. Nothing is changed, and no privileges are needed.
     """
     planning = configuration.tolerate(planning)
-    found = (*_configuration(planning.origin), *examine(_facts(planning)))
+    found = (*_configuration(planning.origin), *check_host(_facts(planning)))
     grave = [finding for finding in found if finding.state is FindingState.ATTENTION]
     emit(
         output,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from podslice.doctor.facts import Subject, SystemdReply, read_facts
-from podslice.doctor.findings import examine
+from podslice.doctor.findings import check_host
 from podslice.model.manager import user_manager
 from tests.unit.builders import make_files
 
@@ -63,7 +63,7 @@ def facts(root, subject=ROOT, systemd=UP, **more):
 
 def findings(root, subject=ROOT, systemd=UP, **more):
     """Findings by the name of their check."""
-    return {each.check: each for each in examine(facts(root, subject, systemd, **more))}
+    return {each.check: each for each in check_host(facts(root, subject, systemd, **more))}
 
 
 def program(*names):

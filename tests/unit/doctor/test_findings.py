@@ -20,7 +20,7 @@ LINGERS = {"var/lib/systemd/linger/4711": ""}
 PACKAGE = {"etc/podslice/manifests/web.yaml": ""}
 
 
-def test_nothing_is_wrong_with_a_plain_host(tmp_path):
+def test_a_plain_host_has_no_problem(tmp_path):
     found = findings(host(tmp_path))
     assert list(found) == [
         "systemd",
@@ -36,7 +36,7 @@ def test_nothing_is_wrong_with_a_plain_host(tmp_path):
     assert not any(each.effect or each.fix for each in found.values())
 
 
-def test_nothing_is_wrong_with_a_user_who_has_everything(tmp_path):
+def test_a_user_with_all_delegations_has_no_problem(tmp_path):
     found = findings(host(tmp_path, LINGERS), USER)
     grave = {name: each.state for name, each in found.items() if each.state is not FindingState.OK}
     assert grave == dict.fromkeys(("hugepages", "oom-score", "volumes"), FindingState.INFO)
@@ -44,20 +44,20 @@ def test_nothing_is_wrong_with_a_user_who_has_everything(tmp_path):
 
 CASES = {
     # systemd
-    "a systemd of before descriptors": (
+    "systemd without PIDFDs": (
         {},
         {"systemd": SystemdReply(version=252)},
-        ("systemd", "info", "is systemd 252", "not by descriptor (PIDFDs)", "nothing has to be"),
+        ("systemd", "info", "is systemd 252", "not by descriptor (PIDFDs)", "none is needed"),
     ),
-    "a systemd too old": (
+    "an untested systemd": (
         {},
         {"systemd": SystemdReply(version=239)},
         (
             *("systemd", "attention", "is systemd 239"),
-            *("ManagedOOMSwap, MemoryMin, which are left out", "systemd 252 or later"),
+            *("ManagedOOMSwap, MemoryMin", "systemd 252 or later"),
         ),
     ),
-    "a systemd that knows everything, and is still too old": (
+    "an untested systemd with all properties": (
         {},
         {"systemd": SystemdReply(version=249)},
         ("systemd", "attention", "is systemd 249", "tested with 252 and later", "252 or later"),
@@ -67,7 +67,7 @@ CASES = {
         {"systemd": DOWN},
         ("systemd", "attention", "process 1 is runit", "nothing can be applied", "boot with"),
     ),
-    "no process 1 to be seen": (
+    "process 1 hidden": (
         {"proc/1/comm": None},
         {"systemd": DOWN},
         ("systemd", "attention", "process 1 is unknown, not systemd", "", ""),
@@ -80,7 +80,7 @@ CASES = {
             *("nothing can be applied", "systemctl start dbus.socket"),
         ),
     ),
-    "no manager of the user's": (
+    "no user manager": (
         {},
         {"systemd": DOWN, "subject": USER},
         (
@@ -89,10 +89,10 @@ CASES = {
         ),
     ),
     # who may write
-    "somebody": (
+    "a user": (
         {},
         {"uid": 1000},
-        ("rights", "info", "user 1000 is not root", "are refused", "as root, or use --user"),
+        ("rights", "info", "user 1000 is not root", "something fail", "as root, or use --user"),
     ),
     "a user of a host with the package": (
         PACKAGE,
@@ -103,15 +103,15 @@ CASES = {
         {},
         {"subject": USER, "manager": user_manager(4711, {})},
         (
-            *("session", "attention", "XDG_RUNTIME_DIR is not set", "have no place"),
+            *("session", "attention", "XDG_RUNTIME_DIR is not set", "cannot be stored"),
             "XDG_RUNTIME_DIR=/run/user/4711",
         ),
     ),
-    "somebody else's session": (
+    "another user's session": (
         {"run/user/4711/bus": ""},
         {"subject": USER},
         (
-            *("session", "attention", "is /run/user/4711, which is user ", "refused"),
+            *("session", "attention", "is /run/user/4711, which belongs to user ", "--user fails"),
             "set XDG_RUNTIME_DIR=/run/user/4711",
         ),
     ),
@@ -119,7 +119,7 @@ CASES = {
         {},
         {"subject": USER},
         (
-            *("session", "info", "user 4711 does not linger", "end with the user's last session"),
+            *("session", "info", "user 4711 does not linger", "stop with the user's last session"),
             "loginctl enable-linger 4711",
         ),
     ),
@@ -141,7 +141,7 @@ CASES = {
         {},
         ("cgroup", "info", "without memory_recursiveprot", "MemoryLow", "mount -o remount,"),
     ),
-    "no cgroup at all": (
+    "no control groups": (
         {"proc/self/mounts": "", CONTROLLERS: None, HANDED_DOWN: None},
         {},
         ("cgroup", "attention", "no control groups", "nothing is limited", "mount -t cgroup2"),
@@ -149,33 +149,45 @@ CASES = {
     "no memory controller": (
         {CONTROLLERS: "cpuset cpu io pids\n"},
         {},
-        ("controllers", "attention", "memory is not there", "MemoryMax", "cgroup_enable=memory"),
+        (
+            "controllers",
+            "attention",
+            "memory is not available",
+            "MemoryMax",
+            "cgroup_enable=memory",
+        ),
     ),
-    "a memory controller that is switched off": (
+    "the memory controller disabled": (
         {
             CONTROLLERS: "cpuset cpu io pids\n",
             "proc/cmdline": "quiet cgroup_disable=rdma,memory ro\n",
         },
         {},
-        ("controllers", "attention", "memory is not", "", "take cgroup_disable=rdma,memory off"),
+        ("controllers", "attention", "memory is not", "", "remove cgroup_disable=rdma,memory"),
     ),
-    "two controllers less": (
+    "two controllers missing": (
         {CONTROLLERS: "io memory\n"},
         {},
         (
-            *("controllers", "attention", "cpu and pids are not there"),
+            *("controllers", "attention", "cpu and pids are not available"),
             *("CPUWeight and CPUQuota have no effect; TasksMax has no effect", "CONFIG_CGROUP_"),
         ),
     ),
-    "pods that are there": (
+    "the root slice exists": (
         {SLICE: "cpu memory hugetlb pids\n"},
         {},
-        ("controllers", "ok", "are there, in kubepods.slice as well", "", ""),
+        ("controllers", "ok", "are available, also in kubepods.slice", "", ""),
     ),
-    "pods without a controller": (
+    "the root slice lacks a controller": (
         {SLICE: "memory pids\n"},
         {},
-        ("controllers", "attention", "kubepods.slice has no cpu", "CPUWeight", "journalctl"),
+        (
+            "controllers",
+            "attention",
+            "cpu is not enabled in kubepods.slice",
+            "CPUWeight",
+            "journalctl",
+        ),
     ),
     "nothing delegated": (
         {f"{USER_GROUP}/cgroup.controllers": "\n"},
@@ -185,43 +197,54 @@ CASES = {
             *("no effect", r"printf '[Service]\nDelegate=cpu cpuset io memory pids\n' > /etc/sys"),
         ),
     ),
-    "the manager's group is not there": (
+    "the manager's control group does not exist": (
         {f"{USER_GROUP}/cgroup.controllers": None},
         {"subject": USER},
         ("controllers", "attention", "cpu, memory and pids are not delegated", "", "daemon-reload"),
     ),
-    "delegated as systemd does it by itself": (
+    "delegated by default": (
         {f"{USER_GROUP}/cgroup.controllers": "cpu memory pids\n"},
         {"subject": USER},
         (
-            *("controllers", "info", "cpuset and io are not", "podslice sets nothing of these"),
+            *(
+                "controllers",
+                "info",
+                "cpuset and io are not",
+                "podslice sets no properties of these",
+            ),
             "/etc/systemd/system/user@.service.d/podslice.conf",
         ),
     ),
-    "delegated, and pods are there": (
+    "delegated, and the root slice exists": (
         {f"{USER_GROUP}/kubepods.slice/cgroup.controllers": "cpu memory pids\n"},
         {"subject": USER},
         ("controllers", "ok", "are delegated to the user's manager", "", ""),
     ),
     # huge pages
-    "hugetlb not handed down": (
+    "hugetlb not enabled": (
         {HANDED_DOWN: "cpu memory pids\n"},
         {},
         (
-            *("hugepages", "info", "not handed down by /; none are set aside", "not limited"),
+            *("hugepages", "info", "not enabled below /; none are allocated", "without limits"),
             "echo +hugetlb > /sys/fs/cgroup/cgroup.subtree_control; and for every boot: echo 'w /",
         ),
     ),
-    "hugetlb not handed down, and huge pages set aside": (
+    "hugetlb not enabled, and huge pages allocated": (
         {HANDED_DOWN: "cpu memory pids\n"} | POOL,
         {},
-        ("hugepages", "attention", "not handed down by /; 8 are set aside", "not limited", "echo"),
+        (
+            "hugepages",
+            "attention",
+            "not enabled below /; 8 are allocated",
+            "without limits",
+            "echo",
+        ),
     ),
-    "hugetlb not handed down further below": (
+    "hugetlb not enabled further below": (
         {"sys/fs/cgroup/podslice.slice/cgroup.subtree_control": "memory\n"},
         {"cgroup_root": "/podslice", "control_group": "/podslice.slice/podslice-kubepods.slice"},
         (
-            *("hugepages", "info", "handed down by /podslice.slice;", ""),
+            *("hugepages", "info", "not enabled below /podslice.slice;", ""),
             "> /sys/fs/cgroup/podslice.slice/cgroup.subtree_control",
         ),
     ),
@@ -233,20 +256,20 @@ CASES = {
     "huge pages that count as memory": (
         COUNTED | POOL,
         {},
-        ("hugepages", "ok", "8 are set aside on this host, and they count as memory", "", ""),
+        ("hugepages", "ok", "8 are allocated on this host, and they count as memory", "", ""),
     ),
     "huge pages that count as memory and are not limited": (
         {HANDED_DOWN: "cpu memory pids\n"} | COUNTED | POOL,
         {},
         (
-            *("hugepages", "attention", "8 are set aside on this host, and they count as memory"),
+            *("hugepages", "attention", "8 are allocated on this host, and they count as memory"),
             *(
                 "a process with more of them than its MemoryMax allows hangs in a page fault",
                 "echo",
             ),
         ),
     ),
-    "a mount that loses nothing by its repair": (
+    "a remount that keeps options": (
         {"proc/self/mounts": MOUNT.format("nsdelegate,memory_hugetlb_accounting")},
         {},
         ("cgroup", "info", "without memory_recursiveprot", "", ",memory_hugetlb_accounting /sys"),
@@ -254,7 +277,13 @@ CASES = {
     "a huge page for users": (
         {"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "1\n"},
         {"subject": USER},
-        ("hugepages", "attention", "out of a user's reach; 1 is set aside", "", "as root"),
+        (
+            "hugepages",
+            "attention",
+            "a user's manager cannot limit huge pages; 1 is allocated",
+            "",
+            "as root",
+        ),
     ),
     # what else there is
     "a kubelet": (
@@ -273,12 +302,12 @@ CASES = {
     "a kubelet, and pods elsewhere": (
         {},
         {"systemd": SystemdReply(version=257, kubelets=(Kubelet(pid=77, name="k3s-server"),))},
-        ("kubelet", "ok", "podslice's pods lie elsewhere", "", ""),
+        ("kubelet", "ok", "podslice's pods are below another root", "", ""),
     ),
     "an old kernel": (
         {"proc/sys/kernel/osrelease": "5.4.0-42-generic\n"},
         {},
-        ("kernel", "info", "Linux 5.4.0-42-generic", "huge pages can't be", "5.14 or later"),
+        ("kernel", "info", "Linux 5.4.0-42-generic", "huge pages cannot be", "5.14 or later"),
     ),
     "a kernel of another kind": (
         {"proc/sys/kernel/osrelease": "next\n"},
@@ -290,7 +319,7 @@ CASES = {
         {},
         ("pressure", "info", "does not measure pressure", "limits work", "boot with psi=1"),
     ),
-    "pressure that is switched off": (
+    "pressure disabled": (
         {"proc/pressure/memory": None, "proc/cmdline": "psi=0\n"},
         {},
         ("pressure", "info", "", "", "boot without psi=0"),
@@ -298,13 +327,19 @@ CASES = {
     "swap": (
         {"proc/meminfo": "MemTotal: 1 kB\nSwapTotal:       2097148 kB\n"},
         {},
-        ("swap", "info", "there is swap, 2047Mi", "memory limits do not count it", "swapoff -a"),
+        (
+            "swap",
+            "info",
+            "swap is enabled, 2047Mi",
+            "memory limits do not include it",
+            "swapoff -a",
+        ),
     ),
 }
 
 
 @pytest.mark.parametrize(("change", "subject", "expected"), CASES.values(), ids=CASES)
-def test_what_is_told(tmp_path, change, subject, expected):
+def test_finding(tmp_path, change, subject, expected):
     check, state, what, effect, fix = expected
     found = findings(host(tmp_path, change), **subject)[check]
     assert found.state == state
@@ -317,17 +352,20 @@ def test_what_is_told(tmp_path, change, subject, expected):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "layout"),
     [
         ({}, "cgroup v1"),
         ({"sys/fs/cgroup/unified/cgroup.procs": ""}, "the hybrid layout"),
     ],
 )
-def test_the_old_layouts(tmp_path, change, told):
+def test_cgroup_v1_and_hybrid(tmp_path, change, layout):
     found = findings(host(tmp_path, change, base=LEGACY))
-    assert (found["cgroup"].state, found["cgroup"].what) == ("attention", f"{told}, not cgroup v2")
+    assert (found["cgroup"].state, found["cgroup"].what) == (
+        "attention",
+        f"{layout}, not cgroup v2",
+    )
     assert "MemoryLow, MemoryMin and MemoryHigh do not" in found["cgroup"].effect
-    assert "systemd 258 does not start" in found["cgroup"].effect
+    assert "systemd 258 and later require" in found["cgroup"].effect
     assert "systemd.unified_cgroup_hierarchy=1" in found["cgroup"].fix
     assert found["controllers"].state == "ok"
     assert found["hugepages"].state == "info"
@@ -336,14 +374,14 @@ def test_the_old_layouts(tmp_path, change, told):
     )
 
 
-def test_users_have_no_controllers_with_the_old_layouts(tmp_path):
+def test_users_have_no_controllers_with_cgroup_v1(tmp_path):
     found = findings(host(tmp_path, base=LEGACY), USER)["controllers"]
-    assert (found.state, found.effect) == ("attention", "pods are made, and nothing is limited")
+    assert (found.state, found.effect) == ("attention", "pods are created without limits")
 
 
-def test_what_users_can_not_have_is_told(tmp_path):
+def test_limits_of_a_user_are_findings(tmp_path):
     found = findings(host(tmp_path), USER)
-    assert found["oom-score"].what == "oom_score_adj can't go below that of the session, 100"
+    assert found["oom-score"].what == "oom_score_adj cannot be below that of the session, 100"
     assert "directories below XDG_RUNTIME_DIR" in found["volumes"].effect
 
 
@@ -356,11 +394,11 @@ def test_a_host_that_can_not_be_read_is_an_error(tmp_path, name):
         facts(root)
 
 
-def test_a_host_without_a_line_about_swap_has_none(tmp_path):
+def test_a_host_without_a_swap_line_has_no_swap(tmp_path):
     assert facts(host(tmp_path, {"proc/meminfo": "MemTotal: 1 kB\n"})).swap_bytes == 0
 
 
-def test_users_have_names(tmp_path):
+def test_the_session_has_the_users_name(tmp_path):
     session = facts(host(tmp_path), USER, manager=user_manager(0, {})).session
     assert session.name == "root"
 

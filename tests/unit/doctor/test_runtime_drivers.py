@@ -31,22 +31,22 @@ def only(root, subject=ROOT):
     return runtime
 
 
-def test_what_is_not_installed_is_not_told(tmp_path):
+def test_runtimes_that_are_not_installed_are_left_out(tmp_path):
     root = host(tmp_path, {"etc/containers/containers.conf": manager("cgroupfs")})
     assert facts(root).runtimes == ()
 
 
 CASES = {
     # podman
-    "podman as it is": ("podman", {}, "systemd", ""),
+    "podman, default": ("podman", {}, "systemd", ""),
     "podman without systemd": ("podman", {"proc/1/comm": "init\n"}, "cgroupfs", ""),
-    "podman, said by the distribution": (
+    "podman, configured by the distribution": (
         "podman",
         {"usr/share/containers/containers.conf": manager("cgroupfs")},
         "cgroupfs",
         "/usr/share/containers/containers.conf",
     ),
-    "podman, said by the administrator": (
+    "podman, configured by the administrator": (
         "podman",
         {
             "usr/share/containers/containers.conf": manager("cgroupfs"),
@@ -55,7 +55,7 @@ CASES = {
         "systemd",
         "/etc/containers/containers.conf",
     ),
-    "podman, said by a drop-in": (
+    "podman, configured by a drop-in": (
         "podman",
         {
             "etc/containers/containers.conf": manager("systemd"),
@@ -68,27 +68,27 @@ CASES = {
         "cgroupfs",
         "/etc/containers/containers.conf.d/10-a.conf",
     ),
-    "podman, of another shape": (
+    "podman, other types": (
         "podman",
         {"etc/containers/containers.conf": "engine = 1\n"},
         "systemd",
         "",
     ),
     # docker
-    "docker as it is": ("dockerd", {}, "systemd", ""),
-    "docker, told otherwise": (
+    "docker, default": ("dockerd", {}, "systemd", ""),
+    "docker, configured": (
         "dockerd",
         {"etc/docker/daemon.json": '{"exec-opts": ["a=b", "native.cgroupdriver=cgroupfs"]}'},
         "cgroupfs",
         "/etc/docker/daemon.json",
     ),
-    "docker, told nothing of it": (
+    "docker, configured without a driver": (
         "dockerd",
         {"etc/docker/daemon.json": '{"exec-opts": null, "debug": true}'},
         "systemd",
         "",
     ),
-    "docker, told on its command line": (
+    "docker, command line": (
         "dockerd",
         {
             "proc/9/comm": "dockerd\n",
@@ -97,7 +97,7 @@ CASES = {
         "cgroupfs",
         "the command line of dockerd (process 9)",
     ),
-    "docker, told with an argument that is not text": (
+    "docker, argument that is not text": (
         "dockerd",
         {
             "proc/9/comm": "dockerd\n",
@@ -106,22 +106,22 @@ CASES = {
         "cgroupfs",
         "the command line of dockerd (process 9)",
     ),
-    "docker, gone meanwhile": ("dockerd", {"proc/9/comm": "dockerd\n"}, "systemd", ""),
+    "docker, exits meanwhile": ("dockerd", {"proc/9/comm": "dockerd\n"}, "systemd", ""),
     # containerd
-    "containerd as it is": ("containerd", {}, "cgroupfs", ""),
-    "containerd, set": (
+    "containerd, default": ("containerd", {}, "cgroupfs", ""),
+    "containerd, configured": (
         "containerd",
         {"etc/containerd/config.toml": SYSTEMD_CGROUP},
         "systemd",
         "/etc/containerd/config.toml",
     ),
-    "containerd, one of two set": (
+    "containerd, one of two configured": (
         "containerd",
         {"etc/containerd/config.toml": SYSTEMD_CGROUP + CRUN},
         "cgroupfs",
         "/etc/containerd/config.toml",
     ),
-    "containerd, set in an import": (
+    "containerd, configured by an import": (
         "containerd",
         {
             "etc/containerd/config.toml": 'imports = ["/etc/containerd/conf.d/*.toml", ""]\n',
@@ -131,8 +131,8 @@ CASES = {
         "/etc/containerd/config.toml",
     ),
     # CRI-O
-    "cri-o as it is": ("crio", {}, "systemd", ""),
-    "cri-o, told otherwise": (
+    "cri-o, default": ("crio", {}, "systemd", ""),
+    "cri-o, configured": (
         "crio",
         {
             "etc/crio/crio.conf": '[crio.runtime]\ncgroup_manager = "systemd"\n',
@@ -158,14 +158,14 @@ CASES = {
 
 
 @pytest.mark.parametrize(("name", "files", "driver", "source"), CASES.values(), ids=CASES)
-def test_the_driver_is_found(tmp_path, name, files, driver, source):
+def test_driver(tmp_path, name, files, driver, source):
     runtime = only(host(tmp_path, program(name), files))
     assert (runtime.driver, runtime.source, runtime.unreadable) == (driver, source, "")
 
 
 USERS = {
     "podman": ("podman", {}, "systemd", ""),
-    "podman, the user's own word": (
+    "podman, configured by the user": (
         "podman",
         {
             "etc/containers/containers.rootless.conf": manager("systemd"),
@@ -185,7 +185,7 @@ USERS = {
         "/etc/containers/containers.rootless.conf.d/4711/10-web.conf",
     ),
     "docker": ("dockerd-rootless.sh", {}, "systemd", ""),
-    "docker, told otherwise": (
+    "docker, configured": (
         "dockerd-rootless.sh",
         {
             f"{HOME}/docker/daemon.json": '{"exec-opts": ["native.cgroupdriver=cgroupfs"]}',
@@ -198,16 +198,16 @@ USERS = {
 
 
 @pytest.mark.parametrize(("name", "files", "driver", "source"), USERS.values(), ids=USERS)
-def test_the_driver_of_a_user_is_found(tmp_path, name, files, driver, source):
+def test_driver_of_a_user(tmp_path, name, files, driver, source):
     runtime = only(host(tmp_path, program(name), files), USER)
     assert (runtime.driver, runtime.source) == (driver, source)
 
 
-def test_daemons_of_the_system_are_none_of_the_users(tmp_path):
+def test_daemons_of_the_system_are_not_the_users(tmp_path):
     assert facts(host(tmp_path, program("dockerd", "containerd", "crio")), USER).runtimes == ()
 
 
-def test_the_old_layouts_have_other_defaults(tmp_path):
+def test_defaults_with_cgroup_v1(tmp_path):
     root = host(tmp_path, program("podman", "dockerd", "dockerd-rootless.sh"), base=LEGACY)
     assert [each.driver for each in facts(root).runtimes] == ["systemd", "cgroupfs"]
     assert [each.driver for each in facts(root, USER).runtimes] == ["cgroupfs", "cgroupfs"]
@@ -218,14 +218,20 @@ def test_a_driver_that_is_not_systemd_needs_attention(tmp_path):
     found = findings(host(tmp_path, program("dockerd", "podman"), conf))
     docker = found["docker"]
     assert docker.state == "attention"
-    assert docker.what == "control groups by cgroupfs, not by systemd (/etc/docker/daemon.json)"
-    assert "do not get into pods" in docker.effect
+    assert (
+        docker.what
+        == "control groups are created by cgroupfs, not by systemd (/etc/docker/daemon.json)"
+    )
+    assert "do not run in pods" in docker.effect
     assert docker.fix == (
         'write "exec-opts": ["native.cgroupdriver=systemd"] into /etc/docker/daemon.json,'
         " then: systemctl restart docker"
     )
     podman = found["podman"]
-    assert (podman.state, podman.what) == ("ok", "control groups by systemd (its default)")
+    assert (podman.state, podman.what) == (
+        "ok",
+        "control groups are created by systemd (its default)",
+    )
 
 
 @pytest.mark.parametrize(
@@ -237,7 +243,7 @@ def test_a_driver_that_is_not_systemd_needs_attention(tmp_path):
         (CRI | {"etc/containerd/config.toml": SYSTEMD_CGROUP}, "ok"),
     ],
 )
-def test_a_cri_plugin_that_nobody_uses_needs_none(tmp_path, files, state):
+def test_an_unused_cri_plugin_needs_no_attention(tmp_path, files, state):
     """It comes with docker, which states the driver itself."""
     assert findings(host(tmp_path, files))["containerd"].state == state
 
@@ -245,31 +251,31 @@ def test_a_cri_plugin_that_nobody_uses_needs_none(tmp_path, files, state):
 @pytest.mark.parametrize(
     ("name", "files", "why"),
     [
-        ("podman", {"etc/containers/containers.conf": "[engine\n"}, "containers.conf: it is no"),
-        ("dockerd", {"etc/docker/daemon.json": "{,}"}, "daemon.json: it is no JSON: "),
-        ("dockerd", {"etc/docker/daemon.json": "[" * 100_000}, "daemon.json: it is no JSON: "),
+        ("podman", {"etc/containers/containers.conf": "[engine\n"}, "containers.conf: not valid"),
+        ("dockerd", {"etc/docker/daemon.json": "{,}"}, "daemon.json: not valid JSON: "),
+        ("dockerd", {"etc/docker/daemon.json": "[" * 100_000}, "daemon.json: not valid JSON: "),
         ("dockerd", {"etc/docker/daemon.json": " " * (2**20 + 1)}, "it is larger than 1,024 KiB"),
-        ("podman", {"etc/containers/containers.conf": f"a = {'[' * 50_000}"}, "it is no TOML: "),
-        ("podman", {"etc/containers/containers.conf": f"a = {'9' * 6_000}"}, "it is no TOML: "),
+        ("podman", {"etc/containers/containers.conf": f"a = {'[' * 50_000}"}, "not valid TOML: "),
+        ("podman", {"etc/containers/containers.conf": f"a = {'9' * 6_000}"}, "not valid TOML: "),
         ("crio", {"etc/crio/crio.conf/file": ""}, "crio.conf: it is a directory"),
     ],
 )
-def test_what_can_not_be_read_is_told(tmp_path, name, files, why):
+def test_an_invalid_configuration_is_reported(tmp_path, name, files, why):
     root = host(tmp_path, program(name), files)
     assert why in only(root).unreadable
     check = {"dockerd": "docker", "crio": "cri-o"}.get(name, name)
     found = findings(root)[check]
     assert (found.state, str(tmp_path) in found.what) == ("info", False)
-    assert found.what.startswith("its configuration can't be read: /etc/")
+    assert found.what.startswith("cannot read its configuration: /etc/")
 
 
-def test_what_is_no_text_is_told(tmp_path):
+def test_a_binary_configuration_is_reported(tmp_path):
     root = host(tmp_path, program("podman"), {"etc/containers/containers.conf": ""})
     (root / "etc/containers/containers.conf").write_bytes(b"\xff")
-    assert only(root).unreadable == "/etc/containers/containers.conf: it is no UTF-8"
+    assert only(root).unreadable == "/etc/containers/containers.conf: not valid UTF-8"
 
 
-def test_a_program_that_can_not_be_read_is_told(tmp_path, monkeypatch):
+def test_a_program_that_can_not_be_read_is_reported(tmp_path, monkeypatch):
     root = host(tmp_path, program("crun"), PLAIN)
 
     def refuse(path):

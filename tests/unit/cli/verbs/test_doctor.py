@@ -34,11 +34,11 @@ def test_an_able_host_in_full(podslice, memory, machine):
 ok  systemd      the service manager is systemd 257
 ok  rights       root may change everything
 ok  cgroup       cgroup v2
-ok  controllers  cpu, memory and pids are there
-ok  hugepages    huge pages can be limited; none are set aside on this host
+ok  controllers  cpu, memory and pids are available
+ok  hugepages    huge pages can be limited; none are allocated on this host
 ok  kernel       Linux 6.12.9-amd64
 ok  pressure     pressure (PSI) is measured
-ok  swap         no swap: a pod that reaches its memory limit frees its caches, or is killed
+ok  swap         no swap: a pod at its memory limit releases its caches, or processes are OOM-killed
 
 all checks passed
 """,
@@ -52,16 +52,16 @@ def test_what_needs_attention_ends_with_3(podslice, memory, machine):
     assert (ended.code, ended.err) == (3, "")
     assert ended.out.endswith(
         """\
-attention  docker       control groups by cgroupfs, not by systemd (/etc/docker/daemon.json)
-    effect: its containers do not get into pods: a slice as --cgroup-parent is refused, or taken \
+attention  docker       control groups are created by cgroupfs, not by systemd (/etc/docker/daemon.json)
+    effect: its containers do not run in pods: a slice as --cgroup-parent is rejected, or taken \
 for a directory of that name
     fix: write "exec-opts": ["native.cgroupdriver=systemd"] into /etc/docker/daemon.json, then: \
 systemctl restart docker
 ok         kernel       Linux 6.12.9-amd64
 info       pressure     the kernel does not measure pressure (PSI)
-    effect: how long pods wait for CPU, memory and I/O can't be shown; limits work
+    effect: how long pods wait for CPU, memory and I/O cannot be shown; limits work
     fix: boot with psi=1
-ok         swap         no swap: a pod that reaches its memory limit frees its caches, or is killed
+ok         swap         no swap: a pod at its memory limit releases its caches, or processes are OOM-killed
 
 need attention: docker
 """

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from podslice.model.config import Config, Enforce, Rules
-from podslice.model.desired import Desired, PodDecision
+from podslice.model.desired import Desired, PodDecision, Refusal
 from podslice.model.naming import TIERS, Tree, slice_of_cgroup
 from podslice.model.node import Allocation, Node
 from podslice.model.pod import InitProgress, Pod, Qos
@@ -40,53 +40,43 @@ _PODS_PER_STEP = 100
 """Pods between two pauses: a millisecond, or one pod that has to be decided."""
 
 
-def desiring(  # noqa: PLR0913 (everything that is known; what has a default goes by name)
+def desiring(  # noqa: PLR0913 (the whole input; arguments with a default are keywords)
     candidates: Iterable[PodDecision],
     node: Node,
     config: Config,
     *,
     current: Iterable[Pod] = (),
-    gone: Iterable[Pod] = (),
+    terminating: Iterable[Pod] = (),
     used_bytes: Mapping[UnitName, int] | None = None,
     progress: Mapping[str, InitProgress] | None = None,
     known: Iterable[PodDecision] = (),
     mounts: bool = True,
 ) -> Steps[Desired]:
-    """Return everything that should be once the candidates have joined the current pods.
+    """Return the desired state once the candidates have joined the current pods.
 
-    A candidate takes the place of the current pod of its name; where it is not admitted, the
-    current one stays. `gone` are pods that have to be away. `used_bytes` is unreclaimable memory
-    per tier, where it is known; `progress` tells by uid how far init containers have come. `known`
-    are decisions for the same node and configuration, as those of the candidates are: a current pod
-    that has one needs no other.
-    Without `mounts` volumes in memory have no units, as a user's manager can't mount.
+    A candidate replaces the current pod of its name; if it is not admitted, the current one stays.
+
+    Args:
+        candidates: the decisions on the pods to admit.
+        node: the node.
+        config: its configuration.
+        current: the pods that were applied before.
+        terminating: the pods to remove.
+        used_bytes: unreclaimable memory per tier, where it is known.
+        progress: the progress of init containers, by uid.
+        known: earlier decisions for the same node and configuration, which are used again.
+        mounts: whether volumes in memory have units; a user manager can't mount.
     """
     tree = Tree(cgroup_root=config.cgroup_root)
     allocation = allocate(node, config)
-    gone = tuple(gone)
-    away = {pod.key for pod in gone}
-    candidates = tuple(candidates)
-    before = {decision.pod.uid: decision for decision in (*known, *candidates)}
-    in_force: list[PodDecision] = []
-    for number, pod in enumerate(pod for pod in current if pod.key not in away):
-        known_one = _known(pod, before)
-        in_force.append(known_one or decide(pod, node, config))
-        if known_one is None or number % _PODS_PER_STEP == 0:
-            yield
-    wanted = [decision for decision in candidates if decision.pod.key not in away]
-    wanted, unchanged = _changed(wanted, in_force)
-    yield
-    accepted, refused = (
-        admit(wanted, in_force, allocation.allocatable) if config.admission else (wanted, ())
-    )
-    yield
-    pods = _join(in_force, [*unchanged, *accepted])
-    yield
-    initializing = frozenset(
-        pod.pod.key
-        for pod in pods
-        if is_initializing(pod.pod, (progress or {}).get(pod.pod.uid, InitProgress()), config.rules)
-    )
+    terminating = tuple(terminating)
+    removed = {pod.key for pod in terminating}
+    wanted = [decision for decision in candidates if decision.pod.key not in removed]
+    decisions = {decision.pod.uid: decision for decision in (*known, *wanted)}
+    staying = (pod for pod in current if pod.key not in removed)
+    in_force = yield from _deciding(staying, decisions, node, config)
+    pods, refused = yield from _admitting(wanted, in_force, allocation, config)
+    initializing = _initializing(pods, progress or {}, config)
     yield
     in_phase = tuple(_in_phase(pod, initializing) for pod in pods)
     yield
@@ -96,7 +86,7 @@ def desiring(  # noqa: PLR0913 (everything that is known; what has a default goe
             yield
         else:
             units += _pod_units(phased, mounts=mounts)
-    unwanted = dict(_unwanted(tree, pods, gone))
+    unwanted = dict(_unwanted(tree, pods, terminating))
     yield
     unwanted |= dict(_unwanted_volumes(pods, in_force))
     yield
@@ -105,10 +95,53 @@ def desiring(  # noqa: PLR0913 (everything that is known; what has a default goe
         units=tuple(units),
         unwanted=unwanted,
         pods=pods,
-        refused=tuple(refused),
+        refused=refused,
         allocation=allocation,
         requested=total(pod.requests for pod in pods),
         initializing=initializing,
+    )
+
+
+def _deciding(
+    pods: Iterable[Pod], known: Mapping[str, PodDecision], node: Node, config: Config
+) -> Steps[list[PodDecision]]:
+    """Return the decisions on the current pods; known ones are used again."""
+    decisions: list[PodDecision] = []
+    for number, pod in enumerate(pods):
+        decision = _known(pod, known)
+        decisions.append(decision or decide(pod, node, config))
+        if decision is None or number % _PODS_PER_STEP == 0:
+            yield
+    return decisions
+
+
+def _admitting(
+    wanted: list[PodDecision],
+    in_force: list[PodDecision],
+    allocation: Allocation,
+    config: Config,
+) -> Steps[tuple[tuple[PodDecision, ...], tuple[Refusal, ...]]]:
+    """Return the pods that are to run, by key, and the refusals."""
+    changed, unchanged = _split_by_requests(wanted, in_force)
+    yield
+    accepted: Iterable[PodDecision] = changed
+    refused: tuple[Refusal, ...] = ()
+    if config.admission:
+        accepted, refused = admit(changed, in_force, allocation.allocatable)
+    yield
+    pods = _join(in_force, [*unchanged, *accepted])
+    yield
+    return pods, refused
+
+
+def _initializing(
+    pods: tuple[PodDecision, ...], progress: Mapping[str, InitProgress], config: Config
+) -> frozenset[str]:
+    """Return the keys of the pods in their init phase."""
+    return frozenset(
+        pod.pod.key
+        for pod in pods
+        if is_initializing(pod.pod, progress.get(pod.pod.uid, InitProgress()), config.rules)
     )
 
 
@@ -120,10 +153,10 @@ def _known(pod: Pod, before: Mapping[str, PodDecision]) -> PodDecision | None:
     return decision if decision is not None and decision.pod == pod else None
 
 
-def _changed(
+def _split_by_requests(
     wanted: list[PodDecision], in_force: list[PodDecision]
 ) -> tuple[list[PodDecision], list[PodDecision]]:
-    """Candidates that ask for something new, and those that ask for what they have."""
+    """Return the candidates whose requests differ from those in force, and the others."""
     before = {pod.pod.key: pod.requests for pod in in_force}
     new = [pod for pod in wanted if before.get(pod.pod.key) != pod.requests]
     return new, [pod for pod in wanted if before.get(pod.pod.key) == pod.requests]

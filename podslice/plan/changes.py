@@ -79,7 +79,7 @@ def _changes(
         if new is None:
             unset = PROPERTIES[name].unset
             if old != unset and isinstance(unset, int | str):
-                yield Change(name=name, old=old, new=unset, why="nothing asks for it")
+                yield Change(name=name, old=old, new=unset, why="not requested by any manifest")
         elif old != new.value:
             yield _change(new, old)
 
@@ -117,7 +117,7 @@ def feasible(
     for property_ in properties:
         row = PROPERTIES[property_.name]
         if row.since > caps.systemd_version:
-            why = f"systemd {caps.systemd_version} does not know it; it came with {row.since}"
+            why = f"systemd {caps.systemd_version} does not support it; it requires {row.since}"
         elif not row.takes(property_.value):
             why = f"systemd takes {row.minimum} to {row.maximum}, not {property_.value}"
         else:
@@ -132,7 +132,7 @@ def not_there(unit: DesiredUnit) -> Skipped:
 
     Source: Kubernetes, pkg/kubelet/cm/node_container_manager_linux.go, enforceExistingCgroup.
     """
-    why = f"it is not there; start it: systemctl start {unit.name}"
+    why = f"the slice is not active; start it: systemctl start {unit.name}"
     return Skipped(unit=unit.name, name="start", why=why, blocks=True)
 
 
@@ -150,8 +150,8 @@ def spare(
         return []
     del properties["MemoryMax"]
     why = (
-        f"{about_bytes(used)} are in use, more than {format_bytes(int(limit.value))}; the kernel would"
-        " kill what runs there; raise the reservation, or use --force"
+        f"{about_bytes(used)} are in use, more than {format_bytes(int(limit.value))}; the kernel may"
+        " OOM-kill processes; raise the reservation, or use --force"
     )
     return [Skipped(unit=unit.name, name="MemoryMax", why=why, blocks=True)]
 
@@ -167,8 +167,8 @@ def volume_step(
     if wanted is None or has is None or 0 <= has - wanted < _LARGEST_PAGE_BYTES:
         return None, []
     why = (
-        f"it is mounted with {format_bytes(has)}, not {format_bytes(wanted)}; for another size"
-        " delete the pod first"
+        f"it is mounted with {format_bytes(has)}, not {format_bytes(wanted)}; delete the pod"
+        " first to change the size"
     )
     return None, [Skipped(unit=unit.name, name="the new size", why=why)]
 
@@ -216,8 +216,8 @@ def hugepages_step(
 
 def _no_hugetlb(unit: DesiredUnit, caps: Caps) -> Skipped:
     why = (
-        "a user's manager has no controller for them"
+        "a user manager has no hugetlb controller"
         if caps.manager.is_user
-        else "the kernel's controller for them is not enabled for our slices; see: podslice doctor"
+        else "the hugetlb controller is not enabled for podslice's slices; see: podslice doctor"
     )
     return Skipped(unit=unit.name, name="limits of huge pages", why=why)

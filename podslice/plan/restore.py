@@ -24,7 +24,7 @@ from podslice.model.unit import (
 from podslice.plan.changes import is_up
 from podslice.plan.steps import SetProperties, Skipped
 
-WHY = "nothing asks for another value; it had this one before podslice set it"
+WHY = "not requested by the configuration; the value before podslice set it"
 _NOTHING = ReservedValues()
 
 
@@ -99,8 +99,8 @@ def _with_old(
 
 def _not_there(unit: UnitName, name: str) -> Skipped:
     why = (
-        "the slice is not loaded; if it is started again it may have the value that podslice set,"
-        f" and the next apply returns the old one; systemctl revert {unit} does it at once"
+        "the slice is not loaded; if it is started again with the value that podslice set, the next"
+        f" apply restores the old one; to restore it now: systemctl revert {unit}"
     )
     return Skipped(unit=unit, name=name, why=why)
 
@@ -114,8 +114,8 @@ def _changed_since(
             continue
         text = PROPERTIES[name].format
         why = (
-            f"podslice set it to {text(held.ours[-1])}, and it was changed to {text(now)} since;"
-            " that stays, and podslice keeps no record of it any longer"
+            f"podslice set it to {text(held.ours[-1])}, and it was changed to {text(now)} externally;"
+            " it is kept and no longer recorded"
         )
         yield Skipped(unit=unit, name=name, why=why)
 

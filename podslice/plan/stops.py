@@ -49,7 +49,7 @@ def settle_moves(
         if held is not None:
             staying[pod.pod.key] = held
             what = count_processes(held.tasks) if held.tasks else "volumes are mounted"
-            message = f"the pod is {pod.qos} now, and {what} in {held.name}"
+            message = f"the pod is now {pod.qos}, but {what} in {held.name}"
             refusals.append(
                 Refusal(
                     pod=pod.pod.key,
@@ -134,14 +134,14 @@ def _foreign(name: UnitName, going: set[UnitName], observed: Observed) -> str:
     inside = f"{name.removesuffix('.slice')}-"
     theirs = [other for other in observed.units if other.startswith(inside) and other not in going]
     if theirs:
-        return f"{min(theirs)} is not podslice's to stop"
+        return f"{min(theirs)} is not managed by podslice"
     ours = sum(
         observed.units[pod].tasks
         for pod in going
         if pod.startswith(inside) and _last_component(pod).startswith("pod")
     )
     others = observed.units[name].tasks - ours
-    return f"{count_processes(others)} in it that no pod accounts for" if others > 0 else ""
+    return f"{count_processes(others)} in it outside of any pod" if others > 0 else ""
 
 
 def count_processes(number: int) -> str:

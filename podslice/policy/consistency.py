@@ -74,14 +74,14 @@ def _check_strictly(pod: Pod, stated: Pod, rules: Rules) -> Iterator[Problem]:
     ):
         names = {*each.requests, *each.limits}
         if any(map(is_hugepages, names)) and not names & {CPU, MEMORY}:
-            yield _stricter(where, "huge pages need cpu or memory beside them", rules)
+            yield _stricter(where, "huge pages require cpu or memory as well", rules)
     for name in sorted({*pod.resources.requests, *pod.resources.limits}):
         if is_pod_level_resource(name):
             yield from _check_request(pod, stated, name, rules)
             yield from _check_container_limits(pod, name, rules)
         else:
             part = "limits" if name in pod.resources.limits else "requests"
-            message = "the pod level takes cpu, memory and huge pages only"
+            message = "the pod level supports cpu, memory and huge pages only"
             yield _stricter(f"{level(pod)}.{part}[{name}]", message, rules)
 
 

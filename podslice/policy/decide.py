@@ -187,8 +187,8 @@ def _notes(pod: Pod, qos: Qos, hugepages: HugePages, config: Config) -> Iterator
         if not limit:
             continue
         yield (
-            f"huge pages of {format_bytes(size)}: {format_bytes(limit)}, enforced where the"
-            " kernel's hugetlb controller can be had (podslice doctor tells)"
+            f"huge pages of {format_bytes(size)}: {format_bytes(limit)}, enforced if the"
+            " kernel's hugetlb controller is available (see podslice doctor)"
         )
     if qos is not Qos.BURSTABLE:
         return

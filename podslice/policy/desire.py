@@ -168,19 +168,19 @@ def _join(in_force: list[PodDecision], accepted: list[PodDecision]) -> tuple[Pod
 
 
 def _unwanted(
-    tree: Tree, pods: tuple[PodDecision, ...], gone: tuple[Pod, ...]
+    tree: Tree, pods: tuple[PodDecision, ...], terminating: tuple[Pod, ...]
 ) -> Iterator[tuple[UnitName, str]]:
     """Slices of pods that are gone or of another class now; without pods the whole tree."""
     present = {pod.slice for pod in pods}
     for pod in pods:
         for name in pod.elsewhere:
-            yield name, f"pod {pod.pod.key} is {pod.qos} now"
-    for departed in gone:
-        for name in {tree.pod(departed.uid, qos) for qos in Qos} - present:
-            yield name, f"pod {departed.key} is gone"
+            yield name, f"pod {pod.pod.key} is now {pod.qos}"
+    for removed in terminating:
+        for name in {tree.pod(removed.uid, qos) for qos in Qos} - present:
+            yield name, f"pod {removed.key} is removed"
     if not pods:
         for qos in Qos:
-            yield tree.tier(qos), "no pod is left"
+            yield tree.tier(qos), "no pods remain"
 
 
 def _unwanted_volumes(
@@ -192,7 +192,7 @@ def _unwanted_volumes(
     for before in in_force:
         for volume in before.volumes if before.pod.key in staying else ():
             if volume.unit not in present:
-                yield volume.unit, f"pod {before.pod.key} has no volume {volume.name} now"
+                yield volume.unit, f"pod {before.pod.key} no longer has volume {volume.name}"
 
 
 def _node_units(
@@ -292,7 +292,7 @@ def _at_least(
     value = whole(limits, resource)
     if value is not None:
         if value < least:
-            why += f" = {value}, brought to {least}, the least that there is"
+            why += f" = {value}, raised to {least}, the minimum"
         yield PropertyValue(name=name, value=max(value, least), why=why)
 
 

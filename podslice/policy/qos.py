@@ -44,7 +44,7 @@ def _is_guaranteed(stated: Resources) -> bool:
 def why_qos(pod: Pod, qos: Qos, rules: Rules) -> str:
     """Why the pod has its class, in one sentence."""
     if qos is Qos.BESTEFFORT:
-        return "no container and no pod level asks for cpu or memory"
+        return "neither a container nor the pod level requests cpu or memory"
     decides = "the pod level alone decides" if rules is Rules.KUBERNETES and pod.resources else ""
     if qos is Qos.GUARANTEED:
         if decides or _is_guaranteed(pod.resources):

@@ -92,13 +92,13 @@ def _reason(root: UnitName, running: Sequence[Kubelet], made: Sequence[UnitName]
     if running:
         kubelet = running[0]
         return (
-            f"a kubelet runs on this host (process {kubelet.pid}, {kubelet.name}), and {root} is"
-            " where it keeps its pods"
+            f"a kubelet runs on this host (process {kubelet.pid}, {kubelet.name}) and uses"
+            f" {root} for its pods"
         )
     if root in made:
         return f"{root} belongs to a kubelet: its description is {LIBCONTAINER + root!r}"
     count = "1 unit" if len(made) == 1 else f"{len(made)} units"
-    return f"{root} belongs to a kubelet: it holds {count} of one ({_some(made)})"
+    return f"{root} belongs to a kubelet: it contains {count} of a kubelet ({_some(made)})"
 
 
 def _way_out(
@@ -115,9 +115,9 @@ def _way_out(
     what = tree.root if tree.root in made else _some(made)
     if has_pods:
         steps = ["stop the kubelet"] if running else []
-        steps += [f"stop what it has started ({stop} {what})"] if made else []
+        steps += [f"stop its units ({stop} {what})"] if made else []
         steps += ["run podslice delete --all", elsewhere]
-        return f"podslice has pods there, too; to move them: {'; '.join(steps)}"
+        return f"podslice has pods there as well; to move them: {'; '.join(steps)}"
     if running:
         return elsewhere
     return f"{elsewhere}; or, if the kubelet was removed for good: {stop} {what}"

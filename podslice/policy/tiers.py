@@ -132,6 +132,6 @@ def _held(target: int, why: str, used_bytes: int | None) -> PropertyValue:
     """Return a limit that is not below what is in use."""
     if used_bytes is not None and used_bytes > target:
         capped = -(-used_bytes // _CAP_STEP_BYTES) * _CAP_STEP_BYTES
-        why += f" = {format_bytes(target)}, held at the current usage until that has fallen"
+        why += f" = {format_bytes(target)}, kept at the current usage until usage falls"
         target = capped
     return PropertyValue(name="MemoryMax", value=target, why=why)

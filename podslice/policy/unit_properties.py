@@ -74,7 +74,7 @@ def settle(properties: Iterable[PropertyValue]) -> tuple[PropertyValue, ...]:
     for name in PROTECTION_PROPERTY.values():
         asked = by_name.get(name)
         if limit is not None and asked is not None and int(asked.value) > int(limit.value):
-            why = f"{asked.why} = {format_bytes(int(asked.value))}, held to MemoryMax"
+            why = f"{asked.why} = {format_bytes(int(asked.value))}, limited to MemoryMax"
             by_name[name] = _property_value(name=name, value=int(limit.value), why=why)
     return tuple(by_name[name] for name in sorted(by_name))
 
@@ -181,7 +181,7 @@ def weight(shares: int, why: str, config: Config, *, container: bool = False) ->
     before = unbounded_weight(shares, curve)
     text = f"{why} → {curve}"
     if value != before:
-        text += f" = {before}, brought to {value}: systemd takes {MIN_WEIGHT} to {MAX_WEIGHT}"
+        text += f" = {before}, clamped to {value}: systemd accepts {MIN_WEIGHT} to {MAX_WEIGHT}"
     return _property_value(name="CPUWeight", value=value, why=text)
 
 
@@ -220,7 +220,7 @@ def cpu_limit(limits: Amounts, why: str, config: Config) -> Iterator[PropertyVal
     quota = quota_from_milli(milli, period_usec=period_usec)
     text = f"{why} → {quota.asked_usec} µs per second"
     if quota.per_sec_usec != quota.asked_usec:
-        text += f", rounded up to {quota.per_sec_usec}: systemd keeps whole percents"
+        text += f", rounded up to {quota.per_sec_usec}: systemd stores whole percents"
     yield _property_value(name="CPUQuotaPerSecUSec", value=quota.per_sec_usec, why=text)
     if period_usec != QUOTA_PERIOD_USEC:
         yield _property_value(

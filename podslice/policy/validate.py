@@ -185,7 +185,7 @@ def _validate_page_multiple(where: str, name: str, milli: int) -> Iterator[Probl
     if size is None:
         yield Problem(
             where=where,
-            message=f"{name.removeprefix(HUGEPAGES_PREFIX)!r} is not a size of a page",
+            message=f"{name.removeprefix(HUGEPAGES_PREFIX)!r} is not a page size",
             hint="write hugepages-2Mi or hugepages-1Gi",
         )
     elif milli % (size * 1000):
@@ -209,21 +209,21 @@ def _validate_kernel(
         if quota.asked_usec * period_usec < MIN_QUOTA_USEC * 1_000_000:
             yield warning(
                 f"{where}.limits[{CPU}]",
-                f"{shown} is below the least that the kernel can hold, 1 ms of every"
+                f"{shown} is below the minimum of the kernel, 1 ms of every"
                 f" {period_usec / 1000:g} ms",
                 counts,
             )
         elif quota.per_sec_usec != quota.asked_usec:
             yield warning(
                 f"{where}.limits[{CPU}]",
-                f"{shown} is no whole percent of a CPU, and systemd keeps no less",
+                f"{shown} is not a whole percent of a CPU, the precision that systemd stores",
                 counts,
             )
     memory = stated.limits.get(MEMORY, 0)
     if memory % (page_size * 1000) and memory > page_size * 1000:
         yield warning(
             f"{where}.limits[{MEMORY}]",
-            f"{format_amount(MEMORY, memory)} is no whole number of pages",
+            f"{format_amount(MEMORY, memory)} is not a whole number of pages",
             f"the kernel rounds it down to a multiple of {page_size}",
         )
 

@@ -47,7 +47,7 @@ def decide_volume(
 def _why(stated: dict[str, int]) -> str:
     """`the least of sizeLimit 64Mi and allocatable memory 8Gi`."""
     *others, last = [f"{name} {format_bytes(size)}" for name, size in stated.items()] or [
-        "what the kernel takes where nothing is stated: half of the memory"
+        "the kernel's default: half of the memory"
     ]
     return f"the least of {', '.join(others)} and {last}" if others else last
 
@@ -55,7 +55,7 @@ def _why(stated: dict[str, int]) -> str:
 def unmounted(volume: VolumeDecision) -> VolumeDecision:
     """The volume where nobody can mount, as a user's service manager can't."""
     path = f"$XDG_RUNTIME_DIR{volume.path.removeprefix('/run')}"
-    why = "a plain directory without a size of its own: a user's manager can't mount"
+    why = "a plain directory without a size limit: a user manager can't mount"
     return replace(volume, path=path, size_bytes=None, why=why)
 
 

@@ -175,7 +175,7 @@ async def _plan_for(
             world.node,
             without_reserved(world.config) if selection.is_released else world.config,
             current=findings.records.pods,
-            gone=selection.removed,
+            terminating=selection.removed,
             used_bytes=findings.used_bytes,
             progress=findings.records.progress,
             known=request.known,

@@ -39,7 +39,7 @@ class Request:
     by_operator: bool = False
     """Requested by a person. Otherwise reserved slices keep unconfirmed values."""
     releases_reserved: bool = False
-    """Return the former values of reserved slices once no pod is left."""
+    """Return the former values of reserved slices once no pods remain."""
     expects_unused: bool = False
     """Expect the former values of reserved slices where podslice has applied nothing."""
     known: tuple[PodDecision, ...] = ()

@@ -58,7 +58,7 @@ def limits(machine):
 
 def test_limits_of_huge_pages_are_compatible_with_systemd(huge):
     machine = huge
-    left_out = f"skipped limits of huge pages of {SLICE}: the kernel's controller for them is not"
+    left_out = f"skipped limits of huge pages of {SLICE}: the hugetlb controller is not enabled"
     assert left_out in converge(machine)
 
     hand_down(machine, "+")

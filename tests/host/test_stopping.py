@@ -90,7 +90,7 @@ def test_a_process_that_ignores_sigterm_is_killed_and_all_are_named(shop):
     assert result.stderr == "stopping 2 processes of pod default/shop, up to 1 s\n"
     assert result.stdout.splitlines()[0] == (
         f"stopped {SLICE} with libpod-012345678….scope: 1 process (sleep),"
-        " container app: 1 process (sleep): pod default/shop is gone"
+        " container app: 1 process (sleep): pod default/shop is removed"
     )
     assert [process.wait().exit_code for process in processes] == [137, 137]
     assert_nothing_is_left(shop)

@@ -102,9 +102,9 @@ def test_another_manifest_removes_volumes_and_keeps_the_size_of_others(fast):
     lines = WEB.replace("96Mi", "32Mi").splitlines(keepends=True)
     fast.put(FILE, "".join(line for line in lines if "spool" not in line))
     changed = apply(fast, "-f", FILE, *BIG)
-    assert "pod default/web has no volume spool now" in changed.stdout
+    assert "pod default/web no longer has volume spool" in changed.stdout
     assert f"skipped the new size of {MOUNT}" in changed.stdout
-    assert "for another size delete the pod first" in changed.stdout
+    assert "delete the pod first to change the size" in changed.stdout
     assert mounted(fast) == f"{CACHE}\n"
     assert fast.get(f"{CACHE}/file") == b"kept\n"
     again = fast.podslice("plan", "-f", FILE, *BIG)

@@ -87,9 +87,11 @@ def decisions(*pods, on=None, by=None):
     return tuple(decide(each, on or node(), by or config()) for each in pods)
 
 
-def desired_for(*pods, current=(), gone=(), on=None, by=None, **more):
+def desired_for(*pods, current=(), terminating=(), on=None, by=None, **more):
     on, by = on or node(), by or config()
-    return desire(decisions(*pods, on=on, by=by), on, by, current=current, gone=gone, **more)
+    return desire(
+        decisions(*pods, on=on, by=by), on, by, current=current, terminating=terminating, **more
+    )
 
 
 def property_value(name, value, why=""):

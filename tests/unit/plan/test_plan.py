@@ -95,7 +95,7 @@ def test_steps_carry_their_actions():
 
 def test_children_stop_before_parents():
     there = as_observed(desired_for(*THREE))
-    plan = make_plan(desired_for(current=THREE, gone=THREE), there)
+    plan = make_plan(desired_for(current=THREE, terminating=THREE), there)
     assert names(plan, StopUnit) == [
         "kubepods-besteffort-podbatch.slice",
         "kubepods-burstable-podweb.slice",
@@ -212,7 +212,7 @@ def test_the_order_of_the_input_does_not_matter(seed):
         guaranteed("stays"),
         guaranteed("new"),
         current=[guaranteed("away")],
-        gone=[guaranteed("away")],
+        terminating=[guaranteed("away")],
     )
     wanted = replace(
         wanted,
@@ -259,7 +259,7 @@ def test_a_value_that_nobody_asked_for_is_unset(name):
     wrong = PROPERTIES[name].minimum + 10
     plan = make_plan(desired(slice_unit(ROOT)), observed(seen(ROOT, values={name: wrong})))
     assert only(plan).changes == (change(name, wrong, PROPERTIES[name].unset),)
-    assert only(plan).changes[0].why == "nothing asks for it"
+    assert only(plan).changes[0].why == "not requested by any manifest"
 
 
 def test_a_property_that_systemd_does_not_tell_is_not_compared():
@@ -377,11 +377,11 @@ def test_units_that_nobody_knows_are_left_alone():
 def test_the_last_pod_takes_the_tiers_along():
     web = burstable("web")
     there = as_observed(desired_for(web))
-    plan = make_plan(desired_for(current=[web], gone=[web]), there)
+    plan = make_plan(desired_for(current=[web], terminating=[web]), there)
     assert names(plan, StopUnit) == [WEB, "kubepods-besteffort.slice", BURSTABLE, ROOT]
     assert [step.why for step in plan.steps] == [
-        "pod default/web is gone",
-        *["no pod is left"] * 3,
+        "pod default/web is removed",
+        *["no pods remain"] * 3,
     ]
     assert not plan.skipped
 
@@ -391,9 +391,9 @@ def test_tiers_stay_while_a_foreign_pod_is_in_them():
     there = as_observed(desired_for(web))
     foreign = seen("kubepods-burstable-podforeign.slice")
     there = replace(there, units={**there.units, foreign.name: foreign})
-    plan = make_plan(desired_for(current=[web], gone=[web]), there)
+    plan = make_plan(desired_for(current=[web], terminating=[web]), there)
     assert names(plan, StopUnit) == [WEB, "kubepods-besteffort.slice"]
-    why = "kubepods-burstable-podforeign.slice is not podslice's to stop"
+    why = "kubepods-burstable-podforeign.slice is not managed by podslice"
     assert plan.skipped == (
         Skipped(unit=BURSTABLE, name="stop", why=why),
         Skipped(unit=ROOT, name="stop", why=why),
@@ -405,10 +405,10 @@ def test_tiers_stay_while_foreign_processes_are_in_them():
     there = as_observed(desired_for(web))
     busy = {WEB: 3, BURSTABLE: 5, ROOT: 5}
     there = observed(*(replace(u, tasks=busy.get(u.name, 0)) for u in there.units.values()))
-    plan = make_plan(desired_for(current=[web], gone=[web]), there)
+    plan = make_plan(desired_for(current=[web], terminating=[web]), there)
     assert names(plan, StopUnit) == [WEB, "kubepods-besteffort.slice"]
     assert only(replace(plan, steps=plan.steps[:1])).tasks == 3
-    why = "2 processes run in it that no pod accounts for"
+    why = "2 processes run in it outside of any pod"
     assert [(each.unit, each.why) for each in plan.skipped] == [(BURSTABLE, why), (ROOT, why)]
 
 
@@ -424,7 +424,7 @@ def test_an_idle_pod_moves_to_the_slice_of_its_class():
     there = as_observed(desired_for(besteffort("web")))
     plan = make_plan(desired_for(burstable("web")), there)
     assert names(plan, StopUnit) == ["kubepods-besteffort-podweb.slice"]
-    assert plan.steps[0].why == "pod default/web is Burstable now"
+    assert plan.steps[0].why == "pod default/web is now Burstable"
     assert names(plan, StartUnit) == [WEB]
     assert not plan.refused
 
@@ -443,7 +443,7 @@ def test_a_pod_with_processes_does_not_move(before, after):
         Refusal(
             pod="default/web",
             reason=CLASS_CHANGED,
-            message=f"the pod is {wanted.pods[0].qos} now, and 2 processes run in {old};"
+            message=f"the pod is now {wanted.pods[0].qos}, but 2 processes run in {old};"
             " delete the pod first",
         ),
     )
@@ -479,7 +479,7 @@ def test_a_property_newer_than_systemd_is_left_out_and_said():
         Skipped(
             unit=ROOT,
             name="MemoryMin",
-            why="systemd 239 does not know it; it came with 240",
+            why="systemd 239 does not support it; it requires 240",
         ),
     )
     assert not make_plan(desired(unit), observed(version=240)).skipped
@@ -658,7 +658,7 @@ def test_a_volume_without_a_size_is_not_compared():
 def test_a_mounted_volume_keeps_its_size_and_that_is_said(wanted, text):
     there = observed(seen(WEB), mounted())
     plan = make_plan(desired(slice_unit(WEB), volume_unit(wanted)), there)
-    why = f"it is mounted with 64Mi, not {text}; for another size delete the pod first"
+    why = f"it is mounted with 64Mi, not {text}; delete the pod first to change the size"
     assert plan == Plan(skipped=(Skipped(unit=CACHE, name="the new size", why=why),))
     assert not plan.is_blocked
 
@@ -672,7 +672,7 @@ def test_a_volume_that_the_pod_has_no_more_is_unmounted():
     there = as_observed(desired_for(was))
     plan = make_plan(desired_for(then, current=[was]), there)
     assert names(plan, StopUnit) == [CACHE]
-    assert plan.steps[0].why == "pod default/web has no volume cache now"
+    assert plan.steps[0].why == "pod default/web no longer has volume cache"
     # a record that has been changed already tells nothing of it; its slice does
     there = replace(there, units={**there.units, CACHE: mounted()})
     plan = make_plan(desired_for(then), there)
@@ -689,7 +689,7 @@ def test_a_volume_goes_with_its_slice():
     web = with_volume(burstable)
     there = as_observed(desired_for(web))
     there = replace(there, units={**there.units, CACHE: mounted()})
-    plan = make_plan(desired_for(current=[web], gone=[web]), there)
+    plan = make_plan(desired_for(current=[web], terminating=[web]), there)
     assert names(plan, StopUnit) == [WEB, "kubepods-besteffort.slice", BURSTABLE, ROOT]
 
 
@@ -700,7 +700,7 @@ def test_a_pod_whose_volumes_are_mounted_does_not_move():
     there = replace(there, units={**there.units, CACHE: mounted()})
     plan = make_plan(desired_for(then, current=[was]), there)
     assert [refusal.message for refusal in plan.refused] == [
-        f"the pod is Guaranteed now, and volumes are mounted in {WEB}; delete the pod first"
+        f"the pod is now Guaranteed, but volumes are mounted in {WEB}; delete the pod first"
     ]
     assert not names(plan, StopUnit)
 
@@ -833,8 +833,8 @@ def test_huge_pages_that_the_kernel_does_not_have_are_said():
 @pytest.mark.parametrize(
     ("manager", "why"),
     [
-        (SYSTEM, "the kernel's controller for them is not enabled for our slices; see"),
-        (USER, "a user's manager has no controller for them"),
+        (SYSTEM, "the hugetlb controller is not enabled for podslice's slices; see"),
+        (USER, "a user manager has no hugetlb controller"),
     ],
 )
 def test_without_the_controller_it_is_said_once_a_pod(manager, why):
@@ -944,7 +944,7 @@ WORLDS = [some_pods(kinds) for kinds in itertools.product(KINDS, repeat=2)]
 def check_move(was, then):
     keys = {each.key for each in then}
     gone = [each for each in was if each.key not in keys]
-    wanted = desired_for(*then, current=was, gone=gone)
+    wanted = desired_for(*then, current=was, terminating=gone)
     plan = make_plan(wanted, as_observed(desired_for(*was)))
     started, stopped = names(plan, StartUnit), names(plan, StopUnit)
     assert len({step.name for step in plan.steps}) == len(plan.steps)

@@ -189,14 +189,14 @@ def test_pods_that_are_not_there_leave_no_tree():
 
 def test_pods_that_go_are_absent_in_every_class():
     leaving = pod(container(BURSTABLE), name="a")
-    desired = desire_all(PLAIN, [pod(container(GUARANTEED), name="b")], gone=[leaving])
+    desired = desire_all(PLAIN, [pod(container(GUARANTEED), name="b")], terminating=[leaving])
     for qos in Qos:
         assert Tree().pod("a", qos) in desired.unwanted
 
 
 def test_a_pod_that_goes_does_not_come_back_as_a_candidate_or_as_current():
     each = pod(container(BURSTABLE), name="a")
-    desired = desire_all(PLAIN, [each], current=[each], gone=[each])
+    desired = desire_all(PLAIN, [each], current=[each], terminating=[each])
     assert desired.pods == ()
 
 
@@ -402,7 +402,7 @@ def test_a_volume_that_a_pod_has_no_more_is_absent():
     desired = desire_all(PLAIN, [after], current=[before])
     absent = {name: why for name, why in desired.unwanted.items() if name.endswith(".mount")}
     assert absent == {
-        "run-podslice-pods-pod-volumes-free.mount": "pod default/pod has no volume free now"
+        "run-podslice-pods-pod-volumes-free.mount": "pod default/pod no longer has volume free"
     }
     assert [unit.name for unit in mounts(desired)] == [
         "run-podslice-pods-pod-volumes-my\\x2dcache.mount"
@@ -412,7 +412,7 @@ def test_a_volume_that_a_pod_has_no_more_is_absent():
 def test_the_volumes_of_a_pod_that_goes_end_with_its_slice():
     leaving = pod(container(BESTEFFORT), volumes=VOLUMES)
     desired = desire_all(
-        PLAIN, [pod(container(BESTEFFORT), name="b")], current=[leaving], gone=[leaving]
+        PLAIN, [pod(container(BESTEFFORT), name="b")], current=[leaving], terminating=[leaving]
     )
     assert not any(name.endswith(".mount") for name in desired.unwanted)
     assert mounts(desired) == []

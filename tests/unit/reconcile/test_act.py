@@ -146,7 +146,7 @@ async def test_a_slice_is_not_stopped_before_what_lies_in_it():
     await act(plan, memory)
     memory.refuse("kubepods-burstable-podweb.slice", JobFailed("it hangs", result="timeout"))
     there = observed(*await memory.observe(["kubepods*"]))
-    results = await act(make_plan(desired_for(current=pods, gone=pods), there), memory)
+    results = await act(make_plan(desired_for(current=pods, terminating=pods), there), memory)
     left = {each.step.name: each.outcome for each in results if each.outcome is not Outcome.DONE}
     assert left == {
         "kubepods-burstable-podweb.slice": Outcome.FAILED,
@@ -295,7 +295,9 @@ async def running(*, stubborn=False):
 
 
 def stop(**fields):
-    step = StopUnit(name=POD, why="pod default/web is gone", tasks=2, pod="default/web", **fields)
+    step = StopUnit(
+        name=POD, why="pod default/web is removed", tasks=2, pod="default/web", **fields
+    )
     return Plan(steps=(step,))
 
 

@@ -139,7 +139,7 @@ async def test_what_this_systemd_does_not_know_is_said_each_time(tmp_path):
         assert Skipped(
             unit=WEB,
             name="MemoryMin",
-            why="systemd 239 does not know it; it came with 240",
+            why="systemd 239 does not support it; it requires 240",
         ) in [*report.skipped]
 
 

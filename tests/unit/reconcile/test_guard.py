@@ -193,7 +193,7 @@ async def test_the_quick_way_to_end_a_pod_is_refused(beside, memory):
 
 async def test_looking_shows_why_and_takes_nothing_of_a_kubelet_for_an_orphan(beside):
     state = await assess(beside)
-    assert "it holds 6 units of one" in state.foreign.reason
+    assert "it contains 6 units of a kubelet" in state.foreign.reason
     assert not state.orphans
     assert [pod.key for pod in state.current] == ["default/web"]
 

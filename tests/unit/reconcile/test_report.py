@@ -46,10 +46,10 @@ SET = SetProperties(
     changes=(Change(name="MemoryMax", old=2**28, new=2**29),),
     tightens=False,
 )
-STOP = StopUnit(name=WEB, why="pod default/web is gone", tasks=3)
+STOP = StopUnit(name=WEB, why="pod default/web is removed", tasks=3)
 STOP_POD = StopUnit(
     name=WEB,
-    why="pod default/web is gone",
+    why="pod default/web is removed",
     tasks=5,
     pod="default/web",
     grace_sec=30,
@@ -124,14 +124,14 @@ def test_a_change_tells_the_old_value_where_there_is_one():
         (START, f"start {WEB} (default/web) with CPUWeight=24, MemoryMax=512Mi"),
         (StartUnit(unit=slice_unit(WEB), changes=()), f"start {WEB}"),
         (SET, f"set MemoryMax=512Mi (was 256Mi) on {WEB} (default/web)"),
-        (STOP, f"stop {WEB} with its processes (3 tasks): pod default/web is gone"),
+        (STOP, f"stop {WEB} with its processes (3 tasks): pod default/web is removed"),
         (StopUnit(name=WEB, why="x", tasks=1), f"stop {WEB} with its processes (1 tasks): x"),
         (StopUnit(name=WEB, why="x"), f"stop {WEB}: x"),
         (
             STOP_POD,
             (
                 f"stop {WEB} with container main: 2 processes (nginx, sh), libpod-1.scope: 1 process"
-                " (sleep): pod default/web is gone"
+                " (sleep): pod default/web is removed"
             ),
         ),
         (
@@ -177,7 +177,7 @@ def test_a_value_that_goes_back_to_unset_says_so():
                 " 600Mi can't be reclaimed"
             ),
         ),
-        (done(STOP), f"stopped {WEB} with its processes (3 tasks): pod default/web is gone"),
+        (done(STOP), f"stopped {WEB} with its processes (3 tasks): pod default/web is removed"),
         (
             done(SET, Outcome.FAILED, "access denied"),
             f"failed to set MemoryMax=512Mi (was 256Mi) on {WEB} (default/web): access denied",

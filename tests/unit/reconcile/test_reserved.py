@@ -58,7 +58,7 @@ def asked_for(found):
 
 
 CASES = {
-    "nothing asks for it": (
+    "not requested by any manifest": (
         *({"MemoryMax": 256 * MI}, {"MemoryMax": INFINITY}, ["MemoryMax"], None),
     ),
     "it is as before, by systemctl revert or after a stop": (
@@ -68,7 +68,7 @@ CASES = {
         *({"MemoryMax": 100 * MI}, {}, []),
         (
             "skipped MemoryMax of system.slice: podslice set it to 268435456, and it was changed to"
-            " 104857600 since; that stays, and podslice keeps no record of it any longer"
+            " 104857600 externally; it is kept and no longer recorded"
         ),
     ),
     "the slice is not there": (
@@ -227,7 +227,9 @@ async def test_values_return_when_the_configuration_asks_for_none(here, memory):
         f"set CPUWeight=unset (was 50{back}), MemoryMax=unset (was 256Mi{back}) on system.slice"
     ]
     (changed,) = [each for each in state.plan.steps if each.name == SYSTEM]
-    assert all(change.why.startswith("nothing asks for another") for change in changed.changes)
+    assert all(
+        change.why.startswith("not requested by the configuration") for change in changed.changes
+    )
     report = await put(free(here), burstable("web"))
     assert report.exit_code == 0
     assert await values(memory) == NONE
@@ -289,7 +291,7 @@ async def test_what_somebody_else_has_set_since_stays_and_is_told_once(here, mem
     await memory.set_properties(SYSTEM, {"MemoryMax": 100 * MI})
     report = await put(free(here))
     assert report.exit_code == 0
-    assert "changed to 104857600 since" in report.skipped[0].why
+    assert "changed to 104857600 externally" in report.skipped[0].why
     assert await values(memory) == (INFINITY, 100 * MI)
     assert not here.store.reserved()
     assert not (await put(free(here))).skipped

@@ -64,7 +64,7 @@ PLAN_JSON = """\
           "name": "CPUWeight",
           "old": null,
           "new": 1,
-          "why": "the BestEffort tier → 2 shares → ×100/1024 = 0, brought to 1: systemd takes 1 to 10000"
+          "why": "the BestEffort tier → 2 shares → ×100/1024 = 0, clamped to 1: systemd accepts 1 to 10000"
         }
       ]
     },
@@ -201,14 +201,14 @@ def test_plan_with_prune_tells_what_would_stop(podslice, web, memory, files):
     podslice("apply", "-f", web)
     files({"batch.yaml": manifest("batch")})
     out = podslice("plan", "-f", "batch.yaml", "--prune").out
-    assert out.startswith(f"would stop {POD}: pod shop/web is gone\n")
+    assert out.startswith(f"would stop {POD}: pod shop/web is removed\n")
     assert podslice("plan", "-f", "batch.yaml").out.endswith("1 to start\n")
     document = json.loads(podslice("plan", "-f", "batch.yaml", "--prune", "-o", "json").out)
     assert document["steps"][0] == {
         "action": "stop",
         "unit": POD,
         "properties": [],
-        "why": "pod shop/web is gone",
+        "why": "pod shop/web is removed",
         "tasks": 0,
         "grace_period_sec": 30,
         "occupants": [],
@@ -315,7 +315,7 @@ def test_what_does_not_hold_and_what_was_left_out_is_told(podslice, web, files, 
     ended = podslice("apply", "-f", web, "--memory-protection=min", "--qos-reserved=memory=100%")
     assert ended.code == 1
     out = ended.out.splitlines()
-    assert f"skipped MemoryMin of {POD}: systemd 239 does not know it; it came with 240" in out
+    assert f"skipped MemoryMin of {POD}: systemd 239 does not support it; it requires 240" in out
     again = [line for line in out if line.startswith("did not converge, still pending: ")]
     assert again[-1].endswith(
         f"set CPUWeight=50 (was 75), MemoryLow=unset (was 256Mi) on {POD} (shop/web)"
@@ -331,7 +331,7 @@ def test_apply_with_prune(podslice, web, memory, files):
     files({"batch.yaml": manifest("batch")})
     podslice("apply", "-f", web)
     out = podslice("apply", "-f", "batch.yaml", "--prune").out
-    assert out.startswith(f"stopped {POD}: pod shop/web is gone\n")
+    assert out.startswith(f"stopped {POD}: pod shop/web is removed\n")
     assert podslice("plan", "-f", "batch.yaml", "--prune").code == 0
 
 
@@ -363,10 +363,10 @@ def test_delete_tells_what_it_stopped(podslice, web, memory):
     assert podslice("delete", "shop/web") == (
         0,
         lines(
-            f"stopped {POD}: pod shop/web is gone",
-            "stopped kubepods-besteffort.slice: no pod is left",
-            "stopped kubepods-burstable.slice: no pod is left",
-            "stopped kubepods.slice: no pod is left",
+            f"stopped {POD}: pod shop/web is removed",
+            "stopped kubepods-besteffort.slice: no pods remain",
+            "stopped kubepods-burstable.slice: no pods remain",
+            "stopped kubepods.slice: no pods remain",
             "4 done",
         ),
         "",
@@ -398,8 +398,8 @@ def test_delete_of_what_is_not_applied(podslice, web, memory):
 def stopped_everything():
     tiers = ("kubepods-besteffort.slice", "kubepods-burstable.slice", "kubepods.slice")
     return lines(
-        f"stopped {POD}: pod shop/web is gone",
-        *(f"stopped {name}: no pod is left" for name in tiers),
+        f"stopped {POD}: pod shop/web is removed",
+        *(f"stopped {name}: no pods remain" for name in tiers),
         "4 done",
     )
 

@@ -346,8 +346,8 @@ def test_check_of_warnings_is_good(podslice, files):
     assert ended == (
         0,
         (
-            "warning: a.yaml: spec.containers[0].resources.limits[cpu]: 333m is no whole percent"
-            " of a CPU, and systemd keeps no less; it counts as 340m\n"
+            "warning: a.yaml: spec.containers[0].resources.limits[cpu]: 333m is not a whole percent"
+            " of a CPU, the precision that systemd stores; it counts as 340m\n"
             "1 pod, 0 errors, 1 warning\n"
         ),
         "",
@@ -474,8 +474,8 @@ def test_explain_of_a_pod_with_everything(podslice, files):
     assert "  init container setup" in lines
     assert "  sidecar container proxy" in lines
     assert (
-        "  huge pages of 2Mi: 4Mi, enforced where the kernel's hugetlb controller can be had"
-        " (podslice doctor tells)"
+        "  huge pages of 2Mi: 4Mi, enforced if the kernel's hugetlb controller is available"
+        " (see podslice doctor)"
     ) in lines
     helpers = lines.index("  helper container overhead")
     assert lines[helpers + 1].startswith("    podslice-pod12_34-overhead.scope  oom_score_adj ")
@@ -517,7 +517,7 @@ def test_explain_of_volumes_where_a_user_s_manager_is_asked(podslice, files):
     volume = lines.index("  volume my-cache")
     assert lines[volume + 1 : volume + 3] == [
         "    $XDG_RUNTIME_DIR/podslice/pods/12-34/volumes/my-cache",
-        "    no size  a plain directory without a size of its own: a user's manager can't mount",
+        "    no size  a plain directory without a size limit: a user manager can't mount",
     ]
 
 

@@ -91,8 +91,7 @@ def test_a_container_of_crio_is_one_of_a_kubelet():
 def test_a_running_kubelet_is_enough(units):
     foreign = judge(units, kubelets=[K3S])
     assert foreign.reason == (
-        "a kubelet runs on this host (process 812, k3s-server), and kubepods.slice is where it"
-        " keeps its pods"
+        "a kubelet runs on this host (process 812, k3s-server) and uses kubepods.slice for its pods"
     )
     assert foreign.way_out == (
         'use another root for podslice: cgroup-root = "/podslice" in podslice.toml'
@@ -102,7 +101,7 @@ def test_a_running_kubelet_is_enough(units):
 def test_a_kubelet_that_came_later_has_a_way_out_for_the_pods_that_are_there():
     foreign = judge([*OURS, unit(POD), unit(SCOPE)], kubelets=[K3S], recorded=WEB)
     assert foreign.way_out == (
-        "podslice has pods there, too; to move them: stop the kubelet; stop what it has started"
+        "podslice has pods there as well; to move them: stop the kubelet; stop its units"
         f" (systemctl stop {POD} {SCOPE}); run podslice delete --all; use another root for podslice:"
         ' cgroup-root = "/podslice" in podslice.toml'
     )
@@ -113,7 +112,7 @@ def test_a_kubelet_that_came_later_has_a_way_out_for_the_pods_that_are_there():
 
 def test_many_units_are_counted():
     foreign = judge([each for each in UNITS if each.name != "kubepods.slice"])
-    assert "it holds 8 units of one (kubepods-besteffort.slice" in foreign.reason
+    assert "it contains 8 units of a kubelet (kubepods-besteffort.slice" in foreign.reason
     assert "and 5 more" in foreign.reason
 
 

@@ -66,7 +66,7 @@ def read_listen(value: object) -> str:
         raise invalid(f"must be HOST:PORT, not {describe(value)}", "write 127.0.0.1:9469")
     if not _is_loopback(match[2], match[1]):
         raise invalid(
-            f"{quote(match[0])} is not a loopback address: other hosts could read all metrics",
+            f"{quote(match[0])} is not a loopback address: other hosts could connect",
             f"write 127.0.0.1:{match[3]}, behind a proxy that authenticates clients",
         )
     return match[0]

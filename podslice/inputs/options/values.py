@@ -103,7 +103,7 @@ def read_driver(value: object) -> None:
     if value != "systemd":
         raise invalid(
             f"must be systemd, not {describe(value)}",
-            "podslice configures control groups only through systemd",
+            "podslice supports only the systemd driver",
         )
 
 

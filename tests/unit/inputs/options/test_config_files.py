@@ -170,14 +170,14 @@ def test_value(key, value, expect):
         ("listen", "127.0.0.1:65536", "--listen: must be HOST:PORT, not the string '127.0.0.1:65536'; write 127.0.0.1:9469"),
         ("listen", "::1:80", "--listen: must be HOST:PORT, not the string '::1:80'; write 127.0.0.1:9469"),
         *(
-            ("listen", host + ":80", f"--listen: '{host}:80' is not a loopback address: other hosts could read all metrics; write 127.0.0.1:80, behind a proxy that authenticates clients")
+            ("listen", host + ":80", f"--listen: '{host}:80' is not a loopback address: other hosts could connect; write 127.0.0.1:80, behind a proxy that authenticates clients")
             for host in ("[::]", "192.0.2.1", "example.org", "[127.0.0.1]", "128.0.0.1")
         ),
         ("sync-period", "99ms", "--sync-period: '99ms' is out of range; write 100ms to 1h"),
         ("sync-period", "61m", "--sync-period: '61m' is out of range; write 100ms to 1h"),
         ("sync-period", 60, "--sync-period: must be a duration, not the number 60; write 30s or 1m30s, for example"),
         ("admission", "maybe", "--admission: must be true or false, not the string 'maybe'"),
-        ("cgroup-driver", "cgroupfs", "--cgroup-driver: must be systemd, not the string 'cgroupfs'; podslice configures"),
+        ("cgroup-driver", "cgroupfs", "--cgroup-driver: must be systemd, not the string 'cgroupfs'; podslice supports only"),
         ("cpu-cfs-quota-period", "100", "--cpu-cfs-quota-period: must be a duration, not the string '100'; write 100ms"),
         ("cpu-cfs-quota-period", "500us", "--cpu-cfs-quota-period: '500us' is out of range; write 1ms to 1s"),
         ("cpu-cfs-quota-period", "1.0001ms", "--cpu-cfs-quota-period: '1.0001ms' is out of range"),

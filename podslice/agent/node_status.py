@@ -58,5 +58,5 @@ class NodeStatus:
     def recover(self, topic: str) -> None:
         """Report that what failed works again; the reason was reported with the failure."""
         if self._problems.pop(topic, ()):
-            self._events.report(Kind.AGENT_NOTED, f"{topic} works again")
+            self._events.report(Kind.AGENT_NOTED, f"{topic}: recovered")
             self._on_change()

@@ -270,10 +270,10 @@ def test_the_agent_reloads_its_configuration_and_continues(host):
     host.put("/etc/podslice/podslice.toml", 'system-reserved = "cpu=1"\n')
     host.run("systemctl", "reload", AGENT)
     host.run("rm", "/etc/podslice/podslice.toml")
-    assert show(host, AGENT, "MainPID", "ActiveState") == {
-        "MainPID": pid,
-        "ActiveState": "active",
-    }
+    # the agent reloads after systemctl has sent the signal
+    is_active = f"systemctl show -P ActiveState {AGENT} | grep -qx active"
+    host.run("timeout", "60", "sh", "-c", f"until {is_active}; do :; done")
+    assert show(host, AGENT, "MainPID") == {"MainPID": pid}
 
 
 def logged(machine, since):

@@ -1,25 +1,14 @@
 import os
 import time
-from dataclasses import replace
 
 import pytest
 
-from podslice.errors import HostError, Problem
-from podslice.model.event import Kind
-from podslice.model.node_state import Condition, Eviction
+from podslice.errors import Problem
+from podslice.model.node_state import Condition
 from podslice.reconcile.readmission import living_agent
-from podslice.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import make_context
 
-MARK = Eviction(
-    pod="default/web",
-    uid="web",
-    digest="d",
-    signal="memory.available",
-    message="short",
-    at_usec=1,
-)
 WRONG = Problem(where="a.yaml", message="wrong")
 
 
@@ -28,36 +17,14 @@ def context(tmp_path):
     return make_context(tmp_path, FakeSystemd())
 
 
-@pytest.fixture
-def full(context, monkeypatch):
-    """Make writing marks fail while this list is not empty."""
-    reasons = [True]
-
-    def mark_evicted(self, mark, write=Store.mark_evicted):
-        if reasons:
-            # as in the store, the name of the temporary file differs each time
-            raise HostError(f"{mark.uid}.new: No space left on device")
-        write(self, mark)
-
-    monkeypatch.setattr(Store, "mark_evicted", mark_evicted)
-    return reasons
-
-
-def events(context):
-    return context.events.journal.all
-
-
-def left(context):
+def published(context):
     return living_agent(context.world.store)
-
-
-# The published state.
 
 
 def test_conditions_and_problems_are_published(context):
     context.status.set_conditions(frozenset({Condition.PID, Condition.DISK}))
     context.status.set_problems("manifests", [WRONG])
-    state = left(context)
+    state = published(context)
     assert (state.pid, state.conditions) == (os.getpid(), (Condition.DISK, Condition.PID))
     assert state.problems == (WRONG,)
 
@@ -66,17 +33,17 @@ def test_a_removed_file_is_written_again(context):
     context.status.set_conditions(frozenset({Condition.DISK}))
     context.world.store.drop_agent()
     context.publish()
-    assert left(context).conditions == (Condition.DISK,)
+    assert published(context).conditions == (Condition.DISK,)
 
 
 def test_a_failed_write_is_retried(context, tmp_path):
     place = tmp_path / "run"
     place.write_text("a file in the place of the directory")
     context.status.set_conditions(frozenset({Condition.DISK}))
-    assert left(context) is None
+    assert published(context) is None
     place.unlink()
     context.publish()
-    assert left(context).conditions == (Condition.DISK,)
+    assert published(context).conditions == (Condition.DISK,)
 
 
 def test_an_unchanged_state_is_not_written(context, tmp_path):
@@ -90,76 +57,4 @@ def test_an_unchanged_state_is_not_written(context, tmp_path):
 def test_withdrawing_removes_the_state(context):
     context.publish()
     context.withdraw()
-    assert left(context) is None
-
-
-# Failures.
-
-
-def test_a_failure_is_reported_once_and_so_is_its_end(context):
-    context.status.fail("reconcile", "no bus")
-    context.status.fail("reconcile", "no bus")
-    context.status.recover("reconcile")
-    context.status.recover("reconcile")
-    assert [event.kind for event in events(context)] == [Kind.AGENT_FAILED, Kind.AGENT_NOTED]
-    assert events(context)[1].message == "reconcile works again"
-    context.status.fail("reconcile", "no bus")
-    assert len(context.events.journal.of(Kind.AGENT_FAILED)) == 2
-
-
-def test_another_failure_is_reported(context):
-    context.status.fail("reconcile", "no bus")
-    context.status.fail("reconcile", "no space")
-    assert context.events.journal.texts(Kind.AGENT_FAILED) == ["no bus", "no space"]
-    assert [each.message for each in context.status.problems] == ["no space"]
-
-
-def test_a_note_is_not_repeated_because_something_else_works_again(context):
-    context.events.note("the kernel does not report memory pressure")
-    context.status.fail("reconcile", "no bus")
-    context.status.recover("reconcile")
-    context.events.note("the kernel does not report memory pressure")
-    assert (
-        context.events.journal.texts(Kind.AGENT_NOTED).count(
-            "the kernel does not report memory pressure"
-        )
-        == 1
-    )
-
-
-def test_problems_of_manifests_are_not_failures_of_the_agent(context):
-    context.status.set_problems("manifests", [WRONG])
-    context.status.set_problems("pods", [replace(WRONG, where="b.yaml")])
-    assert context.status.failures == ()
-    context.status.fail("configuration", "a typing error")
-    assert context.status.failures == ("a typing error",)
-    assert len(context.status.problems) == 3
-
-
-# Marks.
-
-
-def test_a_mark_is_written(context):
-    context.marks.write(MARK)
-    assert context.world.store.load().evicted == (MARK,)
-    assert not events(context)
-
-
-@pytest.mark.usefixtures("full")
-def test_unwritten_marks_are_in_force_and_reported_once(context):
-    other = replace(MARK, pod="default/db", uid="db")
-    for mark in (MARK, other) * 3:
-        context.marks.write(mark)
-    assert context.marks.unwritten == {"web": MARK, "db": other}
-    first, second = context.events.journal.texts(Kind.AGENT_FAILED)
-    assert "default/web" in first
-    assert "default/db, default/web" in second
-
-
-def test_unwritten_marks_are_written_later(context, full):
-    context.marks.write(MARK)
-    full.clear()
-    context.marks.write(MARK)
-    assert not context.marks.unwritten
-    assert context.world.store.load().evicted == (MARK,)
-    assert context.status.failures == ()
+    assert published(context) is None

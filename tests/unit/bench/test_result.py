@@ -82,7 +82,7 @@ def test_tables_take_their_places_in_a_text(tmp_path):
     assert "python          3" in text
     assert "| longer | 22 |" in text
     assert text.endswith("<!-- end -->\nc\n")
-    with pytest.raises(ValueError, match="no place for y"):
+    with pytest.raises(ValueError, match="the text has no mark y"):
         bench.put_between(text, "y", "")
 
 

@@ -142,17 +142,18 @@ def parse_manifest(document: object, where: str) -> Pod:
     """Read the result of `format_manifest`, or any document with a single pod.
 
     Raises:
-        ValueError: it is not a valid pod.
+        InputError: it is not a valid pod.
     """
     collector = Collector(namespace=None)
     try:
         finish(collector.add_document(Document(value=document), where))
         finish(collector.create_pods())
     except Exhausted as error:
-        raise ValueError(str(error.at(where))) from error
+        raise InputError(error.at(where)) from error
     errors = [p for p in LoadedPods(pods=tuple(collector.pods)).all_problems if _is_error(p)]
     if errors or len(collector.pods) != 1:
-        raise ValueError(str((*errors, *collector.problems, f"{where}: there is no pod in it")[0]))
+        none = Problem(where=where, message="there is not exactly one pod in it")
+        raise InputError((*errors, *collector.problems) or none)
     return collector.pods[0]
 
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.errors import Severity
+from podslice.errors import InputError, Severity
 from podslice.inputs.budget import LIMITS, Budget, BudgetItem
 from podslice.inputs.manifest.load import format_manifest, load_pods, load_text, parse_manifest
 from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod, default_uid
@@ -653,5 +653,5 @@ def test_formatted_manifest_is_readable():
     [None, 5, [], {}, {"kind": "Pod"}, {"kind": "Service"}, {"kind": "List", "items": []}],
 )
 def test_document_without_a_valid_pod_is_rejected(document):
-    with pytest.raises(ValueError, match=r"^record"):
+    with pytest.raises(InputError, match=r"^record"):
         parse_manifest(document, "record")

@@ -1,4 +1,4 @@
-"""Short ways to the values that the tests are about: pods, nodes, desired and observed units."""
+"""Builders of test values: pods, nodes, desired and observed units."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from podslice.store import Store
 USER = user_manager(1000, {"XDG_RUNTIME_DIR": "/run/user/1000"})
 """The manager of a user who is not the one that runs the tests."""
 UNSET = {row.name: row.unset for row in PROPERTIES.values() if row.managed}
-"""What the managed properties read when nobody has set them."""
+"""The values of the managed properties while they are unset."""
 
 
 def amounts(text):
@@ -57,7 +57,7 @@ def container(name="main", requests="", limits="", kind=ContainerKind.APP):
 
 
 def pod(name, requests="", limits="", **fields):
-    """A pod whose uid is its name, with one container unless `containers` says otherwise."""
+    """Return a pod whose uid is its name, with one container unless `containers` is given."""
     fields.setdefault("containers", (container("main", requests, limits),))
     return Pod(name=name, uid=fields.pop("uid", name), where=f"{name}.yaml", **fields)
 
@@ -79,7 +79,7 @@ def node(capacity="cpu=8,memory=32Gi"):
 
 
 def config(**fields):
-    """A configuration without eviction thresholds, so that sums are round."""
+    """Return a configuration without eviction thresholds, so that sums are round."""
     return Config(**{"eviction_hard": {}, **fields})
 
 
@@ -131,7 +131,7 @@ def desired(*units, unwanted=(), **fields):
 
 
 def seen(name, *, tasks=0, values=(), **fields):
-    """A loaded unit: what is not in `values` is unset."""
+    """Return a loaded unit, on which properties outside of `values` are unset."""
     return ObservedUnit(
         name=UnitName(name),
         properties={**UNSET, **dict(values)},
@@ -146,7 +146,7 @@ def observed(*units, version=257):
 
 
 def as_observed(desired_, *, scopes=True, version=257):
-    """A host where everything is as it should be."""
+    """Return an observation on which every unit is as desired."""
     return observed(
         *(
             replace(
@@ -190,7 +190,7 @@ def run_process(tmp_path, pid, name, *arguments, uid=0, ids=1, login=2**32 - 1):
 
 
 def manifest(name, requests=None, limits=None, **more):
-    """A manifest as text (JSON is YAML)."""
+    """Return a manifest as text (JSON is YAML)."""
     stated = {"requests": requests, "limits": limits}
     resources_ = {key: value for key, value in stated.items() if value}
     container_ = {"name": "main", **({"resources": resources_} if resources_ else {})}
@@ -199,7 +199,7 @@ def manifest(name, requests=None, limits=None, **more):
 
 
 def make_files(root, files):
-    """Files below a directory: path → text."""
+    """Write files below a directory: path → text."""
     for path, text in files.items():
         target = root / path
         target.parent.mkdir(parents=True, exist_ok=True)

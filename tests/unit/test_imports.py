@@ -15,7 +15,7 @@ def test_a_library_is_hidden_while_something_is_imported(monkeypatch):
         import_module("colorsys")
     found = import_module("colorsys")
     with without("colorsys"):
-        assert sys.modules["colorsys"] is found, "somebody uses it"
+        assert sys.modules["colorsys"] is found, "it is used"
 
 
 def test_what_is_set_for_pydantic_is_unset_again(monkeypatch):

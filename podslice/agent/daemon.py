@@ -276,8 +276,8 @@ class Daemon:
         """Record the configuration as the last valid one, if it can be written."""
         world = self._context.world
         with suppress(HostError):
-            if world.origin.settings is not None and world.store.load().pods:
-                world.store.save_settings(world.origin.settings)
+            if world.origin.options is not None and world.store.load().pods:
+                world.store.save_options(world.origin.options)
 
     # What requests a round.
 

@@ -55,7 +55,7 @@ def _substitute(planning: Planning, error: InputError) -> tuple[Config, Origin]:
     """
     recorded: Mapping[str, object] | None = None
     with suppress(HostError):  # there is no session
-        recorded = Store(session.runtime_directory(planning.manager)).settings()
+        recorded = Store(session.runtime_directory(planning.manager)).options()
     for source, settings in ((Source.LAST_VALID, recorded), (Source.DEFAULT, {})):
         if settings is not None:
             with suppress(InputError):

@@ -52,7 +52,7 @@ class Planning:
         if self.substitute is not None:
             return self.substitute
         files = read_files(file=self.config_file)
-        return make_config(files, self.flags), Origin(settings=files.options)
+        return make_config(files, self.flags), Origin(options=files.options)
 
     @property
     def arguments(self) -> list[str]:

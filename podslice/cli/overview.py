@@ -40,13 +40,13 @@ class Overview:
 
 async def observe(world: LiveWorld) -> Overview:
     """Observe everything once."""
-    from podslice.processes.location import look_inside
+    from podslice.processes.location import read_placement
 
     state = await assess(world, Request(by_operator=True, expects_unused=True))
     return Overview(
         state=state,
         units=unit_statuses(state.desired, state.observed, world.cgroups),
-        placement=look_inside(state, world.cgroups, await _list_runtimes(world, state)),
+        placement=read_placement(state, world.cgroups, await _list_runtimes(world, state)),
         cgroups=world.cgroups,
         unconfirmed=await pending(world.store, world.client),
     )

@@ -148,7 +148,7 @@ class Origin:
     """Where a configuration comes from."""
 
     source: Source = Source.FILES
-    settings: Mapping[str, object] | None = None
+    options: Mapping[str, object] | None = None
     """What the files state, by key; None where they are invalid, or there are none to record."""
     problems: tuple[Problem, ...] = ()
     """Everything that is wrong with the files, where another configuration takes their place."""

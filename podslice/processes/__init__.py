@@ -1,1 +1,1 @@
-"""Processes in pods: how they get in, and whether they are."""
+"""Start processes in pods, move them into pods, and locate them."""

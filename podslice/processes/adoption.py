@@ -1,4 +1,4 @@
-"""Running processes move into a container: who may, the move itself, and whether they arrived."""
+"""Move running processes into a container: checks, the move, and its verification."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from podslice.reconcile.world import LiveWorld
 from podslice.systemd.client import PIDFDS_MAX, Client
 
 _TRIES = 5
-"""So often all are moved at once, each time without those that have ended; then one by one."""
+"""How often all are moved at once, without those that have exited; then one by one."""
 
-# a process or the unit itself has ended, or the unit has come, since somebody looked
-_OVERTAKEN = (BadProperty, JobFailed, NoSuchUnit, UnitExists)
+# since the last observation a process or the unit has ended, or the unit was started
+_RACES = (BadProperty, JobFailed, NoSuchUnit, UnitExists)
 
-_SPARE_FDS = 64  # open for other things than processes
-_LISTED = 10  # so many processes are named in a note
+_SPARE_FDS = 64  # for other files than processes
+_LISTED = 10  # processes named in a note
 
 
 class AdoptionOutcome(StrEnum):
-    """What became of a process that was to move."""
+    """The outcome of an adoption."""
 
     ADOPTED = "adopted"
     THERE = "already there"
@@ -53,7 +53,7 @@ class AdoptionOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """One process, and what became of it."""
+    """A process and its outcome."""
 
     pid: int
     name: str
@@ -63,7 +63,7 @@ class Adoption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """What became of all."""
+    """The outcomes of all processes."""
 
     unit: UnitName
     control_group: str
@@ -71,14 +71,14 @@ class Adopted:
 
     @property
     def exit_code(self) -> int:
-        """0 when every process is there now."""
+        """0 where every process is in the container now."""
         there = (AdoptionOutcome.ADOPTED, AdoptionOutcome.THERE)
         return int(not all(each.outcome in there for each in self.processes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """A process that may move, as it was before."""
+    """A process that may move, as observed before."""
 
     process: Process
     handle: PidFd
@@ -92,11 +92,11 @@ class _Candidate:
 async def adopt(
     world: LiveWorld, key: str, container: str | None, pids: Iterable[int], root: Path = Path("/")
 ) -> Adopted:
-    """Move processes into a container. The lock is the caller's.
+    """Move processes into a container. The caller holds the lock.
 
     Raises:
-        HostError: the pod is not there, or the container's unit can't take any process.
-        InputError: the pod has no such container.
+        HostError: the pod is not applied, or the container's unit can't take processes.
+        InputError: the pod does not have the container.
     """
     client = world.client
     state = await assess(world)
@@ -116,7 +116,7 @@ async def adopt(
             unit=unit.name if unit else place.container.scope,
             control_group=group,
             processes=tuple(
-                each if isinstance(each, Adoption) else _look_again(each, group, errors, root)
+                each if isinstance(each, Adoption) else _verify(each, group, errors, root)
                 for each in examined
             ),
         )
@@ -124,23 +124,23 @@ async def adopt(
             each.pid for each in adopted.processes if each.outcome is AdoptionOutcome.ADOPTED
         }
         newcomers = [each for each in moving if each.pid in arrived]
-        for told in _settle(place, newcomers, group, root):
-            world.on_note(told)
+        for text in _finish(place, newcomers, group, root):
+            world.on_note(text)
     return adopted
 
 
 def _allow_descriptors(count: int) -> None:
-    """Have room for one open descriptor for each process."""
+    """Raise the limit of open files to one for each process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if count + _SPARE_FDS > soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(count + _SPARE_FDS, hard), hard))
 
 
 class _Gate:
-    """Who may not move, and why."""
+    """Determines which processes may not move, and why."""
 
     def __init__(self, place: Place, pods: PodMap, root: Path, manager: Manager) -> None:
-        """Get to know the place.
+        """Check the place.
 
         Raises:
             HostError: its unit is not in the pod's slice.
@@ -152,12 +152,12 @@ class _Gate:
         there = place.unit
         if there is not None and not is_inside(there.control_group, self.slice_group):
             raise HostError(
-                f"{there.name} holds {place.full_name}, but in {there.control_group}, not in the"
-                f" slice of the pod; stop it first: systemctl stop {there.name}"
+                f"{there.name} contains {place.full_name}, but is in {there.control_group}, not in"
+                f" the slice of the pod; stop it first: systemctl stop {there.name}"
             )
 
     def examine(self, pid: int, handles: ExitStack) -> _Candidate | Adoption:
-        """Take hold of a process, and find out whether it may move."""
+        """Open a process, and check whether it may move."""
         try:
             handle = PidFd(pid)
         except OSError as error:
@@ -166,7 +166,7 @@ class _Gate:
         process = read_process(pid, self._root)
         if process is None:
             return _adoption(pid, "?", AdoptionOutcome.ENDED)
-        why = self._objection(process) or self._of_another(process)
+        why = self._immovable(process) or self._in_pod(process)
         if why:
             return _adoption(pid, process.name, AdoptionOutcome.REFUSED, why)
         home = self._pods.home(process.control_group)
@@ -176,62 +176,64 @@ class _Gate:
     def _unopened(self, pid: int, error: OSError) -> Adoption:
         process = read_process(pid, self._root)
         if process is None:
-            return _adoption(pid, "?", AdoptionOutcome.REFUSED, "there is no such process")
+            return _adoption(pid, "?", AdoptionOutcome.REFUSED, "no such process")
         why = error.strerror or str(error)
         if process.leader != pid:
             leader = f"{process.leader} ({process_name(process.leader, self._root)})"
-            why = f"it is a thread of process {leader}; adopt that one, with all its threads"
+            why = f"it is a thread of process {leader}; adopt that process, with all its threads"
         return _adoption(pid, process.name, AdoptionOutcome.REFUSED, why)
 
-    def _objection(self, process: Process) -> str:
-        """What there is against moving a process anywhere."""
+    def _immovable(self, process: Process) -> str:
+        """Return why a process can't move anywhere; empty where it can."""
         if process.is_kernel_thread:
-            return "it is a kernel thread; it stays in the kernel's own group"
+            return "it is a kernel thread, which can't be moved"
         if process.pid == 1 or PurePosixPath(process.control_group).name == "init.scope":
-            return "it is a service manager; everything would be below the pod's limits with it"
+            return "it is a service manager; the pod's limits would apply to everything it runs"
         if process.state in ENDED_STATES:
             parent = f"{process.parent} ({process_name(process.parent, self._root)})"
-            return f"it has ended already; its parent {parent} has yet to take notice"
+            return f"it is a zombie: its parent {parent} has not reaped it"
         if process.pid in self._own:
             return (
-                "it is podslice itself, or has started it; adopt it from another shell, or start"
+                "it is podslice itself or an ancestor of it; adopt it from another shell, or start"
                 " the command with podslice run"
             )
         if self._uid not in (None, process.uid):
-            return f"it runs as user {process.uid}; --user moves your own processes only"
+            return (
+                f"it runs as user {process.uid}; with --user only your own processes can be moved"
+            )
         return ""
 
-    def _of_another(self, process: Process) -> str:
-        """Why a process that is in a pod, or in another container of this one, stays there."""
+    def _in_pod(self, process: Process) -> str:
+        """Return why a process of another container or pod can't move; empty where it can."""
         pods, group = self._pods, process.control_group
         home = pods.home(group)
         pod, container = (home.pod, home.container) if home else pods.owner(group)
         here = self._place.pod.pod.key
         if pod is None and pods.root and is_inside(group, pods.root):
-            return f"it is in {printable(group)}, which is of no applied pod"
+            return f"it is in {printable(group)}, which belongs to no applied pod"
         if pod in (None, here) and container in (None, self._place.container.name):
             return ""
         where = f"container {container} of pod {pod}" if container else f"pod {pod}"
         return (
-            f"it is in {where}; processes do not change pods or containers: end it there, and start"
-            f" it with podslice run {here} -c {self._place.container.name} -- COMMAND"
+            f"it is in {where}; processes can't change pods or containers: stop it, and start it"
+            f" with podslice run {here} -c {self._place.container.name} -- COMMAND"
         )
 
 
 async def _move(client: Client, place: Place, wanted: Sequence[_Candidate]) -> dict[int, str]:
-    """Move all who live; the ids of those that systemd would not move, with what it says."""
+    """Move all running processes; return the errors of systemd by process id."""
     for _ in range(_TRIES):
         wanted = [each for each in wanted if not each.handle.has_ended]
         try:
             await _move_at_once(client, place, wanted)
-        except _OVERTAKEN:
+        except _RACES:
             continue
         return {}
     errors = {}
     for each in wanted:
         try:
             await _move_at_once(client, place, [each])
-        except _OVERTAKEN as error:
+        except _RACES as error:
             errors[each.pid] = str(error)
     return errors
 
@@ -256,23 +258,23 @@ async def _move_at_once(client: Client, place: Place, wanted: Sequence[_Candidat
 
 
 async def _unit(client: Client, place: Place) -> ObservedUnit | None:
-    """The unit that holds the container now.
+    """Return the unit of the container, None where there is none.
 
     Raises:
-        HostError: it is on its way out.
+        HostError: it is being stopped.
     """
     for unit in await client.observe((place.container.scope, place.service)):
         if unit.active_state == "deactivating":
-            raise HostError(f"{unit.name} is being stopped; wait until it has ended")
+            raise HostError(f"{unit.name} is being stopped; try again once it is inactive")
         if unit.active_state not in ("inactive", "failed"):
             return unit
     return None
 
 
-def _look_again(candidate: _Candidate, group: str, errors: dict[int, str], root: Path) -> Adoption:
-    """What has become of a process."""
+def _verify(candidate: _Candidate, group: str, errors: dict[int, str], root: Path) -> Adoption:
+    """Observe a process after the move."""
     before = candidate.process
-    # in this order: a process that has not ended by now is the one that was read
+    # in this order: a process that has not exited afterwards is the one that was read
     now = read_process(before.pid, root)
     if candidate.handle.has_ended or now is None:
         return _adoption(before.pid, before.name, AdoptionOutcome.ENDED)
@@ -282,18 +284,17 @@ def _look_again(candidate: _Candidate, group: str, errors: dict[int, str], root:
         why = f"from {printable(before.control_group)}"
         return _adoption(now.pid, now.name, AdoptionOutcome.ADOPTED, why)
     still = f"it is still in {printable(now.control_group)}"
-    said = errors.get(now.pid)
-    return _adoption(
-        now.pid, now.name, AdoptionOutcome.NOT_MOVED, f"{still}: {said}" if said else still
-    )
+    error = errors.get(now.pid)
+    why = f"{still}: {error}" if error else still
+    return _adoption(now.pid, now.name, AdoptionOutcome.NOT_MOVED, why)
 
 
 def _adoption(pid: int, name: str, outcome: AdoptionOutcome, why: str = "") -> Adoption:
     return Adoption(pid=pid, name=name, outcome=outcome, why=why)
 
 
-def _settle(place: Place, newcomers: Sequence[_Candidate], group: str, root: Path) -> Iterator[str]:
-    """Give those who have arrived their oom_score_adj; what the operator should know of them."""
+def _finish(place: Place, newcomers: Sequence[_Candidate], group: str, root: Path) -> Iterator[str]:
+    """Set the oom_score_adj of moved processes; yield notes for the operator."""
     refused: dict[str, int] = {}
     for each in newcomers:
         try:
@@ -308,23 +309,23 @@ def _settle(place: Place, newcomers: Sequence[_Candidate], group: str, root: Pat
     services = {PurePosixPath(each.process.control_group).name for each in newcomers}
     for service in sorted(each for each in services if each.endswith(".service")):
         yield (
-            f"{printable(service)} starts its processes anew where its unit says, not in the pod;"
-            f" to have them there for good, see: podslice cgroup-parent {key} -o systemd"
+            f"{printable(service)} starts further processes outside the pod; to configure it to"
+            f" start them in the pod, see: podslice cgroup-parent {key} -o systemd"
         )
     left = tuple(_left_behind(newcomers, group, root))
     if left:
         named = ", ".join(f"{pid} {process_name(pid, root)}" for pid in left[:_LISTED])
         more = f" and {len(left) - _LISTED} more" if len(left) > _LISTED else ""
-        yield f"what they had started before stays where it is; adopt it, too, if wanted: {named}{more}"
+        yield f"their child processes were not moved; adopt them, too, if desired: {named}{more}"
     if place.initializing and place.container.kind is ContainerKind.APP and newcomers:
         yield (
-            f"pod {key} is in its init phase; its own limits bind once that is over:"
+            f"pod {key} is in its init phase; to make its own limits bind:"
             f" podslice phase {key} --set running"
         )
 
 
 def _left_behind(newcomers: Iterable[_Candidate], group: str, root: Path) -> Iterator[int]:
-    """The descendants of processes that are not where these are."""
+    """Yield the descendants of processes that are outside the control group."""
     todo = [each.pid for each in newcomers]
     seen = set(todo)
     while todo:

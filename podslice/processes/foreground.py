@@ -1,7 +1,7 @@
-"""The parent of a command: for the terminal, the shell and whoever sends signals it is the command.
+"""The parent of a command, which stands in for it towards the terminal and the shell.
 
-It has the same process group as its child, so what the terminal sends reaches both. It takes none
-of that for itself; it stops when the child stops, and ends as the child ends.
+It shares its child's process group, so the signals of the terminal reach both. It does not act on
+them; it stops when the child stops, and exits as the child exits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from podslice.kernel.proc import read_process
 
-_PASSED_ON = frozenset(
+_FORWARDED = frozenset(
     {
         signal.SIGHUP,
         signal.SIGINT,
@@ -27,7 +27,7 @@ _PASSED_ON = frozenset(
         signal.SIGTTOU,
     }
 )
-_BLOCKED = _PASSED_ON | {signal.SIGCHLD}
+_BLOCKED = _FORWARDED | {signal.SIGCHLD}
 
 _SENT_BY_KERNEL = 0x80
 """Source: sigaction(2), si_code, SI_KERNEL."""
@@ -35,52 +35,52 @@ _SET_DUMPABLE = 4
 """Source: Linux, include/uapi/linux/prctl.h, PR_SET_DUMPABLE."""
 
 _NEVER_STARTED = 1
-"""How the child ends when it is not to start; nobody sees it."""
+"""The exit code of a child that was abandoned; it is not used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Child:
-    """A child that waits for the word to start."""
+    """A child process that waits to be started."""
 
     pid: int
     _handle: int
     _starter: int
     _mask: set[int]
-    """The signals that were blocked before."""
+    """The signals blocked before."""
 
     def start(self) -> None:
-        """Let it do its work."""
+        """Let the child begin its work."""
         os.write(self._starter, b"!")
         os.close(self._starter)
 
     def abandon(self) -> None:
-        """Let it end without having done anything."""
+        """Let the child exit without doing its work."""
         os.close(self._starter)
         os.waitpid(self.pid, 0)
         self._release()
 
     def watch(self) -> int:
-        """Wait for its end; its status, as `os.waitpid` gives it."""
+        """Wait for the child to exit; return its status as from `os.waitpid`."""
         while True:
             received = signal.sigwaitinfo(_BLOCKED)
             if received.si_signo != signal.SIGCHLD:
                 if is_for_us_alone(received, self.pid):
                     _send(self._handle, received.si_signo)
                 continue
-            status = self._look()
+            status = self._poll()
             if status is not None:
                 self._release()
                 return status
 
-    def _look(self) -> int | None:
-        """What has become of it: its status when it has ended, stopping with it when it stops."""
+    def _poll(self) -> int | None:
+        """Return the status once the child has exited; stop when it stops."""
         pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
         if pid == 0:
             return None
         if not os.WIFSTOPPED(status):
             return status
         _stop_by(os.WSTOPSIG(status))
-        # who continues the process group has continued it, too; who continues us only, has not
+        # SIGCONT to the process group has reached the child, SIGCONT to this process has not
         process = read_process(self.pid)
         if process is not None and process.state == "T":
             _send(self._handle, signal.SIGCONT)
@@ -92,19 +92,18 @@ class Child:
 
 
 def fork(work: Callable[[], NoReturn]) -> Child:
-    """Make a child that will do the work, when it is told to start; `work` has to end the process.
+    """Fork a child that does the work once it is started; `work` must end the process.
 
-    From here on the signals that matter wait, in the parent for `watch`, in the child for its
-    start.
+    Forwarded signals stay blocked: in the parent until `watch`, in the child until its start.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
     on_end = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, there would be no status
-    told, starter = os.pipe()
+    started, starter = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             os.close(starter)
-            if os.read(told, 1):
+            if os.read(started, 1):
                 if callable(signal.getsignal(signal.SIGINT)):
                     signal.signal(signal.SIGINT, signal.SIG_DFL)
                 signal.signal(signal.SIGCHLD, on_end)
@@ -112,27 +111,27 @@ def fork(work: Callable[[], NoReturn]) -> Child:
                 work()
         finally:
             os._exit(_NEVER_STARTED)
-    os.close(told)
+    os.close(started)
     return Child(pid=pid, _handle=os.pidfd_open(pid), _starter=starter, _mask=before)
 
 
 def is_for_us_alone(received: signal.struct_siginfo, child: int) -> bool:
-    """Whether a signal has not reached the child as well, as far as can be told.
+    """Return whether a signal has probably not reached the child.
 
-    The terminal sends its signals to the whole process group. So may the child: an editor stops
-    its group with `kill(0, SIGTSTP)`.
+    The terminal signals the whole process group. So may the child: an editor stops its group with
+    `kill(0, SIGTSTP)`.
     """
     return received.si_code != _SENT_BY_KERNEL and received.si_pid != child
 
 
-def end_like(status: int) -> int:
-    """End as the child did: the exit code, or death by the same signal, which leaves no core."""
+def exit_like(status: int) -> int:
+    """Exit as the child did: return its exit code, or die by its signal, without a core dump."""
     if not os.WIFSIGNALED(status):
         return os.waitstatus_to_exitcode(status)
     import ctypes  # noqa: PLC0415 - rarely needed
 
     number = os.WTERMSIG(status)
-    # a limit of 0 does not keep a core from a handler (core_pattern with `|`), this does
+    # a limit of 0 does not disable a handler (core_pattern with `|`), this does
     ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
     if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)
@@ -142,7 +141,7 @@ def end_like(status: int) -> int:
 
 
 def _stop_by(number: int) -> None:
-    """Stop this process by a signal, and return when it is continued."""
+    """Stop this process by a signal; return once it is continued."""
     if number == signal.SIGSTOP:
         os.kill(os.getpid(), number)
         return
@@ -157,4 +156,4 @@ def _send(handle: int, number: int) -> None:
     try:
         signal.pidfd_send_signal(handle, number)
     except ProcessLookupError:
-        return  # it has ended, and that is the next thing to be seen
+        return  # it has exited, which is observed next

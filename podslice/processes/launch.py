@@ -1,4 +1,4 @@
-"""How a command becomes the process of a container: what it is, and what it starts with."""
+"""Find a command, prepare its environment, and execute it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from podslice.errors import HostError, InputError, Problem
 from podslice.kernel.text import read_value
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-"""Exit codes of what can't be started, as the shells have them."""
+"""The exit codes of shells for commands that can't be started."""
 
 CHANGED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Ignored by the interpreter from its start on, and with it by what it becomes."""
+"""Signals that the interpreter ignores, which an executed command would inherit."""
 
 
 class NotRunnable(HostError):
-    """A command can't be started; `exit_code` is the one that a shell would give."""
+    """A command that can't be started; `exit_code` is that of a shell."""
 
     def __init__(self, message: str, *, exit_code: int) -> None:
         self.exit_code = exit_code
@@ -30,7 +30,7 @@ class NotRunnable(HostError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """What is to run: the file, the arguments from the zeroth on, and the environment."""
+    """The file, the arguments from the zeroth on, and the environment of a command."""
 
     file: str
     arguments: tuple[str, ...]
@@ -38,14 +38,14 @@ class Invocation:
 
 
 def find_command(name: str, search: str | None) -> str:
-    """The file of a command, as a shell finds it.
+    """Find the file of a command as a shell does.
 
     Args:
-        name: as it was typed; with a `/` in it, it is the file.
+        name: as typed; with a `/` it is the file.
         search: the value of PATH.
 
     Raises:
-        NotRunnable: there is none, or it may not be executed.
+        NotRunnable: it does not exist or is not executable.
     """
     directories = (os.defpath if search is None else search).split(":")
     files = [name] if "/" in name else [str(Path(each, name)) for each in directories if name]
@@ -57,14 +57,14 @@ def find_command(name: str, search: str | None) -> str:
         where = "no such file" if "/" in name else "no such command in PATH"
         raise NotRunnable(f"{name}: {where}", exit_code=NOT_FOUND)
     if Path(there[0]).is_dir():
-        raise NotRunnable(f"{there[0]}: a directory is no command", exit_code=NOT_EXECUTABLE)
+        raise NotRunnable(f"{there[0]}: is a directory, not a command", exit_code=NOT_EXECUTABLE)
     raise NotRunnable(
-        f"{there[0]}: it may not be executed; see: ls -l {there[0]}", exit_code=NOT_EXECUTABLE
+        f"{there[0]}: not executable; see: ls -l {there[0]}", exit_code=NOT_EXECUTABLE
     )
 
 
 def given_environment() -> dict[str, str]:
-    """The environment that podslice was started with, without what Python has put there.
+    """Return the environment that podslice was started with, without additions of Python.
 
     Source: PEP 538: in the C locale the interpreter sets LC_CTYPE, for what it starts as well.
     """
@@ -77,10 +77,10 @@ def given_environment() -> dict[str, str]:
 
 
 def stated_variables(stated: Iterable[str], here: Mapping[str, str]) -> dict[str, str]:
-    """The variables of `--env NAME=VALUE`, and of `--env NAME` with the value that they have here.
+    """Return the variables of `--env NAME=VALUE`, and of `--env NAME` with its present value.
 
     Raises:
-        InputError: one has no name, or no value here.
+        InputError: a variable has no name, or no present value.
     """
     variables = {}
     problems = []
@@ -104,20 +104,20 @@ def stated_variables(stated: Iterable[str], here: Mapping[str, str]) -> dict[str
 
 
 def set_oom_score_adj(value: int, file: Path = Path("/proc/self/oom_score_adj")) -> str:
-    """Set this process's own; empty, or what is wrong where the kernel refuses.
+    """Set the oom_score_adj of this process; return the error where the kernel refuses.
 
-    Always, also where nothing seems to be asked for: what podslice itself has inherited (−1000 of
-    a protected service) would go on to every process of the container.
+    It is always set: otherwise the container would inherit podslice's own (−1000 in a protected
+    service).
     """
     try:
         file.write_text(f"{value}")
     except OSError as error:
-        return f"oom_score_adj stays {_read(file)} instead of {value}: {error.strerror}"
+        return f"oom_score_adj remains {_read(file)} instead of {value}: {error.strerror}"
     return ""
 
 
 def become(command: Invocation) -> NoReturn:
-    """Be the command from here on: the same process, with all that it has from its parent.
+    """Execute the command in this process.
 
     Raises:
         NotRunnable: the kernel refuses.
@@ -126,12 +126,12 @@ def become(command: Invocation) -> NoReturn:
         signal.signal(number, signal.SIG_DFL)
     sys.stdout.flush()
     sys.stderr.flush()
-    # every descriptor that Python has opened is closed by this; those that it was given stay
+    # this closes the descriptors that Python opened; inherited ones stay open
     try:
         os.execve(command.file, command.arguments, command.environment)  # noqa: S606 - the purpose
     except FileNotFoundError as error:
-        # the file was there: what is not is the interpreter that its first line names
-        why = "its interpreter is not there; see its first line"
+        # the file exists: its interpreter does not
+        why = "its interpreter does not exist; see its first line"
         raise NotRunnable(f"{command.file}: {why}", exit_code=NOT_FOUND) from error
     except OSError as error:
         raise NotRunnable(f"{command.file}: {error.strerror}", exit_code=NOT_EXECUTABLE) from error
@@ -141,4 +141,4 @@ def _read(file: Path) -> str:
     try:
         return read_value(file)
     except OSError:
-        return "as it is"
+        return "unchanged"

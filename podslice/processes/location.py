@@ -1,6 +1,6 @@
-"""Where processes are, and where they should be: in the units of their containers, in their pods.
+"""Locate processes, and compare that with the units of their containers.
 
-`arrange` decides, from values alone; `look_inside` and `locate` read.
+`arrange` is pure; `read_placement` and `locate` read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Groups = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Running:
-    """A process that was there when somebody looked."""
+    """An observed process."""
 
     pid: int
     name: str
@@ -34,20 +34,20 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
-    """A unit in a pod's slice that is none of podslice's: a runtime's scope, a service, a quadlet."""
+    """A unit of another program in a pod's slice: a runtime's scope, a service, a quadlet."""
 
     unit: str
     pod: str
     control_group: str
     processes: tuple[Running, ...]
     container: str | None = None
-    """The container of the pod that it is, where a runtime says so."""
+    """The container of the pod, where a runtime reports it."""
     runtime: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stray:
-    """Processes that belong in a pod and are elsewhere."""
+    """Processes that belong to a pod and are elsewhere."""
 
     pod: str | None
     """None where it is not applied."""
@@ -55,16 +55,16 @@ class Stray:
     what: str
     """The unit, or the runtime's container: `podman container site-web`."""
     found_by: str
-    """`unit name`, or the runtime whose labels tell."""
+    """`unit name`, or the runtime with the labels."""
     control_group: str
     processes: tuple[Running, ...]
     hint: str
-    """What brings them in."""
+    """How to move them into the pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """One look at the processes of all pods."""
+    """The processes of all pods, by location."""
 
     held: Mapping[str, tuple[Running, ...]] = field(default_factory=dict)
     """By the unit of the container."""
@@ -74,33 +74,33 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Home:
-    """What a control group is part of."""
+    """The pod, unit and container that a control group belongs to."""
 
     pod: str
     container: str | None
-    """None where it is in none of the containers' own units."""
+    """None outside the containers' own units."""
     unit: str
-    """What lies in the pod's slice; the slice itself for what is right in it."""
+    """The unit in the pod's slice, or the slice itself."""
     control_group: str
     """The unit's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """Where one process is."""
+    """The location of a process."""
 
     pid: int
     name: str
     control_group: str
-    """Empty where there is no such process."""
+    """Empty where the process does not exist."""
     home: Home | None
-    """None where it is in no pod."""
+    """None outside pods."""
     hint: str
-    """What brings it into one; empty where nothing does."""
+    """How to move it into a pod; empty where it can't be moved."""
 
 
 class PodMap:
-    """The control groups of the applied pods, as systemd has them."""
+    """The control groups of the applied pods, as systemd reports them."""
 
     def __init__(self, state: Assessment) -> None:
         units = state.observed.units
@@ -125,13 +125,13 @@ class PodMap:
         }
 
     def home(self, control_group: str) -> Home | None:
-        """The pod that a control group lies in, with the unit and the container."""
+        """Return the pod, unit and container that a control group belongs to."""
         path = control_group.split("/")
         depth = next((n for n, group in _upwards(control_group) if group in self._pods), None)
         if depth is None:
             return None
         pod = self._pods["/".join(path[:depth])]
-        # slices may lie in the pod's; what is below a unit is the unit's own business
+        # the pod's slice may contain slices; below another unit, groups belong to the unit
         end = depth
         while end < len(path) and path[end - 1].endswith(".slice"):
             end += 1
@@ -146,13 +146,13 @@ class PodMap:
     def owner(self, control_group: str) -> tuple[str | None, str | None]:
         """Return the pod and container whose unit contains a control group, wherever the unit is.
 
-        The unit's name in the path alone is no evidence: other users name groups of their own so.
+        A unit name in the path alone is not evidence: other users may choose it for their groups.
         """
         groups = (group for _, group in _upwards(control_group))
         return next((self._owners[each] for each in groups if each in self._owners), (None, None))
 
     def container(self, unit: UnitName) -> tuple[str | None, str | None]:
-        """The pod and the container that a unit is for, by its name."""
+        """Return the pod and the container that a unit is for, by its name."""
         return self._containers.get(unit, (None, None))
 
 
@@ -163,13 +163,13 @@ def _upwards(control_group: str) -> Iterator[tuple[int, str]]:
         yield depth, "/".join(path[:depth])
 
 
-def look_inside(
+def read_placement(
     state: Assessment,
     cgroups: CgroupFs,
     runtimes: Iterable[RuntimeContainer] = (),
     root: Path = Path("/"),
 ) -> Placement:
-    """Read which processes are where; `runtimes` are the containers that runtimes tell of."""
+    """Read the location of processes; `runtimes` are the containers that runtimes report."""
     pods = PodMap(state)
     groups = dict(cgroups.processes(pods.root)) if pods.root else {}
     for unit in _misplaced(state, pods):
@@ -178,7 +178,7 @@ def look_inside(
 
 
 def locate(state: Assessment, pids: Iterable[int], root: Path = Path("/")) -> tuple[Located, ...]:
-    """Read where some processes are."""
+    """Read the location of some processes."""
     pods = PodMap(state)
     return tuple(_located(pods, pid, root) for pid in dict.fromkeys(pids))
 
@@ -205,7 +205,7 @@ def arrange(
     runtimes: Iterable[RuntimeContainer],
     name_of: Callable[[int], str],
 ) -> Placement:
-    """Sort processes by where they are and where they should be."""
+    """Sort processes by their location and the pod that they belong to."""
     pods = PodMap(state)
     claims = tuple(_claims(state, runtimes))
     held: dict[str, list[Running]] = {}
@@ -237,7 +237,7 @@ def _other(
     processes: Iterable[Running],
     claims: Iterable[tuple[str, RuntimeContainer]],
 ) -> Other:
-    """A unit in a pod's slice, with what a runtime knows of it."""
+    """Return a unit in a pod's slice, with the container that a runtime reports for it."""
     found = next(
         (
             claimed
@@ -259,7 +259,7 @@ def _other(
 def _claims(
     state: Assessment, runtimes: Iterable[RuntimeContainer]
 ) -> Iterator[tuple[str, RuntimeContainer]]:
-    """The containers of runtimes that say that they are of a pod that is applied."""
+    """Yield the containers of runtimes whose labels name an applied pod, with its key."""
     by_uid = {pod.pod.uid: pod.pod.key for pod in state.desired.pods}
     keys = set(by_uid.values())
     for container in runtimes:
@@ -270,13 +270,13 @@ def _claims(
 
 
 def _misplaced(state: Assessment, pods: PodMap) -> Iterator[ObservedUnit]:
-    """Units with the names of containers that are not in the slice of their pod."""
+    """Yield units that are named as containers and outside the slice of their pod."""
     for name, unit in sorted(state.observed.units.items()):
         if not name.startswith(f"{SCOPE_PREFIX}-pod") or not unit.control_group:
             continue
         pod, _ = pods.container(name)
         if pod is None:
-            # of no applied pod; below the root its slice is told of
+            # its pod is not applied; below the root its slice is reported as an orphan
             if not (pods.root and is_inside(unit.control_group, pods.root)):
                 yield unit
         elif not is_inside(unit.control_group, pods.groups.get(pod, "-")):
@@ -288,7 +288,7 @@ def _strays_by_name(
 ) -> Iterator[Stray]:
     for unit in _misplaced(state, pods):
         pod, container = pods.container(unit.name)
-        start = f"then start it with: podslice run {pod} -c {container} -- COMMAND"
+        start = f"then start it again: podslice run {pod} -c {container} -- COMMAND"
         yield Stray(
             pod=pod,
             container=container,
@@ -320,5 +320,5 @@ def _strays_by_label(
             found_by=found.runtime,
             control_group=found.control_group,
             processes=(Running(pid=found.pid, name=name_of(found.pid)),),
-            hint=f"start it anew with the line of: podslice cgroup-parent {key} -o {found.runtime}",
+            hint=f"start it again with the options of: podslice cgroup-parent {key} -o {found.runtime}",
         )

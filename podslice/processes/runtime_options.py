@@ -1,4 +1,4 @@
-"""The lines that put into a pod what others start: podman, docker, systemd and OCI runtimes."""
+"""Options that make podman, docker, systemd and OCI runtimes start containers in a pod."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from podslice.model.properties import PROPERTIES, QUOTA_PERIOD_USEC
 from podslice.model.unit import INFINITY
 from podslice.processes.runtimes import CONTAINER_LABEL, POD_LABEL
 
-# stated as files of the kernel: what runtimes make of CPU shares has changed with their versions
+# as kernel files: the conversion of CPU shares differs between versions of runtimes
 _FILES = {"cpu.weight": "CPUWeight", "memory.min": "MemoryMin"}
 
 
 class Form(StrEnum):
-    """For whom the lines are."""
+    """The program that the options are for."""
 
     NAME = "name"
     PODMAN = "podman"
@@ -36,17 +36,17 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Parent:
-    """A pod that something is to be put into; with a container, as that one and with its limits."""
+    """The pod that a container is started in; with `container`, as that one and with its limits."""
 
     pod: PodDecision
     container: ContainerDecision | None = None
     manager: Manager = SYSTEM
     exists: bool = True
-    """Whether the slice is there."""
+    """Whether the slice exists."""
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The labels by which `status` finds a container that is elsewhere."""
+        """The labels by which `status` finds a container that is outside its pod."""
         labels = {POD_LABEL: self.pod.pod.key}
         return {**labels, CONTAINER_LABEL: self.container.name} if self.container else labels
 
@@ -60,8 +60,8 @@ class Parent:
     def quota(self) -> tuple[int, int] | None:
         """Quota and period in µs, as runtimes take them.
 
-        They turn both into systemd's quota per second, rounded up to whole percents: cutting off
-        here what rounding adds there gives the very same.
+        Runtimes convert both to systemd's quota per second, rounded up to whole percents; rounding
+        down here yields the same value.
 
         Source: opencontainers/cgroups, systemd/common.go, addCPUQuota; crun 1.21,
         src/libcrun/cgroup-systemd.c, append_resources.
@@ -74,11 +74,10 @@ class Parent:
 
 
 def podman_options(parent: Parent) -> list[str]:
-    """Options of `podman run` and `podman create`, also for members of podman's own pods.
+    """Return options of `podman run` and `podman create`, also for members of podman pods.
 
-    A pod of podman's takes no slice with a dash in its name: podman then looks for the pod's own
-    control group right below the root, does not find it, and fails to make what is there already.
-    So each member has the slice, and the pod none.
+    A podman pod does not accept a slice with a dash in its name: podman looks for the pod's control
+    group directly below the root, and fails to create it. So the slice is set on each member.
 
     Source: podman 5.4, libpod/util_linux.go, assembleSystemdCgroupName.
     """
@@ -90,12 +89,12 @@ def podman_options(parent: Parent) -> list[str]:
 
 
 def podman_pod_options(parent: Parent) -> list[str]:
-    """Options of `podman pod create`: a label, so that members without their own line are found."""
+    """Return options of `podman pod create`: a label, by which members are found."""
     return ["--label", f"{POD_LABEL}={parent.pod.pod.key}"]
 
 
 def docker_options(parent: Parent) -> list[str]:
-    """Options of `docker run` and `docker create`, which podman has, too."""
+    """Return options of `docker run` and `docker create`, which podman shares."""
     options = [f"--cgroup-parent={parent.pod.slice}"]
     for name, text in parent.labels.items():
         options += ["--label", f"{name}={text}"]
@@ -104,10 +103,10 @@ def docker_options(parent: Parent) -> list[str]:
 
 
 def _limits(parent: Parent) -> Iterator[tuple[str, str, int]]:
-    """The limits as docker's option, as compose's key, and the value.
+    """Yield the limits as docker's option, compose's key and the value.
 
-    Only what ends as the very same property of the container's unit. Docker has no option for
-    CPUWeight and MemoryMin. Swap is what podslice leaves alone, and runtimes would limit.
+    Only limits that result in the same unit property; docker has no option for CPUWeight and
+    MemoryMin. Swap is unlimited explicitly, as runtimes would otherwise limit it.
     """
     quota = parent.quota
     if quota:
@@ -139,7 +138,7 @@ def _docker(parent: Parent) -> Iterator[str]:
 
 
 def _compose(parent: Parent) -> Iterator[str]:
-    """Keys of a service in a compose file."""
+    """Yield keys of a service in a compose file."""
     yield f"cgroup_parent: {json.dumps(parent.pod.slice)}"
     yield "labels:"
     for name, text in parent.labels.items():
@@ -149,7 +148,7 @@ def _compose(parent: Parent) -> Iterator[str]:
 
 
 def _systemd(parent: Parent) -> Iterator[str]:
-    """A drop-in for a service; its comment has the line for a single command."""
+    """Yield a drop-in for a service, with a comment for a single command."""
     user = parent.manager.flag
     properties = _unit_properties(parent)
     if parent.container:
@@ -163,10 +162,10 @@ def _systemd(parent: Parent) -> Iterator[str]:
 
 
 def _quadlet(parent: Parent) -> Iterator[str]:
-    """Sections of a .container file.
+    """Yield sections of a .container file.
 
-    Podman runs it with --cgroups=split: below the control group of its service, which is what has
-    to be in the slice. A parent of its own is refused by podman then.
+    Podman runs it with --cgroups=split, below the control group of its service; so the service must
+    be in the slice. podman then refuses a --cgroup-parent.
 
     Source: podman 5.4, pkg/systemd/quadlet/quadlet.go, ConvertContainer; libpod/
     container_validate.go.
@@ -190,11 +189,11 @@ def _unit_properties(parent: Parent) -> list[str]:
 
 
 def _oci(parent: Parent) -> Iterator[str]:
-    """What config.json of runc or crun, run with --systemd-cgroup, has to have.
+    """Yield the required part of config.json for runc or crun with --systemd-cgroup.
 
-    The scope that they make of it has the name and the properties of the container's own, so that
-    it is taken for it. Properties stand in annotations, for resources would become others: with a
-    quota crun sets its period, too. Without a container there is no scope.
+    Their scope gets the name and the properties of the container's own scope, and replaces it.
+    Properties are annotations, since resources would result in others: with a quota, crun also sets
+    the period. Without a container there is no scope.
 
     Source: runc, docs/systemd.md, "Auxiliary properties"; crun 1.21,
     src/libcrun/cgroup-systemd.c, SYSTEMD_PROPERTY_PREFIX.
@@ -240,7 +239,7 @@ def _json(parent: Parent) -> Iterator[str]:
     yield json.dumps(document, indent=2)
 
 
-LINES: Mapping[Form, Callable[[Parent], Iterator[str]]] = {
+FORMATTERS: Mapping[Form, Callable[[Parent], Iterator[str]]] = {
     Form.NAME: _name,
     Form.PODMAN: _podman,
     Form.PODMAN_POD: _podman_pod,
@@ -251,4 +250,4 @@ LINES: Mapping[Form, Callable[[Parent], Iterator[str]]] = {
     Form.OCI: _oci,
     Form.JSON: _json,
 }
-"""What makes the lines to paste."""
+"""Yield the lines for each form."""

@@ -1,7 +1,7 @@
-"""Containers of podman and docker, as their tools tell of them.
+"""Containers of podman and docker, as reported by their tools.
 
-A container counts as part of a pod where that is surely meant: by its labels, by the label of the
-podman pod that it is in, or because `podman kube play` would name it so for one applied pod only.
+A container belongs to a pod by its labels, by the label of its podman pod, or by the name that
+`podman kube play` gives to a container of exactly one applied pod.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from podslice.model.manager import Manager
 from podslice.model.pod import Pod
 
 POD_LABEL = "io.podslice.pod"
-"""`namespace/name` of the pod that a container is part of."""
+"""The pod of a container, `namespace/name`."""
 CONTAINER_LABEL = "io.podslice.container"
-"""Which container of the pod it is."""
+"""The container of the pod."""
 
 KUBERNETES = "io.kubernetes"
 """Source: Kubernetes, staging/src/k8s.io/kubelet/pkg/types/labels.go."""
 KUBERNETES_SANDBOX = "POD"
-"""The container that only holds a pod's name spaces, as the kubelet's runtimes label it."""
+"""The container that only keeps a pod's namespaces, as the kubelet's runtimes label it."""
 
 LIMIT_SEC = 5.0
 """How long a runtime may take to answer."""
@@ -40,32 +40,32 @@ _PODMAN = ("podman", "ps", "--filter=status=running", "--filter=status=paused", 
 _PODMAN_PODS = ("podman", "pod", "ps", "--format=json")
 
 Ask = Callable[..., Awaitable[str]]
-"""Runs a command and returns what it printed."""
+"""Runs a command and returns its output."""
 GroupOf = Callable[[int], str]
-"""The control group of a process; empty when it has ended."""
+"""Returns the control group of a process; empty once it has exited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeContainer:
-    """A running container that is part of a pod, as its runtime tells."""
+    """A running container of a pod, as reported by its runtime."""
 
     runtime: str
     """`podman` or `docker`."""
     id: str
     name: str
     pid: int
-    """Its first process, as the host counts."""
+    """Its first process, in the host's PID namespace."""
     pod_key: str | None
     """`namespace/name` of the pod; None where only the uid is known."""
     pod_uid: str | None
     container: str | None
-    """Which container of the pod it is; None where nobody says."""
+    """The container of the pod; None where it is not reported."""
     control_group: str
-    """Where its first process lives."""
+    """The control group of its first process."""
 
 
 class NoAnswerError(Exception):
-    """A runtime's tool said nothing that is of use; the text says why, in a few words."""
+    """A runtime's tool failed; the text is the reason, a few words."""
 
 
 async def containers(
@@ -76,23 +76,23 @@ async def containers(
     ask: Ask | None = None,
     root: Path = Path("/"),
 ) -> tuple[RuntimeContainer, ...]:
-    """The running containers of podman and docker that are part of some pod.
+    """List the running containers of podman and docker that belong to pods.
 
-    Only runtimes of the same kind are asked: root's for the system's manager, the user's own for
-    the user's. One that does not run, or does not answer in time, has no containers here.
+    Only runtimes of the manager's user are queried: root's for the system manager. A runtime that is
+    not running or does not answer in time has no containers.
 
     Args:
-        pods: the pods that are applied; names alone are taken for a pod only where it is one of them.
+        pods: the applied pods; a name alone identifies only one of these.
         manager: the service manager of the pods.
-        on_note: told which runtime did not answer, and why.
-        ask: how to run a command, for tests.
-        root: where /proc is.
+        on_note: receives the runtimes that did not answer, with the reason.
+        ask: runs a command, for tests.
+        root: the directory of /proc.
     """
     if manager.is_user != bool(os.geteuid()):
         return ()
     ask = ask or run
     group_of = partial(_group, root)
-    # asked in vain, podman makes its directories, and docker's socket starts the daemon
+    # a query would create podman's directories, and start docker's daemon by its socket
     running = _running(root)
     asked = []
     if "conmon" in running and shutil.which("podman"):
@@ -104,10 +104,10 @@ async def containers(
 
 
 def _running(root: Path) -> frozenset[str]:
-    """The names of this user's processes."""
+    """Return the names of this user's processes."""
     names = set()
     for directory in (root / "proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # it has exited
             if directory.stat().st_uid == os.geteuid():
                 names.add(read_value(directory / "comm"))
     return frozenset(names)
@@ -119,10 +119,10 @@ def _group(root: Path, pid: int) -> str:
 
 
 async def run(*argv: str) -> str:
-    """What a command printed, if it did so in time.
+    """Run a command and return its output.
 
     Raises:
-        NoAnswerError: it did not, or failed.
+        NoAnswerError: it failed, or did not finish in time.
     """
     try:
         process = await asyncio.create_subprocess_exec(
@@ -135,7 +135,7 @@ async def run(*argv: str) -> str:
         raise NoAnswerError(str(error.strerror)) from error
     try:
         async with asyncio.timeout(LIMIT_SEC):
-            out, said = await process.communicate()
+            out, err = await process.communicate()
     except TimeoutError as error:
         raise NoAnswerError(f"no answer in {LIMIT_SEC:.0f} s") from error
     finally:
@@ -144,8 +144,8 @@ async def run(*argv: str) -> str:
                 process.kill()
             await process.wait()
     if process.returncode:
-        last = said.decode(errors="replace").rstrip("\n").rpartition("\n")[2]
-        raise NoAnswerError(printable(last) or f"it ended with {process.returncode}")
+        last = err.decode(errors="replace").rstrip("\n").rpartition("\n")[2]
+        raise NoAnswerError(printable(last) or f"exit code {process.returncode}")
     return out.decode(errors="replace")
 
 
@@ -157,8 +157,8 @@ async def _asked(
     except NoAnswerError as error:
         reason = str(error)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        reason = "its answer is none that is known here"
-    on_note(f"{name}: {reason}; its containers are not looked at")
+        reason = "its output has an unknown format"
+    on_note(f"{name}: {reason}; its containers are ignored")
     return []
 
 
@@ -179,33 +179,33 @@ async def _docker(socket: Path, ask: Ask, group_of: GroupOf) -> list[RuntimeCont
 def parse_podman(
     listed: Iterable[Any], podman_pods: Iterable[Any], pods: Iterable[Pod], group_of: GroupOf
 ) -> Iterator[RuntimeContainer]:
-    """The containers of `podman ps` that are part of a pod.
+    """Yield the containers of `podman ps` that belong to a pod.
 
-    The infra containers of podman's own pods are none: they only sleep, and podman has no way to
-    put one into another slice.
+    Infra containers of podman pods are ignored: they only sleep, and podman can't put them into
+    another slice.
 
     Args:
-        listed: what `podman ps` printed.
-        podman_pods: what `podman pod ps` printed, for their names and labels.
-        pods: the pods that are applied.
-        group_of: where a process is.
+        listed: the output of `podman ps`.
+        podman_pods: the output of `podman pod ps`, for names and labels.
+        pods: the applied pods.
+        group_of: returns the control group of a process.
     """
-    around = {each["Id"]: each for each in podman_pods}
+    by_id = {each["Id"]: each for each in podman_pods}
     played = dict(_played(pods))
     for entry in listed:
         if entry["IsInfra"]:
             continue
         name, labels, podman_pod = entry["Names"][0], entry["Labels"] or {}, entry["Pod"]
         claim = _labelled(labels)
-        if claim is None and podman_pod in around:
-            claim = _labelled_pod(around[podman_pod]["Labels"] or {}, labels)
-            claim = claim or played.get((around[podman_pod]["Name"], name))
+        if claim is None and podman_pod in by_id:
+            claim = _labelled_pod(by_id[podman_pod]["Labels"] or {}, labels)
+            claim = claim or played.get((by_id[podman_pod]["Name"], name))
         if claim and (group := group_of(entry["Pid"])):
             yield _container("podman", entry["Id"], name, entry["Pid"], claim, group)
 
 
 def parse_docker(inspected: Iterable[Any], group_of: GroupOf) -> Iterator[RuntimeContainer]:
-    """The containers of `docker inspect` that are part of a pod."""
+    """Yield the containers of `docker inspect` that belong to a pod."""
     for entry in inspected:
         name, pid = entry["Name"].removeprefix("/"), entry["State"]["Pid"]
         claim = _labelled(entry["Config"]["Labels"] or {})
@@ -215,7 +215,7 @@ def parse_docker(inspected: Iterable[Any], group_of: GroupOf) -> Iterator[Runtim
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Claim:
-    """Which container of which pod something says to be."""
+    """The pod and container that labels or names state."""
 
     key: str | None
     uid: str | None = None
@@ -223,7 +223,7 @@ class _Claim:
 
 
 def _labelled(labels: Mapping[str, str]) -> _Claim | None:
-    """What labels say: ours first, then those of Kubernetes' runtimes."""
+    """Return the claim of labels: podslice's first, then those of Kubernetes' runtimes."""
     if POD_LABEL in labels:
         return _Claim(key=labels[POD_LABEL], container=labels.get(CONTAINER_LABEL))
     container = labels.get(f"{KUBERNETES}.container.name")
@@ -231,7 +231,7 @@ def _labelled(labels: Mapping[str, str]) -> _Claim | None:
         return None
     uid = labels.get(f"{KUBERNETES}.pod.uid")
     if uid:
-        # with another uid it is another pod, whatever its name
+        # another uid means another pod, whatever its name
         return _Claim(key=None, uid=uid, container=container)
     name = labels.get(f"{KUBERNETES}.pod.name")
     namespace = labels.get(f"{KUBERNETES}.pod.namespace")
@@ -240,16 +240,16 @@ def _labelled(labels: Mapping[str, str]) -> _Claim | None:
     return None
 
 
-def _labelled_pod(around: Mapping[str, str], labels: Mapping[str, str]) -> _Claim | None:
-    """What the label of a podman pod says of a container in it."""
-    key = around.get(POD_LABEL)
+def _labelled_pod(pod_labels: Mapping[str, str], labels: Mapping[str, str]) -> _Claim | None:
+    """Return the claim of a podman pod's label for a container in it."""
+    key = pod_labels.get(POD_LABEL)
     return _Claim(key=key, container=labels.get(CONTAINER_LABEL)) if key else None
 
 
 def _played(pods: Iterable[Pod]) -> Iterator[tuple[tuple[str, str], _Claim]]:
-    """The names that `podman kube play` gives to a pod and its containers.
+    """Yield the names that `podman kube play` gives to pods and containers, with their claims.
 
-    It knows no name spaces, so a name that two applied pods have tells nothing.
+    These do not contain the namespace, so a name that two applied pods share is ignored.
 
     Source: podman 5.4, pkg/specgen/generate/kube/kube.go, ToSpecGen.
     """

@@ -1,4 +1,4 @@
-"""The place of a container: which pod, which unit, and what the unit is started with."""
+"""The place of a container: its pod, its unit and the properties of the unit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from podslice.reconcile.assessment import Assessment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A container of an applied pod, and what is there of it."""
+    """A container of an applied pod, with the observed units."""
 
     pod: PodDecision
     container: ContainerDecision
@@ -26,12 +26,12 @@ class Place:
 
     @property
     def service(self) -> UnitName:
-        """The service that holds the container when systemd itself has started it."""
+        """The service of the container where systemd starts it."""
         return service_name(self.container.scope)
 
     @property
     def unit(self) -> ObservedUnit | None:
-        """The scope or service that holds the container now."""
+        """The active scope or service of the container."""
         for name in (self.container.scope, self.service):
             unit = self.observed.units.get(name)
             if unit is not None and unit.active_state not in ("inactive", "failed"):
@@ -45,7 +45,7 @@ class Place:
 
 
 def find_pod(state: Assessment, key: str) -> PodDecision:
-    """An applied pod.
+    """Return an applied pod.
 
     Raises:
         HostError: it is not applied.
@@ -57,17 +57,17 @@ def find_pod(state: Assessment, key: str) -> PodDecision:
 
 
 def find_place(state: Assessment, key: str, container: str | None) -> Place:
-    """The place of a container; without a name, of the only one that the pod has.
+    """Return the place of a container; without a name, of the pod's only container.
 
     Raises:
-        HostError: the pod is not applied, or its slice is not there.
-        InputError: the pod has no such container, or several and none is named.
+        HostError: the pod is not applied, or its slice does not exist.
+        InputError: the pod does not have the container, or has several and none is named.
     """
     pod = find_pod(state, key)
     slice_ = state.observed.units.get(pod.slice)
     if slice_ is None or slice_.active_state != "active" or not slice_.transient:
         raise HostError(
-            f"{pod.slice}, the slice of pod {key}, is not there; podslice apply makes it"
+            f"{pod.slice}, the slice of pod {key}, does not exist; to create it: podslice apply"
         )
     return Place(
         pod=pod,
@@ -78,16 +78,16 @@ def find_place(state: Assessment, key: str, container: str | None) -> Place:
 
 
 def find_container(pod: PodDecision, name: str | None) -> ContainerDecision:
-    """A container of a pod, or its helpers; without a name, the only one that there is.
+    """Return a container of a pod; without a name, its only container.
 
     Raises:
-        InputError: there is none of that name, or there are several and none is named.
-        HostError: nobody knows its containers any more.
+        InputError: the pod does not have the container, or has several and none is named.
+        HostError: the containers are unknown, since the record is lost.
     """
     if not pod.scopes:
         raise HostError(
-            f"the containers of pod {pod.pod.key} are not known, since its record is lost; apply"
-            " its manifest again: podslice apply -f FILE"
+            f"the containers of pod {pod.pod.key} are unknown, since its record is lost; apply its"
+            " manifest again: podslice apply -f FILE"
         )
     if name is None and len(pod.scopes) == 1:
         return pod.scopes[0]
@@ -102,16 +102,16 @@ def find_container(pod: PodDecision, name: str | None) -> ContainerDecision:
 
 
 def container_properties(place: Place) -> dict[str, Value]:
-    """What the unit of a container is started with, whatever its kind: all but what runs in it.
+    """Return the properties of a container's scope or service, without its processes.
 
-    It is delegated, so that further processes can be moved in, and runtimes can nest.
+    The unit is delegated, so that more processes can be moved into it and runtimes can nest.
     """
     return {
         "Description": describe_container(place.pod.pod, place.container.name),
         "Slice": place.pod.slice,
         "Delegate": True,
         "CollectMode": "inactive-or-failed",
-        # the default of systemd for delegated units is to continue
+        # systemd's default for delegated units is to continue
         "OOMPolicy": "kill" if place.container.oom_group else "continue",
         "TimeoutStopUSec": place.pod.pod.grace_period_sec * 1_000_000,
         "CPUAccounting": True,
@@ -124,7 +124,7 @@ def container_properties(place: Place) -> dict[str, Value]:
 
 
 def _after_volumes(place: Place) -> dict[str, Value]:
-    """What ends may still want its volumes: with the pod they are unmounted after it has ended."""
+    """Order the unit after its volumes, so that these are unmounted after it has stopped."""
     mounts = tuple(volume.unit for volume in place.pod.volumes)
     return {"After": mounts} if mounts and not place.observed.caps.manager.is_user else {}
 
@@ -136,11 +136,11 @@ def _properties(place: Place) -> dict[str, Value]:
 
 
 def scope_of(place: Place, processes: dict[str, Value]) -> TransientUnit:
-    """The container's scope; `processes` is `{"PIDs": …}` or `{"PIDFDs": …}`."""
+    """Return the container's scope; `processes` is `{"PIDs": …}` or `{"PIDFDs": …}`."""
     properties = {**container_properties(place), **processes}
     return TransientUnit(name=place.container.scope, properties=properties)
 
 
 def is_inside(control_group: str, parent: str) -> bool:
-    """Whether a control group is another one or below it."""
+    """Return whether a control group is another one or below it."""
     return PurePosixPath(control_group).is_relative_to(PurePosixPath(parent))

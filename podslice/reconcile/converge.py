@@ -308,8 +308,8 @@ async def _record(operation: _Operation, assessment: Assessment) -> None:
     world, in_progress = operation.world, operation.request.terminating.in_progress
     for path in assessment.broken_records:
         world.store.discard(path)
-    if assessment.desired.pods and world.origin.settings is not None:
-        world.store.save_settings(world.origin.settings)
+    if assessment.desired.pods and world.origin.options is not None:
+        world.store.save_options(world.origin.options)
     staying = {refusal.pod for refusal in assessment.plan.refused}
     staying |= {pod.key for pod in assessment.current if pod.uid in in_progress}
     marked = {mark.uid for mark in assessment.evicted}

@@ -33,7 +33,7 @@ class Store:
         self.marks = root / "evicted"
         """The directory of marks of evicted pods; it exists while there is one."""
         self._agent = root / "agent.json"
-        self._settings = root / "configuration.json"
+        self._options = root / "configuration.json"
         self.reserved_path = root / "reserved.json"
         """The record of values outside the root; it exists while there is one."""
         self._reader = RecordReader()
@@ -199,21 +199,21 @@ class Store:
             return marks.read(marks.reserved, read_json(self.reserved_path))
         return None
 
-    def save_settings(self, settings: Mapping[str, object]) -> None:
+    def save_options(self, options: Mapping[str, object]) -> None:
         """Save the options of valid configuration files while there are pods.
 
         Raises:
             HostError: they can't be written.
         """
-        content = {"version": VERSION, "settings": dict(settings)}
+        content = {"version": VERSION, "options": dict(options)}
         with writing(self.root):
-            if read_json(self._settings) != content:
-                write_json(self._settings, content)
+            if read_json(self._options) != content:
+                write_json(self._options, content)
 
-    def settings(self) -> Mapping[str, object] | None:
+    def options(self) -> Mapping[str, object] | None:
         """Return the options of the configuration files when they were last valid."""
         with contextlib.suppress(OSError):
-            found = read_json(self._settings).get("settings")
+            found = read_json(self._options).get("options")
             return found if isinstance(found, dict) else None
         return None
 
@@ -256,7 +256,7 @@ class Store:
                 directory.rmdir()
         if not self._pods.exists():
             with contextlib.suppress(OSError):
-                self._settings.unlink()
+                self._options.unlink()
 
     @contextlib.contextmanager
     def lock(self, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:

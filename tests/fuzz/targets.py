@@ -204,7 +204,7 @@ def run_record(data: bytes) -> None:
     store.agent()
     store.reserved()
     with contextlib.suppress(InputError):
-        make_config(restore(store.settings() or {}), {})
+        make_config(restore(store.options() or {}), {})
     with contextlib.suppress(HostError):  # applied below another root
         records = store.load()
         assert len(records.pods) + len(records.broken) + len(records.evicted) == 2

@@ -95,7 +95,7 @@ def test_a_user_has_processes_in_pods(machine, podslice):
     ended = podslice("run", "site", "-c", "main", "--", "sh", "-c", script, check=False)
     assert ended.exit_code == 5
     assert f"/{users.MANAGER}/kubepods.slice/{POD_GROUP}/{MAIN}.scope\n" in ended.stdout
-    assert ended.stderr == "oom_score_adj stays 0 instead of -997: Permission denied\n"
+    assert ended.stderr == "oom_score_adj remains 0 instead of -997: Permission denied\n"
     assert machine.run("stat", "-c", "%s %U", f"{VOLUME}/file").stdout == f"{8 * MI} lab\n"
 
     # adopt, and run --detach

@@ -17,7 +17,7 @@ from podslice.errors import HostError, InputError, Severity
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.desired import PodDecision
 from podslice.policy.decide import decide
-from podslice.processes.runtime_options import LINES, Form, Parent
+from podslice.processes.runtime_options import FORMATTERS, Form, Parent
 from podslice.processes.target import find_container
 
 HINTS = {
@@ -80,7 +80,7 @@ def cgroup_parent(
         manager=planning.manager,
         exists=_exists(planning, found),
     )
-    write(LINES[output](parent))
+    write(FORMATTERS[output](parent))
     if not parent.exists:
         note(
             f"{found.slice} does not exist: units in it start without limits, or fail; apply"

@@ -18,7 +18,7 @@ from podslice.cli.session import in_world, on_wait
 from podslice.cli.views import documents, tables
 from podslice.errors import HostError, InputError, PodsliceError, Problem
 from podslice.model.pod import ContainerKind
-from podslice.processes.foreground import Child, end_like, fork
+from podslice.processes.foreground import Child, exit_like, fork
 from podslice.processes.launch import (
     Invocation,
     become,
@@ -102,7 +102,7 @@ def _follow(planning: Planning, key: str, place: Place, child: Child) -> int:
     child.start()
     status = child.watch()
     if status != 0:
-        return end_like(status)
+        return exit_like(status)
     return init_containers.finish(planning, key, place.container.name)
 
 

@@ -213,12 +213,12 @@ async def test_a_valid_configuration_is_recorded_as_the_last_one(node):
     node.put("web")
     await node.begin()
     settings = {"rules": "proposal"}
-    node.origin = Origin(settings=settings)
+    node.origin = Origin(options=settings)
     await reload(node)
-    assert node.store.settings() == settings
+    assert node.store.options() == settings
     node.error = InputError(Problem(where="podslice.toml", message="no such key"))
     await reload(node)
-    assert node.store.settings() == settings
+    assert node.store.options() == settings
 
 
 async def test_a_reload_changes_the_watched_directories(node):

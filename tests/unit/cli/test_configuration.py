@@ -203,7 +203,7 @@ def test_a_corrected_configuration_counts_at_once(applied, podslice, configure):
 def test_flags_are_not_recorded(memory, podslice, files, here):
     files({"web.yaml": manifest("web")})
     assert podslice("apply", "-f", "web.yaml", "--cpu-weight-mapping=oci").code == 0
-    assert Store(here / "run-False").settings() == {}
+    assert Store(here / "run-False").options() == {}
 
 
 def test_problems_of_manifests_are_reported_with_those_of_the_configuration(

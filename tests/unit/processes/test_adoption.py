@@ -236,16 +236,16 @@ async def test_descriptors_go_where_they_are_known_and_as_many_as_a_message_take
     [
         ({"flags": 0x200040}, "it is a kernel thread"),
         ({"group": "/user.slice/user@1000.service/init.scope"}, "it is a service manager"),
-        ({"state": "Z", "parent": 12}, "it has ended already; its parent 12 (nginx) has yet"),
-        ({"leader": 12}, "it is a thread of process 12 (nginx); adopt that one"),
-        ({"group": "/kubepods.slice/kubepods-podold.slice"}, "of no applied pod"),
+        ({"state": "Z", "parent": 12}, "it is a zombie: its parent 12 (nginx) has not reaped"),
+        ({"leader": 12}, "it is a thread of process 12 (nginx); adopt that process"),
+        ({"group": "/kubepods.slice/kubepods-podold.slice"}, "belongs to no applied pod"),
         (
             {"group": f"{POD}/podslice-podweb-log.scope"},
-            "it is in container log of pod default/web; processes do not change pods",
+            "it is in container log of pod default/web; processes can't change pods",
         ),
         (
             {"group": POD.replace("podweb", "podother")},
-            "it is in pod default/other; processes do not change pods or containers: end it there,",
+            "it is in pod default/other; processes can't change pods or containers: stop it,",
         ),
     ],
 )
@@ -276,7 +276,7 @@ async def test_a_group_that_only_looks_like_a_pods_is_adopted(host, group):
 async def test_there_is_a_way_out_for_who_is_in_another_pod(host):
     host.add({"pid": 20, "group": POD.replace("podweb", "podother")})
     assert (await why(host, 20)).endswith(
-        "end it there, and start it with podslice run default/web -c main -- COMMAND"
+        "stop it, and start it with podslice run default/web -c main -- COMMAND"
     )
 
 
@@ -286,7 +286,7 @@ async def test_in_the_init_phase_it_is_told_how_the_limits_come_to_bind(host, no
     await apply(world(host.root, host), Request(candidates=decisions(pod)))
     assert outcomes(await adopt(host, 11, notes=notes)) == {11: AdoptionOutcome.ADOPTED}
     (said,) = notes
-    assert said.startswith("pod default/web is in its init phase; its own limits bind once ")
+    assert said.startswith("pod default/web is in its init phase; to make its own limits bind:")
     assert said.endswith(": podslice phase default/web --set running")
     notes.clear()
     await adopt(host, 12, name="setup", notes=notes)
@@ -297,16 +297,16 @@ async def test_in_the_init_phase_it_is_told_how_the_limits_come_to_bind(host, no
 async def test_neither_may_the_first_nor_who_has_started_us(host):
     assert "it is a service manager" in await why(host, 1)
     for pid in (os.getpid(), 40):
-        assert "it is podslice itself, or has started it" in await why(host, pid)
+        assert "it is podslice itself or an ancestor of it" in await why(host, pid)
 
 
 async def test_there_has_to_be_a_process(host):
-    assert await why(host, 99) == "there is no such process"
+    assert await why(host, 99) == "no such process"
 
 
 async def test_a_user_moves_the_own_processes_only(host):
     host.add({"pid": 20, "uid": os.getuid()}, {"pid": 21, "uid": 4711})
-    assert "runs as user 4711; --user moves your own" in await why(
+    assert "runs as user 4711; with --user only your own" in await why(
         host, 21, manager=user_manager(os.getuid(), {})
     )
     assert outcomes(await adopt(host, 20, manager=user_manager(os.getuid(), {}))) == {
@@ -434,7 +434,7 @@ async def test_a_scope_that_is_being_stopped_takes_nobody(host, monkeypatch):
 
     monkeypatch.setattr(host, "observe", stopping)
     monkeypatch.setattr(adoption, "assess", see)
-    with pytest.raises(HostError, match="is being stopped; wait until it has ended"):
+    with pytest.raises(HostError, match="is being stopped; try again once it is inactive"):
         await adopt(host, 12)
 
 
@@ -458,17 +458,15 @@ async def test_services_and_descendants_that_stay_are_told(host, notes):
     await adopt(host, 20, 11, notes=notes)
     service, left = notes
     assert service == (
-        "nginx.service starts its processes anew where its unit says, not in the pod; to have them"
-        " there for good, see: podslice cgroup-parent default/web -o systemd"
+        "nginx.service starts further processes outside the pod; to configure it to start them"
+        " in the pod, see: podslice cgroup-parent default/web -o systemd"
     )
-    assert left.startswith("what they had started before stays where it is; adopt it, too,")
+    assert left.startswith("their child processes were not moved; adopt them, too,")
     assert left.endswith("and 4 more")
     assert left.count("worker") == 10
     notes.clear()
     await adopt(host, *range(21, 34), notes=notes)
-    assert notes == [
-        "what they had started before stays where it is; adopt it, too, if wanted: 34 helper"
-    ]
+    assert notes == ["their child processes were not moved; adopt them, too, if desired: 34 helper"]
 
 
 async def test_many_processes_need_many_descriptors(monkeypatch):

@@ -15,10 +15,10 @@ pytestmark = pytest.mark.usefixtures("allow_effects")
 SOURCE = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 PARENT = """\
 import os, sys
-from podslice.processes.foreground import end_like, fork
+from podslice.processes.foreground import exit_like, fork
 child = fork(lambda: os.execvp(sys.argv[1], sys.argv[1:]))
 child.start()
-sys.exit(end_like(child.watch()))
+sys.exit(exit_like(child.watch()))
 """
 
 

@@ -54,9 +54,9 @@ def test_an_empty_part_of_path_is_the_current_directory(tmp_path, monkeypatch):
         ("nothing", 127, "nothing: no such command in PATH"),
         ("", 127, ": no such command in PATH"),
         ("./nothing", 127, "./nothing: no such file"),
-        ("plain", 126, "/plain: it may not be executed; see: ls -l "),
-        ("./plain", 126, "./plain: it may not be executed; see: ls -l ./plain"),
-        ("./here", 126, "./here: a directory is no command"),
+        ("plain", 126, "/plain: not executable; see: ls -l "),
+        ("./plain", 126, "./plain: not executable; see: ls -l ./plain"),
+        ("./here", 126, "./here: is a directory, not a command"),
     ],
 )
 def test_what_can_not_be_run_has_the_exit_code_of_the_shells(
@@ -99,7 +99,7 @@ def test_the_oom_score_is_set_or_it_is_told_why_not(tmp_path):
     assert set_oom_score_adj(-997, file) == ""
     assert file.read_text() == "-997"
     assert set_oom_score_adj(3, tmp_path) == (
-        "oom_score_adj stays as it is instead of 3: Is a directory"
+        "oom_score_adj remains unchanged instead of 3: Is a directory"
     )
 
 
@@ -114,7 +114,7 @@ def dispositions():
 @pytest.mark.parametrize(
     ("text", "code", "said"),
     [
-        ("#!/nowhere/sh\n", 127, "its interpreter is not there; see its first line"),
+        ("#!/nowhere/sh\n", 127, "its interpreter does not exist; see its first line"),
         ("echo\n", 126, "Exec format error"),
     ],
 )

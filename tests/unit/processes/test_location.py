@@ -7,7 +7,15 @@ import pytest
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.unit import UnitName
 from podslice.plan import Plan
-from podslice.processes.location import Home, Other, PodMap, Running, arrange, locate, look_inside
+from podslice.processes.location import (
+    Home,
+    Other,
+    PodMap,
+    Running,
+    arrange,
+    locate,
+    read_placement,
+)
 from podslice.processes.runtimes import RuntimeContainer
 from podslice.reconcile.assessment import Assessment
 from tests.unit.builders import (
@@ -175,7 +183,7 @@ def test_a_unit_with_a_containers_name_elsewhere_is_a_stray():
     assert (stray.pod, stray.container, stray.found_by) == ("default/web", "main", "unit name")
     assert (stray.what, stray.control_group, stray.processes) == (SCOPE, group, running(2, 3))
     assert stray.hint == (
-        f"systemctl stop {SCOPE}, then start it with: podslice run default/web -c main -- COMMAND"
+        f"systemctl stop {SCOPE}, then start it again: podslice run default/web -c main -- COMMAND"
     )
 
 
@@ -224,14 +232,14 @@ def test_what_is_there_is_read(tmp_path):
     own = f"{POD}/podslice-podweb-log.scope"
     groups = {elsewhere: (3,), f"{own}/container": (4,), f"{POD}/{LIBPOD}": (5,), "/x.scope": (6,)}
     cgroups = host(tmp_path, groups)
-    found = look_inside(state(at(SCOPE, elsewhere)), cgroups, (), tmp_path)
+    found = read_placement(state(at(SCOPE, elsewhere)), cgroups, (), tmp_path)
     assert found.held == {"podslice-podweb-log.scope": running(4)}
     assert [other.processes for other in found.others] == [running(5)]
     assert [stray.processes for stray in found.strays] == [running(3)]
 
 
 def test_nothing_is_read_where_nothing_is(tmp_path):
-    found = look_inside(state(pods=(), without=("kubepods.slice",)), CgroupFs(mount=tmp_path))
+    found = read_placement(state(pods=(), without=("kubepods.slice",)), CgroupFs(mount=tmp_path))
     assert (found.held, found.others, found.strays) == ({}, (), ())
 
 

@@ -9,7 +9,7 @@ import yaml
 from podslice.model.config import MemoryProtection
 from podslice.model.properties import PROPERTIES
 from podslice.policy.convert import quota_from_milli
-from podslice.processes.runtime_options import LINES, Form, Parent
+from podslice.processes.runtime_options import FORMATTERS, Form, Parent
 from tests.unit.builders import USER, besteffort, config, container, decisions, guaranteed, pod
 
 WEB = pod(
@@ -36,7 +36,7 @@ def parent(of=WEB, named=None, *, by=None, **more):
 
 
 def text(form, of=WEB, named=None, **more):
-    return "\n".join(LINES[form](parent(of, named, **more)))
+    return "\n".join(FORMATTERS[form](parent(of, named, **more)))
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_the_document_has_options_one_by_one():
 
 
 def test_every_form_has_lines():
-    assert set(LINES) == set(Form)
+    assert set(FORMATTERS) == set(Form)
     assert all(text(form, named="main") for form in Form)
 
 

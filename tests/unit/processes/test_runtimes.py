@@ -284,11 +284,11 @@ async def test_runtimes_of_another_user_are_not_asked(host):
 @pytest.mark.parametrize(
     ("answer", "note"),
     [
-        (NoAnswerError("no answer in 5 s"), "podman: no answer in 5 s; its containers are not"),
-        ("not JSON", "podman: its answer is none that is known here; its"),
-        ('[{"Names": []}]', "podman: its answer is none that is known here; its"),
-        ("null", "podman: its answer is none that is known here; its"),
-        ("[" * 100_000, "podman: its answer is none that is known here; its"),
+        (NoAnswerError("no answer in 5 s"), "podman: no answer in 5 s; its containers are ignored"),
+        ("not JSON", "podman: its output has an unknown format; its"),
+        ('[{"Names": []}]', "podman: its output has an unknown format; its"),
+        ("null", "podman: its output has an unknown format; its"),
+        ("[" * 100_000, "podman: its output has an unknown format; its"),
     ],
 )
 async def test_a_runtime_that_does_not_answer_is_told_once_and_the_other_one_counts(
@@ -309,7 +309,7 @@ async def test_a_tool_is_run_and_its_answer_taken(allow_effects):
     ("argv", "reason"),
     [
         (("sh", "-c", "echo first >&2; echo 'no \x1b right' >&2; exit 3"), "no \\x1b right"),
-        (("sh", "-c", "exit 3"), "it ended with 3"),
+        (("sh", "-c", "exit 3"), "exit code 3"),
         (("/nonexistent/podman", "ps"), "No such file or directory"),
     ],
 )

@@ -12,7 +12,7 @@ SCOPE = UnitName("podslice-podweb-main.scope")
 TABLE = f"""\
 PID    NAME   OUTCOME
 4      nginx  adopted  from /system.slice/nginx.service
-99999  ?      refused  there is no such process
+99999  ?      refused  no such process
 5      nginx  adopted  from /system.slice/nginx.service
 {SCOPE}: 2 adopted, 1 refused
 """
@@ -31,7 +31,7 @@ def asked(monkeypatch, memory):
             4: (AdoptionOutcome.ADOPTED, "nginx", why),
             5: (AdoptionOutcome.ADOPTED, "nginx", why),
         }
-        other = (AdoptionOutcome.REFUSED, "?", "there is no such process")
+        other = (AdoptionOutcome.REFUSED, "?", "no such process")
         rows = ((pid, *outcomes.get(pid, other)) for pid in pids)
         made = (
             Adoption(pid=pid, name=name, outcome=outcome, why=why)

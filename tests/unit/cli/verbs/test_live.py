@@ -279,13 +279,13 @@ def test_strays_are_told_with_the_way_out(podslice, web, memory, run, runtimes_h
     assert ended.out.splitlines()[-2:] == [
         (
             f"pod shop/web, container main: {SCOPE} (3 p3, 4 p4) runs in /system.slice, outside of the"
-            f" pod; systemctl stop {SCOPE}, then start it with: podslice run shop/web -c main"
+            f" pod; systemctl stop {SCOPE}, then start it again: podslice run shop/web -c main"
             " -- COMMAND"
         ),
         (
             "pod shop/web: podman container web-main (40 p40) runs in"
-            " /machine.slice/libpod-0123456789ab….scope, outside of the pod; start it anew with the"
-            " line of: podslice cgroup-parent shop/web -o podman"
+            " /machine.slice/libpod-0123456789ab….scope, outside of the pod; start it again with the"
+            " options of: podslice cgroup-parent shop/web -o podman"
         ),
     ]
     tree = podslice("tree")
@@ -307,7 +307,7 @@ def test_a_stray_alone_is_a_difference(podslice, web, run, runtimes_hold):
             "pid": 40,
             "name": "p40",
             "control_group": "/machine.slice/x.scope",
-            "hint": "start it anew with the line of: podslice cgroup-parent shop/web -o podman",
+            "hint": "start it again with the options of: podslice cgroup-parent shop/web -o podman",
         }
     ]
 

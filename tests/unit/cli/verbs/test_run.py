@@ -111,7 +111,7 @@ def child(monkeypatch):
         return made[-1]
 
     monkeypatch.setattr(running, "fork", fork)
-    monkeypatch.setattr(running, "end_like", lambda status: 1000 + status)
+    monkeypatch.setattr(running, "exit_like", lambda status: 1000 + status)
     return made
 
 
@@ -183,10 +183,10 @@ def test_a_process_that_is_not_in_its_scope_does_not_become_the_command(
 def test_an_oom_score_that_the_kernel_refuses_is_told_in_a_line(
     shop, podslice, process, monkeypatch, capsys
 ):
-    monkeypatch.setattr(running, "set_oom_score_adj", lambda _: "oom_score_adj stays 200")
+    monkeypatch.setattr(running, "set_oom_score_adj", lambda _: "oom_score_adj remains 200")
     with pytest.raises(Became):
         podslice("run", "shop", "-c", "app", "--", "sh")
-    assert capsys.readouterr().err == "oom_score_adj stays 200\n"
+    assert capsys.readouterr().err == "oom_score_adj remains 200\n"
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_an_oom_score_that_the_kernel_refuses_is_told_in_a_line(
         (["shop", "--", "sh"], 2, "error: pod default/shop: it has several containers; name one"),
         (["shop", "-c", "db", "--", "sh"], 2, "error: pod default/shop: it has no container 'db';"),
         (["shop", "-c", "app", "--", "no-such"], 127, "error: no-such: no such command in PATH"),
-        (["shop", "-c", "app", "--", "/"], 126, "error: /: a directory is no command"),
+        (["shop", "-c", "app", "--", "/"], 126, "error: /: is a directory, not a command"),
         (["shop", "-c", "app", "--env", "=", "--", "sh"], 2, "error: --env: '=' has no name;"),
         (
             ["shop", "-c", "app"],

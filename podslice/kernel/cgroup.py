@@ -1,4 +1,4 @@
-"""Reads what the kernel enforces and counts; never writes. Both cgroup layouts."""
+"""Read the limits and counters of control groups, in both layouts; never write."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _V2 = {
     "MemoryMax": "memory.max",
     "TasksMax": "pids.max",
 }
-"""The file that each property ends in. Source: Linux, admin-guide/cgroup-v2.rst."""
+"""The file in which the kernel has each property. Source: Linux, admin-guide/cgroup-v2.rst."""
 
 _V1 = {
     "CPUWeight": "cpu/cpu.shares",
@@ -28,26 +28,26 @@ _V1 = {
     "MemoryMax": "memory/memory.limit_in_bytes",
     "TasksMax": "pids/pids.max",
 }
-"""As `_V2`, with the controller's directory. Drop when systemd < 258 is gone."""
+"""As `_V2`, with the controller's directory. Remove once systemd < 258 is no longer supported."""
 
 # `hugetlb.2MB.max`, `hugetlb.2MB.rsvd.max`. Source: Linux, mm/hugetlb_cgroup.c, mem_fmt
 _HUGETLB_FILE = re.compile(r"hugetlb\.\d+(KB|MB|GB)(\.rsvd)?\.max")
 
 PRESSURES = ("cpu", "memory", "io")
-"""The resources that the kernel tells the pressure of."""
+"""The resources for which the kernel reports pressure."""
 
 _SMALL_BYTES = 2**12
 
 Counts = Callable[[str], tuple[int | None, int | None]]
 """Bytes and tasks of a control group; None where the kernel does not count them."""
 
-# what memory.stat counts that no reclaim can free without swap
+# the counters of memory.stat that can't be reclaimed without swap
 _UNRECLAIMABLE = ("anon", "shmem", "slab_unreclaimable", "kernel_stack", "pagetables", "percpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a control group uses now; None where the kernel does not count it."""
+    """The current usage of a control group; None where the kernel does not count it."""
 
     memory_bytes: int | None = None
     cpu_usec: int | None = None
@@ -56,7 +56,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waited:
-    """How long it was waited: the percentage of the last seconds, in thousandths, and in all."""
+    """The time that tasks waited: a percentage in thousandths for the last seconds, and the total."""
 
     avg10_milli: int = 0
     avg60_milli: int = 0
@@ -66,17 +66,17 @@ class Waited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pressure:
-    """How much a resource was waited for. Source: Linux, Documentation/accounting/psi.rst."""
+    """The pressure on a resource. Source: Linux, Documentation/accounting/psi.rst."""
 
     some: Waited = Waited()
-    """By some task."""
+    """Some task waited."""
     full: Waited = Waited()
-    """By all that there was to do."""
+    """All tasks waited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Everything that the kernel counts of a control group; None where it does not."""
+    """The kernel's counters of a control group; None where it has none."""
 
     cpu_usec: int | None = None
     throttled_usec: int | None = None
@@ -95,9 +95,9 @@ class Sample:
     major_page_faults: int | None = None
     tasks: int | None = None
     oom_kills: int | None = None
-    """Processes that the kernel has killed for want of memory, here and below."""
+    """Processes that the OOM killer has killed, with those of descendants."""
     written_bytes: Mapping[str, int] = field(default_factory=dict)
-    """What was written, by device (`254:0`)."""
+    """Bytes written, by device (`254:0`)."""
     pressure: Mapping[str, Pressure] = field(default_factory=dict)
     """Of `cpu`, `memory` and `io`."""
 
@@ -110,17 +110,17 @@ class CgroupFs:
 
     @property
     def is_v2(self) -> bool:
-        """Whether the host has the unified layout with its controllers."""
+        """Return whether the host has the unified layout with its controllers."""
         return os.access(f"{self.mount}/cgroup.controllers", os.F_OK)
 
     def limits(self, control_group: str) -> Mapping[str, str]:
-        """What the kernel holds, per property of systemd, in the kernel's own words."""
+        """Return the text of the kernel's limits, by systemd's property."""
         files = _V2 if self.is_v2 else _V1
         found = {name: self._read(file, control_group) for name, file in files.items()}
         return {name: text for name, text in found.items() if text is not None}
 
     def usage(self, control_group: str) -> Usage:
-        """What a control group and everything below it use."""
+        """Return the usage of a control group and its descendants."""
         if self.is_v2:
             stat = _keyed(self._read("cpu.stat", control_group))
             return Usage(
@@ -136,7 +136,7 @@ class CgroupFs:
         )
 
     def counts(self) -> Counts:
-        """Memory and tasks of a control group alone, for who asks of thousands."""
+        """Return a function that reads only memory and tasks, for thousands of control groups."""
         memory, tasks = (
             ("memory.current", "pids.current")
             if self.is_v2
@@ -151,14 +151,14 @@ class CgroupFs:
         return count
 
     def sample(self, control_group: str) -> Sample:
-        """Everything that the kernel counts of a control group and everything below it.
+        """Return all of the kernel's counters of a control group and its descendants.
 
-        Of the root, `/`, it does not count memory and tasks.
+        The root, `/`, has no counters of memory and tasks.
         """
         return self._sample_v2(control_group) if self.is_v2 else self._sample_v1(control_group)
 
     def working_set_bytes(self, control_group: str) -> int | None:
-        """That part of a sample alone, for who asks many times a second."""
+        """Return only the working set, for callers that read it many times a second."""
         if self.is_v2:
             stat = _keyed(self._read("memory.stat", control_group))
             used = _number(self._read("memory.current", control_group))
@@ -168,20 +168,20 @@ class CgroupFs:
         return _working_set(used, stat.get("total_inactive_file"))
 
     def events(self, control_group: str) -> Mapping[str, int]:
-        """How often memory was short, by kind (`oom_kill`), here and below (v2 only).
+        """Return the counts of memory events by kind (`oom_kill`), with descendants (v2 only).
 
         Source: Linux, admin-guide/cgroup-v2.rst, memory.events.
         """
         return _keyed(self._read("memory.events", control_group) if self.is_v2 else None)
 
     def exists(self, control_group: str) -> bool:
-        """Whether there is such a control group."""
+        """Return whether the control group exists."""
         return self._tree(control_group).is_dir()
 
     def processes(self, control_group: str) -> Mapping[str, tuple[int, ...]]:
-        """The processes in a control group and below it, by the group that each is in.
+        """Return the processes of a control group and its descendants, by group.
 
-        Groups without any are left out; so is what ends while this is read.
+        Groups without processes are left out, and so are groups that are removed meanwhile.
         """
         top = self._tree(control_group)
         found = {}
@@ -196,7 +196,7 @@ class CgroupFs:
         return found
 
     def controllers_below(self, control_group: str) -> frozenset[str]:
-        """The controllers that a control group hands down to those in it (v2 only)."""
+        """Return the controllers that a control group enables for its children (v2 only)."""
         text = self._read("cgroup.subtree_control", control_group) if self.is_v2 else None
         return frozenset(split_words(text or ""))
 
@@ -212,7 +212,7 @@ class CgroupFs:
         return limits or None
 
     def unreclaimable_bytes(self, control_group: str) -> int | None:
-        """Memory that no reclaim can free, of the group and everything below it (v2 only)."""
+        """Return the memory that can't be reclaimed, with that of descendants (v2 only)."""
         stat = _keyed(self._read("memory.stat", control_group) if self.is_v2 else None)
         return sum(stat.get(name, 0) for name in _UNRECLAIMABLE) if stat else None
 
@@ -254,7 +254,7 @@ class CgroupFs:
             page_faults=memory.get("total_pgfault"),
             major_page_faults=memory.get("total_pgmajfault"),
             tasks=usage.tasks,
-            # memory.oom_control does not count what happens below
+            # memory.oom_control does not count kills in descendants
             oom_kills=None,
             written_bytes=_written_v1(
                 self._read("blkio/blkio.throttle.io_service_bytes_recursive", control_group)
@@ -266,7 +266,7 @@ class CgroupFs:
         return {name: parse_pressure(text) for name, text in texts.items() if text}
 
     def _tree(self, control_group: str) -> Path:
-        """Its directory where systemd keeps its processes."""
+        """Return the directory of a control group in systemd's hierarchy."""
         hybrid = self.mount / "systemd"
         mount = hybrid if not self.is_v2 and hybrid.is_dir() else self.mount
         return mount / control_group.lstrip("/")
@@ -283,11 +283,11 @@ class CgroupFs:
 
 
 def read_small(path: str) -> str:
-    """A file's text, where that is so short that it is read at once.
+    """Return the text of a file that is small enough to be read in one call.
 
     Raises:
         OSError: it can't be read.
-        ValueError: it is longer, or no text.
+        ValueError: it is longer, or not text.
     """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -300,7 +300,7 @@ def read_small(path: str) -> str:
 
 
 def parse_pressure(text: str) -> Pressure:
-    """A file of pressures: `some avg10=0.18 avg60=0.03 avg300=0.00 total=22099`, and `full …`."""
+    """Parse a pressure file: `some avg10=0.18 avg60=0.03 avg300=0.00 total=22099`, and `full …`."""
     found = {}
     for line in split_lines(text):
         kind, *pairs = line.split(" ")
@@ -327,7 +327,7 @@ def _working_set(used: int | None, inactive_file: int | None) -> int | None:
 
 
 def _written(io_stat: str | None) -> dict[str, int]:
-    """Lines of `254:0 rbytes=51 wbytes=37 …`; a device may have none of them."""
+    """Parse lines of `254:0 rbytes=51 wbytes=37 …`; a device may have none of them."""
     found = {}
     for line in split_lines(io_stat or ""):
         device, *pairs = line.split(" ")
@@ -338,7 +338,7 @@ def _written(io_stat: str | None) -> dict[str, int]:
 
 
 def _written_v1(service_bytes: str | None) -> dict[str, int]:
-    """Lines of `254:0 Write 37`, and such of other operations."""
+    """Parse lines of `254:0 Write 37`; other operations are ignored."""
     lines = (line.split(" ") for line in split_lines(service_bytes or ""))
     return {words[0]: int(words[2]) for words in lines if words[1:2] == ["Write"]}
 
@@ -355,6 +355,6 @@ def _count(path: str) -> int | None:
 
 
 def _keyed(text: str | None) -> dict[str, int]:
-    """A file of `name value` lines."""
+    """Parse a file of `name value` lines."""
     fields = (line.split(" ") for line in split_lines(text or ""))
     return {words[0]: int(words[1]) for words in fields if len(words) == 2 and words[1].isdigit()}

@@ -1,4 +1,4 @@
-"""What the host has, read from /proc, /sys and statvfs; the root directory is a parameter."""
+"""The host's resources, read from /proc, /sys and statvfs; the root directory is a parameter."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from podslice.model.resources import CPU, EPHEMERAL_STORAGE, HUGEPAGES_PREFIX, M
 
 _CGROUP2 = ("/sys/fs/cgroup", "cgroup2")
 _CPUS_MAX = 2**16
-"""Eight times as many as any kernel has. Source: Linux, arch/x86/Kconfig, NR_CPUS_RANGE_END."""
+"""Eight times the maximum of any kernel. Source: Linux, arch/x86/Kconfig, NR_CPUS_RANGE_END."""
 NODEFS = "var/lib"
 """The file system that counts as ephemeral storage, as the kubelet's default root directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Availability:
-    """What is left of something, and of how much."""
+    """The available amount of a resource and its capacity, in bytes or counts."""
 
     available: int
     capacity: int
 
 
 def read_node(root: Path = Path("/")) -> Node:
-    """The node's capacity.
+    """Return the node's capacity.
 
     Raises:
-        HostError: /proc or /sys can't be read, or say something that is not understood.
+        HostError: /proc or /sys can't be read or parsed.
     """
     try:
         meminfo = read_meminfo(root)
@@ -58,7 +58,7 @@ def read_node(root: Path = Path("/")) -> Node:
 
 
 def cgroup2_options(root: Path = Path("/")) -> frozenset[str]:
-    """Return how cgroup v2 is mounted at /sys/fs/cgroup; nothing where it is not.
+    """Return the mount options of cgroup v2 at /sys/fs/cgroup; none if it is not mounted there.
 
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "Mounting".
     """
@@ -70,7 +70,7 @@ def cgroup2_options(root: Path = Path("/")) -> frozenset[str]:
 
 
 def process_named(name: str, root: Path = Path("/")) -> int | None:
-    """The id of a running process with this name; None when there is none."""
+    """Return the id of a running process with this name; None if there is none."""
     for comm in (root / "proc").glob("[0-9]*/comm"):
         try:
             if read_value(comm) == name:
@@ -81,7 +81,7 @@ def process_named(name: str, root: Path = Path("/")) -> int | None:
 
 
 def _cpus(root: Path) -> set[int]:
-    """The CPUs that are online and that this process tree may use."""
+    """Return the CPUs that are online and available to this process tree."""
     online = parse_cpu_list(read_text(root / "sys/devices/system/cpu/online"))
     try:
         allowed = parse_cpu_list(read_text(root / "sys/fs/cgroup/cpuset.cpus.effective"))
@@ -94,7 +94,7 @@ def parse_cpu_list(text: str) -> set[int]:
     """Parse the kernel's list format: `0-3,8` → {0, 1, 2, 3, 8}.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is not in that format.
 
     Source: Linux, Documentation/admin-guide/cputopology.rst.
     """
@@ -109,11 +109,11 @@ def parse_cpu_list(text: str) -> set[int]:
 
 
 def read_meminfo(root: Path = Path("/")) -> dict[str, int]:
-    """The lines of /proc/meminfo in bytes.
+    """Return the fields of /proc/meminfo in bytes.
 
     Raises:
         OSError: it can't be read.
-        ValueError: it says something that is not understood.
+        ValueError: it can't be parsed.
     """
     lines = split_lines(read_text(root / "proc/meminfo"))
     fields = (split_words(line.replace(":", "")) for line in lines)
@@ -121,9 +121,9 @@ def read_meminfo(root: Path = Path("/")) -> dict[str, int]:
 
 
 def memory_availability(meminfo: Mapping[str, int]) -> Availability:
-    """Memory in bytes: what is not in anybody's working set.
+    """Return the available memory in bytes: all of it outside working sets.
 
-    It is less than the kernel's MemAvailable, which trusts in more of the page cache.
+    It is less than the kernel's MemAvailable, which counts more of the page cache.
 
     Raises:
         KeyError: /proc/meminfo lacks a line.
@@ -136,10 +136,10 @@ def memory_availability(meminfo: Mapping[str, int]) -> Availability:
 
 
 def nodefs_availability(root: Path = Path("/")) -> Availability:
-    """Bytes of the file system of ephemeral storage, for those who are not root.
+    """Return the available bytes of the file system of ephemeral storage, for non-root users.
 
     Raises:
-        OSError: it can't be asked.
+        OSError: its status can't be read.
     """
     stat = os.statvfs(_nodefs(root))
     return Availability(
@@ -148,21 +148,21 @@ def nodefs_availability(root: Path = Path("/")) -> Availability:
 
 
 def inodes_availability(root: Path = Path("/")) -> Availability:
-    """Inodes of the same file system; one that makes them as it needs them has none.
+    """Return the available inodes of that file system; one with dynamic inodes has none.
 
     Raises:
-        OSError: it can't be asked.
+        OSError: its status can't be read.
     """
     stat = os.statvfs(_nodefs(root))
     return Availability(available=stat.f_favail, capacity=stat.f_files)
 
 
 def pids_availability(root: Path = Path("/")) -> Availability:
-    """Processes and threads that may still be started.
+    """Return how many more processes and threads may be started.
 
     Raises:
         OSError: /proc can't be read.
-        ValueError: it says something that is not understood.
+        ValueError: it can't be parsed.
 
     Source: Kubernetes, pkg/kubelet/stats/pidlimit/pidlimit_linux.go, Stats; proc_loadavg(5).
     """
@@ -172,14 +172,14 @@ def pids_availability(root: Path = Path("/")) -> Availability:
 
 
 def nodefs_device(root: Path = Path("/")) -> str:
-    """The disk of ephemeral storage as the kernel counts what is written to it: `254:0`.
+    """Return the disk of ephemeral storage, as the kernel's counters of writes name it: `254:0`.
 
     Empty where the file system has no device of its own (btrfs, overlay).
     """
     try:
         number = _nodefs(root).stat().st_dev
         block = root / "sys/dev/block" / f"{os.major(number)}:{os.minor(number)}"
-        # a partition is no disk: the kernel counts by those
+        # the kernel counts by disk, not by partition
         disk = block.resolve().parent if (block / "partition").exists() else block
         return read_value(disk / "dev")
     except OSError:
@@ -187,7 +187,7 @@ def nodefs_device(root: Path = Path("/")) -> str:
 
 
 def _pids_max(root: Path) -> int:
-    """How many processes and threads the kernel allows.
+    """Return how many processes and threads the kernel allows.
 
     Source: Kubernetes, pkg/kubelet/stats/pidlimit/pidlimit_linux.go, Stats.
     """
@@ -201,7 +201,7 @@ def _nodefs(root: Path) -> Path:
 
 
 def _hugepages(root: Path) -> dict[str, int]:
-    """Huge pages per size: `hugepages-2Mi` → thousandths of a byte."""
+    """Return the huge pages per size: `hugepages-2Mi` → thousandths of a byte."""
     counts = _hugepage_counts(root).items()
     return {
         HUGEPAGES_PREFIX + format_bytes(size): count * size * 1000

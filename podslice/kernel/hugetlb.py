@@ -1,7 +1,7 @@
-"""Limits of huge pages: the one thing that podslice writes to control groups itself.
+"""Limits of huge pages: the only control group files that podslice writes itself.
 
-Systemd has no property for them, and neither writes these files nor takes the controller away.
-Nothing above our own root is changed: whether that has the controller is the operator's choice.
+systemd has no property for them; it neither writes these files nor disables the controller.
+Nothing above podslice's root is changed: enabling the controller there is the operator's choice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def limit(cgroups: CgroupFs, root: str, control_group: str, files: Mapping[str, 
     group, top = PurePosixPath(control_group), PurePosixPath(root)
     if not group.is_relative_to(top) or ".." in group.parts:
         raise HostError(
-            f"{control_group} is not below {root}; its huge pages are not ours to limit"
+            f"{control_group} is not below {root}; its huge pages are not limited by podslice"
         )
     above = [parent for parent in reversed(group.parents) if parent.is_relative_to(top)]
     for parent in above:
@@ -45,5 +45,5 @@ def _write(cgroups: CgroupFs, group: PurePosixPath, name: str, text: str) -> Non
     except OSError as error:
         if error.errno == errno.ENOENT and name.endswith(RESERVED_SUFFIX):
             return  # Linux 5.6 has no such file
-        hint = "; more is in use" if error.errno == errno.EBUSY else ""
+        hint = "; the current usage is higher" if error.errno == errno.EBUSY else ""
         raise HostError(f"{path}: {text} can't be written: {error.strerror}{hint}") from error

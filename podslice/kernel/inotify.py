@@ -1,8 +1,8 @@
-"""The kernel's word that a file or a directory has changed.
+"""Notifications by the kernel that a file or a directory has changed.
 
-Python's library has no inotify, and the ready-made packages are none for us: watchfiles' thread in
-Rust wakes up every 50 ms, the others are no longer kept or not in the distributions. Three calls of
-the C library are all there is to it.
+Python's library has no inotify, and no package fits: watchfiles has a thread in Rust that wakes up
+every 50 ms, the others are unmaintained or not in the distributions. Three calls of the C library
+are enough.
 
 Source: inotify(7).
 """
@@ -36,9 +36,9 @@ _HEAD = struct.Struct("iIII")
 _READ_BYTES = 2**16
 
 OnEvent = Callable[[str, int], None]
-"""Called with the name in the directory (empty: the watched thing itself) and what happened.
+"""Called with the name in the directory (empty: the watched file itself) and the event mask.
 
-`IN_IGNORED`: it is gone, and not watched any more.
+`IN_IGNORED`: it was removed, and its watch with it.
 """
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -46,7 +46,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(slots=True, eq=False)
 class Watched:
-    """One interest in one file or directory."""
+    """One subscription to the events of a file or directory."""
 
     descriptor: int
     mask: int
@@ -55,16 +55,16 @@ class Watched:
 
 
 class Inotify:
-    """What the kernel tells of files, to callbacks in the running loop.
+    """An inotify instance whose events call back in the running loop.
 
-    Events that are the same come once where several wait to be read.
+    Equal events that wait to be read are reported once.
     """
 
     def __init__(self, on_lost: Callable[[], None]) -> None:
-        """Open it; `on_lost` is called when events were lost, and anything may have happened.
+        """Open the instance; `on_lost` is called when events were lost.
 
         Raises:
-            OSError: the user has too many of them already (`fs.inotify.max_user_instances`).
+            OSError: the user has too many instances (`fs.inotify.max_user_instances`).
         """
         self._handle = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         self._on_lost = on_lost
@@ -73,12 +73,12 @@ class Inotify:
         self._loop.add_reader(self._handle, self._on_readable)
 
     def watch(self, path: str | Path, mask: int, on_event: OnEvent) -> Watched:
-        """Be told of what happens to a file, or to a directory and what is right in it.
+        """Report events of a file, or of a directory and its entries.
 
-        Several may watch the same.
+        A file may be watched several times.
 
         Raises:
-            OSError: it is not there, can't be read, or the user watches too much already
+            OSError: it does not exist, can't be read, or the user has too many watches
                 (`fs.inotify.max_user_watches`).
         """
         # the kernel has one watch for each inode, whatever it is called
@@ -89,7 +89,7 @@ class Inotify:
         return watched
 
     def unwatch(self, watched: Watched) -> None:
-        """Be told no more; nothing happens where what was watched has gone."""
+        """Stop reporting; do nothing if the watched file was removed."""
         watched.is_wanted = False
         others = self._watched.get(watched.descriptor, [])
         if watched in others:
@@ -99,7 +99,7 @@ class Inotify:
                 _libc.inotify_rm_watch(self._handle, watched.descriptor)
 
     def close(self) -> None:
-        """Be told nothing more."""
+        """Stop all watches, and close the instance."""
         self._loop.remove_reader(self._handle)
         os.close(self._handle)
         self._watched.clear()
@@ -108,20 +108,20 @@ class Inotify:
         for number, mask, name in dict.fromkeys(_events(os.read(self._handle, _READ_BYTES))):
             if mask & IN_Q_OVERFLOW:
                 self._on_lost()
-            for watched in self._meant(number, mask):
-                # a callback before this one may have ended it
+            for watched in self._receivers(number, mask):
+                # an earlier callback may have removed it
                 if watched.is_wanted:
                     watched.on_event(name, mask)
 
-    def _meant(self, number: int, mask: int) -> list[Watched]:
-        """Who is told of an event."""
+    def _receivers(self, number: int, mask: int) -> list[Watched]:
+        """Return the watches that an event concerns."""
         if mask & IN_IGNORED:
             return self._watched.pop(number, [])
         return [each for each in self._watched.get(number, ()) if each.mask & mask]
 
 
 def _events(data: bytes) -> Iterator[tuple[int, int, str]]:
-    """Descriptor, what happened, and the name, of each event that was read."""
+    """Yield the descriptor, mask and name of each event that was read."""
     offset = 0
     while offset < len(data):
         number, mask, _, length = _HEAD.unpack_from(data, offset)

@@ -1,4 +1,4 @@
-"""The processes of this host that run a kubelet; the root directory is a parameter."""
+"""Kubelet processes on this host; the root directory is a parameter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from podslice.kernel.text import read_value, split_lines, split_words
 from podslice.model.kubelet import Kubelet
 
 _UNSET = str(2**32 - 1)
-"""The login of a process that comes from none. Source: proc_pid_loginuid(5)."""
+"""The login uid of a process outside of any login. Source: proc_pid_loginuid(5)."""
 
 Arguments = Sequence[str]
 
@@ -51,9 +51,9 @@ cmd/controller (--enable-worker, --single); MicroK8s, snap/snapcraft.yaml (kubel
 def find_kubelets(root: Path = Path("/")) -> Iterator[Kubelet | None]:
     """Yield one value for each process: the kubelet that it runs, or None.
 
-    A caller with an event loop can give way between two of them. A process counts if root runs it,
-    if it is not in a container, and if it does not come from the login of another user: a program
-    such as sudo becomes root under whatever name a user starts it.
+    A caller with an event loop can give way between two of them. A process counts if it runs as
+    root, outside of containers, and not from the login of another user: a program such as sudo
+    becomes root under whatever name a user starts it.
     """
     # strings: paths as objects take as long as the reading
     proc = f"{root}/proc"
@@ -73,7 +73,7 @@ def _kubelet(pid: str, process: str, own_login: str) -> Kubelet | None:
     name = _value(f"{process}/comm")
     if name not in _PROGRAMS:
         return None
-    # a program that sets its title writes all of it as one argument
+    # a program that sets its title writes it as one argument
     words = split_words(_value(f"{process}/cmdline").replace("\0", " "))
     if not _PROGRAMS[name](words[1:]):
         return None
@@ -94,7 +94,7 @@ def _is_of_the_host(process: str) -> bool:
 
 
 def _is_of_no_user(process: str, own_login: str) -> bool:
-    """Return whether a process comes from no login, from root's, or from that of process 1."""
+    """Return whether a process belongs to no login, to root's, or to that of process 1."""
     return _value(f"{process}/loginuid") in {"", "0", _UNSET, own_login}
 
 

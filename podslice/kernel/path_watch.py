@@ -1,4 +1,4 @@
-"""Watch a directory by its path, whatever is at that path over time."""
+"""Watch the directory at a path, also while it is created, replaced or removed."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _LINKS_MAX = 40
 
 
 class Following:
-    """A directory by its path: at times nothing is there, then another one, or it is inaccessible.
+    """A watched path, at which a directory may be created, replaced, removed or made inaccessible.
 
-    The directory is watched, and what announces that another one is in its place:
+    The directory is watched, and everything that may lead to another directory at the path:
 
     - each directory on the way, for being moved, removed, or given other permissions;
     - the directory that holds a symbolic link on the way, the last entry, the place where the way
@@ -42,14 +42,14 @@ class Following:
     """
 
     def __init__(self, inotify: Inotify, path: Path, mask: int, on_change: OnEvent) -> None:
-        """Begin.
+        """Start watching.
 
         Args:
             inotify: reports the events.
             path: absolute.
             mask: the events in the directory that are of interest.
-            on_change: as `OnEvent`; with an empty name it is another directory now, an inaccessible
-                one, or none.
+            on_change: as `OnEvent`; an empty name means that the path now leads to another
+                directory, to an inaccessible one, or to none.
         """
         self._inotify = inotify
         self.path = path
@@ -72,11 +72,11 @@ class Following:
         # before the walk: a mount during the walk makes a difference, and `check` finds it
         self._identity = _identity(self.path)
         self._walk()
-        # the new watches come first, so that no event falls between the two
+        # add the new watches first, so that no event is missed
         self._unwatch(before)
 
     def check(self) -> None:
-        """Follow the path again if it leads to another directory. Call it when mounts changed."""
+        """Resolve the path again if it leads to another directory. Call it when mounts changed."""
         if _identity(self.path) != self._identity:
             self._replace(0)
 
@@ -102,11 +102,11 @@ class Following:
             return entry.parent.parent, [os.curdir]
         if not is_last and self._reach(entry, is_last=False):
             return entry, []
-        # first the watch for what may come, then the look, so that there is no gap
+        # watch before reading the entry, so that no change is missed
         self._await(entry)
         if (target := _target(entry)) is not None:
             return Path(target.anchor or entry.parent), _steps(target)
-        # it may be closed for reading only, as the directory above all homes
+        # it may be unreadable but searchable, such as the parent of all homes
         is_passable = self._reach(entry, is_last=is_last) or isinstance(self.error, PermissionError)
         return (entry, []) if is_passable else None
 
@@ -170,7 +170,7 @@ def _target(entry: Path) -> Path | None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells a directory from another one at the same path; None if there is none."""
+    """Return what identifies the directory at a path; None if there is none."""
     try:
         status = path.stat()
     except OSError:

@@ -29,8 +29,8 @@ class Exceptional:
             path: the file.
             flags: whether to open it for reading, or for writing as well.
             on_event: called at each event.
-            prepare: says to the kernel which events are meant. A file of pressures reports nothing
-                to those who have begun to wait before.
+            prepare: registers the events with the kernel. A pressure file reports nothing to a
+                waiter that was added before.
 
         Raises:
             OSError: the file cannot be opened, or has no such conditions.

@@ -1,4 +1,4 @@
-"""What /proc says of processes; the root directory is a parameter."""
+"""Processes as /proc shows them; the root directory is a parameter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KERNEL_THREAD = 0x00200000
 """Source: Linux, include/linux/sched.h, PF_KTHREAD."""
 
 ENDED_STATES = "ZX"
-"""The states of a process that has ended. Source: proc_pid_stat(5)."""
+"""The states of a terminated process. Source: proc_pid_stat(5)."""
 
 # fields of /proc/<pid>/stat behind the name, which is in brackets and may hold anything
 _STATE, _PARENT, _FLAGS, _STARTED = 0, 1, 6, 19
@@ -24,20 +24,20 @@ _STATE, _PARENT, _FLAGS, _STARTED = 0, 1, 6, 19
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process, as one look at it shows it."""
+    """A process at one moment."""
 
     pid: int
     name: str
-    """As a terminal can show it."""
+    """Safe to print on a terminal."""
     parent: int
     """The id of its parent; 0 where that is outside of this view."""
     state: str
-    """One letter: `Z` has ended and waits for its parent."""
+    """One letter: `Z` is a zombie, which its parent has not reaped."""
     is_kernel_thread: bool
     started_ticks: int
     """When it started, in clock ticks since the boot; with the id it names one process for good."""
     control_group: str
-    """Where systemd has it; empty where that can't be read."""
+    """The one in systemd's hierarchy; empty if it can't be read."""
     leader: int
     """The process that it is a thread of; a process leads itself."""
     uid: int
@@ -45,7 +45,7 @@ class Process:
 
 
 def read_process(pid: int, root: Path = Path("/")) -> Process | None:
-    """A process, or one of its threads; None when there is none of that id."""
+    """Return a process, or one of its threads; None if the id does not exist."""
     place = root / "proc" / str(pid)
     try:
         stat = read_value(place / "stat")
@@ -70,7 +70,7 @@ def read_process(pid: int, root: Path = Path("/")) -> Process | None:
 
 
 def process_name(pid: int, root: Path = Path("/")) -> str:
-    """The name of a process, as a terminal can show it; `?` when it has ended."""
+    """Return the name of a process, safe for a terminal; `?` if it has terminated."""
     try:
         return printable(read_value(root / "proc" / str(pid) / "comm"))
     except OSError:
@@ -78,7 +78,7 @@ def process_name(pid: int, root: Path = Path("/")) -> str:
 
 
 def children(pid: int, root: Path = Path("/")) -> tuple[int, ...]:
-    """The ids of the processes that one has started and that still run; none where it has ended.
+    """Return the ids of the running child processes of a process; none if it has terminated.
 
     Source: proc_pid_task_children(5).
     """
@@ -93,16 +93,16 @@ def children(pid: int, root: Path = Path("/")) -> tuple[int, ...]:
 
 
 def set_oom_score_adj(pid: int, value: int, root: Path = Path("/")) -> None:
-    """Tell the kernel how readily it may choose a process when memory runs out.
+    """Set how readily the OOM killer chooses a process.
 
     Raises:
-        OSError: it has ended, or the kernel refuses: lowering takes CAP_SYS_RESOURCE.
+        OSError: it has terminated, or the kernel refuses: lowering requires CAP_SYS_RESOURCE.
     """
     (root / "proc" / str(pid) / "oom_score_adj").write_text(str(value))
 
 
 class PidFd:
-    """One process, and none that is given its id later, for as long as this is open.
+    """A reference to one process, which its id alone is not: ids are used again.
 
     Raises:
         OSError: there is no such process, or no descriptor is left.
@@ -114,18 +114,18 @@ class PidFd:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended; as long as it hasn't, its id is its own."""
+        """Return whether the process has terminated; its id is not used again before that."""
         poll = select.poll()
         poll.register(self.fd, select.POLLIN)
         return bool(poll.poll(0))
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the descriptor."""
         os.close(self.fd)
 
 
 def ancestors(pid: int, root: Path = Path("/")) -> Iterator[int]:
-    """The ids of a process's parents, the nearest first."""
+    """Yield the ids of a process's ancestors, the nearest first."""
     seen = {pid}
     process = read_process(pid, root)
     while process is not None and process.parent not in {0, *seen}:
@@ -153,7 +153,7 @@ def parse_control_group(text: str) -> str:
 
 
 def _keyed(status: str) -> dict[str, list[str]]:
-    """The words of each line of /proc/<pid>/status, by its key."""
+    """Parse /proc/<pid>/status into the words of each line, by key."""
     lines = (line.partition(":") for line in split_lines(status))
     return {key: split_words(words) for key, _, words in lines}
 

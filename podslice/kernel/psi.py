@@ -1,4 +1,4 @@
-"""The kernel's word that processes wait for memory."""
+"""Notifications by the kernel that processes wait for memory."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from pathlib import Path
 from podslice.kernel.priority_events import Exceptional
 
 TRIGGERS = (b"some 35000 500000\0", b"some 140000 2000000\0")
-"""Some process has waited for 7 % of half a second, the shortest time that may be asked for.
+"""Some process has waited for 7 % of half a second, the shortest time that the kernel accepts.
 
-The kernel looks ten times in that time, and tells once. Who lacks CAP_SYS_RESOURCE may only ask for
-2 s.
+The kernel checks ten times in that time, and notifies once. Without CAP_SYS_RESOURCE the shortest
+time is 2 s.
 
 Source: Linux, Documentation/accounting/psi.rst, "Monitoring for pressure thresholds".
 """
 
 
 class MemoryAlarm:
-    """Calls back while memory is short, from the running loop."""
+    """Calls back in the running loop while memory is short."""
 
     def __init__(self, on_pressure: Callable[[], None], root: Path = Path("/")) -> None:
         """Set the trigger.
 
         Raises:
-            OSError: a kernel without pressures, or no right to be told.
+            OSError: the kernel has no pressure files, or permission is denied.
         """
         path = root / "proc/pressure/memory"
         self._trigger = Exceptional(path, os.O_RDWR, on_pressure, _set)
 
     def close(self) -> None:
-        """Be told no more."""
+        """Stop the notifications."""
         self._trigger.close()
 
 
 def _set(trigger: int) -> None:
-    """Ask to be told quickly, or as quickly as may be."""
+    """Set the quick trigger, or the slow one without the privilege for it."""
     quick, slow = TRIGGERS
     try:
         os.write(trigger, quick)

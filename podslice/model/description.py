@@ -42,7 +42,7 @@ def describe_volume(pod: Pod, volume: str) -> str:
 
 
 def format_description(description: Description) -> str:
-    """`Pod default/web (Burstable)`, `Container app of pod default/web`, `Volume cache of pod …`."""
+    """Return `Pod default/web (Burstable)`, `Container app of pod …` or `Volume cache of pod …`."""
     if description.container is not None:
         return f"Container {description.container} of pod {description.pod}"
     if description.volume is not None:

@@ -1,4 +1,4 @@
-"""Pods as values: as much of a Pod as its resources depend on."""
+"""Pods as values: the fields of a Pod on which its resources depend."""
 
 from __future__ import annotations
 
@@ -57,60 +57,60 @@ DEFAULT_GRACE_SEC = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """One pod, as its manifest states it; nothing is defaulted but name space and uid."""
+    """One pod, as its manifest states it; only namespace and uid are defaulted."""
 
     name: str
     uid: str
     namespace: str = "default"
     containers: tuple[Container, ...] = ()
-    """Containers and, in their order, init containers and sidecars; the kind tells which."""
+    """Containers and, in their order, init containers and sidecars; see their kind."""
     resources: Resources = field(default_factory=Resources)
     """The pod level: `spec.resources`."""
     overhead: Amounts = field(default_factory=dict)
     priority: int = 0
     grace_period_sec: int = DEFAULT_GRACE_SEC
-    """How long its processes have to end by themselves: `terminationGracePeriodSeconds`."""
+    """The time its processes have to exit: `terminationGracePeriodSeconds`."""
     volumes: tuple[MemoryVolume, ...] = ()
-    """Its volumes in memory; others are nobody's business here."""
+    """Its volumes in memory; podslice ignores other volumes."""
     where: str = field(default="", compare=False)
-    """Where the manifest stands: the file, with the number of the document when there are several.
+    """The location of the manifest: the file, with the document's number if there are several.
 
     The full address of anything in the pod is `f"{pod.where}: {path}"`.
     """
     spec_where: str = field(default="spec", compare=False)
     """The path of its spec in the document: `spec`, `items[3].spec.template.spec`."""
     problems: tuple[Problem, ...] = ()
-    """What reading the manifest found; a pod with an error here is never applied."""
+    """Problems of the manifest; a pod with an error is never applied."""
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
+        """Return `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
     def of_kind(self, *kinds: ContainerKind) -> tuple[Container, ...]:
-        """The containers of some kinds, in their order."""
+        """Return the containers of some kinds, in their order."""
         return tuple(container for container in self.containers if container.kind in kinds)
 
     @property
     def is_valid(self) -> bool:
-        """Whether reading it found no error."""
+        """Return whether its manifest has no error."""
         return not any(problem.severity is Severity.ERROR for problem in self.problems)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitProgress:
-    """How far a pod's init containers have come, since it was applied."""
+    """The progress of a pod's init containers since it was applied."""
 
     done: frozenset[str] = frozenset()
-    """The init containers that have ended with 0."""
+    """The init containers that have exited with 0."""
     over: bool = False
-    """Whether the init phase is over: all were done once, or the operator has said so."""
+    """Whether the init phase is over: all were done once, or the operator has set it."""
 
 
 def default_uid(namespace: str, name: str) -> str:
-    """The uid of a pod whose manifest has none: the same name always gives the same uid.
+    """Return the uid of a pod whose manifest has none: the same name always gives the same uid.
 
-    It is the version 5 UUID of `namespace/name` in the URL name space, so that anybody can tell
-    the slice beforehand: `uuidgen --sha1 --namespace @url --name default/web`.
+    It is the version 5 UUID of `namespace/name` in the URL namespace, so that the slice can be
+    computed in advance: `uuidgen --sha1 --namespace @url --name default/web`.
     """
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{namespace}/{name}"))

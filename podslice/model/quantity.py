@@ -2,7 +2,7 @@
 
 Source: Kubernetes, staging/src/k8s.io/apimachinery/pkg/api/resource/quantity.go and suffix.go.
 Different on purpose: a value beyond 64 bits is an error here and silently capped (binary suffixes)
-or kept (decimal) there; a number that could not be told apart from a typing mistake (`.`, `+`)
+or kept (decimal) there; a number that is probably a typing error (`.`, `+`)
 is an error here and 0 there.
 """
 
@@ -17,15 +17,15 @@ from podslice.errors import InputError, invalid
 
 INT64_MAX = 2**63 - 1
 TEXT_MAX = 64
-"""Characters of a quantity. Beyond it nothing is a quantity that somebody meant."""
+"""Characters of a quantity. A longer text is not a quantity."""
 
-_REMEMBERED = 4096  # the same few amounts stand in thousands of pods
+_REMEMBERED = 4096  # thousands of pods have the same few amounts
 # `size=65536k`, among other options
 _TMPFS_SIZE = re.compile(r"(?:^|,)size=([0-9]+)([kmg]?)(?:,|$)", re.IGNORECASE)
 _TMPFS_SUFFIX = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
 _NANO = 10**9
-_EXPONENT_MAX = 40  # 1e40 is beyond 64 bits whatever stands before it
+_EXPONENT_MAX = 40  # 1e40 is beyond 64 bits with any mantissa
 
 # `1.5Gi`, `-3`, `100m`, `12e6`, `1.G`
 _QUANTITY = re.compile(r"([+-]?)([0-9]*)(?:(\.)([0-9]*))?([A-Za-z]*)([+-]?[0-9]*)", re.ASCII)
@@ -37,7 +37,7 @@ _BINARY_SUFFIX = {power // 10: suffix for suffix, power in _BINARY.items()}
 
 
 class Format(StrEnum):
-    """The family of suffixes a quantity was written with, which is how it is printed again."""
+    """The family of suffixes in which a quantity was written and is printed."""
 
     DECIMAL = "DecimalSI"
     BINARY = "BinarySI"
@@ -53,17 +53,17 @@ class Quantity:
 
     @property
     def milli(self) -> int:
-        """The amount in thousandths, rounded away from zero."""
+        """Return the amount in thousandths, rounded away from zero."""
         return _divide_up(self.nano, 10**6)
 
     def __str__(self) -> str:
-        """The canonical form: no fraction, the largest suffix that loses nothing."""
+        """Return the canonical form: no fraction, the largest suffix that is exact."""
         return format_quantity(self)
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def parse_quantity(text: str) -> Quantity:
-    """Read a quantity.
+    """Parse a quantity.
 
     Raises:
         InputError: it is not a quantity, or does not fit 64 bits; the hint has what was probably
@@ -87,7 +87,7 @@ def parse_quantity(text: str) -> Quantity:
 
 
 def format_quantity(quantity: Quantity) -> str:
-    """Print a quantity in Kubernetes' canonical form: `1.5Gi` as `1536Mi`, `1000m` as `1`.
+    """Return a quantity in Kubernetes' canonical form: `1.5Gi` as `1536Mi`, `1000m` as `1`.
 
     Source: Kubernetes, quantity.go, CanonicalizeBytes.
     """
@@ -109,33 +109,33 @@ def format_quantity(quantity: Quantity) -> str:
 
 @lru_cache(maxsize=_REMEMBERED)
 def format_milli(milli: int) -> str:
-    """An amount in thousandths as a quantity: 1500 → `1500m`, 2000 → `2`."""
+    """Return an amount in thousandths as a quantity: 1500 → `1500m`, 2000 → `2`."""
     return format_quantity(Quantity(milli * 10**6))
 
 
 def format_bytes(number: int) -> str:
-    """Bytes with the binary suffix that fits exactly: 3221225472 → `3Gi`, 128000000 → `125000Ki`.
+    """Return bytes with the largest exact binary suffix: 3221225472 → `3Gi`, 128000000 → `125000Ki`.
 
-    For numbers that stand beside systemd's, to which `128M` is 128 × 2^20.
+    For numbers next to systemd's, in which `128M` is 128 × 2^20.
     """
     return format_quantity(Quantity(number * _NANO, Format.BINARY))
 
 
 def about_bytes(number: int) -> str:
-    """Bytes that are in use, for people: rounded up to whole Mi, or Ki where they are few."""
+    """Return bytes for people: rounded up to whole Mi, or to Ki below 16Mi."""
     step = 2**20 if number >= 2**24 else 2**10
     return format_bytes(-(-number // step) * step)
 
 
 def tmpfs_size_bytes(options: str) -> int | None:
-    """The size among the options of a tmpfs, as one asks for it or as the kernel tells it."""
+    """Return the size among the options of a tmpfs, as requested or as the kernel shows it."""
     found = _TMPFS_SIZE.search(options)
     return int(found[1]) * _TMPFS_SUFFIX[found[2].lower()] if found else None
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def format_shortest(milli: int) -> str:
-    """Thousandths as the shortest exact quantity, binary or decimal: `3Gi`, `128M`, `500m`."""
+    """Return thousandths as the shortest exact quantity, binary or decimal: `3Gi`, `128M`, `500m`."""
     nano = milli * 10**6
     return min(map(format_quantity, (Quantity(nano, Format.BINARY), Quantity(nano))), key=len)
 
@@ -167,7 +167,7 @@ def _interpret(suffix: str, exponent: str, text: str) -> tuple[int, Format]:
 
 
 def _strip(number: int, factor: int) -> tuple[int, int]:
-    """The number without its factors, and how many there were."""
+    """Return the number without its factors, and their count."""
     steps = 0
     while number % factor == 0 and steps < 10:
         number, steps = number // factor, steps + 1
@@ -175,7 +175,7 @@ def _strip(number: int, factor: int) -> tuple[int, int]:
 
 
 def _divide_up(number: int, divisor: int) -> int:
-    """Division that rounds away from zero."""
+    """Divide, rounding away from zero."""
     return -(-number // divisor) if number >= 0 else number // divisor
 
 
@@ -211,7 +211,7 @@ def _suggest(text: str) -> str:
 
 
 def _alternatives(number: str, suffix: str) -> str:
-    """`2Gi (2^30) or 2G (10^9)` for a suffix that has a binary and a decimal sister."""
+    """Return `2Gi (2^30) or 2G (10^9)` for a suffix with a binary and a decimal form."""
     if not suffix:
         return number
     letter = suffix[0]

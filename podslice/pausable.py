@@ -1,4 +1,4 @@
-"""Work in steps: pure code states where it can pause, and its caller decides whether it does.
+"""Work in steps: pure code yields where it can pause, and its caller decides whether to.
 
 A command runs all steps at once. The agent returns to its event loop between them, so that a large
 manifest delays neither an eviction nor an answer of `/healthz`.

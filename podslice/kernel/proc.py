@@ -35,7 +35,7 @@ class Process:
     """One letter: `Z` is a zombie, which its parent has not reaped."""
     is_kernel_thread: bool
     started_ticks: int
-    """When it started, in clock ticks since the boot; with the id it names one process for good."""
+    """When it started, in clock ticks since boot; with the id it identifies one process uniquely."""
     control_group: str
     """The one in systemd's hierarchy; empty if it can't be read."""
     leader: int

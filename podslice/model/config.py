@@ -12,14 +12,14 @@ from podslice.model.resources import Amounts, ExactAmounts
 
 
 class Rules(StrEnum):
-    """Which text decides where the seeds' proposals and today's kubelet differ."""
+    """The rule set that applies where the seeds' proposals and today's kubelet differ."""
 
     PROPOSAL = "proposal"
     KUBERNETES = "kubernetes"
 
 
 class WeightMapping(StrEnum):
-    """How CPU shares become systemd's CPUWeight."""
+    """The mapping from CPU shares to systemd's CPUWeight."""
 
     SYSTEMD = "systemd"
     KUBELET = "kubelet"
@@ -30,7 +30,7 @@ class WeightMapping(StrEnum):
 
 
 class MemoryProtection(StrEnum):
-    """Which property carries a memory request."""
+    """The property that holds a memory request."""
 
     LOW = "low"
     MIN = "min"
@@ -38,7 +38,7 @@ class MemoryProtection(StrEnum):
 
 
 class OomPolicy(StrEnum):
-    """What ends with a process that the kernel kills for want of memory."""
+    """What is stopped together with a process that the OOM killer has killed."""
 
     PROCESS = "process"
     """Nothing."""
@@ -49,7 +49,7 @@ class OomPolicy(StrEnum):
 
 
 class Enforce(StrEnum):
-    """What `--enforce-node-allocatable` may name."""
+    """The values of `--enforce-node-allocatable`."""
 
     PODS = "pods"
     KUBE_RESERVED = "kube-reserved"
@@ -82,7 +82,7 @@ DEFAULT_EVICTION_HARD: Mapping[str, Threshold] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Everything that the operator decides; every field has the key of the same name with dashes.
+    """The operator's options; every field has the key of the same name with dashes.
 
     Defaults are the kubelet's.
     """
@@ -98,7 +98,7 @@ class Config:
     capacity: Amounts = field(default_factory=dict)
     """Stated instead of the host's, per resource."""
     memory_hugetlb_accounting: bool | None = None
-    """Stated instead of what the host's mount of control groups says; see `Node`."""
+    """Stated instead of the host's mount option of cgroup v2; see `Node`."""
     kube_reserved: ExactAmounts = field(default_factory=dict)
     system_reserved: ExactAmounts = field(default_factory=dict)
     kube_reserved_cgroup: str = ""
@@ -109,46 +109,46 @@ class Config:
     eviction_hard: Mapping[str, Threshold] = field(default_factory=lambda: DEFAULT_EVICTION_HARD)
     eviction_soft: Mapping[str, Threshold] = field(default_factory=dict)
     eviction_soft_grace_period_usec: Mapping[str, int] = field(default_factory=dict)
-    """How long a soft threshold has to be met; every one of them needs it."""
+    """How long a soft threshold must be met; required for each of them."""
     eviction_minimum_reclaim: Mapping[str, Threshold] = field(default_factory=dict)
-    """What has to be free beyond a threshold before the shortage counts as over."""
+    """What must be free beyond a threshold before the pressure ends."""
     eviction_max_pod_grace_period_sec: int = 0
-    """The most that a pod gets to end by itself when a soft threshold evicts it."""
+    """The maximum grace period of a pod that a soft threshold evicts."""
     eviction_pressure_transition_period_usec: int = 300_000_000
-    """How long a shortage counts as one after the last time it was seen: 5 minutes."""
+    """How long a condition lasts after it was last observed: 5 minutes."""
     ignore_eviction_threshold: bool = False
     oomd_tiers: frozenset[Qos] = frozenset()
     """The tiers in which systemd-oomd may kill; never Guaranteed, which has no tier."""
     oomd_memory_pressure_limit_percent: int | None = None
-    """From which pressure on it kills in them; None: what oomd.conf(5) says."""
+    """The pressure from which it kills in them; None: the default of oomd.conf(5)."""
     oom_policy: OomPolicy = OomPolicy.CONTAINER
     manifests: tuple[str, ...] = ("/etc/podslice/manifests",)
-    """The directories whose pods the agent keeps."""
+    """The directories whose pods the agent applies."""
     listen: str = ""
-    """Where the agent serves metrics beside its socket: `127.0.0.1:9469`, `[::1]:9469`."""
+    """The address at which the agent serves metrics, beside its socket: `127.0.0.1:9469`, `[::1]:9469`."""
     collect_orphans: bool = False
-    """Whether the agent removes slices below the root that no record knows."""
+    """Whether the agent removes slices below the root that belong to no record."""
     sync_period_usec: int = 60_000_000
-    """How often the agent looks even if nothing has woken it."""
+    """How often the agent reconciles without an event."""
 
 
 class Source(StrEnum):
-    """Which configuration a command works with."""
+    """The configuration that a command uses."""
 
     FILES = "files"
-    """That of the configuration files, with the flags of the command line."""
+    """The configuration files, with the flags of the command line."""
     LAST_VALID = "last-valid"
-    """That of the last command that changed units, because the files are invalid now."""
+    """The one of the last command that changed units, because the files are invalid."""
     DEFAULT = "default"
-    """The built-in one, because the files are invalid and no last valid one is recorded."""
+    """The built-in one, because the files are invalid and no valid one is recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a configuration comes from."""
+    """The origin of a configuration."""
 
     source: Source = Source.FILES
     options: Mapping[str, object] | None = None
-    """What the files state, by key; None where they are invalid, or there are none to record."""
+    """The options in the files, by key; None if the files are invalid or not to be recorded."""
     problems: tuple[Problem, ...] = ()
-    """Everything that is wrong with the files, where another configuration takes their place."""
+    """All problems of the files, if another configuration replaces them."""

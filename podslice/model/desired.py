@@ -1,4 +1,4 @@
-"""What policy decides: the units that should be, and why, pod by pod."""
+"""The desired state: the units that should exist, and the decisions on pods behind them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from podslice.model.unit import DesiredUnit, PropertyValue, UnitName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerDecision:
-    """What one container of a pod gets."""
+    """The decision on one container of a pod."""
 
     name: str
     kind: ContainerKind
@@ -22,27 +22,27 @@ class ContainerDecision:
     oom_score_adj: int
     properties: tuple[PropertyValue, ...]
     oom_group: bool
-    """Whether all of its processes end when the kernel kills one of them for lack of memory."""
+    """Whether the OOM killer kills all of its processes together."""
     hugepages: Mapping[int, int] = field(default_factory=dict)
     """Size of a page in bytes → limit in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeDecision:
-    """What one volume in memory gets."""
+    """The decision on one volume in memory."""
 
     name: str
     unit: UnitName
-    """Its mount unit; its name says where it is."""
+    """Its mount unit, whose name follows from the path."""
     path: str
     size_bytes: int | None
-    """None: as large as what it is charged to allows."""
+    """None: limited only by the memory limits that apply to it."""
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDecision:
-    """What one pod gets. A pod with an error has one too, as far as it could be read."""
+    """The decision on one pod. A pod with an error has one as well, as far as it could be read."""
 
     pod: Pod
     qos: Qos
@@ -53,36 +53,36 @@ class PodDecision:
     properties: tuple[PropertyValue, ...]
     containers: tuple[ContainerDecision, ...]
     overhead: ContainerDecision | None = None
-    """The scope of the pod's helpers, where the pod has an overhead; it is called `overhead`."""
+    """The scope of the pod's helpers, where the pod has an overhead; its name is `overhead`."""
     volumes: tuple[VolumeDecision, ...] = ()
     init_properties: tuple[PropertyValue, ...] | None = None
-    """The slice's properties until the init containers have finished, where they are others."""
+    """The slice's properties until the init containers have finished, if they differ."""
     hugepages: Mapping[int, int] = field(default_factory=dict)
     """Size of a page in bytes → limit in bytes."""
     hugepages_in_memory_bytes: int = 0
-    """What its memory limit and its protection include for huge pages."""
+    """The part of its memory limit and protection that is for huge pages."""
     notes: tuple[str, ...] = ()
-    """What is left unset and why: `no MemoryMax: container log has no memory limit`."""
+    """Properties that are unset, and why: `no MemoryMax: container log has no memory limit`."""
     problems: tuple[Problem, ...] = ()
     units: tuple[DesiredUnit, ...] = field(default=(), compare=False, repr=False)
-    """What follows from all that: its slice first, then its volumes and what holds processes."""
+    """The resulting units: its slice first, then volumes, then scopes."""
     elsewhere: tuple[UnitName, ...] = field(default=(), compare=False, repr=False)
     """The slices that it would have in the other classes."""
 
     @property
     def scopes(self) -> tuple[ContainerDecision, ...]:
-        """Everything that may hold processes: the containers and the helpers."""
+        """Return everything that may hold processes: the containers and the helpers."""
         return (*self.containers, self.overhead) if self.overhead else self.containers
 
     @property
     def is_valid(self) -> bool:
-        """Whether it may be applied."""
+        """Return whether the pod may be applied."""
         return not any(problem.severity is Severity.ERROR for problem in self.problems)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A pod that is not admitted. What was applied of it before stays as it is."""
+    """A pod that is not admitted. Its units that were applied before do not change."""
 
     pod: str
     reason: str
@@ -92,15 +92,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desired:
-    """Everything that should be, and the units of ours that should not."""
+    """Every unit that should exist, and podslice's units that should not."""
 
     root: UnitName
     units: tuple[DesiredUnit, ...] = ()
     """Parents before children."""
     unwanted: Mapping[UnitName, str] = field(default_factory=dict)
-    """Units that must not be there, if they are, and why.
+    """Units that must not exist, and why.
 
-    One that is among `units`, too, has these properties for as long as it can't go.
+    One that is also among `units` has these properties until it can be removed.
     """
     pods: tuple[PodDecision, ...] = ()
     refused: tuple[Refusal, ...] = ()
@@ -112,5 +112,5 @@ class Desired:
 
     @property
     def lasting(self) -> tuple[DesiredUnit, ...]:
-        """The units that are to stay."""
+        """Return the units that remain."""
         return tuple(unit for unit in self.units if unit.name not in self.unwanted)

@@ -1,4 +1,4 @@
-"""Who owns the root slice: podslice, or a kubelet."""
+"""Kubelets, and their ownership of the root slice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kubelet:
-    """A process that runs a kubelet."""
+    """A kubelet process."""
 
     pid: int
     name: str
@@ -16,12 +16,12 @@ class Kubelet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreign:
-    """The root slice belongs to a kubelet; podslice changes nothing while that is so."""
+    """A root slice that belongs to a kubelet; podslice changes nothing below it."""
 
     reason: str
     """The evidence, in one sentence."""
     way_out: str
 
     def __str__(self) -> str:
-        """The evidence, what follows from it and the way out."""
+        """Return the evidence, its consequence and the way out."""
         return f"{self.reason}; podslice changes nothing; {self.way_out}"

@@ -1,4 +1,4 @@
-"""Where everything lies: the names of the root, the tiers, the pods and their containers."""
+"""The names of the root, the tiers, the pods, their containers and volumes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from podslice.model.unit import UnitName, mount_name, slice_name
 ROOT_COMPONENT = "kubepods"
 SCOPE_PREFIX = "podslice"
 OVERHEAD = "overhead"
-"""What the scope of a pod's helpers is called, as if it were one of its containers."""
+"""The name of a pod's helpers, as if they were one of its containers."""
 VOLUMES_ROOT = "/run/podslice/pods"
-"""Where volumes in memory are mounted: where the system's manager keeps the records, see `store`."""
+"""The directory of volumes in memory, which the system manager shares with the records."""
 KUBE_RESERVED_SLICE = UnitName("podruntime.slice")
 """The slice of container runtimes and podslice, unless kube-reserved-cgroup names another one."""
 SYSTEM_RESERVED_SLICE = UnitName("system.slice")
 """The slice of system daemons, unless system-reserved-cgroup names another one."""
 TIERS = {Qos.BURSTABLE: "burstable", Qos.BESTEFFORT: "besteffort"}
-"""The tiers with a slice of their own; Guaranteed pods lie below the root itself."""
+"""The tiers with a slice of their own; Guaranteed pods are children of the root."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,26 +37,26 @@ class Tree:
 
     @property
     def root(self) -> UnitName:
-        """`kubepods.slice`, or its like below another slice."""
+        """Return `kubepods.slice`, or the same below another slice."""
         return slice_name(self._components)
 
     def tier(self, qos: Qos) -> UnitName:
-        """The slice that holds the pods of a class; for Guaranteed the root."""
+        """Return the slice that contains the pods of a class; for Guaranteed the root."""
         tier = TIERS.get(qos)
         return slice_name((*self._components, tier)) if tier else self.root
 
     def pod(self, uid: str, qos: Qos) -> UnitName:
-        """The slice of a pod."""
+        """Return the slice of a pod."""
         stem = self.tier(qos).removesuffix(".slice")
         return UnitName(f"{stem}-{_pod_component(uid)}.slice")
 
     def elsewhere(self, uid: str, qos: Qos) -> tuple[UnitName, ...]:
-        """The slices that the pod would have in the other classes."""
+        """Return the slices that the pod would have in the other classes."""
         return tuple(self.pod(uid, other) for other in Qos if other is not qos)
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Globs for every unit that may be ours."""
+        """Return globs for every unit that may be podslice's."""
         stem = self.root.removesuffix(".slice")
         return (
             self.root,
@@ -68,22 +68,22 @@ class Tree:
 
 
 def scope_name(uid: str, container: str) -> UnitName:
-    """The scope of one container of a pod."""
+    """Return the scope of one container of a pod."""
     return UnitName(f"{SCOPE_PREFIX}-{_pod_component(uid)}-{container}.scope")
 
 
 def volume_path(uid: str, volume: str) -> str:
-    """Where a pod's volume in memory is mounted."""
+    """Return the mount point of a pod's volume in memory."""
     return f"{VOLUMES_ROOT}/{uid}/volumes/{volume}"
 
 
 def service_name(scope: UnitName) -> UnitName:
-    """The service with a scope's name: the container's unit where systemd itself has started it."""
+    """Return the service with a scope's name: the unit of a container that systemd has started."""
     return UnitName(f"{scope.removesuffix('.scope')}.service")
 
 
 def cgroup_components(path: str) -> tuple[str, ...]:
-    """The components of an absolute control group, as the driver or the file system writes it.
+    """Return the components of an absolute control group, as the driver or the kernel writes it.
 
     `/custom/pods`, `/custom.slice/custom-pods.slice` → `("custom", "pods")`.
 
@@ -97,7 +97,7 @@ def cgroup_components(path: str) -> tuple[str, ...]:
 
 
 def slice_of_cgroup(path: str) -> UnitName:
-    """The slice of an absolute control group; see `cgroup_components`."""
+    """Return the slice of an absolute control group; see `cgroup_components`."""
     return slice_name(cgroup_components(path))
 
 

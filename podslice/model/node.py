@@ -1,4 +1,4 @@
-"""The node: what the host has, and what is left of it for pods."""
+"""The node: the host's resources, and their division between daemons and pods."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from podslice.model.resources import Amounts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """What the host has."""
+    """The host's resources."""
 
     capacity: Amounts
     """CPUs, memory, ephemeral storage, process ids, huge pages per size."""
     swap_bytes: int = 0
     page_size_bytes: int = 4096
     hugepage_sizes: tuple[int, ...] = ()
-    """The sizes of huge pages that the kernel knows, in bytes, whether there are any or not."""
+    """The sizes of huge pages that the kernel supports, in bytes, in use or not."""
     counts_hugepages: bool = False
     """Whether the kernel counts huge pages as memory of their control group.
 
@@ -34,10 +34,10 @@ class Allocation:
     eviction: Amounts = field(default_factory=dict)
     """Hard eviction thresholds in absolute amounts."""
     hugepages: Amounts = field(default_factory=dict)
-    """Memory that is set aside as huge pages."""
+    """Memory that is reserved as huge pages."""
     counts_hugepages: bool = False
     """Whether memory limits include huge pages, as the kernel counts them."""
     allocatable: Amounts = field(default_factory=dict)
-    """What pods may request in sum."""
+    """The maximum sum of the pods' requests."""
     enforced: Amounts = field(default_factory=dict)
-    """What `kubepods.slice` is held to: capacity without the reservations, eviction included."""
+    """The limits of `kubepods.slice`: capacity without the reservations, eviction included."""

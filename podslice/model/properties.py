@@ -1,7 +1,7 @@
 """The one table of systemd's unit properties that podslice uses.
 
-A row serves encoding for the bus, unit files, drift detection and feasibility. To add a property,
-add a row; policy then may state it.
+A row serves the bus, unit files, drift detection and feasibility. To add a property, add a row;
+policy may then state it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CONTAINER = SCOPE | SERVICE
 LIMITED = SLICE | CONTAINER
 
 QUOTA_PERIOD_USEC = 100_000
-"""The CFS period that systemd and Kubernetes use unless told otherwise: 100 ms.
+"""The default CFS period of systemd and Kubernetes: 100 ms.
 
 Source: systemd.resource-control(5), CPUQuotaPeriodSec=; seed 000, "Conversion of CPU millicores".
 """
@@ -55,20 +55,20 @@ class Property:
     section: str = "resource"
     """`Unit`, or `resource` for the section of the unit's own kind (`[Slice]`, `[Scope]`)."""
     kinds: frozenset[UnitKind] = LIMITED
-    """The kinds of units that we may state it for."""
+    """The kinds of units for which it may be stated."""
     since: int = 230
-    """The first version of systemd that knows it."""
+    """The first version of systemd that supports it."""
     observed: frozenset[UnitKind] = frozenset()
-    """The kinds of units of which an observation tells it, beside those on which it is managed;
-    the others have it for their start only."""
+    """The kinds of units of which it is observed, beside those on which it is managed; the others
+    have it for their start only."""
     unset: Value | None = None
-    """What it reads when nobody has set it; None where there is nothing to compare with."""
+    """Its value when it was never set; None if it is not compared."""
     managed: frozenset[UnitKind] = frozenset()
-    """The kinds of units of ours on which it is kept as desired, and unset where it is not stated;
-    it can change while the unit lives."""
+    """The kinds of podslice's units on which it is kept at the desired value, or unset; it can change
+    while the unit is active."""
     minimum: int = 0
     maximum: int = INFINITY - 1
-    """The range of values beside `unset` that systemd takes."""
+    """The range of values beside `unset` that systemd accepts."""
     codec: Codec = STRING
     """Its value as text in a unit file."""
 
@@ -81,7 +81,7 @@ class Property:
         return self.codec.parse(text)
 
     def takes(self, value: Value) -> bool:
-        """Whether systemd takes the value."""
+        """Return whether systemd accepts the value."""
         if value == self.unset or not isinstance(value, int):
             return True
         return self.minimum <= value <= self.maximum
@@ -118,10 +118,10 @@ _ROWS = (
         observed=CONTAINER,
         codec=BOOLEAN,
     ),
-    # what a scope takes in: the ids of processes, or open descriptors of them
+    # the processes to move into a scope: their ids, or descriptors
     Property(name="PIDs", key="PIDs", signature="au", kinds=SCOPE, codec=BUS_ONLY),
     Property(name="PIDFDs", key="PIDFDs", signature="ah", kinds=SCOPE, since=255, codec=BUS_ONLY),
-    # what a service runs
+    # the commands of a service
     Property(name="ExecStart", key="ExecStart", signature="a(sasb)", kinds=SERVICE, codec=BUS_ONLY),
     Property(
         name="ExecStopPost", key="ExecStopPost", signature="a(sasb)", kinds=SERVICE, codec=BUS_ONLY
@@ -140,7 +140,7 @@ _ROWS = (
     Property(
         name="RemainAfterExit", key="RemainAfterExit", signature="b", kinds=SERVICE, codec=BOOLEAN
     ),
-    # how the processes of a container end
+    # how the processes of a container are stopped
     Property(
         name="TimeoutStopUSec",
         key="TimeoutStopSec",
@@ -268,7 +268,7 @@ _ROWS = (
         minimum=1,
         codec=AMOUNT,
     ),
-    # a container that states none has the manager's DefaultTasksMax=, which is not ours to lift
+    # a container without one has the manager's DefaultTasksMax=, which podslice does not override
     Property(
         name="TasksMax",
         key="TasksMax",
@@ -312,15 +312,15 @@ _ROWS = (
 )
 
 PROPERTIES = {row.name: row for row in _ROWS}
-"""Every property that podslice writes or compares, by its name on the bus."""
+"""Every property that podslice sets or compares, by its name on the bus."""
 
 OBSERVED = {
     kind: frozenset(row.name for row in _ROWS if kind in row.observed | row.managed)
     for kind in UnitKind
 }
-"""The properties that an observation tells of a unit, by its kind."""
+"""The properties that are observed, by the unit's kind."""
 
 MANAGED = {
     kind: tuple(sorted(row.name for row in _ROWS if kind in row.managed)) for kind in UnitKind
 }
-"""The properties that an owned unit has at the desired value, or unset, by its kind."""
+"""The properties that are kept at the desired value, or unset, by the unit's kind."""

@@ -1,4 +1,4 @@
-"""The values that podslice has set on slices outside its root, and what they were before."""
+"""The values that podslice has set on slices outside its root, with the previous ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Trial:
     """A value that was set with `apply --confirm` and is not confirmed."""
 
     old: int | str
-    """What returns unless it is confirmed."""
+    """The value that is restored unless the new one is confirmed."""
     new: int | str | None
     """None if it could not be set."""
 
@@ -27,21 +27,21 @@ class ReservedValue:
     """One value of a slice outside the root."""
 
     before: int | str
-    """What it was before podslice set it; it returns when nothing asks for another."""
+    """The value before podslice set it, restored once the configuration requests none."""
     ours: tuple[int | str, ...]
-    """What podslice has set. More than one where it is not known which of them is in force."""
+    """The values that podslice has set: several if it is unknown which is in force."""
     trial: Trial | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservedValues:
-    """Everything that podslice has set outside its root since the boot."""
+    """All values that podslice has set outside its root since boot."""
 
     units: Mapping[UnitName, Mapping[str, ReservedValue]] = field(default_factory=dict)
     until_usec: int = 0
-    """When values that are not confirmed return, by the clock that counts from the boot."""
+    """When unconfirmed values are restored, by the clock since boot."""
     cgroup_root: str = "/"
-    """Where the pods are of the podslice that has set them."""
+    """The root of the podslice that has set them."""
 
     def __bool__(self) -> bool:
         """Return whether there is any value."""
@@ -49,7 +49,7 @@ class ReservedValues:
 
     @property
     def unconfirmed(self) -> Unconfirmed | None:
-        """The values that are not confirmed; None where there are none."""
+        """Return the values that are not confirmed; None if there are none."""
         tried = [
             (unit, name, held.trial)
             for unit, values in self.units.items()
@@ -67,7 +67,7 @@ class ReservedValues:
         return Unconfirmed(old=old, new=new, until_usec=self.until_usec)
 
     def confirmed(self) -> ReservedValues:
-        """Return the same without anything that would return."""
+        """Return the same with every trial confirmed."""
         return replace(
             self,
             until_usec=0,
@@ -79,28 +79,28 @@ class ReservedValues:
 
 
 class TrialState(StrEnum):
-    """The state of values that were not confirmed."""
+    """The state of unconfirmed values."""
 
     ARMED = "armed"
-    """A timer returns the old ones."""
+    """A timer will restore the old ones."""
     RETURNED = "returned"
-    """It has, in whole or in part."""
+    """The timer has restored them, in whole or in part."""
     STOPPED = "stopped"
-    """The new ones are in force, and so they stay: the timer was stopped."""
+    """The new ones remain in force: the timer was stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unconfirmed:
-    """What was set with `apply --confirm`, and what was there before."""
+    """The values that were set with `apply --confirm`, with the previous ones."""
 
     old: Values
     new: Values
-    """Less what could not be set."""
+    """Without those that could not be set."""
     until_usec: int
-    """When the old ones return, by the clock that counts from the boot."""
+    """When the old ones are restored, by the clock since boot."""
 
     def at_old(self, observed: Values) -> frozenset[tuple[UnitName, str]]:
-        """Return the properties that have their old values, and should have others."""
+        """Return the properties that have their old values instead of new ones."""
         return frozenset(
             (unit, name)
             for unit, values in self.new.items()
@@ -111,9 +111,9 @@ class Unconfirmed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingTrial:
-    """Unconfirmed values as they are now."""
+    """Unconfirmed values, with their current state."""
 
     values: Unconfirmed
     state: TrialState
     remaining_sec: int = 0
-    """How long until the old ones return, where they are about to."""
+    """The time until the old ones are restored, if they will be."""

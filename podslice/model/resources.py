@@ -20,7 +20,7 @@ EPHEMERAL_STORAGE = "ephemeral-storage"
 PIDS = "pid"
 HUGEPAGES_PREFIX = "hugepages-"
 RESERVED_SUFFIX = ".rsvd.max"
-"""How the name of a file ends that limits reserved huge pages; Linux 5.7 and later have it."""
+"""The suffix of files that limit reserved huge pages; since Linux 5.7."""
 
 Amounts = Mapping[str, int]
 """Name of a resource → thousandths of its base unit (CPUs, bytes, processes)."""
@@ -37,12 +37,12 @@ class Resources:
     limits: Amounts = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Whether anything is stated."""
+        """Return whether anything is stated."""
         return bool(self.requests or self.limits)
 
 
 def is_hugepages(resource: str) -> bool:
-    """Whether the resource is a size of huge pages (`hugepages-2Mi`)."""
+    """Return whether the resource is a size of huge pages (`hugepages-2Mi`)."""
     return resource.startswith(HUGEPAGES_PREFIX)
 
 
@@ -75,7 +75,7 @@ def hugetlb_files(size_bytes: int) -> tuple[str, str]:
 
 
 def is_pod_level_resource(resource: str) -> bool:
-    """Whether the pod level may state it: cpu, memory and huge pages.
+    """Return whether the pod level may state it: cpu, memory and huge pages.
 
     Source: Kubernetes, component-helpers/resource/helpers.go, IsSupportedPodLevelResource.
     """
@@ -83,17 +83,17 @@ def is_pod_level_resource(resource: str) -> bool:
 
 
 def cpu_milli(amounts: Amounts) -> int | None:
-    """CPU in thousandths of a CPU."""
+    """Return CPU in thousandths of a CPU."""
     return amounts.get(CPU)
 
 
 def memory_bytes(amounts: Amounts) -> int | None:
-    """Memory in bytes, rounded up to a whole byte."""
+    """Return memory in bytes, rounded up to a whole byte."""
     return whole(amounts, MEMORY)
 
 
 def whole(amounts: Amounts, resource: str) -> int | None:
-    """A resource in whole base units, rounded up.
+    """Return a resource in whole base units, rounded up.
 
     Source: Kubernetes, quantity.go, Value: "rounded up to the nearest integer away from 0".
     """
@@ -122,10 +122,10 @@ def total(lists: Iterable[Mapping[str, _Number]]) -> dict[str, _Number]:
 
 
 def format_amount(resource: str, milli: int) -> str:
-    """An amount as a Kubernetes quantity: `500m` for CPU, `3Gi` or `128M` for memory."""
+    """Return an amount as a Kubernetes quantity: `500m` for CPU, `3Gi` or `128M` for memory."""
     return format_milli(milli) if resource in (CPU, PIDS) else format_shortest(milli)
 
 
 def format_amounts(amounts: Amounts) -> str:
-    """`cpu=500m,memory=3Gi`, sorted by name."""
+    """Return `cpu=500m,memory=3Gi`, sorted by name."""
     return ",".join(f"{name}={format_amount(name, amounts[name])}" for name in sorted(amounts))

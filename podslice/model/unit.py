@@ -1,6 +1,6 @@
-"""Systemd units as values: names, what should be, and what is.
+"""Systemd units as values: names, desired and observed.
 
-Nothing here talks to systemd; values of properties are those of the bus (see `properties`).
+Values of properties are those of the bus (see `properties`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from podslice.model.manager import SYSTEM, Manager
 
 UnitName = NewType("UnitName", str)
 Command = tuple[str, tuple[str, ...], bool]
-"""A command line as systemd takes it: the file, its arguments from the zeroth on, and whether it
-may fail."""
+"""A command line for systemd: the file, the arguments from the zeroth on, and whether it may
+fail."""
 Delay = tuple[str, int]
-"""When a timer elapses: systemd's word for what it counts from (`OnActiveSec`), microseconds."""
+"""When a timer elapses: systemd's name for the base (`OnActiveSec`), and microseconds."""
 Value = (
     int | str | bool | tuple[str, ...] | tuple[int, ...] | tuple[Command, ...] | tuple[Delay, ...]
 )
@@ -32,44 +32,44 @@ INFINITY = 2**64 - 1
 UNIT_NAME_MAX = 255
 """Bytes of a unit's name with its suffix. Source: systemd, src/basic/unit-name.h, UNIT_NAME_MAX."""
 
-_REMEMBERED = 256  # the root and the tiers are asked for with every pod
+_REMEMBERED = 256  # the root and the tiers are looked up for every pod
 
-# `kubepods-burstable-pod0a1b_2c.slice`: what systemd takes as a unit's name
+# `kubepods-burstable-pod0a1b_2c.slice`: a valid unit name
 _UNIT_NAME = re.compile(r"[A-Za-z0-9:_.\\@-]+")
-# what a component of an abstract name may be made of; `-` is turned into `_`
+# a component of an abstract name; `-` becomes `_`
 _COMPONENT = re.compile(r"[A-Za-z0-9.:-]+")
-# what stands for itself in the unit's name of a path, but for a dot at its start
+# not escaped in the unit name of a path, except for a dot at its start
 _PLAIN = frozenset(string.ascii_letters + string.digits + ":_.")
 
 
 class UnitKind(StrEnum):
-    """The kinds of units podslice deals with."""
+    """The kinds of units that podslice manages."""
 
     SLICE = "slice"
     SCOPE = "scope"
-    """Holds processes that somebody else has started."""
+    """Contains processes that were not started by systemd."""
     SERVICE = "service"
-    """Holds a container that systemd itself has started (`run --detach`)."""
+    """Contains a container that systemd has started (`run --detach`)."""
     MOUNT = "mount"
     """A pod's volume in memory."""
     TIMER = "timer"
-    """Starts a service some time later, whatever becomes of us."""
+    """Starts a service later, independently of the process that created it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropertyValue:
-    """One property of a unit, its value, and which field and formula gave it."""
+    """The value of one property of a unit, with the field and formula that determine it."""
 
     name: str
     value: int | str
     why: str = field(default="", compare=False)
     is_return: bool = field(default=False, compare=False)
-    """Whether it is the value that a unit outside the root had before podslice set it."""
+    """Whether it restores the value of a unit outside the root before podslice set it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredUnit:
-    """A unit that policy wants, with the properties that it states."""
+    """A unit that should exist, with the properties that policy states."""
 
     name: UnitName
     kind: UnitKind
@@ -80,21 +80,22 @@ class DesiredUnit:
     pod: str | None = None
     """`namespace/name` of the pod that the unit belongs to; None for tiers and reserved slices."""
     owned: bool = True
-    """False for a unit that others own (a reserved slice): only what is stated is compared."""
+    """False for a unit that podslice did not create (a reserved slice): only stated properties are
+    compared."""
     structure: Mapping[str, Value] = field(default_factory=dict)
-    """What it is started with beside its properties, and keeps: a mount's type and options."""
+    """Further properties for its start, which do not change: a mount's type and options."""
     hugepages: Mapping[int, int] = field(default_factory=dict)
     """Size of a page in bytes → limit in bytes; not a property, see `hugetlb`."""
 
     @property
     def values(self) -> dict[str, int | str]:
-        """Values by name of property."""
+        """Return the values by property name."""
         return {property_.name: property_.value for property_ in self.properties}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedUnit:
-    """What systemd tells of a unit when it lists them."""
+    """A unit in systemd's list of units."""
 
     name: UnitName
     description: str = ""
@@ -119,23 +120,23 @@ NO_OCCUPANTS = Occupants()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedUnit:
-    """A unit that systemd has loaded, as one snapshot shows it."""
+    """A loaded unit at one moment."""
 
     name: UnitName
     description: str = ""
     load_state: str = "loaded"
     active_state: str = "active"
     properties: Mapping[str, Value] = field(default_factory=dict)
-    """The properties of `PROPERTIES` that systemd told, by their names on the bus."""
+    """The properties of `PROPERTIES` that systemd reported, by their names on the bus."""
     control_group: str = ""
     transient: bool = True
-    """Started over the bus; otherwise from a unit file, or only because something lies in it."""
+    """Started over the bus; otherwise from a unit file, or implied by a child."""
     fragment_path: str = ""
     """Its unit file, if it has one."""
     tasks: int = 0
     """Processes and threads in the unit's control group and below, as systemd counts them."""
     memory_bytes: int | None = None
-    """What the unit uses now; None where nobody counts it."""
+    """The current memory usage; None where it is not counted."""
     hugepages: Mapping[str, int] | None = None
     """File of the kernel → its limit in bytes; None where huge pages are not counted."""
     occupants: Occupants = NO_OCCUPANTS
@@ -144,19 +145,19 @@ class ObservedUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """What the service manager that is asked can do."""
+    """The capabilities of a service manager and its kernel."""
 
     systemd_version: int
     manager: Manager = SYSTEM
     hugetlb: bool = False
-    """Whether the kernel's controller of huge pages can be had for our slices."""
+    """Whether the kernel's hugetlb controller is available for podslice's slices."""
     pidfds: bool = False
-    """Whether a scope can be given its processes as descriptors (`PIDFDs`)."""
+    """Whether a scope accepts its processes as descriptors (`PIDFDs`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """One snapshot of the units that matter."""
+    """The relevant units at one moment."""
 
     caps: Caps
     units: Mapping[UnitName, ObservedUnit] = field(default_factory=dict)
@@ -164,17 +165,17 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransientUnit:
-    """What is needed to start a transient unit: its name and every property, structure included."""
+    """The name and every property of a transient unit, structure included."""
 
     name: UnitName
     properties: Mapping[str, Value]
 
 
 def is_unit_name(name: str) -> bool:
-    """Whether systemd takes this as the name of a unit of one of our kinds, dashes included.
+    """Return whether systemd accepts the name for a unit of one of our kinds, dashes included.
 
-    Dashes in slices and mounts stand for levels: `a--b`, `a-` and `-x` are refused by systemd with
-    a misleading error, so they are refused here. Templates (`a@.service`) are no units.
+    Dashes in slices and mounts separate levels: systemd refuses `a--b`, `a-` and `-x` with a
+    misleading error, so they are refused here. Templates (`a@.service`) are not units.
 
     Source: systemd, src/basic/unit-name.c, unit_name_is_valid, slice_name_is_valid.
     """
@@ -190,11 +191,11 @@ def is_unit_name(name: str) -> bool:
 
 
 def escape_component(component: str) -> str:
-    """One component of an abstract name as it stands in a unit's name: each `-` becomes `_`.
+    """Return a component of an abstract name as part of a unit's name: each `-` becomes `_`.
 
     Raises:
-        InputError: the component is empty or has a character that does not survive the way to
-            systemd and back (`/`, `_`, spaces, control characters, non-ASCII).
+        InputError: the component is empty or has a character that systemd does not preserve
+            (`/`, `_`, spaces, control characters, non-ASCII).
 
     Source: Kubernetes, pkg/kubelet/cm/cgroup_manager_linux.go, escapeSystemdCgroupName.
     """
@@ -208,7 +209,7 @@ def escape_component(component: str) -> str:
 
 @lru_cache(maxsize=_REMEMBERED)
 def slice_name(components: tuple[str, ...]) -> UnitName:
-    """The slice for an abstract name: `("burstable", "pod1-2")` → `burstable-pod1_2.slice`.
+    """Return the slice for an abstract name: `("burstable", "pod1-2")` → `burstable-pod1_2.slice`.
 
     Raises:
         InputError: a component is not possible (see `escape_component`), or the name is too long.
@@ -226,7 +227,7 @@ def slice_name(components: tuple[str, ...]) -> UnitName:
 
 
 def parent_slice(name: UnitName) -> UnitName:
-    """The slice that a slice lies in: the part before its last dash, or the root slice.
+    """Return the parent of a slice: the part before its last dash, or the root slice.
 
     Source: systemd.slice(5).
     """
@@ -236,7 +237,7 @@ def parent_slice(name: UnitName) -> UnitName:
 
 
 def mount_name(path: str) -> UnitName:
-    r"""The unit that mounts on an absolute path: `/run/a-b/c` → `run-a\x2db-c.mount`.
+    r"""Return the unit that mounts on an absolute path: `/run/a-b/c` → `run-a\x2db-c.mount`.
 
     Raises:
         ValueError: the path is not absolute, is the root or has `..`, or the name is too long.
@@ -264,7 +265,7 @@ def _escape_always(byte: int) -> str:
 
 
 def control_group_of(slice_: UnitName) -> str:
-    """The control group of a slice below the manager's own: `a-b.slice` → `/a.slice/a-b.slice`."""
+    """Return the control group of a slice below the manager's own: `a-b.slice` → `/a.slice/a-b.slice`."""
     if slice_ == "-.slice":
         return "/"
     parts = slice_.removesuffix(".slice").split("-")

@@ -1,4 +1,4 @@
-"""Imports without what the imported can do without."""
+"""Imports without optional dependencies and checks of the imported libraries."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _PYDANTIC = {"PYDANTIC_SKIP_VALIDATING_CORE_SCHEMAS": "1", "PYDANTIC_DISABLE_PLU
 
 @contextmanager
 def without(name: str) -> Iterator[None]:
-    """Import as if a library were not installed, which what is imported takes only if it is.
+    """Import libraries as if an optional dependency of theirs were not installed.
 
-    Some take a library that nothing here uses, and that costs more memory and time than they do.
+    Used for dependencies that podslice does not need and that cost more memory and time than the
+    library itself.
     """
     is_hidden = name not in sys.modules
     if is_hidden:
@@ -30,10 +31,10 @@ def without(name: str) -> Iterator[None]:
 
 @contextmanager
 def quick_models() -> Iterator[None]:
-    """Define pydantic models without what is of use while they are being written only.
+    """Define pydantic models without checks of their schemas and without plugins.
 
-    pydantic 2.10 checks each schema that it has made against a schema of schemas, and all versions
-    look for plugins among everything that is installed: a tenth of a command's start.
+    pydantic 2.10 validates each schema that it creates, which is a tenth of a command's start, and
+    all versions search the installed packages for plugins: 8 of 240 ms with pydantic 2.14.
     """
     before = {name: os.environ.get(name) for name in _PYDANTIC}
     os.environ.update(_PYDANTIC)

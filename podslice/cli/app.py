@@ -87,9 +87,13 @@ def _group_class(
 
     class Group(TyperGroup):
         def get_help(self, _: object) -> str:
-            return _help(lambda tree: tree.read_app(app, path), groups)
+            return _group_help(app, groups, *path)
 
     return Group
+
+
+def _group_help(app: typer.Typer, groups: Mapping[str, Sequence[str]] | None, *path: str) -> str:
+    return _help(lambda tree: tree.read_app(app, path, with_options=False), groups)
 
 
 def _help(read: Callable[[Any], Any], groups: Mapping[str, Sequence[str]] | None) -> str:
@@ -119,10 +123,8 @@ def run(arguments: list[str] | None = None) -> int:
 
 def _run(given: list[str]) -> int:
     """Run a verb, and report errors of podslice and of the command line."""
-    # without a known verb all of them are needed, for the help and its hints
-    app = make_app(given[:1] if given[:1] and given[0] in VERBS else VERBS)
     try:
-        code = app(given, prog_name="podslice", standalone_mode=False)
+        return _execute(given)
     except InputError as error:
         for line in tables.problem_lines(error.problems):
             note(line)
@@ -138,6 +140,16 @@ def _run(given: list[str]) -> int:
     except typer.Abort:
         note("interrupted")
         return 130
+
+
+def _execute(given: list[str]) -> int:
+    # without a known verb all of them are needed, for the help and its hints
+    app = make_app(given[:1] if given[:1] and given[0] in VERBS else VERBS)
+    if given in ([], ["-h"], ["--help"]):
+        # typer would first build every option of every verb
+        write([_group_help(app, VERB_GROUPS)])
+        return DONE
+    code = app(given, prog_name="podslice", standalone_mode=False)
     return code if isinstance(code, int) else DONE
 
 

@@ -217,7 +217,7 @@ def test_a_name_that_is_no_utf8_is_told(podslice):
 
 def test_codes_that_are_no_numbers_are_done(monkeypatch):
     monkeypatch.setattr(app_module, "make_app", lambda _: lambda *_, **__: None)
-    assert app_module.run([]) == 0
+    assert app_module.run(["check"]) == 0
 
 
 def test_exits_that_are_raised_are_taken(monkeypatch):
@@ -225,4 +225,4 @@ def test_exits_that_are_raised_are_taken(monkeypatch):
         raise typer.Exit(5)
 
     monkeypatch.setattr(app_module, "make_app", lambda _: leave)
-    assert app_module.run([]) == 5
+    assert app_module.run(["check"]) == 5

@@ -63,7 +63,7 @@ _PATIENCE_SEC = 120
 
 @dataclass(slots=True)
 class _Faults:
-    """What is to go wrong."""
+    """The failures to simulate."""
 
     refused: dict[UnitName, SystemdError] = field(default_factory=dict)
     calls_left: int | None = None
@@ -71,7 +71,7 @@ class _Faults:
 
 
 class FakeSystemd:
-    """A service manager that exists only here; it stays as it is when the client is closed."""
+    """A service manager in memory; closing the client does not change it."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class FakeSystemd:
         self.calls: Counter[str] = Counter()
         """Calls by the name of the method."""
         self.signals: list[tuple[UnitName, int]] = []
-        """What was sent to which unit, in order."""
+        """The calls for each unit, in order."""
         pidfds = systemd_version >= PROPERTIES["PIDFDs"].since
         self._caps = Caps(systemd_version=systemd_version, manager=manager, pidfds=pidfds)
         self.on_change = on_change
@@ -205,31 +205,31 @@ class FakeSystemd:
         if name in self._units and self._units[name].failed:
             self._forget(name)
 
-    # What tests do to it.
+    # Control by tests.
 
     def refuse(self, name: UnitName, error: SystemdError | None) -> None:
-        """Let every call that writes to a unit end with an error; with None no longer."""
+        """Let every call that writes to a unit fail with an error; with None succeed again."""
         if error is None:
             self._faults.refused.pop(name, None)
         else:
             self._faults.refused[name] = error
 
     def break_after(self, calls: int) -> None:
-        """Let the connection break when that many more calls have been answered, once."""
+        """Let the connection break once, after a number of further calls."""
         self._faults.calls_left = calls
 
     def provide(self, name: UnitName, **properties: Value) -> None:
-        """Have a unit that somebody has written a file for and started."""
+        """Provide a unit with a file, started by another program."""
         self._add_parents(parent_slice(name))
         self._units[name] = fresh(name, properties)
         self._units[name].fragment_path = f"/usr/lib/systemd/system/{name}"
 
     def set_memory(self, name: UnitName, memory_bytes: int | None) -> None:
-        """Have a unit use so much memory."""
+        """Set the memory of a unit."""
         self._units[name].memory_bytes = memory_bytes
 
     def set_tasks(self, name: UnitName, tasks: int) -> None:
-        """Have so many tasks in a unit itself; a scope and a service end with their last."""
+        """Set the number of tasks in a unit itself; a scope and a service end with their last."""
         unit = self._units[name]
         unit.pids = unit.pids if tasks else set()
         unit.more_tasks = tasks - len(unit.pids)
@@ -239,22 +239,22 @@ class FakeSystemd:
                 self._forget(name)
 
     def make_stubborn(self, name: UnitName) -> None:
-        """Let what runs in a unit take no notice of any signal but SIGKILL."""
+        """Let the processes of a unit ignore all signals but SIGKILL."""
         self._units[name].is_stubborn = True
 
     def end_process(self, pid: int) -> None:
-        """Let a process have ended; nothing takes it any more."""
+        """End a process; it can no longer be moved."""
         self._ended.add(pid)
         self._leave(pid)
 
     def fail(self, name: UnitName) -> None:
-        """Let a unit have failed: its processes are gone, the unit stays until it is reset."""
+        """Let a unit fail: its processes have ended, the unit stays until it is reset."""
         unit = self._units[name]
         unit.failed, unit.pids, unit.more_tasks = True, set(), 0
         self.on_change(name)
 
     def reload(self) -> None:
-        """As `systemctl daemon-reload`: of a quota there is left what the drop-in file held."""
+        """As `systemctl daemon-reload`: a quota has the precision of the drop-in file afterwards."""
         step_usec = 100 if self._caps.systemd_version >= _FINE_QUOTA_SINCE else 10_000
         for unit in self._units.values():
             quota = unit.properties.get("CPUQuotaPerSecUSec", INFINITY)
@@ -262,10 +262,10 @@ class FakeSystemd:
                 unit.properties["CPUQuotaPerSecUSec"] = int(str(quota)) // step_usec * step_usec
         self.on_change(None)
 
-    # How it works.
+    # Implementation.
 
     async def _begin(self, call: str, *writes: UnitName) -> None:
-        """Count a call, let others have their turn as on a bus, and let happen what is to fail."""
+        """Count a call, yield to other tasks as on a bus, and simulate failures."""
         self.calls[call] += 1
         await asyncio.sleep(0)
         if self._faults.is_broken:
@@ -311,7 +311,7 @@ class FakeSystemd:
         added.transient = True
         added.more_tasks = len(ids_of(unit, "PIDFDs")) or int("ExecStart" in unit.properties)
         self._add_parents(added.parent)
-        if unit.properties.get("Type") != "oneshot":  # has ended with its start
+        if unit.properties.get("Type") != "oneshot":  # ends with its start
             self._units[unit.name] = added
             self._take(unit.name, ids_of(unit, "PIDs"))
             self.on_change(unit.name)
@@ -324,7 +324,7 @@ class FakeSystemd:
                 self._units[name].pids.add(pid)
 
     def _leave(self, pid: int) -> None:
-        """Take a process out of where it is."""
+        """Remove a process from its unit."""
         for name, unit in list(self._units.items()):
             if pid in unit.pids:
                 unit.pids.remove(pid)
@@ -349,7 +349,7 @@ class FakeSystemd:
             self.on_change(name)
 
     async def _await_stubborn(self, name: UnitName, timeout_sec: float) -> None:
-        """Wait until whatever takes no notice of a stop has been killed."""
+        """Wait until processes that ignore the stop have been killed."""
         stubborn = [self._units[below] for below in self._below(name)]
         try:
             async with asyncio.timeout(timeout_sec):
@@ -360,11 +360,11 @@ class FakeSystemd:
             raise CallTimeout(f"{name}: no reply within {timeout_sec:g} s") from error
 
     def _below(self, name: UnitName) -> list[UnitName]:
-        """A unit and all that lies in it."""
+        """Return a unit and all units below it."""
         return [below for below in self._units if name in self._line(below)]
 
     def _line(self, name: UnitName) -> Iterator[UnitName]:
-        """A unit and every slice it lies in."""
+        """Return a unit and all slices above it."""
         yield name
         while name != ROOT:
             name = self._units[name].parent if name in self._units else parent_slice(name)

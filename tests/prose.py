@@ -24,7 +24,7 @@ def files(paths: list[Path]) -> Iterator[Path]:
 
 def read(path: Path) -> Iterator[tuple[int, str]]:
     """Yield paragraphs with the line in which each begins; white space is one space each."""
-    text = path.read_text()
+    text = path.read_text(errors="replace")  # some cases are not UTF-8
     blocks = _python(text) if path.suffix == ".py" else _paragraphs(text)
     yield from ((line, " ".join(block.split())) for line, block in blocks)
 

@@ -79,7 +79,7 @@ def write_figures(path: Path, document: dict[str, object]) -> None:
 
 def draw_all(result: Result, directory: Path) -> None:
     """Draw every plot of a result."""
-    from tests.bench import pictures  # noqa: PLC0415 - takes a second, and nobody else needs it
+    from tests.bench import pictures  # noqa: PLC0415 - takes a second, and is needed only here
 
     directory.mkdir(parents=True, exist_ok=True)
     for plot in result.plots:

@@ -1,4 +1,4 @@
-# Two processes that do nothing but use the processor, each stopped until somebody lets it go on:
+# Two processes that do nothing but use the processor, each stopped until it is continued:
 # as many as the machine has processors, so that their group could take all of it.
 spin='kill -STOP $$; while :; do :; done'
 sh -c "$spin" &

@@ -69,7 +69,7 @@ def serve(path):
         name, *arguments = line.split()
         try:
             answer = known[name](*map(int, arguments))
-        except Exception as error:  # noqa: BLE001 - whoever waits has to learn of it
+        except Exception as error:  # noqa: BLE001 - the waiting conductor must receive it
             answer = f"error {error!r}"
         os.write(answers, f"{answer}\n".encode())
     worker.end()

@@ -162,7 +162,7 @@ def test_a_container_has_the_limits_of_its_pod():
     }
 
 
-def test_a_container_without_its_limit_is_no_work_done():
+def test_a_container_without_its_limit_is_an_error():
     groups = {
         "/sys/fs/cgroup/cpu/p.slice/runc-1.scope": {"cpu.shares": "2"},
         "/sys/fs/cgroup/memory/p.slice/runc-1.scope": {"memory.limit_in_bytes": "4096"},

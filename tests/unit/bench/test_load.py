@@ -18,7 +18,7 @@ def test_idle_and_waiting_are_not_busy(tmp_path):
     assert busy_sec(tmp_path) == pytest.approx((100 + 10 + 50 + 5 + 3 + 2) / TICKS_PER_SEC)
 
 
-def test_descendants_count_and_nobody_else(tmp_path):
+def test_only_descendants_count(tmp_path):
     write_process(tmp_path, 1, 0, 1000, 1000, 1000, 1000)
     write_process(tmp_path, 10, 1, 1, 2, 3, 4)
     write_process(tmp_path, 11, 10, 10, 20, 30, 40, name="a) S 1 (b")

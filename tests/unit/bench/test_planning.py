@@ -1,4 +1,4 @@
-"""The benchmark of planning measures what it says."""
+"""The benchmark of planning measures the parts that it names."""
 
 from tests.bench import planning
 

@@ -55,7 +55,7 @@ def test_the_pods_are_of_the_classes_that_are_meant():
     assert '"160Mi"' in manifests()
 
 
-def test_what_a_program_tells():
+def test_the_log_of_a_program():
     assert parse_log("0.05000 128\n0.10000 16\n") == [(0.05, 128), (0.1, 16)]
     assert parse_log("") == []
 

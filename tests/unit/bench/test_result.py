@@ -52,7 +52,7 @@ def test_an_aim_is_met_or_missed(sense, value, is_met):
     assert aim.show().startswith("met: " if is_met else "MISSED: ")
 
 
-def test_text_is_aligned_and_tells_of_disturbed_rounds():
+def test_text_is_aligned_and_shows_disturbed_rounds():
     text = to_text(RESULT)
     assert "what    ms\n------  --\na        1\nlonger  22\n" in text
     assert "MISSED: wall: 0.9, aim at most 0.8" in text

@@ -135,7 +135,7 @@ def step(ms, *used, throttled=0, pod=None):
         (SHARED, step(300, 305, pod=900), "the pod had more than its budget"),
     ],
 )
-def test_other_work_than_said_is_an_error(way, found, message):
+def test_other_work_than_expected_is_an_error(way, found, message):
     if message is None:
         check("work", (Part(0, 1, 300),), 6, way, found)
         return
@@ -194,7 +194,7 @@ def rows_of(scale):
             yield {**of, "p50_ms": 2.0, "p99_ms": 20.0, "greedy_cpus": 1.4}
 
 
-def test_the_tables_have_every_operation_and_what_the_seed_says():
+def test_the_tables_have_every_operation_and_the_results_of_the_seed():
     scale = Scale(rounds=2)
     result = summarize("sharing", "Sharing", list(rows_of(scale)), scale)
     alone, turns, seed, *_ = result.tables
@@ -229,7 +229,7 @@ def test_the_guest_spins_by_its_own_cpu_clock():
     assert time.process_time_ns() - begun >= 5_000_000
 
 
-def test_the_guest_ticks_as_often_as_told():
+def test_the_guest_ticks_as_often_as_requested():
     times = [int(usec) for usec in work.tick(4, 1000, 10).split()]
     assert len(times) == 4
     assert min(times) >= 10

@@ -40,7 +40,7 @@ def test_a_job_or_a_file_counts_as_a_write():
     assert steady.count_writes(before, {"jobs": 7, "/run/b": 1, "/run/c": 1}) == 2
 
 
-def test_what_is_read_is_told_beside_the_list_for_each_slice():
+def test_reading_is_shown_for_each_slice_besides_the_list():
     (row,) = tables.reading(some_rounds(500)).rows
     assert row[1:] == (
         "2.0 (2.0 to 2.0)",

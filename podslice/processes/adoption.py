@@ -104,7 +104,7 @@ async def adopt(
     place = find_place(state, key, container)
     gate = _Gate(place, PodMap(state), root, world.manager)
     wanted = tuple(dict.fromkeys(pids))
-    _allow_descriptors(len(wanted))
+    allow_descriptors(len(wanted))
     with ExitStack() as open_handles:
         examined = [gate.examine(pid, open_handles) for pid in wanted]
         candidates = [each for each in examined if isinstance(each, _Candidate)]
@@ -129,7 +129,7 @@ async def adopt(
     return adopted
 
 
-def _allow_descriptors(count: int) -> None:
+def allow_descriptors(count: int) -> None:
     """Raise the limit of open files to one for each process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if count + _SPARE_FDS > soft:

@@ -76,14 +76,8 @@ async def apply(
 ) -> Report:
     """Apply and remove pods as requested. The caller holds the lock.
 
-    Args:
-        world: where.
-        request: the pods.
-        sources: the manifest files of candidates from a directory, by their uids.
-        confirm_sec: how long new values of reserved slices last unless they are confirmed; None:
-            for good, with those that were unconfirmed before.
-        on_plan: receives the plan before it is carried out.
-        on_result: receives the result of each step.
+    `sources` are the manifest files of candidates from a directory, by uid. New values of reserved
+    slices last `confirm_sec` unless confirmed; with None they and earlier ones stay.
 
     Raises:
         ForeignRoot: the root belongs to a kubelet; nothing was changed.
@@ -96,22 +90,23 @@ async def apply(
         is_applied = wanted.get(decision.pod.key) is decision
         return ((sources or {}) if is_applied else assessment.sources).get(decision.pod.uid)
 
-    async def assess_noting_phases() -> Assessment:
-        assessment = await assess(world, request)
-        _note_phases(world, assessment, wanted)
-        return assessment
-
     return await _converge(
         _Operation(
             world=world,
             request=request,
-            assess=assess_noting_phases,
+            assess=partial(_assess_candidates, world, request),
             source_of=source_of,
             confirm_sec=confirm_sec,
             on_plan=on_plan,
             on_result=on_result,
         )
     )
+
+
+async def _assess_candidates(world: LiveWorld, request: Request) -> Assessment:
+    assessment = await assess(world, request)
+    _note_phases(world, assessment, {candidate.pod.key for candidate in request.candidates})
+    return assessment
 
 
 async def delete(
@@ -122,20 +117,11 @@ async def delete(
     on_plan: OnPlan = _ignore,
     on_result: OnResult = _ignore,
 ) -> Report:
-    """Stop pods and remove them; the tiers relax. The caller holds the lock.
+    """Stop and remove the named pods, with None all; the caller holds the lock.
 
     Where the configuration is only assumed, units are stopped and no value of another unit changes.
-    With the last pod the former values of reserved slices return.
-
-    Args:
-        world: where.
-        keys: the pods, `namespace/name`; None: every applied pod.
-        grace_sec: their grace period; None: as each pod states.
-        on_plan: receives the plan before it is carried out.
-        on_result: receives the result of each step.
-
-    Returns:
-        The report; its `matched` has the keys that belong to applied or evicted pods.
+    With the last pod the former values of reserved slices return. The report's `matched` are the
+    keys of applied or evicted pods.
 
     Raises:
         ForeignRoot, HostError: as `apply`.
@@ -145,13 +131,6 @@ async def delete(
         return keys is None or pod.key in keys
 
     request = Request(to_remove=is_named, grace_sec=grace_sec, releases_reserved=True)
-    matched: set[str] = set()
-
-    async def assess_allowed() -> Assessment:
-        assessment = await assess(world, request)
-        matched.update(pod.key for pod in filter(is_named, assessment.current))
-        return assessment if world.may_set_values else _without_values(assessment)
-
     _note_sources(world, is_named)
     if all(map(is_named, world.store.load().pods)):
         await _release_reserved(world)
@@ -159,16 +138,21 @@ async def delete(
         _Operation(
             world=world,
             request=request,
-            assess=assess_allowed,
+            assess=partial(_assess_removal, world, request),
             source_of=_recorded_source,
             on_plan=on_plan,
             on_result=on_result,
         )
     )
-    for mark in readmit(world.store, keys):
-        matched.add(mark.pod)
+    marks = readmit(world.store, keys)
+    for mark in marks:
         world.on_note(f"pod {mark.pod} was evicted; its mark is removed, it may be applied again")
-    return replace(report, matched=frozenset(matched))
+    return replace(report, matched=report.matched.union(mark.pod for mark in marks))
+
+
+async def _assess_removal(world: LiveWorld, request: Request) -> Assessment:
+    assessment = await assess(world, request)
+    return assessment if world.may_set_values else _without_values(assessment)
 
 
 def _without_values(assessment: Assessment) -> Assessment:
@@ -249,6 +233,9 @@ async def _converge(operation: _Operation) -> Report:
         results=tuple(results),
         skipped=assessment.plan.skipped,
         refused=assessment.plan.refused,
+        matched=frozenset(
+            pod.key for pod in assessment.current if operation.request.to_remove(pod)
+        ),
         stuck=await _forget(world, assessment, results),
     )
     return await _verify(operation, report)

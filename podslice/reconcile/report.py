@@ -67,7 +67,7 @@ class Report:
     stuck: tuple[StuckPod, ...] = ()
     """Stopped pods of which something remains."""
     matched: frozenset[str] = frozenset()
-    """The pods, `namespace/name`, that a delete applied to."""
+    """The pods, `namespace/name`, whose removal was requested."""
 
     @property
     def exit_code(self) -> int:

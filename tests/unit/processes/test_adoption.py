@@ -474,5 +474,5 @@ async def test_many_processes_need_many_descriptors(monkeypatch):
     monkeypatch.setattr(adoption.resource, "getrlimit", lambda _: (1024, 4096))
     monkeypatch.setattr(adoption.resource, "setrlimit", lambda _, limits: set_to.append(limits))
     for count in (200, 2000, 9000):
-        adoption._allow_descriptors(count)
+        adoption.allow_descriptors(count)
     assert set_to == [(2064, 4096), (4096, 4096)]

@@ -1,8 +1,8 @@
-"""Manifests that are small as text and large as work: what a hostile or careless user may write.
+"""Manifests that are small as text and large as work, from hostile or careless users.
 
     python3 -m tests.bombs [NAME]...     the time and the memory of `podslice check` for each
 
-Every bomb is a function of nothing: the same bytes each time. What each costs without a budget was
+Every bomb has the same bytes each time. Its cost without a budget was
 measured with podslice at e503f34.
 """
 
@@ -107,7 +107,7 @@ print(json.dumps({
 
 
 def measure(*arguments: str) -> dict[str, object]:
-    """Run a verb of podslice in a process of its own; what it took and printed."""
+    """Run a verb of podslice in a separate process; return its cost and output."""
     argv = (sys.executable, "-c", _CHILD, *arguments)
     source = str(Path(__file__).resolve().parents[1])
     environment = {**os.environ, "PYTHONPATH": source}

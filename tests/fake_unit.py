@@ -1,4 +1,4 @@
-"""One unit of the service manager in memory: what it has, and what it shows."""
+"""One unit of the service manager in memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from podslice.systemd.call_checks import kind_of
 
 ROOT = UnitName("-.slice")
 
-# where a unit lies that is no slice and does not say
+# the parent of units other than slices that state none
 _DEFAULT_SLICE = UnitName("system.slice")
 
 # what a unit can't be started without: one of these
@@ -47,7 +47,7 @@ _DEFAULTS: dict[str, Value] = {
 
 @dataclass(slots=True, kw_only=True)
 class LoadedUnit:
-    """A unit that is loaded."""
+    """A loaded unit."""
 
     parent: UnitName
     description: str
@@ -57,9 +57,9 @@ class LoadedUnit:
     built_in: bool = False
     failed: bool = False
     is_waiting: bool = False
-    """For its timer, which keeps it loaded."""
+    """Of its timer, which keeps it loaded."""
     pids: set[int] = field(default_factory=set)
-    """The processes in it whose ids are known."""
+    """The processes in it with known ids."""
     more_tasks: int = 0
     memory_bytes: int | None = None
     is_stubborn: bool = False
@@ -68,27 +68,27 @@ class LoadedUnit:
 
     @property
     def implied(self) -> bool:
-        """Whether it is there only because something lies below it."""
+        """Whether it exists only because a child unit does."""
         return not (self.transient or self.fragment_path or self.built_in)
 
     @property
     def tasks(self) -> int:
-        """Processes and threads in itself."""
+        """The number of processes and threads in the unit itself."""
         return len(self.pids) + self.more_tasks
 
     @property
     def active_state(self) -> str:
-        """In systemd's word."""
+        """The state in systemd's terms."""
         if self.failed:
             return "failed"
         return "inactive" if self.is_waiting else "active"
 
     def listed(self, name: UnitName) -> ListedUnit:
-        """What systemd tells of it in a list."""
+        """Return the unit as systemd lists it."""
         return ListedUnit(name=name, description=self.description, active_state=self.active_state)
 
     def observed(self, name: UnitName, tasks: int) -> ObservedUnit:
-        """What systemd tells of it; `tasks` are those in it and below."""
+        """Return the unit as it is observed; `tasks` are those in it and below."""
         parent_group = control_group_of(self.parent).rstrip("/")
         group = "/" if name == ROOT else f"{parent_group}/{name}"
         has_group = self.active_state == "active" and kind_of(name) is not UnitKind.TIMER
@@ -106,7 +106,7 @@ class LoadedUnit:
 
 
 def fresh(name: UnitName, properties: Mapping[str, Value]) -> LoadedUnit:
-    """A new unit as systemd makes it."""
+    """Return a new unit as systemd creates it."""
     kind = kind_of(name)
     in_slice = parent_slice(name) if kind is UnitKind.SLICE else _DEFAULT_SLICE
     parent = UnitName(str(properties.get("Slice", in_slice)))
@@ -119,17 +119,17 @@ def fresh(name: UnitName, properties: Mapping[str, Value]) -> LoadedUnit:
 
 
 def observed_of(kind: UnitKind, properties: Mapping[str, Value]) -> dict[str, Value]:
-    """Those properties that an observation tells."""
+    """Return the properties that an observation contains."""
     return {key: value for key, value in properties.items() if key in OBSERVED[kind]}
 
 
 def missing_of(unit: TransientUnit) -> str:
-    """What a unit can't be started without and does not state; empty when it is complete."""
+    """Return the missing requirement for starting a unit; empty if there is none."""
     needed = _NEEDED[kind_of(unit.name)]
     return "" if not needed or any(map(unit.properties.get, needed)) else needed[0]
 
 
 def ids_of(unit: TransientUnit, key: str) -> list[int]:
-    """The processes or descriptors that a unit takes in."""
+    """Return the processes or descriptors that a unit takes over."""
     value = unit.properties.get(key, ())
     return [one for one in value if isinstance(one, int)] if isinstance(value, tuple) else []

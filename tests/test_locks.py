@@ -17,7 +17,7 @@ DEV = "requirements-dev.txt"
 TOOL = "packaging/builder/uv.txt"
 VENDORED = "packaging/deb/bookworm/requirements.txt"
 LOCKS = (DEV, TOOL, VENDORED)
-# Debian 12, Fedora, Debian 13, and what comes next
+# Debian 12, Fedora, Debian 13, and the next version
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 REQUIRED = PYPROJECT["project"]["dependencies"]
@@ -43,7 +43,7 @@ class Pin:
 
 @cache
 def read(lock):
-    """The pins of a file; every other line is a comment, or the option that allows wheels alone."""
+    """Return the pins of a file; other lines are comments, or the option that allows wheels only."""
     text = (ROOT / lock).read_text().replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     pins = []
@@ -63,7 +63,7 @@ def applies(requirement, where):
 
 
 def versions(lock, where):
-    """The version of each package in one environment; no package has two."""
+    """Return the version of each package in one environment; no package has two."""
     found = [pin for pin in read(lock) if applies(pin.requirement, where)]
     chosen = {canonicalize_name(pin.requirement.name): pin.version for pin in found}
     assert len(chosen) == len(found)
@@ -115,8 +115,8 @@ def test_what_is_vendored_is_what_the_tests_run_with():
     ] == []
 
 
-def test_this_environment_is_the_lock_and_the_lock_has_nothing_more():
-    """All that the requirements of pyproject.toml bring along, and nothing else."""
+def test_this_environment_matches_the_lock_and_the_lock_has_nothing_else():
+    """The lock contains exactly the dependencies of pyproject.toml."""
     where = default_environment()
     needed, waiting = set(), [Requirement(text) for text in FOR_DEV]
     while waiting:
@@ -143,7 +143,7 @@ def test_a_requirement_that_the_lock_lacks_is_found():
 
 
 def test_nothing_is_installed_or_fetched_without_a_lock():
-    """A call of pip checks hashes, or takes what is here already and nothing that it depends on."""
+    """A call of pip checks hashes, or uses what is installed without its dependencies."""
     files = ("Makefile", "packaging/deb/bookworm/rules", ".ci/run")
     calls = [
         line.strip()

@@ -123,21 +123,21 @@ IDIOMS = {
     r"uncordon(s|ed)?": "readmit",
 }
 HELD = [
-    *("CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "Makefile"),
-    *("packaging/build.py", "packaging/builder", "packaging/deb", "packaging/generate.py"),
-    *("packaging/install.py", "packaging/man/podslice-agent.8.md", "packaging/rpm"),
-    *("packaging/man/podslice-policy.7.md", "packaging/man/podslice.toml.5.md"),
-    *("podslice/agent", "podslice/model/event.py", "podslice/model/node_state.py"),
-    *("tests/unit/agent", "tests/unit/recorder.py"),
-    *("tests/fuzz", "tests/mutation", "tests/prose.py", "tests/test_layers.py"),
-    *("tests/test_static.py", "units/README.md", "units/catalog", "units/examples"),
-    *("units/podruntime.slice", "units/podslice-agent.service"),
-    "units/podslice-agent.service.d",
-    *("units/podslice-agent.socket", "units/podslice-apply.service", "units/polkit"),
-    *("units/system-preset", "units/sysusers.d", "units/tmpfiles.d"),
+    *("CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "README.md", "SECURITY.md", "pyproject.toml"),
+    *("examples", "packaging", "podslice", "tests", "units"),
 ]
+NOT_YET = (
+    *("podslice/cli", "podslice/doctor", "podslice/plan", "podslice/policy", "podslice/processes"),
+    *("podslice/systemd", "packaging/docs", "packaging/man/podslice.1.md"),
+    *("tests/bus", "tests/cases", "tests/unit"),
+    # the images of the lab are built again when one of these changes
+    *("tests/lab/guest", "tests/lab/image.py", "tests/lab/qemu.py", "tests/lab/recipe.py"),
+)
+"""Paths below HELD that are still to be reworded."""
 # (file, words): why these words stay
 QUOTED = {
+    ("tests/host/test_adopt.py", "starts its processes anew"): "the output of `podslice adopt`",
+    ("tests/host/test_placement.py", "--uid=nobody"): "the user",
     ("tests/test_static.py", ""): "the table itself",
 }
 
@@ -151,7 +151,7 @@ def test_prose_has_no_idioms():
     found = {
         f"{name}:{line}: {match[0]!r}; write: {instead}"
         for path in prose.files([ROOT / each for each in HELD])
-        if (name := str(path.relative_to(ROOT)))
+        if not (name := str(path.relative_to(ROOT))).startswith(NOT_YET)
         for line, text in prose.read(path)
         for pattern, instead in patterns.items()
         for match in pattern.finditer(text)

@@ -163,7 +163,7 @@ async def test_processes_start_the_scope_of_the_container(host, notes):
     assert not any(handle.is_open for handle in host.handles)
 
 
-async def test_what_the_kernel_may_choose_is_told(host):
+async def test_the_kernel_may_refuse_an_oom_score(host):
     await adopt(host, 11)
     text = (host.root / "proc/11/oom_score_adj").read_text()
     assert 2 < int(text) < 1000
@@ -182,7 +182,7 @@ async def test_a_refusal_of_the_kernel_is_one_line(host, notes, monkeypatch):
     assert notes[1].startswith("1 process keeps its oom_score_adj")
 
 
-async def test_more_processes_join_the_unit_that_is_there(host):
+async def test_more_processes_join_the_existing_unit(host):
     await adopt(host, 11)
     host.calls.clear()
     adopted = await adopt(host, 12, 11)
@@ -213,9 +213,7 @@ async def test_ids_that_are_named_twice_count_once(host):
     assert outcomes(await adopt(host, 11, 11)) == {11: AdoptionOutcome.ADOPTED}
 
 
-async def test_descriptors_go_where_they_are_known_and_as_many_as_a_message_takes(
-    tmp_path, monkeypatch
-):
+async def test_pidfds_are_sent_where_supported_up_to_the_limit_of_a_message(tmp_path, monkeypatch):
     started = []
 
     async def start(host, unit):
@@ -273,14 +271,14 @@ async def test_a_group_that_only_looks_like_a_pods_is_adopted(host, group):
     assert host.group_of(20) == GROUP
 
 
-async def test_there_is_a_way_out_for_who_is_in_another_pod(host):
+async def test_a_process_in_another_pod_is_refused_with_the_remedy(host):
     host.add({"pid": 20, "group": POD.replace("podweb", "podother")})
     assert (await why(host, 20)).endswith(
         "stop it, and start it with podslice run default/web -c main -- COMMAND"
     )
 
 
-async def test_in_the_init_phase_it_is_told_how_the_limits_come_to_bind(host, notes):
+async def test_in_the_init_phase_the_way_to_bind_limits_is_reported(host, notes):
     init = container("setup", kind=ContainerKind.INIT)
     pod = burstable("web", containers=(init, container("main", "cpu=1"), container("log")))
     await apply(world(host.root, host), Request(candidates=decisions(pod)))
@@ -294,13 +292,13 @@ async def test_in_the_init_phase_it_is_told_how_the_limits_come_to_bind(host, no
     assert notes == []
 
 
-async def test_neither_may_the_first_nor_who_has_started_us(host):
+async def test_neither_process_1_nor_ancestors_may_move(host):
     assert "it is a service manager" in await why(host, 1)
     for pid in (os.getpid(), 40):
         assert "it is podslice itself or an ancestor of it" in await why(host, pid)
 
 
-async def test_there_has_to_be_a_process(host):
+async def test_a_missing_process_is_refused(host):
     assert await why(host, 99) == "no such process"
 
 
@@ -315,7 +313,7 @@ async def test_a_user_moves_the_own_processes_only(host):
     assert outcomes(await adopt(host, 21)) == {21: AdoptionOutcome.ADOPTED}
 
 
-async def test_who_may_not_move_does_not_keep_the_others(host):
+async def test_a_refused_process_does_not_prevent_the_others(host):
     adopted = await adopt(host, 11, 1, 99, 12)
     assert [each.outcome for each in adopted.processes] == [
         *(
@@ -328,12 +326,12 @@ async def test_who_may_not_move_does_not_keep_the_others(host):
     assert adopted.exit_code == 1
 
 
-async def test_what_runs_in_the_pod_but_in_no_container_may_move(host):
+async def test_processes_in_the_pod_outside_containers_may_move(host):
     host.add({"pid": 20, "group": f"{POD}/run-1.service"})
     assert outcomes(await adopt(host, 20)) == {20: AdoptionOutcome.ADOPTED}
 
 
-async def test_who_ends_meanwhile_does_not_keep_the_others(host):
+async def test_a_process_that_exits_meanwhile_does_not_prevent_the_others(host):
     host.meanwhile = [lambda: host.end(11), lambda: host.end(12)]
     adopted = await adopt(host, 11, 12, 13)
     assert outcomes(adopted) == {
@@ -346,7 +344,7 @@ async def test_who_ends_meanwhile_does_not_keep_the_others(host):
     assert host.group_of(13) == GROUP
 
 
-async def test_where_all_have_ended_there_is_no_unit(host):
+async def test_no_unit_is_started_once_all_have_exited(host):
     host.meanwhile = [lambda: host.end(11)]
     adopted = await adopt(host, 11)
     assert (adopted.unit, adopted.control_group) == (SCOPE, GROUP)
@@ -354,7 +352,7 @@ async def test_where_all_have_ended_there_is_no_unit(host):
     assert await host.observe([SCOPE]) == ()
 
 
-async def test_where_one_ends_each_time_they_move_one_by_one(host):
+async def test_processes_move_singly_if_one_exits_each_time(host):
     host.add(*({"pid": pid} for pid in MANY))
     host.meanwhile = [partial(host.end, pid) for pid in MANY[:10]]
     found = outcomes(await adopt(host, *MANY))
@@ -373,7 +371,7 @@ async def test_one_that_ends_right_after_it_was_seen(host, monkeypatch):
     assert outcomes(await adopt(host, 11)) == {11: AdoptionOutcome.ENDED}
 
 
-async def test_a_unit_that_ends_and_comes_meanwhile_is_looked_for_again(host):
+async def test_a_unit_that_is_replaced_meanwhile_is_observed_again(host):
     await adopt(host, 11)
     host.meanwhile = [lambda: host.end(11)]  # and with it the scope, before 12 is in
     assert outcomes(await adopt(host, 12)) == {12: AdoptionOutcome.ADOPTED}
@@ -383,7 +381,7 @@ async def test_a_unit_that_ends_and_comes_meanwhile_is_looked_for_again(host):
     "error",
     [BadProperty("no"), UnitExists("no"), JobFailed("no", result="failed")],
 )
-async def test_who_can_not_move_is_told_with_what_systemd_says(host, error):
+async def test_a_failed_move_is_reported_with_the_error_of_systemd(host, error):
     host.refuse(SCOPE, error)
     adopted = await adopt(host, 11, 12)
     assert [(each.outcome, each.why) for each in adopted.processes] == [
@@ -393,7 +391,7 @@ async def test_who_can_not_move_is_told_with_what_systemd_says(host, error):
     assert host.calls["start"] == adoption._TRIES + 2
 
 
-async def test_who_does_not_arrive_is_told(host, monkeypatch):
+async def test_a_process_that_does_not_arrive_is_reported(host, monkeypatch):
     async def do_nothing(*_):
         pass
 
@@ -419,7 +417,7 @@ async def test_a_scope_outside_of_its_pod_has_to_go_first(host, tmp_path):
         await adopt(host, 11)
 
 
-async def test_a_scope_that_is_being_stopped_takes_nobody(host, monkeypatch):
+async def test_a_scope_that_is_being_stopped_takes_no_process(host, monkeypatch):
     await adopt(host, 11)
     observe = host.observe
 
@@ -438,14 +436,14 @@ async def test_a_scope_that_is_being_stopped_takes_nobody(host, monkeypatch):
         await adopt(host, 12)
 
 
-async def test_the_pod_and_the_container_have_to_be_there(host):
+async def test_the_pod_and_the_container_must_exist(host):
     with pytest.raises(HostError, match="pod default/none is not applied"):
         await adopt(host, 11, key="default/none")
     with pytest.raises(InputError, match="name one with -c: main, log"):
         await adopt(host, 11, name=None)
 
 
-async def test_services_and_descendants_that_stay_are_told(host, notes):
+async def test_services_and_descendants_outside_the_pod_are_reported(host, notes):
     host.add(
         {"pid": 20, "name": "nginx", "group": "/system.slice/nginx.service"},
         *({"pid": pid, "name": "worker", "parent": 20} for pid in range(21, 34)),

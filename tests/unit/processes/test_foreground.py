@@ -92,7 +92,7 @@ def test_a_signal_reaches_the_child(parent):
     assert process.wait() == 7
 
 
-def test_who_signals_the_parent_ends_the_child(parent):
+def test_a_signal_to_the_parent_ends_the_child(parent):
     process = parent("echo ready; exec sleep 1000")
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGINT)

@@ -27,7 +27,7 @@ def make_file(path, *, executable=True):
     return path
 
 
-def test_a_command_is_found_in_path_and_what_may_not_be_executed_is_passed_over(tmp_path):
+def test_a_command_is_found_in_path_and_files_that_are_not_executable_are_ignored(tmp_path):
     make_file(tmp_path / "a/tool", executable=False)
     found = make_file(tmp_path / "b/tool")
     make_file(tmp_path / "c/tool")
@@ -59,7 +59,7 @@ def test_an_empty_part_of_path_is_the_current_directory(tmp_path, monkeypatch):
         ("./here", 126, "./here: is a directory, not a command"),
     ],
 )
-def test_what_can_not_be_run_has_the_exit_code_of_the_shells(
+def test_commands_that_can_not_run_have_the_exit_codes_of_shells(
     tmp_path, monkeypatch, name, code, said
 ):
     make_file(tmp_path / "plain", executable=False)
@@ -75,7 +75,7 @@ def test_variables_are_stated_or_taken_from_here():
     assert stated == {"A": "1", "B": "x=y", "C": "", "HOME": "/root"}
 
 
-def test_variables_without_a_name_or_a_value_are_all_told():
+def test_all_variables_without_a_name_or_a_value_are_reported():
     with pytest.raises(InputError) as raised:
         stated_variables(["=1", "NONE", "A=1"], {})
     assert [str(problem) for problem in raised.value.problems] == [
@@ -93,7 +93,7 @@ def test_the_locale_that_python_sets_for_itself_is_not_handed_on(monkeypatch):
     assert given_environment() == before
 
 
-def test_the_oom_score_is_set_or_it_is_told_why_not(tmp_path):
+def test_the_oom_score_is_set_or_the_error_returned(tmp_path):
     file = tmp_path / "oom_score_adj"
     file.write_text("-1000\n")
     assert set_oom_score_adj(-997, file) == ""
@@ -118,7 +118,7 @@ def dispositions():
         ("echo\n", 126, "Exec format error"),
     ],
 )
-def test_what_the_kernel_refuses_is_told(
+def test_refusals_of_the_kernel_are_errors(
     tmp_path, allow_effects, dispositions, text, code, said
 ):  # nothing but a real exec finds this
     file = make_file(tmp_path / "tool")

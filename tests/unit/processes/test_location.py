@@ -118,7 +118,7 @@ def test_a_user_has_the_same_tree_deeper():
     assert pods.home(f"{POD}/{SCOPE}") is None
 
 
-def test_processes_are_told_by_the_unit_of_their_container():
+def test_processes_are_listed_by_the_unit_of_their_container():
     found = placed({f"{POD}/{SCOPE}": (9, 8), f"{POD}/{SCOPE}/container": (3,), "/a": (1,)})
     assert found.held == {SCOPE: running(3, 8, 9)}
     assert (found.others, found.strays) == ((), ())
@@ -130,7 +130,7 @@ def test_helpers_have_a_scope_of_their_own():
     assert placed({f"{POD}/{scope}": (1,)}, of=state(pods=[pod])).held == {scope: running(1)}
 
 
-def test_other_units_in_a_pod_are_told_with_their_processes():
+def test_other_units_in_a_pod_are_listed_with_their_processes():
     found = placed({f"{POD}/{LIBPOD}/container": (5,), f"{POD}/{LIBPOD}": (4,), BATCH: (6,)})
     assert found.held == {}
     assert found.others == (
@@ -172,7 +172,7 @@ def test_a_runtimes_container_outside_of_its_pod_is_a_stray(group, fields):
     assert stray.hint.endswith("podslice cgroup-parent default/web -o podman")
 
 
-def test_containers_of_other_pods_are_nobodys_business():
+def test_containers_of_unknown_pods_are_ignored():
     assert placed({}, podman("/machine.slice/x.scope", pod_key="default/other")).strays == ()
     assert placed({}, podman("/machine.slice/x.scope", pod_key=None)).strays == ()
 
@@ -187,21 +187,21 @@ def test_a_unit_with_a_containers_name_elsewhere_is_a_stray():
     )
 
 
-def test_a_unit_in_another_pod_is_a_stray_and_another_unit_there():
+def test_a_unit_in_another_pod_is_a_stray_and_listed_there():
     group = f"{BATCH}/{SCOPE}"
     found = placed({group: (2,)}, of=state(at(SCOPE, group)))
     assert [stray.control_group for stray in found.strays] == [group]
     assert [(other.pod, other.unit) for other in found.others] == [("default/batch", SCOPE)]
 
 
-def test_a_stray_of_no_applied_pod_is_told_too():
+def test_a_stray_of_no_applied_pod_is_listed():
     name = "podslice-podgone-main.service"
     (stray,) = placed({}, of=state(at(name, f"/system.slice/{name}"))).strays
     assert (stray.pod, stray.container, stray.processes) == (None, None, ())
     assert stray.hint == f"systemctl stop {name}"
 
 
-def test_units_that_are_right_or_gone_are_no_strays():
+def test_units_in_place_or_without_processes_are_not_strays():
     """Also one of no pod below the root: its slice is told of."""
     units = (
         at(SCOPE, f"{POD}/{SCOPE}"),
@@ -227,7 +227,7 @@ def host(tmp_path, groups):
     return CgroupFs(mount=tmp_path / "cgroup")
 
 
-def test_what_is_there_is_read(tmp_path):
+def test_processes_are_read_from_control_groups(tmp_path):
     elsewhere = f"/system.slice/{SCOPE}"
     own = f"{POD}/podslice-podweb-log.scope"
     groups = {elsewhere: (3,), f"{own}/container": (4,), f"{POD}/{LIBPOD}": (5,), "/x.scope": (6,)}
@@ -238,7 +238,7 @@ def test_what_is_there_is_read(tmp_path):
     assert [stray.processes for stray in found.strays] == [running(3)]
 
 
-def test_nothing_is_read_where_nothing_is(tmp_path):
+def test_nothing_is_read_without_control_groups(tmp_path):
     found = read_placement(state(pods=(), without=("kubepods.slice",)), CgroupFs(mount=tmp_path))
     assert (found.held, found.others, found.strays) == ({}, (), ())
 

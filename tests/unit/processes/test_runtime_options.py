@@ -166,7 +166,7 @@ def test_an_oci_runtime_needs_a_container():
     assert text(Form.OCI) == ""
 
 
-def test_what_a_container_does_not_limit_is_not_in_its_line():
+def test_unlimited_resources_have_no_options():
     assert text(Form.PODMAN, besteffort("b"), "main").split()[-2:] == [
         "--oom-score-adj=1000",
         "--cgroup-conf=cpu.weight=1",

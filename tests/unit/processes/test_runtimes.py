@@ -59,7 +59,7 @@ def test_podmans_containers_are_known_by_their_labels_and_by_those_of_their_podm
     ]
 
 
-def test_a_container_tells_its_id_and_where_its_process_is():
+def test_a_container_has_its_id_and_the_control_group_of_its_process():
     (first, *_) = parse_podman(PODMAN["ps"], PODMAN["pods"], (), group_of)
     assert (first.runtime, first.id, first.pid) == (
         "podman",
@@ -69,7 +69,7 @@ def test_a_container_tells_its_id_and_where_its_process_is():
     assert first.control_group == group_of(first.pid)
 
 
-def test_what_kube_play_has_started_is_known_by_the_names_that_it_gives():
+def test_containers_of_kube_play_are_recognized_by_their_names():
     assert podman(pod("played", namespace="shop"))[-1] == (
         "played-main",
         "shop/played",
@@ -104,7 +104,7 @@ def test_podmans_infra_container_is_none_of_the_pod_s_whatever_its_labels():
     assert podman(listed=[infra]) == []
 
 
-def test_what_has_ended_meanwhile_is_left_out():
+def test_containers_that_have_exited_are_omitted():
     assert list(parse_podman(PODMAN["ps"], PODMAN["pods"], (), lambda _: "")) == []
     assert list(parse_docker(DOCKER, lambda _: "")) == []
     ended = {**DOCKER[0], "State": {"Pid": 0}}
@@ -252,11 +252,11 @@ async def test_both_runtimes_are_asked(host):
     assert f"docker --host=unix://{host}/run/docker.sock ps --quiet --no-trunc" in asked
 
 
-async def test_nothing_is_asked_where_no_runtime_runs(host):
+async def test_no_query_is_made_without_a_running_runtime(host):
     assert await ask(host, {}) == ((), [], [])
 
 
-async def test_podman_is_asked_for_its_pods_only_where_a_container_is_in_one(host):
+async def test_podman_pods_are_queried_only_for_containers_in_one(host):
     start(host, 7, "conmon")
     _, notes, asked = await ask(host, {"podman ps": json.dumps(PODMAN["ps"][:2])})
     assert len(asked) == 1
@@ -291,9 +291,7 @@ async def test_runtimes_of_another_user_are_not_asked(host):
         ("[" * 100_000, "podman: its output has an unknown format; its"),
     ],
 )
-async def test_a_runtime_that_does_not_answer_is_told_once_and_the_other_one_counts(
-    host, answer, note
-):
+async def test_a_runtime_without_an_answer_is_reported_and_the_other_is_used(host, answer, note):
     both_run(host)
     found, notes, _ = await ask(host, {**BOTH, "podman ps": answer})
     assert [each.runtime for each in found] == ["docker"]

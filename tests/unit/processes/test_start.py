@@ -35,9 +35,7 @@ async def place(tmp_path):
         ("0::/\n", False),
     ],
 )
-async def test_a_process_is_in_its_place_when_systemd_has_it_there(
-    place, tmp_path, groups, is_there
-):
+async def test_a_process_has_arrived_once_it_is_in_the_scope(place, tmp_path, groups, is_there):
     file = tmp_path / "cgroup"
     file.write_text(groups)
     assert has_arrived(place, file) is is_there

@@ -72,7 +72,7 @@ async def test_nothing_is_done_for_an_empty_plan():
     assert not memory.calls
 
 
-async def test_results_come_as_they_end_and_are_told_at_once():
+async def test_results_are_reported_in_order_of_completion():
     memory, told = FakeSystemd(), []
     plan = make_plan(desired_for(burstable("web"), besteffort("batch")), observed())
     results = await act(plan, memory, told.append)
@@ -80,7 +80,7 @@ async def test_results_come_as_they_end_and_are_told_at_once():
     assert [result.step for result in results] == list(plan.steps)
 
 
-async def test_what_lies_below_a_failure_is_not_tried_and_others_go_on():
+async def test_units_below_a_failure_are_not_tried_and_others_continue():
     memory = FakeSystemd()
     memory.refuse(BURSTABLE, NO)
     wanted = desired_for(guaranteed("database"), burstable("web"), besteffort("batch"))
@@ -100,7 +100,7 @@ async def test_what_lies_below_a_failure_is_not_tried_and_others_go_on():
     }
 
 
-async def test_a_failure_is_passed_on_through_what_was_not_tried():
+async def test_a_failure_propagates_through_steps_that_were_not_tried():
     memory = FakeSystemd()
     memory.refuse(ROOT, NO)
     units = (slice_unit(ROOT), slice_unit(BURSTABLE), slice_unit("kubepods-burstable-podweb.slice"))
@@ -139,7 +139,7 @@ async def test_a_scope_is_not_tried_when_its_slice_failed():
     assert [result.outcome for result in results] == [Outcome.FAILED, Outcome.NOT_TRIED]
 
 
-async def test_a_slice_is_not_stopped_before_what_lies_in_it():
+async def test_a_slice_is_not_stopped_before_its_units():
     memory = FakeSystemd()
     pods = (burstable("web"), besteffort("batch"))
     plan = make_plan(desired_for(*pods), observed())
@@ -207,7 +207,7 @@ async def test_a_unit_that_came_up_since_the_snapshot_gets_its_values(count):
     assert (await properties(memory, first))["CPUWeight"] == 7
 
 
-async def test_a_unit_that_is_gone_since_the_snapshot_fails_alone():
+async def test_a_unit_that_was_removed_since_the_observation_fails_alone():
     memory = FakeSystemd()
     memory.provide(ROOT)
     plan = make_plan(
@@ -218,7 +218,7 @@ async def test_a_unit_that_is_gone_since_the_snapshot_fails_alone():
     assert outcomes(results) == {ROOT: Outcome.DONE, BURSTABLE: Outcome.FAILED}
 
 
-async def test_a_lost_connection_fails_one_step_and_the_next_goes_on():
+async def test_a_lost_connection_fails_one_step_and_the_next_continues():
     memory = FakeSystemd()
     memory.break_after(0)
     plan = make_plan(
@@ -308,14 +308,14 @@ async def is_stopped(memory, plan, patience_sec=5):
     return result.outcome is Outcome.DONE and not left
 
 
-async def test_what_ends_in_its_grace_is_not_killed():
+async def test_processes_that_exit_in_their_grace_period_are_not_killed():
     memory = await running()
     assert await is_stopped(memory, stop(grace_sec=30))
     assert memory.signals == []
 
 
 @pytest.mark.parametrize("grace_sec", [0, 0.01])
-async def test_what_does_not_end_in_its_grace_is_killed(grace_sec):
+async def test_processes_that_outlast_their_grace_period_are_killed(grace_sec):
     memory = await running(stubborn=True)
     assert await is_stopped(memory, stop(grace_sec=grace_sec))
     assert memory.signals == [(POD, signal.SIGKILL)]
@@ -350,7 +350,7 @@ async def test_many_pods_have_their_graces_at_once():
     assert memory.calls == {"stop": len(slices), "kill": len(slices)}
 
 
-async def test_what_was_killed_in_a_pod_is_forgotten():
+async def test_killed_units_of_a_pod_are_reset():
     """A unit that failed would keep its slice in systemd's mind."""
     memory = await running(stubborn=True)
     assert await is_stopped(
@@ -365,7 +365,7 @@ async def test_a_slice_that_is_signalled_stands_until_its_processes_are_gone():
     assert memory.signals == TERM_FIRST[:1]
 
 
-async def test_what_is_signalled_and_does_not_end_is_killed():
+async def test_signalled_processes_that_do_not_exit_are_killed():
     memory = await running(stubborn=True)
     assert await is_stopped(memory, stop(grace_sec=0, signals=(POD,)))
     assert memory.signals == TERM_FIRST
@@ -389,14 +389,14 @@ async def test_with_more_time_than_systemd_gives_containers_are_signalled_and_ot
     assert memory.calls["stop"] == 2
 
 
-async def test_a_slice_that_is_down_is_started_to_reach_what_is_left_of_it():
+async def test_an_inactive_slice_is_started_to_reach_its_remaining_processes():
     memory = FakeSystemd()
     assert await is_stopped(memory, stop(grace_sec=0, signals=(POD,)))
     assert memory.calls["start"] == 1
     assert memory.signals == TERM_FIRST[:1]
 
 
-async def test_a_stop_that_fails_is_told_and_nobody_is_left_waiting():
+async def test_a_stop_that_fails_is_reported_and_leaves_no_task_waiting():
     memory = await running()
     memory.refuse(POD, NO)
     for plan in (stop(grace_sec=30), stop(grace_sec=0, signals=(POD,))):
@@ -471,7 +471,7 @@ async def test_a_unit_is_limited_once_it_has_come_down():
 
 
 @pytest.mark.usefixtures("_short")
-async def test_what_can_not_be_reclaimed_leaves_everything_as_it_was():
+async def test_memory_that_can_not_be_reclaimed_changes_nothing():
     memory = Reclaiming(used=250, least=180)
     result, values = await shrink(memory)
     assert result.outcome is Outcome.FAILED
@@ -491,7 +491,7 @@ async def test_with_force_it_is_limited_at_once():
 
 
 @pytest.mark.usefixtures("_short")
-async def test_a_limit_that_holds_back_goes_when_the_wait_is_interrupted(monkeypatch):
+async def test_memory_high_is_restored_when_the_wait_is_interrupted(monkeypatch):
     monkeypatch.setattr("podslice.reconcile.act.STALLED_SEC", 5)
     memory = Reclaiming(used=250, least=180)
     shrinking = asyncio.create_task(shrink(memory))
@@ -511,7 +511,7 @@ def limited(unit, **files):
     return Plan(steps=(SetHugepages(unit=unit, changes=changes),))
 
 
-async def test_huge_pages_are_limited_by_the_one_who_may():
+async def test_huge_pages_are_limited_by_the_given_function():
     written = []
     unit = slice_unit(POD)
     await act(

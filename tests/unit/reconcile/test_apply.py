@@ -35,7 +35,7 @@ from tests.unit.reconcile.worlds import (
 # Apply.
 
 
-async def test_apply_makes_it_so(here, memory):
+async def test_apply_creates_the_slices(here, memory):
     report = await put(here, *THREE)
     assert report.exit_code == 0
     assert (await slices(memory)).keys() == {
@@ -59,21 +59,21 @@ async def test_a_second_apply_writes_nothing(here, memory):
     assert memory.calls == {"observe": 1, "caps": 1}
 
 
-async def test_the_plan_and_the_results_are_told(here):
+async def test_the_plan_and_the_results_are_reported(here):
     plans, results = [], []
     report = await put(here, *THREE, on_plan=plans.append, on_result=results.append)
     assert results == list(report.results)
     assert [result.step for result in results] == list(plans[0].steps)
 
 
-async def test_pods_that_were_applied_stay(here, memory):
+async def test_applied_pods_are_kept(here, memory):
     await put(here, burstable("web"))
     await put(here, besteffort("batch"))
     assert {WEB, BATCH} <= (await slices(memory)).keys()
     await assert_settled(here, burstable("web"), besteffort("batch"))
 
 
-async def test_prune_removes_what_is_not_asked_for(here, memory):
+async def test_prune_removes_pods_that_are_not_requested(here, memory):
     await put(here, *THREE)
     report = await put(here, burstable("web"), prune=True)
     assert report.exit_code == 0
@@ -100,7 +100,7 @@ async def test_a_change_of_a_pod_is_made_in_place(here, memory):
     await assert_settled(here, burstable("web", "cpu=2"))
 
 
-async def test_drift_is_put_back(here, memory):
+async def test_drift_is_restored(here, memory):
     await put(here, *THREE)
     await memory.set_properties(WEB, {"CPUWeight": 1, "TasksMax": 5})
     await memory.stop(BATCH)
@@ -130,7 +130,7 @@ async def test_scopes_that_run_are_held_to_their_container(here, memory):
     await assert_settled(here, burstable("web", "cpu=1,memory=1Gi"), besteffort("batch"))
 
 
-async def test_what_this_systemd_does_not_know_is_said_each_time(tmp_path):
+async def test_properties_unknown_to_systemd_are_reported_each_time(tmp_path):
     by = config(memory_protection="min")
     here = world(tmp_path, FakeSystemd(systemd_version=239), by=by)
     for _ in range(2):
@@ -190,7 +190,7 @@ async def test_a_pod_that_does_not_fit_is_refused_and_the_others_go_on(here, mem
     assert recorded(here).keys() == {"web"}
 
 
-async def test_a_refused_change_keeps_what_was_there(here, memory):
+async def test_a_refused_change_keeps_the_applied_pod(here, memory):
     await put(here, burstable("web", "cpu=500m"))
     before = await slices(memory)
     report = await put(here, burstable("web", "cpu=100"))
@@ -240,7 +240,7 @@ async def test_another_uid_is_another_pod(here, memory):
     await assert_settled(here, burstable("web"))
 
 
-async def test_another_name_for_a_uid_that_is_there_is_refused_until_that_goes(here, memory):
+async def test_another_name_for_an_applied_uid_is_refused_until_its_removal(here, memory):
     await put(here, burstable("web"))
     before = await slices(memory)
     with pytest.raises(InputError) as caught:
@@ -255,7 +255,7 @@ async def test_another_name_for_a_uid_that_is_there_is_refused_until_that_goes(h
     await assert_settled(here, burstable("shop", uid="web"))
 
 
-async def test_a_kubelet_is_in_charge(here, memory, kubelet):
+async def test_nothing_changes_beside_a_kubelet(here, memory, kubelet):
     with pytest.raises(ForeignRoot, match=r"a kubelet runs on this host \(process 42, kubelet\)"):
         await put(here, *THREE)
     with pytest.raises(ForeignRoot, match='cgroup-root = "/podslice"'):
@@ -264,11 +264,11 @@ async def test_a_kubelet_is_in_charge(here, memory, kubelet):
     assert not here.store.root.exists()
 
 
-async def test_looking_is_allowed_beside_a_kubelet(here, kubelet):
+async def test_assessing_is_allowed_beside_a_kubelet(here, kubelet):
     assert (await assess(here, Request(candidates=decisions(*THREE)))).plan
 
 
-async def test_a_kubelet_does_not_mind_another_tree(tmp_path, memory, kubelet):
+async def test_another_tree_is_allowed_beside_a_kubelet(tmp_path, memory, kubelet):
     for name, fields in (
         ("root", {"by": config(cgroup_root="/podslice")}),
         ("user", {"manager": USER}),
@@ -279,7 +279,7 @@ async def test_a_kubelet_does_not_mind_another_tree(tmp_path, memory, kubelet):
         assert (await put(here, *THREE)).exit_code == 0
 
 
-async def test_without_a_service_manager_there_is_only_a_plan(tmp_path):
+async def test_without_a_service_manager_only_a_plan_is_possible(tmp_path):
     here = world(tmp_path, None)
     state = await assess(here, Request(candidates=decisions(*THREE)))
     assert len(state.plan.steps) == 6
@@ -288,7 +288,7 @@ async def test_without_a_service_manager_there_is_only_a_plan(tmp_path):
 # Memory that is reserved for better classes.
 
 
-async def test_a_tier_is_held_at_its_usage_where_that_is_above_the_target(tmp_path, memory):
+async def test_a_tier_is_limited_to_its_usage_above_the_target(tmp_path, memory):
     by = config(qos_reserved={"memory": 100})
     here = world(tmp_path, memory, by=by)
     large = guaranteed("large", memory="30Gi")

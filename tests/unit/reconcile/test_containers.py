@@ -40,7 +40,7 @@ async def test_a_container_is_the_service_that_it_runs_in(here, memory):
     await assert_settled(here, web)
 
 
-async def test_where_both_are_there_the_scope_is_the_container(here, memory):
+async def test_with_a_scope_and_a_service_the_scope_is_the_container(here, memory):
     await put(here, burstable("web"))
     await run_service(memory)
     await memory.start(TransientUnit(name=SCOPE, properties={"Slice": WEB, "PIDs": (7,)}))
@@ -68,7 +68,7 @@ async def limit_of(memory):
     return (await slices(memory))[SHOP]["MemoryMax"]
 
 
-async def test_limits_that_do_not_bind_yet_are_told_with_what_makes_them(tmp_path, memory):
+async def test_limits_that_do_not_bind_yet_are_reported_with_the_remedy(tmp_path, memory):
     notes = []
     here = world(tmp_path, memory, notes=notes)
     await put(here, shop())
@@ -84,7 +84,7 @@ async def test_limits_that_do_not_bind_yet_are_told_with_what_makes_them(tmp_pat
     assert notes == []
 
 
-async def test_nothing_is_told_where_the_phase_changes_nothing(tmp_path, memory):
+async def test_nothing_is_reported_where_the_phase_changes_nothing(tmp_path, memory):
     notes = []
     here = world(tmp_path, memory, notes=notes)
     await put(here, shop(limits=""))
@@ -103,7 +103,7 @@ async def test_settle_changes_the_units_of_one_pod_only(here, memory):
     assert (await settle(here, "default/shop")).results == ()
 
 
-async def test_settle_tells_what_it_could_not_do(here, memory):
+async def test_settle_reports_failures(here, memory):
     await put(here, shop())
     here.store.save_progress("shop", InitProgress(over=True))
     memory.refuse(SHOP, Refused("access denied"))

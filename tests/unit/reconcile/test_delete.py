@@ -52,7 +52,7 @@ async def test_delete_of_the_last_pod_leaves_nothing(here, memory):
     assert not (here.store.root / "pods").exists()
 
 
-async def test_delete_of_a_pod_that_is_not_there_does_nothing(here, memory):
+async def test_delete_of_an_unknown_pod_does_nothing(here, memory):
     await put(here, burstable("web"))
     memory.calls.clear()
     assert (await remove(here, "other")).results == ()
@@ -70,7 +70,7 @@ async def test_a_pod_that_can_not_be_stopped_keeps_its_record(here, memory):
     await assert_settled(here, besteffort("batch"), guaranteed("database"))
 
 
-async def test_what_others_have_in_the_tree_stays(here, memory):
+async def test_units_of_other_programs_in_the_tree_are_kept(here, memory):
     await put(here, burstable("web"))
     memory.provide("kubepods-burstable-podforeign.slice", MemoryMax=5)
     report = await remove(here)
@@ -123,7 +123,7 @@ async def stops_of(here, pod_, **how):
 
 
 @pytest.mark.usefixtures("names")
-async def test_what_runs_in_a_pod_is_told_by_name_when_it_is_stopped(tmp_path):
+async def test_processes_of_a_stopped_pod_are_reported_by_name(tmp_path):
     memory = Kernel(tmp_path)
     here = world(tmp_path, memory)
     await put(here, burstable("web", grace_period_sec=5))
@@ -197,7 +197,7 @@ def _impatient(monkeypatch):
 
 
 @pytest.mark.usefixtures("names", "_impatient")
-async def test_a_pod_whose_processes_do_not_end_keeps_its_record_and_that_is_told(tmp_path):
+async def test_a_pod_with_remaining_processes_keeps_its_record_and_is_reported(tmp_path):
     memory = FakeSystemd()
     here = world(tmp_path, memory)
     await put(here, burstable("web"))

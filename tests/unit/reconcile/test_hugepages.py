@@ -43,7 +43,7 @@ def with_huge_pages():
     return {"on": node("cpu=8,memory=32Gi,hugepages-2Mi=64Mi")}
 
 
-async def test_huge_pages_are_limited_and_drift_is_put_back(tmp_path, memory):
+async def test_huge_pages_are_limited_and_drift_is_restored(tmp_path, memory):
     here = world(tmp_path, memory, **with_huge_pages())
     file = hugetlb_files(tmp_path)
     await put(here, huge())
@@ -66,7 +66,7 @@ async def test_a_pod_without_huge_pages_is_limited_to_none(tmp_path, memory):
     assert not (await assess(here)).plan
 
 
-async def test_huge_pages_are_left_out_where_they_can_not_be_limited(tmp_path, memory):
+async def test_huge_pages_are_skipped_where_they_can_not_be_limited(tmp_path, memory):
     here = world(tmp_path, memory, **with_huge_pages())
     file = hugetlb_files(tmp_path, control="cpu")
     report = await put(here, huge())

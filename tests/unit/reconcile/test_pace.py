@@ -187,7 +187,7 @@ async def test_records_are_written_with_turns_of_others(tmp_path, monkeypatch):
     assert (saved[0], most[0]) == (20, 1)
 
 
-async def test_a_bomb_is_told_once_and_the_others_stay_and_come(tmp_path):
+async def test_a_bomb_is_reported_once_and_other_pods_are_unaffected(tmp_path):
     node = Node(tmp_path)
     node.put("web")
     await node.settle()

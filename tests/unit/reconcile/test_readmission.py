@@ -78,7 +78,7 @@ def refusals(report):
 # Eviction.
 
 
-async def test_an_evicted_pod_goes_with_any_apply(here, memory):
+async def test_an_evicted_pod_is_removed_by_any_apply(here, memory):
     """Whatever became of the agent after it has marked the pod."""
     await put(here, burstable("web"), besteffort("batch"))
     mark = evict(here, burstable("web"))
@@ -91,7 +91,7 @@ async def test_an_evicted_pod_goes_with_any_apply(here, memory):
     assert not (await assess(here)).plan
 
 
-async def test_an_evicted_pod_is_stopped_where_it_is_still_there(here, memory):
+async def test_an_evicted_pod_that_still_exists_is_stopped(here, memory):
     await put(here, burstable("web"))
     evict(here, burstable("web"))
     assert {step.name for step in (await assess(here)).plan.steps} >= {WEB}
@@ -115,7 +115,7 @@ async def test_an_evicted_pod_does_not_come_back(here, memory):
     ] == [("default/web", "Evicted")]
 
 
-async def test_another_manifest_comes_back_and_drops_the_mark(here, memory):
+async def test_another_manifest_is_admitted_and_removes_the_mark(here, memory):
     await put(here, burstable("web"))
     evict(here, burstable("web"))
     await put(here)
@@ -148,7 +148,7 @@ async def test_without_admission_it_stays_away_nevertheless(here):
     assert refusals(await put(here, burstable("web"))) == [("default/web", "Evicted")]
 
 
-async def test_a_pod_without_a_record_goes_if_it_was_evicted(here, memory):
+async def test_an_evicted_pod_without_a_record_is_removed(here, memory):
     """Rebuilt from its slice it has another digest."""
     await put(here, burstable("web"))
     mark = evict(here, burstable("web"))
@@ -233,7 +233,7 @@ async def test_new_pods_wait_while_the_node_is_short_of_something(here, conditio
     }
 
 
-async def test_pods_that_are_there_stay_and_change_under_pressure(here, memory):
+async def test_applied_pods_can_change_under_pressure(here, memory):
     await put(here, besteffort("batch"), burstable("web"))
     agent(here, Condition.MEMORY, Condition.DISK)
     report = await put(here, besteffort("batch"), burstable("web", "cpu=1"))
@@ -241,7 +241,7 @@ async def test_pods_that_are_there_stay_and_change_under_pressure(here, memory):
     assert {BATCH, WEB} <= await slices(memory)
 
 
-async def test_without_admission_nobody_waits(here):
+async def test_without_admission_no_pod_waits(here):
     here = replace(here, config=config(admission=False))
     agent(here, Condition.DISK)
     assert (await put(here, besteffort("batch"))).exit_code == 0
@@ -257,7 +257,7 @@ async def test_an_evicted_pod_and_one_that_waits(here):
     ]
 
 
-async def test_prune_leaves_what_is_held_back(here):
+async def test_prune_keeps_applied_pods_that_are_held_back(here):
     """It is asked for, though it may not come."""
     await put(here, besteffort("batch"), burstable("web"))
     agent(here, Condition.DISK)
@@ -269,7 +269,7 @@ async def test_prune_leaves_what_is_held_back(here):
 # Where pods come from.
 
 
-async def test_sources_are_recorded_and_stay_until_somebody_applies(here):
+async def test_sources_are_recorded_until_a_pod_is_applied_by_hand(here):
     files = {"web": "/m/web.yaml", "batch": "/m/batch.yaml"}
     await put(here, burstable("web"), besteffort("batch"), sources=files)
     await put(here, guaranteed("new"))
@@ -289,14 +289,14 @@ async def test_a_candidate_that_is_refused_leaves_the_source(here):
     assert here.store.load().sources == {"web": "/m/web.yaml"}
 
 
-async def test_deleting_a_pod_of_a_manifest_directory_is_said_to_be_in_vain(here, notes):
+async def test_deleting_a_pod_of_a_manifest_directory_is_reported_as_temporary(here, notes):
     await put(here, burstable("web"), besteffort("batch"), sources={"web": "/m/web\x1b.yaml"})
     await delete(here, None)
     (told,) = notes
     assert told.startswith("pod default/web is from /m/web\\x1b.yaml: while it is in that file,")
 
 
-async def test_pods_that_gone_names_go_with_an_apply(here, memory):
+async def test_an_apply_removes_the_requested_pods(here, memory):
     await put(here, burstable("web"), besteffort("batch"))
     await put(here, guaranteed("new"), to_remove=lambda pod: pod.name == "web")
     assert recorded(here) == ["batch", "new"]

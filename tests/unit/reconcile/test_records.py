@@ -29,7 +29,7 @@ from tests.unit.reconcile.worlds import (
 # Failures.
 
 
-async def test_what_failed_is_done_by_the_next_apply(here, memory):
+async def test_the_next_apply_completes_failed_steps(here, memory):
     memory.refuse(WEB, Refused("access denied"))
     report = await put(here, *THREE)
     assert report.exit_code == 1
@@ -48,7 +48,7 @@ class Forgetful(FakeSystemd):
         pass
 
 
-async def test_what_does_not_hold_is_told(tmp_path):
+async def test_values_that_do_not_persist_are_reported(tmp_path):
     here = world(tmp_path, Forgetful())
     await put(here, burstable("web", "cpu=1"))
     report = await put(here, burstable("web", "cpu=2"))
@@ -65,7 +65,7 @@ class WithDropIn(FakeSystemd):
         await self.set_properties(unit.name, {"ManagedOOMMemoryPressure": "kill"})
 
 
-async def test_what_the_host_has_for_all_slices_gives_way_at_once(tmp_path):
+async def test_drop_ins_for_all_slices_are_overridden_at_once(tmp_path):
     here = world(tmp_path, WithDropIn())
     report = await put(here, burstable("web"))
     assert report.exit_code == 0
@@ -94,7 +94,7 @@ class Watched(FakeSystemd):
         await super()._begin(call, *writes)
 
 
-async def test_records_are_there_before_the_slices_and_go_after_them(tmp_path):
+async def test_records_are_written_before_the_slices_and_removed_after_them(tmp_path):
     memory = Watched(Store(tmp_path / "run"))
     here = world(tmp_path, memory)
     await put(here, *THREE)
@@ -105,7 +105,7 @@ async def test_records_are_there_before_the_slices_and_go_after_them(tmp_path):
     assert recorded(here) == {}
 
 
-async def test_a_lost_record_is_rebuilt_and_said(tmp_path, memory):
+async def test_a_lost_record_is_recovered_and_reported(tmp_path, memory):
     notes = []
     here = world(tmp_path, memory, notes=notes)
     web = burstable("web", "cpu=500m,memory=256Mi", "cpu=1,memory=512Mi")
@@ -153,7 +153,7 @@ async def test_all_records_lost_and_one_pod_deleted(here, memory):
     await assert_settled(here, besteffort("batch"), guaranteed("database"))
 
 
-async def test_a_broken_record_is_told_and_removed(tmp_path, memory):
+async def test_a_broken_record_is_reported_and_removed(tmp_path, memory):
     notes = []
     here = world(tmp_path, memory, notes=notes)
     await put(here, *THREE)

@@ -108,11 +108,11 @@ def test_values_read_as_people_write_them(name, value, text):
 
 
 @pytest.mark.parametrize("name", MANAGED[UnitKind.SLICE])
-def test_what_nobody_has_set_is_unset(name):
+def test_values_that_are_not_set_are_shown_as_unset(name):
     assert format_value(name, PROPERTIES[name].unset) == "unset"
 
 
-def test_a_change_tells_the_old_value_where_there_is_one():
+def test_a_change_shows_the_old_value_if_any():
     change = Change(name="MemoryMax", old=2**28, new=2**29)
     assert format_change(change, with_old=True) == "MemoryMax=512Mi (was 256Mi)"
     assert format_change(change, with_old=False) == "MemoryMax=512Mi"
@@ -148,7 +148,7 @@ def test_steps_are_described(step, text):
     assert describe_step(step) == text
 
 
-def test_a_value_that_goes_back_to_unset_says_so():
+def test_a_value_that_becomes_unset_is_shown_so():
     step = SetProperties(
         unit=slice_unit(WEB),
         changes=(Change(name="TasksMax", old=5, new=INFINITY),),
@@ -188,11 +188,11 @@ def test_a_value_that_goes_back_to_unset_says_so():
         ),
     ],
 )
-def test_results_are_told_in_the_past(result, text):
+def test_results_are_described_in_the_past_tense(result, text):
     assert describe_result(result) == text
 
 
-def test_refusals_and_what_was_left_out_are_told():
+def test_refusals_and_skipped_properties_are_described():
     assert describe_refusal(REFUSAL) == (
         "pod default/web refused: OutOfcpu: requests 9 of cpu, 8 is free"
     )
@@ -225,7 +225,7 @@ def test_refusals_and_what_was_left_out_are_told():
         (SET, ""),
     ],
 )
-def test_what_is_waited_for_is_told_beforehand(step, text):
+def test_waits_are_described_beforehand(step, text):
     assert describe_wait(step) == text
 
 

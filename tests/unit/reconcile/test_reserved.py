@@ -79,7 +79,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_becomes_of_a_recorded_value(case):
+def test_recorded_values_are_returned_or_kept(case):
     has, asked, kept, said = CASES[case]
     found = returning(record(MemoryMax=held()), has=has)
     assert asked_for(found) == ({SYSTEM: asked} if asked else {})
@@ -90,7 +90,7 @@ def test_what_becomes_of_a_recorded_value(case):
     assert not any(each.blocks for each in found.skipped)
 
 
-def test_what_is_asked_for_stays_and_the_rest_returns_in_the_same_step():
+def test_configured_values_stay_and_the_rest_returns_in_the_same_step():
     recorded = record(MemoryMax=held(), CPUWeight=held(INFINITY, 50))
     wanted = slice_unit(SYSTEM, owned=False, CPUWeight=70)
     found = returning(recorded, wanted, has={"MemoryMax": 256 * MI, "CPUWeight": 50})
@@ -129,7 +129,7 @@ def test_the_first_value_is_kept_however_often_podslice_sets_another():
     assert settle_steps(first, ReservedValues(), [], [step(INFINITY, 256)]) == ReservedValues()
 
 
-def test_what_somebody_else_has_set_meanwhile_is_what_was_before():
+def test_a_value_set_externally_meanwhile_is_the_former_value():
     known = record(MemoryMax=held(INFINITY, 256))
     assert record_steps(known, [step(300, 256)], "/") == record(MemoryMax=held(300, 256))
 
@@ -142,7 +142,7 @@ def test_a_value_that_has_returned_is_not_recorded_any_more():
     )
 
 
-def test_a_trial_keeps_what_it_returns_to():
+def test_a_trial_keeps_its_old_values():
     known = record(MemoryMax=held(INFINITY, 256))
     noted = record_steps(known, [step(256, 128)], "/")
     tried = try_steps(noted, [step(256, 128)], 7, joins=True)
@@ -158,7 +158,7 @@ def test_a_trial_keeps_what_it_returns_to():
     assert done.confirmed().unconfirmed is None
 
 
-def test_every_value_that_podslice_sets_there_can_be_recorded():
+def test_every_value_of_reserved_slices_can_be_recorded():
     for name in ("CPUWeight", "MemoryMax", "TasksMax"):
         assert isinstance(PROPERTIES[name].unset, int)
 
@@ -238,7 +238,7 @@ async def test_values_return_when_the_configuration_asks_for_none(here, memory):
     assert not (await assess(free(here))).plan
 
 
-async def test_what_was_set_before_returns_as_it_was(here, memory):
+async def test_former_values_are_restored(here, memory):
     await memory.set_properties(SYSTEM, {"MemoryMax": 2**30, "CPUWeight": 0})
     await put(here)
     await put(replace(here, config=enforcing(system_reserved=amounts("memory=128Mi"))))
@@ -280,13 +280,13 @@ async def test_with_the_last_pod_everything_returns_and_nothing_is_asked_for(her
     assert (await assess(here)).plan, "an apply would set them again"
 
 
-async def test_delete_returns_values_though_no_pod_is_there(here, memory):
+async def test_delete_returns_values_without_any_pod(here, memory):
     await put(here)
     await delete(here, None)
     assert await values(memory) == NONE
 
 
-async def test_what_somebody_else_has_set_since_stays_and_is_told_once(here, memory):
+async def test_values_set_externally_stay_and_are_reported_once(here, memory):
     await put(here)
     await memory.set_properties(SYSTEM, {"MemoryMax": 100 * MI})
     report = await put(free(here))
@@ -297,7 +297,7 @@ async def test_what_somebody_else_has_set_since_stays_and_is_told_once(here, mem
     assert not (await put(free(here))).skipped
 
 
-async def test_a_slice_that_is_gone_is_waited_for(here, memory):
+async def test_values_of_a_missing_slice_stay_recorded(here, memory):
     await put(here)
     await memory.stop(RUNTIME)
     report = await put(free(here))
@@ -321,7 +321,7 @@ async def test_a_step_that_fails_is_tried_again(here, memory):
     assert await values(memory) == NONE
 
 
-async def test_a_lost_record_is_told_and_goes_with_the_next_apply(here, memory, notes):
+async def test_a_damaged_record_is_reported_and_removed_by_the_next_apply(here, memory, notes):
     await put(here)
     here.store.reserved_path.write_text("{")
     state = await assess(free(here))
@@ -332,14 +332,14 @@ async def test_a_lost_record_is_told_and_goes_with_the_next_apply(here, memory, 
     assert not here.store.reserved_path.exists()
 
 
-async def test_an_agent_that_runs_is_told_of_when_values_return(here, notes, monkeypatch):
+async def test_a_running_agent_is_reported_when_values_return(here, notes, monkeypatch):
     monkeypatch.setattr("podslice.reconcile.converge.living_agent", lambda _: object())
     await put(here, burstable("web"))
     await delete(here, None)
     assert any("it sets their values again" in note for note in notes)
 
 
-async def test_all_is_given_back_and_nothing_else_is_touched(here, memory):
+async def test_all_values_are_restored_and_nothing_else_changes(here, memory):
     await put(here, burstable("web"))
     before = await memory.observe(["kubepods*"])
     report = await restore_all(here)
@@ -349,7 +349,7 @@ async def test_all_is_given_back_and_nothing_else_is_touched(here, memory):
     assert (await restore_all(here)).results == ()
 
 
-async def test_nothing_is_given_back_beside_a_kubelet(tmp_path, memory):
+async def test_nothing_is_restored_beside_a_kubelet(tmp_path, memory):
     here = world(tmp_path, memory, by=enforcing())
     await put(here)
     run_process(tmp_path, 77, "kubelet")

@@ -140,7 +140,7 @@ async def test_new_values_come_with_a_timer_for_the_old_ones(here, memory, notes
     )
 
 
-async def test_old_values_that_somebody_has_set_return_as_they_were(here, memory):
+async def test_old_values_set_externally_are_restored(here, memory):
     had = {"CPUWeight": 0, "MemoryMax": 300 * MI, "TasksMax": 500}
     memory.provide(SLICE, **had)
     await attempt(here)
@@ -150,7 +150,7 @@ async def test_old_values_that_somebody_has_set_return_as_they_were(here, memory
     assert here.store.reserved().unconfirmed.new == {SLICE: NEW}
 
 
-async def test_the_timer_is_there_before_the_values_and_after_all_else(here, memory):
+async def test_the_timer_starts_after_all_other_steps_and_before_the_values(here, memory):
     seen = []
 
     async def start_timer(timer, service):
@@ -162,7 +162,7 @@ async def test_the_timer_is_there_before_the_values_and_after_all_else(here, mem
     assert seen == [(OLD, True)]
 
 
-async def test_nothing_is_armed_where_no_reserved_slice_changes(here, memory, notes):
+async def test_no_timer_starts_without_changes_of_reserved_slices(here, memory, notes):
     by = config()
     report = await attempt(replace(here, config=by), burstable("web"))
     assert report.exit_code == 0
@@ -236,7 +236,7 @@ async def test_at_no_time_nothing_would_return_the_values(here, memory):
     assert memory.timers[TIMER] is first
 
 
-async def test_after_a_return_what_is_there_is_old(here, memory):
+async def test_after_a_restoration_the_present_values_are_old(here, memory):
     await attempt(here)
     await memory.elapse()
     await memory.set_properties(SLICE, {"MemoryMax": 200 * MI})
@@ -247,7 +247,7 @@ async def test_after_a_return_what_is_there_is_old(here, memory):
 # Confirming, and not.
 
 
-async def test_what_is_confirmed_stays(here, memory):
+async def test_confirmed_values_stay(here, memory):
     await attempt(here)
     found = await confirm(here.store, memory)
     assert found.state is TrialState.STOPPED
@@ -257,7 +257,7 @@ async def test_what_is_confirmed_stays(here, memory):
     assert await confirm(here.store, memory) is None
 
 
-async def test_what_has_returned_can_not_be_confirmed(here, memory):
+async def test_restored_values_can_not_be_confirmed(here, memory):
     await attempt(here)
     await memory.elapse()
     assert await values(memory) == OLD
@@ -289,7 +289,7 @@ async def test_a_return_that_is_under_way_is_waited_for(here, memory):
     assert len(looks) == 5
 
 
-async def test_a_return_that_does_not_end_is_told(here, memory, monkeypatch):
+async def test_a_restoration_that_does_not_finish_is_an_error(here, memory, monkeypatch):
     await attempt(here)
     monkeypatch.setattr(rollback, "RESTORE_PATIENCE_SEC", 0.0)
     running = ListedUnit(name="podslice-rollback.service", active_state="activating")
@@ -314,7 +314,7 @@ async def test_how_it_stands(here, memory):
     assert (await pending(here.store, memory)).state is TrialState.RETURNED
 
 
-async def test_what_could_not_be_set_tells_nothing_of_a_return(here, memory):
+async def test_values_that_could_not_be_set_do_not_count_as_restored(here, memory):
     memory.refuse(SLICE, Refused("access denied"))
     report = await attempt(here)
     assert report.results[-1].outcome is Outcome.FAILED
@@ -327,7 +327,7 @@ async def test_what_could_not_be_set_tells_nothing_of_a_return(here, memory):
 # Who leaves what alone.
 
 
-async def test_who_is_not_asked_leaves_reserved_slices_alone(here, memory):
+async def test_unattended_operations_leave_reserved_slices_alone(here, memory):
     await attempt(here)
     await memory.elapse()
     assert not (await assess(here)).plan
@@ -389,7 +389,7 @@ async def test_a_plain_apply_confirms(here, memory, notes):
     assert notes[-1] == "apply without --confirm confirms the values that were not confirmed yet"
 
 
-async def test_a_plain_apply_sets_what_returns_just_now(here, memory):
+async def test_a_plain_apply_waits_for_a_restoration_and_sets_values(here, memory):
     await attempt(here)
     stop = memory.stop
 

@@ -41,7 +41,7 @@ async def test_a_volume_that_is_left_out_is_unmounted(here, memory):
     await assert_settled(here, burstable("web"))
 
 
-async def test_a_users_volumes_are_directories_and_that_is_said_once(tmp_path):
+async def test_volumes_of_a_user_are_directories_and_reported_once(tmp_path):
     notes = []
     memory = FakeSystemd(manager=USER)
     here = world(tmp_path, memory, manager=USER, notes=notes)

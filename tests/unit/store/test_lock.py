@@ -46,13 +46,13 @@ def test_without_records_nothing_stays(store):
     assert not store.root.exists()
 
 
-def test_what_others_keep_beside_the_records_stays(store):
+def test_files_of_other_programs_are_kept(store):
     with store.lock():
         (store.root / "other").write_text("")
     assert [path.name for path in store.root.iterdir()] == ["other"]
 
 
-def test_no_wait_is_told_where_nobody_holds_it(store):
+def test_a_free_lock_reports_no_wait(store):
     told = []
     with store.lock(lambda: told.append("waiting")):
         pass
@@ -60,7 +60,7 @@ def test_no_wait_is_told_where_nobody_holds_it(store):
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_a_second_writer_waits_and_is_told_once(store, monkeypatch, keep):
+def test_a_second_writer_waits_and_is_notified_once(store, monkeypatch, keep):
     """With a record the lock's file stays; without one the second writer has to make it anew."""
     monkeypatch.setattr(store_lock, "_TRIES", 1)
     monkeypatch.setattr(store_lock, "_POLL_SEC", 0.001)
@@ -129,13 +129,13 @@ def test_a_lock_that_is_free_is_taken_at_once(store):
         assert Store(store.root).try_lock() is None
 
 
-def test_who_may_not_take_the_lock_is_told(store, no_permission):
+def test_a_lock_without_permission_is_an_error(store, no_permission):
     no_permission(Path, "mkdir")
     with pytest.raises(HostError, match="Permission denied; run as root"):
         store.try_lock()
 
 
-def test_a_file_system_without_locks_is_told_and_nothing_stays_open(store, monkeypatch):
+def test_a_file_system_without_locks_is_an_error_and_leaves_nothing_open(store, monkeypatch):
     def refuse(*_):
         raise OSError(37, "No locks available")
 

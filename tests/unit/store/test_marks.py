@@ -13,7 +13,7 @@ from tests.unit.builders import (
 from tests.unit.store.files import STATE, eviction
 
 
-def test_marks_are_there_until_they_are_removed(store):
+def test_marks_last_until_they_are_removed(store):
     store.mark_evicted(eviction("web"))
     store.mark_evicted(eviction("shop"))
     store.mark_evicted(eviction("web", digest="cd"))
@@ -40,7 +40,7 @@ def test_a_mark_outlives_the_record_and_the_lock(store):
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"pod": 5}', "[" * 100_000])
-def test_a_damaged_mark_is_broken_and_keeps_nobody_away(store, content):
+def test_a_damaged_mark_is_broken_and_has_no_effect(store, content):
     store.mark_evicted(eviction("shop"))
     path = store.marks / "web.json"
     path.write_text(content)
@@ -58,7 +58,7 @@ def test_a_mark_has_to_say_everything(store, key):
         assert store.load().broken == (str(path),)
 
 
-def test_a_mark_that_goes_while_they_are_read_is_no_error(store, monkeypatch):
+def test_a_mark_that_is_removed_during_the_read_is_ignored(store, monkeypatch):
     store.mark_evicted(eviction("web"))
     read = store_files.read_regular
 
@@ -70,14 +70,14 @@ def test_a_mark_that_goes_while_they_are_read_is_no_error(store, monkeypatch):
     assert store.load() == Records()
 
 
-def test_marks_that_may_not_be_read_are_told(store, no_permission):
+def test_marks_that_can_not_be_read_are_an_error(store, no_permission):
     store.mark_evicted(eviction("web"))
     no_permission(store_files, "read_regular")
     with pytest.raises(HostError, match=r"web.json: Permission denied; run as root"):
         Store(store.root).load()
 
 
-def test_what_writing_a_mark_left_behind_goes(store):
+def test_remains_of_an_interrupted_write_are_removed(store):
     store.mark_evicted(eviction("web"))
     half = store.marks / "shop.new"
     half.write_text("{")
@@ -100,7 +100,7 @@ def test_a_directory_that_another_tidies_away_is_made_again(store, monkeypatch):
     assert store.load().evicted == (eviction("web"),)
 
 
-def test_a_directory_that_always_goes_is_an_error(store, monkeypatch):
+def test_a_directory_that_is_always_removed_is_an_error(store, monkeypatch):
     def never(path, *_):
         raise FileNotFoundError(2, "No such file or directory", str(path))
 

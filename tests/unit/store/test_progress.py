@@ -47,7 +47,7 @@ def test_another_manifest_keeps_the_progress(store):
     assert [plain(each) for each in records.pods] == [plain(burstable("web"))]
 
 
-def test_a_pod_that_was_removed_begins_anew(store):
+def test_a_removed_pod_has_no_progress_when_it_is_applied_again(store):
     store.save(besteffort("web"))
     store.save_progress("web", OVER)
     store.remove("web")
@@ -64,13 +64,13 @@ def test_saving_the_same_progress_writes_nothing(store):
     assert record(store, "web").stat().st_ino == before.st_ino
 
 
-def test_there_is_no_progress_without_a_record(store):
+def test_progress_requires_a_record(store):
     with pytest.raises(HostError, match=r"web\.json: the pod has no record$"):
         store.save_progress("web", HALF)
     assert not store.root.exists()
 
 
-def test_a_record_of_before_there_was_progress_is_kept(store):
+def test_a_record_without_progress_is_kept(store):
     """As podslice 0.1 has written it: an upgrade loses no pod."""
     path = record(store, "12-34")
     path.parent.mkdir(parents=True)

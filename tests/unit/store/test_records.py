@@ -30,7 +30,7 @@ def test_no_records_before_the_first(store):
     assert store.load() == Records()
 
 
-def test_what_was_saved_is_loaded(store):
+def test_saved_pods_are_loaded(store):
     """Everything that the sums of the tiers depend on."""
     pods = (
         besteffort("batch"),
@@ -103,7 +103,7 @@ def test_a_write_that_fails_leaves_the_old_record(store, monkeypatch):
     assert records.broken == ()
 
 
-def test_what_a_crash_left_half_written_is_no_record(store):
+def test_a_half_written_file_is_not_a_record(store):
     store.save(besteffort("web"))
     half = record(store, "other").with_suffix(".new")
     half.write_text('{"version"')
@@ -177,7 +177,7 @@ def make_odd(request):
     return request.param
 
 
-def test_something_else_in_the_place_of_a_record_is_broken_and_goes(store, make_odd):
+def test_another_file_type_instead_of_a_record_is_broken_and_removed(store, make_odd):
     """A pipe would block the reader, and a device may act when it is opened."""
     store.save(besteffort("web"))
     make_odd(record(store, "odd"))
@@ -188,7 +188,7 @@ def test_something_else_in_the_place_of_a_record_is_broken_and_goes(store, make_
     assert (len(store.load().pods), store.load().broken) == (1, ())
 
 
-def test_something_else_in_the_place_of_a_mark_is_broken_and_goes(store, make_odd):
+def test_another_file_type_instead_of_a_mark_is_broken_and_removed(store, make_odd):
     store.mark_evicted(eviction("web"))
     odd = store.marks / "odd.json"
     make_odd(odd)
@@ -197,7 +197,7 @@ def test_something_else_in_the_place_of_a_mark_is_broken_and_goes(store, make_od
     assert store.load() == Records(evicted=(eviction("web"),))
 
 
-def test_something_else_in_the_place_of_a_state_counts_as_absent(store, make_odd):
+def test_another_file_type_instead_of_a_state_is_ignored(store, make_odd):
     store.root.mkdir()
     for name in ("agent.json", "reserved.json"):
         make_odd(store.root / name)
@@ -209,7 +209,7 @@ def test_something_else_in_the_place_of_a_state_counts_as_absent(store, make_odd
     assert (store.agent(), store.reserved()) == (STATE, TRIED)
 
 
-def test_what_is_written_goes_through_no_link_and_into_no_pipe(store, make_odd):
+def test_writes_follow_no_link_and_open_no_pipe(store, make_odd):
     """A file that a crash left half written is in the place that the next write uses."""
     store.save(besteffort("shop"))
     before = record(store, "shop").read_bytes()
@@ -235,7 +235,7 @@ def test_a_record_that_would_be_too_large_to_read_is_not_written(store, monkeypa
 @pytest.mark.parametrize(
     "make", [os.mkfifo, make_loop, make_socket], ids=lambda make: make.__name__
 )
-def test_something_else_in_the_place_of_the_lock_is_told(store, make):
+def test_another_file_type_instead_of_the_lock_is_an_error(store, make):
     store.root.mkdir()
     make(store.root / "lock")
     with (
@@ -267,7 +267,7 @@ def test_removing_is_done_once_and_again(store):
     assert store.load() == Records()
 
 
-def test_without_records_their_directory_goes(store):
+def test_without_records_their_directory_is_removed(store):
     store.save(besteffort("web"))
     store.tidy()
     assert record(store, "web").exists()
@@ -277,7 +277,7 @@ def test_without_records_their_directory_goes(store):
     assert not record(store, "web").parent.exists()
 
 
-def test_who_may_not_write_is_told_what_to_do(store, no_permission):
+def test_a_write_without_permission_is_an_error_with_the_remedy(store, no_permission):
     no_permission(Path, "mkdir")
     with pytest.raises(HostError, match=r"Permission denied; run as root, or use --user$"):
         store.save(besteffort("web"))
@@ -285,20 +285,20 @@ def test_who_may_not_write_is_told_what_to_do(store, no_permission):
         pytest.fail("there is no lock")
 
 
-def test_who_may_not_read_is_told_what_to_do(store, no_permission):
+def test_a_read_without_permission_is_an_error_with_the_remedy(store, no_permission):
     store.save(besteffort("web"))
     no_permission(store_files, "read_regular")
     with pytest.raises(HostError, match=r"web.json: Permission denied; run as root"):
         Store(store.root).load()
 
 
-def test_who_may_not_list_is_told(store, no_permission):
+def test_a_listing_without_permission_is_an_error(store, no_permission):
     no_permission(os, "scandir")
     with pytest.raises(HostError, match="pods: Permission denied"):
         store.load()
 
 
-def test_a_record_that_goes_while_they_are_read_is_no_error(store, monkeypatch):
+def test_a_record_that_is_removed_during_the_read_is_ignored(store, monkeypatch):
     store.save(besteffort("web"))
 
     def gone(path, **_):
@@ -311,7 +311,7 @@ def test_a_record_that_goes_while_they_are_read_is_no_error(store, monkeypatch):
 # Where a pod comes from, and what its manifest is.
 
 
-def test_the_source_of_a_pod_is_kept_until_somebody_else_applies_it(store):
+def test_the_source_of_a_pod_is_kept_until_it_is_applied_by_hand(store):
     store.save(besteffort("web"), "/manifests/web.yaml")
     store.save(besteffort("shop"))
     assert store.load().sources == {"web": "/manifests/web.yaml"}
@@ -330,7 +330,7 @@ def test_a_source_that_is_no_text_is_none(store):
     assert len(store.load().pods) == 1
 
 
-def test_the_digest_is_of_what_is_asked_for(store):
+def test_the_digest_depends_on_the_meaning_of_a_manifest(store):
     one = burstable("web", "cpu=500m,memory=256Mi")
     store.save(one)
     assert store.load().digests == {"web": store.digest(one)}

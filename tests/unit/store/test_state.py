@@ -18,7 +18,7 @@ from tests.unit.store.files import STATE, TRIED
         ("save_agent", "agent", "drop_agent", AgentState(pid=1, started_ticks=2), "agent.json"),
     ],
 )
-def test_what_was_left_is_found(store, save, read, drop, value, file):
+def test_saved_states_are_read(store, save, read, drop, value, file):
     assert getattr(store, read)() is None
     getattr(store, drop)()
     getattr(store, save)(value)
@@ -61,7 +61,7 @@ def held(**change):
     return {"a.slice": {"MemoryMax": {"before": 1, "ours": [2], "trial": None, **change}}}
 
 
-def test_values_outside_the_root_are_recorded_until_there_are_none(store):
+def test_the_record_of_values_is_removed_with_the_last_value(store):
     assert store.reserved() == ReservedValues()
     store.save_reserved(ReservedValues())
     assert not store.root.exists()
@@ -94,7 +94,7 @@ def test_a_record_of_values_that_is_wrong_anywhere_is_none(store, change):
     assert store.reserved() is None
 
 
-def test_what_may_not_be_read_is_none(store, no_permission):
+def test_states_that_can_not_be_read_are_none(store, no_permission):
     store.save_agent(STATE)
     store.save_reserved(TRIED)
     no_permission(store_files, "read_regular")

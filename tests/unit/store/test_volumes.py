@@ -25,7 +25,7 @@ def test_a_volume_is_a_directory_of_the_user_s_own(store):
     assert (path / "file").read_text() == "kept"
 
 
-def test_volumes_are_where_the_mounts_of_the_system_s_manager_are():
+def test_volumes_have_the_paths_of_the_system_managers_mounts():
     store = Store(Path("/run/podslice"))
     assert str(store.volume_path("12-34", "cache")) == volume_path("12-34", "cache")
 
@@ -38,13 +38,13 @@ def test_volumes_are_no_records(store):
     assert store.load().broken == ()
 
 
-def test_who_may_not_make_a_volume_is_told_what_to_do(store, no_permission):
+def test_a_volume_without_permission_is_an_error_with_the_remedy(store, no_permission):
     no_permission(Path, "mkdir")
     with pytest.raises(HostError, match="Permission denied; run as root, or use --user"):
         store.make_volume("web", "cache")
 
 
-def test_discarding_volumes_removes_what_is_in_them(store, tmp_path):
+def test_discarding_volumes_removes_their_content(store, tmp_path):
     outside = make_files(tmp_path / "outside", {"file": "kept"})
     path = store.make_volume("web", "cache")
     make_files(path, {"a/b/c": "text", "d": "text"})
@@ -66,7 +66,7 @@ def test_discarding_no_volumes_does_nothing(store):
 
 
 @pytest.mark.parametrize("mounted", ["cache", "cache/inner"])
-def test_what_is_a_mount_or_has_one_in_it_stays(store, monkeypatch, mounted):
+def test_mounts_and_directories_with_mounts_are_kept(store, monkeypatch, mounted):
     volumes = store.make_volume("web", "cache").parent
     make_files(volumes, {"cache/inner/file": "kept", "other/file": "gone"})
     monkeypatch.setattr("os.path.ismount", lambda path: str(path) == str(volumes / mounted))
@@ -78,7 +78,7 @@ def test_what_is_a_mount_or_has_one_in_it_stays(store, monkeypatch, mounted):
     assert not volumes.parent.exists()
 
 
-def test_what_cannot_be_removed_is_named(store, no_permission, monkeypatch):
+def test_directories_that_can_not_be_removed_are_returned(store, no_permission, monkeypatch):
     path = store.make_volume("web", "cache")
     no_permission(store_volumes.shutil, "rmtree")
     assert store.discard_volumes("web") == (str(path),)
@@ -95,7 +95,7 @@ def test_a_link_in_the_place_of_a_volume_is_not_followed(store, tmp_path):
     assert not volumes.exists()
 
 
-def test_tidying_removes_what_is_empty_and_of_no_pod(store):
+def test_tidying_removes_empty_directories_without_a_pod(store):
     """A crash may have left directories; nothing that somebody has written goes."""
     with store.lock():
         store.save(besteffort("web"))

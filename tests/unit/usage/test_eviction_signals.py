@@ -46,7 +46,7 @@ def test_every_signal_is_observed_in_thousandths(host):
     assert found["nodefs.inodesFree"].capacity == stat.f_files * 1000
 
 
-def test_what_is_left_for_pods_counts_from_what_they_are_held_to(host):
+def test_the_memory_left_to_pods_counts_from_their_enforced_limit(host):
     """Allocatable has the threshold taken off already; it would count twice."""
     assert observe(host)["allocatableMemory.available"] == SignalObservation(
         available=amounts("memory=6Mi")["memory"], capacity=amounts("memory=10Mi")["memory"]
@@ -70,7 +70,7 @@ def test_without_a_group_of_pods_nothing_is_left_for_them_or_taken(host, group):
     [("proc/meminfo", "memory.available"), ("proc/loadavg", "pid.available")],
 )
 @pytest.mark.parametrize("text", ["", "odd\n", "MemTotal: much kB\n"])
-def test_what_is_not_understood_is_not_observed(host, path, signal, text):
+def test_signals_that_can_not_be_parsed_are_not_observed(host, path, signal, text):
     make_files(host, {path: text})
     found = observe(host)
     assert signal not in found
@@ -91,13 +91,13 @@ SAMPLE = Sample(
 )
 
 
-def test_what_a_pod_takes_is_in_thousandths():
+def test_the_usage_of_a_pod_is_in_thousandths():
     assert pod_usage(SAMPLE, "254:0") == PodUsage(
         memory=5000, pids=3000, storage=100_000, inodes=100_000
     )
 
 
-def test_where_the_disk_is_not_known_all_count():
+def test_without_a_known_disk_all_disks_count():
     assert pod_usage(SAMPLE, "").storage == 107_000
 
 

@@ -120,7 +120,7 @@ def test_a_container_that_systemd_has_started_is_its_service(root):
     ]
 
 
-def test_what_is_not_there_is_left_out(root):
+def test_missing_pods_and_containers_are_omitted(root):
     desired, observed, _ = everything(root, *PODS)
     gone = [pod.slice for pod in desired.pods if pod.pod.name == "web"]
     empty = [name for name in observed.units if name.endswith(".scope")]
@@ -132,7 +132,7 @@ def test_what_is_not_there_is_left_out(root):
     assert node.pods[0].containers == ()
 
 
-def test_a_pod_has_been_there_since_its_units_file_was_written(root):
+def test_a_pod_starts_when_its_unit_file_is_written(root):
     desired, observed, _ = everything(root, burstable("web"))
     (name,) = [pod.slice for pod in desired.pods]
     path = f"run/systemd/transient/{name}"
@@ -225,7 +225,7 @@ def test_a_volume_that_nothing_is_mounted_on_is_left_out(root, monkeypatch):
     assert look(root, desired, observed).pods[0].volumes == ()
 
 
-def test_a_volume_that_goes_meanwhile_is_left_out(root, monkeypatch):
+def test_a_volume_that_is_removed_meanwhile_is_omitted(root, monkeypatch):
     desired, observed = mounted(root, monkeypatch, paths={"/run/podslice/pods/web/volumes/tmp"})
     assert look(root, desired, observed).pods[0].volumes == ()
 

@@ -57,7 +57,7 @@ def test_reserved_slices_stand_beside_the_root():
     assert depths["system.slice"] == depths["kubepods.slice"] == 0
 
 
-def test_where_all_is_well_nothing_differs(tmp_path):
+def test_nothing_differs_when_all_values_are_set(tmp_path):
     wanted = desired_for(*THREE)
     found = statuses(wanted, as_observed(wanted), tmp_path)
     assert [unit.name for unit in found] == [unit.name for _, unit in in_tree_order(wanted)]
@@ -118,7 +118,7 @@ def test_labels_and_classes_are_those_of_people(tmp_path):
     assert found["kubepods.slice"].label == "kubepods.slice"
 
 
-def test_a_slice_that_is_not_there_is_missing(tmp_path):
+def test_a_slice_that_does_not_exist_is_missing(tmp_path):
     wanted = desired(slice_unit("kubepods.slice", CPUWeight=5))
     for there in (observed(), observed(seen("kubepods.slice", active_state="inactive"))):
         status = one(wanted, there, tmp_path)
@@ -145,7 +145,7 @@ def test_drift_differs(tmp_path):
     assert status.properties[0].differs
 
 
-def test_a_value_that_nobody_asked_for_differs(tmp_path):
+def test_a_value_that_is_not_desired_differs(tmp_path):
     there = observed(seen("kubepods.slice", values={"TasksMax": 6}))
     status = one(desired(slice_unit("kubepods.slice")), there, tmp_path)
     assert status.properties == (
@@ -154,7 +154,7 @@ def test_a_value_that_nobody_asked_for_differs(tmp_path):
     assert status.differs
 
 
-def test_what_others_set_on_a_reserved_slice_does_not_differ(tmp_path):
+def test_external_values_of_a_reserved_slice_do_not_differ(tmp_path):
     there = observed(seen("system.slice", values={"TasksMax": 6, "CPUWeight": 5}))
     reserved = slice_unit("system.slice", owned=False, CPUWeight=5)
     status = one(desired(reserved), there, tmp_path)

@@ -1,7 +1,10 @@
-from collections.abc import Iterator
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from tests.bus.scripted_bus import descriptors, until
 from tests.lab import fixtures
 from tests.lab.machine import Machine
 
@@ -31,3 +34,13 @@ def new_machine() -> Iterator[Machine]:
 def clean_machine(machine: Machine) -> Iterator[Machine]:
     """The same, with whatever podslice left in it taken away after the test."""
     yield from fixtures.keep_clean(machine)
+
+
+@pytest.fixture
+async def settled() -> AsyncIterator[None]:
+    """No test leaves a task or a descriptor behind."""
+    before = descriptors()
+    yield
+    gc.collect()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    await until(lambda: descriptors() <= before)

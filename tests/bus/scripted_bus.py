@@ -1,0 +1,173 @@
+"""A bus whose replies and signals a test scripts, and which counts what it receives."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Self
+
+from dbus_next._private.marshaller import Marshaller
+from dbus_next.signature import Variant
+
+from podslice.model.manager import Manager
+from podslice.model.unit import TransientUnit, UnitName
+from podslice.systemd.bus import Bus
+from podslice.systemd.dbus import wire
+
+METHOD_RETURN = 2
+BUS = "org.freedesktop.DBus"
+OWNER = ":1.1"
+NAME = UnitName("podslicetest.slice")
+SCOPE = UnitName("a.scope")
+JOB = "/org/freedesktop/systemd1/job/7"
+UNIT = TransientUnit(name=NAME, properties={"CPUWeight": 5})
+TIMER = (
+    TransientUnit(name=UnitName("a.timer"), properties={"TimersMonotonic": (("OnActiveSec", 5),)}),
+    TransientUnit(
+        name=UnitName("a.service"),
+        properties={"Type": "oneshot", "ExecStart": (("/bin/true", ("true",), False),)},
+    ),
+)
+
+TRANSIENT = {
+    "LoadState": Variant("s", "loaded"),
+    "ActiveState": Variant("s", "active"),
+    "FragmentPath": Variant("s", f"/run/systemd/transient/{NAME}"),
+    "Transient": Variant("b", True),
+    "Perpetual": Variant("b", False),
+}
+"""What every transient unit answers."""
+
+# the head of the field that tells how many descriptors a message has
+UNIX_FDS = b"\x09\x01u\0"
+
+FIELDS = {"path": (1, "o"), "interface": (2, "s"), "member": (3, "s"), "error_name": (4, "s")}
+FIELDS |= {"reply_serial": (5, "u"), "sender": (7, "s"), "signature": (8, "g")}
+
+
+def encode(kind: int, signature: str = "", body: tuple[Any, ...] = (), **header: Any) -> bytes:
+    """A message as a bus delivers it: with its sender."""
+    content = Marshaller(signature, list(body)).marshall()
+    header["signature"] = signature
+    fields = [[FIELDS[key][0], Variant(FIELDS[key][1], value)] for key, value in header.items()]
+    prefix = Marshaller("yyyyuua(yv)", [ord("l"), kind, 0, 1, len(content), 1, fields])
+    start = prefix.marshall()
+    return bytes(start + bytes(-len(start) % 8) + content)
+
+
+class Caller:
+    """One client of the scripted bus, as a script sees it."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.writer = writer
+
+    def reply(self, call: wire.Received, signature: str = "", *body: Any, **header: Any) -> None:
+        """Answer a call, as the owner of systemd's name unless `sender` says otherwise."""
+        header = {"sender": OWNER, "reply_serial": serial_of(call), **header}
+        self.writer.write(encode(METHOD_RETURN, signature, body, **header))
+
+    def refuse(
+        self, call: wire.Received, error_name: str, text: str = "words", *, sender: str = OWNER
+    ) -> None:
+        header = {"error_name": error_name, "reply_serial": serial_of(call), "sender": sender}
+        self.writer.write(encode(wire.ERROR, "s", (text,), **header))
+
+    def job_removed(self, result: str, *, sender: str = OWNER, job: str = JOB) -> None:
+        self.manager_signal("JobRemoved", "uoss", 7, job, NAME, result, sender=sender)
+
+    def manager_signal(self, member: str, signature: str, *body: Any, sender: str = OWNER) -> None:
+        header = {"path": "/org/freedesktop/systemd1", "member": member, "sender": sender}
+        header["interface"] = "org.freedesktop.systemd1.Manager"
+        self.writer.write(encode(wire.SIGNAL, signature, body, **header))
+
+    def owner_changed(self, before: str, after: str) -> None:
+        header = {"path": "/org/freedesktop/DBus", "member": "NameOwnerChanged", "sender": BUS}
+        body = ("org.freedesktop.systemd1", before, after)
+        self.writer.write(encode(wire.SIGNAL, "sss", body, interface=BUS, **header))
+
+
+Script = Callable[[Caller, wire.Received], Awaitable[None]]
+
+
+def serial_of(call: wire.Received) -> int:
+    return int.from_bytes(call.frame[8:12], "little")
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Let the loop run until something is so."""
+    async with asyncio.timeout(10):
+        while not is_so():  # noqa: ASYNC110 - nobody sets an event
+            await asyncio.sleep(0)
+
+
+async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """The server's part of a handshake that goes well."""
+    assert (await reader.readline()).startswith(b"\0AUTH EXTERNAL ")
+    assert await reader.readline() == b"NEGOTIATE_UNIX_FD\r\n"
+    writer.write(b"OK 0123456789abcdef0123456789abcdef\r\n")
+    writer.write(b"AGREE_UNIX_FD\r\n")
+    assert await reader.readline() == b"BEGIN\r\n"
+
+
+class ScriptedBus:
+    """A bus that knows Hello, AddMatch and GetNameOwner; the rest is what a test makes of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.address = f"unix:path={path}"
+        self.calls: list[str] = []
+        self.clients = 0
+        self.matches: list[str] = []
+        self.handshake = accept
+        self.script: Script = self._answer_nothing
+        self._path = path
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_unix_server(self._serve, self._path)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server
+        self._server.close()
+        await self._server.wait_closed()
+        await until(lambda: len(asyncio.all_tasks()) == 1)  # what serves a client ends with it
+
+    def client(self, **options: Any) -> Bus:
+        return Bus(Manager(bus_address=self.address), **{"timeout_sec": 5, **options})
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.clients += 1
+        try:
+            await self.handshake(reader, writer)
+            while frame := await read_frame(reader):
+                await self._take(Caller(writer), wire.parse_frame(frame))
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    async def _take(self, caller: Caller, call: wire.Received) -> None:
+        answers = {"Hello": ":1.5", "GetNameOwner": OWNER}
+        if call.member in answers:
+            caller.reply(call, "s", answers[call.member], sender=BUS)
+        elif call.member == "AddMatch":
+            self.matches.append(call.body()[0])
+            caller.reply(call, sender=BUS)
+        else:
+            self.calls.append(call.member)
+            await self.script(caller, call)
+
+    async def _answer_nothing(self, caller: Caller, call: wire.Received) -> None:
+        pass
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    try:
+        start = await reader.readexactly(16)
+        return start + await reader.readexactly((wire.frame_bytes(start) or 16) - 16)
+    except asyncio.IncompleteReadError:
+        return b""
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - shorter

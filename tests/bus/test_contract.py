@@ -912,7 +912,7 @@ async def test_kill_ends_what_takes_no_notice_of_a_stop(
     world.hold_stubborn(unit.name)
     await client.kill(unit.name, signal.SIGTERM)
     with pytest.raises(CallTimeout, match=rf"^{unit.name}: no reply within 0\.1 s"):
-        await client.stop(unit.name, patience_sec=0.1)
+        await client.stop(unit.name, timeout_sec=0.1)
     stopping = asyncio.create_task(client.stop(root))
     async with asyncio.timeout(10):
         while (await look(client, unit.name)).tasks != 1:

@@ -66,7 +66,7 @@ def _format_list(value: Value) -> str:
 
 
 def _parse_list(text: str) -> Value | None:
-    return tuple(text.split())
+    return tuple(filter(None, text.split(" ")))
 
 
 def _format_octal(value: Value) -> str:

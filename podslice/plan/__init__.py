@@ -1,6 +1,6 @@
-"""The difference between what should be and what is, as steps in order.
+"""The plan: the difference between desired and observed state, as steps in order.
 
-Policy states intent; what the service manager at hand can't do is left out here, and said so.
+Policy states intent; what the service manager does not support is left out here, with the reason.
 """
 
 from podslice.plan.changes import feasible

@@ -1,4 +1,4 @@
-"""What has to change of one unit, and what can't."""
+"""The changes of one unit, and those that are not possible."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from podslice.model.unit import (
 from podslice.plan.steps import Change, SetHugepages, SetProperties, Skipped, StartUnit
 
 _LIMITS = ("CPUQuotaPerSecUSec", "MemoryHigh", "MemoryMax", "TasksMax")
-"""Properties whose lower value takes something away; all of them are unset at infinity."""
+"""Properties whose lower value is a tighter limit; all of them are unset at infinity."""
 
 _UP = ("active", "activating", "reloading")
 
 _LARGEST_PAGE_BYTES = 2**16
-"""The kernel rounds sizes of file systems up to its pages, which have up to 64 KiB."""
+"""The kernel rounds sizes of file systems up to its pages, of up to 64 KiB."""
 
 
 def is_up(unit: ObservedUnit | None) -> bool:
-    """Whether a unit is there, or about to be."""
+    """Return whether a unit is active, or about to be."""
     return unit is not None and unit.active_state in _UP
 
 
@@ -39,9 +39,9 @@ def step_for(
     *,
     reclaims: bool,
 ) -> StartUnit | SetProperties | None:
-    """What makes a slice or a container what it should be.
+    """Return the step that brings a slice or a container to the desired state.
 
-    With `reclaims` it comes down to a limit below what it uses before that is set.
+    With `reclaims`, memory is reclaimed before a limit below the current usage is set.
     """
     if unit.kind is UnitKind.SLICE and unit.owned and not _is_started(observed):
         changes = tuple(_change(property_, None) for property_ in properties.values())
@@ -62,7 +62,7 @@ def step_for(
 
 
 def _is_started(observed: ObservedUnit | None) -> bool:
-    """Whether a slice is up, and not merely implied by a child."""
+    """Return whether a slice was started, and is not only implied by a child."""
     if observed is None or not is_up(observed):
         return False
     return observed.transient or bool(observed.fragment_path)
@@ -71,7 +71,7 @@ def _is_started(observed: ObservedUnit | None) -> bool:
 def _changes(
     unit: DesiredUnit, properties: Mapping[str, PropertyValue], observed: ObservedUnit
 ) -> Iterator[Change]:
-    """Stated values that differ, and on units of ours values that nobody stated."""
+    """Yield stated values that differ and, on podslice's units, values that are not stated."""
     for name in MANAGED[unit.kind] if unit.owned else sorted(properties):
         if name not in observed.properties:
             continue
@@ -95,14 +95,14 @@ def _change(new: PropertyValue, old: Value | None) -> Change:
 
 
 def _tightens(change: Change) -> bool:
-    """Whether a limit becomes lower; no limit is infinity, which is above every other."""
+    """Return whether a limit becomes lower; no limit is infinity, above every other."""
     if change.name not in _LIMITS or not isinstance(change.old, int):
         return False
     return int(change.new) < change.old
 
 
 def _reclaim(changes: Iterable[Change], observed: ObservedUnit) -> int | None:
-    """A memory limit that is about to be set below what is used: the kernel would kill for it."""
+    """Return a new memory limit below the current usage, which could cause OOM kills."""
     used = observed.memory_bytes or 0
     limits = (int(change.new) for change in changes if change.name == "MemoryMax")
     return next((limit for limit in limits if limit < used), None)
@@ -111,7 +111,7 @@ def _reclaim(changes: Iterable[Change], observed: ObservedUnit) -> int | None:
 def feasible(
     name: UnitName, properties: Iterable[PropertyValue], caps: Caps
 ) -> tuple[dict[str, PropertyValue], list[Skipped]]:
-    """The properties that this service manager takes, and the others."""
+    """Split properties into those that the service manager supports, and the others."""
     takes: dict[str, PropertyValue] = {}
     skipped: list[Skipped] = []
     for property_ in properties:
@@ -127,8 +127,8 @@ def feasible(
     return takes, skipped
 
 
-def not_there(unit: DesiredUnit) -> Skipped:
-    """A reservation can be enforced only on a slice that is there; podslice does not make it.
+def not_active(unit: DesiredUnit) -> Skipped:
+    """Report a reservation on a slice that is not active, which podslice does not start.
 
     Source: Kubernetes, pkg/kubelet/cm/node_container_manager_linux.go, enforceExistingCgroup.
     """
@@ -139,7 +139,7 @@ def not_there(unit: DesiredUnit) -> Skipped:
 def spare(
     unit: DesiredUnit, properties: dict[str, PropertyValue], observed: ObservedUnit
 ) -> list[Skipped]:
-    """Take a memory limit below the current use off what is set on a slice of others.
+    """Remove a memory limit below the current usage from the properties of a reserved slice.
 
     Source: seed 004, "General guidelines" ("can lead to critical services being … OOM killed").
     """
@@ -159,7 +159,7 @@ def spare(
 def volume_step(
     unit: DesiredUnit, observed: ObservedUnit | None
 ) -> tuple[StartUnit | None, list[Skipped]]:
-    """What makes a volume what it should be; one that is mounted keeps its size."""
+    """Return the step that mounts a volume; a mounted one keeps its size."""
     if observed is None or not is_up(observed):
         return StartUnit(unit=unit, changes=()), []
     wanted = _size_bytes(unit.structure.get("Options"))
@@ -174,14 +174,14 @@ def volume_step(
 
 
 def _size_bytes(options: Value | None) -> int | None:
-    """The size of a tmpfs, of its options; None where they state none in bytes."""
+    """Return the size of a tmpfs from its options; None if they state none in bytes."""
     return tmpfs_size_bytes(options) if isinstance(options, str) else None
 
 
 def hugepages_step(
     unit: DesiredUnit, observed: ObservedUnit | None, caps: Caps, *, starts: bool
 ) -> tuple[SetHugepages | None, list[Skipped]]:
-    """Return what limits the huge pages of a unit that is there, or with `starts` will be.
+    """Return the step that limits the huge pages of a unit that is active, or `starts`.
 
     Source: opencontainers/cgroups, fs2/hugetlb.go, setHugeTlb, which writes both files of a size,
     and leaves out those of reserved pages where the kernel has none.
@@ -189,12 +189,12 @@ def hugepages_step(
     if not unit.hugepages or not (starts or is_up(observed)):
         return None, []
     if not caps.hugetlb:
-        # the pod's slice speaks for what lies in it
+        # reported once, for the pod's slice
         asks = unit.kind is UnitKind.SLICE and any(unit.hugepages.values())
         return None, [_no_hugetlb(unit, caps)] if asks else []
     there = {} if observed is None or observed.hugepages is None else observed.hugepages
     if not (starts or any(unit.hugepages.values())):
-        # container runtimes turn the controller on in running pods: not a difference
+        # container runtimes enable the controller in running pods: not a difference
         return None, []
     changes, skipped = [], []
     for size, limit in sorted(unit.hugepages.items()):
@@ -206,7 +206,7 @@ def hugepages_step(
         why, new = (
             f"huge pages of {format_bytes(size)}",
             limit // size * size,
-        )  # as the kernel has it
+        )  # as the kernel rounds it
         for name in names:
             old = None if starts else there.get(name)
             if old != new and (name in there or not there):

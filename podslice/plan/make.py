@@ -1,15 +1,15 @@
-"""The difference between what should be and what is."""
+"""Make the plan: the difference between desired and observed state."""
 
 from __future__ import annotations
 
 from podslice.model.desired import Desired
 from podslice.model.unit import DesiredUnit, Observed, ObservedUnit, UnitKind, UnitName
 from podslice.pausable import Steps, at_once, paced
-from podslice.plan.changes import feasible, hugepages_step, not_there, spare, step_for, volume_step
+from podslice.plan.changes import feasible, hugepages_step, not_active, spare, step_for, volume_step
 from podslice.plan.steps import Plan, Skipped, Stage, StartUnit, Step, stage_of
 from podslice.plan.stops import TerminatingPods, find_stops, settle_moves
 
-_NOBODY = TerminatingPods()
+_NONE = TerminatingPods()
 
 
 _UNITS_PER_STEP = 200
@@ -21,7 +21,7 @@ def planning(
     observed: Observed,
     *,
     force: bool = False,
-    terminating: TerminatingPods = _NOBODY,
+    terminating: TerminatingPods = _NONE,
 ) -> Steps[Plan]:
     """Return what has to be done so that `observed` becomes `desired`.
 
@@ -46,7 +46,7 @@ def planning(
         if there is not None and _is_elsewhere(unit, there):
             continue
         if there is None and not unit.owned:
-            skipped.append(not_there(unit))
+            skipped.append(not_active(unit))
             continue
         taken, left_out = (
             _volume(unit, there, going)
@@ -71,7 +71,7 @@ def _order(step: Step) -> tuple[tuple[Stage, int], UnitName]:
 
 
 def _is_elsewhere(unit: DesiredUnit, there: ObservedUnit) -> bool:
-    """Whether a unit with a container's name lies outside its pod: then it is somebody else's."""
+    """Return whether a unit with a container's name is outside its pod, so not podslice's."""
     if unit.kind not in (UnitKind.SCOPE, UnitKind.SERVICE):
         return False
     return there.properties.get("Slice", unit.parent) != unit.parent
@@ -81,7 +81,7 @@ def _volume(
     unit: DesiredUnit, there: ObservedUnit | None, going: set[UnitName]
 ) -> tuple[list[Step], list[Skipped]]:
     if there is not None and there.properties.get("Slice") in going:
-        there = None  # it goes with the slice that it lies in now
+        there = None  # it is stopped with the slice that contains it now
     step, skipped = volume_step(unit, there)
     return [step] if step else [], skipped
 
@@ -97,10 +97,10 @@ def _unit(
     properties, skipped = feasible(unit.name, unit.properties, observed.caps)
     if there is not None and not force:
         skipped += spare(unit, properties, there)
-    # what a tier uses its limit already regards; see policy.reserve
+    # the limit of a tier already respects its usage; see policy.tiers
     is_tier = unit.owned and unit.pod is None and unit.name != desired.root
     step = step_for(unit, properties, there, reclaims=not force and not is_tier)
     pages, no_pages = hugepages_step(unit, there, observed.caps, starts=isinstance(step, StartUnit))
     if unit.kind is not UnitKind.SLICE and there is None:
-        skipped = []  # a container that does not run misses nothing
+        skipped = []  # a container that is not running needs no properties
     return [each for each in (step, pages) if each], skipped + no_pages

@@ -1,6 +1,6 @@
-"""Values outside the root: which return to what they were, and what is recorded of each.
+"""Values outside the root: which ones are restored, and the record of each.
 
-podslice compares before it returns a value: a value that was changed since stays.
+podslice compares before it restores a value: a value that was changed externally is kept.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _NOTHING = ReservedValues()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restoration:
-    """What becomes of the recorded values."""
+    """The outcome for the recorded values."""
 
     desired: Desired
-    """With the old values of those that return."""
+    """With the old values of those that are restored."""
     skipped: tuple[Skipped, ...] = ()
-    """Values that do not return, and why."""
+    """Values that are not restored, and why."""
     held: ReservedValues = _NOTHING
-    """The record without the values that are not podslice's any more."""
+    """The record without the values that are no longer podslice's."""
 
 
 def restore_values(desired: Desired, observed: Observed, recorded: ReservedValues) -> Restoration:
-    """Ask for the old value of each recorded property that the configuration does not name."""
+    """Request the old value of each recorded property that the configuration does not state."""
     wanted = {unit.name: unit for unit in desired.units if not unit.owned}
     skipped: list[Skipped] = []
     held: dict[UnitName, Mapping[str, ReservedValue]] = {}
@@ -53,7 +53,7 @@ def restore_values(desired: Desired, observed: Observed, recorded: ReservedValue
         kept = {key: each for key, each in values.items() if key not in idle}
         if there is None or not is_up(there):
             kept |= idle
-            skipped += [_not_there(name, key) for key in sorted(idle)]
+            skipped += [_not_loaded(name, key) for key in sorted(idle)]
         else:
             ours = {
                 key: each for key, each in idle.items() if there.properties.get(key) in each.ours
@@ -75,7 +75,7 @@ def restore_values(desired: Desired, observed: Observed, recorded: ReservedValue
 
 
 def _unit(name: UnitName) -> DesiredUnit:
-    """Return a slice outside the root of which nothing is asked."""
+    """Return a slice outside the root without stated properties."""
     return DesiredUnit(
         name=name,
         kind=UnitKind.SLICE,
@@ -97,7 +97,7 @@ def _with_old(
     return tuple(sorted((*properties, *old), key=lambda each: each.name))
 
 
-def _not_there(unit: UnitName, name: str) -> Skipped:
+def _not_loaded(unit: UnitName, name: str) -> Skipped:
     why = (
         "the slice is not loaded; if it is started again with the value that podslice set, the next"
         f" apply restores the old one; to restore it now: systemctl revert {unit}"
@@ -123,13 +123,13 @@ def _changed_since(
 def record_steps(
     held: ReservedValues, steps: Iterable[SetProperties], cgroup_root: str
 ) -> ReservedValues:
-    """Return the record before steps are taken: from then on both values may be in force."""
+    """Return the record before steps are taken, from when on either value may be in force."""
 
     def note(before: ReservedValue | None, old: int | str, new: int | str) -> ReservedValue:
         if before is None:
             return ReservedValue(before=old, ours=(new,))
         if old != before.before and old not in before.ours:
-            # it was changed since: that is its value before podslice sets it again
+            # changed externally: that is its value before podslice sets it again
             return replace(before, before=old, ours=(new,))
         return replace(before, ours=(*(each for each in before.ours if each != new), new))
 
@@ -148,13 +148,13 @@ def settle_steps(
     done: Iterable[SetProperties],
     not_tried: Iterable[SetProperties],
 ) -> ReservedValues:
-    """Return the record after steps were taken; of those that failed both values may be in force.
+    """Return the record after steps were taken; after a failure either value may be in force.
 
     Args:
-        recorded: what was recorded before they were taken (`record_steps`).
-        before: what was recorded before that.
+        recorded: the record before they were taken (`record_steps`).
+        before: the record before that.
         done: the steps after which the new value is in force.
-        not_tried: those that have changed nothing.
+        not_tried: the steps that have changed nothing.
     """
     units = {unit: dict(values) for unit, values in recorded.units.items()}
     for step in done:
@@ -174,7 +174,7 @@ def settle_steps(
 
 
 def _in_force(held: ReservedValue, new: int | str) -> tuple[int | str, ...]:
-    """Return the values of ours that may be in force; what a timer returns may be one of them."""
+    """Return podslice's values that may be in force, including one that a timer restores."""
     returns = held.trial.old if held.trial else None
     return (*(each for each in held.ours if each == returns and each != new), new)
 
@@ -184,8 +184,8 @@ def try_steps(
 ) -> ReservedValues:
     """Return the record with the changes of steps as a trial.
 
-    With `joins` they join one that is under way: the oldest old values return with them. Otherwise
-    that one is over.
+    With `joins` they extend a pending trial, which restores its oldest values. Otherwise they
+    replace it.
     """
     base = recorded if joins else recorded.confirmed()
     units = {unit: dict(values) for unit, values in base.units.items()}
@@ -199,7 +199,7 @@ def try_steps(
 
 
 def fail_trial(recorded: ReservedValues, names: Collection[UnitName]) -> ReservedValues:
-    """Return the record of a trial after some units could not be set: they prove no return."""
+    """Return the record of a trial after some units could not be set: they have no new value."""
 
     def fail(held: ReservedValue) -> ReservedValue:
         return replace(held, trial=replace(held.trial, new=None)) if held.trial else held

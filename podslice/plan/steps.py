@@ -28,9 +28,9 @@ class Action(StrEnum):
 
 
 class Stage(IntEnum):
-    """When a step is taken. What takes away goes from the leaves up, what gives from the root down.
+    """The order of steps. Stops and tighter limits run from the leaves up, others from the root down.
 
-    Tiers tighten before a new pod's slice is created, and relax after one is gone.
+    Tiers tighten before a new pod's slice is created, and relax after one is removed.
 
     Source: seed 000, "QoS level cgroups" ("Prior to starting a pod …", "after deletion …").
     """
@@ -40,51 +40,51 @@ class Stage(IntEnum):
     START = 2
     GROW = 3
     HUGEPAGES = 4
-    """The files are there once the units are."""
+    """The files exist once the units do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One property, or file of the kernel: what it is, what it will be, and why."""
+    """A change of one property, or of one of the kernel's files, and why."""
 
     name: str
     old: Value | None
     new: int | str
     why: str = field(default="", compare=False)
     is_return: bool = field(default=False, compare=False)
-    """Whether a unit outside the root gets back what it had before podslice set it."""
+    """Whether it restores the value of a unit outside the root before podslice set it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OnUnit:
-    """A step that gives a unit new values."""
+    """A step that sets values of a unit."""
 
     unit: DesiredUnit
     changes: tuple[Change, ...]
 
     @property
     def name(self) -> UnitName:
-        """The unit's name."""
+        """Return the unit's name."""
         return self.unit.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartUnit(_OnUnit):
-    """Start a slice, or mount a volume, that is not there."""
+    """Start a slice, or mount a volume."""
 
     action: ClassVar = Action.START
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetProperties(_OnUnit):
-    """Change properties of a unit that is there."""
+    """Change properties of an active unit."""
 
     action: ClassVar = Action.SET
     tightens: bool
     reclaim_bytes: int | None = None
-    """What the unit has to come down to before it is limited to that, since it uses more."""
+    """The limit to which the unit's memory is reclaimed first, since it uses more."""
     used_bytes: int | None = field(default=None, compare=False)
-    """What it uses now, where it has to come down."""
+    """The current usage, if it is reclaimed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,19 +102,19 @@ class StopUnit:
     name: UnitName
     why: str
     tasks: int = 0
-    """Processes and threads that it holds now."""
+    """Processes and threads in it now."""
     pod: str | None = None
-    """`namespace/name` of the pod whose slice it is, where that goes for good."""
+    """`namespace/name` of the pod whose slice it is, if the pod is terminating."""
     grace_sec: int | None = None
-    """How long what runs in it has to end by itself; None: as systemd has it."""
+    """The grace period of its processes; None: systemd's."""
     occupants: Occupants = NO_OCCUPANTS
     signals: tuple[UnitName, ...] = ()
-    """The units whose processes are signalled before anything is stopped, since a stop would end
-    them too early; or the slice itself, where a stop would miss some."""
+    """The units whose processes are signalled before anything is stopped, since a stop would kill
+    them too early; or the slice itself, if a stop would miss some."""
 
     @property
     def takes_time(self) -> bool:
-        """Whether something runs in it that has time to end by itself."""
+        """Return whether it has processes with a grace period."""
         return self.grace_sec is not None and (self.tasks > 0 or bool(self.signals))
 
 
@@ -123,13 +123,13 @@ Step = StartUnit | SetProperties | SetHugepages | StopUnit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """Something that is left out of the plan, and why."""
+    """Something that the plan leaves out, and why."""
 
     unit: UnitName
     name: str
     why: str
     blocks: bool = False
-    """Whether what should be is not reached without it, and the operator has to decide."""
+    """Whether the desired state is not reached without it, so that the operator must decide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,16 +141,16 @@ class Plan:
     refused: tuple[Refusal, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether there is anything to do."""
+        """Return whether there are steps."""
         return bool(self.steps)
 
     @property
     def is_blocked(self) -> bool:
-        """Whether something is left out that the operator has to decide on."""
+        """Return whether something is left out on which the operator must decide."""
         return any(skipped.blocks for skipped in self.skipped)
 
     def only(self, names: Collection[UnitName]) -> Plan:
-        """What is about some units, refusals aside."""
+        """Return the part that concerns some units, without refusals."""
         return Plan(
             steps=tuple(step for step in self.steps if step.name in names),
             skipped=tuple(skipped for skipped in self.skipped if skipped.unit in names),
@@ -162,7 +162,7 @@ class Plan:
         return Plan(steps=steps, refused=self.refused)
 
     def without(self, names: Collection[UnitName]) -> Plan:
-        """The same without what is about some units, refusals aside."""
+        """Return the plan without the part that concerns some units; refusals stay."""
         return replace(
             self,
             steps=tuple(step for step in self.steps if step.name not in names),
@@ -171,7 +171,7 @@ class Plan:
 
 
 def stage_of(step: Step) -> tuple[Stage, int]:
-    """The stage of a step and, within it, its turn; steps with the same turn may go at once."""
+    """Return the stage of a step and its turn in it; steps of the same turn may run concurrently."""
     depth = depth_of(step.name)
     if isinstance(step, StopUnit):
         return Stage.STOP, -depth
@@ -183,18 +183,18 @@ def stage_of(step: Step) -> tuple[Stage, int]:
 
 
 def depth_of(name: UnitName) -> int:
-    """How deep a unit lies; what is no slice lies deepest."""
+    """Return the depth of a unit; units other than slices are the deepest."""
     return name.count("-") if name.endswith(".slice") else 1000
 
 
 def transient_unit(unit: DesiredUnit, values: Mapping[str, int | str]) -> TransientUnit:
-    """The slice or mount to start, with its structure.
+    """Return the slice or mount to start, with its structure.
 
     Source: Kubernetes' and opencontainers' systemd drivers: Wants= the parent, no default
     dependencies, accounting on.
     """
     if unit.kind is UnitKind.MOUNT:
-        # in the pod's slice: what is written to it is the pod's, and it goes when that goes
+        # in the pod's slice, so that its pages are charged to the pod, and it is stopped with the pod
         structure = {"Description": unit.description, "Slice": unit.parent, **unit.structure}
         return TransientUnit(name=unit.name, properties=structure)
     properties: dict[str, Value] = {

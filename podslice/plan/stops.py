@@ -1,4 +1,4 @@
-"""What has to go, and what has to stay although it should go."""
+"""The units to stop, and those that can't be stopped."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from podslice.plan.changes import is_up
 from podslice.plan.steps import Skipped, StopUnit, depth_of
 
 CLASS_CHANGED = "QOSClassChanged"
-"""Why a pod with processes in it is not moved to the slice of another class."""
+"""The reason why a pod with processes is not moved to the slice of another class."""
 
 _MOUNT = f".{UnitKind.MOUNT}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminatingPods:
-    """The pods that go for good, and how."""
+    """The terminating pods, and their grace period."""
 
     pods: Mapping[UnitName, Pod] = field(default_factory=dict)
-    """By their slices."""
+    """By slice."""
     grace_sec: int | None = None
-    """How long what runs in them has to end by itself; None: as each pod states."""
+    """The grace period of their processes; None: each pod's own."""
 
 
 def settle_moves(
     desired: Desired, observed: Observed
 ) -> tuple[dict[str, ObservedUnit], tuple[Refusal, ...]]:
-    """Pods whose class changed while something is in them can't move: they stay as they are.
+    """Return the slices in which pods stay although their class has changed, and the refusals.
 
-    Returns the slice that each of them stays in, by pod, and why.
+    A pod with processes or mounted volumes can't move to another slice.
 
     Source: Kubernetes refuses a change of a pod's class likewise ("Pod QOS Class may not change").
     """
@@ -69,14 +69,14 @@ def _slices_with_volumes(observed: Observed) -> set[object]:
 
 
 def _last_component(name: UnitName) -> str:
-    """What a slice is called in its parent: `pod12_34` of `kubepods-burstable-pod12_34.slice`."""
+    """Return the last component of a slice's name: `pod12_34` of `kubepods-burstable-pod12_34.slice`."""
     return name.removesuffix(".slice").rpartition("-")[2]
 
 
 def find_stops(
     desired: Desired, observed: Observed, keep: set[UnitName], terminating: TerminatingPods
 ) -> tuple[list[StopUnit], list[Skipped]]:
-    """Units that have to go. Tiers and root go only when nothing of others is in them."""
+    """Return the units to stop. Tiers and root are stopped only without foreign units in them."""
     unwanted = {**_lost_volumes(desired, observed), **desired.unwanted}
     going = {name for name in unwanted if name in observed.units} - keep
     mounts = {name for name in going if name.endswith(_MOUNT)}
@@ -88,13 +88,13 @@ def find_stops(
         if foreign:
             skipped.append(Skipped(unit=name, name="stop", why=foreign))
         else:
-            # what it holds is in pods that go before it
+            # its processes are in pods that are stopped before it
             stops.append(StopUnit(name=name, why=unwanted[name]))
     return stops, skipped
 
 
 def _lost_volumes(desired: Desired, observed: Observed) -> dict[UnitName, str]:
-    """Volumes that are mounted in the slices of pods and that these do not have."""
+    """Return volumes that are mounted in the slices of pods without being theirs."""
     wanted = {unit.name for unit in desired.units}
     pods = {pod.slice: pod.pod.key for pod in desired.pods}
     return {
@@ -113,10 +113,10 @@ def _stop(name: UnitName, why: str, observed: Observed, terminating: Terminating
     grace_sec = pod.grace_period_sec if terminating.grace_sec is None else terminating.grace_sec
     signals: tuple[UnitName, ...] = ()
     if unit.occupants.is_mixed or not is_up(unit):
-        # a control group that outlived its slice has no units in which systemd would end it
+        # a control group without its slice has no unit that systemd could stop
         signals = (name,)
     elif grace_sec > pod.grace_period_sec:
-        # those of ours, which systemd would kill after the pod's own
+        # podslice's own units, which systemd would kill after the pod's own grace period
         signals = tuple(inner for inner in unit.occupants.units if inner in observed.units)
     return StopUnit(
         name=name,
@@ -130,7 +130,7 @@ def _stop(name: UnitName, why: str, observed: Observed, terminating: Terminating
 
 
 def _foreign(name: UnitName, going: set[UnitName], observed: Observed) -> str:
-    """What others have in an inner slice; empty when nothing."""
+    """Describe foreign units or processes in an inner slice; empty if there are none."""
     inside = f"{name.removesuffix('.slice')}-"
     theirs = [other for other in observed.units if other.startswith(inside) and other not in going]
     if theirs:
@@ -145,5 +145,5 @@ def _foreign(name: UnitName, going: set[UnitName], observed: Observed) -> str:
 
 
 def count_processes(number: int) -> str:
-    """`1 process runs`, `5 processes run`."""
+    """Return `1 process runs`, `5 processes run`."""
     return "1 process runs" if number == 1 else f"{number} processes run"

@@ -1,4 +1,4 @@
-"""Which pods fit on the node."""
+"""Admission: the pods that fit on the node."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from podslice.policy.eviction.thresholds import is_critical
 def admit(
     candidates: Iterable[PodDecision], admitted: Sequence[PodDecision], allocatable: Amounts
 ) -> tuple[tuple[PodDecision, ...], tuple[Refusal, ...]]:
-    """The candidates that fit beside the pods that are there, and refusals for the others.
+    """Return the candidates that fit beside the admitted pods, and refusals for the others.
 
-    By priority, then by name, each on its own: one that does not fit does not hold up the next. A
-    candidate takes the place of an admitted pod of its name; what it gives back is there for those
-    before it, too. Resources that the node does not count are not checked.
+    By priority, then by name, each on its own: one that does not fit does not block the next. A
+    candidate replaces an admitted pod of its name; what it releases is available to those before
+    it as well. Resources that the node does not count are not checked.
 
     Source: Kubernetes, pkg/scheduler/framework/plugins/noderesources/fit.go, fitsRequest;
     pkg/kubelet/lifecycle/predicate.go, InsufficientResourceError ("OutOf" + resource).
@@ -53,7 +53,7 @@ def _less(amounts: Amounts, less: Amounts) -> dict[str, int]:
 
 
 def _lacking(requests: Amounts, used: Amounts, allocatable: Amounts) -> str | None:
-    """The first resource, by name, that does not suffice."""
+    """Return the first resource, by name, that is insufficient."""
     for name in sorted(requests):
         free = allocatable.get(name, 0) - used.get(name, 0)
         if name in allocatable and requests[name] > max(free, 0):
@@ -77,10 +77,10 @@ def hold_back(
     current_keys: Collection[str],
     conditions: Collection[Condition],
 ) -> tuple[tuple[PodDecision, ...], tuple[Refusal, ...]]:
-    """The candidates that a node with these conditions takes, and refusals for the others.
+    """Return the candidates that a node with these conditions admits, and refusals for the others.
 
-    Pods that are there already are not touched. Under memory pressure BestEffort pods are refused,
-    under any other every pod; critical ones never are.
+    Current pods are not affected. Under memory pressure BestEffort pods are refused, under any
+    other every pod; critical ones never are.
 
     Source: Kubernetes, pkg/kubelet/eviction/eviction_manager.go, Admit.
     """
@@ -97,7 +97,7 @@ def hold_back(
 
 
 def _reason_to_wait(candidate: PodDecision, conditions: Collection[Condition]) -> Condition | None:
-    """The first condition, by name, under which the pod may not come."""
+    """Return the first condition, by name, under which the pod is not admitted."""
     if is_critical(candidate.pod):
         return None
     is_besteffort = candidate.qos is Qos.BESTEFFORT
@@ -107,11 +107,11 @@ def _reason_to_wait(candidate: PodDecision, conditions: Collection[Condition]) -
 
 
 def _postpone(candidate: PodDecision, condition: Condition) -> Refusal:
-    whom = "BestEffort pods wait" if condition is Condition.MEMORY else "new pods wait"
+    waiting = "BestEffort pods wait" if condition is Condition.MEMORY else "new pods wait"
     return Refusal(
         pod=candidate.pod.key,
         reason=condition.value,
-        message=f"the node is short of {_SHORT_OF[condition]}; {whom} until that is over",
+        message=f"the node is short of {_SHORT_OF[condition]}; {waiting} until that is over",
     )
 
 

@@ -1,4 +1,4 @@
-"""Node allocatable: what is left of the host for pods."""
+"""Node allocatable: the host's resources for pods."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ from podslice.model.resources import (
 from podslice.policy.hugepages import counts_as_memory
 
 _EVICTION_RESOURCE = {"memory.available": MEMORY, "nodefs.available": EPHEMERAL_STORAGE}
-"""The thresholds that take something off Allocatable.
+"""The thresholds that are subtracted from Allocatable.
 
 Source: Kubernetes, pkg/kubelet/cm/node_container_manager_linux.go, hardEvictionReservation.
 """
 
 
 def allocate(node: Node, config: Config) -> Allocation:
-    """Return how the node's capacity is divided.
+    """Return the division of the node's capacity.
 
-    Allocatable is the capacity less what is reserved, less the hard eviction thresholds and, of
-    memory, less what is set aside as huge pages, never below 0. `enforced`, what `kubepods.slice`
-    is held to, leaves the eviction thresholds in, so that eviction acts before the kernel's OOM
-    killer; it includes the huge pages, as the capacity does. What is left is rounded up to whole
-    thousandths after an exact subtraction.
+    Allocatable is the capacity less the reservations, less the hard eviction thresholds and, for
+    memory, less the huge pages, never below 0. `enforced`, the limit of `kubepods.slice`, includes
+    the eviction thresholds, so that eviction acts before the kernel's OOM killer, and the huge
+    pages, as the capacity does. The difference is exact, and rounded up to whole thousandths.
 
     Source: seed 004, "Allocatable" and "Kubelet Evictions Thresholds"; Kubernetes,
     pkg/kubelet/cm/node_container_manager_linux.go, GetNodeAllocatableReservation;
@@ -58,7 +57,7 @@ def allocate(node: Node, config: Config) -> Allocation:
 
 
 def hard_eviction(capacity: Amounts, config: Config) -> dict[str, int]:
-    """The hard eviction thresholds in absolute amounts."""
+    """Return the hard eviction thresholds in absolute amounts."""
     return {
         resource: threshold_amount(config.eviction_hard[signal], capacity[resource])
         for signal, resource in _EVICTION_RESOURCE.items()
@@ -67,7 +66,7 @@ def hard_eviction(capacity: Amounts, config: Config) -> dict[str, int]:
 
 
 def threshold_amount(threshold: Threshold, capacity: int) -> int:
-    """A threshold as an amount, in thousandths; a share is rounded down to a whole unit.
+    """Return a threshold as an amount, in thousandths; a share is rounded down to a whole unit.
 
     Source: Kubernetes, pkg/kubelet/eviction/api/types.go, GetThresholdQuantity.
     """
@@ -77,7 +76,7 @@ def threshold_amount(threshold: Threshold, capacity: int) -> int:
 
 
 def validate_node(node: Node, config: Config) -> list[Problem]:
-    """Reservations that are more than there is."""
+    """Return problems of reservations above the capacity."""
     capacity = {**node.capacity, **config.capacity}
     reserved = total((config.kube_reserved, config.system_reserved))
     reserved = total((reserved, hard_eviction(capacity, config)))

@@ -1,4 +1,4 @@
-"""Where the two rule sets decide differently for a pod."""
+"""Differences between the two rule sets for a pod."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from podslice.policy.decide import decide
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One thing that the rule sets decide differently."""
+    """One value on which the rule sets differ."""
 
     what: str
     """`qos_class`, `CPUQuotaPerSecUSec of container main`, `spec.resources.limits[cpu]`, …"""
@@ -26,7 +26,7 @@ class Difference:
 
 
 def compare_rules(pod: Pod, node: Node, config: Config) -> tuple[Difference, ...]:
-    """Every difference, in the order of `explain`; empty where the rules agree."""
+    """Return every difference, in the order of `explain`; empty if the rules agree."""
     ours = decide(pod, node, replace(config, rules=Rules.PROPOSAL))
     theirs = decide(pod, node, replace(config, rules=Rules.KUBERNETES))
     return tuple(
@@ -76,7 +76,7 @@ def _sizes(hugepages: Mapping[int, int]) -> str:
 
 
 def _problems(ours: PodDecision, theirs: PodDecision) -> Iterator[tuple[str, str, str]]:
-    """Problems by their place; the rule sets differ in how grave they are."""
+    """Yield the severity of each problem under either rule set."""
     one = {(found.where, found.message): found.severity for found in ours.problems}
     other = {(found.where, found.message): found.severity for found in theirs.problems}
     file = f"{ours.pod.where}: "

@@ -1,4 +1,4 @@
-"""The pod level against the containers: what contradicts itself, and what can't be reached."""
+"""Consistency of the pod level and the containers: contradictions, and unreachable values."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _ONLY_KUBERNETES = "Kubernetes would refuse the pod"
 
 
 def compare_levels(pod: Pod, stated: Pod, rules: Rules) -> Iterator[Problem]:
-    """Return what is wrong between the pod level and the containers.
+    """Return the contradictions between the pod level and the containers.
 
     Args:
         pod: with its defaults.
-        stated: as its manifest has it; a request that was defaulted is not blamed.
-        rules: decide when the pod's limits begin to bind.
+        stated: as its manifest has it; a defaulted request is not reported.
+        rules: determine when the pod's limits begin to apply.
 
     Source: seed 002, "Proposal" and "Init Containers"; Kubernetes,
     pkg/apis/core/validation/validation.go, validatePodResourceConsistency.
@@ -39,10 +39,10 @@ def compare_levels(pod: Pod, stated: Pod, rules: Rules) -> Iterator[Problem]:
 
 
 def _bound(pod: Pod, name: str, rules: Rules) -> Resources:
-    """Return the containers' sums that the pod's limit has to hold.
+    """Return the containers' sums that the pod's limit must cover.
 
-    Under the proposal the limit binds once the init containers have finished. Limits of huge pages
-    bind from the start under both rule sets.
+    Under the proposal the limit applies once the init containers have finished. Limits of huge
+    pages apply from the start under both rule sets.
     """
     from_the_start = rules is Rules.KUBERNETES or is_hugepages(name)
     return aggregate(pod) if from_the_start else running(pod)
@@ -51,23 +51,23 @@ def _bound(pod: Pod, name: str, rules: Rules) -> Resources:
 def _check_limit(pod: Pod, name: str, sums: Resources) -> Iterator[Problem]:
     limit = pod.resources.limits[name]
     where = f"{level(pod)}.limits[{name}]"
-    said = f"{format_amount(name, limit)} is less than the containers'"
+    less = f"{format_amount(name, limit)} is less than the containers'"
     if limit < sums.requests.get(name, 0):
         yield Problem(
             where=where,
-            message=f"{said} requests of {format_amount(name, sums.requests[name])}",
+            message=f"{less} requests of {format_amount(name, sums.requests[name])}",
             hint="raise the pod's limit or lower the containers' requests",
         )
     elif name == MEMORY and limit < sums.limits.get(name, 0):
         yield warning(
             where,
-            f"{said} limits of {format_amount(name, sums.limits[name])}",
+            f"{less} limits of {format_amount(name, sums.limits[name])}",
             "they can't all reach their limits",
         )
 
 
 def _check_strictly(pod: Pod, stated: Pod, rules: Rules) -> Iterator[Problem]:
-    """Return what only Kubernetes refuses: errors under its rules, else warnings."""
+    """Return problems that only Kubernetes refuses: errors under its rules, else warnings."""
     for each, where in (
         *((each.resources, f"{each.where}.resources") for each in pod.containers),
         (pod.resources, level(pod)),
@@ -96,7 +96,7 @@ def _check_request(pod: Pod, stated: Pod, name: str, rules: Rules) -> Iterator[P
 
 
 def _check_container_limits(pod: Pod, name: str, rules: Rules) -> Iterator[Problem]:
-    """Kubernetes compares `spec.containers` only, neither init containers nor sidecars."""
+    """Compare limits as Kubernetes does: of `spec.containers` only, not init containers or sidecars."""
     if name not in pod.resources.limits:
         return
     pod_limit = pod.resources.limits[name]
@@ -111,7 +111,7 @@ def _check_container_limits(pod: Pod, name: str, rules: Rules) -> Iterator[Probl
 
 
 def _check_effective(pod: Pod, stated: Pod, rules: Rules) -> Iterator[Problem]:
-    """Warn of a pod level request that the containers' limits, taken together, do not allow."""
+    """Warn of a pod-level request above the sum of the containers' limits."""
     limits = aggregate(pod).limits
     for name in (CPU, MEMORY):
         request = stated.resources.requests.get(name, 0)

@@ -1,4 +1,4 @@
-"""From CPU and memory amounts to the numbers of the kernel and of systemd."""
+"""Conversion of CPU amounts to the numbers of the kernel and of systemd."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ MIN_SHARES = 2
 MAX_SHARES = 262_144
 SHARES_PER_CPU = 1024
 MIN_QUOTA_USEC = 1_000
-"""The least quota the kernel takes, per period. Source: Linux, min_cfs_quota_period: 1 ms."""
+"""The minimum quota of the kernel, per period. Source: Linux, min_cfs_quota_period: 1 ms."""
 QUOTA_STEP_USEC = 10_000
-"""Systemd's drop-ins keep CPUQuota= in whole percents: 10 ms of every second."""
+"""systemd's drop-ins store CPUQuota= in whole percents: 10 ms of every second."""
 MIN_WEIGHT = 1
 MAX_WEIGHT = 10_000
 
 
 def shares_from_milli(cpu_milli: int) -> int:
-    """CPU shares for an amount of CPU: 1024 for one CPU, never below 2 or above 262144.
+    """Return CPU shares for an amount of CPU: 1024 for one CPU, never below 2 or above 262144.
 
     Source: seed 000, "Conversion of CPU millicores to cgroup configuration"; Kubernetes,
     pkg/kubelet/cm/helpers_linux.go, MilliCPUToShares.
@@ -56,9 +56,9 @@ def weight_from_shares(
 
 
 def unbounded_weight(shares: int, curve: Curve) -> int:
-    """Return what a formula gives before it is brought into the range that systemd takes.
+    """Return the result of a formula before it is clamped to the range that systemd accepts.
 
-    Source: `systemd`: one CPU is 100, the weight of a unit that asks for nothing
+    Source: `systemd`: one CPU is 100, the default weight of a unit
     (systemd.resource-control(5)). Linear: Kubernetes, pkg/kubelet/cm/cgroup_v2_manager_linux.go,
     getCPUWeight, from KEP-2254. `oci`: opencontainers/cgroups, utils.go,
     ConvertCPUSharesToCgroupV2Value.
@@ -68,7 +68,7 @@ def unbounded_weight(shares: int, curve: Curve) -> int:
 
 def _oci_weight(shares: int) -> int:
     log = math.log2(shares)
-    # one division, so that the default 1024 gives 100 exactly and not a hair more
+    # one division, so that the default 1024 gives exactly 100
     return math.ceil(10 ** ((log * log + 125 * log - 126) / 612))
 
 
@@ -88,17 +88,17 @@ _OF_CONTAINERS = {**_OF_SLICES, WeightMapping.KUBELET: Curve.OCI}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """A CPU quota as systemd keeps it, and what was asked for."""
+    """A CPU quota as systemd stores it, and the requested one."""
 
     per_sec_usec: int
     asked_usec: int
 
 
 def quota_from_milli(cpu_milli: int, *, period_usec: int) -> Quota:
-    """CPU time per second for an amount of CPU, at least 1 ms per period, in whole percents.
+    """Return the CPU time per second for an amount of CPU, at least 1 ms per period.
 
-    The quota is rounded up to a multiple of 10 ms per second: systemd's drop-ins keep no more, so
-    that a finer one would change with the next daemon-reload.
+    The quota is rounded up to a multiple of 10 ms per second, the precision of systemd's drop-ins:
+    a finer one would change with the next daemon-reload.
 
     Source: seed 000, "Conversion of CPU millicores to cgroup configuration"; Kubernetes,
     pkg/kubelet/cm/helpers_linux.go, MilliCPUToQuota.

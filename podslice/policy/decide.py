@@ -1,4 +1,4 @@
-"""What one pod gets, whatever else there is on the node."""
+"""The decision on one pod, independent of other pods on the node."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from podslice.policy.hugepages import (
     pod_hugepages,
     with_hugepages,
 )
-from podslice.policy.oom import ends_as_a_whole, oom_score_adj
+from podslice.policy.oom import kills_whole_container, oom_score_adj
 from podslice.policy.qos import classify, why_qos
 from podslice.policy.unit_properties import (
     container_properties,
@@ -55,7 +55,7 @@ from podslice.policy.volumes import decide_volume, mount_structure
 
 
 def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
-    """What one pod gets. One with an error has a decision, too, as far as it could be read."""
+    """Decide one pod. One with an error has a decision as well, as far as it could be read."""
     defaulted = default_pod(pod)
     qos = classify(defaulted, config.rules)
     counted = effective(defaulted)
@@ -146,7 +146,7 @@ def _decide_container(
         scope=scope_name(pod.uid, container.name),
         oom_score_adj=oom_score_adj(pod, container, qos, node_memory_bytes),
         properties=with_hugepages(container_properties(pod, container, qos, config), in_memory),
-        oom_group=ends_as_a_whole(config),
+        oom_group=kills_whole_container(config),
         hugepages=hugepages,
     )
 
@@ -154,11 +154,11 @@ def _decide_container(
 def _decide_overhead(
     pod: Pod, qos: Qos, config: Config, node_memory_bytes: int
 ) -> ContainerDecision:
-    """The pod's helpers, which count as a container that asks for the overhead."""
+    """Decide the pod's helpers, which count as a container that requests the overhead."""
     helpers = Container(
         name=OVERHEAD, kind=ContainerKind.OVERHEAD, resources=Resources(requests=pod.overhead)
     )
-    # what the pod level asks for beyond the containers is theirs
+    # the surplus of the pod level belongs to the containers
     alone = replace(pod, resources=Resources())
     return ContainerDecision(
         name=helpers.name,
@@ -166,7 +166,7 @@ def _decide_overhead(
         scope=scope_name(pod.uid, helpers.name),
         oom_score_adj=oom_score_adj(alone, helpers, qos, node_memory_bytes),
         properties=overhead_properties(pod, qos, config),
-        oom_group=ends_as_a_whole(config),
+        oom_group=kills_whole_container(config),
     )
 
 
@@ -181,7 +181,7 @@ def _decide_volumes(
 
 
 def _notes(pod: Pod, qos: Qos, hugepages: HugePages, config: Config) -> Iterator[str]:
-    """Why the class, and why what one might expect is not set."""
+    """Yield the reason for the class, and for expected properties that are unset."""
     yield f"{qos}: {why_qos(pod, qos, config.rules)}"
     for size, limit in hugepages.items():
         if not limit:
@@ -200,7 +200,7 @@ def _notes(pod: Pod, qos: Qos, hugepages: HugePages, config: Config) -> Iterator
 
 
 def _validate_names(pod: Pod, slice_: UnitName) -> Iterator[Problem]:
-    """Names that systemd would refuse; what they are made of was checked when it was read."""
+    """Return problems of names that systemd would refuse; their parts were checked when read."""
     where = f"{pod.where}: metadata.uid" if pod.where else "metadata.uid"
     for name in (slice_, *(scope_name(pod.uid, each.name) for each in pod.containers)):
         if len(name.encode()) > UNIT_NAME_MAX:
@@ -218,7 +218,7 @@ def _validate_names(pod: Pod, slice_: UnitName) -> Iterator[Problem]:
 
 
 def _join_problems(read: tuple[Problem, ...], found: list[Problem]) -> tuple[Problem, ...]:
-    """Return every problem; one that reading has reported in the same words is not repeated."""
-    told = {(each.where, each.severity, each.message) for each in read}
-    new = (each for each in found if (each.where, each.severity, each.message) not in told)
+    """Return every problem; one that was reported when reading the manifest is not repeated."""
+    reported = {(each.where, each.severity, each.message) for each in read}
+    new = (each for each in found if (each.where, each.severity, each.message) not in reported)
     return tuple(dict.fromkeys((*read, *new)))

@@ -1,4 +1,4 @@
-"""Requests that a manifest leaves to be worked out."""
+"""Defaults of requests that a manifest does not state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from podslice.policy.aggregate import aggregate
 
 
 def default_pod(pod: Pod) -> Pod:
-    """The pod with the requests that its limits imply, for containers and for the pod level.
+    """Return the pod with the requests that its limits imply, of containers and the pod level.
 
     Source: seed 002, "Proposal" ("setting a limit without a request causes Kubernetes to use the
     limit as a request"); Kubernetes, pkg/apis/core/v1/defaults.go, SetDefaults_Pod.
@@ -29,7 +29,7 @@ def _default_container(container: Container) -> Container:
 
 
 def _default_pod_level(pod: Pod) -> Resources:
-    """Pod-level requests from the containers' sum where there is one, else from the limits.
+    """Return the pod level with requests from the containers' sum, else from its limits.
 
     Huge pages are never overcommitted: their request is the pod level's own limit.
 

@@ -1,4 +1,4 @@
-"""The whole decision: from pods, node and configuration to the units that should be."""
+"""The desired state: from pods, node and configuration to the units that should exist."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from podslice.policy.tiers import protection, tier_properties
 from podslice.policy.unit_properties import cpu_weight, memory_limit, settle
 
 _PODS_PER_STEP = 100
-"""Pods between two pauses: a millisecond, or one pod that has to be decided."""
+"""Pods between two pauses: a millisecond, or one pod that must be decided."""
 
 
 def desiring(  # noqa: PLR0913 (the whole input; arguments with a default are keywords)
@@ -170,7 +170,7 @@ def _join(in_force: list[PodDecision], accepted: list[PodDecision]) -> tuple[Pod
 def _unwanted(
     tree: Tree, pods: tuple[PodDecision, ...], terminating: tuple[Pod, ...]
 ) -> Iterator[tuple[UnitName, str]]:
-    """Slices of pods that are gone or of another class now; without pods the whole tree."""
+    """Yield slices of pods that are removed or of another class; without pods the whole tree."""
     present = {pod.slice for pod in pods}
     for pod in pods:
         for name in pod.elsewhere:
@@ -186,7 +186,7 @@ def _unwanted(
 def _unwanted_volumes(
     pods: tuple[PodDecision, ...], in_force: list[PodDecision]
 ) -> Iterator[tuple[UnitName, str]]:
-    """Mounts of volumes that a pod has no more; those of pods that go end with their slices."""
+    """Yield mounts of volumes that a pod no longer has; removed pods are stopped as a whole."""
     present = {volume.unit for pod in pods for volume in pod.volumes}
     staying = {pod.pod.key for pod in pods}
     for before in in_force:
@@ -203,7 +203,7 @@ def _node_units(
     config: Config,
     used_bytes: Mapping[UnitName, int],
 ) -> Iterator[DesiredUnit]:
-    """Return the units of no pod, parents before children."""
+    """Return the units outside of pods, parents before children."""
     yield from _reserved_units(allocation, config)
     root = _root_properties(allocation, pods, config, page_size=node.page_size_bytes)
     yield _slice(tree.root, "Pods on this node", root, owned=True)
@@ -253,9 +253,9 @@ def _slice(
 def _root_properties(
     allocation: Allocation, pods: tuple[PodDecision, ...], config: Config, *, page_size: int
 ) -> tuple[PropertyValue, ...]:
-    """Return node allocatable, where it is to be enforced on pods, and the sum of the protections.
+    """Return node allocatable, if it is enforced on pods, and the sum of the protections.
 
-    Where everything is reserved pods get the least that systemd takes.
+    If everything is reserved, pods get the minimum that systemd accepts.
 
     Source: seed 004, "Kubelet Evictions Thresholds"; Kubernetes,
     pkg/kubelet/cm/node_container_manager_linux.go, getCgroupConfig and, where nothing is enforced,
@@ -277,7 +277,7 @@ def _root_properties(
 
 
 def _huge_part(allocation: Allocation) -> str:
-    """Return why a limit that is made of the capacity includes huge pages already."""
+    """Describe the huge pages in a limit that is computed from the capacity."""
     milli = allocation.hugepages.get(MEMORY)
     if not milli or not allocation.counts_hugepages:
         return ""
@@ -288,7 +288,7 @@ def _huge_part(allocation: Allocation) -> str:
 def _at_least(
     least: int, name: str, limits: Amounts, resource: str, why: str
 ) -> Iterator[PropertyValue]:
-    """Return a limit, where the amount of the resource is known."""
+    """Return a limit, if the amount of the resource is known."""
     value = whole(limits, resource)
     if value is not None:
         if value < least:
@@ -303,7 +303,7 @@ def without_reserved(config: Config) -> Config:
 
 
 def _reserved_units(allocation: Allocation, config: Config) -> Iterator[DesiredUnit]:
-    """The slices of system daemons, where their reservations are to be enforced.
+    """Yield the slices of system daemons whose reservations are enforced.
 
     Source: seed 004, "Phase 2"; Kubernetes, node_container_manager_linux.go, the
     `-compressible` kinds enforce CPU only.

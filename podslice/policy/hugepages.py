@@ -1,4 +1,4 @@
-"""Huge pages per size: their own limits, and what they add to limits of memory."""
+"""Huge pages per size: their limits, and their part of memory limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MEMORY_PROPERTIES = ("MemoryLow", "MemoryMax", "MemoryMin")
 
 
 def pod_hugepages(counted: Resources, known: Iterable[int] = ()) -> HugePages:
-    """Return the limits of a pod: its effective requests, and 0 for other sizes that are known.
+    """Return the limits of a pod: its effective requests, and 0 for other known sizes.
 
     Source: Kubernetes, pkg/kubelet/cm/helpers_linux.go, HugePageLimits, and
     cgroup_manager_linux.go, maybeSetHugetlb ("for each page size omitted, limit to 0").
@@ -36,7 +36,7 @@ def pod_hugepages(counted: Resources, known: Iterable[int] = ()) -> HugePages:
 def container_hugepages(
     pod: Pod, container: Container, rules: Rules, known: Iterable[int] = ()
 ) -> HugePages:
-    """Return the limits of a container, for every size that is known or that its pod names.
+    """Return the limits of a container, for every size that is known or that its pod states.
 
     One that states none has no limit of its own where the pod level states one (the proposal), or
     the pod's (Kubernetes), and 0 where there is no pod level.
@@ -66,18 +66,18 @@ def counts_as_memory(node: Node, config: Config) -> bool:
 
 
 def most_bytes(pod: Pod, limits: HugePages) -> int:
-    """Return how much a container with these limits can have: the pod level's where it has none."""
+    """Return the maximum of a container with these limits; the pod level's applies without one."""
     return sum({**_by_size(pod.resources.limits), **limits}.values())
 
 
 def with_hugepages(
     properties: tuple[PropertyValue, ...], hugepages_bytes: int
 ) -> tuple[PropertyValue, ...]:
-    """Return the properties, with huge pages added to what is stated of memory.
+    """Return the properties, with huge pages added to those of memory.
 
     Where the kernel counts huge pages as memory, a process whose huge pages do not fit its limit
-    is not killed: it repeats the page fault for ever. The protection includes them, too, since they
-    count as the usage that it is compared with.
+    is not killed: it repeats the page fault for ever. The protection includes them as well, since they
+    are part of the usage that it is compared with.
 
     Source: Linux, mm/hugetlb.c, alloc_hugetlb_folio (mem_cgroup_charge_hugetlb), which fails with
     ENOSPC; mm/memcontrol.c, mem_cgroup_calculate_protection.
@@ -97,7 +97,7 @@ def _add(property_: PropertyValue, hugepages_bytes: int) -> PropertyValue:
 
 
 def page_size_bytes(resource: str) -> int | None:
-    """The size of the pages that `hugepages-2Mi` is about; None where it is none."""
+    """Return the page size of `hugepages-2Mi`; None if it is not a page size."""
     try:
         milli = parse_quantity(resource.removeprefix(HUGEPAGES_PREFIX)).milli
     except ValueError:

@@ -1,4 +1,4 @@
-"""The init phase: until its init containers have ended well, a pod's own limits do not bind."""
+"""The init phase, in which a pod's own limits do not apply: until its init containers succeed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from podslice.model.pod import ContainerKind, InitProgress, Pod
 
 
 def is_initializing(pod: Pod, progress: InitProgress, rules: Rules) -> bool:
-    """Whether the pod is in its init phase; under the rules of Kubernetes there is none.
+    """Return whether the pod is in its init phase, which Kubernetes' rules do not have.
 
     Source: seed 002, "Init Containers".
     """
@@ -17,15 +17,15 @@ def is_initializing(pod: Pod, progress: InitProgress, rules: Rules) -> bool:
 
 
 def pending(pod: Pod, progress: InitProgress) -> tuple[str, ...]:
-    """The init containers that have not ended with 0 yet, in the order in which they run."""
+    """Return the init containers that have not exited with 0, in the order in which they run."""
     names = (container.name for container in pod.of_kind(ContainerKind.INIT))
     return tuple(name for name in names if name not in progress.done)
 
 
 def finish(pod: Pod, progress: InitProgress, container: str) -> InitProgress:
-    """The progress once an init container has ended with 0; with the last one the phase is over.
+    """Return the progress after an init container exits with 0; the last one ends the phase.
 
-    What is over stays over, whatever init containers a later manifest adds.
+    The phase does not begin again if a later manifest adds init containers.
     """
     further = replace(progress, done=progress.done | {container})
     return replace(further, over=further.over or not pending(pod, further))

@@ -1,4 +1,4 @@
-"""What the kernel kills first when memory runs out, and what ends with it."""
+"""OOM scores: which processes the kernel kills first, and which are killed together."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from podslice.policy.aggregate import aggregate
 GUARANTEED_ADJ = -997
 BESTEFFORT_ADJ = 1000
 NODE_CRITICAL_PRIORITY = 2_000_001_000
-"""From `system-node-critical` on a pod is as safe as a Guaranteed one."""
+"""Pods from `system-node-critical` on are protected like Guaranteed ones."""
 
 
 def oom_score_adj(pod: Pod, container: Container, qos: Qos, node_memory_bytes: int) -> int:
-    """The adjustment for the processes of one container, -997 to 1000.
+    """Return the adjustment for the processes of one container, -997 to 1000.
 
-    For a Burstable pod 1000 less its share of the node's memory in thousandths, 3 to 999; what the
-    pod level asks for beyond the containers' sum is divided evenly among them.
+    For a Burstable pod 1000 less its share of the node's memory in thousandths, 3 to 999; a
+    surplus of the pod level over the containers' sum is divided evenly among them.
 
     Source: Kubernetes, pkg/kubelet/qos/policy.go, GetContainerOOMScoreAdjust.
     """
@@ -33,8 +33,8 @@ def oom_score_adj(pod: Pod, container: Container, qos: Qos, node_memory_bytes: i
     return min(max(adjustment, 1000 + GUARANTEED_ADJ), BESTEFFORT_ADJ - 1)
 
 
-def ends_as_a_whole(config: Config) -> bool:
-    """Return whether all processes of a container end when the kernel kills one of them.
+def kills_whole_container(config: Config) -> bool:
+    """Return whether the kernel kills all processes of a container together.
 
     Source: Kubernetes v1.36, pkg/kubelet/kubelet.go, NewMainKubelet (singleProcessOOMKill is false
     with cgroup v2 unless it is stated), and pkg/kubelet/kuberuntime/kuberuntime_container_linux.go
@@ -44,7 +44,7 @@ def ends_as_a_whole(config: Config) -> bool:
 
 
 def _least_request(pod: Pod) -> int:
-    """The least memory request among the ordinary containers."""
+    """Return the least memory request among the ordinary containers."""
     requests = [
         memory_bytes(container.resources.requests) or 0
         for container in pod.of_kind(ContainerKind.APP)
@@ -53,7 +53,7 @@ def _least_request(pod: Pod) -> int:
 
 
 def _surplus_each(pod: Pod) -> int:
-    """Each container's part of the pod-level request that no container asks for."""
+    """Return each container's part of the pod level's surplus over the containers' requests."""
     at_pod_level = memory_bytes(pod.resources.requests)
     if not at_pod_level:
         return 0

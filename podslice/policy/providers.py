@@ -1,6 +1,6 @@
-"""Reservations for a node, as the large providers work them out.
+"""Reservations for a node, by the formulas of the large providers.
 
-They are a starting point: measure what your daemons use, and change them.
+They are a starting point: measure the usage of your daemons, and adjust them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Reservation:
 
 
 def gke(cpus: int, memory: int, pods: int) -> Reservation:
-    """What GKE keeps for its components.
+    """Return GKE's reservation for its components.
 
     Source: GKE, "Plan GKE node sizes"; 255Mi on nodes with less than 1Gi.
     """
@@ -51,7 +51,7 @@ def gke(cpus: int, memory: int, pods: int) -> Reservation:
 
 
 def eks(cpus: int, memory: int, pods: int) -> Reservation:
-    """What EKS keeps: CPU as GKE, memory by the number of pods.
+    """Return EKS's reservation: CPU as GKE, memory by the number of pods.
 
     Source: EKS, amazon-eks-ami, bootstrap.sh: 255Mi + 11Mi for every pod.
     """
@@ -60,7 +60,7 @@ def eks(cpus: int, memory: int, pods: int) -> Reservation:
 
 
 def aks(cpus: int, memory: int, pods: int) -> Reservation:
-    """What AKS keeps: CPU by a table, memory by the number of pods, at most a quarter.
+    """Return AKS's reservation: CPU by a table, memory by the number of pods, at most a quarter.
 
     Source: AKS, "Resource reservations", Kubernetes 1.29 and later: 20 MB for every pod and 50 MB,
     or 25 % of the memory, whichever is less.
@@ -77,7 +77,7 @@ PROVIDERS: Mapping[str, Callable[[int, int, int], Reservation]] = {
 
 
 def by_provider(node: Node, pods: int) -> dict[str, Reservation]:
-    """What each provider would keep on this node for so many pods, in whole Mi."""
+    """Return each provider's reservation on this node for a number of pods, in whole Mi."""
     cpus, memory = node.capacity[CPU] // 1000, memory_bytes(node.capacity) or 0
     kept = {name: formula(cpus, memory, pods) for name, formula in PROVIDERS.items()}
     return {
@@ -87,9 +87,9 @@ def by_provider(node: Node, pods: int) -> dict[str, Reservation]:
 
 
 def system_reservation(node: Node, used_bytes: int | None) -> Reservation:
-    """What to keep for the system's daemons: half as much again as they use now.
+    """Return the reservation for the system's daemons: 1.5 times their usage.
 
-    Where the use is not known, 5 % of the memory, at least 128Mi and at most 1Gi. In steps of 64Mi;
+    If the usage is unknown, 5 % of the memory, at least 128Mi and at most 1Gi. In steps of 64Mi;
     100m of CPU.
     """
     memory = memory_bytes(node.capacity) or 0
@@ -100,7 +100,7 @@ def system_reservation(node: Node, used_bytes: int | None) -> Reservation:
 
 
 def _stepped_cpu(cpus: int) -> int:
-    """Thousandths of a CPU, rounded up."""
+    """Return thousandths of a CPU, rounded up."""
     tenths, left = 0, cpus
     for count, milli in _CPU_STEPS:
         taken = min(count, left)

@@ -1,4 +1,4 @@
-"""Which quality of service class a pod has."""
+"""Quality of service classes of pods."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _COUNTED = (CPU, MEMORY)
 
 
 def classify(pod: Pod, rules: Rules = Rules.PROPOSAL) -> Qos:
-    """The class of a pod that has its defaults already; only cpu and memory above zero count.
+    """Return the class of a pod with its defaults; only cpu and memory above zero count.
 
     Source: `proposal`: seed 002, "Proposal" (Guaranteed if all containers are, or the pod level
-    is). `kubernetes`: Kubernetes, pkg/apis/core/v1/helper/qos/qos.go, ComputePodQOS (a pod level
-    that states anything decides alone).
+    is). `kubernetes`: Kubernetes, pkg/apis/core/v1/helper/qos/qos.go, ComputePodQOS (a stated
+    pod level decides alone).
     """
     containers = [container.resources for container in pod.containers]
     if rules is Rules.KUBERNETES and pod.resources:
@@ -42,7 +42,7 @@ def _is_guaranteed(stated: Resources) -> bool:
 
 
 def why_qos(pod: Pod, qos: Qos, rules: Rules) -> str:
-    """Why the pod has its class, in one sentence."""
+    """Describe why the pod has its class, in one sentence."""
     if qos is Qos.BESTEFFORT:
         return "neither a container nor the pod level requests cpu or memory"
     decides = "the pod level alone decides" if rules is Rules.KUBERNETES and pod.resources else ""
@@ -61,7 +61,7 @@ def why_qos(pod: Pod, qos: Qos, rules: Rules) -> str:
 
 
 def _shortfall(stated: Resources) -> str:
-    """The first thing that keeps a level that is not Guaranteed from being so."""
+    """Return the first reason why a level is not Guaranteed."""
     return next(_shortfalls(stated))
 
 

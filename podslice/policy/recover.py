@@ -1,4 +1,4 @@
-"""A pod from what its slice tells, for when its record is lost."""
+"""Recovery of a pod from its slice, if its record is lost."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _POD_SLICE = re.compile(r".*-pod([A-Za-z0-9.:_]+)\.slice")
 
 
 def uid_of(name: UnitName) -> str | None:
-    """The uid of the pod that a slice is named after; None for what is not named so."""
+    """Return the uid in the name of a pod's slice; None for other names."""
     found = _POD_SLICE.fullmatch(name)
     return found[1].replace("_", "-") if found else None
 
 
 def recover(unit: ObservedUnit, config: Config, others: Iterable[ObservedUnit] = ()) -> Pod | None:
-    """The pod as far as its slice's name, description and properties tell; None for others' slices.
+    """Return the pod of a slice's name, description and properties; None for foreign slices.
 
-    Its properties come out as they are, and so do volumes that are mounted; containers, overhead,
-    priority and grace period are lost.
+    Properties and mounted volumes are recovered; containers, overhead, priority and grace period
+    are lost.
     """
     description, uid = parse_description(unit.description), uid_of(unit.name)
     if description is None or description.qos is None or uid is None:
@@ -38,13 +38,13 @@ def recover(unit: ObservedUnit, config: Config, others: Iterable[ObservedUnit] =
     if Tree(cgroup_root=config.cgroup_root).pod(uid, qos) != unit.name:
         return None
     limits = _stated(unit, {CPU: "CPUQuotaPerSecUSec", MEMORY: "MemoryMax"})
-    # zeros are stated, else limits would count as requests
+    # state zeros, else limits would count as requests
     requests = {CPU: _milli_from_weight(unit, config.cpu_weight_mapping), MEMORY: 0}
     requests |= _stated(unit, {MEMORY: "MemoryMin"}) | _stated(unit, {MEMORY: "MemoryLow"})
     if qos is Qos.GUARANTEED:
         requests = dict(limits)
     elif not any((*requests.values(), *limits.values())):
-        requests[CPU] = 1  # the least there is: it keeps the class, and has the same weight as none
+        requests[CPU] = 1  # the minimum, which keeps the class and has the same weight as none
     return Pod(
         namespace=namespace,
         name=name,
@@ -58,7 +58,7 @@ def recover(unit: ObservedUnit, config: Config, others: Iterable[ObservedUnit] =
 
 
 def _volumes(uid: str, key: str, units: Iterable[ObservedUnit]) -> Iterator[MemoryVolume]:
-    """The pod's volumes that are mounted."""
+    """Yield the pod's mounted volumes."""
     for unit in units:
         description = parse_description(unit.description)
         if description is None or description.volume is None or description.pod != key:
@@ -69,7 +69,7 @@ def _volumes(uid: str, key: str, units: Iterable[ObservedUnit]) -> Iterator[Memo
 
 
 def _stated(unit: ObservedUnit, properties: dict[str, str]) -> dict[str, int]:
-    """Amounts in thousandths; a quota of 1,000 µs per second is a thousandth of a CPU."""
+    """Return amounts in thousandths; a quota of 1,000 µs per second is a thousandth of a CPU."""
     amounts = {}
     for resource, name in properties.items():
         value = unit.properties.get(name)
@@ -79,7 +79,7 @@ def _stated(unit: ObservedUnit, properties: dict[str, str]) -> dict[str, int]:
 
 
 def _milli_from_weight(unit: ObservedUnit, mapping: WeightMapping) -> int:
-    """The least CPU request with the slice's weight."""
+    """Return the least CPU request with the slice's weight."""
     weight = unit.properties.get("CPUWeight")
     if not isinstance(weight, int) or not 1 < weight <= 10_000:
         return 0

@@ -1,4 +1,4 @@
-"""Many pods at once: replicas share what is decided of their template."""
+"""Decisions on many pods: replicas share the decision on their template."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def decide_each(pods: Iterable[Pod], node: Node, config: Config) -> Iterator[Pod
 
 
 def _template_of(pod: Pod) -> object:
-    """What replicas have in common: the very objects, and a uid that makes names as long.
+    """Return what identifies a template: the shared objects, and the length of the uid in names.
 
-    The objects live as long as the decision that is known by them, so that no other has their id.
+    The objects live as long as the decision under this key, so their ids are not used again.
     """
     parts = (pod.containers, pod.resources, pod.overhead, pod.volumes, pod.problems)
     shape = (len(pod.uid), pod.uid.count("-"))

@@ -1,8 +1,8 @@
-"""Decide who owns the root slice, from the units in it and the kubelets that run.
+"""Detect whether a kubelet owns the root slice, from its units and the running kubelets.
 
 Two managers of one tree undo each other's work, and podslice would stop the kubelet's pods as
-slices that no pod accounts for. The units are the stronger evidence: they stay when the kubelet is
-stopped or upgraded, and they do not depend on the name of a program.
+orphans. The units are the stronger evidence: they remain when the kubelet is stopped or upgraded,
+and do not depend on a program's name.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ def find_foreign(
     *,
     manager: Manager = SYSTEM,
 ) -> Foreign | None:
-    """Return why the root is not podslice's own; None where it is.
+    """Return why the root is not podslice's own; None if it is.
 
     Args:
         tree: the names below the configured root.
         units: the loaded units of the root, and the scopes of containers (`CRI_SCOPES`).
         recorded: the slices that the recorded pods of podslice may have.
-        kubelets: the processes of the host that run a kubelet. They own the default root of the
-            system's manager only.
+        kubelets: the kubelet processes of the host. They own the default root of the system
+            manager only.
         manager: the manager of the units.
     """
     has_default_root = tree.cgroup_root == _DEFAULT_ROOT and not manager.is_user
     running = tuple(kubelets) if has_default_root else ()
-    made = _made_by_libcontainer(tree, units, recorded)
+    made = _created_by_libcontainer(tree, units, recorded)
     if not running and not made:
         return None
     return Foreign(
@@ -58,12 +58,12 @@ def find_foreign(
     )
 
 
-def _made_by_libcontainer(
+def _created_by_libcontainer(
     tree: Tree, units: Iterable[ObservedUnit], recorded: Collection[UnitName]
 ) -> list[UnitName]:
-    """The root and the units below it that libcontainer has made and that no record accounts for.
+    """Return the root and its units that libcontainer has created and no record contains.
 
-    A container that runc has started in the slice of a recorded pod is that pod's.
+    A container that runc has started in the slice of a recorded pod belongs to that pod.
     """
     below = f"{tree.root.removesuffix('.slice')}-"
 

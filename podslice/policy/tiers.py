@@ -40,12 +40,12 @@ def tier_properties(
     page_size: int,
     used_bytes: int | None = None,
 ) -> tuple[PropertyValue, ...]:
-    """Return what the slice of the Burstable or the BestEffort tier gets.
+    """Return the properties of the slice of the Burstable or BestEffort tier.
 
     Args:
         qos: the class.
         pods: all of them, with the properties that are in force.
-        available_bytes: the capacity without the reservations, which pods share.
+        available_bytes: the capacity without the reservations.
         config: the node's configuration.
         page_size: of the node's memory, in bytes; no limit is less.
         used_bytes: the tier's unreclaimable memory, where it is known.
@@ -65,7 +65,7 @@ def tier_properties(
 
 
 def _oomd(config: Config) -> Iterator[PropertyValue]:
-    """What systemd-oomd may do in a tier: kill one control group in it at a time.
+    """Return the properties that let systemd-oomd kill control groups in a tier, one at a time.
 
     Source: systemd.resource-control(5), ManagedOOMSwap=, ManagedOOMMemoryPressureLimit=.
     """
@@ -91,7 +91,7 @@ def _tier_weight(qos: Qos, pods: tuple[PodDecision, ...], config: Config) -> Pro
 
 
 def protection(pods: Iterable[PodDecision], why: str, config: Config) -> list[PropertyValue]:
-    """Return the memory protection of an inner slice: the sum of what its pods' slices have.
+    """Return the memory protection of an inner slice: the sum of its pods' slices.
 
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst, memory.low: "up to the amount of its
     ancestors' effective protection".
@@ -105,11 +105,11 @@ def protection(pods: Iterable[PodDecision], why: str, config: Config) -> list[Pr
 def _tier_memory(
     qos: Qos, pods: tuple[PodDecision, ...], available_bytes: int, percent: int
 ) -> tuple[int, str]:
-    """Return MemoryMax of a tier: what pods share, less what the tiers above request of it.
+    """Return MemoryMax of a tier: the pods' memory, less the requests of higher classes.
 
-    The eviction thresholds are left in, so that eviction begins before the kernel's OOM killer acts
-    in a tier. Huge pages of the pods above are subtracted in full where they count as memory: the
-    pages are set aside.
+    The eviction thresholds are included, so that eviction begins before the kernel's OOM killer acts
+    in a tier. Huge pages of higher classes are subtracted in full where they count as memory, since
+    they are reserved.
 
     Source: seed 000, "QoS level memory allocation", both formulas, with seed 004, "Kubelet
     Evictions Thresholds"; Kubernetes, pkg/kubelet/cm/qos_container_manager_linux.go,
@@ -129,7 +129,7 @@ def _tier_memory(
 
 
 def _held(target: int, why: str, used_bytes: int | None) -> PropertyValue:
-    """Return a limit that is not below what is in use."""
+    """Return a limit that is not below the current usage."""
     if used_bytes is not None and used_bytes > target:
         capped = -(-used_bytes // _CAP_STEP_BYTES) * _CAP_STEP_BYTES
         why += f" = {format_bytes(target)}, kept at the current usage until usage falls"

@@ -45,11 +45,11 @@ def _property_value(*, name: str, value: int, why: str) -> PropertyValue:
 def pod_properties(
     pod: Pod, stated: Pod, qos: Qos, counted: Resources, config: Config
 ) -> tuple[PropertyValue, ...]:
-    """Return what a pod's slice gets; `stated` is the pod before its defaults, for the reasons.
+    """Return the properties of a pod's slice; `stated` is the pod before defaults, for the reasons.
 
     Guaranteed and Burstable: weight; quota and memory each only if the pod level or every container
-    has that limit, which in a Guaranteed pod is so. BestEffort: shares 2. A request above the limit
-    is protected up to the limit.
+    has that limit, as in a Guaranteed pod. BestEffort: shares 2. A request above the limit is
+    protected up to the limit.
 
     Source: seed 000, "Pod level cgroups"; seed 002, "Proposal" and "Design Details"; Kubernetes,
     pkg/kubelet/cm/helpers_linux.go, ResourceConfigForPod.
@@ -68,7 +68,7 @@ def pod_properties(
 
 
 def settle(properties: Iterable[PropertyValue]) -> tuple[PropertyValue, ...]:
-    """Return the properties of a unit by their names, with no more memory protected than allowed."""
+    """Return the properties of a unit by name, with the protection capped at the memory limit."""
     by_name = {property_.name: property_ for property_ in properties}
     limit = by_name.get("MemoryMax")
     for name in PROTECTION_PROPERTY.values():
@@ -82,10 +82,10 @@ def settle(properties: Iterable[PropertyValue]) -> tuple[PropertyValue, ...]:
 def init_properties(
     pod: Pod, stated: Pod, qos: Qos, config: Config
 ) -> tuple[PropertyValue, ...] | None:
-    """What a pod's slice gets until its init containers have finished; None: what it always gets.
+    """Return the properties of a pod's slice in its init phase; None if they do not differ.
 
-    Under the proposal the pod level's limits bind only then; until then the slice has the limits
-    that it would have without them.
+    Under the proposal the pod level's limits apply only after it; until then the slice has the
+    limits that it would have without them.
 
     Source: seed 002, "Init Containers" and "Design Details", steps 3 to 5.
     """
@@ -100,7 +100,7 @@ def init_properties(
 def container_properties(
     pod: Pod, container: Container, qos: Qos, config: Config
 ) -> tuple[PropertyValue, ...]:
-    """Return what a container's scope gets: its own request and limit.
+    """Return the properties of a container's scope: its own request and limit.
 
     Under the rules of Kubernetes a container without a limit gets the pod's, and one without a CPU
     request the weight of the pod's CPU limit; under the proposal it is unlimited below the pod.
@@ -124,7 +124,7 @@ def container_properties(
 
 
 def _container_weight(pod: Pod, container: Container, config: Config) -> PropertyValue:
-    """Return the weight of a container's request, or of the limit that the kubelet takes for it."""
+    """Return the weight of a container's request, or of the limit that the kubelet uses instead."""
     requests, at_pod = container.resources.requests, pod.resources.limits
     if config.rules is Rules.KUBERNETES and CPU not in requests and at_pod.get(CPU):
         return cpu_weight(
@@ -134,7 +134,7 @@ def _container_weight(pod: Pod, container: Container, config: Config) -> Propert
 
 
 def overhead_properties(pod: Pod, qos: Qos, config: Config) -> tuple[PropertyValue, ...]:
-    """Return what the scope of a pod's helpers gets: the overhead as its requests, no limits.
+    """Return the properties of the scope of a pod's helpers: the overhead as requests, no limits.
 
     Source: KEP-688, "Pod Overhead": the pod's own limits are raised by the overhead.
     """
@@ -188,13 +188,13 @@ def weight(shares: int, why: str, config: Config, *, container: bool = False) ->
 def cpu_weight(
     requests: Amounts, why: str, config: Config, *, container: bool = False
 ) -> PropertyValue:
-    """Return CPUWeight for a CPU request; none counts as the least."""
+    """Return CPUWeight for a CPU request; none counts as the minimum."""
     shares = shares_from_milli(requests.get(CPU, 0))
     return weight(shares, f"{why} → {shares} shares", config, container=container)
 
 
 def memory_request(requests: Amounts, why: str, config: Config) -> Iterator[PropertyValue]:
-    """The memory request as the kernel's protection: the seed's soft limit.
+    """Yield the memory request as the kernel's protection: the seed's soft limit.
 
     Source: seed 002, "Design Details", step 6.
     """
@@ -205,14 +205,14 @@ def memory_request(requests: Amounts, why: str, config: Config) -> Iterator[Prop
 
 
 def memory_limit(limits: Amounts, why: str) -> Iterator[PropertyValue]:
-    """MemoryMax for a memory limit."""
+    """Yield MemoryMax for a memory limit."""
     milli = limits.get(MEMORY)
     if milli:
         yield _property_value(name="MemoryMax", value=-(-milli // 1000), why=why)
 
 
 def cpu_limit(limits: Amounts, why: str, config: Config) -> Iterator[PropertyValue]:
-    """The CPU quota for a CPU limit, and its period where it is not the usual 100 ms."""
+    """Yield the CPU quota for a CPU limit, and its period if it is not the default 100 ms."""
     milli = limits.get(CPU)
     if not milli or not config.cpu_cfs_quota:
         return

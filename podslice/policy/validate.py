@@ -1,4 +1,4 @@
-"""What is wrong with a pod, all of it, each with its address."""
+"""Validation of a pod: all problems, each with its address."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from podslice.policy.hugepages import page_size_bytes
 
 _NOTHING: Amounts = MappingProxyType({})
 _MANY_CPUS_MILLI = 100_000
-"""100 CPUs. Beyond it, and beyond what the node has, thousandths were probably meant."""
+"""100 CPUs. Above it, and above the node's capacity, thousandths were probably meant."""
 
 
 def validate(
@@ -43,7 +43,7 @@ def validate(
 
     Args:
         pod: with its defaults.
-        stated: as its manifest has it; what was defaulted is not blamed.
+        stated: as its manifest has it; defaulted values are not reported.
         config: the node's configuration.
         page_size: of the node's memory, in bytes.
         capacity: of the node.
@@ -57,11 +57,11 @@ def validate(
         found += _validate_level(container.resources, where)
         found += _validate_extended(container.resources, where)
         found += _validate_kernel(container.resources, where, config, page_size)
-        found += _validate_slips(container.resources, where, page_size, capacity)
+        found += _validate_typos(container.resources, where, page_size, capacity)
     pod_level = _as_stated(pod, stated)
     found += _validate_level(pod_level, level(pod))
     found += _validate_kernel(pod_level, level(pod), config, page_size)
-    found += _validate_slips(pod_level, level(pod), page_size, capacity)
+    found += _validate_typos(pod_level, level(pod), page_size, capacity)
     found += compare_levels(pod, stated, config.rules)
     for name in (MEMORY, EPHEMERAL_STORAGE):
         found += _validate_fraction(pod.overhead, name, f"{pod.spec_where}.overhead")
@@ -71,7 +71,7 @@ def validate(
 
 
 def _validate_helpers(pod: Pod) -> Iterator[Problem]:
-    """Helpers and a container can't be in one scope."""
+    """Return the problem of a container in the scope of the pod's helpers."""
     for container in pod.containers:
         if pod.overhead and container.name == OVERHEAD:
             yield Problem(
@@ -112,7 +112,7 @@ def _at(pod: Pod, problem: Problem) -> Problem:
 
 
 def _validate_level(stated: Resources, where: str) -> Iterator[Problem]:
-    """One container's resources, or the pod level's."""
+    """Validate the resources of one container, or of the pod level."""
     for name, request in stated.requests.items():
         limit = stated.limits.get(name)
         if limit is not None and request > limit:
@@ -123,7 +123,7 @@ def _validate_level(stated: Resources, where: str) -> Iterator[Problem]:
                 hint="a request is at most its limit",
             )
     for name in sorted({*stated.requests, *stated.limits}):
-        # a request that its limit implies is not what was written
+        # a defaulted request is not in the manifest
         yield from _validate_name(f"{where}.{_stated_in(name, stated)}[{name}]", name)
     yield from _validate_hugepages(stated, where)
 
@@ -140,7 +140,7 @@ def _validate_name(where: str, name: str) -> Iterator[Problem]:
 
 
 def _validate_extended(stated: Resources, where: str) -> Iterator[Problem]:
-    """Whole numbers, and request = limit, for resources such as `example.com/gpu`.
+    """Require whole numbers, and request = limit, for resources such as `example.com/gpu`.
 
     Source: Kubernetes, pkg/apis/core/validation/validation.go, validateResourceQuantityValue
     ("must be an integer") and validateResourceRequirements ("Limit must be set for non
@@ -163,7 +163,7 @@ def _validate_extended(stated: Resources, where: str) -> Iterator[Problem]:
 
 
 def _validate_hugepages(stated: Resources, where: str) -> Iterator[Problem]:
-    """Request = limit, and whole pages.
+    """Require request = limit, and whole pages.
 
     Source: Kubernetes, validation.go, "HugePages require" and isHugePageSizeValid.
     """
@@ -199,7 +199,7 @@ def _validate_page_multiple(where: str, name: str, milli: int) -> Iterator[Probl
 def _validate_kernel(
     stated: Resources, where: str, config: Config, page_size: int
 ) -> Iterator[Problem]:
-    """What the kernel or systemd will hold differently from what is written."""
+    """Warn of values that the kernel or systemd will round."""
     cpu_milli = stated.limits.get(CPU, 0)
     if cpu_milli and config.cpu_cfs_quota:
         period_usec = config.cpu_cfs_quota_period_usec
@@ -228,10 +228,10 @@ def _validate_kernel(
         )
 
 
-def _validate_slips(
+def _validate_typos(
     stated: Resources, where: str, page_size: int, capacity: Amounts
 ) -> Iterator[Problem]:
-    """Warn of amounts that are valid and unlikely to be meant: 512 bytes, 500 CPUs."""
+    """Warn of amounts that are valid but unlikely: 512 bytes, 500 CPUs."""
     new = {name: n for name, n in stated.requests.items() if n != stated.limits.get(name)}
     for amounts, at in ((stated.limits, f"{where}.limits"), (new, f"{where}.requests")):
         yield from _validate_memory(amounts, at, page_size)

@@ -1,4 +1,4 @@
-"""Volumes in memory: how large each may be, where it is, and what its mount is started with."""
+"""Volumes in memory: their sizes, paths and mounts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def decide_volume(
     properties: tuple[PropertyValue, ...],
     allocatable_bytes: int | None,
 ) -> VolumeDecision:
-    """What one volume gets; `properties` are those of the pod's slice.
+    """Decide one volume; `properties` are those of the pod's slice.
 
     Its size is the least of its own limit, the pod's memory limit and the node's allocatable
-    memory; what is zero counts as not stated.
+    memory; zero counts as not stated.
 
     Raises:
-        ValueError: the name of its unit would not be possible.
+        ValueError: the name of its unit would be invalid.
 
     Source: Kubernetes, pkg/volume/emptydir/empty_dir.go, calculateEmptyDirMemorySize.
     """
@@ -45,7 +45,7 @@ def decide_volume(
 
 
 def _why(stated: dict[str, int]) -> str:
-    """`the least of sizeLimit 64Mi and allocatable memory 8Gi`."""
+    """Describe the size: `the least of sizeLimit 64Mi and allocatable memory 8Gi`."""
     *others, last = [f"{name} {format_bytes(size)}" for name, size in stated.items()] or [
         "the kernel's default: half of the memory"
     ]
@@ -53,17 +53,17 @@ def _why(stated: dict[str, int]) -> str:
 
 
 def unmounted(volume: VolumeDecision) -> VolumeDecision:
-    """The volume where nobody can mount, as a user's service manager can't."""
+    """Return the volume as a plain directory, since a user manager can't mount."""
     path = f"$XDG_RUNTIME_DIR{volume.path.removeprefix('/run')}"
     why = "a plain directory without a size limit: a user manager can't mount"
     return replace(volume, path=path, size_bytes=None, why=why)
 
 
 def mount_structure(volume: VolumeDecision) -> dict[str, Value]:
-    """What the mount of a volume is started with.
+    """Return the properties with which the mount of a volume is started.
 
-    Every process of the pod may write to it, whoever's it is, as in Kubernetes; nobody may remove
-    the files of others, since users of the host that are not in the pod can reach it, too.
+    Every process of the pod may write to it, as in Kubernetes, but only remove files of its own
+    user, since other users of the host can reach the directory as well.
 
     Source: Kubernetes, pkg/volume/emptydir/empty_dir.go, setupTmpfs and stickyBitMode.
     """
@@ -72,6 +72,6 @@ def mount_structure(volume: VolumeDecision) -> dict[str, Value]:
         "What": "tmpfs",
         "Type": "tmpfs",
         "Options": ",".join(["mode=1777", "nosuid", "nodev", *size]),
-        # a process that has a file of it open keeps nobody from deleting the pod
+        # a process with an open file in it does not prevent the pod from being deleted
         "LazyUnmount": True,
     }

@@ -1,6 +1,6 @@
-"""What the node is short of, for how long, and what is to be done about it.
+"""Pressure on the node: its conditions, their duration, and the evictions that follow.
 
-Values in, decisions out: whoever calls this brings the observations and a monotonic clock.
+Pure: the caller passes the observations and the time of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -58,27 +58,27 @@ class Pressures:
     """What is remembered from one judgement to the next; times are of a monotonic clock."""
 
     met_since_usec: Mapping[EvictionThreshold, int] = field(default_factory=dict)
-    """The thresholds that are met, and since when."""
-    last_seen_usec: Mapping[Condition, int] = field(default_factory=dict)
-    """When each condition was last seen."""
+    """The time since when each threshold is met."""
+    last_observed_usec: Mapping[Condition, int] = field(default_factory=dict)
+    """When each condition was last observed."""
     met: tuple[EvictionThreshold, ...] = ()
-    """Those whose grace period is over: they are met until their minimum reclaim is free, too."""
+    """Those past their grace period: they are met until their minimum reclaim is free as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What one look at the node says."""
+    """The judgement on one observation of the node."""
 
     pressures: Pressures
-    """What the next judgement is given."""
+    """The input of the next judgement."""
     conditions: frozenset[Condition] = frozenset()
-    """What the node is short of, or was within the transition period."""
+    """The conditions that hold, or did within the transition period."""
     due: tuple[EvictionThreshold, ...] = ()
-    """What pods are to be evicted for, the most urgent first."""
+    """The thresholds to evict pods for, the most urgent first."""
 
     @property
     def act_on(self) -> EvictionThreshold | None:
-        """What a pod is to be evicted for now."""
+        """Return the threshold to evict a pod for now."""
         return self.due[0] if self.due else None
 
 
@@ -89,7 +89,7 @@ def judge(
     now_usec: int,
     transition_usec: int,
 ) -> Verdict:
-    """What the observations mean after what was seen `before`.
+    """Judge the observations, given the pressures `before`.
 
     A condition begins with the first threshold that is met, whatever its grace period, and ends
     when none has been for the transition period. Eviction waits for the grace period, and goes on
@@ -103,11 +103,11 @@ def judge(
     seen_now = {CONDITION_OF_SIGNAL[each.signal]: now_usec for each in met}
     seen_usec = {
         condition: at_usec
-        for condition, at_usec in {**before.last_seen_usec, **seen_now}.items()
+        for condition, at_usec in {**before.last_observed_usec, **seen_now}.items()
         if condition in seen_now or now_usec - at_usec < transition_usec
     }
     return Verdict(
-        pressures=Pressures(met_since_usec=since_usec, last_seen_usec=seen_usec, met=over),
+        pressures=Pressures(met_since_usec=since_usec, last_observed_usec=seen_usec, met=over),
         conditions=frozenset(seen_usec),
         due=by_urgency(over),
     )
@@ -116,22 +116,22 @@ def judge(
 def choose(
     signal: str, pods: Iterable[PodDecision], usage: Mapping[str, PodUsage]
 ) -> EvictionCandidate | None:
-    """The pod to evict for a signal: the first in the order that may be; None where none may.
+    """Return the pod to evict for a signal: the first eligible one by rank; None if there is none.
 
-    Never a critical pod, nor a Guaranteed one for memory that it requested. A pod that uses nothing
-    of what is short stays: nothing would come of it.
+    Never a critical pod, nor a Guaranteed one for memory that it requested, nor a pod that uses
+    nothing of the resource.
     """
     return next(
         (
             candidate
             for candidate in rank(signal, pods, usage)
-            if _may_go(signal, candidate.decision, usage)
+            if _is_eligible(signal, candidate.decision, usage)
         ),
         None,
     )
 
 
-def _may_go(signal: str, pod: PodDecision, usage: Mapping[str, PodUsage]) -> bool:
+def _is_eligible(signal: str, pod: PodDecision, usage: Mapping[str, PodUsage]) -> bool:
     used = used_of(signal, usage.get(pod.pod.key, PodUsage()))
     if RESOURCE_OF_SIGNAL[signal] == MEMORY and pod.qos is Qos.GUARANTEED:
         return used > pod.requests.get(MEMORY, 0)
@@ -141,10 +141,10 @@ def _may_go(signal: str, pod: PodDecision, usage: Mapping[str, PodUsage]) -> boo
 def next_poll_usec(
     thresholds: Iterable[EvictionThreshold], observations: Mapping[str, SignalObservation]
 ) -> int:
-    """For how long no threshold can be passed unseen, as far as anybody can tell.
+    """Return the time until a threshold may be crossed, as an upper bound for polling.
 
-    Memory may be taken at 4 GiB per second; a soft threshold has time. What else there is does not
-    go that fast, and is looked at more often within 5 % of a threshold.
+    Memory may be allocated at 4 GiB per second; a soft threshold is less urgent. Other resources
+    change more slowly, and are polled more often within 5 % of a threshold.
     """
     waits = [
         _wait_usec(each, observations[each.signal])
@@ -165,7 +165,7 @@ def _wait_usec(threshold: EvictionThreshold, observation: SignalObservation) -> 
 
 
 def pod_grace_sec(pod: Pod, threshold: EvictionThreshold, config: Config) -> int:
-    """How long a pod gets to end by itself when it is evicted for a threshold."""
+    """Return the grace period of a pod that is evicted for a threshold."""
     if threshold.is_hard:
         return HARD_GRACE_SEC
     longest_sec = config.eviction_max_pod_grace_period_sec

@@ -1,6 +1,6 @@
-"""When the node is short of something, and which pod goes first. Values in, decisions out.
+"""Eviction thresholds, and the order in which pods are evicted.
 
-Whoever calls this brings the observations and the clock; nothing here knows how pods are stopped.
+Pure: the caller passes the observations and the time, and stops the pods.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ RESOURCE_OF_SIGNAL = {
     "containerfs.inodesFree": "inodes",
     "pid.available": PIDS,
 }
-"""What a signal is about. Source: Kubernetes, pkg/kubelet/eviction/helpers.go, signalToResource."""
+"""The resource of each signal. Source: Kubernetes, pkg/kubelet/eviction/helpers.go, signalToResource."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionThreshold:
-    """One threshold with everything that the configuration says of its signal."""
+    """One threshold with all options of its signal."""
 
     signal: str
     value: Threshold
     minimum_reclaim: Threshold | None = None
     grace_usec: int = 0
-    """How long it has to be met; 0 for a hard threshold."""
+    """How long it must be met; 0 for a hard threshold."""
     is_hard: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalObservation:
-    """What is left of something, and of how much, in thousandths of its unit."""
+    """The available amount of a signal's resource and its capacity, in thousandths."""
 
     available: int
     capacity: int
@@ -57,7 +57,7 @@ class SignalObservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUsage:
-    """What a pod uses, in thousandths of the unit."""
+    """The usage of a pod, in thousandths of the unit."""
 
     memory: int = 0
     """The working set: usage without inactive file pages."""
@@ -68,16 +68,16 @@ class PodUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionCandidate:
-    """A pod that may be evicted, and why it stands where it stands in the order."""
+    """A pod that may be evicted, with the reason for its rank."""
 
     decision: PodDecision
     reason: str
 
 
 def eviction_thresholds(config: Config) -> tuple[EvictionThreshold, ...]:
-    """The configured thresholds, hard ones first.
+    """Return the configured thresholds, hard ones first.
 
-    The one for memory also holds for the pods' sum, where Allocatable is enforced on pods.
+    The one for memory also applies to the pods' sum, if Allocatable is enforced on pods.
 
     Source: Kubernetes, pkg/kubelet/eviction/helpers.go, ParseThresholdConfig and
     addAllocatableThresholds.
@@ -116,10 +116,10 @@ def thresholds_met(
     *,
     before: Iterable[EvictionThreshold] = (),
 ) -> tuple[EvictionThreshold, ...]:
-    """The thresholds that are met now, or were met `before` and have not recovered enough.
+    """Return the thresholds that are met now, or were met `before` and have not recovered enough.
 
-    A threshold that was met stays so until its minimum reclaim is free beside it. A signal that
-    nobody observes meets nothing.
+    A threshold remains met until its minimum reclaim is free as well. A signal without an
+    observation meets no threshold.
 
     Source: Kubernetes, pkg/kubelet/eviction/helpers.go, thresholdsMet, and eviction_manager.go,
     synchronize.
@@ -147,7 +147,7 @@ def past_grace(
     first_met_usec: Mapping[EvictionThreshold, int],
     now_usec: int,
 ) -> tuple[EvictionThreshold, ...]:
-    """The met thresholds whose grace period is over.
+    """Return the met thresholds whose grace period is over.
 
     Source: Kubernetes, pkg/kubelet/eviction/helpers.go, thresholdsMetGracePeriod.
     """
@@ -157,12 +157,12 @@ def past_grace(
 
 
 def most_urgent(met: Iterable[EvictionThreshold]) -> EvictionThreshold | None:
-    """The threshold to act on; see `by_urgency`."""
+    """Return the threshold to act on; see `by_urgency`."""
     return next(iter(by_urgency(met)), None)
 
 
 def by_urgency(met: Iterable[EvictionThreshold]) -> tuple[EvictionThreshold, ...]:
-    """Thresholds in the order in which they are acted on: memory, then hard ones, then by name.
+    """Sort thresholds in the order in which they are acted on: memory, then hard ones, then by name.
 
     Source: Kubernetes, pkg/kubelet/eviction/helpers.go, byEvictionPriority.
     """
@@ -174,17 +174,17 @@ def by_urgency(met: Iterable[EvictionThreshold]) -> tuple[EvictionThreshold, ...
 
 
 def is_critical(pod: Pod) -> bool:
-    """Whether the node needs the pod: it is never evicted, and admitted under every pressure."""
+    """Return whether the pod is critical: never evicted, and admitted under every pressure."""
     return pod.priority >= CRITICAL_PRIORITY
 
 
 def rank(
     signal: str, pods: Iterable[PodDecision], usage: Mapping[str, PodUsage]
 ) -> tuple[EvictionCandidate, ...]:
-    """The pods in the order in which they are evicted for a signal; critical pods are left out.
+    """Return the pods in the order in which they are evicted for a signal, without critical ones.
 
     Memory, storage and inodes: pods above their request first, then the lower priority, then the
-    larger excess over the request; nobody requests inodes. Processes: the lower priority, then the
+    larger excess over the request; inodes have no requests. Processes: the lower priority, then the
     larger use.
 
     `usage` is by the pods' keys; a pod without usage counts as using nothing.
@@ -213,7 +213,7 @@ def _request(resource: str, pod: PodDecision) -> int:
 
 
 def used_of(signal: str, usage: PodUsage) -> int:
-    """What a pod uses of what a signal is about, in thousandths."""
+    """Return a pod's usage of a signal's resource, in thousandths."""
     return _USED[RESOURCE_OF_SIGNAL[signal]](usage)
 
 
@@ -226,7 +226,7 @@ _USED: Mapping[str, Callable[[PodUsage], int]] = {
 
 
 def _reason(resource: str, pod: PodDecision, used: int) -> str:
-    """Numbers for whoever has to understand it later."""
+    """Describe the numbers behind a rank."""
     text = f"priority {pod.pod.priority}, uses {format_amount(_shown_as(resource), used)}"
     if resource in (MEMORY, EPHEMERAL_STORAGE):
         text += f" of {resource}, requests {format_amount(resource, _request(resource, pod))}"
@@ -234,12 +234,12 @@ def _reason(resource: str, pod: PodDecision, used: int) -> str:
 
 
 def format_signal(signal: str, milli: int) -> str:
-    """An observation of a signal for people, rounded down: `95124Ki` of memory, 2000 inodes."""
+    """Return an observation of a signal for people, rounded down: `95124Ki` of memory, 2000 inodes."""
     if RESOURCE_OF_SIGNAL[signal] not in (MEMORY, EPHEMERAL_STORAGE):
         return str(milli // 1000)
     return format_bytes(milli // 1000 // 1024 * 1024)
 
 
 def _shown_as(resource: str) -> str:
-    """Counts are printed as plain numbers, as CPU is."""
+    """Return the resource whose format applies: counts are plain numbers, as CPU is."""
     return resource if resource in (MEMORY, EPHEMERAL_STORAGE) else CPU

@@ -1,4 +1,4 @@
-"""The command line on a machine that is not there: node, configuration, /run and systemd."""
+"""The command line on a simulated machine: node, configuration, /run and systemd."""
 
 import asyncio
 import gc
@@ -23,10 +23,11 @@ from podslice.processes import runtimes
 from podslice.systemd import bus
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import make_files, node
+from tests.unit.cli.pods import WEB
 
 
 class Ended(NamedTuple):
-    """How a run ended."""
+    """The result of a run."""
 
     code: int
     out: str
@@ -42,7 +43,7 @@ def no_loop():
 
 
 def _kubelets(root):
-    """A kubelet of the machine of the tests does not count."""
+    """Ignore a kubelet on the machine that runs the tests."""
     return iter(()) if root == Path("/") else find_kubelets(root)
 
 
@@ -66,14 +67,14 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def runtimes_hold(monkeypatch):
-    """What podman and docker tell of: a list, empty at first."""
-    told = []
+    """The containers of podman and docker: a list, empty at first."""
+    found = []
 
     async def containers(pods, **_):
-        return tuple(told) if pods else ()
+        return tuple(found) if pods else ()
 
     monkeypatch.setattr(runtimes, "containers", containers)
-    return told
+    return found
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def no_systemd(here, monkeypatch):
 
 
 class Absent:
-    """A connection that never comes about."""
+    """A connection that cannot be opened."""
 
     async def __aenter__(self):
         raise BusUnavailable("unix:path=/run/dbus: no such file or directory")
@@ -135,3 +136,10 @@ def main(here, monkeypatch):
 
     yield call
     gc.enable()
+
+
+@pytest.fixture
+def web(files):
+    """The manifest of one pod with two containers."""
+    files({"web.yaml": WEB})
+    return "web.yaml"

@@ -1,4 +1,4 @@
-"""Usage: what is wrong with a command line is worded on stderr, and ends with 2."""
+"""The command line: its verbs, their help, and the errors of usage."""
 
 import re
 
@@ -23,7 +23,7 @@ VERBS = sorted(
     ]
 )
 NO_PLAN = ["confirm", "events"]
-"""Verbs for which no setting matters."""
+"""Verbs without configuration options."""
 FILE_VERBS = ["apply", "explain", "plan", "render"]
 
 
@@ -52,7 +52,7 @@ def test_every_verb_is_known():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--bogus"], "error: no such option: --bogus; see: podslice --help"),
         (["bogus"], "error: no such command 'bogus'; see: podslice --help"),
@@ -75,10 +75,10 @@ def test_every_verb_is_known():
         (["node", "--output", "js"], "error: invalid value for '--output' / '-o': 'js' is not"),
     ],
 )
-def test_a_wrong_command_line_is_worded_and_ends_with_2(podslice, arguments, said):
+def test_a_wrong_command_line_is_an_error_with_code_2(podslice, arguments, message):
     ended = podslice(*arguments)
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith(said)
+    assert ended.err.startswith(message)
     assert ended.err.count("\n") == 1
 
 
@@ -102,7 +102,7 @@ def test_options_are_not_abbreviated(podslice):
     assert podslice("node", "--rule=proposal").code == 2
 
 
-def test_every_mistake_in_the_flags_is_told(podslice):
+def test_every_invalid_option_is_reported(podslice):
     ended = podslice("node", "--rules=x", "--cpu-weight-mapping=y")
     assert ended.code == 2
     assert [line.partition(" ")[2].partition(":")[0] for line in ended.err.splitlines()] == [
@@ -209,7 +209,7 @@ def test_what_came_from_a_hostile_file_does_not_reach_the_terminal(podslice, mem
             assert not bad, (verb, format_)
 
 
-def test_a_name_that_is_no_utf8_is_told(podslice):
+def test_a_file_name_that_is_not_utf8_is_an_error(podslice):
     ended = podslice("check", "-f", "\udcff.yaml", "-o", "json")
     assert ended.code == 2
     assert ended.out.isascii()

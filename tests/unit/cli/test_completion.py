@@ -1,4 +1,4 @@
-"""Completions never block and never complain, whatever lies where the records are."""
+"""Completions never block and report no errors, whatever the directory of records contains."""
 
 import json
 import os

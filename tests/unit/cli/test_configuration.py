@@ -1,4 +1,4 @@
-"""Invalid configuration files: which verbs go on, with which configuration, and which refuse."""
+"""Invalid configuration files: verbs that use another configuration, and verbs that fail."""
 
 import asyncio
 import json
@@ -7,8 +7,8 @@ import pytest
 
 from podslice.store import Store
 from tests.unit.builders import make_files, manifest
-from tests.unit.cli.test_phase import SHOP
 from tests.unit.cli.verbs import test_doctor
+from tests.unit.cli.verbs.test_phase import SHOP
 
 machine = test_doctor.machine
 
@@ -188,7 +188,7 @@ def test_a_wrong_flag_is_refused(applied, podslice):
     assert PROBLEMS[0] in ended.err
 
 
-def test_a_file_that_is_named_has_to_be_valid(applied, podslice, files):
+def test_the_file_of_the_config_option_must_be_valid(applied, podslice, files):
     files({"own.toml": INVALID})
     assert podslice("status", "--config=own.toml").code == 2
 

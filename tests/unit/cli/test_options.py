@@ -5,8 +5,8 @@ from podslice.cli.options import agent_options, planning_options
 
 
 @pytest.fixture
-def told(monkeypatch, capsys):
-    """What a verb with these options is given, and the exit code."""
+def parse(monkeypatch, capsys):
+    """Call a verb with these options; return the exit code and the flags."""
 
     def call(options, *arguments):
         given = []
@@ -25,17 +25,17 @@ def told(monkeypatch, capsys):
     return call
 
 
-def test_the_agent_has_its_own_options_beside_the_others(told):
+def test_the_agent_has_its_own_options_beside_the_others(parse):
     arguments = ["--collect-orphans", "--oom-policy", "pod", "--rules", "kubernetes"]
     flags = {"collect-orphans": True, "oom-policy": "pod", "rules": "kubernetes"}
-    assert told(agent_options, *arguments) == (0, flags)
+    assert parse(agent_options, *arguments) == (0, flags)
 
 
-def test_what_is_not_said_is_left_to_the_files(told):
-    assert told(agent_options) == told(planning_options) == (0, {})
+def test_options_that_are_not_given_are_left_to_the_files(parse):
+    assert parse(agent_options) == parse(planning_options) == (0, {})
 
 
 @pytest.mark.parametrize("option", ["--manifests=/a", "--collect-orphans"])
-def test_no_other_verb_has_them(told, option):
+def test_no_other_verb_has_them(parse, option):
     with pytest.raises(Exception, match="No such option"):
-        told(planning_options, option)
+        parse(planning_options, option)

@@ -1,4 +1,4 @@
-"""How lines, numbers and progress look."""
+"""The format of lines, numbers and progress."""
 
 import io
 import sys
@@ -36,7 +36,7 @@ def test_usage_is_for_people(number, shown):
     assert tables.human_bytes(number) == shown
 
 
-def test_usage_that_nobody_counts_is_a_dash():
+def test_unknown_usage_is_a_dash():
     assert status_lines.usage(Usage()) == ("-", "-", "-")
 
 
@@ -90,13 +90,13 @@ def test_yaml_keeps_the_order_and_the_letters(capsys):
 
 
 class Terminal(io.StringIO):
-    """What somebody watches."""
+    """A terminal."""
 
     def isatty(self):
         return True
 
 
-def test_progress_is_shown_to_who_watches(monkeypatch):
+def test_progress_is_shown_on_a_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     progress = Progress(2, least=2)
     progress.step()
@@ -105,7 +105,7 @@ def test_progress_is_shown_to_who_watches(monkeypatch):
 
 
 @pytest.mark.parametrize(("stream", "total"), [(io.StringIO, 100), (Terminal, 29)])
-def test_progress_is_silent_where_nobody_watches_or_it_is_short(monkeypatch, stream, total):
+def test_progress_is_not_shown_elsewhere_or_for_short_work(monkeypatch, stream, total):
     monkeypatch.setattr(sys, "stderr", stream())
     progress = Progress(total)
     for _ in range(total):
@@ -116,7 +116,7 @@ def test_progress_is_silent_where_nobody_watches_or_it_is_short(monkeypatch, str
 # The entry
 
 
-def test_the_version_is_told_without_much_ado(main, capsys):
+def test_the_version_is_printed_without_further_imports(main, capsys):
     with pytest.raises(SystemExit) as ended:
         main("--version")
     assert ended.value.code == 0

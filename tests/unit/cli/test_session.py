@@ -1,4 +1,4 @@
-"""Where a verb gets its world from."""
+"""The world of a verb."""
 
 from pathlib import Path
 
@@ -21,12 +21,12 @@ def no_proc(here, monkeypatch):
     monkeypatch.setattr(session, "read_node", refuse)
 
 
-def test_a_host_that_does_not_tell_its_capacity(podslice, no_proc, files):
+def test_a_host_of_unknown_capacity(podslice, no_proc, files):
     files({"web.yaml": manifest("web")})
-    said = "error: this host's capacity can't be read: no /proc\n"
-    assert podslice("node") == (1, "", said)
-    assert podslice("explain", "-f", "web.yaml") == (1, "", said)
-    assert podslice("node", "--capacity=cpu=4") == (1, "", said)
+    message = "error: this host's capacity can't be read: no /proc\n"
+    assert podslice("node") == (1, "", message)
+    assert podslice("explain", "-f", "web.yaml") == (1, "", message)
+    assert podslice("node", "--capacity=cpu=4") == (1, "", message)
 
 
 def test_a_stated_capacity_needs_no_host(podslice, no_proc):
@@ -54,7 +54,7 @@ def test_records_of_a_user_are_in_the_session(runtime_directory, monkeypatch, tm
     assert runtime_directory(find_manager(user=True)) == tmp_path / "podslice"
 
 
-def test_somebody_elses_session_is_refused(runtime_directory, monkeypatch, tmp_path):
+def test_the_session_of_another_user_is_refused(runtime_directory, monkeypatch, tmp_path):
     """As `sudo` and `su` leave it; records would end up there, unreadable to their owner."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr("os.getuid", lambda: 4711)

@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full or without a reader end in one sentence and an exit code."""
+"""Standard streams that are closed, full or without a reader: one message and an exit code."""
 
 import fcntl
 import os
@@ -73,18 +73,18 @@ def ended(main, capsys, monkeypatch):
 
 @pytest.mark.parametrize("arguments", PRINTING, ids=" ".join)
 def test_output_to_a_full_device_is_an_error(web, ended, arguments):
-    code, said = ended(os.open("/dev/full", os.O_WRONLY), *arguments)
-    assert (code, said[-len(FULL) :]) == (FAILED, FULL)
-    assert "Traceback" not in said
+    code, message = ended(os.open("/dev/full", os.O_WRONLY), *arguments)
+    assert (code, message[-len(FULL) :]) == (FAILED, FULL)
+    assert "Traceback" not in message
 
 
 @pytest.mark.parametrize("arguments", PRINTING, ids=" ".join)
-def test_a_reader_that_has_gone_is_no_complaint(web, ended, arguments):
+def test_a_closed_pipe_is_not_reported(web, ended, arguments):
     reader, writer = os.pipe()
     os.close(reader)
-    code, said = ended(writer, *arguments)
+    code, message = ended(writer, *arguments)
     assert code == FAILED
-    assert "rror" not in said
+    assert "rror" not in message
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if not verb.startswith("_")])
@@ -121,10 +121,10 @@ def test_a_pipe_that_does_not_block_gets_everything(ended, files):
     thread = threading.Thread(target=read)
     thread.start()
     try:
-        code, said = ended(writer, "check", "-f", ".", "-o", "json")
+        code, message = ended(writer, "check", "-f", ".", "-o", "json")
     finally:
         thread.join()
-    assert (code, said) == (DONE, "")
+    assert (code, message) == (DONE, "")
     assert parts[0].count(b'"valid": true') == 100
 
 
@@ -187,22 +187,22 @@ def test_a_closed_stream_is_not_handed_to_the_next_file(allow_effects, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (OSError(24, "Too many open files"), "error: too many open files\n"),
         (OSError(2, "No such file", "/gone"), "error: /gone: no such file\n"),
         (MemoryError(), "error: out of memory\n"),
     ],
 )
-def test_a_host_that_is_out_of_something_is_told(podslice, monkeypatch, error, said):
+def test_exhausted_resources_of_the_host_are_errors(podslice, monkeypatch, error, message):
     def fail(*_, **__):
         raise error
 
     monkeypatch.setattr(node, "load_node", fail)
-    assert podslice("node") == (FAILED, "", said)
+    assert podslice("node") == (FAILED, "", message)
 
 
-def test_a_directory_that_was_removed_is_told(podslice, web, monkeypatch, tmp_path):
+def test_a_removed_directory_is_an_error(podslice, web, monkeypatch, tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)

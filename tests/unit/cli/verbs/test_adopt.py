@@ -1,4 +1,4 @@
-"""The verb `adopt`: what is asked for, and how the outcome is told."""
+"""`adopt`: its arguments and the output of outcomes."""
 
 import json
 
@@ -43,12 +43,12 @@ def asked(monkeypatch, memory):
     return calls
 
 
-def test_every_process_is_told(podslice, asked):
+def test_every_process_is_listed(podslice, asked):
     assert podslice("adopt", "web", "4", "99999", "5") == (1, TABLE, "")
     assert asked == [("default/web", None, [4, 99999, 5])]
 
 
-def test_it_ends_well_when_all_are_there(podslice, asked):
+def test_the_exit_code_is_0_if_all_processes_are_there(podslice, asked):
     assert podslice("adopt", "web", "-n", "shop", "-c", "main", "4", "5").code == 0
     assert podslice("adopt", "a/b", "-n", "shop", "4").code == 0
     assert asked == [("shop/web", "main", [4, 5]), ("a/b", None, [4])]
@@ -79,7 +79,7 @@ def test_processes_have_to_be_named(podslice, asked, arguments):
     assert ended.err.startswith("error: ")
 
 
-def test_the_pod_has_to_be_there(podslice, memory):
+def test_the_pod_must_be_applied(podslice, memory):
     ended = podslice("adopt", "web", "1")
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == (

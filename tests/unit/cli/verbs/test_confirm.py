@@ -1,4 +1,4 @@
-"""`apply --confirm`, `confirm`, and what the other verbs say meanwhile."""
+"""`apply --confirm`, `confirm`, and the output of the other verbs before it."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ def let_return(memory):
     asyncio.run(memory.stop("podslice-rollback.timer"))
 
 
-def test_apply_tells_what_returns_and_confirm_keeps_it(podslice, memory):
+def test_apply_reports_the_rollback_and_confirm_cancels_it(podslice, memory):
     ended = podslice(*APPLY, "--confirm=60")
     assert ended.code == 0
     assert ended.err == (
@@ -71,16 +71,16 @@ def test_what_is_not_confirmed_is_in_status(podslice, memory):
     assert "unconfirmed" not in json.loads(podslice("status", "-o", "json", *RESERVE).out)
 
 
-def test_what_has_returned_is_told(podslice, memory):
+def test_restored_values_are_reported(podslice, memory):
     podslice(*APPLY, "--confirm=60")
     let_return(memory)
-    told = (
+    found = (
         f"the new values of {SLICE} were not confirmed: the old ones are restored; to set the new"
         " ones again: podslice apply\n"
     )
-    assert podslice("confirm") == (1, "", told)
+    assert podslice("confirm") == (1, "", found)
     status = podslice("status", *RESERVE)
-    assert (status.code, told in status.err) == (3, True)
+    assert (status.code, found in status.err) == (3, True)
     assert f"would set CPUWeight=50 (was unset), MemoryMax=64Mi (was unset) on {SLICE}" in (
         podslice("plan", "-f", "web.yaml", *RESERVE).out
     )
@@ -91,7 +91,7 @@ def test_what_has_returned_is_told(podslice, memory):
     assert podslice("status", *RESERVE) == (0, podslice("status", *RESERVE).out, "")
 
 
-def test_a_timer_that_somebody_has_stopped_is_told(podslice, memory):
+def test_a_stopped_timer_is_reported(podslice, memory):
     podslice(*APPLY, "--confirm=60")
     asyncio.run(memory.stop("podslice-rollback.timer"))
     assert podslice("status", *RESERVE).err == (
@@ -101,7 +101,7 @@ def test_a_timer_that_somebody_has_stopped_is_told(podslice, memory):
     assert podslice("confirm").code == 0
 
 
-def test_a_users_manager_has_nothing_to_confirm(podslice, memory):
+def test_a_user_manager_has_nothing_to_confirm(podslice, memory):
     ended = podslice(*APPLY, "--confirm=60", "--user")
     assert (ended.code, ended.out) == (2, "")
     assert ended.err == (
@@ -138,7 +138,7 @@ def test_values_outside_the_root_are_in_plan_and_status_until_they_have_returned
     assert "reserved_slices" not in json.loads(podslice("status", "-o", "json").out)
 
 
-def test_what_stays_because_others_have_changed_it_is_told(podslice, memory):
+def test_externally_changed_values_are_kept_and_reported(podslice, memory):
     podslice(*APPLY)
     asyncio.run(memory.set_properties(SLICE, {"MemoryMax": 32 * MI}))
     assert f"skipped MemoryMax of {SLICE}: podslice set it to" in podslice("status").err

@@ -1,4 +1,4 @@
-"""`doctor` as it is printed, on hosts made of files."""
+"""The output of `doctor`, on hosts made of files."""
 
 import json
 
@@ -26,7 +26,7 @@ def machine(tmp_path, monkeypatch):
     return make
 
 
-def test_an_able_host_in_full(podslice, memory, machine):
+def test_a_host_without_findings_in_full(podslice, memory, machine):
     machine()
     assert podslice("doctor") == (
         0,
@@ -46,7 +46,7 @@ all checks passed
     )
 
 
-def test_what_needs_attention_ends_with_3(podslice, memory, machine):
+def test_findings_that_need_attention_exit_with_3(podslice, memory, machine):
     machine(program("dockerd"), DRIVER, {"proc/pressure/memory": None})
     ended = podslice("doctor")
     assert (ended.code, ended.err) == (3, "")
@@ -87,7 +87,7 @@ def test_the_machine_interface(podslice, memory, machine):
     assert podslice("doctor", "-o", "name").out == "docker\n"
 
 
-def test_infos_leave_a_host_able(podslice, memory, machine):
+def test_infos_do_not_need_attention(podslice, memory, machine):
     machine({"proc/pressure/memory": None})
     ended = podslice("doctor", "-o", "json")
     assert (ended.code, json.loads(ended.out)["passed"]) == (0, True)
@@ -116,7 +116,7 @@ def test_a_systemd_that_does_not_answer_is_a_finding(podslice, machine, here, mo
     assert "systemd does not answer: no answer within 10 s\n" in podslice("doctor").out
 
 
-def test_a_user_is_told_what_is_not_delegated(podslice, memory, machine):
+def test_controllers_not_delegated_to_a_user_are_findings(podslice, memory, machine):
     group = USER_GROUP.replace("4711", "0")
     machine({f"{group}/cgroup.controllers": "memory pids\n"})
     ended = podslice("doctor", "--user")

@@ -1,4 +1,4 @@
-"""What is asked of the journal, and how its answer looks. journalctl is a script here."""
+"""`events`: the query to the journal and the output. journalctl is a script here."""
 
 import json
 import os
@@ -41,7 +41,7 @@ TIMES = [
 
 @pytest.fixture
 def journalctl(allow_effects, tmp_path, monkeypatch):
-    """A journalctl that tells these entries; what it was asked is in its file `asked`."""
+    """A journalctl that prints these entries, and writes its arguments to the file `asked`."""
     files = tmp_path / "journal" / "0123"
     files.mkdir(parents=True)
     (files / "system.journal").touch()
@@ -103,7 +103,7 @@ def test_the_names_are_those_of_pods(podslice, journalctl):
     assert podslice("events", "-o", "name").out == "default/web\nshop/a\n"
 
 
-def test_where_nothing_has_happened_it_says_who_would_tell(podslice, journalctl):
+def test_without_events_the_source_of_events_is_named(podslice, journalctl):
     journalctl()
     assert podslice("events") == (0, "no events; podslice-agent.service logs them\n", "")
     assert json.loads(podslice("events", "-o", "json").out)["events"] == []
@@ -131,7 +131,7 @@ def test_followed_each_is_printed_by_itself(podslice, journalctl):
     assert wide[2].endswith(r"memory 1.2Gi of \x1b[31m1Gi\n")
 
 
-def test_an_interruption_is_how_following_ends(podslice, journalctl, monkeypatch):
+def test_an_interruption_ends_following_without_an_error(podslice, journalctl, monkeypatch):
     def interrupted(_):
         yield parse(json.dumps(EVICTED).encode())
         raise KeyboardInterrupt
@@ -145,8 +145,8 @@ def arguments(**more):
     return Query(**more).arguments
 
 
-def test_root_asks_for_what_root_has_told_and_nobody_else():
-    """Everybody may write to the journal."""
+def test_only_messages_of_root_are_events_of_root():
+    """All users may write to the journal."""
     asked = arguments()
     assert asked[:4] == ["--quiet", "--all", "--no-pager", "--output=json"]
     assert asked[4] == "_UID=0"
@@ -178,7 +178,7 @@ def test_a_span_of_time_means_since_then(since, asked):
     assert asked in arguments(since=since)
 
 
-def test_lines_and_since_hold_when_following_too():
+def test_lines_and_since_apply_when_following_too():
     assert {"--lines=3", "--follow"} <= {*arguments(lines=3, follow=True)}
     assert not [each for each in arguments(follow=True) if each.startswith("--lines")]
 
@@ -215,23 +215,23 @@ def test_a_user_without_a_readable_journal_is_denied(podslice, journalctl, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("uid", "said"),
+    ("uid", "message"),
     [(0, "this host keeps no journal"), (1000, "run as root, or join the group systemd-journal")],
 )
 def test_a_journal_that_is_not_there_is_not_taken_for_an_empty_one(
-    podslice, journalctl, tmp_path, monkeypatch, uid, said
+    podslice, journalctl, tmp_path, monkeypatch, uid, message
 ):
     journalctl(EVICTED)
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     (tmp_path / "journal/0123/system.journal").unlink()
     ended = podslice("events")
     assert (ended.code, ended.out) == (1, "")
-    assert said in ended.err
+    assert message in ended.err
     # one's own may be in another file
     assert podslice("events", "--user", "-o", "name").out == "default/web\n"
 
 
-def test_without_journalctl_it_says_so(podslice, monkeypatch, tmp_path):
+def test_a_missing_journalctl_is_an_error(podslice, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     ended = podslice("events")
     assert (ended.code, ended.out) == (1, "")

@@ -1,4 +1,4 @@
-"""`node init` and `node reset`: written, undone, and nothing of others touched."""
+"""`node init` and `node reset`: files written and removed, and foreign files kept."""
 
 import tomllib
 
@@ -104,7 +104,7 @@ def test_what_was_changed_since_stays(podslice, host):
     assert files(host) == ["etc/systemd/system/podman.service.d/50-podslice.conf"]
 
 
-def test_a_directory_that_cannot_be_written_is_told(podslice, host):
+def test_a_directory_that_cannot_be_written_is_an_error(podslice, host):
     (host / "etc").mkdir(parents=True)
     (host / "etc/podslice").write_text("")
     ended = podslice("node", "init", "--root", str(host))

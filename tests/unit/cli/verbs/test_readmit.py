@@ -1,4 +1,4 @@
-"""Evicted pods: readmit, and how the other verbs tell of them."""
+"""Evicted pods: `readmit`, and the output of the other verbs."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def names(store):
     return [mark.pod for mark in store.load().evicted]
 
 
-def test_an_evicted_pod_comes_back_once_it_is_readmitted(podslice, store, evicted):
+def test_a_readmitted_pod_is_admitted_again(podslice, store, evicted):
     refused = podslice("apply", "-f", "web.json")
     assert refused.code == 1
     assert "podslice readmit default/web" in refused.out
@@ -74,7 +74,9 @@ def test_an_agent_brings_its_pods_back_itself(podslice, store, evicted):
     assert names(store) == []
 
 
-def test_what_was_not_evicted_is_told_and_the_others_are_readmitted(podslice, store, evicted):
+def test_pods_that_were_not_evicted_are_reported_and_the_others_readmitted(
+    podslice, store, evicted
+):
     ended = podslice("readmit", "web", "other", "-n", "default")
     assert ended.code == 1
     assert ended.out.startswith("pod default/web is readmitted")
@@ -105,7 +107,7 @@ def test_a_pod_that_is_only_marked_may_be_deleted(podslice, store, evicted):
     assert names(store) == []
 
 
-def test_status_tells_who_was_evicted_and_why(podslice, evicted):
+def test_status_lists_evicted_pods_and_reasons(podslice, evicted):
     ended = podslice("status")
     assert (ended.code, ended.out) == (0, "no pods\n")
     assert ended.err.splitlines() == [
@@ -115,7 +117,7 @@ def test_status_tells_who_was_evicted_and_why(podslice, evicted):
     ]
 
 
-def test_status_tells_what_the_agent_has_to_say(podslice, store, memory):
+def test_status_shows_the_conditions_and_problems_of_the_agent(podslice, store, memory):
     problems = (
         Problem(where="a.yaml", message="is \x1b[31mbroken", hint="mend it"),
         Problem(where="", message="odd", severity=Severity.WARNING),
@@ -137,7 +139,7 @@ def test_status_tells_what_the_agent_has_to_say(podslice, store, memory):
     ("options", "start"),
     [((), "systemctl start podslice-agent"), (("--user",), "podslice agent --user")],
 )
-def test_status_tells_that_nobody_follows_manifests(podslice, here, files, memory, options, start):
+def test_status_notes_that_the_agent_is_not_running(podslice, here, files, memory, options, start):
     store = Store(here / f"run-{bool(options)}")
     files({"web.json": manifest("web")})
     assert podslice("apply", "-f", "web.json", *options).code == 0

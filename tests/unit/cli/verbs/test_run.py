@@ -1,4 +1,4 @@
-"""run: who may start where, and with what; what a terminal sees of it is in tests/host."""
+"""`run`: refusals, environment and scopes; tests/host has its behavior on a terminal."""
 
 import contextlib
 import json
@@ -56,23 +56,23 @@ class Systemd(FakeSystemd):
 
 
 class FakeChild:
-    """A child that ends as it is told to."""
+    """A child with a given exit status."""
 
     pid = os.getpid()
 
     def __init__(self, work):
         self.work = work
-        self.said = []
+        self.message = []
         self.status = 0
 
     def start(self):
-        self.said.append("start")
+        self.message.append("start")
 
     def watch(self):
         return self.status
 
     def abandon(self):
-        self.said.append("abandon")
+        self.message.append("abandon")
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_the_process_itself_becomes_the_command_in_its_scope(shop, podslice, sys
     assert 3 <= process["oom_score_adj"] <= 999
 
 
-def test_with_a_terminal_its_end_is_told_to_what_still_runs(shop, podslice, systemd, monkeypatch):
+def test_with_a_terminal_remaining_processes_receive_sighup(shop, podslice, systemd, monkeypatch):
     monkeypatch.setattr(os, "isatty", lambda handle: handle == 0)
     with pytest.raises(Became):
         podslice("run", "shop", "-c", "log", "--", "sh")
@@ -180,7 +180,7 @@ def test_a_process_that_is_not_in_its_scope_does_not_become_the_command(
     assert process == {}
 
 
-def test_an_oom_score_that_the_kernel_refuses_is_told_in_a_line(
+def test_an_oom_score_that_the_kernel_refuses_is_noted(
     shop, podslice, process, monkeypatch, capsys
 ):
     monkeypatch.setattr(running, "set_oom_score_adj", lambda _: "oom_score_adj remains 200")
@@ -190,7 +190,7 @@ def test_an_oom_score_that_the_kernel_refuses_is_told_in_a_line(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["other", "--", "sh"], 1, "error: pod default/other is not applied; apply its manifest"),
         (["-n", "n", "shop", "--", "sh"], 1, "error: pod n/shop is not applied;"),
@@ -211,20 +211,18 @@ def test_an_oom_score_that_the_kernel_refuses_is_told_in_a_line(
         ),
     ],
 )
-def test_what_can_not_be_run_is_refused_before_anything_is_started(
-    shop, podslice, systemd, arguments, code, said
+def test_invalid_commands_are_refused_before_anything_is_started(
+    shop, podslice, systemd, arguments, code, message
 ):
     ended = podslice("run", *arguments)
     assert (ended.code, ended.out) == (code, "")
-    assert ended.err.startswith(said)
+    assert ended.err.startswith(message)
     assert ended.err.count("\n") == 1
     assert systemd.started == []
 
 
 @pytest.mark.parametrize("detach", [(), ("--detach",)])
-def test_a_container_that_is_running_is_refused_with_the_way_out(
-    shop, podslice, systemd, here, detach
-):
+def test_a_running_container_is_refused_with_a_hint(shop, podslice, systemd, here, detach):
     assert podslice("run", "shop", "-c", "app", "--detach", "--", "sh").code == 0
     fill(here, SERVICE, 7_000_001, 7_000_002)
     ended = podslice("run", "shop", "-c", "app", *detach, "--", "sh")
@@ -237,7 +235,7 @@ def test_a_container_that_is_running_is_refused_with_the_way_out(
     assert len(systemd.started) == 1
 
 
-def test_a_unit_whose_processes_have_ended_gives_way(shop, podslice, systemd):
+def test_a_unit_without_processes_is_replaced(shop, podslice, systemd):
     assert podslice("run", "shop", "-c", "app", "--detach", "--", "sh").code == 0
     with pytest.raises(Became):
         podslice("run", "shop", "-c", "app", "--", "sh")
@@ -245,7 +243,7 @@ def test_a_unit_whose_processes_have_ended_gives_way(shop, podslice, systemd):
 
 
 @pytest.mark.parametrize("detach", [(), ("--detach",)])
-def test_who_loses_a_race_is_refused_with_the_way_out(shop, podslice, systemd, detach):
+def test_the_loser_of_a_race_is_refused_with_a_hint(shop, podslice, systemd, detach):
     systemd.error = UnitExists(f"{SCOPE}: Unit {SCOPE} was already loaded")
     ended = podslice("run", "shop", "-c", "app", *detach, "--", "sh")
     unit = SERVICE if detach else SCOPE
@@ -271,14 +269,14 @@ def test_during_the_init_phase_only_the_containers_of_the_pod_itself_have_to_wai
     assert podslice("run", "shop", "-c", "fetch", "--", "sh").code == 0
 
 
-def test_an_init_container_that_ends_well_is_done_and_the_last_one_ends_the_phase(
+def test_successful_init_containers_are_done_and_the_last_one_ends_the_phase(
     shop, podslice, systemd, child, process
 ):
     podslice("phase", "shop", "--set", "init")
     assert podslice("run", "shop", "-c", "fetch", "--", "sh") == (0, "", "")
     assert systemd.started[0].name == "podslice-podu_1-fetch.scope"
     assert len(systemd.started[0].properties["PIDFDs"]) == 1
-    assert child[0].said == ["start"]
+    assert child[0].message == ["start"]
     shown = json.loads(podslice("phase", "shop", "-o", "json").out)
     assert shown["phase"] == "running"
     with pytest.raises(Became):
@@ -298,10 +296,10 @@ def test_an_init_container_that_fails_is_not_done_and_may_run_again(
     assert podslice("run", "shop", "-c", "fetch", "--", "sh").code == 0
 
 
-def test_a_child_whose_scope_does_not_come_up_ends(shop, podslice, systemd, child):
+def test_a_child_whose_scope_fails_to_start_exits(shop, podslice, systemd, child):
     systemd.error = JobFailed("the job failed", result="failed")
     assert podslice("run", "shop", "-c", "fetch", "--", "sh").code == 1
-    assert child[0].said == ["abandon"]
+    assert child[0].message == ["abandon"]
 
 
 def test_a_pod_that_is_deleted_meanwhile_has_nothing_to_record(shop, podslice, child, monkeypatch):
@@ -379,11 +377,11 @@ def test_a_relative_command_is_found_by_a_service_as_well(shop, podslice, system
         ),
     ],
 )
-def test_the_name_of_the_service_is_told_in_every_format(shop, podslice, output, shown):
+def test_every_output_format_has_the_name_of_the_service(shop, podslice, output, shown):
     assert podslice("run", "shop", "-c", "app", "--detach", "-o", output, "--", "sh").out == shown
 
 
-def test_a_service_that_does_not_start_is_told_with_where_to_look(shop, podslice, systemd):
+def test_a_service_that_fails_to_start_is_an_error_with_a_hint(shop, podslice, systemd):
     systemd.error = JobFailed("systemd's job finished with the result 'failed'", result="failed")
     ended = podslice("run", "shop", "-c", "app", "--detach", "--", "/bin/sh")
     assert ended.code == 1
@@ -398,7 +396,7 @@ def test_what_is_no_text_can_not_be_handed_to_systemd(shop, podslice, systemd):
     assert systemd.started == []
 
 
-def test_a_detached_init_container_has_its_end_recorded(
+def test_the_end_of_a_detached_init_container_is_recorded(
     shop, podslice, systemd, monkeypatch, files
 ):
     monkeypatch.setattr(running.shutil, "which", lambda name: f"/usr/bin/{name}")
@@ -433,6 +431,6 @@ def test_a_detached_init_container_has_its_end_recorded(
         assert json.loads(podslice("phase", "shop", "-o", "json").out)["phase"] == phase
 
 
-def test_the_verb_that_records_ends_is_not_for_people(podslice):
+def test_the_internal_verbs_are_hidden(podslice):
     assert "__init_done" not in podslice("--help").out
     assert re.search(r"^  run ", podslice("--help").out, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Rates from two samples, and how they look; the page itself is tried in tests/host."""
+"""`top`: rates from two measurements and their format; tests/host has the page itself."""
 
 import asyncio
 import json
@@ -127,7 +127,7 @@ def test_a_page_has_the_node_its_slices_and_its_pods():
     assert text(usage_table.table(USAGE, wide=True)) == WIDE
 
 
-def test_what_is_wrong_stands_above():
+def test_problems_are_above_the_table():
     about = NodeSummary(
         cpus_milli=8000,
         conditions=("MemoryPressure",),
@@ -174,7 +174,7 @@ def test_the_first_sample_alone_has_no_rates():
         (sample(0, periods=0, throttled=0), sample(0, periods=0, throttled=0), 0, None),
         (sample(0, periods=1), sample(0, periods=5), 0, None),
     ],
-    ids=["begun anew", "new", "not counted", "idle", "no quota", "v1"],
+    ids=["reset", "new", "not counted", "idle", "no quota", "v1"],
 )
 def test_there_is_a_rate_only_where_two_samples_have_one(then, now, cpu, throttled):
     (row,) = measure(node(2, pod(A, now)), node(1, pod(A, then)), {}).pods
@@ -254,7 +254,7 @@ def seen(podslice, memory, files, monkeypatch):
     return asked
 
 
-def test_a_snapshot_is_made_of_two_looks(podslice, seen):
+def test_printing_once_takes_two_measurements(podslice, seen):
     ended = podslice("top", "--interval=100ms")
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.startswith(HEAD + "\nNAME ")
@@ -271,20 +271,20 @@ def test_a_snapshot_as_json_in_the_order_that_is_asked_for(podslice, seen):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ("2", "must be a duration, not the string '2'; write 30s"),
         ("99ms", "99ms is not between 0.1s and 1h"),
         ("61m", "61m is not between 0.1s and 1h"),
     ],
 )
-def test_an_interval_has_to_be_sensible(podslice, memory, given, said):
+def test_the_interval_has_limits(podslice, memory, given, message):
     ended = podslice("top", "--interval", given)
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith(f"error: --interval: {said}")
+    assert ended.err.startswith(f"error: --interval: {message}")
 
 
-def test_without_systemd_it_says_so(podslice, no_systemd):
+def test_a_missing_systemd_is_an_error(podslice, no_systemd):
     ended = podslice("top")
     assert (ended.code, ended.out, ended.err.count("\n")) == (1, "", 1)
 
@@ -296,7 +296,7 @@ def eyes(seen, tmp_path, here, memory):
 
 
 # not coroutines: the fixtures have run verbs, which leaves no event loop where pytest-asyncio is old
-def test_a_bus_that_goes_away_is_told_and_does_not_blind(eyes, memory, monkeypatch):
+def test_a_lost_bus_is_reported_and_usage_is_still_shown(eyes, memory, monkeypatch):
     looking = eyes()
     first = asyncio.run(looking.observe())
     assert first.summary.problems == []
@@ -321,7 +321,7 @@ def test_a_bus_that_was_never_there_is_an_error(eyes, memory, monkeypatch):
         asyncio.run(eyes().observe())
 
 
-def test_what_the_agent_says_is_shown():
+def test_conditions_and_problems_of_the_agent_are_shown():
     agent = AgentState(
         pid=1,
         started_ticks=1,

@@ -1,4 +1,4 @@
-"""The verbs that look at what is there: status, tree."""
+"""`status` and `tree`, which share what they observe."""
 
 import asyncio
 import json
@@ -91,11 +91,11 @@ async def drift(memory):
 
 @pytest.fixture
 def drifted(web, memory):
-    """Somebody has changed things by hand."""
+    """Properties that were changed externally."""
     asyncio.run(drift(memory))
 
 
-def test_status_tells_every_difference(podslice, drifted):
+def test_status_lists_every_difference(podslice, drifted):
     ended = podslice("status")
     assert (ended.code, ended.err) == (3, "")
     assert ended.out.splitlines()[-3:] == [
@@ -106,7 +106,7 @@ def test_status_tells_every_difference(podslice, drifted):
     assert " 1!" in ended.out
 
 
-def test_tree_marks_differences_and_ends_well(podslice, drifted):
+def test_tree_marks_differences_and_exits_with_0(podslice, drifted):
     ended = podslice("tree")
     assert ended.code == 0
     assert "CPUWeight=1!" in ended.out
@@ -155,7 +155,7 @@ def test_status_shows_usage_and_the_kernels_view(podslice, web, here):
     assert unit["usage"] == {"memory_bytes": 1363149, "cpu_usec": 1250000, "tasks": 3}
 
 
-def test_slices_of_nobody_are_told(podslice, web, memory):
+def test_orphaned_slices_are_noted(podslice, web, memory):
     memory.provide("kubepods-podforeign.slice")
     for verb, code in (("status", 0), ("tree", 0)):
         ended = podslice(verb)
@@ -184,8 +184,8 @@ def test_status_names_the_units(podslice, web):
 
 
 def test_status_needs_systemd(podslice, no_systemd):
-    said = "error: unix:path=/run/dbus: no such file or directory\n"
-    assert podslice("status") == (1, "", said)
+    message = "error: unix:path=/run/dbus: no such file or directory\n"
+    assert podslice("status") == (1, "", message)
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def start_scope(memory, in_slice=POD):
     asyncio.run(memory.start(TransientUnit(name=UnitName(SCOPE), properties=properties)))
 
 
-def test_processes_stand_in_the_tree(podslice, web, memory, run):
+def test_processes_are_in_the_tree(podslice, web, memory, run):
     start_scope(memory)
     run(f"{GROUP}/{SCOPE}/container", *range(3, 16))
     run(f"{GROUP}/other.service", 40)
@@ -269,7 +269,7 @@ def test_a_container_that_a_runtime_holds_is_not_empty(podslice, web, run, runti
     }
 
 
-def test_strays_are_told_with_the_way_out(podslice, web, memory, run, runtimes_hold):
+def test_strays_are_listed_with_a_hint(podslice, web, memory, run, runtimes_hold):
     start_scope(memory, in_slice="system.slice")
     run(f"/system.slice/{SCOPE}", 4, 3)
     runtimes_hold.append(podman(f"/machine.slice/{LIBPOD}", container=None))
@@ -332,12 +332,12 @@ def test_json_has_the_processes_of_every_container(podslice, web, memory, run):
     assert held == {"main": [{"pid": 3, "name": "p3"}, {"pid": 4, "name": "p4"}]}
 
 
-def test_a_pod_in_its_init_phase_says_so(podslice, files, memory):
+def test_the_init_phase_of_a_pod_is_noted(podslice, files, memory):
     setup = {"name": "setup"}
     files({"a.yaml": manifest("a", {"cpu": 1}, initContainers=[setup])})
     podslice("apply", "-f", "a.yaml")
-    said = "pod default/a is in its init phase; see: podslice phase default/a\n"
-    assert podslice("status").err == said
+    message = "pod default/a is in its init phase; see: podslice phase default/a\n"
+    assert podslice("status").err == message
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The verb cgroup-parent: which pod, what goes where, and what is told beside it."""
+"""`cgroup-parent`: the pod, the output and the notes."""
 
 import json
 import sys
@@ -33,7 +33,7 @@ def test_the_slice_of_an_applied_pod(podslice, applied):
     assert podslice("cgroup-parent", "web", "-n", "shop") == (0, f"{SLICE}\n", "")
 
 
-def test_the_line_is_all_that_goes_to_stdout(podslice, applied):
+def test_only_the_options_go_to_stdout(podslice, applied):
     line = f"--cgroup-parent={SLICE} --label io.podslice.pod=shop/web\n"
     assert podslice("cgroup-parent", "shop/web", "-o", "podman") == (0, line, "")
 
@@ -43,15 +43,13 @@ def test_a_file_needs_neither_systemd_nor_an_applied_pod(podslice, files, no_sys
     assert podslice("cgroup-parent", "shop/web", "-f", "web.json") == (0, f"{SLICE}\n", NOT_THERE)
 
 
-def test_a_slice_that_nobody_has_applied_is_not_taken_for_the_pods(
-    podslice, files, no_systemd, here
-):
+def test_the_slice_of_a_pod_that_is_not_applied_does_not_count(podslice, files, no_systemd, here):
     files({"web.json": web()})
     make_files(here, {"cgroup/cgroup.controllers": "cpu\n", f"cgroup/{GROUP}/cgroup.procs": ""})
     assert podslice("cgroup-parent", "shop/web", "-f", "web.json").err == NOT_THERE
 
 
-def test_an_applied_pod_whose_slice_has_gone_is_told_of(podslice, applied, here):
+def test_a_missing_slice_of_an_applied_pod_is_noted(podslice, applied, here):
     (here / "cgroup" / GROUP / "cgroup.procs").unlink()
     (here / "cgroup" / GROUP).rmdir()
     assert podslice("cgroup-parent", "shop/web") == (0, f"{SLICE}\n", NOT_THERE)
@@ -68,8 +66,8 @@ def test_a_file_in_another_name_space(podslice, files, no_systemd):
 def test_the_user_s_own_pods_are_below_the_user_s_manager(podslice, files, memory, here):
     files({"web.json": web()})
     assert podslice("apply", "--user", "-f", "web.json").code == 0
-    told = podslice("cgroup-parent", "--user", "shop/web").err
-    assert told == NOT_THERE.replace("podslice apply", "podslice apply --user")
+    found = podslice("cgroup-parent", "--user", "shop/web").err
+    assert found == NOT_THERE.replace("podslice apply", "podslice apply --user")
     uid = here.stat().st_uid
     group = f"user.slice/user-{uid}.slice/user@{uid}.service/{GROUP}"
     make_files(here, {"cgroup/cgroup.controllers": "cpu\n", f"cgroup/{group}/cgroup.procs": ""})
@@ -124,7 +122,7 @@ def test_an_oci_runtime_gets_the_only_container(podslice, applied):
     assert json.loads(ended.out)["linux"]["cgroupsPath"] == f"{SLICE}:podslice:podweb-main"
 
 
-def test_an_oci_runtime_has_to_be_told_which_of_several(podslice, files, no_systemd):
+def test_an_oci_runtime_needs_the_name_of_one_of_several_containers(podslice, files, no_systemd):
     two = {"containers": [{"name": "a"}, {"name": "b"}]}
     files({"two.json": manifest("two", **two)})
     ended = podslice("cgroup-parent", "two", "-f", "two.json", "-o", "oci")
@@ -140,7 +138,7 @@ def test_an_oci_runtime_has_to_be_told_which_of_several(podslice, files, no_syst
         ("name", ""),
     ],
 )
-def test_people_are_told_more_than_scripts(podslice, applied, monkeypatch, form, hint):
+def test_hints_are_printed_only_on_a_terminal(podslice, applied, monkeypatch, form, hint):
     assert podslice("cgroup-parent", "shop/web", "-o", form).err == ""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert podslice("cgroup-parent", "shop/web", "-o", form).err.startswith(hint)

@@ -1,4 +1,4 @@
-"""phase: what applies now, what applies later, and how to have it otherwise."""
+"""`phase`: the properties that apply now and later, and setting the phase."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_the_phase_is_a_document(shop, podslice):
     assert podslice("phase", "shop", "-o", "name").out == "init\n"
 
 
-def test_it_can_be_ended_and_begun_anew(shop, podslice):
+def test_the_init_phase_can_be_ended_and_begun_again(shop, podslice):
     assert podslice("phase", "shop", "--set", "running") == (
         0,
         f"set MemoryMax=64Mi (was unset) on {SLICE} (default/shop)\n1 done\n",
@@ -89,7 +89,7 @@ def test_a_pod_without_init_containers_runs_always(shop, podslice):
     )
 
 
-def test_under_the_rules_of_kubernetes_there_is_nothing_to_do(shop, podslice):
+def test_under_the_rules_of_kubernetes_there_is_no_init_phase(shop, podslice):
     rules = ("--rules", "kubernetes")
     shown = podslice("phase", "shop", *rules).out
     assert shown.startswith(
@@ -103,7 +103,7 @@ def test_under_the_rules_of_kubernetes_there_is_nothing_to_do(shop, podslice):
         assert "bind from the start; there is nothing to set" in ended.err
 
 
-def test_who_is_not_there_has_no_phase(shop, podslice):
+def test_a_pod_that_is_not_applied_has_no_phase(shop, podslice):
     for arguments in (["other"], ["other", "--set", "init"]):
         ended = podslice("phase", *arguments)
         assert (ended.code, ended.out) == (1, "")

@@ -1,4 +1,4 @@
-"""Processes that are not there, as /proc would show them."""
+"""Invented processes as files of /proc."""
 
 DELEGATED = "/user.slice/user-1000.slice/user@1000.service/app.slice"
 
@@ -21,7 +21,7 @@ def hostile_groups(pod):
 
 
 def processes(*rows):
-    """Files below a root: path → text. A row has `pid`, and what else is not as usual."""
+    """Return files of /proc: path → text. A row has `pid` and the fields that differ from defaults."""
     files = {}
     for row in rows:
         files |= _process(**row)

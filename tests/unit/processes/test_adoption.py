@@ -1,4 +1,4 @@
-"""Adopting, in a world where processes are files and systemd is in memory."""
+"""Adoption, with processes as files and systemd in memory."""
 
 import errno
 import os
@@ -34,25 +34,25 @@ SCOPE = UnitName("podslice-podweb-main.scope")
 SERVICE = UnitName("podslice-podweb-main.service")
 GROUP = f"{POD}/{SCOPE}"
 SESSION = "/user.slice/session.scope"
-# as many as a message takes and more, and no kernel gives them to the process of the test
+# more than the limit of a message, with ids that the kernel does not assign
 MANY = range(5_000_000, 5_000_020)
 
 
 class Host(FakeSystemd):
-    """systemd in memory that really moves processes: those of a root directory."""
+    """systemd in memory that moves the processes of a root directory."""
 
     def __init__(self, root, **fields):
         super().__init__(**fields)
         self.root = root
         self.ended = set()
         self.meanwhile = []
-        """Called one by one, each before the next move."""
+        """Callbacks, one before each move."""
 
     def add(self, *rows):
         make_files(self.root, processes(*rows))
 
     def end(self, *pids):
-        """Processes end, and their parent takes notice."""
+        """Let processes exit, reaped by their parent."""
         for pid in pids:
             self.ended.add(pid)
             self.end_process(pid)
@@ -91,7 +91,7 @@ class Host(FakeSystemd):
 
 
 class Handle:
-    """What a descriptor of a process is, for one that is a file."""
+    """A pidfd of an invented process."""
 
     def __init__(self, host, pid):
         if not (host.root / f"proc/{pid}/stat").exists():
@@ -117,7 +117,7 @@ def notes():
 
 @pytest.fixture
 async def host(tmp_path, monkeypatch, notes):
-    """A host with two pods: web with two containers, and other."""
+    """Return a host with two pods: web with two containers, and other."""
     return await make_host(tmp_path, monkeypatch)
 
 

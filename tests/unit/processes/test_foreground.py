@@ -1,4 +1,4 @@
-"""The parent of a command, with real processes: nothing else can show that it is not noticed."""
+"""The parent of a command, tested with real processes and signals."""
 
 import os
 import re
@@ -24,7 +24,7 @@ sys.exit(exit_like(child.watch()))
 
 @pytest.fixture
 def parent(tmp_path):
-    """Start a parent with a shell as its child; a process group of its own, as a job has."""
+    """Start a parent with a shell as its child, in its own process group like a job."""
     started = []
 
     def start(script):
@@ -49,13 +49,13 @@ def parent(tmp_path):
 
 
 def regard_signals():
-    """Whoever runs these tests in the background may have had these ignored."""
+    """Restore signals that are ignored where the tests run in the background."""
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
 
 
 def stopped_by(process):
-    """Wait until the process stops; the signal."""
+    """Wait until the process stops; return the signal."""
     return os.waitid(os.P_PID, process.pid, os.WSTOPPED).si_status
 
 
@@ -85,10 +85,10 @@ def test_no_core_is_left(parent):
 
 
 def test_a_signal_reaches_the_child(parent):
-    process = parent("trap 'echo told; exit 7' TERM; echo ready; read line")
+    process = parent("trap 'echo stopped; exit 7' TERM; echo ready; read line")
     assert process.stdout.readline() == "ready\n"
     process.terminate()
-    assert process.stdout.readline() == "told\n"
+    assert process.stdout.readline() == "stopped\n"
     assert process.wait() == 7
 
 
@@ -124,7 +124,7 @@ assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
 
 
 def test_the_child_has_the_signals_as_they_were():
-    """An ignored signal stays ignored, as for what `nohup` starts; none is blocked."""
+    """An ignored signal stays ignored, as with `nohup`; none is blocked."""
     script = """\
 import os, signal
 from podslice.processes.foreground import fork
@@ -140,7 +140,7 @@ assert child.watch() == 0
     )
     shown = dict(line.split(": ") for line in done.stdout.splitlines())
     ignored = {signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ}
-    # whoever runs the tests may have more of them ignored
+    # more of them may be ignored where the tests run
     status = Path("/proc/self/status").read_text()
     own = dict(re.findall(r"^(Sig\w+):\s*(\w+)$", status, re.MULTILINE))
     expected = int(own["SigIgn"], 16) | sum(1 << (number - 1) for number in ignored)

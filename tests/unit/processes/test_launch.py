@@ -1,4 +1,4 @@
-"""What a command is, and what it starts with."""
+"""Find a command, prepare its environment, and execute it."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Where processes are, and where they should be."""
+"""The location of processes, compared with their containers."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ PODS = (
 
 
 def state(*more, pods=PODS, without=(), prefix=""):
-    """Everything is there as it should be, but for units that are `without`, and `more`."""
+    """Return an assessment with all units, except `without` and with `more`."""
     desired = desired_for(*pods)
     observed = as_observed(desired, scopes=False)
     units = {
@@ -202,7 +202,7 @@ def test_a_stray_of_no_applied_pod_is_listed():
 
 
 def test_units_in_place_or_without_processes_are_not_strays():
-    """Also one of no pod below the root: its slice is told of."""
+    """A unit of an unknown pod below the root is not a stray: its slice is an orphan."""
     units = (
         at(SCOPE, f"{POD}/{SCOPE}"),
         at("podslice-podweb-log.scope", "", active_state="failed"),
@@ -218,7 +218,7 @@ def test_without_its_slice_every_process_of_a_pod_is_a_stray():
 
 
 def host(tmp_path, groups):
-    """Processes in control groups, as the kernel shows them."""
+    """Create processes in control groups, as files of the kernel."""
     files = {"cgroup/cgroup.controllers": ""}
     for group, pids in groups.items():
         files[f"cgroup{group}/cgroup.procs"] = "".join(f"{pid}\n" for pid in pids)

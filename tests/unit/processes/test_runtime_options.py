@@ -1,4 +1,4 @@
-"""The lines that put into a pod what others start, and that their limits are podslice's own."""
+"""Options for runtimes, and that their limits equal podslice's own."""
 
 import json
 import shlex
@@ -192,7 +192,7 @@ def test_runtimes_make_the_same_quota_of_quota_and_period(milli, period_usec):
     made = parent(pod("p", limits=f"cpu={milli}m"), "main", by=by)
     quota, period = made.quota
     assert period == period_usec
-    # as crun and runc turn it into CPUQuotaPerSecUSec
+    # as crun and runc convert it to CPUQuotaPerSecUSec
     per_sec = quota * 1_000_000 // period
     assert -(-per_sec // 10_000) * 10_000 == made.limits["CPUQuotaPerSecUSec"]
     assert quota >= 1000
@@ -235,7 +235,7 @@ def test_every_form_has_lines():
 
 
 def test_every_limit_of_a_container_is_in_podmans_line():
-    """Whatever policy may set on a container one day has to be thought of here."""
+    """Every property that policy sets on a container is handled."""
     known = {"CPUWeight", "CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec"}
     known |= {"MemoryMax", "MemoryLow", "MemoryMin"}
     assert known <= set(PROPERTIES)

@@ -1,4 +1,4 @@
-"""Which containers of podman and docker are part of a pod, by what their tools print."""
+"""The containers of podman and docker that belong to pods, by the output of their tools."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from tests.unit.builders import container, make_files, pod
 # as podman 5.4.2 of Debian 13 printed it
 PODMAN = json.loads((Path(__file__).parent / "podman.json").read_text())
 
-# the fields of Docker's API that are looked at; its reference: ContainerInspectResponse
+# the fields of Docker's API that are read; its reference: ContainerInspectResponse
 DOCKER = [
     {
         "Id": "3949fff2e8dd",
@@ -172,7 +172,7 @@ def test_names_can_not_act_on_a_terminal():
 
 @pytest.fixture
 def host(tmp_path, monkeypatch):
-    """A host of this user's, with both tools; its /proc shows what is written there."""
+    """A host with both tools and invented processes of this user."""
     monkeypatch.setattr(runtimes.shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(runtimes.os, "geteuid", lambda: tmp_path.stat().st_uid)
     (tmp_path / "proc").mkdir()
@@ -191,7 +191,7 @@ def start(host, pid, name):
 
 
 class Tools:
-    """Answers in the place of podman and docker, by the words of the command."""
+    """Stands in for podman and docker; answers by the words of the command."""
 
     def __init__(self, answers):
         self.answers = answers
@@ -225,7 +225,7 @@ def both_run(host):
 
 
 def manager_of(host):
-    """The manager of the user who runs the tests."""
+    """Return the manager of the present user."""
     uid = host.stat().st_uid
     return user_manager(uid, {"XDG_RUNTIME_DIR": "/run"}) if uid else SYSTEM
 

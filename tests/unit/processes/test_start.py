@@ -1,4 +1,4 @@
-"""Whether a process is in its place."""
+"""Starting containers."""
 
 import pytest
 

@@ -9,7 +9,7 @@ from tests.unit.builders import (
 
 @pytest.fixture
 def kubelet(tmp_path):
-    """A kubelet runs."""
+    """Run a kubelet."""
     run_process(tmp_path, 42, "kubelet")
 
 

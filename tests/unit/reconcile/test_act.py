@@ -73,10 +73,10 @@ async def test_nothing_is_done_for_an_empty_plan():
 
 
 async def test_results_are_reported_in_order_of_completion():
-    memory, told = FakeSystemd(), []
+    memory, reported = FakeSystemd(), []
     plan = make_plan(desired_for(burstable("web"), besteffort("batch")), observed())
-    results = await act(plan, memory, told.append)
-    assert told == results
+    results = await act(plan, memory, reported.append)
+    assert reported == results
     assert [result.step for result in results] == list(plan.steps)
 
 
@@ -233,7 +233,7 @@ async def test_a_lost_connection_fails_one_step_and_the_next_continues():
 
 
 class Stuck(FakeSystemd):
-    """Changes never end."""
+    """A manager whose changes never finish."""
 
     def __init__(self):
         super().__init__()
@@ -276,7 +276,7 @@ def test_starts_have_everything_that_systemd_needs():
     assert step.name == BURSTABLE
 
 
-# Stopping what runs in pods.
+# Stopping pods.
 
 POD = "kubepods-podweb.slice"
 SCOPE = "podslice-podweb-main.scope"
@@ -284,7 +284,7 @@ TERM_FIRST = [(POD, signal.SIGTERM), (POD, signal.SIGKILL)]
 
 
 async def running(*, stubborn=False):
-    """A pod's slice with a container in it, in which two processes run."""
+    """Return a pod's slice with a container of two processes."""
     memory = FakeSystemd()
     await memory.start(TransientUnit(name=POD, properties={}))
     await memory.start(TransientUnit(name=SCOPE, properties={"Slice": POD, "PIDs": (7, 8)}))
@@ -351,7 +351,7 @@ async def test_many_pods_have_their_graces_at_once():
 
 
 async def test_killed_units_of_a_pod_are_reset():
-    """A unit that failed would keep its slice in systemd's mind."""
+    """systemd keeps a slice loaded while a unit in it is failed."""
     memory = await running(stubborn=True)
     assert await is_stopped(
         memory, stop(grace_sec=0, occupants=Occupants(units=(SCOPE, "libpod-1.scope")))
@@ -421,7 +421,7 @@ async def test_a_kill_that_fails_ends_the_waiting():
 
 
 class Reclaiming(FakeSystemd):
-    """Gives back what it can when MemoryHigh is set, bit by bit."""
+    """A manager whose units release memory gradually once MemoryHigh is set."""
 
     def __init__(self, used, least):
         super().__init__()
@@ -449,7 +449,7 @@ def _short(monkeypatch):
 
 
 async def shrink(memory, *, force=False):
-    """From 300 bytes to 100, with another change beside it."""
+    """Lower a limit from 300 bytes to 100, with another change."""
     await memory.start(TransientUnit(name=POD, properties={"MemoryMax": 300, "CPUWeight": 1}))
     memory.written.clear()
     unit = slice_unit(POD, pod="default/web", MemoryMax=100, CPUWeight=7)

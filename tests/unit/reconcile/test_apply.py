@@ -285,7 +285,7 @@ async def test_without_a_service_manager_only_a_plan_is_possible(tmp_path):
     assert len(state.plan.steps) == 6
 
 
-# Memory that is reserved for better classes.
+# Memory reserved for higher QoS classes.
 
 
 async def test_a_tier_is_limited_to_its_usage_above_the_target(tmp_path, memory):

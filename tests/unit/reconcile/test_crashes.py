@@ -18,7 +18,7 @@ from tests.unit.reconcile.worlds import WRITES, assert_settled, put, slices, wri
 
 
 class Killed(Exception):
-    """The process ends here."""
+    """The process dies."""
 
 
 class Mortal(FakeSystemd):
@@ -75,7 +75,7 @@ async def outcome_of(tmp_path, then):
 
 
 async def die_and_come_back(tmp_path, was, then, *, calls=None, records=None):
-    """Die on the way from one state to another, then apply anew; whether it died at all."""
+    """Die during an apply, then apply again; return whether it died."""
     memory = Mortal()
     here = world(tmp_path, memory)
     await put(here, *was)
@@ -123,7 +123,7 @@ async def test_after_a_crash_at_any_record_the_next_apply_converges(tmp_path, wa
 
 @pytest.mark.parametrize(("was", "then"), CHANGES)
 async def test_after_a_lost_connection_at_any_call_the_next_apply_converges(tmp_path, was, then):
-    """The connection breaks once; whatever that hits, the others go on and the next one repairs."""
+    """The connection is lost once; other steps continue, and the next apply repairs."""
     expected = await outcome_of(tmp_path / "expected", then)
     for calls in range(40):
         memory = FakeSystemd()

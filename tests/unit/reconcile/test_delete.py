@@ -79,19 +79,19 @@ async def test_units_of_other_programs_in_the_tree_are_kept(here, memory):
     assert (await slices(memory))["kubepods-burstable-podforeign.slice"]["MemoryMax"] == 5
 
 
-# What is in the pods that go.
+# Processes of stopped pods.
 
 
 @pytest.fixture
 def names(monkeypatch):
-    """Names of processes by their ids."""
+    """Name processes after their ids."""
     known = {7: "nginx", 8: "sh", 9: "\x1b[31mevil", 10: "a", 11: "b", 12: "c"}
     monkeypatch.setattr("podslice.reconcile.occupants.process_name", known.__getitem__)
     return known
 
 
 def group_files(tmp_path, groups):
-    """Control groups with processes: path below the pod's slice → ids."""
+    """Create control groups with processes: path below the pod's slice → ids."""
     top = f"cgroup/kubepods.slice/kubepods-burstable.slice/{WEB}"
     text = {path: "".join(f"{pid}\n" for pid in pids) for path, pids in groups.items()}
     files = {f"{top}/{path}/cgroup.procs": procs for path, procs in text.items()}
@@ -104,7 +104,7 @@ def clear_groups(tmp_path):
 
 
 class Kernel(FakeSystemd):
-    """With it control groups go when their slices are stopped."""
+    """A manager that removes control groups with their slices."""
 
     def __init__(self, tmp_path):
         super().__init__()
@@ -117,7 +117,7 @@ class Kernel(FakeSystemd):
 
 
 async def stops_of(here, pod_, **how):
-    """The step that stops a pod, as delete would take it."""
+    """Return the step with which delete would stop a pod."""
     state = await assess(here, Request(to_remove=lambda each: each.name == pod_), **how)
     return next(step for step in state.plan.steps if step.name == WEB)
 
@@ -161,7 +161,7 @@ async def test_processes_of_a_stopped_pod_are_reported_by_name(tmp_path):
     ],
 )
 async def test_processes_beside_units_are_signalled(tmp_path, group, word):
-    """A stop of the slice would leave them running."""
+    """A stop of the slice alone would leave them running."""
     memory = Kernel(tmp_path)
     here = world(tmp_path, memory)
     await put(here, burstable("web"))
@@ -188,7 +188,7 @@ async def test_long_lists_are_cut(tmp_path, memory, names):
     assert step.occupants.descriptions[-1] == "4 more"
 
 
-# What is left of pods that are gone.
+# Remains of stopped pods.
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ async def test_a_pod_with_remaining_processes_keeps_its_record_and_is_reported(t
     )
     assert report.count(Outcome.DONE) == len(report.results)
     assert recorded(here).keys() == {"web"}
-    # with nothing but that left, the next one takes it up
+    # the next delete continues with what remains
     memory.signals.clear()
     (top / "by-hand" / "cgroup.procs").write_text("")
     report = await remove(here)
@@ -243,7 +243,7 @@ async def test_a_control_group_may_take_a_moment(tmp_path, memory):
 
 
 async def test_a_deleted_pod_whose_slice_is_down_is_emptied_through_it(tmp_path):
-    """Only its record and its control group are left."""
+    """Only its record and its control group remain."""
     memory = Kernel(tmp_path)
     here = world(tmp_path, memory)
     await put(here, burstable("web"))

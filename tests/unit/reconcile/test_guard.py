@@ -1,4 +1,4 @@
-"""Beside a kubelet: with its process gone and its units in place, nothing changes anything."""
+"""Beside a kubelet, nothing is changed, even if only its units remain."""
 
 import json
 from dataclasses import replace
@@ -46,7 +46,7 @@ SLEEP = Invocation(file="/bin/sleep", arguments=("sleep",), environment={})
 
 
 class Clock:
-    """A clock that goes on between two questions, so that no answer is remembered."""
+    """A clock that advances between two calls, so that no judgment is cached."""
 
     sec = 0.0
 
@@ -56,7 +56,7 @@ class Clock:
 
 
 async def start_units_of_a_kubelet(client):
-    """What is recorded of a real one; slices that are there already it takes as they are."""
+    """Start the recorded units of a real kubelet, which keeps existing slices unchanged."""
     there = {unit.name for unit in await client.observe(["kubepods*"])}
     for pid, (name, unit) in enumerate(RECORDED.items(), 4711):
         properties = {"Description": unit["Description"], "DefaultDependencies": False}
@@ -78,7 +78,7 @@ def here(tmp_path, memory):
 
 @pytest.fixture
 async def beside(here, memory):
-    """A pod was applied before the kubelet came."""
+    """Return a world with a pod that was applied before the kubelet started."""
     await apply(here, Request(candidates=decisions(WEB, on=here.node, by=here.config)))
     await start_units_of_a_kubelet(memory)
     return here
@@ -199,7 +199,7 @@ async def test_looking_shows_why_and_takes_nothing_of_a_kubelet_for_an_orphan(be
 
 
 async def test_the_way_out_leads_out(beside, memory):
-    """It says to stop what the kubelet has started, and to delete podslice's pods then."""
+    """The remedy: stop the kubelet's units, then delete podslice's pods."""
     way_out = (await assess(beside)).foreign.way_out
     while (state := await assess(beside)).foreign is not None:
         named = state.foreign.way_out.partition("(systemctl stop ")[2].partition(")")[0]
@@ -230,6 +230,6 @@ async def test_the_calls_of_one_moment_share_one_answer(tmp_path, memory):
         here,
         Request(candidates=decisions(*map(burstable, "abcdefgh"), on=here.node, by=here.config)),
     )
-    # one look before, one after; each is one call, and the guard goes by what it shows
+    # one assessment before and one after, each with one call, which the guard shares
     assert memory.calls["observe"] == 2
     assert memory.calls["list_units"] == 0

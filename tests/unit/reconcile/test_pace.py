@@ -1,4 +1,4 @@
-"""Work in steps: how much is done between two pauses, and that others get their turns."""
+"""Work in steps: the length of steps, and the turns of other tasks."""
 
 import asyncio
 import gc
@@ -30,7 +30,7 @@ from tests.unit.agent.reconciled import Node
 
 
 class Counted:
-    """A function of a module that counts its calls."""
+    """Counts the calls of a function of a module."""
 
     def __init__(self, monkeypatch, name):
         owner, _, attribute = name.rpartition(".")
@@ -44,7 +44,7 @@ class Counted:
         return self.really(*args, **kwargs)
 
     def most_between_pauses(self, steps):
-        """Take all steps; return the most calls in one, and the result."""
+        """Take all steps; return the most calls in one step, and the result."""
         most = 0
         while True:
             before = self.calls
@@ -201,8 +201,8 @@ async def test_a_bomb_is_reported_once_and_other_pods_are_unaffected(tmp_path):
     for _ in range(3):
         await node.run_round()
     assert node.records == {"web", "shop"}
-    (told,) = node.texts(Kind.MANIFEST_BROKEN)
-    assert "bomb.yaml: there are more than 20,000 containers" in told
+    (reported,) = node.texts(Kind.MANIFEST_BROKEN)
+    assert "bomb.yaml: there are more than 20,000 containers" in reported
 
 
 MAPPINGS = b"- {a: 1}\n"
@@ -224,7 +224,7 @@ LARGE = {
 
 @pytest.mark.parametrize("name", LARGE)
 def test_values_are_released_with_pauses(monkeypatch, name):
-    """Hundreds of thousands at once take 30 ms, and so does the collector where it has to find them."""
+    """Releasing hundreds of thousands at once takes 30 ms, as does a garbage collection."""
     monkeypatch.setattr(release_module, "RELEASED_PER_STEP", 500)
     file, data = LARGE[name]
     budget = Budget(limits={**LIMITS, budget_module.BudgetItem.VALUES: 40_000})

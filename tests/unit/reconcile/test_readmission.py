@@ -1,4 +1,4 @@
-"""Pods that stay away: evicted ones, and new ones while the node is short of something."""
+"""Pods that are not admitted: evicted ones, and new ones under pressure."""
 
 import json
 import os
@@ -54,7 +54,7 @@ async def slices(memory):
 
 
 def evict(here, pod):
-    """As the evictor marks it."""
+    """Mark a pod as the evictor does."""
     mark = Eviction(
         pod=pod.key,
         uid=pod.uid,
@@ -79,7 +79,7 @@ def refusals(report):
 
 
 async def test_an_evicted_pod_is_removed_by_any_apply(here, memory):
-    """Whatever became of the agent after it has marked the pod."""
+    """The agent may exit right after it marked the pod."""
     await put(here, burstable("web"), besteffort("batch"))
     mark = evict(here, burstable("web"))
     await memory.stop(WEB)
@@ -123,7 +123,7 @@ async def test_another_manifest_is_admitted_and_removes_the_mark(here, memory):
     assert (report.exit_code, refusals(report)) == (0, [])
     assert here.store.load().evicted == ()
     assert WEB in await slices(memory)
-    # back to what it was: nothing is in its way now
+    # the first manifest again: the mark was removed
     assert (await put(here, burstable("web"))).exit_code == 0
 
 
@@ -149,7 +149,7 @@ async def test_without_admission_it_stays_away_nevertheless(here):
 
 
 async def test_an_evicted_pod_without_a_record_is_removed(here, memory):
-    """Rebuilt from its slice it has another digest."""
+    """Recovered from its slice it has another digest."""
     await put(here, burstable("web"))
     mark = evict(here, burstable("web"))
     here.store.remove("web")
@@ -159,7 +159,7 @@ async def test_an_evicted_pod_without_a_record_is_removed(here, memory):
 
 
 async def test_one_that_was_evicted_holds_up_no_other_of_its_name(here):
-    """Another uid is another pod."""
+    """Another uid means another pod."""
     evict(here, burstable("web"))
     assert (await put(here, burstable("web", uid="other"))).exit_code == 0
     with pytest.raises(InputError):
@@ -187,7 +187,7 @@ def process():
 
 
 def agent(here, *conditions, **fields):
-    """As an agent that is this process leaves it."""
+    """Publish the state of an agent with this process."""
     found = process()
     state = AgentState(
         **{
@@ -258,7 +258,7 @@ async def test_an_evicted_pod_and_one_that_waits(here):
 
 
 async def test_prune_keeps_applied_pods_that_are_held_back(here):
-    """It is asked for, though it may not come."""
+    """It is requested, but not admitted."""
     await put(here, besteffort("batch"), burstable("web"))
     agent(here, Condition.DISK)
     report = await put(here, besteffort("batch"), besteffort("new"), prune=True)
@@ -266,7 +266,7 @@ async def test_prune_keeps_applied_pods_that_are_held_back(here):
     assert recorded(here) == ["batch"]
 
 
-# Where pods come from.
+# Sources of pods.
 
 
 async def test_sources_are_recorded_until_a_pod_is_applied_by_hand(here):
@@ -292,8 +292,8 @@ async def test_a_candidate_that_is_refused_leaves_the_source(here):
 async def test_deleting_a_pod_of_a_manifest_directory_is_reported_as_temporary(here, notes):
     await put(here, burstable("web"), besteffort("batch"), sources={"web": "/m/web\x1b.yaml"})
     await delete(here, None)
-    (told,) = notes
-    assert told.startswith("pod default/web is from /m/web\\x1b.yaml: while it is in that file,")
+    (text,) = notes
+    assert text.startswith("pod default/web is from /m/web\\x1b.yaml: while it is in that file,")
 
 
 async def test_an_apply_removes_the_requested_pods(here, memory):

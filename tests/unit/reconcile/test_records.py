@@ -42,7 +42,7 @@ async def test_the_next_apply_completes_failed_steps(here, memory):
 
 
 class Forgetful(FakeSystemd):
-    """Takes every change and keeps none."""
+    """A manager that accepts every change and keeps none."""
 
     async def set_properties(self, name, properties):
         pass
@@ -58,7 +58,7 @@ async def test_values_that_do_not_persist_are_reported(tmp_path):
 
 
 class WithDropIn(FakeSystemd):
-    """Has a drop-in for all slices, which wins over what they are started with."""
+    """A manager with a drop-in for all slices, which overrides their initial properties."""
 
     async def start(self, unit):
         await super().start(unit)
@@ -80,7 +80,7 @@ async def test_drop_ins_for_all_slices_are_overridden_at_once(tmp_path):
 
 
 class Watched(FakeSystemd):
-    """Notes which records there are whenever a unit is started or stopped."""
+    """Lists the records at every start and stop of a unit."""
 
     def __init__(self, store):
         super().__init__()
@@ -129,7 +129,7 @@ async def test_a_lost_record_is_recovered_and_reported(tmp_path, memory):
 
 
 async def test_a_slice_that_is_only_in_systemds_mind_is_no_pod(tmp_path):
-    """What failed in it keeps it loaded."""
+    """A failed unit keeps its slice loaded."""
 
     class CachingClient(FakeSystemd):
         async def observe(self, patterns):

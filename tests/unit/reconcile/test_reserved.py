@@ -1,4 +1,4 @@
-"""Values outside the root: recorded with what was before, and returned when nothing asks for them."""
+"""Values outside the root: recorded with the former ones, and restored when no longer configured."""
 
 from dataclasses import replace
 
@@ -64,14 +64,14 @@ CASES = {
     "it is as before, by systemctl revert or after a stop": (
         *({"MemoryMax": INFINITY}, {}, [], None),
     ),
-    "somebody else has set it since": (
+    "set externally since": (
         *({"MemoryMax": 100 * MI}, {}, []),
         (
             "skipped MemoryMax of system.slice: podslice set it to 268435456, and it was changed to"
             " 104857600 externally; it is kept and no longer recorded"
         ),
     ),
-    "the slice is not there": (
+    "the slice does not exist": (
         *(None, {}, ["MemoryMax"]),
         "skipped MemoryMax of system.slice: the slice is not loaded;",
     ),
@@ -163,7 +163,7 @@ def test_every_value_of_reserved_slices_can_be_recorded():
         assert isinstance(PROPERTIES[name].unset, int)
 
 
-# In a world.
+# With the fake systemd.
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def enforcing(kube_cgroup=f"/{RUNTIME}", **fields):
 
 
 def free(here):
-    """The configuration does not enforce anything outside any more."""
+    """Return a world whose configuration no longer enforces reservations."""
     return replace(here, config=config())
 
 
@@ -221,9 +221,9 @@ async def test_values_return_when_the_configuration_asks_for_none(here, memory):
     await put(here, burstable("web"))
     assert await values(memory) == SET
     state = await assess(free(here), Request(by_operator=True, expects_unused=True))
-    told = [describe_step(each) for each in state.plan.steps if each.name == SYSTEM]
+    steps = [describe_step(each) for each in state.plan.steps if each.name == SYSTEM]
     back = "; its value before podslice"
-    assert told == [
+    assert steps == [
         f"set CPUWeight=unset (was 50{back}), MemoryMax=unset (was 256Mi{back}) on system.slice"
     ]
     (changed,) = [each for each in state.plan.steps if each.name == SYSTEM]
@@ -328,7 +328,7 @@ async def test_a_damaged_record_is_reported_and_removed_by_the_next_apply(here, 
     assert state.broken_records == (str(here.store.reserved_path),)
     assert "systemctl revert SLICE" in notes[-1]
     await put(free(here))
-    assert await values(memory) == SET, "nobody knows what it was"
+    assert await values(memory) == SET, "the former value is unknown"
     assert not here.store.reserved_path.exists()
 
 

@@ -1,4 +1,4 @@
-"""Old values of reserved slices that return unless somebody confirms the new ones, on the fake systemd."""
+"""Old values of reserved slices, restored unless the new ones are confirmed."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ NEW = {"CPUWeight": 50, "MemoryMax": 64 * MI, "TasksMax": 100}
 
 
 class Recording(FakeSystemd):
-    """A fake systemd that keeps what timers were started with, and can let them elapse."""
+    """A fake systemd that keeps the properties of timers, and can let them elapse."""
 
     def __init__(self):
         super().__init__()
@@ -37,7 +37,7 @@ class Recording(FakeSystemd):
         self.timers[timer.name] = (timer.properties, service.properties)
 
     async def elapse(self, timer=TIMER):
-        """The time is over: systemctl sets what it is told to, and the units go."""
+        """Let a timer elapse: set the properties of its systemctl commands, and stop it."""
         for _, (_, verb, runtime, unit, *assignments), _ in self.timers[timer][1]["ExecStart"]:
             assert (verb, runtime) == ("set-property", "--runtime")
             await self.set_properties(unit, dict(map(_read, assignments)))
@@ -51,7 +51,7 @@ def _read(assignment):
 
 @pytest.fixture(autouse=True)
 def systemctl(tmp_path, monkeypatch):
-    """A systemctl that is found, and never run."""
+    """Create a systemctl in PATH that is never executed."""
     path = tmp_path / "bin/systemctl"
     path.parent.mkdir()
     path.touch(mode=0o755)
@@ -112,7 +112,7 @@ async def armed(memory):
     ]
 
 
-# What is armed.
+# The timer.
 
 
 async def test_new_values_come_with_a_timer_for_the_old_ones(here, memory, notes, systemctl):
@@ -133,7 +133,7 @@ async def test_new_values_come_with_a_timer_for_the_old_ones(here, memory, notes
             True,
         ),
     )
-    # what it is about may be the slice in which it would lie
+    # it must not be in a reserved slice
     assert service["Slice"] == "-.slice"
     assert notes[-1] == (
         f"the old values of {SLICE} are restored in 60 s; to keep the new ones: podslice confirm"
@@ -244,7 +244,7 @@ async def test_after_a_restoration_the_present_values_are_old(here, memory):
     assert here.store.reserved().unconfirmed.old == {SLICE: OLD | {"MemoryMax": 200 * MI}}
 
 
-# Confirming, and not.
+# Confirming, and not confirming.
 
 
 async def test_confirmed_values_stay(here, memory):
@@ -324,7 +324,7 @@ async def test_values_that_could_not_be_set_do_not_count_as_restored(here, memor
     assert (await pending(here.store, memory)).state is TrialState.STOPPED
 
 
-# Who leaves what alone.
+# Other operations.
 
 
 async def test_unattended_operations_leave_reserved_slices_alone(here, memory):

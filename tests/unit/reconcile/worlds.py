@@ -29,7 +29,7 @@ async def remove(here, *names):
 
 
 async def slices(memory):
-    """Every loaded slice and scope that may be ours, with its properties."""
+    """Return the properties of the loaded slices and scopes below the root."""
     units = await memory.observe(["kubepods*", "podslice-*"])
     return {unit.name: unit.properties for unit in units}
 
@@ -45,7 +45,7 @@ def written(memory):
 
 
 async def assert_settled(here, *pods):
-    """A new look finds nothing to do, and the records are those of the pods."""
+    """Assert that a new assessment plans nothing, and that the records are those of the pods."""
     state = await assess(here, Request(candidates=decisions(*pods, on=here.node, by=here.config)))
     assert state.plan.steps == ()
     assert recorded(here).keys() == {pod.name for pod in pods}

@@ -10,7 +10,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def no_permission(monkeypatch):
-    """Tests run as root, whom nothing refuses."""
+    """Deny permission in a function of a module, since tests run as root."""
 
     def refuse(path, *_, **__):
         raise PermissionError(13, "Permission denied", str(path))

@@ -50,7 +50,7 @@ def record(store, name):
 
 
 def plain(each):
-    """A pod without the places of its parts: those are of the manifest, not of the pod."""
+    """Return the fields of a pod without the places in its manifest."""
     return (
         each.key,
         each.uid,

@@ -53,15 +53,15 @@ def test_files_of_other_programs_are_kept(store):
 
 
 def test_a_free_lock_reports_no_wait(store):
-    told = []
-    with store.lock(lambda: told.append("waiting")):
+    waits = []
+    with store.lock(lambda: waits.append("waiting")):
         pass
-    assert not told
+    assert not waits
 
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_second_writer_waits_and_is_notified_once(store, monkeypatch, keep):
-    """With a record the lock's file stays; without one the second writer has to make it anew."""
+    """With a record the lock's file stays; without one the second writer creates it again."""
     monkeypatch.setattr(store_lock, "_TRIES", 1)
     monkeypatch.setattr(store_lock, "_POLL_SEC", 0.001)
     waiting, order = threading.Event(), []
@@ -84,7 +84,7 @@ def test_a_second_writer_waits_and_is_notified_once(store, monkeypatch, keep):
 
 
 def test_many_writers_are_in_one_after_the_other(store, monkeypatch):
-    """Each makes and removes the lock's file and its directory: nobody may slip in beside."""
+    """Each creates and removes the lock's file and directory; none may enter meanwhile."""
     monkeypatch.setattr(store_lock, "_POLL_SEC", 0.0005)
     inside, most, rounds, failures = 0, 0, 10, []
 

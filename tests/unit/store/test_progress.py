@@ -71,7 +71,7 @@ def test_progress_requires_a_record(store):
 
 
 def test_a_record_without_progress_is_kept(store):
-    """As podslice 0.1 has written it: an upgrade loses no pod."""
+    """As written by podslice 0.1: an upgrade must not lose pods."""
     path = record(store, "12-34")
     path.parent.mkdir(parents=True)
     metadata = {"name": "web", "namespace": "shop", "uid": "12-34"}

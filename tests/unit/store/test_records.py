@@ -173,7 +173,7 @@ if os.geteuid() == 0:
 
 @pytest.fixture(params=NO_RECORDS, ids=lambda make: make.__name__)
 def make_odd(request):
-    """Make something that is not a regular file, or never ends."""
+    """Create something that is not a regular file, or endless."""
     return request.param
 
 
@@ -210,7 +210,7 @@ def test_another_file_type_instead_of_a_state_is_ignored(store, make_odd):
 
 
 def test_writes_follow_no_link_and_open_no_pipe(store, make_odd):
-    """A file that a crash left half written is in the place that the next write uses."""
+    """A half written file of a crash has the path that the next write uses."""
     store.save(besteffort("shop"))
     before = record(store, "shop").read_bytes()
     half = record(store, "web").with_suffix(".new")
@@ -308,7 +308,7 @@ def test_a_record_that_is_removed_during_the_read_is_ignored(store, monkeypatch)
     assert Store(store.root).load() == Records()
 
 
-# Where a pod comes from, and what its manifest is.
+# Sources and digests.
 
 
 def test_the_source_of_a_pod_is_kept_until_it_is_applied_by_hand(store):
@@ -334,7 +334,7 @@ def test_the_digest_depends_on_the_meaning_of_a_manifest(store):
     one = burstable("web", "cpu=500m,memory=256Mi")
     store.save(one)
     assert store.load().digests == {"web": store.digest(one)}
-    # another place, and another way to write the same
+    # another place and another spelling
     same = replace(burstable("web", "cpu=0.5,memory=268435456"), where="elsewhere.yaml")
     assert store.digest(same) == store.digest(one)
     others = [replace(one, priority=1), replace(one, uid="1"), burstable("web", "cpu=501m")]
@@ -342,14 +342,14 @@ def test_the_digest_depends_on_the_meaning_of_a_manifest(store):
 
 
 def test_the_digest_stays_the_same_in_a_newer_podslice(store):
-    """An agent that is upgraded must not let evicted pods come back."""
+    """An upgraded agent must not admit evicted pods."""
     expected = "2d2042076ebe44088985a513343707749cd048fa97d220f772c07993334cd762"
     assert store.digest(burstable("web", "cpu=500m,memory=256Mi", uid="12-34")) == expected
 
 
 @pytest.fixture
 def reads(monkeypatch):
-    """The files that are read."""
+    """Record the files that are read."""
     paths = []
     read = store_files.read_regular
     monkeypatch.setattr(

@@ -96,7 +96,7 @@ def test_a_link_in_the_place_of_a_volume_is_not_followed(store, tmp_path):
 
 
 def test_tidying_removes_empty_directories_without_a_pod(store):
-    """A crash may have left directories; nothing that somebody has written goes."""
+    """Directories that a crash left are removed, files in them are kept."""
     with store.lock():
         store.save(besteffort("web"))
         for name in ("web", "shop", "full"):

@@ -47,7 +47,7 @@ def test_every_signal_is_observed_in_thousandths(host):
 
 
 def test_the_memory_left_to_pods_counts_from_their_enforced_limit(host):
-    """Allocatable has the threshold taken off already; it would count twice."""
+    """Allocatable already excludes the threshold, which would count twice."""
     assert observe(host)["allocatableMemory.available"] == SignalObservation(
         available=amounts("memory=6Mi")["memory"], capacity=amounts("memory=10Mi")["memory"]
     )

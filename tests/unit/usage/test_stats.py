@@ -36,7 +36,7 @@ PODS = (burstable("web"), besteffort("batch"), guaranteed("db"))
 
 
 def counting(root, group, usec):
-    """A control group that has used so much CPU time."""
+    """Create a control group with a usage of CPU time."""
     make_files(root / "sys/fs/cgroup" / group.strip("/"), {"cpu.stat": f"usage_usec {usec}\n"})
 
 
@@ -51,7 +51,7 @@ def look(root, desired, observed, by=None, **more):
 
 
 def everything(root, *pods):
-    """Pods with everything that they have running, each with another use of CPU time."""
+    """Create running pods, each with a different usage of CPU time."""
     desired = desired_for(*pods)
     for number, unit in enumerate(desired.lasting):
         counting(root, unit.control_group, number)
@@ -230,7 +230,7 @@ def test_a_volume_that_is_removed_meanwhile_is_omitted(root, monkeypatch):
     assert look(root, desired, observed).pods[0].volumes == ()
 
 
-# A host that says less.
+# A host with fewer files.
 
 
 def test_a_kernel_that_counts_less_tells_less(root):

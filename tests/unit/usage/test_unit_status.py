@@ -175,7 +175,7 @@ def test_an_explicit_infinity_is_unset():
 
 
 def test_the_kernel_is_asked_at_the_units_own_group(tmp_path):
-    """Below a user's manager, or in a container, groups do not begin at the mount."""
+    """For a user's manager, or in a container, groups do not begin at the mount."""
     make_files(
         tmp_path,
         {

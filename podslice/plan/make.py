@@ -10,8 +10,6 @@ from podslice.plan.steps import Plan, Skipped, Stage, StartUnit, Step, stage_of
 from podslice.plan.stops import TerminatingPods, find_stops, settle_moves
 
 _NONE = TerminatingPods()
-
-
 _UNITS_PER_STEP = 200
 """Units between two pauses: a millisecond or two."""
 
@@ -23,44 +21,52 @@ def planning(
     force: bool = False,
     terminating: TerminatingPods = _NONE,
 ) -> Steps[Plan]:
-    """Return what has to be done so that `observed` becomes `desired`.
+    """Return the steps that bring `observed` to `desired`.
 
-    Nothing is limited to less memory than it uses, unless with `force`: a slice that is not ours
-    stays as it is, a unit of ours has to come down first.
+    Without `force` no limit is set below the current memory usage: a reserved slice keeps its
+    limit, and the memory of one of podslice's units is reclaimed first.
     """
     staying, moving = settle_moves(desired, observed)
     yield
     keep = {unit.name for unit in staying.values()}
     stops, skipped = find_stops(desired, observed, keep, terminating)
-    going = {stop.name for stop in stops}
+    stopped = {stop.name for stop in stops}
     yield
     steps: list[Step] = [*stops]
     for unit in paced(desired.units, _UNITS_PER_STEP):
         if unit is None:
             yield
-            continue
-        is_unwanted = unit.name in desired.unwanted and unit.name not in observed.units
-        if unit.pod in staying or unit.name in going or is_unwanted:
-            continue
-        there = observed.units.get(unit.name)
-        if there is not None and _is_elsewhere(unit, there):
-            continue
-        if there is None and not unit.owned:
-            skipped.append(not_active(unit))
-            continue
-        taken, left_out = (
-            _volume(unit, there, going)
-            if unit.kind is UnitKind.MOUNT
-            else _unit(unit, there, desired, observed, force=force)
-        )
-        steps += taken
-        skipped += left_out
+        elif unit.pod not in staying and unit.name not in stopped:
+            taken, left_out = _steps_for(unit, desired, observed, stopped, force=force)
+            steps += taken
+            skipped += left_out
     yield
     return Plan(
         steps=tuple(sorted(steps, key=_order)),
         skipped=tuple(sorted(skipped, key=lambda each: (each.unit, each.name))),
         refused=tuple(sorted((*desired.refused, *moving), key=lambda refusal: refusal.pod)),
     )
+
+
+def _steps_for(
+    unit: DesiredUnit,
+    desired: Desired,
+    observed: Observed,
+    stopped: set[UnitName],
+    *,
+    force: bool,
+) -> tuple[list[Step], list[Skipped]]:
+    """Return the steps on a unit that is not stopped, and what is left out."""
+    there = observed.units.get(unit.name)
+    if there is None and unit.name in desired.unwanted:
+        return [], []
+    if there is not None and _is_elsewhere(unit, there):
+        return [], []
+    if there is None and not unit.owned:
+        return [], [not_active(unit)]
+    if unit.kind is UnitKind.MOUNT:
+        return _volume(unit, there, stopped)
+    return _unit(unit, there, desired, observed, force=force)
 
 
 make_plan = at_once(planning)
@@ -78,9 +84,9 @@ def _is_elsewhere(unit: DesiredUnit, there: ObservedUnit) -> bool:
 
 
 def _volume(
-    unit: DesiredUnit, there: ObservedUnit | None, going: set[UnitName]
+    unit: DesiredUnit, there: ObservedUnit | None, stopped: set[UnitName]
 ) -> tuple[list[Step], list[Skipped]]:
-    if there is not None and there.properties.get("Slice") in going:
+    if there is not None and there.properties.get("Slice") in stopped:
         there = None  # it is stopped with the slice that contains it now
     step, skipped = volume_step(unit, there)
     return [step] if step else [], skipped

@@ -78,13 +78,13 @@ def find_stops(
 ) -> tuple[list[StopUnit], list[Skipped]]:
     """Return the units to stop. Tiers and root are stopped only without foreign units in them."""
     unwanted = {**_lost_volumes(desired, observed), **desired.unwanted}
-    going = {name for name in unwanted if name in observed.units} - keep
-    mounts = {name for name in going if name.endswith(_MOUNT)}
-    pods = {name for name in going - mounts if _last_component(name).startswith("pod")}
+    stopped = {name for name in unwanted if name in observed.units} - keep
+    mounts = {name for name in stopped if name.endswith(_MOUNT)}
+    pods = {name for name in stopped - mounts if _last_component(name).startswith("pod")}
     stops = [_stop(name, unwanted[name], observed, terminating) for name in pods | mounts]
     skipped = []
-    for name in sorted(going - pods - mounts, key=depth_of, reverse=True):
-        foreign = _foreign(name, going, observed)
+    for name in sorted(stopped - pods - mounts, key=depth_of, reverse=True):
+        foreign = _foreign(name, stopped, observed)
         if foreign:
             skipped.append(Skipped(unit=name, name="stop", why=foreign))
         else:
@@ -129,15 +129,17 @@ def _stop(name: UnitName, why: str, observed: Observed, terminating: Terminating
     )
 
 
-def _foreign(name: UnitName, going: set[UnitName], observed: Observed) -> str:
+def _foreign(name: UnitName, stopped: set[UnitName], observed: Observed) -> str:
     """Describe foreign units or processes in an inner slice; empty if there are none."""
     inside = f"{name.removesuffix('.slice')}-"
-    theirs = [other for other in observed.units if other.startswith(inside) and other not in going]
+    theirs = [
+        other for other in observed.units if other.startswith(inside) and other not in stopped
+    ]
     if theirs:
         return f"{min(theirs)} is not managed by podslice"
     ours = sum(
         observed.units[pod].tasks
-        for pod in going
+        for pod in stopped
         if pod.startswith(inside) and _last_component(pod).startswith("pod")
     )
     others = observed.units[name].tasks - ours

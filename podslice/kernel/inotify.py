@@ -70,7 +70,11 @@ class Inotify:
         self._on_lost = on_lost
         self._watched: dict[int, list[Watched]] = {}
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._handle, self._on_readable)
+        self._loop.add_reader(self, self._on_readable)
+
+    def fileno(self) -> int:
+        """Return the descriptor of the instance."""
+        return self._handle
 
     def watch(self, path: str | Path, mask: int, on_event: OnEvent) -> Watched:
         """Report events of a file, or of a directory and its entries.
@@ -100,7 +104,7 @@ class Inotify:
 
     def close(self) -> None:
         """Stop all watches, and close the instance."""
-        self._loop.remove_reader(self._handle)
+        self._loop.remove_reader(self)
         os.close(self._handle)
         self._watched.clear()
 

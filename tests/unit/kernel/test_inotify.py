@@ -105,5 +105,5 @@ def names(calls):
 
 def kernel_watches(inotify):
     """How many watches the kernel has for it. Source: proc(5), fdinfo."""
-    lines = Path(f"/proc/self/fdinfo/{inotify._handle}").read_text().splitlines()
+    lines = Path(f"/proc/self/fdinfo/{inotify.fileno()}").read_text().splitlines()
     return sum(line.startswith("inotify ") for line in lines)

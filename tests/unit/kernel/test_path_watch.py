@@ -269,7 +269,7 @@ async def test_another_directory_without_an_event_is_found_when_checked(
     assert calls == []
     place.rename(tmp_path / "old")
     place.mkdir()
-    os.read(inotify._handle, 2**16)
+    os.read(inotify.fileno(), 2**16)
     following.check()
     assert calls == [("me", "", 0)]
     (tmp_path / "old/a").touch()
@@ -338,5 +338,5 @@ def names(calls):
 
 def kernel_watches(inotify):
     """How many watches the kernel has for it. Source: proc(5), fdinfo."""
-    lines = Path(f"/proc/self/fdinfo/{inotify._handle}").read_text().splitlines()
+    lines = Path(f"/proc/self/fdinfo/{inotify.fileno()}").read_text().splitlines()
     return sum(line.startswith("inotify ") for line in lines)

@@ -1,0 +1,165 @@
+"""The pods of the desired state: admitted, replaced, removed, with problems."""
+
+from __future__ import annotations
+
+from podslice.errors import Problem, Severity
+from podslice.model.config import (
+    Config,
+)
+from podslice.model.naming import TIERS, Tree
+from podslice.model.node import Node
+from podslice.model.pod import Qos
+from podslice.model.resources import Resources
+from podslice.policy.decide import decide
+from podslice.policy.desire import desire
+from tests.unit.policy.desired_worlds import (
+    BESTEFFORT,
+    BURSTABLE,
+    CONFIGS,
+    GI,
+    GUARANTEED,
+    NODE,
+    PLAIN,
+    desire_all,
+    pods,
+)
+from tests.unit.policy.worlds import container, pod
+
+
+def test_pods_that_are_not_there_leave_no_tree():
+    desired = desire((), NODE, PLAIN)
+    assert desired.lasting == ()
+    assert set(desired.unwanted) == {
+        "kubepods.slice",
+        "kubepods-burstable.slice",
+        "kubepods-besteffort.slice",
+    }
+    assert desired.requested == {}
+
+
+def test_pods_that_go_are_absent_in_every_class():
+    leaving = pod(container(BURSTABLE), name="a")
+    desired = desire_all(PLAIN, [pod(container(GUARANTEED), name="b")], terminating=[leaving])
+    for qos in Qos:
+        assert Tree().pod("a", qos) in desired.unwanted
+
+
+def test_a_pod_that_goes_does_not_come_back_as_a_candidate_or_as_current():
+    each = pod(container(BURSTABLE), name="a")
+    desired = desire_all(PLAIN, [each], current=[each], terminating=[each])
+    assert desired.pods == ()
+
+
+def test_a_candidate_takes_the_place_of_the_current_pod_of_its_name():
+    before = pod(container(BURSTABLE), name="a")
+    after = pod(container(GUARANTEED), name="a")
+    desired = desire_all(PLAIN, [after], current=[before])
+    assert [each.qos for each in desired.pods] == [Qos.GUARANTEED]
+    assert desired.requested == {"cpu": 500, "memory": GI}
+
+
+def test_a_candidate_that_does_not_fit_leaves_the_current_one():
+    before = pod(container(BURSTABLE), name="a")
+    after = pod(container(Resources(limits={"cpu": 9000, "memory": GI})), name="a")
+    desired = desire_all(PLAIN, [after], current=[before])
+    assert [each.qos for each in desired.pods] == [Qos.BURSTABLE]
+    assert [refusal.reason for refusal in desired.refused] == ["OutOfcpu"]
+
+
+def test_without_admission_everybody_comes_in():
+    config = Config(eviction_hard={}, admission=False)
+    big = pod(container(Resources(limits={"cpu": 9000, "memory": 64 * GI})), name="a")
+    desired = desire_all(config, [big])
+    assert len(desired.pods) == 1
+    assert desired.refused == ()
+
+
+def test_a_pod_that_is_there_is_never_refused_for_what_it_has():
+    """The node has shrunk, or a reservation has grown: nothing new is asked for."""
+    there = [pod(container(Resources(requests={"cpu": 5000})), name=name) for name in "ab"]
+    desired = desire_all(PLAIN, there, current=there)
+    assert [each.pod.name for each in desired.pods] == ["a", "b"]
+    assert desired.refused == ()
+
+
+def test_more_pods_never_mean_a_lower_tier_weight_or_a_higher_tier_limit():
+    config = Config(eviction_hard={}, qos_reserved={"memory": 100})
+    weights, limits = [], []
+    for count in range(1, 10):
+        units = {unit.name: unit.values for unit in desire_all(config, list(pods(count))).units}
+        weights.append(units[Tree().tier(Qos.BURSTABLE)]["CPUWeight"])
+        limits.append([units[Tree().tier(qos)]["MemoryMax"] for qos in TIERS])
+    assert weights == sorted(weights)
+    assert limits == sorted(limits, reverse=True)
+    assert all(burstable >= besteffort for burstable, besteffort in limits)
+
+
+def test_a_pod_s_own_problems_come_first_and_none_twice():
+    own = Problem(where="a.yaml", message="odd", severity=Severity.WARNING)
+    each = pod(
+        container(Resources(limits={"cpu": 5})),
+        problems=(own, own),
+    )
+    problems = decide(each, NODE, PLAIN).problems
+    assert problems[0] == own
+    assert len(problems) == len(set(problems)) == 2
+
+
+def test_names_that_would_be_too_long_are_an_error_that_names_their_cause():
+    long = pod(container(BURSTABLE), uid="u" * 128)
+    assert decide(long, NODE, PLAIN).is_valid
+    decision = decide(long, NODE, Config(cgroup_root="/" + "r" * 120))
+    assert not decision.is_valid
+    assert [problem.where for problem in decision.problems] == ["metadata.uid"]
+    assert "255" in decision.problems[0].hint
+
+
+def test_a_pod_with_an_error_still_has_its_decision():
+    wrong = Problem(where="a.yaml", message="wrong")
+    decision = decide(pod(container(BURSTABLE), problems=(wrong,)), NODE, PLAIN)
+    assert not decision.is_valid
+    assert decision.qos is Qos.BURSTABLE
+    assert decide(pod(container(BURSTABLE)), NODE, PLAIN).is_valid
+
+
+def test_notes_say_what_is_left_unset():
+    decision = decide(pod(container(BURSTABLE), container(BESTEFFORT, 1)), NODE, PLAIN)
+    text = "\n".join(decision.notes)
+    assert "CPUQuota" in text
+    assert "container0" in text
+    assert "container1" in text
+    assert "MemoryMax" in text
+    both = Resources(requests={"cpu": 1}, limits={"cpu": 10, "memory": GI})
+    assert len(decide(pod(container(both)), NODE, PLAIN).notes) == 1
+    without = decide(pod(container(both)), NODE, Config(cpu_cfs_quota=False)).notes
+    assert any("cpu-cfs-quota" in note for note in without)
+
+
+def test_reserved_slices_are_others_and_get_only_what_is_reserved():
+    config = CONFIGS[-1]
+    units = {unit.name: unit for unit in desire_all(config).units}
+    runtime, system = units["podruntime.slice"], units["system.slice"]
+    assert not runtime.owned
+    assert runtime.values == {"CPUWeight": 50, "MemoryMax": 2**30, "TasksMax": 1000}
+    assert system.values == {"CPUWeight": 25}
+    assert units["kubepods.slice"].values["TasksMax"] == 31_768
+
+
+def test_a_reserved_slice_that_is_not_enforced_is_left_alone():
+    config = Config(kube_reserved={"cpu": 1}, kube_reserved_cgroup="/podruntime.slice")
+    assert "podruntime.slice" not in {unit.name for unit in desire_all(config).units}
+
+
+def test_a_node_whose_capacity_is_not_known_sets_no_limit():
+    desired = desire(
+        [decide(pod(container(BURSTABLE)), Node(capacity={}), PLAIN)], Node(capacity={}), PLAIN
+    )
+    assert desired.units[0].values == {"MemoryLow": GI // 4 // 1000}
+
+
+def test_a_stated_capacity_counts_instead_of_the_host_s():
+    config = Config(eviction_hard={}, capacity={"memory": 4 * GI})
+    big = pod(container(Resources(requests={"memory": 5 * GI})))
+    desired = desire_all(config, [big])
+    assert [refusal.reason for refusal in desired.refused] == ["OutOfmemory"]
+    assert desired.allocation.capacity == {**NODE.capacity, "memory": 4 * GI}

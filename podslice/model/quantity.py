@@ -169,7 +169,7 @@ def _interpret(suffix: str, exponent: str, text: str) -> tuple[int, Format]:
 def _strip(number: int, factor: int) -> tuple[int, int]:
     """Return the number without its factors, and their count."""
     steps = 0
-    while number % factor == 0 and steps < 10:
+    while number % factor == 0:
         number, steps = number // factor, steps + 1
     return number, steps
 

@@ -146,6 +146,18 @@ def test_thousandths_keep_the_order(first, second):
 def test_a_huge_amount_that_does_not_fit_is_still_printed():
     assert format_quantity(Quantity(10**21 * NANO)) == "1000E"
     assert format_milli(3 * 10**24) == "3000E"
+    assert format_quantity(Quantity(10**36, Format.EXPONENT)) == "1e27"
+
+
+def test_bytes_below_a_kibibyte_have_a_decimal_suffix():
+    """Source: Kubernetes, quantity.go, CanonicalizeBytes: below 1024, BinarySI is DecimalSI."""
+    assert format_bytes(1000) == "1k"
+    assert format_bytes(1024) == "1Ki"
+
+
+def test_white_space_around_a_quantity_is_named():
+    with pytest.raises(ValueError, match="remove the white space around it"):
+        parse_quantity(" 1Gi")
 
 
 def test_an_amount_in_the_middle_of_nowhere_keeps_its_exponent():

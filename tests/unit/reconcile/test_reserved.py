@@ -156,6 +156,7 @@ def test_a_trial_keeps_its_old_values():
     assert over.units[SYSTEM]["MemoryMax"].trial == Trial(old=256, new=64)
     assert fail_trial(again, {SYSTEM}).unconfirmed.new == {}
     assert done.confirmed().unconfirmed is None
+    assert done.confirmed().until_usec == 0
 
 
 def test_every_value_of_reserved_slices_can_be_recorded():

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from podslice.cli.views.reports import plan_lines
+from podslice.cli.views.report_lines import plan_lines
 from podslice.inputs.manifest.load import load_pods
 from podslice.inputs.options.config_files import load_config
 from podslice.kernel.cgroup import CgroupFs

@@ -10,7 +10,7 @@ from podslice.cli.arguments import Files, Force, Namespace, Output, Prune
 from podslice.cli.manifests import load_candidates
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat
-from podslice.cli.reports import StepProgress, emit_report
+from podslice.cli.report_output import StepProgress, emit_report
 from podslice.cli.session import in_world, on_wait
 from podslice.errors import InputError, Problem
 from podslice.reconcile.converge import apply as apply_pods

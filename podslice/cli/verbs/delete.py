@@ -11,7 +11,7 @@ from podslice.cli.arguments import FAILED, Names, Namespace, Output, code_of, ke
 from podslice.cli.manifests import load_manifests
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, note
-from podslice.cli.reports import StepProgress, emit_report
+from podslice.cli.report_output import StepProgress, emit_report
 from podslice.cli.session import in_world, on_wait
 from podslice.cli.views import tables
 from podslice.errors import InputError, Problem

@@ -84,7 +84,7 @@ def _facts(planning: Planning) -> Facts:
 
 
 async def _ask(planning: Planning) -> SystemdReply:
-    """Return what the service manager tells, or why it does not answer."""
+    """Return the reply of the service manager, or the reason why there is none."""
     from podslice.systemd.bus import Bus
 
     tree, guard = Tree(cgroup_root=planning.config.cgroup_root), Guard(HOST_ROOT)

@@ -12,7 +12,7 @@ from podslice.cli import configuration
 from podslice.cli.arguments import DONE, Namespace, Output, PodName, key_of
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
-from podslice.cli.reports import emit_report
+from podslice.cli.report_output import emit_report
 from podslice.cli.session import in_world, on_wait
 from podslice.cli.views import documents, tables
 from podslice.model.config import Rules

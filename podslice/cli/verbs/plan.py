@@ -17,7 +17,7 @@ from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.session import in_world_or_offline
 from podslice.cli.views import conditions, documents
-from podslice.cli.views.reports import plan_lines
+from podslice.cli.views.report_lines import plan_lines
 from podslice.reconcile.assess import assess
 from podslice.reconcile.request import Request
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from podslice.cli import configuration
 from podslice.cli.output import OutputFormat, Progress, emit, note
 from podslice.cli.views import documents
-from podslice.cli.views.reports import report_lines
+from podslice.cli.views.report_lines import report_lines
 from podslice.model.config import Origin
 from podslice.plan import Plan
 from podslice.reconcile.report import Report, StepResult, describe_wait

@@ -208,3 +208,6 @@ def test_paths_named_in_contributing_exist():
     named = re.findall(rf"`(?:podslice/)?((?:{tops})/[\w/.]*)`", CONTRIBUTING)
     assert len(named) > 10
     assert not [name for name in named if not (PACKAGE / name).exists()]
+    outside = re.findall(r"`((?:tests|packaging|units)/[\w/.*-]*)`", CONTRIBUTING)
+    assert len(outside) > 10
+    assert not [name for name in outside if not [*ROOT.glob(name.removesuffix("/NAME"))]]

@@ -1,4 +1,4 @@
-"""The linters are tests; each is skipped where its tool is not installed."""
+"""The linters, and further checks of the sources; a linter that is not installed is skipped."""
 
 import ast
 import importlib.util
@@ -66,7 +66,7 @@ def separator_of(call):
 
 
 def reads_the_kernel(path):
-    """Return whether a module names a file in /proc or /sys, or imports what splits their text."""
+    """Return whether a module names a file in /proc or /sys, or imports the parser of their text."""
     return any(
         (isinstance(node, ast.ImportFrom) and node.module == "podslice.kernel.text")
         or (isinstance(node, ast.Constant) and KERNEL_FILES.search(str(node.value)))
@@ -75,7 +75,7 @@ def reads_the_kernel(path):
 
 
 def test_text_is_split_only_where_lines_and_fields_end():
-    """Users choose the names in /proc: podslice/kernel/text.py says what goes wrong otherwise."""
+    """Users choose names in /proc; podslice/kernel/text.py describes the consequences."""
     wrong = [
         f"{path.relative_to(ROOT)}:{call.lineno}: {name}"
         for path in (ROOT / "podslice").rglob("*.py")

@@ -1,4 +1,4 @@
-"""What the README shows is true."""
+"""The examples in the README work, and its table lists every verb."""
 
 import re
 from pathlib import Path

@@ -148,7 +148,7 @@ class Reading:
         try:
             properties = parse_slice(read_small(f"{self.directory}/{unit.name}"))
         except (OSError, ValueError):
-            return None  # it has gone since it was listed, or is nobody's to read
+            return None  # it was removed since it was listed, or cannot be read
         if properties is None:
             return None
         group = f"{top.rstrip('/')}{control_group_of(unit.name)}"

@@ -38,7 +38,7 @@ TRANSIENT = {
 }
 """What every transient unit answers."""
 
-# the head of the field that tells how many descriptors a message has
+# the head of the field with the number of descriptors
 UNIX_FDS = b"\x09\x01u\0"
 
 FIELDS = {"path": (1, "o"), "interface": (2, "s"), "member": (3, "s"), "error_name": (4, "s")}
@@ -46,7 +46,7 @@ FIELDS |= {"reply_serial": (5, "u"), "sender": (7, "s"), "signature": (8, "g")}
 
 
 def encode(kind: int, signature: str = "", body: tuple[Any, ...] = (), **header: Any) -> bytes:
-    """A message as a bus delivers it: with its sender."""
+    """Return a message as a bus delivers it, with its sender."""
     content = Marshaller(signature, list(body)).marshall()
     header["signature"] = signature
     fields = [[FIELDS[key][0], Variant(FIELDS[key][1], value)] for key, value in header.items()]
@@ -56,13 +56,13 @@ def encode(kind: int, signature: str = "", body: tuple[Any, ...] = (), **header:
 
 
 class Caller:
-    """One client of the scripted bus, as a script sees it."""
+    """One client of the scripted bus, as scripts receive it."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self.writer = writer
 
     def reply(self, call: wire.Received, signature: str = "", *body: Any, **header: Any) -> None:
-        """Answer a call, as the owner of systemd's name unless `sender` says otherwise."""
+        """Reply to a call, as the owner of systemd's name unless `sender` says otherwise."""
         header = {"sender": OWNER, "reply_serial": serial_of(call), **header}
         self.writer.write(encode(METHOD_RETURN, signature, body, **header))
 
@@ -93,15 +93,15 @@ def serial_of(call: wire.Received) -> int:
     return int.from_bytes(call.frame[8:12], "little")
 
 
-async def until(is_so: Callable[[], bool]) -> None:
-    """Let the loop run until something is so."""
+async def until(condition: Callable[[], bool]) -> None:
+    """Run the loop until a condition holds."""
     async with asyncio.timeout(10):
-        while not is_so():  # noqa: ASYNC110 - nobody sets an event
+        while not condition():  # noqa: ASYNC110 - no event is set
             await asyncio.sleep(0)
 
 
 async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """The server's part of a handshake that goes well."""
+    """Accept a client, as a server does."""
     assert (await reader.readline()).startswith(b"\0AUTH EXTERNAL ")
     assert await reader.readline() == b"NEGOTIATE_UNIX_FD\r\n"
     writer.write(b"OK 0123456789abcdef0123456789abcdef\r\n")
@@ -110,7 +110,7 @@ async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 class ScriptedBus:
-    """A bus that knows Hello, AddMatch and GetNameOwner; the rest is what a test makes of it."""
+    """A bus with Hello, AddMatch and GetNameOwner; the script of a test handles other calls."""
 
     def __init__(self, path: Path) -> None:
         self.address = f"unix:path={path}"
@@ -130,7 +130,7 @@ class ScriptedBus:
         assert self._server
         self._server.close()
         await self._server.wait_closed()
-        await until(lambda: len(asyncio.all_tasks()) == 1)  # what serves a client ends with it
+        await until(lambda: len(asyncio.all_tasks()) == 1)  # the task of each client has finished
 
     def client(self, **options: Any) -> Bus:
         return Bus(Manager(bus_address=self.address), **{"timeout_sec": 5, **options})

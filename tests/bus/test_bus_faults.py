@@ -181,7 +181,7 @@ async def test_answers_of_other_types_are_errors_of_ours(
     async def script(caller: Caller, call: wire.Received) -> None:
         if answer[0] != "a(ssssssouso)" or call.member == "ListUnitsByPatterns":
             caller.reply(call, answer[0], *answer[1])
-        else:  # further calls are made with what the first one has told
+        else:  # further calls use values of the first reply
             caller.reply(call, "v", Variant("d", 0.5))
 
     bus.script = script
@@ -387,7 +387,7 @@ async def test_answer_that_is_not_dbus(bus: ScriptedBus, garbage: bytes) -> None
     async def script(caller: Caller, call: wire.Received) -> None:
         caller.writer.write(garbage)
         await caller.writer.drain()
-        if garbage.endswith(b"\0"):  # an empty header is no error, but nobody's answer
+        if garbage.endswith(b"\0"):  # an empty header is valid, but not a reply to a call
             caller.writer.close()
 
     bus.script = script
@@ -618,15 +618,15 @@ async def test_calls_in_flight_end_when_the_client_is_closed(bus: ScriptedBus) -
     assert bus.clients == 1
 
 
-# being told
+# changes
 
 
-class Telling:
-    """A script that takes subscriptions and tells systemd's Version; it remembers its callers."""
+class SubscribingScript:
+    """A script that accepts subscriptions, replies with systemd's version, and keeps its callers."""
 
     def __init__(self) -> None:
         self.callers: list[Caller] = []
-        self.told: list[UnitName | None] = []
+        self.changes: list[UnitName | None] = []
 
     async def __call__(self, caller: Caller, call: wire.Received) -> None:
         if call.member == "Subscribe":
@@ -635,55 +635,57 @@ class Telling:
         else:
             caller.reply(call, "v", Variant("s", "252"))
 
-    async def is_told(self, *expected: UnitName | None) -> bool:
-        """Whether just this was told since the last time; what could come more has had its time."""
-        await until(lambda: len(self.told) >= len(expected))
+    async def is_reported(self, *expected: UnitName | None) -> bool:
+        """Return whether exactly these changes were reported since the last call."""
+        await until(lambda: len(self.changes) >= len(expected))
         for _ in range(20):
             await asyncio.sleep(0)
-        told, self.told[:] = list(self.told), []
-        return told == list(expected)
+        changes, self.changes[:] = list(self.changes), []
+        return changes == list(expected)
 
 
-async def test_nobody_subscribes_who_does_not_want_to_be_told(bus: ScriptedBus) -> None:
-    bus.script = Telling()
+async def test_nobody_subscribes_who_does_not_want_to_be_reported(bus: ScriptedBus) -> None:
+    bus.script = SubscribingScript()
     async with bus.client() as client:
         await client.caps()
     assert bus.calls == ["Get"]
     assert len(bus.matches) == 2  # of jobs, and of the name's owner
 
 
-async def test_signals_of_systemd_are_told_and_no_others(bus: ScriptedBus) -> None:
-    bus.script = script = Telling()
-    async with bus.client(on_change=script.told.append) as client:
-        assert await script.is_told(None)
+async def test_signals_of_systemd_are_reported_and_no_others(bus: ScriptedBus) -> None:
+    bus.script = script = SubscribingScript()
+    async with bus.client(on_change=script.changes.append) as client:
+        assert await script.is_reported(None)
         (caller,) = script.callers
         caller.manager_signal("UnitRemoved", "so", NAME, "/x", sender=":1.99")
         caller.manager_signal("UnitRemoved", "so", SCOPE, "/x")
-        assert await script.is_told(SCOPE)
+        assert await script.is_reported(SCOPE)
         caller.manager_signal("Reloading", "b", True)
         caller.manager_signal("UnitRemoved", "so", SCOPE, "/x")
         caller.job_removed("done")
         caller.manager_signal("Reloading", "b", False)
         caller.job_removed("done")
-        assert await script.is_told(None, NAME)
+        assert await script.is_reported(None, NAME)
         await client.caps()
-        assert await script.is_told()
-    assert await script.is_told()  # that it was closed is no news
+        assert await script.is_reported()
+    assert await script.is_reported()  # that it was closed is no news
     assert bus.calls == ["Subscribe", "Get"]
 
 
-async def test_lost_connection_is_told_once_and_the_new_one_is_subscribed(bus: ScriptedBus) -> None:
-    bus.script = script = Telling()
-    async with bus.client(on_change=script.told.append) as client:
-        assert await script.is_told(None)
+async def test_lost_connection_is_reported_once_and_the_new_one_is_subscribed(
+    bus: ScriptedBus,
+) -> None:
+    bus.script = script = SubscribingScript()
+    async with bus.client(on_change=script.changes.append) as client:
+        assert await script.is_reported(None)
         matches, bus.matches[:] = list(bus.matches), []
         for connections in (1, 2, 3):
             assert (bus.clients, len(script.callers)) == (connections, connections)
             script.callers[-1].writer.close()
-            assert await script.is_told(None)
+            assert await script.is_reported(None)
             for _ in range(2):
                 await client.caps()
-            assert await script.is_told(None)
+            assert await script.is_reported(None)
             assert bus.matches == matches
             bus.matches.clear()
 
@@ -691,57 +693,57 @@ async def test_lost_connection_is_told_once_and_the_new_one_is_subscribed(bus: S
 async def test_systemd_that_went_away_is_asked_to_tell_on_a_connection_of_its_own(
     bus: ScriptedBus,
 ) -> None:
-    """Whether it has kept the subscription over its restart nobody knows."""
-    bus.script = script = Telling()
-    async with bus.client(on_change=script.told.append) as client:
-        assert await script.is_told(None)
+    """It may or may not have kept the subscription over its restart."""
+    bus.script = script = SubscribingScript()
+    async with bus.client(on_change=script.changes.append) as client:
+        assert await script.is_reported(None)
         script.callers[0].owner_changed(OWNER, "")
         script.callers[0].owner_changed("", ":1.2")
-        assert await script.is_told(None)
+        assert await script.is_reported(None)
         assert bus.clients == 1
         await asyncio.gather(*(client.caps() for _ in range(5)))
-        assert await script.is_told(None)
+        assert await script.is_reported(None)
     assert bus.clients == 2
     assert bus.calls.count("Subscribe") == 2
 
 
-async def test_bus_that_stays_away_is_told_once(
+async def test_bus_that_stays_away_is_reported_once(
     bus: ScriptedBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who makes a call whenever something is told would never come to rest."""
+    """A client that makes a call on every change would never come to rest."""
 
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         raise ConnectionError
 
-    bus.script = script = Telling()
-    async with bus.client(on_change=script.told.append) as client:
-        assert await script.is_told(None)
+    bus.script = script = SubscribingScript()
+    async with bus.client(on_change=script.changes.append) as client:
+        assert await script.is_reported(None)
         bus.handshake = hang_up
         script.callers[0].writer.close()
-        assert await script.is_told(None)
+        assert await script.is_reported(None)
         for _ in range(3):
             with pytest.raises(BusUnavailable):
                 await client.caps()
-        assert await script.is_told()
+        assert await script.is_reported()
         bus.handshake = accept
         await client.caps()
-        assert await script.is_told(None)
+        assert await script.is_reported(None)
 
 
 async def test_subscription_that_is_refused_is_tried_again(bus: ScriptedBus) -> None:
-    script = Telling()
+    script = SubscribingScript()
 
     async def refuse(caller: Caller, call: wire.Received) -> None:
         caller.refuse(call, "org.freedesktop.DBus.Error.AccessDenied")
 
     bus.script = refuse
-    client = bus.client(on_change=script.told.append)
+    client = bus.client(on_change=script.changes.append)
     with pytest.raises(Refused):
         await client.__aenter__()
-    assert script.told == []
+    assert script.changes == []
     bus.script = script
     await client.caps()
-    assert await script.is_told(None)
+    assert await script.is_reported(None)
     await client.__aexit__(None, None, None)
 
 

@@ -221,26 +221,28 @@ async def test_connection_cut_in_the_middle(client: Bus) -> None:
 
 
 @pytest.mark.parametrize("how", ["reexec", "cut"])
-async def test_changes_are_told_after_an_interruption(either_machine: Machine, how: str) -> None:
-    told: list[UnitName | None] = []
+async def test_changes_are_reported_after_an_interruption(
+    either_machine: Machine, how: str
+) -> None:
+    changes: list[UnitName | None] = []
     async with (
         Bus(Manager(bus_address=either_machine.bus_address)) as other,
-        Bus(Manager(bus_address=either_machine.bus_address), on_change=told.append) as client,
+        Bus(Manager(bus_address=either_machine.bus_address), on_change=changes.append) as client,
     ):
         for _ in range(2):
-            assert told.count(None) == 1
+            assert changes.count(None) == 1
             if how == "reexec":
                 await asyncio.to_thread(either_machine.run, "systemctl", "daemon-reexec")
             else:
                 assert client.connection
                 client.connection.abort()
-            await until(lambda: told.count(None) == 2)
+            await until(lambda: changes.count(None) == 2)
             await client.caps()
-            assert told.count(None) == 3
+            assert changes.count(None) == 3
             await other.start(UNIT)
-            await until(lambda: NAME in told)
+            await until(lambda: NAME in changes)
             await other.stop(NAME)
-            told[:] = [None]
+            changes[:] = [None]
 
 
 async def test_timer_of_ours_is_known_again(either_machine: Machine) -> None:
@@ -357,7 +359,7 @@ asyncio.run(main())
 """
 
 
-TOLD = """
+SUBSCRIBED = """
 import asyncio, sys
 from podslice.model.unit import TransientUnit
 from podslice.model.manager import SYSTEM
@@ -365,16 +367,16 @@ from podslice.systemd.bus import Bus
 from podslice.systemd.find_manager import find_manager
 
 async def main():
-    told = []
+    changes = []
     unit = TransientUnit(name="podslicetest.slice", properties={"CPUWeight": 5})
-    async with Bus(SYSTEM, on_change=told.append) as system, Bus(find_manager(user=True), on_change=told.append) as user:
+    async with Bus(SYSTEM, on_change=changes.append) as system, Bus(find_manager(user=True), on_change=changes.append) as user:
         await system.caps()
         await user.start(unit)
         await user.stop(unit.name)
         async with asyncio.timeout(10):
-            while told.count(unit.name) < 2:
+            while changes.count(unit.name) < 2:
                 await asyncio.sleep(0)
-        print(told.count(None))
+        print(changes.count(None))
 
 asyncio.run(main())
 """
@@ -398,7 +400,7 @@ def test_user_manager(machine: Machine) -> None:
     try:
         machine.run("systemctl", "start", "user@1000.service")
         assert run_as_user(machine, USER) == "True podslicetest.slice\n\n"
-        assert run_as_user(machine, TOLD) == "2\n"
+        assert run_as_user(machine, SUBSCRIBED) == "2\n"
     finally:
         machine.run("loginctl", "disable-linger", "lab")
 

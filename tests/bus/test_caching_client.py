@@ -1,4 +1,4 @@
-"""The client that remembers, told of changes by a real systemd."""
+"""The caching client with the signals of a real systemd."""
 
 import asyncio
 import time
@@ -35,7 +35,7 @@ def machine_(request: pytest.FixtureRequest) -> Machine:
 
 @pytest.fixture
 async def other(machine_: Machine) -> AsyncIterator[Bus]:
-    """Somebody else's client; there are a hundred slices."""
+    """Another program's client; there are a hundred slices."""
     async with Bus(Manager(bus_address=machine_.bus_address)) as client:
         await client.start_batch(PODS)
         yield client

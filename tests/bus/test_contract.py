@@ -1031,53 +1031,53 @@ async def test_bad_names_are_refused_by_every_call(client: Client, name: str) ->
             await call
 
 
-# being told
+# changes
 
 
-async def until_told(told: list[UnitName | None], *expected: UnitName | None) -> None:
+async def until_changed(changes: list[UnitName | None], *expected: UnitName | None) -> None:
     async with asyncio.timeout(10):
-        while not set(expected) <= set(told):  # noqa: ASYNC110 - nobody sets an event
+        while not set(expected) <= set(changes):  # noqa: ASYNC110 - no event is set
             await asyncio.sleep(0.01)
 
 
-async def test_changes_of_others_are_told(
+async def test_changes_of_others_are_reported(
     client: Client, root: UnitName, stem: str, world: World
 ) -> None:
     await client.start(slice_(root))
-    told: list[UnitName | None] = []
+    changes: list[UnitName | None] = []
     holding = scope(root, "s", world.new_process())
-    async with world.told(told.append) as listener:
+    async with world.subscribed(changes.append) as listener:
         await listener.caps()
         for unit in (slice_(root, "a"), holding, service(root, "t", "/bin/sleep", "1000")):
-            told.clear()
+            changes.clear()
             await client.start(unit)
-            await until_told(told, unit.name)
-        assert root not in told
-        told.clear()
+            await until_changed(changes, unit.name)
+        assert root not in changes
+        changes.clear()
         await client.set_properties(root, {"CPUWeight": 5})
         await client.stop(slice_(root, "a").name)
-        await until_told(told, slice_(root, "a").name)
-        assert root not in told
+        await until_changed(changes, slice_(root, "a").name)
+        assert root not in changes
         world.end_process(holding.properties["PIDs"][0])
-        await until_told(told, holding.name)
-        told.clear()
+        await until_changed(changes, holding.name)
+        changes.clear()
         await client.stop(root)
-        await until_told(told, root, UnitName(f"{stem}-t.service"))
-        told.clear()
+        await until_changed(changes, root, UnitName(f"{stem}-t.service"))
+        changes.clear()
         world.fail_scope(holding.name)
-        await until_told(told, holding.name)
+        await until_changed(changes, holding.name)
         await client.reset_failed(holding.name)
 
 
-async def test_a_reload_is_told(client: Client, root: UnitName, world: World) -> None:
-    told: list[UnitName | None] = []
-    async with world.told(told.append):
+async def test_a_reload_is_reported(client: Client, root: UnitName, world: World) -> None:
+    changes: list[UnitName | None] = []
+    async with world.subscribed(changes.append):
         await client.start(slice_(root))
-        await until_told(told, root)
-        told.clear()
+        await until_changed(changes, root)
+        changes.clear()
         world.reload()
-        await until_told(told, None)
-        assert root not in told
+        await until_changed(changes, None)
+        assert root not in changes
 
 
 # the one in memory: what goes wrong on request
@@ -1105,15 +1105,15 @@ async def test_memory_refuses_and_counts(root: UnitName) -> None:
 
 
 async def test_memory_breaks_once(root: UnitName) -> None:
-    told: list[UnitName | None] = []
-    memory = FakeSystemd(on_change=told.append)
+    changes: list[UnitName | None] = []
+    memory = FakeSystemd(on_change=changes.append)
     memory.break_after(1)
     await memory.start(slice_(root))
-    told.clear()
+    changes.clear()
     with pytest.raises(BusUnavailable):
         await memory.observe([root])
-    assert told == [None]
+    assert changes == [None]
     assert len(await memory.observe([root])) == 1
-    assert told == [None, None]
+    assert changes == [None, None]
     assert len(await memory.observe([root])) == 1
-    assert told == [None, None]
+    assert changes == [None, None]

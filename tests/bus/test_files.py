@@ -39,11 +39,11 @@ async def top(lab):
 
 
 class Counted:
-    """Files, with a count of the slices that they told of."""
+    """Files that record which slices they observe."""
 
     def __init__(self, lab):
         self._files = files_of(lab)
-        self.told = set()
+        self.found = set()
 
     def begin(self, unit_path):
         self._reading = self._files.begin(unit_path)
@@ -51,7 +51,7 @@ class Counted:
 
     def observe(self, listed, top):
         found = self._reading.observe(listed, top)
-        self.told |= found.keys()
+        self.found |= found.keys()
         return found
 
 
@@ -64,15 +64,17 @@ def unit(top, part="", **properties):
 
 
 async def both(lab, top):
-    """What systemd says, what the files say, and which slices they told of."""
+    """Return the slices over the bus, those from files, and the names that the files observed."""
     patterns = [top, top.replace(".slice", "-*.slice")]
     files = Counted(lab)
     async with Bus(Manager(bus_address=lab.bus_address)) as bus:
-        said = await bus.observe(patterns)
+        over_bus = await bus.observe(patterns)
     async with Bus(Manager(bus_address=lab.bus_address), files=files) as bus:
         read = await bus.observe(patterns)
-    assert [each.memory_bytes is None for each in read] == [x.memory_bytes is None for x in said]
-    return list(map(at_rest, said)), list(map(at_rest, read)), files.told
+    assert [each.memory_bytes is None for each in read] == [
+        x.memory_bytes is None for x in over_bus
+    ]
+    return list(map(at_rest, over_bus)), list(map(at_rest, read)), files.found
 
 
 def at_rest(unit):
@@ -85,9 +87,9 @@ async def test_files_say_what_systemd_says(lab, top, values):
     units = [unit(top), unit(top, "a", **values), unit(top, "a-b", **values)]
     async with Bus(Manager(bus_address=lab.bus_address)) as bus:
         await bus.start_batch(units)
-    said, read, told = await both(lab, top)
-    assert read == said
-    assert told == {each.name for each in units}
+    over_bus, read, found_by_files = await both(lab, top)
+    assert read == over_bus
+    assert found_by_files == {each.name for each in units}
 
 
 async def test_what_runs_and_what_it_uses_is_told(lab, top):
@@ -96,9 +98,9 @@ async def test_what_runs_and_what_it_uses_is_told(lab, top):
     service = f"{top.removesuffix('.slice')}.service"
     run = ("systemd-run", "--service-type=exec", f"--unit={service}", f"--slice={top}")
     lab.run(*run, "sleep", "1000")
-    said, read, told = await both(lab, top)
-    assert told == {top}
-    assert read[0].tasks == said[0].tasks == 1
+    over_bus, read, found_by_files = await both(lab, top)
+    assert found_by_files == {top}
+    assert read[0].tasks == over_bus[0].tasks == 1
     lab.run("systemctl", "stop", service)
 
 
@@ -107,9 +109,9 @@ async def test_a_slice_that_was_changed_is_asked_for(lab, top):
     async with Bus(Manager(bus_address=lab.bus_address)) as bus:
         await bus.start_batch(names)
         await bus.set_properties(names[1].name, {"CPUQuotaPerSecUSec": 123_400})
-    said, read, told = await both(lab, top)
-    assert read == said
-    assert told == {top, names[2].name}
+    over_bus, read, found_by_files = await both(lab, top)
+    assert read == over_bus
+    assert found_by_files == {top, names[2].name}
 
 
 @pytest.mark.parametrize("directory", ["slice.d", "{stem}-.slice.d", "{stem}-a.slice.d"])
@@ -121,22 +123,22 @@ async def test_a_drop_in_leaves_a_slice_to_systemd(lab, top, directory):
     try:
         async with Bus(Manager(bus_address=lab.bus_address)) as bus:
             await bus.start_batch([unit(top), unit(top, "a", CPUWeight=5)])
-        said, read, told = await both(lab, top)
+        over_bus, read, found_by_files = await both(lab, top)
     finally:
         lab.run("rm", "-r", path)
         lab.run("systemctl", "daemon-reload")
-    assert read == said
+    assert read == over_bus
     by_name = {each.name: each for each in read}
     assert by_name[f"{stem}-a.slice"].properties["CPUWeight"] == 77
-    assert f"{stem}-a.slice" not in told
+    assert f"{stem}-a.slice" not in found_by_files
 
 
 async def test_a_slice_that_is_merely_implied_is_asked_for(lab, top):
     async with Bus(Manager(bus_address=lab.bus_address)) as bus:
         await bus.start(unit(top, "a", MemoryMax=2**30))
-    said, read, told = await both(lab, top)
-    assert read == said
-    assert told == {f"{top.removesuffix('.slice')}-a.slice"}
+    over_bus, read, found_by_files = await both(lab, top)
+    assert read == over_bus
+    assert found_by_files == {f"{top.removesuffix('.slice')}-a.slice"}
     assert [each.transient for each in read if each.name == top] == [False]
 
 
@@ -144,9 +146,9 @@ async def test_values_outlive_a_reload(lab, top):
     async with Bus(Manager(bus_address=lab.bus_address)) as bus:
         await bus.start(unit(top, **VALUES["quota"]))
     lab.run("systemctl", "daemon-reload")
-    said, read, told = await both(lab, top)
-    assert read == said
-    assert told == {top}
+    over_bus, read, found_by_files = await both(lab, top)
+    assert read == over_bus
+    assert found_by_files == {top}
 
 
 HEAD = "# a comment\n[Slice]\n" + "".join(f"{name}=yes\n" for name in ACCOUNTING)

@@ -1,4 +1,4 @@
-"""What a real systemd makes of what a service tells it, and of the sockets that it takes."""
+"""Notifications of a service to a real systemd, and the sockets that it passes."""
 
 import socket
 from collections.abc import Iterator
@@ -13,23 +13,23 @@ SERVICE = """
 import os
 from podslice.systemd.notify import Notifier, listen_fds
 
-told = Notifier(os.environ)
+notifier = Notifier(os.environ)
 (listening,) = listen_fds(os.environ)
 listening.setblocking(True)
-told.ready(f"up, alive every {told.watchdog_sec:g} s")
+notifier.ready(f"up, alive every {notifier.watchdog_sec:g} s")
 word = ""
 while word != "stopping":
     caller = listening.accept()[0]
     with caller:
         word = caller.recv(100).decode()
-        getattr(told, word)(*(["up again"] if word == "ready" else []))
+        getattr(notifier, word)(*(["up again"] if word == "ready" else []))
         caller.send(b"done")
         caller.recv(1)
 """
 
 
 class Service:
-    """A service that tells systemd what it is bidden to."""
+    """A service that sends notifications on request."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -40,7 +40,7 @@ class Service:
             *("--setenv=PYTHONPATH=/src", "python3", "-c", SERVICE),
         )
 
-    def tell(self, word: str) -> socket.socket:
+    def notify(self, word: str) -> socket.socket:
         """Bid it; it waits until the connection is closed."""
         caller = socket.socket(socket.AF_UNIX)
         caller.settimeout(30)
@@ -68,14 +68,14 @@ def service(request: pytest.FixtureRequest) -> Iterator[Service]:
 
 
 def test_systemd_shows_what_a_service_tells(service: Service) -> None:
-    service.tell("watchdog").close()  # starts it, too
+    service.notify("watchdog").close()  # starts it, too
     first = service.show("ActiveState", "StatusText", "WatchdogTimestampMonotonic")
     assert first[:2] == ["active", "up, alive every 30 s"]
-    service.tell("watchdog").close()
+    service.notify("watchdog").close()
     assert int(service.show("WatchdogTimestampMonotonic")[0]) > int(first[2])
-    service.tell("reloading").close()
+    service.notify("reloading").close()
     assert service.show("ActiveState") == ["reloading"]
-    service.tell("ready").close()
+    service.notify("ready").close()
     assert service.show("ActiveState", "StatusText") == ["active", "up again"]
-    with service.tell("stopping"):
+    with service.notify("stopping"):
         assert service.show("ActiveState", "SubState") == ["deactivating", "stop-sigterm"]

@@ -52,7 +52,7 @@ async def test_a_service_that_names_a_removed_slice(host):
         (unit,) = await client.observe([POD])
         assert unit.properties["CPUWeight"] == 7
         await client.stop(ROOT)
-        # or systemd finds that there is no file any more: then there is no limit
+        # or systemd finds the file removed: then there is no limit
         await systemctl(host, "daemon-reload")
         assert await start(host) == ""
         (unit,) = await client.observe([POD])

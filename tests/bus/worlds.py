@@ -25,61 +25,61 @@ LEFT_BEHIND = ("/run/systemd/transient", "/run/systemd/system.control", "/etc/sy
 
 
 class World(Protocol):
-    """A service manager, with what tests need beside the client."""
+    """A service manager, and the operations that tests need beside its client."""
 
     def client(self) -> Client: ...
 
-    def told(self, on_change: OnChange) -> Client:
-        """A client that wants to be told of changes."""
+    def subscribed(self, on_change: OnChange) -> Client:
+        """Return a client that reports changes."""
 
     def insider(self) -> Client:
-        """A client whose own process the manager can see, as it wants for `attach`."""
+        """Return a client whose process is visible to the manager, which `attach` requires."""
 
     def new_process(self) -> int:
-        """A process that sleeps, as the manager counts."""
+        """Start a process that sleeps; return its number for the manager."""
 
     def new_stubborn_process(self) -> int:
-        """One that takes no notice of SIGTERM."""
+        """Start a process that ignores SIGTERM."""
 
     def hold_stubborn(self, name: UnitName) -> None:
-        """Say which unit holds it."""
+        """Declare which unit has it."""
 
     def end_process(self, pid: int) -> None:
-        """End a process, and all that is left of it."""
+        """Kill a process and reap it."""
 
     def open_pidfd(self, pid: int) -> int:
-        """A descriptor of a process."""
+        """Open a descriptor of a process."""
 
     def make_broken(self, unit: TransientUnit) -> None:
-        """Say that the command of this service can't be run."""
+        """Declare that the command of this service cannot be run."""
 
     def mount_point(self, stem: str) -> str:
-        """A path to mount on."""
+        """Return a path to mount on."""
 
     def fail_scope(self, name: UnitName) -> None:
         """Leave a scope in the failed state."""
 
     def provide(self, name: UnitName) -> None:
-        """Have a slice with a file, started by somebody else."""
+        """Provide a slice with a file, started by another program."""
 
     def reload(self) -> None:
-        """Let the manager read its files again."""
+        """Reload the manager."""
 
     def slow_start(self, unit: TransientUnit) -> TransientUnit:
-        """The unit, such that its start does not end by itself, but can be canceled."""
+        """Return the unit with a start that does not finish, but can be canceled."""
 
     def cancel_start(self, unit: TransientUnit) -> None:
-        """Cancel it."""
+        """Cancel that start."""
 
     def leftovers(self, stem: str) -> list[str]:
-        """Files about units whose names begin so."""
+        """Return the files of units whose names begin with a stem."""
 
     def close(self) -> None:
-        """End what the test has begun."""
+        """Stop and remove everything that the test started."""
 
 
 class InMemory:
-    """The one that is under test as a stand-in for the other."""
+    """The fake, which is tested as a substitute for systemd."""
 
     def __init__(self, systemd_version: int) -> None:
         self._memory = FakeSystemd(systemd_version=systemd_version, on_change=self._tell)
@@ -89,7 +89,7 @@ class InMemory:
     def client(self) -> Client:
         return self._memory
 
-    def told(self, on_change: OnChange) -> Client:
+    def subscribed(self, on_change: OnChange) -> Client:
         self._listeners.append(on_change)
         return self._memory
 
@@ -160,7 +160,7 @@ class Real:
         files = files_of(self._machine) if self._reads_files else None
         return Bus(Manager(bus_address=self._machine.bus_address), timeout_sec=10, files=files)
 
-    def told(self, on_change: OnChange) -> Client:
+    def subscribed(self, on_change: OnChange) -> Client:
         return Bus(
             Manager(bus_address=self._machine.bus_address), timeout_sec=10, on_change=on_change
         )
@@ -261,7 +261,7 @@ class Real:
             self.reload()
 
     def _drop_ins(self) -> list[str]:
-        """What set_properties leaves of units with a file, rightly, for the rest of the boot."""
+        """Return the drop-ins that set_properties rightly keeps for units with a file."""
         return [f"/run/systemd/system.control/{file}.d" for file in self._files]
 
     def _put(self, name: str, text: str) -> None:
@@ -271,7 +271,7 @@ class Real:
 
 
 def host_pid(root: Path, pid: int) -> int:
-    """A process of a machine, seen by its root directory, as this host counts."""
+    """Return the number on this host of a process of a machine."""
     inside = (root.parent / "ns/pid").readlink()
     for place in Path("/proc").glob("[0-9]*"):
         try:

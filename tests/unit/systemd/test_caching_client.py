@@ -174,7 +174,7 @@ async def test_what_is_forgotten_while_it_is_read_is_not_remembered(
     for forgotten, reads in ((POD, 1), (None, 1), (SCOPE, 0)):
         client.forget(None)
         looking = asyncio.create_task(client.observe(ALL))
-        while not memory.calls["observe"]:  # noqa: ASYNC110 - nobody sets an event
+        while not memory.calls["observe"]:  # noqa: ASYNC110 - no event is set
             await asyncio.sleep(0)
         client.forget(forgotten)
         await looking
@@ -191,7 +191,7 @@ async def test_what_is_forgotten_during_several_looks_is_remembered_by_none(
     client = CachingClient(memory, cgroups)
     await memory.start_batch([slice_(POD), slice_(OTHER)])
     looks = [asyncio.create_task(client.observe(["a-*.slice"]))]
-    while not memory.calls["observe"]:  # noqa: ASYNC110 - nobody sets an event
+    while not memory.calls["observe"]:  # noqa: ASYNC110 - no event is set
         await asyncio.sleep(0)
     looks.append(asyncio.create_task(client.observe([OTHER])))
     await asyncio.sleep(0)
@@ -206,7 +206,7 @@ async def test_what_the_manager_can_do_is_asked_again_when_it_went_away_meanwhil
 ) -> None:
     client.forget(None)
     asking = asyncio.create_task(client.caps())
-    while not memory.calls["caps"]:  # noqa: ASYNC110 - nobody sets an event
+    while not memory.calls["caps"]:  # noqa: ASYNC110 - no event is set
         await asyncio.sleep(0)
     client.forget(None)
     await asking

@@ -123,9 +123,9 @@ def test_of_a_users_manager_it_is_about_a_users_unit(listener, make):
 )
 def test_any_value_arrives_whole(journal, listener, message, arrives):
     journal.log(Event(kind=Kind.STEP_FAILED, message=message))
-    told = listener.read()
-    assert told["MESSAGE"] == arrives
-    assert told["MESSAGE_ID"] == Kind.STEP_FAILED.message_id
+    logged = listener.read()
+    assert logged["MESSAGE"] == arrives
+    assert logged["MESSAGE_ID"] == Kind.STEP_FAILED.message_id
 
 
 def descriptors():

@@ -31,17 +31,17 @@ def notifier(manager: socket.socket, **more: str) -> Notifier:
 
 
 def test_messages(manager: socket.socket) -> None:
-    told = notifier(manager)
-    told.ready("2 pods\nand no more")
+    sender = notifier(manager)
+    sender.ready("2 pods\nand no more")
     assert manager.recv(100) == b"READY=1\nSTATUS=2 pods and no more"
-    told.status("3 pods")
+    sender.status("3 pods")
     assert manager.recv(100) == b"STATUS=3 pods"
-    told.stopping()
+    sender.stopping()
     assert manager.recv(100) == b"STOPPING=1"
-    told.watchdog()
+    sender.watchdog()
     assert manager.recv(100) == b"WATCHDOG=1"
     before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-    told.reloading()
+    sender.reloading()
     first, second = manager.recv(100).decode().splitlines()
     assert first == "RELOADING=1"
     at_usec = int(second.removeprefix("MONOTONIC_USEC="))
@@ -62,19 +62,19 @@ def test_descriptors_of_no_number_are_none(count: str) -> None:
     "environ", [{}, {"NOTIFY_SOCKET": "vsock:2:1"}, {"NOTIFY_SOCKET": "/nonexistent/notify"}]
 )
 def test_nobody_who_wants_to_know(environ: dict[str, str]) -> None:
-    told = Notifier(environ)
-    told.ready("up")
-    told.watchdog()
-    assert told.watchdog_sec is None
+    sender = Notifier(environ)
+    sender.ready("up")
+    sender.watchdog()
+    assert sender.watchdog_sec is None
 
 
 def test_a_manager_that_does_not_listen_does_not_hold_a_service_up(
     manager: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("podslice.systemd.notify.SEND_TIMEOUT_SEC", 0.001)
-    told = notifier(manager)
+    sender = notifier(manager)
     for n in range(600):  # more than the kernel lets wait: 10, or with systemd's settings 512
-        told.status(str(n))
+        sender.status(str(n))
     assert manager.recv(100) == b"STATUS=0"
 
 

@@ -1,4 +1,4 @@
-"""Manual pages from templates: prose in man/*.md, and what only the code knows in its directives.
+"""Manual pages from templates: prose in man/*.md, with directives for content from the code.
 
     @verbs                   one line for each verb
     @verb NAME               heading, synopsis and options of a verb; its prose follows
@@ -36,11 +36,11 @@ _HEADINGS = ("Source:", "Raises:", "Args:", "Returns:")
 
 
 class TemplateError(Exception):
-    """A template does not agree with the code."""
+    """A template and the code disagree."""
 
 
 def pages(root: Verb, templates: Path) -> dict[str, str]:
-    """Every manual page by its name: `podslice.1`."""
+    """Return every manual page by its name, such as `podslice.1`."""
     return {path.stem: _page(path, root) for path in sorted(templates.glob("*.md"))}
 
 
@@ -75,7 +75,7 @@ def _compare(path: Path, what: str, found: Iterable[str], wanted: Iterable[str])
 
 
 def _date() -> str:
-    """The day of the source, or today."""
+    """Return the date of the source, or today."""
     seconds = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
     return time.strftime("%Y-%m-%d", time.gmtime(seconds))
 
@@ -134,7 +134,7 @@ def _options(root: Verb, which: str) -> Iterator[str]:
 
 
 def _shared(root: Verb) -> list[Option]:
-    """The options that every planning verb has, without those of the configuration file."""
+    """Return the options of every planning verb, without those of the configuration file."""
     planning = [verb for verb in root.walk() if _is_planning(verb)]
     everywhere = set.intersection(*(set(verb.options) for verb in planning))
     return [each for each in planning[0].options if each in everywhere and not _is_config(each)]
@@ -213,7 +213,7 @@ def _duration(usec: int) -> str:
 
 
 def _source(_: Verb, module: str, name: str = "") -> Iterator[str]:
-    """What a docstring says, and its source."""
+    """Yield the text of a docstring, and its source."""
     said, source = _docstring(module, name)
     for paragraph in said:
         yield from (paragraph, "")
@@ -221,12 +221,12 @@ def _source(_: Verb, module: str, name: str = "") -> Iterator[str]:
 
 
 def _cite(_: Verb, module: str, name: str = "") -> Iterator[str]:
-    """Only the source, where the template says it better."""
+    """Yield only the source of a docstring."""
     yield _docstring(module, name)[1]
 
 
 def _docstring(module: str, name: str) -> tuple[list[str], str]:
-    """The paragraphs of a docstring, and the one that names its source."""
+    """Return the paragraphs of a docstring, and the one with its source."""
     found = importlib.import_module(f"podslice.{module}")
     text = inspect.getdoc(getattr(found, name) if name else found) or ""
     paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
@@ -257,7 +257,7 @@ def _formula(mapping: WeightMapping, *, container: bool) -> str:
 
 
 def _weights_of(shares: int, mapping: WeightMapping) -> str:
-    """Return the weight of a slice, and that of a container where it is another."""
+    """Return the weight of a slice, and that of a container if it differs."""
     both = [weight_from_shares(shares, mapping, container=each) for each in (False, True)]
     return str(both[0]) if both[0] == both[1] else f"{both[0]} ({both[1]})"
 

@@ -1,4 +1,4 @@
-"""A small Markdown to man(7): what the templates need of it, and an error for all else it sees.
+"""A converter from Markdown to man(7) for the subset in the templates; anything else is an error.
 
 Headings (`#`, `##`), paragraphs, `- ` lists, `term` lines with `:   ` definitions, fenced blocks,
 tables, and **bold**, *italic*, `code` within a line.
@@ -19,9 +19,9 @@ _LONG = 40
 
 
 def page(title: str, section: str, *, date: str, version: str, body: str) -> str:
-    """A whole manual page."""
+    """Return a manual page."""
     head = f'.TH "{title.upper()}" "{section}" "{date}" "podslice {version}" "podslice"'
-    # left-justified, words not broken: options and paths are to be found by searching. groff takes
+    # left-justified without hyphenation, so that a search finds options and paths. groff takes
     # the adjustment from a string after each heading
     lines = ["'\\\" t", head, ".nh", ".ds AD l", ".ad l", *_blocks(body.strip().split("\n"))]
     # a heading begins a paragraph by itself
@@ -59,7 +59,7 @@ def _blocks(lines: list[str]) -> Iterator[str]:
 
 
 def _end_of_block(lines: list[str], start: int) -> int:
-    """A heading is one line, a fence ends with its fence, anything else before an empty line."""
+    """Split into blocks: headings of one line, fenced blocks, and others up to an empty line."""
     if lines[start].startswith("#") or not lines[start].strip():
         return start + 1
     stop = "```" if lines[start].startswith("```") else ""
@@ -87,7 +87,7 @@ def _list(block: list[str]) -> Iterator[str]:
 
 
 def _definition(block: list[str]) -> Iterator[str]:
-    """Terms, then what they mean; further lines that begin so are paragraphs of their own."""
+    """Yield terms with their definitions; further lines of that form are separate paragraphs."""
     first = next(i for i, line in enumerate(block) if line.startswith(_DEFINITION))
     for number, term in enumerate(block[:first]):
         yield from (".TP" if number == 0 else ".TQ", _guarded(_inline(term.strip())))
@@ -128,7 +128,7 @@ def _text(lines: list[str]) -> list[str]:
 
 
 def _wrapped(text: str) -> list[str]:
-    """Lines of the source that a person can read; a word is never broken."""
+    """Wrap lines of the source, without breaking words."""
     wrapped = textwrap.wrap(text, 78, break_long_words=False, break_on_hyphens=False)
     return [_guarded(line) for line in wrapped]
 
@@ -153,7 +153,7 @@ def _inline(text: str) -> str:
 
 
 def _escape(text: str, *, is_code: bool = False) -> str:
-    """Plain text for roff; what is typed as it stands keeps its minus signs and quotes."""
+    """Escape text for roff; literal text keeps its minus signs and quotes."""
     text = text.replace("\\", "\\e")
     text = text.replace('"', "\\(dq")
     text = re.sub(r"(?<!\w)-|-(?!\w)", r"\\-", text)
@@ -164,5 +164,5 @@ def _escape(text: str, *, is_code: bool = False) -> str:
 
 
 def _guarded(line: str) -> str:
-    """A line that begins with a control character of roff is none."""
+    """Protect a line that begins with a control character of roff."""
     return f"\\&{line}" if line.startswith((".", "'")) else line

@@ -20,7 +20,7 @@ _BASH_KNOWS = {"FILE", "DIR", "CMD", *_ASKED}
 
 
 def bash(root: Verb) -> str:
-    """For bash-completion's directory of completions, which loads it at the first use."""
+    """Return the completions for bash, which bash-completion loads at the first use."""
     return _BASH.format(
         head=_HEAD,
         ask=COMMAND,
@@ -38,7 +38,7 @@ def bash(root: Verb) -> str:
 
 
 def _cases(pairs: Iterator[tuple[str, str]]) -> str:
-    """Lines of a `case`, those with equal results joined."""
+    """Return the lines of a `case`, with equal results joined."""
     by_result: dict[str, list[str]] = {}
     for name, result in pairs:
         if result:
@@ -49,7 +49,7 @@ def _cases(pairs: Iterator[tuple[str, str]]) -> str:
 
 
 def _bash_values(root: Verb) -> str:
-    """What an option's value may be; where verbs differ, the few come first, by their names."""
+    """Return the kinds of options' values; verbs that differ from most come first, by name."""
     found: dict[str, dict[str, list[str]]] = {}
     for verb in root.walk():
         for option in verb.options:
@@ -69,7 +69,7 @@ def _bash_values(root: Verb) -> str:
 
 
 def _value_kind(option: Option) -> str:
-    """A metavar that says enough, the words to choose from, or `-` for what can't be told."""
+    """Return a known metavar, the choices, or `-` for an unknown kind."""
     return " ".join(option.choices) or _kind(option.metavar)
 
 
@@ -99,7 +99,7 @@ _podslice_arguments() {{
     esac
 }}
 
-# what the value of an option may be: FILE and its like, words, - for anything; nothing without one
+# the kind of an option's value: a metavar such as FILE, words, - for anything; empty without one
 _podslice_value() {{
     case "$2 $1" in
 {values}
@@ -109,7 +109,7 @@ _podslice_value() {{
 _podslice() {{
     local cur=${{COMP_WORDS[COMP_CWORD]}} verb="" option="" command="" arguments=0 index word
     COMPREPLY=()
-    # bash breaks words at =, so --rules=x is three of them
+    # bash splits words at =, so --rules=x is three words
     for ((index = 1; index < COMP_CWORD; index++)); do
         word=${{COMP_WORDS[index]}}
         if [[ -n $option ]]; then
@@ -170,7 +170,7 @@ _podslice() {{
     esac
 }}
 
-# names from podslice itself: plain characters, yet nothing that is printed is expanded
+# names from podslice: plain characters, and the output is not expanded nevertheless
 _podslice_ask() {{
     while IFS= read -r word; do
         [[ $word == "$cur"* ]] && COMPREPLY+=("$word")
@@ -182,7 +182,7 @@ complete -F _podslice podslice
 
 
 def zsh(root: Verb) -> str:
-    """For a directory of $fpath."""
+    """Return the completions for zsh, for a directory of $fpath."""
     functions = "\n".join(_zsh_function(verb) for verb in root.walk())
     return f"""\
 #compdef podslice
@@ -192,7 +192,7 @@ def zsh(root: Verb) -> str:
 _podslice_ask() {{
     local -a names
     names=(${{(f)"$(_call_program names ${{(q)podslice_words[1]}} {COMMAND} $argv[-1] ${{(q)podslice_words[2,-1]}} 2>/dev/null)"}})
-    # _arguments puts its own words before the action's
+    # _arguments inserts its own words before those of the action
     compadd "${{(@)argv[1,-2]}}" -a names
 }}
 
@@ -278,12 +278,12 @@ def _zsh_text(text: str) -> str:
 
 
 def fish(root: Verb) -> str:
-    """For fish's directory of vendors' completions."""
+    """Return the completions for fish, for its directory of vendor completions."""
     return "\n".join([_HEAD, _FISH, *(line for verb in root.walk() for line in _fish(verb)), ""])
 
 
 _FISH = f"""
-# the words that are verbs, in their order
+# the verbs on the command line, in order
 function __podslice_path
     set -l found
     for word in (commandline -opc)[2..]
@@ -300,7 +300,7 @@ function __podslice_at
     and not contains -- -- (commandline -opc)
 end
 
-# the command line behind --
+# the command line after --
 function __podslice_command
     set -l words (commandline -opc)
     set -l words $words[(math 1 + (contains -i -- -- $words))..]
@@ -359,5 +359,5 @@ _FISH_ACTIONS = {
 
 
 def _quote(text: str) -> str:
-    """As one word, in all three shells."""
+    """Quote text as one word, for all three shells."""
     return "'" + text.replace("'", "'\\''") + "'"

@@ -80,7 +80,7 @@ class UsageObserver:
 
 
 def _limits(assessment: Assessment) -> dict[UnitName, int]:
-    """Limits of memory, as systemd has them."""
+    """Return the memory limits that systemd reports."""
     reported = {
         name: unit.properties.get("MemoryMax") for name, unit in assessment.observed.units.items()
     }

@@ -39,7 +39,7 @@ LIMIT_SEC = 5.0
 _PODMAN = ("podman", "ps", "--filter=status=running", "--filter=status=paused", "--format=json")
 _PODMAN_PODS = ("podman", "pod", "ps", "--format=json")
 
-Ask = Callable[..., Awaitable[str]]
+RunCommand = Callable[..., Awaitable[str]]
 """Runs a command and returns its output."""
 GroupOf = Callable[[int], str]
 """Returns the control group of a process; empty once it has exited."""
@@ -73,7 +73,7 @@ async def containers(
     *,
     manager: Manager,
     on_note: Callable[[str], None],
-    ask: Ask | None = None,
+    run_command: RunCommand | None = None,
     root: Path = Path("/"),
 ) -> tuple[RuntimeContainer, ...]:
     """List the running containers of podman and docker that belong to pods.
@@ -85,22 +85,22 @@ async def containers(
         pods: the applied pods; a name alone identifies only one of these.
         manager: the service manager of the pods.
         on_note: receives the runtimes that did not answer, with the reason.
-        ask: runs a command, for tests.
+        run_command: runs a command, for tests.
         root: the directory of /proc.
     """
     if manager.is_user != bool(os.geteuid()):
         return ()
-    ask = ask or run
+    run_command = run_command or run
     group_of = partial(_group, root)
     # a query would create podman's directories, and start docker's daemon by its socket
     running = _running(root)
-    asked = []
+    queries = []
     if "conmon" in running and shutil.which("podman"):
-        asked.append(_asked("podman", _podman(pods, ask, group_of), on_note))
+        queries.append(_list_or_note("podman", _podman(pods, run_command, group_of), on_note))
     socket = root / manager.runtime_directory.lstrip("/") / "docker.sock"
     if "dockerd" in running and socket.exists() and shutil.which("docker"):
-        asked.append(_asked("docker", _docker(socket, ask, group_of), on_note))
-    return tuple(each for answer in await asyncio.gather(*asked) for each in answer)
+        queries.append(_list_or_note("docker", _docker(socket, run_command, group_of), on_note))
+    return tuple(each for answer in await asyncio.gather(*queries) for each in answer)
 
 
 def _running(root: Path) -> frozenset[str]:
@@ -149,7 +149,7 @@ async def run(*argv: str) -> str:
     return out.decode(errors="replace")
 
 
-async def _asked(
+async def _list_or_note(
     name: str, answer: Awaitable[list[RuntimeContainer]], on_note: Callable[[str], None]
 ) -> list[RuntimeContainer]:
     try:
@@ -162,15 +162,19 @@ async def _asked(
     return []
 
 
-async def _podman(pods: Collection[Pod], ask: Ask, group_of: GroupOf) -> list[RuntimeContainer]:
-    listed = json.loads(await ask(*_PODMAN))
+async def _podman(
+    pods: Collection[Pod], run_command: RunCommand, group_of: GroupOf
+) -> list[RuntimeContainer]:
+    listed = json.loads(await run_command(*_PODMAN))
     in_pods = any(entry["Pod"] for entry in listed)
-    podman_pods = json.loads(await ask(*_PODMAN_PODS)) if in_pods else []
+    podman_pods = json.loads(await run_command(*_PODMAN_PODS)) if in_pods else []
     return list(parse_podman(listed, podman_pods, pods, group_of))
 
 
-async def _docker(socket: Path, ask: Ask, group_of: GroupOf) -> list[RuntimeContainer]:
-    docker = partial(ask, "docker", f"--host=unix://{socket}")
+async def _docker(
+    socket: Path, run_command: RunCommand, group_of: GroupOf
+) -> list[RuntimeContainer]:
+    docker = partial(run_command, "docker", f"--host=unix://{socket}")
     listed = split_lines(await docker("ps", "--quiet", "--no-trunc"))
     ids = [id_ for id_ in listed if id_]
     return list(parse_docker(json.loads(await docker("inspect", *ids)), group_of)) if ids else []

@@ -105,7 +105,7 @@ def format_change(change: Change, *, with_old: bool) -> str:
     text = f"{PROPERTIES[change.name].key}={format_value(change.name, change.new)}"
     if not with_old:
         return text
-    back = "; its value before podslice" if change.is_return else ""
+    back = "; restores the former value" if change.is_return else ""
     return f"{text} (was {format_value(change.name, change.old)}{back})"
 
 

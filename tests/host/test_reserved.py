@@ -97,7 +97,7 @@ def test_values_are_restored_when_no_longer_configured(system):
     assert "system.slice: MemoryMax is 8Gi, should be unset" in status.stdout
     plan = system.podslice("plan", "-f", SEED, *BIG, check=False)
     assert plan.exit_code == 3
-    assert "would set CPUWeight=70 (was 50; its value before podslice)" in plan.stdout
+    assert "would set CPUWeight=70 (was 50; restores the former value)" in plan.stdout
     apply(system, "-f", SEED, *BIG)
     assert show(system, "system.slice", *NAMES) == before
     assert system.podslice("plan", "-f", SEED, *BIG).stdout == "nothing to do\n"

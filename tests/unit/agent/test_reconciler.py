@@ -522,5 +522,5 @@ async def test_values_outside_the_root_are_restored_when_no_longer_configured(he
     assert (unit.properties["MemoryMax"], unit.properties["TasksMax"]) == (INFINITY, 50)
     assert not here.context.world.store.reserved()
     returned, kept = sorted(here.texts(Kind.AGENT_NOTED))
-    assert returned.startswith("set MemoryMax=unset (was 64Mi; its value before podslice)")
+    assert returned.startswith("set MemoryMax=unset (was 64Mi; restores the former value)")
     assert kept.startswith("skipped TasksMax of podruntime.slice: podslice set it to 100")

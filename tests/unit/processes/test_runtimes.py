@@ -195,16 +195,16 @@ class Tools:
 
     def __init__(self, answers):
         self.answers = answers
-        self.asked = []
+        self.commands = []
 
     async def __call__(self, *argv):
-        self.asked.append(" ".join(argv))
+        self.commands.append(" ".join(argv))
         for words, answer in self.answers.items():
-            if words in self.asked[-1]:
+            if words in self.commands[-1]:
                 if isinstance(answer, Exception):
                     raise answer
                 return answer
-        raise AssertionError(self.asked[-1])
+        raise AssertionError(self.commands[-1])
 
 
 BOTH = {
@@ -230,17 +230,19 @@ def manager_of(host):
     return user_manager(uid, {"XDG_RUNTIME_DIR": "/run"}) if uid else SYSTEM
 
 
-async def ask(host, answers, *, pods=(), manager=None):
+async def list_containers(host, answers, *, pods=(), manager=None):
     notes = []
     tools = Tools(answers)
     manager = manager or manager_of(host)
-    found = await containers(pods, manager=manager, on_note=notes.append, ask=tools, root=host)
-    return found, notes, tools.asked
+    found = await containers(
+        pods, manager=manager, on_note=notes.append, run_command=tools, root=host
+    )
+    return found, notes, tools.commands
 
 
 async def test_both_runtimes_are_asked(host):
     both_run(host)
-    found, notes, asked = await ask(host, BOTH)
+    found, notes, commands = await list_containers(host, BOTH)
     assert [(each.runtime, each.name) for each in found] == [
         ("podman", "one"),
         ("podman", "team-a"),
@@ -249,34 +251,34 @@ async def test_both_runtimes_are_asked(host):
     ]
     assert found[0].control_group == "/machine.slice/sleep.scope"
     assert notes == []
-    assert f"docker --host=unix://{host}/run/docker.sock ps --quiet --no-trunc" in asked
+    assert f"docker --host=unix://{host}/run/docker.sock ps --quiet --no-trunc" in commands
 
 
 async def test_no_query_is_made_without_a_running_runtime(host):
-    assert await ask(host, {}) == ((), [], [])
+    assert await list_containers(host, {}) == ((), [], [])
 
 
 async def test_podman_pods_are_queried_only_for_containers_in_one(host):
     start(host, 7, "conmon")
-    _, notes, asked = await ask(host, {"podman ps": json.dumps(PODMAN["ps"][:2])})
-    assert len(asked) == 1
+    _, notes, commands = await list_containers(host, {"podman ps": json.dumps(PODMAN["ps"][:2])})
+    assert len(commands) == 1
     assert notes == []
 
 
 async def test_docker_without_containers_is_not_asked_to_inspect_them(host):
     start(host, 8, "dockerd")
     make_files(host, {"run/docker.sock": ""})
-    assert (await ask(host, {"ps --quiet": "\n"}))[:2] == ((), [])
+    assert (await list_containers(host, {"ps --quiet": "\n"}))[:2] == ((), [])
 
 
 async def test_a_daemon_without_its_socket_is_not_asked(host):
     start(host, 8, "dockerd")
-    assert await ask(host, {}) == ((), [], [])
+    assert await list_containers(host, {}) == ((), [], [])
 
 
 async def test_runtimes_of_another_user_are_not_asked(host):
     both_run(host)
-    assert await ask(
+    assert await list_containers(
         host, BOTH, manager=SYSTEM if host.stat().st_uid else user_manager(1000, {})
     ) == ((), [], [])
 
@@ -293,7 +295,7 @@ async def test_runtimes_of_another_user_are_not_asked(host):
 )
 async def test_a_runtime_without_an_answer_is_reported_and_the_other_is_used(host, answer, note):
     both_run(host)
-    found, notes, _ = await ask(host, {**BOTH, "podman ps": answer})
+    found, notes, _ = await list_containers(host, {**BOTH, "podman ps": answer})
     assert [each.runtime for each in found] == ["docker"]
     (said,) = notes
     assert said.startswith(note)
@@ -341,6 +343,6 @@ async def test_both_are_asked_at_the_same_time(host):
 
     tools = Waiting(BOTH)
     found = await containers(
-        (), manager=manager_of(host), on_note=lambda _: None, ask=tools, root=host
+        (), manager=manager_of(host), on_note=lambda _: None, run_command=tools, root=host
     )
     assert len(found) == 4

@@ -223,7 +223,7 @@ async def test_values_return_when_the_configuration_asks_for_none(here, memory):
     assert await values(memory) == SET
     state = await assess(free(here), Request(by_operator=True, expects_unused=True))
     steps = [describe_step(each) for each in state.plan.steps if each.name == SYSTEM]
-    back = "; its value before podslice"
+    back = "; restores the former value"
     assert steps == [
         f"set CPUWeight=unset (was 50{back}), MemoryMax=unset (was 256Mi{back}) on system.slice"
     ]

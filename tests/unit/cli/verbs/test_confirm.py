@@ -154,7 +154,7 @@ def test_values_are_given_back_without_configuration_or_pods(podslice, memory):
     podslice(*APPLY)
     ended = podslice("__restore_reserved")
     assert (ended.code, ended.err) == (0, "")
-    assert ended.out.startswith("set CPUWeight=unset (was 50; its value before podslice)")
+    assert ended.out.startswith("set CPUWeight=unset (was 50; restores the former value)")
     assert has(memory, CPUWeight=INFINITY, MemoryMax=INFINITY)
     assert podslice("__restore_reserved") == (0, "", "")
 

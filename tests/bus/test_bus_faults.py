@@ -75,7 +75,7 @@ async def test_address_without_a_unix_socket(address: str) -> None:
         await Bus(Manager(bus_address=address)).__aenter__()
 
 
-async def test_socket_that_nobody_listens_on(tmp_path: Path) -> None:
+async def test_socket_without_a_listener(tmp_path: Path) -> None:
     path = tmp_path / "bus"
     with socket.socket(socket.AF_UNIX) as listener:  # asyncio's own removes the file (3.13)
         listener.bind(str(path))
@@ -175,7 +175,7 @@ ANSWERS: list[tuple[str, tuple[Any, ...]]] = [
 
 @pytest.mark.parametrize("work", READS.values(), ids=READS.keys())
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: str(answer[0]) or "nothing")
-async def test_answers_of_other_types_are_errors_of_ours(
+async def test_replies_of_other_types_are_podslice_errors(
     bus: ScriptedBus, work: Work, answer: tuple[str, tuple[Any, ...]]
 ) -> None:
     async def script(caller: Caller, call: wire.Received) -> None:
@@ -297,7 +297,7 @@ async def test_result_before_the_reply(bus: ScriptedBus) -> None:
         assert client.jobs.early == {}
 
 
-async def test_results_of_others_are_not_kept(bus: ScriptedBus) -> None:
+async def test_results_of_other_jobs_are_not_kept(bus: ScriptedBus) -> None:
     async def script(caller: Caller, call: wire.Received) -> None:
         caller.reply(call, "o", JOB)
         for other in range(1000):
@@ -476,7 +476,7 @@ async def test_errors_in_our_words(
 # interruptions
 
 
-async def test_dropped_connection_is_made_anew_once(bus: ScriptedBus) -> None:
+async def test_a_lost_connection_is_opened_again_once(bus: ScriptedBus) -> None:
     async def script(caller: Caller, call: wire.Received) -> None:
         if len(bus.calls) == 1:
             caller.writer.close()
@@ -531,7 +531,7 @@ async def test_job_is_asked_for_again_when_systemd_restarts(bus: ScriptedBus) ->
     assert bus.calls == ["StopUnit", "StopUnit"]
 
 
-async def test_no_call_is_made_while_systemd_is_away(bus: ScriptedBus) -> None:
+async def test_no_call_is_sent_while_systemd_is_off_the_bus(bus: ScriptedBus) -> None:
     async def script(caller: Caller, call: wire.Received) -> None:
         if len(bus.calls) == 1:
             caller.owner_changed(OWNER, "")
@@ -644,7 +644,7 @@ class SubscribingScript:
         return changes == list(expected)
 
 
-async def test_nobody_subscribes_who_does_not_want_to_be_reported(bus: ScriptedBus) -> None:
+async def test_a_client_without_on_change_does_not_subscribe(bus: ScriptedBus) -> None:
     bus.script = SubscribingScript()
     async with bus.client() as client:
         await client.caps()
@@ -690,7 +690,7 @@ async def test_lost_connection_is_reported_once_and_the_new_one_is_subscribed(
             bus.matches.clear()
 
 
-async def test_systemd_that_went_away_is_asked_to_tell_on_a_connection_of_its_own(
+async def test_the_subscription_is_renewed_on_a_new_connection_after_systemd_left(
     bus: ScriptedBus,
 ) -> None:
     """It may or may not have kept the subscription over its restart."""

@@ -61,7 +61,7 @@ def either_machine(request: pytest.FixtureRequest) -> Machine:
     return machine
 
 
-async def test_units_of_ours_are_known_again(either_machine: Machine) -> None:
+async def test_a_repeated_start_recognizes_its_unit(either_machine: Machine) -> None:
     """After an interruption: with every property that a unit of its kind can be started with."""
     machine = either_machine
     process = machine.spawn("sleep", "1000")
@@ -119,7 +119,7 @@ async def test_units_of_ours_are_known_again(either_machine: Machine) -> None:
     process.wait()
 
 
-async def test_mount_that_somebody_has_unmounted(either_machine: Machine) -> None:
+async def test_an_unmounted_mount_is_started_again(either_machine: Machine) -> None:
     """It stays loaded, and down, while another unit refers to it."""
     machine = either_machine
     volume = TransientUnit(
@@ -145,7 +145,7 @@ async def test_mount_that_somebody_has_unmounted(either_machine: Machine) -> Non
     machine.run("rmdir", "/run/podslicetest")
 
 
-async def test_descriptor_of_a_process_that_has_ended(client: Bus, machine: Machine) -> None:
+async def test_descriptor_of_a_process_that_exited(client: Bus, machine: Machine) -> None:
     assert (await client.caps()).pidfds
     child = await asyncio.create_subprocess_exec("sleep", "1000")
     descriptor = os.pidfd_open(child.pid)
@@ -245,7 +245,7 @@ async def test_changes_are_reported_after_an_interruption(
             changes[:] = [None]
 
 
-async def test_timer_of_ours_is_known_again(either_machine: Machine) -> None:
+async def test_a_repeated_start_recognizes_its_timer(either_machine: Machine) -> None:
     when, what = TIMER
     delays = {"TimersMonotonic": (("OnActiveSec", 10**9), ("OnBootSec", 10**10))}
     more = {"AccuracyUSec": 1000, "RemainAfterElapse": False, "Description": "it"}

@@ -75,7 +75,9 @@ async def until_same(client: Client, other: Client) -> None:
             pass
 
 
-async def test_what_others_do_is_seen(client: CachingClient, other: Bus, machine_: Machine) -> None:
+async def test_changes_of_other_programs_are_observed(
+    client: CachingClient, other: Bus, machine_: Machine
+) -> None:
     await other.stop(POD)
     await until_same(client, other)
     await other.start(PODS[7])
@@ -91,7 +93,7 @@ async def test_what_others_do_is_seen(client: CachingClient, other: Bus, machine
     await until_same(client, other)
 
 
-async def test_what_nobody_tells_is_found(
+async def test_changes_without_a_signal_are_found(
     client: CachingClient, other: Bus, machine_: Machine
 ) -> None:
     assert client.verify() == ()
@@ -105,7 +107,7 @@ async def test_what_nobody_tells_is_found(
     assert len(await other.list_units(PATTERNS)) == 101
 
 
-async def test_an_idle_look_is_cheap(client: CachingClient, other: Bus) -> None:
+async def test_observing_unchanged_units_is_cheap(client: CachingClient, other: Bus) -> None:
     spent = {}
     for each in (client, other):
         start = time.process_time()

@@ -132,7 +132,7 @@ async def until_names(client: Client, root: UnitName, expected: list[str]) -> No
 # caps
 
 
-async def test_caps_tells_the_version(client: Client) -> None:
+async def test_caps_have_the_version(client: Client) -> None:
     caps = await client.caps()
     assert caps.systemd_version >= 252
     assert caps.pidfds == (caps.systemd_version >= 255)
@@ -155,7 +155,7 @@ async def test_observe_of_nothing_is_nothing(client: Client, root: UnitName) -> 
     assert await client.observe([root]) == ()
 
 
-async def test_observe_takes_a_backslash_for_itself(
+async def test_observe_takes_a_backslash_literally(
     client: Client, root: UnitName, stem: str, world: World
 ) -> None:
     volume = mount(root, world.mount_point(f"{stem}-a"))
@@ -168,7 +168,7 @@ async def test_observe_takes_a_backslash_for_itself(
     await client.stop(volume.name)
 
 
-async def test_observe_shows_what_was_asked_for(client: Client, root: UnitName) -> None:
+async def test_observe_shows_requested_properties(client: Client, root: UnitName) -> None:
     settings: dict[str, Value] = {
         "CPUWeight": 7,
         "CPUQuotaPerSecUSec": 480_000,
@@ -191,7 +191,7 @@ async def test_observe_shows_what_was_asked_for(client: Client, root: UnitName) 
     assert (found.transient, found.fragment_path, found.tasks) == (True, "", 0)
 
 
-async def test_observe_shows_what_is_not_set_as_unset(client: Client, root: UnitName) -> None:
+async def test_observe_shows_other_properties_as_unset(client: Client, root: UnitName) -> None:
     await client.start(slice_(root))
     found = await look(client, root)
     assert {key: found.properties[key] for key in MANAGED[UnitKind.SLICE]} == {
@@ -228,7 +228,7 @@ async def test_observe_counts_tasks_that_systemd_does_not_count(
     assert [(await look(client, name)).tasks for name in (unit.name, root)] == [1, 1]
 
 
-async def test_names_that_others_refer_to_are_no_units(client: Client, root: UnitName) -> None:
+async def test_referenced_names_are_not_units(client: Client, root: UnitName) -> None:
     missing = slice_(root, "no").name
     await client.start(slice_(root, "a", After=(missing,)))
     assert await names(client, root) == ["-a.slice", ".slice"]
@@ -238,7 +238,7 @@ async def test_names_that_others_refer_to_are_no_units(client: Client, root: Uni
     assert await names(client, root) == ["-a.slice", "-no.slice", ".slice"]
 
 
-async def test_observe_tells_implied_slices(client: Client, root: UnitName) -> None:
+async def test_observe_identifies_implied_slices(client: Client, root: UnitName) -> None:
     await client.start(slice_(root, "a", "b"))
     found = {unit.name: unit for unit in await client.observe([f"{root[:-6]}*"])}
     parent = found[slice_(root, "a").name]
@@ -246,7 +246,7 @@ async def test_observe_tells_implied_slices(client: Client, root: UnitName) -> N
     assert (parent.active_state, parent.control_group) == ("active", f"/{root}/{parent.name}")
 
 
-async def test_observe_tells_slices_with_a_file(
+async def test_observe_identifies_slices_with_a_file(
     client: Client, root: UnitName, world: World
 ) -> None:
     world.provide(root)
@@ -272,7 +272,7 @@ async def test_observe_shows_a_failed_scope(client: Client, stem: str, world: Wo
 # list_units
 
 
-async def test_list_units_tells_what_observe_tells(
+async def test_list_units_agrees_with_observe(
     client: Client, root: UnitName, stem: str, world: World
 ) -> None:
     await client.start(slice_(root, "a", "b", Description="pod default/web"))
@@ -302,9 +302,7 @@ async def test_list_units_of_nothing_is_nothing(client: Client, root: UnitName) 
     assert await client.list_units([root]) == ()
 
 
-async def test_list_units_may_tell_names_that_others_refer_to(
-    client: Client, root: UnitName
-) -> None:
+async def test_list_units_may_include_referenced_names(client: Client, root: UnitName) -> None:
     missing = slice_(root, "no").name
     await client.start(slice_(root, "a", After=(missing,)))
     listed = {unit.name: unit.active_state for unit in await client.list_units([f"{root[:-6]}*"])}
@@ -344,9 +342,7 @@ async def test_start_of_a_unit_with_a_file(client: Client, root: UnitName, world
         await client.start(slice_(root))
 
 
-async def test_start_takes_the_place_of_a_failed_scope(
-    client: Client, stem: str, world: World
-) -> None:
+async def test_start_replaces_a_failed_scope(client: Client, stem: str, world: World) -> None:
     unit = scope(UnitName(f"{stem}.slice"), "s", world.new_process())
     world.fail_scope(unit.name)
     await client.start(unit)
@@ -378,14 +374,14 @@ async def test_start_refuses_values(client: Client, root: UnitName, key: str, va
 @pytest.mark.parametrize(
     "key", [key for key in MANAGED[UnitKind.SLICE] if PROPERTIES[key].unset == INFINITY]
 )
-async def test_start_takes_infinity_where_it_means_unset(
+async def test_start_accepts_infinity_where_it_means_unset(
     client: Client, root: UnitName, key: str
 ) -> None:
     await client.start(slice_(root, **{key: INFINITY}))
     assert (await look(client, root)).properties[key] == INFINITY
 
 
-async def test_start_takes_the_ends_of_the_ranges(client: Client, root: UnitName) -> None:
+async def test_start_accepts_the_limits_of_ranges(client: Client, root: UnitName) -> None:
     settings = {"CPUWeight": 0, "MemoryLow": 0, "MemoryMax": 1, "TasksMax": 1}
     await client.start(slice_(root, **settings))
     found = await look(client, root)
@@ -442,7 +438,7 @@ async def test_start_of_a_scope_lies_in_its_slice(
     assert await names(client, root) == ["-s.scope", ".slice"]
 
 
-async def test_start_of_a_container_takes_an_oom_policy(
+async def test_start_of_a_container_accepts_an_oom_policy(
     client: Client, root: UnitName, world: World
 ) -> None:
     """Also of a scope: systemd.scope(5) of both versions."""
@@ -452,7 +448,7 @@ async def test_start_of_a_container_takes_an_oom_policy(
     assert await names(client, root) == ["-s.scope", "-t.service", ".slice"]
 
 
-async def test_start_of_a_scope_takes_descriptors(
+async def test_start_of_a_scope_accepts_descriptors(
     client: Client, root: UnitName, world: World
 ) -> None:
     descriptors = tuple(world.open_pidfd(world.new_process()) for _ in range(PIDFDS_MAX))
@@ -469,7 +465,7 @@ async def test_start_of_a_scope_takes_descriptors(
         await client.start(more)
 
 
-async def test_start_of_a_scope_with_a_process_that_has_ended(
+async def test_start_of_a_scope_with_a_process_that_exited(
     client: Client, root: UnitName, world: World
 ) -> None:
     ended = world.new_process()
@@ -517,7 +513,7 @@ async def test_start_of_a_service_that_ends_with_its_start(client: Client, root:
     assert await names(client, root) == [".slice"]
 
 
-async def test_start_without_what_a_unit_is_for(client: Client, root: UnitName) -> None:
+async def test_start_without_a_required_property(client: Client, root: UnitName) -> None:
     with pytest.raises(BadProperty, match=f"{root[:-6]}-s.service"):
         await client.start(service(root, "s"))
     with pytest.raises(BadProperty, match=f"run-{root[:-6]}.mount"):
@@ -723,7 +719,7 @@ async def test_start_batch_leaves_units_that_stop_one_by_one(
 # set_properties
 
 
-async def test_set_properties_changes_what_is_named_only(client: Client, root: UnitName) -> None:
+async def test_set_properties_changes_only_the_given_ones(client: Client, root: UnitName) -> None:
     await client.start(slice_(root, MemoryMax=1 << 30, CPUWeight=5))
     await client.set_properties(root, {"CPUWeight": 6, "TasksMax": 50})
     found = (await look(client, root)).properties
@@ -739,7 +735,7 @@ async def test_set_properties_back_to_unset(client: Client, root: UnitName) -> N
     assert (found["MemoryMax"], found["MemoryLow"], found["CPUWeight"]) == (INFINITY, 0, INFINITY)
 
 
-async def test_set_properties_of_what_holds_processes(
+async def test_set_properties_of_units_with_processes(
     client: Client, root: UnitName, world: World
 ) -> None:
     await client.start(scope(root, "s", world.new_process()))
@@ -764,7 +760,7 @@ async def test_set_properties_survives_a_reload(
     assert {key: found.properties[key] for key in settings} == settings
 
 
-async def test_what_systemd_oomd_may_do_survives_a_reload_and_goes_back_to_unset(
+async def test_oomd_properties_survive_a_reload_and_can_be_unset(
     client: Client, root: UnitName, world: World
 ) -> None:
     policy: dict[str, Value] = {
@@ -810,7 +806,7 @@ async def test_set_properties_of_an_implied_slice(
     assert (await look(client, root)).properties["MemoryMax"] == 1 << 30
 
 
-async def test_set_properties_goes_with_the_unit(client: Client, root: UnitName) -> None:
+async def test_set_properties_lasts_as_long_as_the_unit(client: Client, root: UnitName) -> None:
     await client.start(slice_(root, "a"))
     for name in (root, slice_(root, "a").name):  # one implied, one not
         await client.set_properties(name, {"MemoryMax": 1 << 30})
@@ -853,7 +849,7 @@ async def test_attach_moves_processes(client: Client, root: UnitName, world: Wor
         assert (await look(insider, UnitName(f"{root[:-6]}-a.scope"))).tasks == 2
 
 
-async def test_attach_of_a_process_that_has_ended(
+async def test_attach_of_a_process_that_exited(
     client: Client, root: UnitName, world: World
 ) -> None:
     unit = scope(root, "s", world.new_process(), Delegate=True)
@@ -865,7 +861,9 @@ async def test_attach_of_a_process_that_has_ended(
             await insider.attach(unit.name, [ended])
 
 
-async def test_attach_to_what_takes_none(client: Client, root: UnitName, world: World) -> None:
+async def test_attach_to_a_unit_that_takes_no_processes(
+    client: Client, root: UnitName, world: World
+) -> None:
     unit = scope(root, "s", world.new_process())
     await client.start(unit)
     async with world.insider() as insider:
@@ -902,7 +900,7 @@ async def test_kill_of_nothing(client: Client, root: UnitName, stem: str) -> Non
     assert await names(client, root) == [".slice"]
 
 
-async def test_kill_ends_what_takes_no_notice_of_a_stop(
+async def test_kill_ends_processes_that_ignore_a_stop(
     client: Client, root: UnitName, world: World
 ) -> None:
     await client.start(slice_(root))
@@ -925,9 +923,7 @@ async def test_kill_ends_what_takes_no_notice_of_a_stop(
 # stop
 
 
-async def test_stop_takes_everything_below_with_it(
-    client: Client, root: UnitName, world: World
-) -> None:
+async def test_stop_stops_all_units_below(client: Client, root: UnitName, world: World) -> None:
     await client.start(slice_(root, "a", "b"))
     inside = slice_(root, "a").name
     await client.start(scope(root, "s", world.new_process(), Slice=inside))
@@ -966,14 +962,14 @@ async def test_stop_forgets_a_scope_that_failed(client: Client, stem: str, world
 # stop_batch
 
 
-async def test_stop_batch_stops_all_and_what_is_below(client: Client, root: UnitName) -> None:
+async def test_stop_batch_stops_all_units_below(client: Client, root: UnitName) -> None:
     units = [slice_(root, *parts) for parts in ("a", "b", "c", "cd")]
     await client.start_batch([slice_(root), *units])
     await client.stop_batch([unit.name for unit in units[:3]])
     assert await names(client, root) == ["-c-d.slice", "-c.slice", ".slice"][2:]
 
 
-async def test_stop_batch_takes_units_that_are_not_there(
+async def test_stop_batch_accepts_units_that_are_not_loaded(
     client: Client, root: UnitName, stem: str
 ) -> None:
     await client.start_batch([slice_(root), slice_(root, "a")])
@@ -1040,7 +1036,7 @@ async def until_changed(changes: list[UnitName | None], *expected: UnitName | No
             await asyncio.sleep(0.01)
 
 
-async def test_changes_of_others_are_reported(
+async def test_changes_of_other_clients_are_reported(
     client: Client, root: UnitName, stem: str, world: World
 ) -> None:
     await client.start(slice_(root))

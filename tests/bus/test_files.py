@@ -83,7 +83,7 @@ def at_rest(unit):
 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
-async def test_files_say_what_systemd_says(lab, top, values):
+async def test_files_agree_with_systemd(lab, top, values):
     units = [unit(top), unit(top, "a", **values), unit(top, "a-b", **values)]
     async with Bus(Manager(bus_address=lab.bus_address)) as bus:
         await bus.start_batch(units)
@@ -92,7 +92,7 @@ async def test_files_say_what_systemd_says(lab, top, values):
     assert found_by_files == {each.name for each in units}
 
 
-async def test_what_runs_and_what_it_uses_is_told(lab, top):
+async def test_tasks_and_usage_are_observed(lab, top):
     async with Bus(Manager(bus_address=lab.bus_address)) as bus:
         await bus.start(unit(top))
     service = f"{top.removesuffix('.slice')}.service"
@@ -133,7 +133,7 @@ async def test_a_drop_in_leaves_a_slice_to_systemd(lab, top, directory):
     assert f"{stem}-a.slice" not in found_by_files
 
 
-async def test_a_slice_that_is_merely_implied_is_asked_for(lab, top):
+async def test_an_implied_slice_is_read_over_the_bus(lab, top):
     async with Bus(Manager(bus_address=lab.bus_address)) as bus:
         await bus.start(unit(top, "a", MemoryMax=2**30))
     over_bus, read, found_by_files = await both(lab, top)
@@ -154,7 +154,7 @@ async def test_values_outlive_a_reload(lab, top):
 HEAD = "# a comment\n[Slice]\n" + "".join(f"{name}=yes\n" for name in ACCOUNTING)
 
 
-def test_what_is_not_known_is_left_to_systemd():
+def test_unknown_properties_are_read_over_the_bus():
     assert parse_slice(HEAD)["CPUWeight"] == INFINITY
     assert parse_slice(f"# x\n[Unit]\nWants=b\n{HEAD}CPUWeight=7\n")["CPUWeight"] == 7
     for more in (

@@ -36,7 +36,7 @@ def test_run_counts_signals_as_a_shell(machine: Machine) -> None:
     assert machine.run("sh", "-c", "kill -TERM $$", check=False).exit_code == 128 + signal.SIGTERM
 
 
-def test_run_kills_what_takes_too_long(machine: Machine) -> None:
+def test_run_kills_commands_at_the_time_limit(machine: Machine) -> None:
     with pytest.raises(CommandTimeout) as caught:
         machine.run("sh", "-c", "echo begun; sleep 1000 & wait", timeout_sec=0.5)
     assert caught.value.result.stdout == "begun\n"
@@ -47,7 +47,7 @@ def test_run_of_an_unknown_command(machine: Machine) -> None:
         machine.run("no-such-command")
 
 
-def test_run_takes_and_gives_megabytes(machine: Machine) -> None:
+def test_run_transfers_megabytes(machine: Machine) -> None:
     text = "0123456789abcdef" * (1 << 18)
     assert machine.run("cat", input=text).stdout == text
 
@@ -87,7 +87,7 @@ def test_spawn_is_killed_with_all_it_started(machine: Machine) -> None:
     assert machine.run("pgrep", "-f", "sleep 1234", check=False).stdout == ""
 
 
-def test_spawn_reads_what_is_written_later(machine: Machine) -> None:
+def test_spawn_reads_later_output(machine: Machine) -> None:
     process = machine.spawn("cat")
     machine.run("true")  # another command meanwhile
     process.write("one ")
@@ -115,7 +115,7 @@ def test_memory_max_reaches_the_kernel(clean_machine: Machine) -> None:
     assert machine.get(file) == b"67108864\n"
 
 
-def test_clean_takes_everything_away(clean_machine: Machine) -> None:
+def test_clean_removes_everything(clean_machine: Machine) -> None:
     machine = clean_machine
     machine.run("systemctl", "set-property", "--runtime", "kubepods.slice", "CPUWeight=50")
     machine.run("systemctl", "set-property", "--runtime", "system.slice", "CPUWeight=50")

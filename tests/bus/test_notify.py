@@ -67,7 +67,7 @@ def service(request: pytest.FixtureRequest) -> Iterator[Service]:
     made.close()
 
 
-def test_systemd_shows_what_a_service_tells(service: Service) -> None:
+def test_systemd_shows_notifications(service: Service) -> None:
     service.notify("watchdog").close()  # starts it, too
     first = service.show("ActiveState", "StatusText", "WatchdogTimestampMonotonic")
     assert first[:2] == ["active", "up, alive every 30 s"]

@@ -63,7 +63,9 @@ def put_limit(cgroups: CgroupFs, control_group: str, text: str) -> None:
     (directory / "memory.max").write_text(f"{text}\n")
 
 
-async def test_an_idle_look_is_one_call(client: CachingClient, memory: FakeSystemd) -> None:
+async def test_observing_unchanged_units_is_one_call(
+    client: CachingClient, memory: FakeSystemd
+) -> None:
     expected = await memory.observe(ALL)
     memory.calls.clear()
     for _ in range(3):
@@ -73,11 +75,11 @@ async def test_an_idle_look_is_one_call(client: CachingClient, memory: FakeSyste
     assert memory.calls == {"list_units": 3}
 
 
-async def test_nothing_is_asked_for_and_nothing_comes(client: CachingClient) -> None:
+async def test_no_patterns_make_no_call(client: CachingClient) -> None:
     assert await client.observe([]) == ()
 
 
-async def test_only_what_is_forgotten_is_read(client: CachingClient, memory: FakeSystemd) -> None:
+async def test_only_forgotten_units_are_read(client: CachingClient, memory: FakeSystemd) -> None:
     for name in (POD, OTHER):
         await memory.set_properties(name, {"CPUWeight": 7})
     before = weights(await client.observe(ALL))
@@ -103,9 +105,7 @@ async def test_a_unit_that_is_listed_otherwise_is_read(
     assert await client.observe(ALL) == await memory.observe(ALL)
 
 
-async def test_a_unit_that_was_gone_is_not_remembered(
-    client: CachingClient, memory: FakeSystemd
-) -> None:
+async def test_an_unloaded_unit_is_not_cached(client: CachingClient, memory: FakeSystemd) -> None:
     for patterns in (ALL, (POD,)):
         await memory.stop(POD)
         await client.observe(patterns)
@@ -154,7 +154,7 @@ class Referring(FakeSystemd):
         return (*listed, ListedUnit(name=OTHER, active_state="inactive"))
 
 
-async def test_a_name_that_others_refer_to_is_no_unit_and_is_asked_for_once(
+async def test_a_referenced_name_is_not_a_unit_and_is_read_once(
     cgroups: CgroupFs,
 ) -> None:
     memory = Referring()
@@ -165,7 +165,7 @@ async def test_a_name_that_others_refer_to_is_no_unit_and_is_asked_for_once(
     assert memory.calls["observe"] == 1
 
 
-async def test_what_is_forgotten_while_it_is_read_is_not_remembered(
+async def test_a_unit_that_is_forgotten_during_a_read_is_not_cached(
     memory: FakeSystemd, cgroups: CgroupFs
 ) -> None:
     """The answer may be older than the change."""
@@ -185,7 +185,7 @@ async def test_what_is_forgotten_while_it_is_read_is_not_remembered(
         memory.calls.clear()
 
 
-async def test_what_is_forgotten_during_several_looks_is_remembered_by_none(
+async def test_units_that_are_forgotten_during_several_reads_are_not_cached(
     memory: FakeSystemd, cgroups: CgroupFs
 ) -> None:
     client = CachingClient(memory, cgroups)
@@ -201,7 +201,7 @@ async def test_what_is_forgotten_during_several_looks_is_remembered_by_none(
     assert (client.units, client.forgotten) == ({}, set())
 
 
-async def test_what_the_manager_can_do_is_asked_again_when_it_went_away_meanwhile(
+async def test_capabilities_are_read_again_after_a_reconnection(
     client: CachingClient, memory: FakeSystemd
 ) -> None:
     client.forget(None)
@@ -230,7 +230,7 @@ WRITES: list[tuple[UnitName, Callable[[Client], Awaitable[None]]]] = [
 
 
 @pytest.mark.parametrize(("name", "write"), WRITES)
-async def test_what_is_written_is_forgotten(
+async def test_changed_units_are_forgotten(
     client: CachingClient,
     memory: FakeSystemd,
     name: UnitName,
@@ -248,7 +248,7 @@ async def test_what_is_written_is_forgotten(
     assert OTHER in client.units
 
 
-async def test_what_can_not_be_written_is_read_anew(
+async def test_a_unit_is_read_again_after_a_failed_change(
     client: CachingClient, memory: FakeSystemd
 ) -> None:
     await memory.set_properties(POD, {"CPUWeight": 7})
@@ -258,7 +258,7 @@ async def test_what_can_not_be_written_is_read_anew(
     assert weights(await client.observe(ALL))[POD] == 7
 
 
-async def test_verify_finds_what_nobody_told_of(
+async def test_verify_finds_changes_without_a_signal(
     memory: FakeSystemd, client: CachingClient, cgroups: CgroupFs
 ) -> None:
     assert client.verify() == ()
@@ -275,7 +275,7 @@ async def test_verify_finds_what_nobody_told_of(
     assert client.verify() == ()
 
 
-async def test_verify_finds_what_was_set_while_a_unit_was_read(
+async def test_verify_finds_values_that_were_set_during_a_read(
     client: CachingClient, memory: FakeSystemd, cgroups: CgroupFs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_limit(cgroups, "/a.slice/a-b.slice", "max")
@@ -292,7 +292,7 @@ async def test_verify_finds_what_was_set_while_a_unit_was_read(
     assert client.verify([POD]) == (POD,)
 
 
-async def test_verify_does_not_tell_of_what_is_gone(
+async def test_verify_leaves_out_removed_units(
     memory: FakeSystemd, client: CachingClient, cgroups: CgroupFs
 ) -> None:
     put_limit(cgroups, "/a.slice/a-b.slice", "4096")

@@ -121,7 +121,7 @@ def test_of_a_users_manager_it_is_about_a_users_unit(listener, make):
     ],
     ids=["lines", "forged", "controls", "surrogate", "empty", "large"],
 )
-def test_any_value_arrives_whole(journal, listener, message, arrives):
+def test_any_value_arrives_complete(journal, listener, message, arrives):
     journal.log(Event(kind=Kind.STEP_FAILED, message=message))
     logged = listener.read()
     assert logged["MESSAGE"] == arrives
@@ -153,7 +153,7 @@ def messages(listener):
             return
 
 
-def test_a_journal_that_is_behind_holds_nobody_up_and_gets_all_in_order(journal, listener, stderr):
+def test_a_busy_journal_does_not_block_and_gets_all_in_order(journal, listener, stderr):
     names = [str(number) for number in range(900)]
     for name in names:
         journal.log(Event(kind=Kind.POD_CHANGED, message=name))
@@ -188,7 +188,7 @@ def test_without_a_journal_there_is_a_line_on_stderr(make, stderr):
     assert len(third) < 4096
 
 
-def test_a_journal_that_comes_back_is_told_again(make, tmp_path, stderr):
+def test_a_restarted_journal_gets_events_again(make, tmp_path, stderr):
     journal = make()
     journal.log(EVICTED)
     journal.log(STARTED)
@@ -199,7 +199,7 @@ def test_a_journal_that_comes_back_is_told_again(make, tmp_path, stderr):
     returned.socket.close()
 
 
-def test_at_a_terminal_the_line_is_there_beside_the_journal(listener, make):
+def test_on_a_terminal_events_are_printed_too(listener, make):
     terminal, stderr = pty.openpty()
     make(stderr=stderr).log(STARTED)
     assert os.read(terminal, 1000) == b"agent-started: it runs\r\n"
@@ -208,7 +208,7 @@ def test_at_a_terminal_the_line_is_there_beside_the_journal(listener, make):
     os.close(stderr)
 
 
-def test_nobody_who_does_not_read_holds_it_up(make):
+def test_a_stopped_terminal_does_not_block(make):
     reader, writer = os.pipe()
     journal = make(stderr=writer)
     for _ in range(10_000):

@@ -35,7 +35,7 @@ def test_object_paths(name: str, path: str) -> None:
         ({"LoadState": "not-found", "ActiveState": "failed"}, False, False),
     ],
 )
-def test_what_is_there(change: dict[str, object], *, there: bool, implied: bool) -> None:
+def test_existing_units(change: dict[str, object], *, there: bool, implied: bool) -> None:
     assert exists(FRESH | change) == there
     assert is_implied(FRESH | change) == implied
 
@@ -50,16 +50,14 @@ def test_what_is_there(change: dict[str, object], *, there: bool, implied: bool)
         ({"CPUWeight": 5, "Transient": False}, False),
     ],
 )
-def test_what_is_as_asked(found: dict[str, object], *, expected: bool) -> None:
+def test_units_as_requested(found: dict[str, object], *, expected: bool) -> None:
     properties = {"CPUWeight": 5, "Wants": ("a.slice",), "PIDs": (1,)}
     unit = TransientUnit(name=UnitName("x.scope"), properties=properties)
     assert is_as_requested(unit, FRESH | found) == expected
 
 
 @pytest.mark.parametrize(("words", "expected"), [(("sh", "-c"), True), (("sh",), False)])
-def test_a_service_has_the_command_that_was_asked_for(
-    words: tuple[str, ...], *, expected: bool
-) -> None:
+def test_a_service_has_the_requested_command(words: tuple[str, ...], *, expected: bool) -> None:
     ran = ("/bin/sh", words, False, 17, 0, 0, 0, 55, 0, 0)  # and when, and its process id
     unit = TransientUnit(
         name=UnitName("x.service"), properties={"ExecStart": (("/bin/sh", ("sh", "-c"), False),)}
@@ -67,7 +65,7 @@ def test_a_service_has_the_command_that_was_asked_for(
     assert is_as_requested(unit, FRESH | {"ExecStart": (ran,)}) == expected
 
 
-def test_what_is_mounted_has_the_kernel_s_words_for_its_options() -> None:
+def test_options_of_a_mount_are_formatted_by_the_kernel() -> None:
     asked = {"What": "tmpfs", "Options": "mode=0777,size=1048576"}
     found = {"What": "tmpfs", "Options": "rw,relatime,size=1024k,mode=777"}
     unit = TransientUnit(name=UnitName("x.mount"), properties=asked)
@@ -75,7 +73,7 @@ def test_what_is_mounted_has_the_kernel_s_words_for_its_options() -> None:
     assert not is_as_requested(unit, FRESH | found | {"What": "none"})
 
 
-def test_descriptors_are_told_by_their_place_in_the_message() -> None:
+def test_descriptors_are_named_by_their_position() -> None:
     descriptors: list[int] = []
     first, second = (encode({"PIDFDs": fds}, descriptors) for fds in ((7, 9), (5,)))
     assert descriptors == [7, 9, 5]

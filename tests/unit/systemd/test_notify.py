@@ -61,7 +61,7 @@ def test_descriptors_of_no_number_are_none(count: str) -> None:
 @pytest.mark.parametrize(
     "environ", [{}, {"NOTIFY_SOCKET": "vsock:2:1"}, {"NOTIFY_SOCKET": "/nonexistent/notify"}]
 )
-def test_nobody_who_wants_to_know(environ: dict[str, str]) -> None:
+def test_without_a_manager_nothing_is_sent(environ: dict[str, str]) -> None:
     sender = Notifier(environ)
     sender.ready("up")
     sender.watchdog()

@@ -40,7 +40,7 @@ def test_a_pods_slice_as_a_file():
     )
 
 
-def test_what_systemd_oomd_may_do_in_a_tier():
+def test_oomd_properties_of_a_tier():
     settings = config(oomd_tiers=frozenset({Qos.BESTEFFORT}), oomd_memory_pressure_limit_percent=60)
     files = unit_files(desired_for(burstable("web"), by=settings))
     kept = [line for line in files["kubepods-besteffort.slice"].splitlines() if "OOM" in line]
@@ -52,7 +52,7 @@ def test_what_systemd_oomd_may_do_in_a_tier():
     assert "OOM" not in files["kubepods-burstable.slice"]
 
 
-def test_slices_of_others_get_a_drop_in():
+def test_slices_of_other_programs_get_a_drop_in():
     reserved = slice_unit("system.slice", owned=False, CPUWeight=50)
     assert unit_files(desired(reserved)) == {
         "system.slice.d/50-podslice.conf": (f"{HEAD}\n\n[Slice]\n# why CPUWeight\nCPUWeight=50\n")
@@ -101,7 +101,7 @@ def test_files_are_written_with_their_directories(tmp_path):
     assert (directory / "b.slice.d/50-podslice.conf").read_text() == f"{HEAD}\n"
 
 
-def test_own_files_are_written_anew(tmp_path):
+def test_own_files_are_overwritten(tmp_path):
     (tmp_path / "a.slice").write_text(f"{HEAD}\nold\n")
     write_unit_files({"a.slice": f"{HEAD}\nnew\n"}, tmp_path)
     assert (tmp_path / "a.slice").read_text() == f"{HEAD}\nnew\n"

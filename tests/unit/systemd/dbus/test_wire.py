@@ -68,7 +68,7 @@ def random_array(source: random.Random, element: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_reads_and_skips_what_dbus_next_writes(seed: int) -> None:
+def test_reads_and_skips_values_of_dbus_next(seed: int) -> None:
     source = random.Random(seed)
     types = [random_type(source) for _ in range(4)]
     values = [random_value(source, type_) for type_ in types]
@@ -120,7 +120,7 @@ def test_reads_both_byte_orders() -> None:
     assert wire.parse_frame(frame).body() == (2**40,)
 
 
-def test_frame_is_not_known_before_its_prefix_is_there() -> None:
+def test_a_frame_has_no_length_before_its_prefix_is_complete() -> None:
     frame = Message(path="/", member="M", serial=1)._marshall()
     assert [wire.frame_bytes(frame[:size]) for size in (0, 1, 15)] == [None] * 3
     assert wire.frame_bytes(frame[:16]) == len(frame)
@@ -129,7 +129,7 @@ def test_frame_is_not_known_before_its_prefix_is_there() -> None:
 @pytest.mark.parametrize(
     "data", [b"HTTP/1.1 400 Bad Request", b"l\2\0\1\xff\xff\xff\x7f" + bytes(8)]
 )
-def test_refuses_what_is_no_frame(data: bytes) -> None:
+def test_rejects_other_bytes_than_a_frame(data: bytes) -> None:
     with pytest.raises(BadMessage, match="message"):
         wire.frame_bytes(data)
 

@@ -1,4 +1,4 @@
-"""Whole trees: one folder for each case, with the very text that `podslice plan` prints.
+"""Whole trees: one folder for each case, with the exact output of `podslice plan`.
 
     pods.yaml       the manifests that plan is given; none where there is no such file
     config.toml     the configuration
@@ -133,7 +133,7 @@ async def change(client, unit):
         properties = {"Slice": unit["scope_of"], "PIDs": (4711,)}
         await client.start(TransientUnit(name=name, properties=properties))
     if unit.get("start"):
-        await client.start(TransientUnit(name=name, properties={"Description": "somebody's"}))
+        await client.start(TransientUnit(name=name, properties={"Description": "foreign"}))
     if unit.get("absent"):
         await client.stop(name)
     if "set" in unit:

@@ -75,7 +75,7 @@ def test_usage_of_the_old_layout(v1):
 
 
 @pytest.mark.parametrize("files", [{}, {"cgroup.controllers": ""}])
-def test_a_group_that_is_not_there_has_nothing(tmp_path, files):
+def test_a_missing_group_is_empty(tmp_path, files):
     cgroups = CgroupFs(mount=make_files(tmp_path, files))
     assert cgroups.limits(GROUP) == {}
     assert cgroups.usage(GROUP) == Usage()
@@ -99,7 +99,7 @@ def test_unreclaimable_memory_leaves_the_page_cache_out(v2):
     assert v2.unreclaimable_bytes(GROUP) == 1020
 
 
-def test_the_old_layout_does_not_tell_unreclaimable_memory(v1):
+def test_the_old_layout_has_no_unreclaimable_memory(v1):
     assert v1.unreclaimable_bytes(GROUP) is None
 
 
@@ -126,7 +126,7 @@ def test_processes_come_by_the_group_that_they_are_in(tmp_path):
     assert cgroups.processes("/kubepods.slice/kubepods-podb.slice") == {}
 
 
-def test_in_the_old_layout_systemds_own_hierarchy_tells_where_processes_are(tmp_path):
+def test_in_the_old_layout_processes_are_found_in_systemds_hierarchy(tmp_path):
     make_files(
         tmp_path,
         {f"systemd{DEEP}/cgroup.procs": "7\n", f"memory{DEEP}/cgroup.procs": "7\n8\n"},
@@ -136,7 +136,7 @@ def test_in_the_old_layout_systemds_own_hierarchy_tells_where_processes_are(tmp_
     assert cgroups.exists(DEEP)
 
 
-def test_a_group_that_ends_while_it_is_read_is_left_out(tmp_path):
+def test_a_group_removed_while_it_is_read_is_left_out(tmp_path):
     make_files(tmp_path, {"cgroup.controllers": "", f"{DEEP[1:]}/cgroup.procs": "7\n"})
     (tmp_path / GROUP[1:] / "gone").mkdir()
     assert CgroupFs(mount=tmp_path).processes(GROUP) == {DEEP: (7,)}
@@ -167,7 +167,7 @@ def test_limits_of_huge_pages_come_by_file(tmp_path):
     assert cgroups.hugepages("/kubepods.slice") is None
 
 
-def test_the_old_layout_tells_nothing_of_huge_pages(tmp_path):
+def test_the_old_layout_has_no_huge_pages(tmp_path):
     make_files(tmp_path, {f"{GROUP[1:]}/hugetlb.2MB.max": "0\n"})
     assert CgroupFs(mount=tmp_path).hugepages(GROUP) is None
 
@@ -253,7 +253,7 @@ def test_a_sample_of_the_old_layout_has_what_there_is(tmp_path):
 
 
 @pytest.mark.parametrize("files", [{}, {"cgroup.controllers": ""}])
-def test_a_sample_of_what_is_not_there_is_empty(tmp_path, files):
+def test_a_sample_of_a_missing_group_is_empty(tmp_path, files):
     cgroups = CgroupFs(mount=make_files(tmp_path, files))
     assert cgroups.sample(GROUP) == Sample()
     assert cgroups.events(GROUP) == {}
@@ -272,7 +272,7 @@ def test_a_working_set_is_never_below_nothing(v2):
     assert v2.sample(GROUP).working_set_bytes == 0
 
 
-def test_kernels_before_5_13_tell_no_full_pressure_of_cpus():
+def test_kernels_before_5_13_have_no_full_pressure_of_cpus():
     line = "some avg10=0.50 avg60=0.03 avg300=0.00 total=22099\n"
     assert parse_pressure(line) == Pressure(
         some=Waited(avg10_milli=500, avg60_milli=30, usec=22099)

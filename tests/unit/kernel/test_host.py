@@ -91,7 +91,7 @@ def test_only_cpus_that_may_be_used_count(host, effective, cpus):
         ("proc/sys/kernel/pid_max", ""),
     ],
 )
-def test_a_host_that_is_not_understood_is_an_error_that_says_what_to_do(host, path, text):
+def test_an_unreadable_host_is_an_error_with_a_hint(host, path, text):
     make_files(host, {path: text})
     with pytest.raises(HostError, match=r"can't be read: .*state it: --capacity cpu=8,memory=32Gi"):
         read_node(host)
@@ -129,7 +129,7 @@ def test_a_process_of_another_name_is_not_taken_for_it(tmp_path, name):
     assert process_named("kubelet", tmp_path) is None
 
 
-def test_a_process_that_ends_meanwhile_is_passed_over(tmp_path):
+def test_a_process_that_terminates_meanwhile_is_ignored(tmp_path):
     make_files(tmp_path, {"proc/42/comm": "kubelet\n"})
     (tmp_path / "proc/41/comm").mkdir(parents=True)  # can't be read, as one that is gone
     assert process_named("kubelet", tmp_path) == 42
@@ -143,7 +143,7 @@ def test_without_proc_no_process_is_found(tmp_path):
 # What is left.
 
 
-def test_memory_that_is_left_is_what_nobody_works_with(host):
+def test_available_memory_is_outside_of_working_sets(host):
     text = "MemTotal: 16384 kB\nMemFree: 1000 kB\nMemAvailable: 9000 kB\nInactive(file): 24 kB\n"
     make_files(host, {"proc/meminfo": text})
     assert memory_availability(read_meminfo(host)) == Availability(available=2**20, capacity=2**24)

@@ -76,7 +76,7 @@ def test_a_size_that_the_kernel_does_not_have_is_reported(mount):
         limit(CgroupFs(mount=mount), ROOT, POD, {"hugetlb.1GB.max": 5})
 
 
-def test_what_can_not_be_written_is_told_with_its_path(mount):
+def test_a_failed_write_is_reported_with_its_path(mount):
     (mount / POD[1:] / "hugetlb.2MB.max").unlink()
     (mount / POD[1:] / "hugetlb.2MB.max").mkdir()
     with pytest.raises(HostError) as caught:

@@ -7,14 +7,14 @@ from podslice.kernel.inotify import IN_CLOSE_WRITE, IN_CREATE, IN_DELETE, IN_IGN
 WRITTEN = IN_CLOSE_WRITE | IN_DELETE
 
 
-async def test_a_file_that_was_written_is_told_by_name(inotify, calls, tmp_path):
+async def test_a_written_file_is_reported_by_name(inotify, calls, tmp_path):
     inotify.watch(tmp_path, WRITTEN, calls.callback("me"))
     (tmp_path / "käse\udcff").write_text("x")
     await calls.until(len)
     assert calls == [("me", "käse\udcff", IN_CLOSE_WRITE)]
 
 
-async def test_each_is_told_what_it_has_asked_for(inotify, calls, tmp_path):
+async def test_each_watch_reports_its_own_events(inotify, calls, tmp_path):
     inotify.watch(tmp_path, IN_CREATE, calls.callback("birth"))
     inotify.watch(tmp_path, IN_DELETE, calls.callback("death"))
     (tmp_path / "a").touch()
@@ -23,7 +23,7 @@ async def test_each_is_told_what_it_has_asked_for(inotify, calls, tmp_path):
     assert calls == [("birth", "a", IN_CREATE), ("death", "a", IN_DELETE)]
 
 
-async def test_the_same_event_comes_once(inotify, calls, tmp_path):
+async def test_equal_events_are_reported_once(inotify, calls, tmp_path):
     path = tmp_path / "a"
     path.touch()
     inotify.watch(tmp_path, IN_MODIFY | IN_DELETE, calls.callback("me"))
@@ -36,7 +36,7 @@ async def test_the_same_event_comes_once(inotify, calls, tmp_path):
     assert calls.count(("me", "", IN_MODIFY)) == 1
 
 
-async def test_who_asks_no_more_is_not_told_although_others_are(inotify, calls, tmp_path):
+async def test_a_removed_watch_reports_nothing_while_others_do(inotify, calls, tmp_path):
     mine = inotify.watch(tmp_path, WRITTEN, calls.callback("me"))
     inotify.watch(tmp_path, WRITTEN, calls.callback("other"))
     (tmp_path / "a").touch()  # is in the queue already
@@ -46,7 +46,7 @@ async def test_who_asks_no_more_is_not_told_although_others_are(inotify, calls, 
     assert calls == [("other", "a", IN_CLOSE_WRITE)]
 
 
-async def test_nobody_is_left_nothing_is_watched(inotify, calls, tmp_path):
+async def test_without_watches_nothing_is_watched(inotify, calls, tmp_path):
     for _ in range(3):
         inotify.unwatch(inotify.watch(tmp_path, WRITTEN, calls.callback("me")))
     assert kernel_watches(inotify) == 0
@@ -70,7 +70,7 @@ async def test_a_callback_may_end_another_watch(inotify, calls, tmp_path):
     assert [who for who, *_ in calls] == ["first", "third"]
 
 
-async def test_what_is_gone_is_told_and_forgotten(inotify, calls, tmp_path):
+async def test_a_removed_file_is_reported_and_forgotten(inotify, calls, tmp_path):
     place = tmp_path / "place"
     place.mkdir()
     watched = inotify.watch(place, WRITTEN, calls.callback("me"))
@@ -80,12 +80,12 @@ async def test_what_is_gone_is_told_and_forgotten(inotify, calls, tmp_path):
     inotify.unwatch(watched)
 
 
-async def test_what_is_not_there_is_an_error(inotify, tmp_path, calls):
+async def test_a_missing_file_is_an_error(inotify, tmp_path, calls):
     with pytest.raises(FileNotFoundError):
         inotify.watch(tmp_path / "nothing", WRITTEN, calls.callback("me"))
 
 
-async def test_lost_events_are_told(inotify, calls, tmp_path):
+async def test_lost_events_are_reported(inotify, calls, tmp_path):
     inotify.watch(tmp_path, IN_CREATE | IN_DELETE, calls.callback("me"))
     path = tmp_path / "a"
     # the kernel merges only what follows upon its like

@@ -74,7 +74,7 @@ def test_a_system_that_was_itself_started_from_a_login(tmp_path, own, login):
     assert found(tmp_path) == [(42, "kubelet")]
 
 
-def test_a_process_that_ends_meanwhile(tmp_path):
+def test_a_process_that_terminates_meanwhile(tmp_path):
     make_files(tmp_path / "host", {"proc/42/comm": "kubelet\n", "proc/meminfo": ""})
     assert found(tmp_path) == []
     assert list(find_kubelets(tmp_path / "none")) == []

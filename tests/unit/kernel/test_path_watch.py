@@ -20,14 +20,14 @@ def follow(inotify, calls):
     return lambda path: Following(inotify, path, WRITTEN, calls.callback("me"))
 
 
-async def test_a_directory_that_is_there_is_watched(follow, calls, tmp_path):
+async def test_an_existing_directory_is_watched(follow, calls, tmp_path):
     follow(tmp_path)
     (tmp_path / "a").touch()
     await calls.until(len)
     assert names(calls) == ["a"]
 
 
-async def test_a_directory_that_comes_is_found(follow, calls, tmp_path):
+async def test_a_created_directory_is_found(follow, calls, tmp_path):
     place = tmp_path / "x/y/z"
     follow(place)
     for path in (tmp_path / "x", tmp_path / "x/y", place):
@@ -40,9 +40,7 @@ async def test_a_directory_that_comes_is_found(follow, calls, tmp_path):
     assert names(calls) == ["a"]
 
 
-async def test_a_directory_that_comes_at_once_with_what_is_in_it_is_told_of(
-    follow, calls, tmp_path
-):
+async def test_a_directory_created_together_with_entries_is_reported(follow, calls, tmp_path):
     place = tmp_path / "x/y/z"
     follow(place)
     place.mkdir(parents=True)
@@ -94,8 +92,8 @@ async def test_what_was_moved_away_is_not_watched_any_more(follow, calls, tmp_pa
     assert "a" not in names(calls)
 
 
-async def test_a_removed_directory_that_somebody_holds_is_not_mistaken(follow, calls, tmp_path):
-    """The kernel does not tell of its end before the last one has let go of it."""
+async def test_a_removed_directory_that_is_still_open_is_recognized(follow, calls, tmp_path):
+    """The kernel reports its removal only once the last descriptor is closed."""
     place = tmp_path / "place"
     place.mkdir()
     follow(place)
@@ -217,7 +215,7 @@ async def test_a_directory_that_was_inaccessible_is_followed_again(
 
 
 @pytest.mark.parametrize("mode", [0o300, 0o400, 0o200])
-async def test_every_permission_that_is_missing_is_noticed_when_it_comes(
+async def test_every_missing_permission_is_noticed_once_it_is_granted(
     follow, calls, unprivileged, mode
 ):
     place = unprivileged / "place"

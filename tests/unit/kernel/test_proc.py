@@ -39,7 +39,7 @@ def test_a_process_is_read(tmp_path):
     )
 
 
-def test_kernel_threads_zombies_and_threads_are_told_apart(tmp_path):
+def test_kernel_threads_zombies_and_threads_are_distinguished(tmp_path):
     make_files(
         tmp_path,
         processes(
@@ -110,7 +110,7 @@ def test_a_control_group_is_read_as_it_is_named(tmp_path, group):
 @pytest.mark.parametrize(
     ("state", "group"), [("S", f"{DELEGATED}/x (deleted)"), ("Z", f"{DELEGATED}/x")]
 )
-def test_only_the_group_of_an_ended_process_is_marked_as_deleted(tmp_path, state, group):
+def test_only_the_group_of_a_terminated_process_is_marked_as_deleted(tmp_path, state, group):
     """Source: Linux, kernel/cgroup/cgroup.c, proc_cgroup_show."""
     named = f"{DELEGATED}/x (deleted)"
     make_files(tmp_path, processes({"pid": 7, "state": state, "group": named}))
@@ -126,7 +126,7 @@ def test_a_name_forges_no_line(tmp_path, name):
     assert (read.uid, read.leader) == (1000, 7)
 
 
-def test_ancestors_go_up_to_the_first(tmp_path):
+def test_ancestors_reach_up_to_the_first(tmp_path):
     make_files(
         tmp_path,
         processes(
@@ -150,7 +150,7 @@ def test_children_are_those_of_every_thread(tmp_path):
     assert children(7, tmp_path) == (9, 12, 30)
 
 
-def test_the_kernel_is_told_whom_to_choose(tmp_path):
+def test_the_oom_score_is_written(tmp_path):
     make_files(tmp_path, processes({"pid": 7}))
     set_oom_score_adj(7, -997, tmp_path)
     assert (tmp_path / "proc/7/oom_score_adj").read_text() == "-997"
@@ -164,7 +164,7 @@ def test_this_process_is_one():
     assert not me.is_kernel_thread
 
 
-def test_a_descriptor_tells_when_its_process_has_ended(allow_effects):
+def test_a_descriptor_reports_that_its_process_has_terminated(allow_effects):
     """Needs a process to end."""
     child = os.fork()
     if not child:

@@ -22,11 +22,11 @@ def pipe(tmp_path):
     os.close(reader)
 
 
-async def test_it_asks_to_be_told_quickly(pipe, tmp_path):
+async def test_the_quick_trigger_is_set_first(pipe, tmp_path):
     alarm = MemoryAlarm(lambda: None, tmp_path)
     assert os.read(pipe, 100) == TRIGGERS[0]
     alarm.close()
-    assert os.read(pipe, 100) == b"", "nobody has it open any more"
+    assert os.read(pipe, 100) == b"", "it is closed"
 
 
 class Epoll:
@@ -50,7 +50,7 @@ class Epoll:
         self._epoll.close()
 
 
-async def test_it_asks_before_it_waits(pipe, tmp_path, monkeypatch):
+async def test_the_trigger_is_set_before_waiting(pipe, tmp_path, monkeypatch):
     """Source: Linux, kernel/sched/psi.c, psi_trigger_poll: without a trigger nothing wakes."""
     asked = []
     epoll = select.epoll
@@ -80,7 +80,7 @@ def refuse_quick(monkeypatch):
     return begin
 
 
-async def test_who_may_not_asks_for_what_everybody_may(pipe, tmp_path, refuse_quick):
+async def test_without_the_privilege_the_slow_trigger_is_set(pipe, tmp_path, refuse_quick):
     refuse_quick(errno.EINVAL)
     alarm = MemoryAlarm(lambda: None, tmp_path)
     assert os.read(pipe, 100) == TRIGGERS[1]

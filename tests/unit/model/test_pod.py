@@ -53,11 +53,11 @@ def test_a_name_always_gives_the_same_uid_and_another_another():
         (Problem(where="", message="is wrong", hint="do this"), "is wrong; do this"),
     ],
 )
-def test_a_problem_says_where_what_and_what_would_be_right(problem, expected):
+def test_a_problem_has_a_place_a_message_and_a_hint(problem, expected):
     assert str(problem) == expected
 
 
-def test_an_input_error_tells_every_problem_on_a_line_of_its_own():
+def test_an_input_error_lists_each_problem_on_its_own_line():
     error = InputError([ERROR, Problem(where="c", message="d")])
     assert str(error) == "a: b\nc: d"
     assert InputError(ERROR).problems == (ERROR,)

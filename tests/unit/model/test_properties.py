@@ -34,7 +34,7 @@ def test_the_process_limit_of_a_container_is_the_manager_s_default():
     assert "TasksMax" not in MANAGED[UnitKind.SCOPE]
 
 
-def test_a_container_is_managed_in_the_same_way_whoever_started_it():
+def test_a_container_is_managed_the_same_way_as_scope_or_service():
     assert MANAGED[UnitKind.SERVICE] == MANAGED[UnitKind.SCOPE]
     assert OBSERVED[UnitKind.SERVICE] == OBSERVED[UnitKind.SCOPE]
 

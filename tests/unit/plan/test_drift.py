@@ -44,14 +44,14 @@ def test_drift_of_a_stated_property_is_put_back(name):
 
 
 @pytest.mark.parametrize("name", MANAGED[UnitKind.SLICE])
-def test_a_value_that_nobody_asked_for_is_unset(name):
+def test_a_value_that_is_not_stated_is_unset(name):
     wrong = PROPERTIES[name].minimum + 10
     plan = make_plan(desired(slice_unit(ROOT)), observed(seen(ROOT, values={name: wrong})))
     assert only(plan).changes == (change(name, wrong, PROPERTIES[name].unset),)
     assert only(plan).changes[0].why == "not requested by any manifest"
 
 
-def test_a_property_that_systemd_does_not_tell_is_not_compared():
+def test_a_property_that_systemd_does_not_report_is_not_compared():
     unit = replace(seen(ROOT), properties={})
     assert not make_plan(desired(slice_unit(ROOT, MemoryMax=1)), observed(unit))
 

@@ -27,7 +27,7 @@ from tests.unit.builders import (
 from tests.unit.plan.plans import BURSTABLE, ROOT, THREE, WEB, names, only
 
 
-def test_units_that_nobody_knows_are_left_alone():
+def test_unknown_units_are_ignored():
     """Orphans, other pods, what a kubelet left: neither stopped nor changed."""
     wanted = desired_for(*THREE)
     foreign = (
@@ -79,7 +79,7 @@ def test_tiers_stay_while_foreign_processes_are_in_them():
     assert [(each.unit, each.why) for each in plan.skipped] == [(BURSTABLE, why), (ROOT, why)]
 
 
-def test_what_is_not_there_is_not_stopped():
+def test_a_unit_that_does_not_exist_is_not_stopped():
     plan = make_plan(desired(unwanted=["kubepods-podgone.slice", ROOT]), observed())
     assert plan == Plan()
 

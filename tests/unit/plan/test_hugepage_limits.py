@@ -72,13 +72,13 @@ def test_a_kernel_without_limits_of_reserved_huge_pages_needs_none():
     assert not plan.skipped
 
 
-def test_a_pod_that_asks_for_no_huge_pages_gets_none_when_it_starts():
+def test_a_pod_without_huge_pages_gets_limits_of_0_when_it_starts():
     unit = with_pages(slice_unit(WEB), {2 * MI: 0})
     _, pages = make_plan(desired(unit), able()).steps
     assert pages.changes == (change(FILE, None, 0), change(RESERVED, None, 0))
 
 
-def test_without_the_controller_nothing_is_said_of_a_pod_that_asks_for_none():
+def test_without_the_controller_pods_without_huge_pages_are_not_reported():
     unit = with_pages(slice_unit(WEB), {2 * MI: 0})
     assert make_plan(desired(unit), able(seen(WEB), hugetlb=False)) == Plan()
 
@@ -95,7 +95,7 @@ def test_whole_pages_are_what_the_kernel_keeps():
     assert not make_plan(desired(unit), able(seen(WEB, hugepages=THERE)))
 
 
-def test_a_slice_that_starts_anew_has_no_limits_of_huge_pages():
+def test_a_restarted_slice_has_no_limits_of_huge_pages():
     unit = with_pages(slice_unit(WEB))
     there = able(seen(WEB, transient=False, hugepages=THERE))
     plan = make_plan(desired(unit), there)
@@ -108,7 +108,7 @@ def test_nothing_is_limited_in_a_container_that_does_not_run():
     assert make_plan(desired(main), able(seen(main.name, active_state="failed"))) == Plan()
 
 
-def test_huge_pages_that_the_kernel_does_not_have_are_said():
+def test_huge_pages_that_the_kernel_does_not_support_are_reported():
     unit = with_pages(slice_unit(WEB), {2**30: 2**30, 64 * 2**10: 64 * 2**10})
     plan = make_plan(desired(unit), able(seen(WEB, hugepages=THERE)))
     assert [(each.name, each.why) for each in plan.skipped] == [
@@ -125,7 +125,7 @@ def test_huge_pages_that_the_kernel_does_not_have_are_said():
         (USER, "a user manager has no hugetlb controller"),
     ],
 )
-def test_without_the_controller_it_is_said_once_a_pod(manager, why):
+def test_without_the_controller_each_pod_is_reported_once(manager, why):
     web = with_pages(slice_unit(WEB, pod="default/web"))
     main = with_pages(scope_unit("podslice-podweb-main.scope", WEB, pod="default/web"))
     there = able(seen(WEB), seen(main.name), manager=manager, hugetlb=False)

@@ -29,7 +29,7 @@ def lowered(unit, *, used, old=200, force=False):
     ],
     ids=lambda unit: unit.name,
 )
-def test_a_unit_comes_down_before_it_is_limited_to_less_than_it_uses(unit):
+def test_memory_is_reclaimed_before_a_limit_below_the_usage_is_set(unit):
     step = lowered(unit, used=150)
     assert (step.reclaim_bytes, step.used_bytes) == (100, 150)
     assert step.changes == (change("MemoryMax", 200, 100),)
@@ -60,7 +60,7 @@ def test_the_limit_of_a_tier_regards_what_is_in_use():
         (200, 100, ["podslice-podweb-main.scope", WEB]),
     ],
 )
-def test_growing_goes_pod_first_and_shrinking_pod_last(old, new, order):
+def test_raised_limits_start_at_the_pod_and_lowered_ones_end_there(old, new, order):
     units = (
         slice_unit(WEB, pod="default/web", MemoryMax=new),
         scope_unit("podslice-podweb-main.scope", WEB, pod="default/web", MemoryMax=new),

@@ -58,7 +58,7 @@ def test_a_pod_has_its_own_grace_or_what_is_asked_for(own, asked, expected, sign
     assert step.signals == signals
 
 
-def test_what_is_stopped_is_told():
+def test_a_stop_has_its_occupants():
     step = terminating(burstable("web"), busy())
     assert step.pod == "default/web"
     assert step.tasks == 3

@@ -92,7 +92,7 @@ def test_tiers_tighten_before_a_start_and_grow_after_a_stop():
     ]
 
 
-def test_tightening_goes_up_and_growing_goes_down():
+def test_limits_are_lowered_from_the_leaves_and_raised_from_the_root():
     units = (slice_unit(ROOT, MemoryMax=4), slice_unit(BURSTABLE, MemoryMax=3))
     tight = make_plan(desired(*units), observed(seen(ROOT), seen(BURSTABLE)))
     assert [step.name for step in tight.steps] == [BURSTABLE, ROOT]

@@ -17,7 +17,7 @@ from tests.unit.builders import (
 from tests.unit.plan.plans import ROOT, WEB, change, only
 
 
-def test_a_property_newer_than_systemd_is_left_out_and_said():
+def test_a_property_newer_than_systemd_is_left_out_and_reported():
     unit = slice_unit(ROOT, MemoryMin=5, CPUWeight=7)
     plan = make_plan(desired(unit), observed(version=239))
     assert only(plan).changes == (change("CPUWeight", None, 7),)
@@ -31,7 +31,7 @@ def test_a_property_newer_than_systemd_is_left_out_and_said():
     assert not make_plan(desired(unit), observed(version=240)).skipped
 
 
-def test_a_value_out_of_range_is_left_out_and_said():
+def test_a_value_out_of_range_is_left_out_and_reported():
     plan = make_plan(desired(slice_unit(ROOT, CPUWeight=20_000)), observed())
     assert only(plan).changes == ()
     assert [(each.name, each.why) for each in plan.skipped] == [
@@ -48,7 +48,7 @@ def test_what_is_left_out_does_not_differ_for_ever():
     assert len(plan.skipped) == 1
 
 
-def test_nothing_is_said_about_scopes_that_do_not_run():
+def test_nothing_is_reported_about_scopes_that_are_not_active():
     scope = scope_unit("podslice-podweb-main.scope", WEB, MemoryMin=5)
     assert make_plan(desired(scope), observed(version=239)) == Plan()
     running = replace(seen(scope.name), properties={})

@@ -45,7 +45,7 @@ def mounted(options="rw,nosuid,size=65536k,mode=1777,inode64", parent=WEB, **fie
     return replace(unit, properties={"Options": options, "Slice": parent})
 
 
-def test_a_volume_is_mounted_once_its_slice_is_there():
+def test_a_volume_is_mounted_once_its_slice_is_active():
     plan = make_plan(desired(slice_unit(WEB), volume_unit()), observed())
     assert names(plan, StartUnit) == [WEB, CACHE]
     assert transient_unit(volume_unit(), {}).properties == {
@@ -77,7 +77,7 @@ def test_a_volume_that_is_not_mounted_is_mounted(state):
     ],
 )
 def test_a_volume_of_the_right_size_stays(has, wanted):
-    """The kernel tells whole pages, and what it tells in other ways is not compared."""
+    """The kernel reports whole pages; sizes in other forms are not compared."""
     there = observed(seen(WEB), mounted(has))
     assert make_plan(desired(slice_unit(WEB), volume_unit(wanted)), there) == Plan()
 
@@ -97,7 +97,7 @@ def test_a_volume_without_a_size_is_not_compared():
         (64 * MI - 2**16, "65472Ki"),  # one page of 64 KiB, the largest, is no rounding
     ],
 )
-def test_a_mounted_volume_keeps_its_size_and_that_is_said(wanted, text):
+def test_a_mounted_volume_keeps_its_size_and_is_reported(wanted, text):
     there = observed(seen(WEB), mounted())
     plan = make_plan(desired(slice_unit(WEB), volume_unit(wanted)), there)
     why = f"it is mounted with 64Mi, not {text}; delete the pod first to change the size"
@@ -109,13 +109,13 @@ def with_volume(make, name="web", volume="cache", **fields):
     return make(name, volumes=(MemoryVolume(name=volume, size_bytes=MI),), **fields)
 
 
-def test_a_volume_that_the_pod_has_no_more_is_unmounted():
+def test_a_volume_that_the_pod_no_longer_has_is_unmounted():
     was, then = with_volume(burstable), burstable("web")
     there = as_observed(desired_for(was))
     plan = make_plan(desired_for(then, current=[was]), there)
     assert names(plan, StopUnit) == [CACHE]
     assert plan.steps[0].why == "pod default/web no longer has volume cache"
-    # a record that has been changed already tells nothing of it; its slice does
+    # the changed record no longer has it; the slice does
     there = replace(there, units={**there.units, CACHE: mounted()})
     plan = make_plan(desired_for(then), there)
     assert only(plan) == StopUnit(name=CACHE, why="pod default/web has no such volume")
@@ -127,7 +127,7 @@ def test_volumes_in_slices_of_others_are_left_alone():
     assert not make_plan(desired_for(burstable("web")), replace(there, units=units))
 
 
-def test_a_volume_goes_with_its_slice():
+def test_a_volume_is_stopped_with_its_slice():
     web = with_volume(burstable)
     there = as_observed(desired_for(web))
     there = replace(there, units={**there.units, CACHE: mounted()})
@@ -166,7 +166,7 @@ def test_what_is_no_mounted_volume_does_not_keep_a_pod_from_moving(inside):
     assert WEB in names(plan, StopUnit)
 
 
-def test_a_volume_in_a_slice_that_goes_is_mounted_anew():
+def test_a_volume_in_a_stopped_slice_is_mounted_again():
     other = "kubepods-podold.slice"
     wanted = desired(slice_unit(WEB), volume_unit(), unwanted=[other])
     there = observed(seen(WEB), seen(other), mounted(parent=other))

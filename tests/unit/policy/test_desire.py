@@ -56,7 +56,7 @@ def test_no_unit_is_outside_the_root(config):
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_parents_come_before_children_and_everything_lies_where_it_says(config):
+def test_parents_are_before_children_and_control_groups_match(config):
     seen = set()
     for unit in desire_all(config).units:
         assert unit.name not in seen

@@ -26,7 +26,7 @@ from tests.unit.policy.desired_worlds import (
 from tests.unit.policy.worlds import container, pod
 
 
-def test_pods_that_are_not_there_leave_no_tree():
+def test_without_pods_there_is_no_tree():
     desired = desire((), NODE, PLAIN)
     assert desired.lasting == ()
     assert set(desired.unwanted) == {
@@ -37,14 +37,14 @@ def test_pods_that_are_not_there_leave_no_tree():
     assert desired.requested == {}
 
 
-def test_pods_that_go_are_absent_in_every_class():
+def test_terminating_pods_are_unwanted_in_every_class():
     leaving = pod(container(BURSTABLE), name="a")
     desired = desire_all(PLAIN, [pod(container(GUARANTEED), name="b")], terminating=[leaving])
     for qos in Qos:
         assert Tree().pod("a", qos) in desired.unwanted
 
 
-def test_a_pod_that_goes_does_not_come_back_as_a_candidate_or_as_current():
+def test_a_terminating_pod_is_neither_a_candidate_nor_current():
     each = pod(container(BURSTABLE), name="a")
     desired = desire_all(PLAIN, [each], current=[each], terminating=[each])
     assert desired.pods == ()
@@ -66,7 +66,7 @@ def test_a_candidate_that_does_not_fit_leaves_the_current_one():
     assert [refusal.reason for refusal in desired.refused] == ["OutOfcpu"]
 
 
-def test_without_admission_everybody_comes_in():
+def test_without_admission_every_pod_is_accepted():
     config = Config(eviction_hard={}, admission=False)
     big = pod(container(Resources(limits={"cpu": 9000, "memory": 64 * GI})), name="a")
     desired = desire_all(config, [big])
@@ -74,7 +74,7 @@ def test_without_admission_everybody_comes_in():
     assert desired.refused == ()
 
 
-def test_a_pod_that_is_there_is_never_refused_for_what_it_has():
+def test_a_current_pod_is_never_refused_for_its_own_requests():
     """The node has shrunk, or a reservation has grown: nothing new is asked for."""
     there = [pod(container(Resources(requests={"cpu": 5000})), name=name) for name in "ab"]
     desired = desire_all(PLAIN, there, current=there)
@@ -122,7 +122,7 @@ def test_a_pod_with_an_error_still_has_its_decision():
     assert decide(pod(container(BURSTABLE)), NODE, PLAIN).is_valid
 
 
-def test_notes_say_what_is_left_unset():
+def test_notes_list_what_is_unset():
     decision = decide(pod(container(BURSTABLE), container(BESTEFFORT, 1)), NODE, PLAIN)
     text = "\n".join(decision.notes)
     assert "CPUQuota" in text

@@ -41,14 +41,14 @@ def test_a_volume_is_a_mount_in_its_pod_s_slice():
     assert free.structure["Options"].endswith(f",size={32 * 2**30}")
 
 
-def test_where_nobody_can_mount_there_are_no_mounts():
+def test_a_user_manager_has_no_mounts():
     each = pod(container(BESTEFFORT), volumes=VOLUMES)
     desired = desire_all(PLAIN, [each], mounts=False)
     assert mounts(desired) == []
     assert [volume.name for volume in desired.pods[0].volumes] == ["my-cache", "free"]
 
 
-def test_a_volume_that_a_pod_has_no_more_is_absent():
+def test_a_volume_that_a_pod_no_longer_has_is_unwanted():
     before, after = (pod(container(BESTEFFORT), volumes=VOLUMES[:n]) for n in (2, 1))
     desired = desire_all(PLAIN, [after], current=[before])
     absent = {name: why for name, why in desired.unwanted.items() if name.endswith(".mount")}
@@ -60,7 +60,7 @@ def test_a_volume_that_a_pod_has_no_more_is_absent():
     ]
 
 
-def test_the_volumes_of_a_pod_that_goes_end_with_its_slice():
+def test_the_volumes_of_a_terminating_pod_are_stopped_with_its_slice():
     leaving = pod(container(BESTEFFORT), volumes=VOLUMES)
     desired = desire_all(
         PLAIN, [pod(container(BESTEFFORT), name="b")], current=[leaving], terminating=[leaving]
@@ -69,7 +69,7 @@ def test_the_volumes_of_a_pod_that_goes_end_with_its_slice():
     assert mounts(desired) == []
 
 
-def test_a_volume_on_a_node_that_nobody_knows_has_no_size():
+def test_a_volume_on_an_unknown_node_has_no_size():
     nowhere = Node(capacity={})
     each = pod(container(BESTEFFORT), volumes=VOLUMES[1:])
     desired = desire([decide(each, nowhere, PLAIN)], nowhere, PLAIN)
@@ -99,7 +99,7 @@ def test_a_pod_with_an_overhead_has_a_scope_for_its_helpers():
     assert desire_all(PLAIN, [pod(container(BURSTABLE))]).pods[0].overhead is None
 
 
-def test_slices_and_scopes_say_which_huge_pages_they_may_have():
+def test_slices_and_scopes_have_limits_of_huge_pages():
     pages = {"hugepages-2Mi": 4 * 2**20 * 1000}
     each = pod(
         container(Resources(limits={"cpu": 100, **pages})), container(BESTEFFORT, 1), uid="u"

@@ -65,7 +65,7 @@ def test_a_burstable_container_is_between_guaranteed_and_besteffort():
             assert 3 <= oom_score_adj(each, one, Qos.BURSTABLE, NODE_BYTES) <= 999
 
 
-def test_who_asks_for_more_is_killed_later():
+def test_a_higher_request_is_killed_later():
     scores = [
         oom_score_adj(pod(one), one, Qos.BURSTABLE, NODE_BYTES)
         for one in (container(Resources(requests={"memory": n * GI})) for n in range(40))
@@ -78,7 +78,7 @@ def test_a_node_whose_memory_is_not_known_does_not_divide_by_zero():
     assert oom_score_adj(pod(one), one, Qos.BURSTABLE, 0) == 3
 
 
-def test_a_sidecar_alone_has_nobody_to_be_as_safe_as():
+def test_a_sidecar_alone_has_no_ordinary_container_to_compare_with():
     one = container(Resources(requests={"memory": GI}), kind=ContainerKind.SIDECAR)
     assert oom_score_adj(pod(one), one, Qos.BURSTABLE, NODE_BYTES) == 969
 

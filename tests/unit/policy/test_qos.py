@@ -111,7 +111,7 @@ def test_kubernetes_rules_classify_as_kubernetes_does(world):
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_the_proposal_s_rules_classify_as_the_proposal_says(world):
+def test_the_proposals_rules_classify_as_in_the_proposal(world):
     for each in map(default_pod, world()):
         assert classify(each, Rules.PROPOSAL) is proposed_qos(each), each
 
@@ -129,7 +129,7 @@ def test_the_order_of_containers_does_not_matter():
         assert classify(one) is classify(other)
 
 
-def test_a_pod_without_containers_asks_for_nothing():
+def test_a_pod_without_containers_requests_nothing():
     assert classify(Pod(name="a", uid="a")) is Qos.BESTEFFORT
 
 

@@ -1,4 +1,4 @@
-"""A pod from its slice: what the slice tells is enough to get the same slice again."""
+"""A pod recovered from its slice gets the same slice again."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_slice_without_a_uid_is_not_believed():
 
 
 @pytest.mark.parametrize("weight", [0, 1, 10_001, PROPERTIES["CPUWeight"].unset, "odd"])
-def test_a_weight_that_says_nothing_is_the_least_request(weight):
+def test_an_invalid_weight_counts_as_the_least_request(weight):
     each = pod(container(Resources(requests={"cpu": 1000})), name="web")
     unit = observe(each, Config(), properties={"CPUWeight": weight})
     recovered = recover(unit, Config())

@@ -41,7 +41,7 @@ def worlds():
     return itertools.product(itertools.product((0, 1, 3), (0, 2), (0, 1)), repeat=3)
 
 
-def test_what_is_admitted_fits_and_nobody_is_lost():
+def test_admitted_pods_fit_and_no_pod_is_lost():
     for amounts in worlds():
         candidates = decisions(amounts)
         accepted, refused = admit(candidates, (), NODE.capacity)
@@ -126,7 +126,7 @@ def test_allocatable_is_never_negative_and_never_above_what_is_enforced():
                 assert allocation.allocatable[name] == milli - taken
 
 
-def test_what_is_wrong_with_a_node_is_told_per_resource():
+def test_problems_of_a_node_are_per_resource():
     config = Config(kube_reserved={"cpu": 5000, "memory": 9_000_000}, eviction_hard={})
     problems = validate_node(NODE, config)
     assert [problem.message.split(" is ")[0] for problem in problems] == [

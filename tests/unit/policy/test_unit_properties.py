@@ -118,7 +118,7 @@ def pods_with_every_kind():
         yield pod(container(first), resources=level, overhead={"cpu": 50})
 
 
-def test_the_sum_that_is_told_is_the_amount_that_counts():
+def test_the_described_sum_is_the_effective_amount():
     for stated in pods_with_every_kind():
         each = default_pod(stated)
         counted = effective(each)
@@ -143,7 +143,7 @@ def test_a_sum_adds_up_as_it_is_written():
                 assert sum(amounts_in(terms)) == amounts_in(result)[0]
 
 
-def test_what_was_defaulted_is_told():
+def test_defaulted_amounts_are_marked():
     first = Resources(limits={"cpu": 100})
     stated = pod(container(first), container(Resources(requests={"cpu": 50}), 1))
     assert explain_sum(default_pod(stated), stated, "requests", "cpu") == (
@@ -151,7 +151,7 @@ def test_what_was_defaulted_is_told():
     )
 
 
-def test_a_pod_level_request_says_where_it_comes_from():
+def test_a_pod_level_request_has_its_origin():
     level = Resources(limits={"cpu": 1000})
     of_limit = pod(container(Resources()), resources=level)
     of_containers = pod(container(Resources(requests={"cpu": 50})), resources=level)

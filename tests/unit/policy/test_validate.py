@@ -66,7 +66,7 @@ def test_a_request_above_its_limit_is_an_error_at_its_address():
         ),
     ],
 )
-def test_amounts_that_nobody_means_are_warned_of(requests, limits, said):
+def test_unlikely_amounts_are_warned_of(requests, limits, said):
     each = pod(container(Resources(requests=requests, limits=limits)))
     found = validate(each, Config(), capacity={"cpu": 8000})
     text = said.format("less than a page of memory")
@@ -74,7 +74,7 @@ def test_amounts_that_nobody_means_are_warned_of(requests, limits, said):
     assert errors(found) == set()
 
 
-def test_many_cpus_are_fine_where_they_are_or_nobody_knows():
+def test_many_cpus_are_valid_if_the_node_has_them_or_is_unknown():
     few = pod(container(Resources(requests={"cpu": 9000, "memory": 4096_000})))
     assert validate(few, Config(), capacity={"cpu": 8000}) == []
     each = pod(container(Resources(limits={"cpu": 128_000})))
@@ -98,7 +98,7 @@ def test_what_the_proposal_refuses_kubernetes_refuses_too():
         )
 
 
-def test_what_only_kubernetes_refuses_is_a_warning_that_says_so():
+def test_what_only_kubernetes_refuses_is_a_warning():
     for each in small_pods():
         ours = validate(each, Config())
         more = errors(validate(each, Config(rules=Rules.KUBERNETES))) - errors(ours)
@@ -110,7 +110,7 @@ def test_what_only_kubernetes_refuses_is_a_warning_that_says_so():
         assert more <= warned
 
 
-def test_everything_has_an_address_and_says_something():
+def test_every_problem_has_an_address_and_a_message():
     for each in itertools.islice(small_pods(), 0, None, 5):
         for problem in validate(replace(each, where="a.yaml[3]"), Config()):
             assert problem.where.startswith("a.yaml[3]: spec.")

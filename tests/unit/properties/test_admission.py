@@ -1,4 +1,4 @@
-"""Admission: never more than there is, and nobody refused for nothing."""
+"""Admission: never more than the node has, and no refusal without a reason."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_is_admitted_never_exceeds_what_there_is(situation):
 
 @some
 @given(situations())
-def test_nobody_is_refused_who_fits_beside_all_who_are_in(situation):
+def test_a_pod_that_fits_beside_all_admitted_ones_is_admitted(situation):
     before, candidates, allocatable = situation
     accepted, refused = admit(candidates, before, allocatable)
     after = {each.pod.key: each for each in (*before, *accepted)}
@@ -58,7 +58,7 @@ def test_nobody_is_refused_who_fits_beside_all_who_are_in(situation):
         assert not fits(by_key[each.pod].requests, sums(others), allocatable)
 
 
-def test_what_a_pod_gives_back_is_there_for_those_before_it():
+def test_released_requests_are_available_to_earlier_pods():
     large, small = guaranteed("b", cpu="6"), guaranteed("b", cpu="1")
     first = guaranteed("a", cpu="4", priority=9)
     accepted, refused = admit(

@@ -31,7 +31,7 @@ small_worlds = worlds(names=COMPUTE, max_pods=3, max_containers=2)
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
-    """Directories that nobody has used, one for each example."""
+    """Unused directories, one for each example."""
     base = tmp_path_factory.mktemp("places")
     return (base / str(number) for number in itertools.count())
 
@@ -105,7 +105,7 @@ def test_after_applying_there_is_nothing_to_do(places, change, running, prune):
 
 @few
 @given(changes(), st.integers(0, 12), st.booleans())
-def test_killed_after_any_call_the_next_one_comes_to_the_same(places, change, calls, prune):
+def test_after_a_kill_at_any_call_the_next_run_has_the_same_result(places, change, calls, prune):
     node, (one, before), (other, after) = change
 
     async def story(*, broken):

@@ -1,4 +1,4 @@
-"""Eviction: thresholds that do not flip, and an order without anybody who is critical."""
+"""Eviction: thresholds that do not flip, and a rank without critical pods."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_what_is_acted_upon_is_met_and_hard_before_soft(config, available, now):
 
 @some
 @given(st.data(), worlds(max_pods=6), nodes, configs, st.sampled_from(sorted(RESOURCE_OF_SIGNAL)))
-def test_the_order_has_everybody_once_but_the_critical(data, world, node, config, signal):
+def test_the_rank_has_every_pod_once_except_critical_ones(data, world, node, config, signal):
     pods = decisions(world, node, config)
     usage = {pod.pod.key: data.draw(usages) for pod in pods if data.draw(st.booleans())}
     ranked = rank(signal, pods, usage)
@@ -162,7 +162,7 @@ def test_nothing_is_passed_between_two_looks_that_was_above_before(config, avail
 
 @some
 @given(st.data(), worlds(max_pods=6), nodes, configs, st.sampled_from(sorted(RESOURCE_OF_SIGNAL)))
-def test_who_goes_is_the_first_of_whom_something_would_come(data, world, node, config, signal):
+def test_the_first_pod_with_usage_is_evicted(data, world, node, config, signal):
     pods = decisions(world, node, config)
     usage = {pod.pod.key: data.draw(usages) for pod in pods if data.draw(st.booleans())}
     chosen = choose(signal, pods, usage)

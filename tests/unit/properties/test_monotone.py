@@ -154,7 +154,7 @@ def test_conversions_keep_the_order(cpu_milli, more, config):
 
 @some
 @given(pods(names=("memory",), pod_level=False), st.integers(1, 2**33))
-def test_who_asks_for_more_memory_is_killed_later(pod, more):
+def test_a_higher_memory_request_is_killed_later(pod, more):
     container = pod.containers[0]
     request = container.resources.requests.get(MEMORY, 0) + more * 1000
     richer = replace(container, resources=Resources(requests={MEMORY: request}))

@@ -90,7 +90,7 @@ def test_reserved_memory_is_kept_from_the_lower_tiers(world, node, config):
 
 @some
 @given(worlds(), nodes, configs)
-def test_every_unit_lies_below_the_root_and_parents_come_first(world, node, config):
+def test_every_unit_is_below_the_root_and_parents_are_first(world, node, config):
     desired = desire(decisions(world, node, config), node, config)
     seen = set()
     for unit in desired.units:

@@ -15,7 +15,7 @@ from podslice.policy.eviction.thresholds import eviction_thresholds, format_sign
         ("pid.available", 1_000, "1"),
     ],
 )
-def test_an_observation_is_told_rounded_down_as_the_kubelet_tells_it(signal, milli, text):
+def test_an_observation_is_rounded_down_as_by_the_kubelet(signal, milli, text):
     assert format_signal(signal, milli) == text
 
 

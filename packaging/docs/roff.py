@@ -59,7 +59,7 @@ def _blocks(lines: list[str]) -> Iterator[str]:
 
 
 def _end_of_block(lines: list[str], start: int) -> int:
-    """Split into blocks: headings of one line, fenced blocks, and others up to an empty line."""
+    """Return the end of a block: one line of a heading, a closing fence, or an empty line."""
     if lines[start].startswith("#") or not lines[start].strip():
         return start + 1
     stop = "```" if lines[start].startswith("```") else ""

@@ -1,8 +1,8 @@
 """Completions for bash, zsh and fish: verbs, options and their values from the code, as plain text.
 
-What only the host knows, pods and containers, they ask `podslice __complete` for. A metavar says
-what stands for it: FILE, DIR, POD, CONTAINER, PID, CMD, or words with `|` between them. CMD is a
-command line of its own, after `--`.
+Names of pods and containers come from `podslice __complete`. The metavar is the kind of a value:
+FILE, DIR, POD, CONTAINER, PID, CMD, or words with `|` between them. CMD is a command line of its
+own, after `--`.
 """
 
 from __future__ import annotations

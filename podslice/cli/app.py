@@ -155,10 +155,13 @@ def _execute(given: list[str]) -> int:
 
 def _usage_problem(error: typer.BadParameter) -> Problem:
     """Return the problem of a wrong command line."""
+    # current versions of typer prefix the messages of choices
     message = error.format_message().replace("Value error, ", "").rstrip(".")
     command = error.ctx.command_path if error.ctx else "podslice"
     hint = f"see: {command} --help"
-    is_about_command = message.lower().startswith("no such option") or "'CMD'" in message
+    is_about_command = type(error).__name__ == "NoSuchOption" or (
+        getattr(getattr(error, "param", None), "name", "") == "command"
+    )
     if is_about_command and error.ctx and error.ctx.command.name == "run":
         hint = f"put the command after --; {hint}"
     return Problem(where="", message=message[:1].lower() + message[1:], hint=hint)

@@ -99,10 +99,10 @@ async def adopt(
         InputError: the pod does not have the container.
     """
     client = world.client
-    state = await assess(world)
-    refuse(state.foreign)
-    place = find_place(state, key, container)
-    gate = _Gate(place, PodMap(state), root, world.manager)
+    assessment = await assess(world)
+    refuse(assessment.foreign)
+    place = find_place(assessment, key, container)
+    gate = _Gate(place, PodMap(assessment), root, world.manager)
     wanted = tuple(dict.fromkeys(pids))
     allow_descriptors(len(wanted))
     with ExitStack() as open_handles:

@@ -102,19 +102,19 @@ class Located:
 class PodMap:
     """The control groups of the applied pods, as systemd reports them."""
 
-    def __init__(self, state: Assessment) -> None:
-        units = state.observed.units
-        root = units.get(state.desired.root)
+    def __init__(self, assessment: Assessment) -> None:
+        units = assessment.observed.units
+        root = units.get(assessment.desired.root)
         self.root = root.control_group if root else ""
         self.groups = {
             pod.pod.key: units[pod.slice].control_group
-            for pod in state.desired.pods
+            for pod in assessment.desired.pods
             if pod.slice in units and units[pod.slice].control_group
         }
         self._pods = {group: key for key, group in self.groups.items()}
         self._containers = {
             unit: (pod.pod.key, container.name)
-            for pod in state.desired.pods
+            for pod in assessment.desired.pods
             for container in pod.scopes
             for unit in (container.scope, service_name(container.scope))
         }
@@ -164,22 +164,24 @@ def _upwards(control_group: str) -> Iterator[tuple[int, str]]:
 
 
 def read_placement(
-    state: Assessment,
+    assessment: Assessment,
     cgroups: CgroupFs,
     runtimes: Iterable[RuntimeContainer] = (),
     root: Path = Path("/"),
 ) -> Placement:
     """Read the location of processes; `runtimes` are the containers that runtimes report."""
-    pods = PodMap(state)
+    pods = PodMap(assessment)
     groups = dict(cgroups.processes(pods.root)) if pods.root else {}
-    for unit in _misplaced(state, pods):
+    for unit in _misplaced(assessment, pods):
         groups |= cgroups.processes(unit.control_group)
-    return arrange(state, groups, runtimes, lambda pid: process_name(pid, root))
+    return arrange(assessment, groups, runtimes, lambda pid: process_name(pid, root))
 
 
-def locate(state: Assessment, pids: Iterable[int], root: Path = Path("/")) -> tuple[Located, ...]:
+def locate(
+    assessment: Assessment, pids: Iterable[int], root: Path = Path("/")
+) -> tuple[Located, ...]:
     """Read the location of some processes."""
-    pods = PodMap(state)
+    pods = PodMap(assessment)
     return tuple(_located(pods, pid, root) for pid in dict.fromkeys(pids))
 
 
@@ -200,14 +202,14 @@ def _located(pods: PodMap, pid: int, root: Path) -> Located:
 
 
 def arrange(
-    state: Assessment,
+    assessment: Assessment,
     groups: Groups,
     runtimes: Iterable[RuntimeContainer],
     name_of: Callable[[int], str],
 ) -> Placement:
     """Sort processes by their location and the pod that they belong to."""
-    pods = PodMap(state)
-    claims = tuple(_claims(state, runtimes))
+    pods = PodMap(assessment)
+    claims = tuple(_claims(assessment, runtimes))
     held: dict[str, list[Running]] = {}
     others: dict[tuple[str, str, str], list[Running]] = {}
     for group, pids in groups.items():
@@ -224,7 +226,7 @@ def arrange(
             for (pod, unit, group), processes in sorted(others.items())
         ),
         strays=(
-            *_strays_by_name(state, pods, groups, name_of),
+            *_strays_by_name(assessment, pods, groups, name_of),
             *_strays_by_label(pods, claims, name_of),
         ),
     )
@@ -257,10 +259,10 @@ def _other(
 
 
 def _claims(
-    state: Assessment, runtimes: Iterable[RuntimeContainer]
+    assessment: Assessment, runtimes: Iterable[RuntimeContainer]
 ) -> Iterator[tuple[str, RuntimeContainer]]:
     """Yield the containers of runtimes whose labels name an applied pod, with its key."""
-    by_uid = {pod.pod.uid: pod.pod.key for pod in state.desired.pods}
+    by_uid = {pod.pod.uid: pod.pod.key for pod in assessment.desired.pods}
     keys = set(by_uid.values())
     for container in runtimes:
         if container.pod_key in keys:
@@ -269,9 +271,9 @@ def _claims(
             yield by_uid[container.pod_uid], container
 
 
-def _misplaced(state: Assessment, pods: PodMap) -> Iterator[ObservedUnit]:
+def _misplaced(assessment: Assessment, pods: PodMap) -> Iterator[ObservedUnit]:
     """Yield units that are named as containers and outside the slice of their pod."""
-    for name, unit in sorted(state.observed.units.items()):
+    for name, unit in sorted(assessment.observed.units.items()):
         if not name.startswith(f"{SCOPE_PREFIX}-pod") or not unit.control_group:
             continue
         pod, _ = pods.container(name)
@@ -284,9 +286,9 @@ def _misplaced(state: Assessment, pods: PodMap) -> Iterator[ObservedUnit]:
 
 
 def _strays_by_name(
-    state: Assessment, pods: PodMap, groups: Groups, name_of: Callable[[int], str]
+    assessment: Assessment, pods: PodMap, groups: Groups, name_of: Callable[[int], str]
 ) -> Iterator[Stray]:
-    for unit in _misplaced(state, pods):
+    for unit in _misplaced(assessment, pods):
         pod, container = pods.container(unit.name)
         start = f"then start it again: podslice run {pod} -c {container} -- COMMAND"
         yield Stray(

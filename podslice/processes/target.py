@@ -44,27 +44,27 @@ class Place:
         return f"container {self.container.name} of pod {self.pod.pod.key}"
 
 
-def find_pod(state: Assessment, key: str) -> PodDecision:
+def find_pod(assessment: Assessment, key: str) -> PodDecision:
     """Return an applied pod.
 
     Raises:
         HostError: it is not applied.
     """
-    for pod in state.desired.pods:
+    for pod in assessment.desired.pods:
         if pod.pod.key == key:
             return pod
     raise HostError(f"pod {key} is not applied; apply its manifest first: podslice apply -f FILE")
 
 
-def find_place(state: Assessment, key: str, container: str | None) -> Place:
+def find_place(assessment: Assessment, key: str, container: str | None) -> Place:
     """Return the place of a container; without a name, of the pod's only container.
 
     Raises:
         HostError: the pod is not applied, or its slice does not exist.
         InputError: the pod does not have the container, or has several and none is named.
     """
-    pod = find_pod(state, key)
-    slice_ = state.observed.units.get(pod.slice)
+    pod = find_pod(assessment, key)
+    slice_ = assessment.observed.units.get(pod.slice)
     if slice_ is None or slice_.active_state != "active" or not slice_.transient:
         raise HostError(
             f"{pod.slice}, the slice of pod {key}, does not exist; to create it: podslice apply"
@@ -72,8 +72,8 @@ def find_place(state: Assessment, key: str, container: str | None) -> Place:
     return Place(
         pod=pod,
         container=find_container(pod, container),
-        observed=state.observed,
-        initializing=key in state.desired.initializing,
+        observed=assessment.observed,
+        initializing=key in assessment.desired.initializing,
     )
 
 

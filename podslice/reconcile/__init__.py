@@ -1,4 +1,4 @@
-"""The meeting point: load, observe, desire, plan, act, report. Every verb is a path through here.
+"""Observe, assess, plan, act and report: every operation on pods.
 
-The dry run is the plan: `plan` and `apply` differ in what is done with it, never in how it is made.
+`plan` and `apply` use the same plan; `plan` only shows it.
 """

@@ -1,1 +1,1 @@
-"""Whether a host is able: facts are read at the edge, findings follow from them alone."""
+"""Checks of a host: facts are read at the edge, findings follow from them alone."""

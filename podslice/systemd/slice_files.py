@@ -166,7 +166,7 @@ class Reading:
 
 
 def _names_in(directory: str) -> frozenset[str]:
-    """The names of slices and of their drop-in directories."""
+    """Return the names of slices and of their drop-in directories."""
     try:
         with os.scandir(directory) as entries:
             names = [entry.name for entry in entries]

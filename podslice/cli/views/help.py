@@ -70,7 +70,7 @@ def _option_entry(option: Option) -> Entry:
     value = f" {option.metavar}" if option.metavar else ""
     first = 1 + option.flags.index(option.name)
     names = [", ".join(option.flags[:first]) + value]
-    names += [f"{flag}{value}" for flag in option.flags[first:]]
+    names += option.flags[first:]
     notes = [
         *(["required"] if option.is_required else []),
         *([option.limits] if option.limits else []),

@@ -121,7 +121,7 @@ def test_restored_values_stay_until_the_next_apply(runtime):
     wait_for(runtime, SLICE, UNSET)
     late = runtime.podslice("confirm", check=False)
     assert (late.exit_code, late.stdout) == (1, "")
-    assert "the old ones have returned" in late.stderr
+    assert "the old ones are restored" in late.stderr
     runtime.podslice("delete", "--all", *BIG, *reserve())
     assert show(runtime, SLICE, *NAMES) == UNSET
     apply(runtime, "-f", SEED, *BIG, *reserve())

@@ -55,45 +55,24 @@ def desiring(  # noqa: PLR0913 (the whole input; arguments with a default are ke
     """Return the desired state once the candidates have joined the current pods.
 
     A candidate replaces the current pod of its name; if it is not admitted, the current one stays.
-
-    Args:
-        candidates: the decisions on the pods to admit.
-        node: the node.
-        config: its configuration.
-        current: the pods that were applied before.
-        terminating: the pods to remove.
-        used_bytes: unreclaimable memory per tier, where it is known.
-        progress: the progress of init containers, by uid.
-        known: earlier decisions for the same node and configuration, which are used again.
-        mounts: whether volumes in memory have units; a user manager can't mount.
+    `known` are earlier decisions for the same node and configuration; `used_bytes` is unreclaimable
+    memory per tier; `progress` is by uid. Without `mounts` volumes have no units.
     """
     tree = Tree(cgroup_root=config.cgroup_root)
     allocation = allocate(node, config)
     terminating = tuple(terminating)
     removed = {pod.key for pod in terminating}
     wanted = [decision for decision in candidates if decision.pod.key not in removed]
-    decisions = {decision.pod.uid: decision for decision in (*known, *wanted)}
     staying = (pod for pod in current if pod.key not in removed)
-    in_force = yield from _deciding(staying, decisions, node, config)
+    in_force = yield from _deciding(staying, (*known, *wanted), node, config)
     pods, refused = yield from _admitting(wanted, in_force, allocation, config)
-    initializing = _initializing(pods, progress or {}, config)
-    yield
-    in_phase = tuple(_in_phase(pod, initializing) for pod in pods)
-    yield
+    initializing, in_phase = yield from _phasing(pods, progress or {}, config)
     units = [*_node_units(tree, in_phase, allocation, node, config, used_bytes or {})]
-    for phased in paced(in_phase, _PODS_PER_STEP):
-        if phased is None:
-            yield
-        else:
-            units += _pod_units(phased, mounts=mounts)
-    unwanted = dict(_unwanted(tree, pods, terminating))
-    yield
-    unwanted |= dict(_unwanted_volumes(pods, in_force))
-    yield
+    units += yield from _listing(in_phase, mounts=mounts)
     return Desired(
         root=tree.root,
         units=tuple(units),
-        unwanted=unwanted,
+        unwanted=(yield from _finding_unwanted(tree, pods, in_force, terminating)),
         pods=pods,
         refused=refused,
         allocation=allocation,
@@ -102,13 +81,17 @@ def desiring(  # noqa: PLR0913 (the whole input; arguments with a default are ke
     )
 
 
+desire = at_once(desiring)
+
+
 def _deciding(
-    pods: Iterable[Pod], known: Mapping[str, PodDecision], node: Node, config: Config
+    pods: Iterable[Pod], known: Iterable[PodDecision], node: Node, config: Config
 ) -> Steps[list[PodDecision]]:
     """Return the decisions on the current pods; known ones are used again."""
+    by_uid = {decision.pod.uid: decision for decision in known}
     decisions: list[PodDecision] = []
     for number, pod in enumerate(pods):
-        decision = _known(pod, known)
+        decision = _known(pod, by_uid)
         decisions.append(decision or decide(pod, node, config))
         if decision is None or number % _PODS_PER_STEP == 0:
             yield
@@ -134,18 +117,44 @@ def _admitting(
     return pods, refused
 
 
-def _initializing(
+def _phasing(
     pods: tuple[PodDecision, ...], progress: Mapping[str, InitProgress], config: Config
-) -> frozenset[str]:
-    """Return the keys of the pods in their init phase."""
-    return frozenset(
+) -> Steps[tuple[frozenset[str], tuple[PodDecision, ...]]]:
+    """Return the keys of the pods in their init phase, and all pods with properties in force."""
+    initializing = frozenset(
         pod.pod.key
         for pod in pods
         if is_initializing(pod.pod, progress.get(pod.pod.uid, InitProgress()), config.rules)
     )
+    yield
+    in_phase = tuple(_in_phase(pod, initializing) for pod in pods)
+    yield
+    return initializing, in_phase
 
 
-desire = at_once(desiring)
+def _listing(pods: tuple[PodDecision, ...], *, mounts: bool) -> Steps[list[DesiredUnit]]:
+    """Return the units of the pods."""
+    units: list[DesiredUnit] = []
+    for pod in paced(pods, _PODS_PER_STEP):
+        if pod is None:
+            yield
+        else:
+            units += _pod_units(pod, mounts=mounts)
+    return units
+
+
+def _finding_unwanted(
+    tree: Tree,
+    pods: tuple[PodDecision, ...],
+    in_force: list[PodDecision],
+    terminating: tuple[Pod, ...],
+) -> Steps[Mapping[UnitName, str]]:
+    """Return the units that must not exist, and why."""
+    slices = dict(_unwanted(tree, pods, terminating))
+    yield
+    volumes = dict(_unwanted_volumes(pods, in_force))
+    yield
+    return {**slices, **volumes}
 
 
 def _known(pod: Pod, before: Mapping[str, PodDecision]) -> PodDecision | None:

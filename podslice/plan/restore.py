@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import cast
 
 from podslice.model.desired import Desired
 from podslice.model.properties import PROPERTIES
@@ -22,7 +23,7 @@ from podslice.model.unit import (
     parent_slice,
 )
 from podslice.plan.changes import is_up
-from podslice.plan.steps import SetProperties, Skipped
+from podslice.plan.steps import Change, SetProperties, Skipped
 
 WHY = "not requested by the configuration; the value before podslice set it"
 _NOTHING = ReservedValues()
@@ -137,7 +138,7 @@ def record_steps(
     for step in steps:
         values = units.setdefault(step.name, {})
         for change in step.changes:
-            old = change.old if isinstance(change.old, int | str) else _unset(change.name)
+            old = _old(change)
             values[change.name] = note(values.get(change.name), old, change.new)
     return replace(held, units=units, cgroup_root=cgroup_root)
 
@@ -192,7 +193,7 @@ def try_steps(
     for step in steps:
         for change in step.changes:
             held = units[step.name][change.name]
-            old = change.old if isinstance(change.old, int | str) else _unset(change.name)
+            old = _old(change)
             trial = Trial(old=held.trial.old if held.trial else old, new=change.new)
             units[step.name][change.name] = replace(held, trial=trial)
     return replace(base, units=units, until_usec=until_usec)
@@ -219,6 +220,6 @@ def _on_units(
     )
 
 
-def _unset(name: str) -> int | str:
-    unset = PROPERTIES[name].unset
-    return unset if isinstance(unset, int | str) else ""
+def _old(change: Change) -> int | str:
+    """Return the value before; every property that is compared is a number or a string."""
+    return cast("int | str", change.old)

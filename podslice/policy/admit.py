@@ -54,9 +54,9 @@ def _less(amounts: Amounts, less: Amounts) -> dict[str, int]:
 
 def _lacking(requests: Amounts, used: Amounts, allocatable: Amounts) -> str | None:
     """Return the first resource, by name, that is insufficient."""
-    for name in sorted(requests):
-        free = allocatable.get(name, 0) - used.get(name, 0)
-        if name in allocatable and requests[name] > max(free, 0):
+    for name in sorted(requests.keys() & allocatable.keys()):
+        free = allocatable[name] - used.get(name, 0)
+        if requests[name] > max(free, 0):
             return name
     return None
 

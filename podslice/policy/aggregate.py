@@ -41,7 +41,7 @@ def aggregate(pod: Pod) -> Resources:
     Source: KEP-753, "Resources calculation for scheduling and pod admission"; Kubernetes,
     component-helpers/resource/helpers.go, aggregateContainerResourcesByFn.
     """
-    if len(pod.containers) == 1 and pod.containers[0].kind is ContainerKind.APP:
+    if len(pod.containers) == 1:
         return pod.containers[0].resources
     return Resources(
         requests=_aggregate(pod, "requests"),
@@ -118,8 +118,8 @@ def _pod_level(amounts: Amounts) -> dict[str, int]:
 
 
 def _aggregate(pod: Pod, part: str) -> dict[str, int]:
-    init_last = sorted(pod.containers, key=lambda each: each.kind is ContainerKind.INIT)
-    names = dict.fromkeys(name for each in init_last for name in amounts_of(each.resources, part))
+    resources = [each.resources for each in pod.containers]
+    names = dict.fromkeys(name for each in resources for name in amounts_of(each, part))
     return {name: sum_of(pod, part, name).amount for name in names}
 
 

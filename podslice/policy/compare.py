@@ -10,7 +10,6 @@ from podslice.model.desired import PodDecision
 from podslice.model.node import Node
 from podslice.model.pod import Pod
 from podslice.model.quantity import format_bytes
-from podslice.model.resources import format_amounts
 from podslice.model.unit import INFINITY, PropertyValue
 from podslice.policy.decide import decide
 
@@ -42,8 +41,6 @@ _MEANWHILE = " until the init containers have finished"
 def _pairs(ours: PodDecision, theirs: PodDecision) -> Iterator[tuple[str, str, str]]:
     yield "qos_class", ours.qos, theirs.qos
     yield "slice", ours.slice, theirs.slice
-    yield "requests", format_amounts(ours.requests), format_amounts(theirs.requests)
-    yield "limits", format_amounts(ours.limits), format_amounts(theirs.limits)
     yield from _properties("", ours.properties, theirs.properties)
     if ours.init_properties is not None:
         yield from _properties(_MEANWHILE, ours.init_properties, theirs.properties)

@@ -147,6 +147,7 @@ def run_allocatable(row):
         "allocatable": of_amounts(allocation.allocatable),
         "enforced": of_amounts(allocation.enforced),
         "eviction": of_amounts(allocation.eviction),
+        "hugepages": of_amounts(allocation.hugepages),
         "kube_reserved": of_amounts(allocation.kube_reserved),
         "valid": not validate_node(node, config),
     }
@@ -487,7 +488,9 @@ KINDS = {
 """A function gives everything that rows of its kind may expect, by the name of the field."""
 
 # amounts may be written in any way that means the same
-AMOUNTS = {"requests", "limits", "allocatable", "enforced", "eviction", "kube_reserved"}
+AMOUNTS = {
+    *("requests", "limits", "allocatable", "enforced", "eviction", "hugepages", "kube_reserved"),
+}
 
 
 @pytest.mark.parametrize(("kind", "row"), [row for kind in KINDS for row in load_rows(kind)])

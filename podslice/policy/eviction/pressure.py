@@ -134,7 +134,7 @@ def choose(
 def _is_eligible(signal: str, pod: PodDecision, usage: Mapping[str, PodUsage]) -> bool:
     used = used_of(signal, usage.get(pod.pod.key, PodUsage()))
     if RESOURCE_OF_SIGNAL[signal] == MEMORY and pod.qos is Qos.GUARANTEED:
-        return used > pod.requests.get(MEMORY, 0)
+        return used > pod.requests[MEMORY]
     return used > 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from podslice.errors import Problem, Severity
 from podslice.model.config import (
     Config,
@@ -163,3 +165,31 @@ def test_a_stated_capacity_counts_instead_of_the_host_s():
     desired = desire_all(config, [big])
     assert [refusal.reason for refusal in desired.refused] == ["OutOfmemory"]
     assert desired.allocation.capacity == {**NODE.capacity, "memory": 4 * GI}
+
+
+def root_memory(node, **fields):
+    """MemoryMax of the root slice."""
+    root = desire((), node, Config(eviction_hard={}, **fields)).units[0]
+    return next(each for each in root.properties if each.name == "MemoryMax")
+
+
+@pytest.mark.parametrize(
+    ("reserved_pages", "pages", "is_raised"), [(1, 2, False), (2, 1, False), (3, 1, True)]
+)
+def test_a_limit_below_the_minimum_is_raised_to_it_with_a_reason(reserved_pages, pages, is_raised):
+    """Of three pages of memory some are reserved."""
+    node = Node(capacity={"memory": 3 * 4096 * 1000})
+    limit = root_memory(node, kube_reserved={"memory": reserved_pages * 4096 * 1000})
+    assert limit.value == pages * 4096
+    assert ("raised to 4096, the minimum" in limit.why) == is_raised
+
+
+@pytest.mark.parametrize(
+    ("hugepages", "counts", "is_named"),
+    [(GI, True, True), (GI, False, False), (0, True, False)],
+)
+def test_huge_pages_in_the_root_s_limit_are_named(hugepages, counts, is_named):
+    capacity = {"memory": 8 * GI, "hugepages-2Mi": hugepages}
+    limit = root_memory(Node(capacity=capacity, counts_hugepages=counts))
+    assert limit.value == 8 * 2**30
+    assert ("with 1Gi of huge pages, which count as memory here" in limit.why) == is_named

@@ -133,6 +133,9 @@ def test_problems_of_a_node_are_per_resource():
         "5 of cpu",
         "9k of memory",
     ]
+    assert {problem.where for problem in problems} == {
+        "kube-reserved + system-reserved + eviction-hard"
+    }
     assert all(problem.hint for problem in problems)
 
 
@@ -144,7 +147,8 @@ def test_problems_of_a_node_are_per_resource():
         (Threshold(percent_milli=10_000), 999_000, 99_000),
         (Threshold(percent_milli=500), 1_000_000, 5_000),
         (Threshold(percent_milli=100_000), 1_000_000, 1_000_000),
-        (Threshold(), 1_000_000, 0),
+        (Threshold(percent_milli=0), 10**9, 0),
+        (Threshold(), 10**9, 0),
     ],
 )
 def test_a_threshold_is_an_amount_or_a_share_in_whole_units(threshold, capacity, expected):

@@ -9,8 +9,10 @@ import pytest
 
 from podslice.errors import Severity
 from podslice.model.config import Config, Rules
+from podslice.model.node import Node
 from podslice.model.resources import Resources
 from podslice.policy import validate as module
+from podslice.policy.decide import decide
 from podslice.policy.defaulting import default_pod
 from tests.unit.policy.worlds import AMOUNTS, container, pod, stated
 
@@ -133,3 +135,5 @@ def test_the_page_is_the_node_s(page_size):
     limit = pod(container(Resources(limits={"memory": page_size * 1000})))
     assert validate(limit, Config(), page_size=page_size) == []
     assert len(validate(limit, Config(), page_size=page_size * 2)) == 1
+    node = Node(capacity={"cpu": 1000}, page_size_bytes=page_size * 2)
+    assert len(decide(limit, node, Config()).problems) == 1

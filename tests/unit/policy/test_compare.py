@@ -1,0 +1,31 @@
+"""Differences between the rule sets: every one, whatever the configured rules are."""
+
+from __future__ import annotations
+
+from podslice.model.config import Config, Rules
+from podslice.model.resources import Resources
+from podslice.policy.compare import Difference, compare_rules
+from tests.unit.policy.desired_worlds import GI, GUARANTEED, NODE, PLAIN, pods
+from tests.unit.policy.worlds import container, pod
+
+
+def test_the_configured_rules_do_not_matter():
+    for each in pods():
+        differences = compare_rules(each, NODE, PLAIN)
+        for rules in Rules:
+            config = Config(eviction_hard={}, rules=rules)
+            assert compare_rules(each, NODE, config) == differences
+
+
+def test_a_pod_of_another_class_has_another_slice():
+    """The containers are Guaranteed, the pod level is not: Kubernetes goes by the pod level alone."""
+    level = Resources(requests={"cpu": 500, "memory": GI}, limits={"cpu": 1000, "memory": 2 * GI})
+    each = pod(container(GUARANTEED), uid="a1", resources=level)
+    assert compare_rules(each, NODE, PLAIN)[:2] == (
+        Difference(what="qos_class", proposal="Guaranteed", kubernetes="Burstable"),
+        Difference(
+            what="slice",
+            proposal="kubepods-poda1.slice",
+            kubernetes="kubepods-burstable-poda1.slice",
+        ),
+    )

@@ -163,7 +163,7 @@ def test_a_pod_that_terminates_slowly_delays_no_other_pod(node):
     assert "of pod default/web, up to 300 s" in event["MESSAGE"]
     agent.put(node, "next", agent.manifest("next"))
     agent.until(lambda: len(records(node)) == 2)
-    assert "pod default/web ends" in node.podslice("status").stderr
+    assert "pod default/web is terminating" in node.podslice("status").stderr
     other = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "byhand"}, "spec": {}}
     other["spec"]["containers"] = [{"name": "main"}]
     node.podslice("apply", "-f", "-", input=json.dumps(other))

@@ -275,7 +275,7 @@ def test_foreign_units_below_the_root_are_not_changed(clean_machine):
     )
     try:
         result = machine.podslice("delete", "--all")
-        assert "left kubepods.slice running: 1 process runs in it" in result.stdout
+        assert "left kubepods.slice running: 1 process runs" in result.stdout
         assert units(machine) == ["kubepods.slice"]
         active = machine.run("systemctl", "is-active", "podlab-foreign.service").stdout
         assert active == "active\n"

@@ -59,7 +59,7 @@ def test_a_slice_is_not_limited_to_less_than_it_uses(runtime):
 def test_a_missing_slice_is_reported_with_the_fix(clean_machine):
     result = apply(clean_machine, "-f", SEED, *BIG, *RESERVE, check=False)
     assert result.exit_code == 1
-    assert f"{SLICE} to its reservation: the slice is not active; start it: systemctl start" in (
+    assert f"the reservation of {SLICE}: the slice is not active; start it: systemctl start" in (
         result.stdout
     )
     assert "kubepods.slice" in result.stdout

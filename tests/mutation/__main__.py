@@ -26,7 +26,6 @@ TESTS = (
     *(
         "tests/unit/reconcile/test_reserved.py",
         "tests/unit/reconcile/test_rollback.py",
-        "tests/unit/systemd/test_find_manager.py",
         "tests/cases",
         "--ignore=tests/cases/test_hostile.py",
     ),

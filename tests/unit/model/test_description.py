@@ -14,29 +14,29 @@ WEB = Pod(namespace="default", name="web.2", uid="1")
 
 
 @pytest.mark.parametrize(
-    ("text", "expected", "description"),
+    ("describe", "expected", "description"),
     [
         (
-            describe_pod(WEB, Qos.BURSTABLE),
+            lambda: describe_pod(WEB, Qos.BURSTABLE),
             "Pod default/web.2 (Burstable)",
             Description(pod="default/web.2", qos=Qos.BURSTABLE),
         ),
         (
-            describe_container(WEB, "app"),
+            lambda: describe_container(WEB, "app"),
             "Container app of pod default/web.2",
             Description(pod="default/web.2", container="app"),
         ),
         (
-            describe_volume(WEB, "my-cache"),
+            lambda: describe_volume(WEB, "my-cache"),
             "Volume my-cache of pod default/web.2",
             Description(pod="default/web.2", volume="my-cache"),
         ),
     ],
 )
-def test_a_description_is_read_back(text, expected, description):
-    assert text == expected
-    assert parse_description(text) == description
-    assert format_description(description) == text
+def test_a_description_is_read_back(describe, expected, description):
+    assert describe() == expected
+    assert parse_description(expected) == description
+    assert format_description(description) == expected
 
 
 @pytest.mark.parametrize(

@@ -193,3 +193,27 @@ def test_huge_pages_in_the_root_s_limit_are_named(hugepages, counts, is_named):
     limit = root_memory(Node(capacity=capacity, counts_hugepages=counts))
     assert limit.value == 8 * 2**30
     assert ("with 1Gi of huge pages, which count as memory here" in limit.why) == is_named
+
+
+def test_a_name_of_255_bytes_is_the_longest():
+    """Source: systemd, unit-name.h, UNIT_NAME_MAX is 256 with the final zero byte."""
+    left = 255 - len("-kubepods-burstable-poda.slice")
+    for length, is_valid in ((left, True), (left + 1, False)):
+        config = Config(cgroup_root="/" + "r" * length)
+        decision = decide(pod(container(BURSTABLE), uid="a"), NODE, config)
+        assert (len(decision.slice), decision.is_valid) == (255 - left + length, is_valid)
+
+
+def test_huge_pages_that_a_pod_does_not_request_have_no_note():
+    node = Node(capacity=NODE.capacity, hugepage_sizes=(2**21,))
+    asked = Resources(limits={"cpu": 100, "memory": GI, "hugepages-2Mi": 2**21 * 1000})
+    for resources, count in ((GUARANTEED, 0), (asked, 1)):
+        notes = decide(pod(container(resources)), node, PLAIN).notes
+        assert sum("huge pages of 2Mi" in note for note in notes) == count
+
+
+def test_cpus_beyond_the_node_s_are_warned_of():
+    each = pod(container(Resources(limits={"cpu": 500_000, "memory": GI})))
+    (problem,) = decide(each, NODE, PLAIN).problems
+    assert problem.where == "spec.containers[0].resources.limits[cpu]"
+    assert problem.message == "500 is 500 CPUs, and the node has 8"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from podslice.model.naming import scope_name
 from podslice.model.node import Node
-from podslice.model.pod import MemoryVolume
+from podslice.model.pod import ContainerKind, MemoryVolume
 from podslice.model.resources import Resources
 from podslice.model.unit import UnitKind
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
+from podslice.policy.volumes import unmounted
 from tests.unit.policy.desired_worlds import (
     BESTEFFORT,
     BURSTABLE,
@@ -46,6 +47,17 @@ def test_a_user_manager_has_no_mounts():
     desired = desire_all(PLAIN, [each], mounts=False)
     assert mounts(desired) == []
     assert [volume.name for volume in desired.pods[0].volumes] == ["my-cache", "free"]
+
+
+def test_a_volume_of_a_user_manager_is_a_directory_without_a_size():
+    """Source: XDG Base Directory Specification, XDG_RUNTIME_DIR, the user's place of /run."""
+    each = pod(container(BESTEFFORT), volumes=VOLUMES, uid="u")
+    mounted = decide(each, NODE, PLAIN).volumes[0]
+    directory = unmounted(mounted)
+    assert mounted.size_bytes == 2**26
+    assert directory.size_bytes is None
+    assert directory.path == "$XDG_RUNTIME_DIR/podslice/pods/u/volumes/my-cache"
+    assert "a user manager can't mount" in directory.why
 
 
 def test_a_volume_that_a_pod_no_longer_has_is_unwanted():
@@ -96,6 +108,7 @@ def test_a_pod_with_an_overhead_has_a_scope_for_its_helpers():
     assert helpers.values == {"CPUWeight": 9, "MemoryLow": 2**20}
     assert [one.name for one in desired.pods[0].scopes] == ["container0", "overhead"]
     assert desired.pods[0].scopes[-1] == desired.pods[0].overhead
+    assert desired.pods[0].scopes[-1].kind is ContainerKind.OVERHEAD
     assert desire_all(PLAIN, [pod(container(BURSTABLE))]).pods[0].overhead is None
 
 

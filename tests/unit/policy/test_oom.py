@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
+
+from podslice.model.config import Config, OomPolicy
 from podslice.model.pod import ContainerKind, Pod, Qos
 from podslice.model.resources import Resources
 from podslice.policy.aggregate import aggregate
-from podslice.policy.oom import oom_score_adj
+from podslice.policy.oom import kills_whole_container, oom_score_adj
 from tests.unit.policy.worlds import container, pod
 
 GI = 1000 * 2**30
@@ -89,3 +92,38 @@ def test_a_pod_level_below_the_containers_takes_nothing_away():
     assert oom_score_adj(under, one, Qos.BURSTABLE, NODE_BYTES) == oom_score_adj(
         Pod(name="a", uid="a", containers=(one,)), one, Qos.BURSTABLE, NODE_BYTES
     )
+
+
+NOTHING = Resources()
+SIDECAR = ContainerKind.SIDECAR
+
+
+@pytest.mark.parametrize(
+    "containers",
+    [
+        [container(NOTHING)],
+        [container(NOTHING, kind=SIDECAR), container(NOTHING)],
+        [container(NOTHING, kind=SIDECAR)],
+    ],
+    ids=["app", "sidecar and app", "sidecar"],
+)
+def test_without_a_request_it_is_the_highest_whatever_the_node_has(containers):
+    """Of nothing even the smallest node has a share of 0: 1000 - 0, which is kept below 1000."""
+    for node_bytes in (0, 1, 100):
+        found = oom_score_adj(pod(*containers), containers[0], Qos.BURSTABLE, node_bytes)
+        assert found == 999
+
+
+def test_a_pod_level_equal_to_the_containers_has_no_surplus():
+    """1000 - 1000 × 1 byte / 1000 bytes."""
+    one = container(Resources(requests={"memory": 1000}))
+    equal = pod(one, resources=one.resources)
+    assert oom_score_adj(equal, one, Qos.BURSTABLE, 1000) == 999
+
+
+def test_all_processes_of_a_container_are_killed_unless_the_policy_is_process():
+    """Kubernetes, kubelet.go, NewMainKubelet: singleProcessOOMKill is false with cgroup v2."""
+    assert {each: kills_whole_container(Config(oom_policy=each)) for each in OomPolicy} == {
+        each: each != "process" for each in OomPolicy
+    }
+    assert kills_whole_container(Config())

@@ -5,13 +5,22 @@ from __future__ import annotations
 import pytest
 
 from podslice.model.node import Node
-from podslice.policy.providers import GI, MI, aks, by_provider, eks, gke, system_reservation
+from podslice.policy.providers import (
+    GI,
+    MI,
+    Reservation,
+    aks,
+    by_provider,
+    eks,
+    gke,
+    system_reservation,
+)
 
 
 @pytest.mark.parametrize(
     ("cpus", "milli"),
     # GKE, "Plan GKE node sizes": 6 %, 1 %, 0.5 %, 0.5 %, 0.25 % of each further one
-    [(1, 60), (2, 70), (3, 75), (4, 80), (8, 90), (16, 110), (96, 310)],
+    [(0, 0), (1, 60), (2, 70), (3, 75), (4, 80), (5, 83), (8, 90), (16, 110), (96, 310)],
 )
 def test_gke_keeps_less_of_every_further_cpu(cpus, milli):
     assert gke(cpus, 8 * GI, 30).cpu_milli == milli
@@ -22,6 +31,7 @@ def test_gke_keeps_less_of_every_further_cpu(cpus, milli):
     ("memory", "kept"),
     [
         (GI // 2, 255 * MI),
+        (GI, 256 * MI),
         (4 * GI, GI),
         (8 * GI, GI + 4 * GI * 20 // 100),
         (16 * GI, GI + 4 * GI * 20 // 100 + 8 * GI * 10 // 100),
@@ -45,7 +55,18 @@ def test_eks_counts_pods():
 
 @pytest.mark.parametrize(
     ("cpus", "milli"),
-    [(1, 60), (2, 100), (3, 100), (4, 140), (8, 180), (16, 260), (32, 420), (64, 740), (96, 740)],
+    [
+        (0, 60),
+        (1, 60),
+        (2, 100),
+        (3, 100),
+        (4, 140),
+        (8, 180),
+        (16, 260),
+        (32, 420),
+        (64, 740),
+        (96, 740),
+    ],
 )
 def test_aks_has_a_table(cpus, milli):
     assert aks(cpus, 8 * GI, 30).cpu_milli == milli
@@ -58,7 +79,12 @@ def test_aks_keeps_a_quarter_at_most():
 
 def test_all_are_shown_in_whole_mebibytes():
     node = Node(capacity={"cpu": 2_000, "memory": (5 * GI + 12_345) * 1000})
-    assert all(each.memory_bytes % MI == 0 for each in by_provider(node, 30).values())
+    assert by_provider(node, 30) == {
+        # a quarter of 4Gi, a fifth of 1Gi and 12345 bytes: 1228.8Mi
+        "gke": Reservation(cpu_milli=70, memory_bytes=1229 * MI),
+        "eks": Reservation(cpu_milli=70, memory_bytes=(255 + 11 * 30) * MI),
+        "aks": Reservation(cpu_milli=100, memory_bytes=(50 + 20 * 30) * MI),
+    }
 
 
 @pytest.mark.parametrize(
@@ -66,6 +92,8 @@ def test_all_are_shown_in_whole_mebibytes():
     [
         (32 * GI, None, GI),
         (8 * GI, None, 448 * MI),  # 409.6Mi, in steps of 64Mi
+        (20 * 512 * MI, None, 512 * MI),
+        (20 * 512 * MI + 20, None, 576 * MI),
         (GI, None, 128 * MI),
         (8 * GI, 200 * MI, 320 * MI),  # 300Mi
         (8 * GI, MI, 128 * MI),
@@ -73,4 +101,4 @@ def test_all_are_shown_in_whole_mebibytes():
 )
 def test_the_system_gets_what_it_uses_and_half_of_it(memory, used, kept):
     node = Node(capacity={"cpu": 2_000, "memory": memory * 1000})
-    assert system_reservation(node, used).memory_bytes == kept
+    assert system_reservation(node, used) == Reservation(cpu_milli=100, memory_bytes=kept)

@@ -10,7 +10,7 @@ import pytest
 from podslice.model.config import Config, MemoryProtection, Rules, WeightMapping
 from podslice.model.naming import volume_path
 from podslice.model.node import Node
-from podslice.model.pod import Qos
+from podslice.model.pod import Container, Qos
 from podslice.model.properties import PROPERTIES
 from podslice.model.resources import Resources
 from podslice.model.unit import ObservedUnit, mount_name
@@ -98,6 +98,18 @@ def test_an_invalid_weight_counts_as_the_least_request(weight):
     assert decide(recovered, NODE, Config()).qos is Qos.BURSTABLE
 
 
+def test_amounts_are_recovered_from_the_properties():
+    """1 CPU has the weight 100, 100 CPUs the greatest; a quota of 1,000 µs is a thousandth."""
+    each = pod(container(Resources(requests={"cpu": 1000})), name="web", namespace="shop")
+    for weight, milli in ((100, 1_000), (10_000, 100_000)):
+        properties = {"CPUWeight": weight, "CPUQuotaPerSecUSec": 2_500_000, "MemoryLow": 1}
+        recovered = recover(observe(each, Config(), properties=properties), Config())
+        assert recovered.resources.requests == {"cpu": milli, "memory": 1000}
+        assert recovered.resources.limits == {"cpu": 2500}
+    assert recovered.key == "shop/web"
+    assert recovered.containers == (Container(name="unknown", where="spec.containers[0]"),)
+
+
 def mount(name, uid="12-34", *, of="default/web", options="rw,nosuid,size=98304k,inode64"):
     return ObservedUnit(
         name=mount_name(volume_path(uid, name)),
@@ -128,4 +140,5 @@ def test_volumes_that_are_mounted_are_the_pod_s_still():
         ("free", None),
         ("odd", None),
     ]
+    assert {volume.where for volume in recovered.volumes} == {"spec.volumes"}
     assert recover(slice_, Config()).volumes == ()

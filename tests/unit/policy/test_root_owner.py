@@ -11,7 +11,7 @@ from podslice.model.manager import SYSTEM
 from podslice.model.naming import Tree
 from podslice.model.pod import Qos
 from podslice.model.unit import ObservedUnit
-from podslice.policy.root_owner import find_foreign
+from podslice.policy.root_owner import LIBCONTAINER, find_foreign
 from tests.unit.builders import USER
 
 RECORDED = json.loads((Path(__file__).parents[2] / "kubelet_units.json").read_text())["units"]
@@ -58,6 +58,8 @@ def judge(units, *, kubelets=(), recorded=(), tree=TREE, manager=SYSTEM):
         ),
         ([*OURS, replace(unit(SCOPE), properties={"Slice": "system.slice"})], WEB),
         ([*OURS, replace(unit(SCOPE), name="libpod-1.scope")], WEB),
+        # runc with its systemd driver elsewhere
+        ([*OURS, replace(unit(POD), name="b.slice", description=f"{LIBCONTAINER}b.slice")], WEB),
     ],
 )
 def test_the_root_is_podslices_own(units, recorded):
@@ -114,6 +116,26 @@ def test_many_units_are_counted():
     foreign = judge([each for each in UNITS if each.name != "kubepods.slice"])
     assert "it contains 8 units of a kubelet (kubepods-besteffort.slice" in foreign.reason
     assert "and 5 more" in foreign.reason
+    scopes = [replace(unit(SCOPE), name=f"crio-{number}.scope") for number in range(3)]
+    assert judge(scopes[:1]).reason.endswith("contains 1 unit of a kubelet (crio-0.scope)")
+    assert judge(scopes).reason.endswith("(crio-0.scope crio-1.scope crio-2.scope)")
+
+
+def test_a_container_in_the_root_itself_is_one_of_a_kubelet():
+    scope = replace(unit(SCOPE), properties={"Slice": "kubepods.slice"})
+    assert SCOPE in judge([*OURS, scope], recorded=WEB).reason
+
+
+def test_only_steps_that_are_needed_are_listed():
+    stopped = judge([*OURS, unit(POD)], recorded=WEB).way_out
+    assert stopped.startswith(
+        "podslice has pods there as well; to move them: stop its units"
+        f" (systemctl stop {POD}); run podslice delete --all; use another root"
+    )
+    running = judge(OURS, kubelets=[K3S], recorded=WEB).way_out
+    assert running.startswith(
+        "podslice has pods there as well; to move them: stop the kubelet; run podslice delete --all"
+    )
 
 
 @pytest.mark.parametrize(

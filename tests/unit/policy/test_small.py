@@ -15,7 +15,7 @@ from podslice.model.resources import Resources, total
 from podslice.policy.admit import admit
 from podslice.policy.allocatable import allocate, threshold_amount, validate_node
 from podslice.policy.decide import decide
-from podslice.policy.tiers import protection, requested, tier_properties
+from podslice.policy.tiers import protection, requested, requested_bytes, tier_properties
 from tests.unit.policy.worlds import container, pod
 
 NODE = Node(capacity={"cpu": 4000, "memory": 4_000_000})
@@ -184,6 +184,37 @@ def test_requests_are_summed_by_class():
     assert requested(made, "cpu", Qos.BURSTABLE) == 3000
     assert requested(made, "cpu", Qos.BESTEFFORT, Qos.GUARANTEED) == 0
     assert requested(made, "cpu", *Qos) == 3000
+    without = decide(pod(container(Resources(requests={"memory": 1000}))), NODE, PLAIN)
+    assert requested([without], "cpu", Qos.BURSTABLE) == 0
+    without = decide(pod(container(Resources(requests={"cpu": 1}))), NODE, PLAIN)
+    assert requested_bytes([without], Qos.BURSTABLE) == 0
+
+
+@pytest.mark.parametrize(
+    ("used_bytes", "value", "is_kept"),
+    [(None, 10**8, False), (10**8, 10**8, False), (10**8 + 1, 96 * 2**20, True)],
+)
+def test_a_tier_s_limit_is_kept_at_a_usage_above_it(used_bytes, value, is_kept):
+    """Rounded up to 1Mi: 10^8 bytes are 95.4Mi."""
+    config = Config(eviction_hard={}, qos_reserved={"memory": 100})
+    properties = tier_properties(
+        Qos.BESTEFFORT, (), 10**8, config, page_size=4096, used_bytes=used_bytes
+    )
+    limit = next(each for each in properties if each.name == "MemoryMax")
+    assert limit.value == value
+    assert ("kept at the current usage" in limit.why) == is_kept
+
+
+def test_huge_pages_of_higher_classes_are_named_in_a_tier_s_limit():
+    pages = {"hugepages-2Mi": 2**22 * 1000}
+    each = pod(container(Resources(limits={"cpu": 100, "memory": 2**20 * 1000, **pages})))
+    config = Config(eviction_hard={}, qos_reserved={"memory": 0})
+    for counts, value in ((True, 10**8 - 2**22), (False, 10**8)):
+        made = decide(each, Node(capacity=NODE.capacity, counts_hugepages=counts), config)
+        properties = tier_properties(Qos.BURSTABLE, (made,), 10**8, config, page_size=4096)
+        limit = next(each for each in properties if each.name == "MemoryMax")
+        assert limit.value == value
+        assert ("their huge pages 4Mi" in limit.why) == counts
 
 
 def test_nothing_is_protected_where_nothing_is_requested_or_protection_is_off():

@@ -7,15 +7,16 @@ import re
 
 import pytest
 
-from podslice.model.config import Config, Rules
+from podslice.model.config import Config, Rules, WeightMapping
 from podslice.model.node import Node
 from podslice.model.pod import ContainerKind, Qos
 from podslice.model.quantity import parse_quantity
 from podslice.model.resources import Resources
 from podslice.policy.aggregate import effective
+from podslice.policy.convert import Curve
 from podslice.policy.decide import decide
 from podslice.policy.defaulting import default_pod
-from podslice.policy.unit_properties import explain_sum
+from podslice.policy.unit_properties import explain_sum, why_no_limit
 from tests.unit.policy.worlds import KINDS, container, levels, pod
 
 NODE = Node(capacity={"cpu": 8000, "memory": 32 * 2**30 * 1000})
@@ -177,3 +178,63 @@ def test_overhead_is_named():
     text = explain_sum(default_pod(stated), stated, "requests", "cpu")
     assert text == "requests.cpu 100m + overhead 50m = 150m"
     assert explain_sum(default_pod(stated), stated, "limits", "cpu") == "limits.cpu none"
+
+
+def reason(decided, name):
+    return next(each.why for each in decided.properties if each.name == name)
+
+
+GI = 2**30 * 1000
+
+
+@pytest.mark.parametrize(
+    ("resources", "level"),
+    [
+        (Resources(), Resources()),
+        (Resources(requests={"cpu": 1000}), Resources()),
+        (Resources(requests={"memory": GI}), Resources(limits={"cpu": 1000})),
+    ],
+    ids=["BestEffort", "own request", "limit of the pod"],
+)
+def test_scopes_have_the_runtime_s_curve_and_slices_the_kubelet_s(resources, level):
+    """1024 shares are 100 for runc and 39 for the kubelet, 2 shares 1 for both.
+
+    Source: opencontainers/cgroups, utils.go, ConvertCPUSharesToCgroupV2Value; Kubernetes,
+    pkg/kubelet/cm/cgroup_v2_manager_linux.go, getCPUWeight.
+    """
+    config = Config(rules=Rules.KUBERNETES, cpu_weight_mapping=WeightMapping.KUBELET)
+    overhead = {"cpu": 1000}
+    decision = decide(pod(container(resources), resources=level, overhead=overhead), NODE, config)
+    assert reason(decision, "CPUWeight").endswith(Curve.LINEAR)
+    weight = 1 if decision.qos is Qos.BESTEFFORT else 100
+    for scope in (*decision.containers, decision.overhead):
+        assert values(scope.properties)["CPUWeight"] == weight
+        assert reason(scope, "CPUWeight").endswith(Curve.OCI)
+
+
+def test_rounding_and_clamping_are_named():
+    fine = decide(pod(container(Resources(limits={"cpu": 100, "memory": GI}))), NODE, Config())
+    assert "rounded up" not in reason(fine, "CPUQuotaPerSecUSec")
+    assert "clamped" not in reason(fine, "CPUWeight")
+    odd = decide(pod(container(Resources(limits={"cpu": 5, "memory": GI}))), NODE, Config())
+    assert reason(odd, "CPUQuotaPerSecUSec").endswith(
+        "→ 5000 µs per second, rounded up to 10000: systemd stores whole percents"
+    )
+    assert " = 0, clamped to 1: systemd accepts 1 to 10000" in reason(odd, "CPUWeight")
+
+
+def test_a_protection_above_the_limit_is_limited_to_it():
+    both = Resources(requests={"memory": GI}, limits={"memory": GI})
+    equal = decide(pod(container(both)), NODE, Config())
+    assert "limited to MemoryMax" not in reason(equal, "MemoryLow")
+    level = Resources(requests={"memory": 2 * GI}, limits={"memory": GI})
+    above = decide(pod(container(both), resources=level), NODE, Config())
+    assert reason(above, "MemoryLow").endswith(" = 2Gi, limited to MemoryMax")
+
+
+def test_containers_without_a_limit_are_named():
+    one = pod(container(Resources()), container(Resources(limits={"memory": GI}), 1))
+    assert why_no_limit(one, "memory", Rules.PROPOSAL) == "container container0 has no memory limit"
+    assert why_no_limit(one, "cpu", Rules.PROPOSAL) == (
+        "containers container0, container1 have no cpu limit"
+    )

@@ -10,6 +10,7 @@ import pytest
 from podslice.errors import Severity
 from podslice.model.config import Config, Rules
 from podslice.model.node import Node
+from podslice.model.pod import MemoryVolume
 from podslice.model.resources import Resources
 from podslice.policy import validate as module
 from podslice.policy.decide import decide
@@ -137,3 +138,40 @@ def test_the_page_is_the_node_s(page_size):
     assert len(validate(limit, Config(), page_size=page_size * 2)) == 1
     node = Node(capacity={"cpu": 1000}, page_size_bytes=page_size * 2)
     assert len(decide(limit, node, Config()).problems) == 1
+
+
+@pytest.mark.parametrize(("size_bytes", "is_odd"), [(None, False), (4095, True), (4096, False)])
+def test_a_volume_smaller_than_a_page_is_warned_of(size_bytes, is_odd):
+    volume = MemoryVolume(name="v", size_bytes=size_bytes, where="spec.volumes[0]")
+    found = validate(pod(container(Resources()), volumes=(volume,)), Config())
+    assert [each.where for each in found] == ["spec.volumes[0].emptyDir.sizeLimit"] * is_odd
+    assert errors(found) == set()
+
+
+def test_a_hundred_cpus_are_many():
+    each = pod(container(Resources(limits={"cpu": 100_000})))
+    assert [one.severity for one in validate(each, Config(), capacity={"cpu": 8000})] == [
+        Severity.WARNING
+    ]
+    assert validate(each, Config(), capacity={"cpu": 100_000}) == []
+
+
+@pytest.mark.parametrize(
+    ("level", "overhead", "where"),
+    [
+        ({"cpu": 1}, {}, "resources.limits[cpu]"),
+        ({"memory": 512_000}, {}, "resources.limits[memory]"),
+        ({}, {"memory": 1500}, "overhead[memory]"),
+        ({}, {"ephemeral-storage": 1500}, "overhead[ephemeral-storage]"),
+    ],
+)
+def test_the_pod_level_and_the_overhead_are_checked_as_containers_are(level, overhead, where):
+    each = pod(container(Resources()), resources=Resources(limits=level), overhead=overhead)
+    assert [one.where for one in validate(each, Config())] == [f"spec.{where}"]
+
+
+def test_only_the_helpers_of_a_pod_have_their_name():
+    helpers = replace(container(Resources()), name="overhead")
+    assert validate(pod(helpers), Config()) == []
+    found = validate(pod(container(Resources(), 1), helpers, overhead={"cpu": 10}), Config())
+    assert errors(found) == {"spec.containers[0].name"}

@@ -87,3 +87,35 @@ def test_any_text_is_a_value_or_unknown(row, text):
 )
 def test_texts_that_systemd_writes(name, text, value):
     assert PROPERTIES[name].parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("MemoryMax", INFINITY, "infinity"),
+        ("MemoryMax", 1, "1"),
+        ("OOMScoreAdjust", -997, "-997"),
+        ("Delegate", True, "yes"),
+        ("Delegate", False, "no"),
+        ("Wants", ("a.slice", "b.slice"), "a.slice b.slice"),
+        ("DirectoryMode", 0o755, "0755"),
+        ("CPUWeight", 0, "idle"),
+        ("CPUWeight", 1, "1"),
+        ("CPUWeight", INFINITY, ""),
+        ("CPUQuotaPerSecUSec", 250_000, "25%"),
+        ("CPUQuotaPerSecUSec", 10_500, "1.05%"),
+        ("CPUQuotaPerSecUSec", 2_000_000, "200%"),
+        ("CPUQuotaPerSecUSec", INFINITY, ""),
+        ("CPUQuotaPeriodUSec", 10_000, "10000us"),
+        ("CPUQuotaPeriodUSec", INFINITY, ""),
+        ("TimeoutStopUSec", INFINITY, "infinity"),
+        ("ManagedOOMMemoryPressureLimit", 2_559_800_508, "59.60%"),
+        ("ManagedOOMMemoryPressureLimit", 2**32 - 1, "100%"),
+        ("ManagedOOMMemoryPressureLimit", 171_798, ""),  # 0.004 %
+        ("ManagedOOMMemoryPressureLimit", 257_698, "0.01%"),  # 0.006 %
+        ("ManagedOOMMemoryPressureLimit", 0, ""),
+    ],
+)
+def test_texts_that_systemd_reads(name, value, text):
+    """Source: systemd.resource-control(5), systemd.exec(5), systemd.syntax(7); 59.6 % of 2^32 - 1, and the nearest hundredth."""
+    assert PROPERTIES[name].format(value) == text

@@ -93,8 +93,7 @@ def system_reservation(node: Node, used_bytes: int | None) -> Reservation:
     100m of CPU.
     """
     memory = memory_bytes(node.capacity) or 0
-    guess = min(max(memory // 20, 128 * MI), GI)
-    wanted = guess if used_bytes is None else used_bytes * 3 // 2
+    wanted = min(memory // 20, GI) if used_bytes is None else used_bytes * 3 // 2
     step = 64 * MI
     return Reservation(cpu_milli=100, memory_bytes=max(-(-wanted // step) * step, 2 * step))
 

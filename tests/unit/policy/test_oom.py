@@ -79,6 +79,8 @@ def test_a_higher_request_is_killed_later():
 def test_a_node_whose_memory_is_not_known_does_not_divide_by_zero():
     one = container(Resources(requests={"memory": GI}))
     assert oom_score_adj(pod(one), one, Qos.BURSTABLE, 0) == 3
+    least = container(Resources(requests={"memory": 1000}))
+    assert oom_score_adj(pod(least), least, Qos.BURSTABLE, 0) == 3
 
 
 def test_a_sidecar_alone_has_no_ordinary_container_to_compare_with():
@@ -112,6 +114,20 @@ def test_without_a_request_it_is_the_highest_whatever_the_node_has(containers):
     for node_bytes in (0, 1, 100):
         found = oom_score_adj(pod(*containers), containers[0], Qos.BURSTABLE, node_bytes)
         assert found == 999
+
+
+def test_a_single_container_has_the_whole_surplus_of_the_pod_level():
+    """1000 - 1000 × (1 + 2) / 32, of which 93 are taken off."""
+    one = container(Resources(requests={"memory": GI}))
+    above = pod(one, resources=Resources(requests={"memory": 3 * GI}))
+    assert oom_score_adj(above, one, Qos.BURSTABLE, NODE_BYTES) == 907
+
+
+def test_a_pod_level_above_containers_without_requests_is_all_surplus():
+    """1000 - 1000 × 2 bytes / 1000 bytes."""
+    one = container(NOTHING)
+    above = pod(one, resources=Resources(requests={"memory": 2000}))
+    assert oom_score_adj(above, one, Qos.BURSTABLE, 1000) == 998
 
 
 def test_a_pod_level_equal_to_the_containers_has_no_surplus():

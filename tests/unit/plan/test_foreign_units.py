@@ -130,3 +130,11 @@ def test_a_pod_with_processes_in_the_slice_of_another_pod_moves():
     plan = make_plan(desired_for(burstable("b"), besteffort("a-b")), there)
     assert not plan.refused
     assert names(plan, StartUnit) == ["kubepods-burstable-podb.slice"]
+
+
+def test_refusals_are_in_the_order_of_pods():
+    before = [besteffort("web"), besteffort("database")]
+    there = as_observed(desired_for(*before), scopes=False)
+    there = observed(*(replace(u, tasks=1) for u in there.units.values()))
+    plan = make_plan(desired_for(guaranteed("web"), guaranteed("database")), there)
+    assert [each.pod for each in plan.refused] == ["default/database", "default/web"]

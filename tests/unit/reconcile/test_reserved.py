@@ -132,6 +132,26 @@ def test_the_first_value_is_kept_however_often_podslice_sets_another():
 def test_a_value_set_externally_meanwhile_is_the_former_value():
     known = record(MemoryMax=held(INFINITY, 256))
     assert record_steps(known, [step(300, 256)], "/") == record(MemoryMax=held(300, 256))
+    assert record_steps(known, [step(300, 128)], "/") == record(MemoryMax=held(300, 128))
+
+
+def test_a_value_that_is_set_again_is_recorded_once_as_the_last():
+    known = record(MemoryMax=held(INFINITY, 256, 128))
+    again = record_steps(known, [step(128, 256)], "/")
+    assert again == record(MemoryMax=held(INFINITY, 128, 256))
+
+
+def test_the_record_has_the_root_of_the_podslice_that_sets_a_value():
+    assert record_steps(ReservedValues(), [step(INFINITY, 256)], "/pods").cgroup_root == "/pods"
+
+
+@pytest.mark.parametrize("state", ["inactive", "failed"])
+def test_values_of_a_slice_that_is_not_active_stay_recorded(state):
+    there = observed(seen(SYSTEM, active_state=state))
+    found = restore_values(desired(), there, record(MemoryMax=held()))
+    assert found.held == record(MemoryMax=held())
+    assert not found.desired.units
+    assert [each.name for each in found.skipped] == ["MemoryMax"]
 
 
 def test_a_value_that_has_returned_is_not_recorded_any_more():

@@ -101,7 +101,7 @@ def test_an_invalid_weight_counts_as_the_least_request(weight):
 def test_amounts_are_recovered_from_the_properties():
     """1 CPU has the weight 100, a fiftieth, rounded up, 2; 1,000 µs of quota are a thousandth."""
     each = pod(container(Resources(requests={"cpu": 1000})), name="web", namespace="shop")
-    for weight, milli in ((2, 21), (100, 1_000), (10_000, 100_000)):
+    for weight, milli in ((1, 0), (2, 21), (100, 1_000), (10_000, 100_000)):
         properties = {"CPUWeight": weight, "CPUQuotaPerSecUSec": 2_500_000, "MemoryLow": 1}
         recovered = recover(observe(each, Config(), properties=properties), Config())
         assert recovered.resources.requests == {"cpu": milli, "memory": 1000}

@@ -9,7 +9,7 @@ from podslice.model.desired import Desired, Refusal
 from podslice.model.pod import Pod
 from podslice.model.unit import Observed, ObservedUnit, UnitKind, UnitName
 from podslice.plan.changes import is_up
-from podslice.plan.steps import Skipped, StopUnit, depth_of
+from podslice.plan.steps import Skipped, StopUnit
 
 CLASS_CHANGED = "QOSClassChanged"
 """The reason why a pod with processes is not moved to the slice of another class."""
@@ -83,7 +83,7 @@ def find_stops(
     pods = {name for name in stopped - mounts if _last_component(name).startswith("pod")}
     stops = [_stop(name, unwanted[name], observed, terminating) for name in pods | mounts]
     skipped = []
-    for name in sorted(stopped - pods - mounts, key=depth_of, reverse=True):
+    for name in stopped - pods - mounts:
         foreign = _foreign(name, stopped, observed)
         if foreign:
             skipped.append(Skipped(unit=name, name="stop", why=foreign))

@@ -67,15 +67,16 @@ def test_tiers_stay_while_a_foreign_pod_is_in_them():
     )
 
 
-def test_tiers_stay_while_foreign_processes_are_in_them():
+@pytest.mark.parametrize(("foreign", "text"), [(1, "1 process runs"), (2, "2 processes run")])
+def test_tiers_stay_while_foreign_processes_are_in_them(foreign, text):
     web = burstable("web")
     there = as_observed(desired_for(web))
-    busy = {WEB: 3, BURSTABLE: 5, ROOT: 5}
+    busy = {WEB: 3, BURSTABLE: 3 + foreign, ROOT: 3 + foreign}
     there = observed(*(replace(u, tasks=busy.get(u.name, 0)) for u in there.units.values()))
     plan = make_plan(desired_for(current=[web], terminating=[web]), there)
     assert names(plan, StopUnit) == [WEB, "kubepods-besteffort.slice"]
     assert only(replace(plan, steps=plan.steps[:1])).tasks == 3
-    why = "2 processes run in it outside of any pod"
+    why = f"{text} in it outside of any pod"
     assert [(each.unit, each.why) for each in plan.skipped] == [(BURSTABLE, why), (ROOT, why)]
 
 

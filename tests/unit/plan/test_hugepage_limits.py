@@ -135,3 +135,15 @@ def test_without_the_controller_each_pod_is_reported_once(manager, why):
     assert skipped.why.startswith(why)
     assert not plan
     assert not plan.is_blocked
+
+
+def test_one_size_of_huge_pages_is_enough_for_limits_of_all():
+    unit = with_pages(slice_unit(WEB), {**HUGE, 2**30: 0})
+    there = {**THERE, FILE: INFINITY, "hugetlb.1GB.max": INFINITY}
+    plan = make_plan(desired(unit), able(seen(WEB, hugepages=there)))
+    assert only(plan).changes == (
+        change(FILE, INFINITY, 8 * MI),
+        change("hugetlb.1GB.max", INFINITY, 0),
+    )
+    plan = make_plan(desired(unit), able(seen(WEB), hugetlb=False))
+    assert [each.name for each in plan.skipped] == ["limits of huge pages"]

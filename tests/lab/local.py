@@ -97,7 +97,7 @@ class Local:
     """The present machine: commands are child processes, and closing it stops nothing."""
 
     kind: Kind = "local"
-    bus_address: str | None = None
+    bus_address: str | None = "unix:path=/run/dbus/system_bus_socket"
     root: Path | None = Path("/")
 
     @cached_property

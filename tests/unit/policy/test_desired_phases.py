@@ -37,7 +37,7 @@ def slice_values(desired):
         (None, False),
         ({}, False),
         ({"another": InitProgress(over=True)}, False),
-        ({"u-1": InitProgress(done=frozenset({"somebody"}))}, False),
+        ({"u-1": InitProgress(done=frozenset({"other"}))}, False),
         ({"u-1": InitProgress(done=frozenset({INIT.name}))}, True),
         ({"u-1": InitProgress(over=True)}, True),
     ],

@@ -22,43 +22,55 @@ class Difference:
     """`qos_class`, `CPUQuotaPerSecUSec of container main`, `spec.resources.limits[cpu]`, …"""
     proposal: str
     kubernetes: str
+    property: str | None = None
+    """The property whose value differs, if it is one."""
 
 
 def compare_rules(pod: Pod, node: Node, config: Config) -> tuple[Difference, ...]:
     """Return every difference, in the order of `explain`; empty if the rules agree."""
     ours = decide(pod, node, replace(config, rules=Rules.PROPOSAL))
     theirs = decide(pod, node, replace(config, rules=Rules.KUBERNETES))
-    return tuple(
-        Difference(what=what, proposal=left, kubernetes=right)
-        for what, left, right in _pairs(ours, theirs)
-        if left != right
-    )
+    return tuple(each for each in _pairs(ours, theirs) if each.proposal != each.kubernetes)
 
 
 _MEANWHILE = " until the init containers have finished"
 
 
-def _pairs(ours: PodDecision, theirs: PodDecision) -> Iterator[tuple[str, str, str]]:
-    yield "qos_class", ours.qos, theirs.qos
-    yield "slice", ours.slice, theirs.slice
+def _pairs(ours: PodDecision, theirs: PodDecision) -> Iterator[Difference]:
+    """Yield everything that may differ, equal values as well."""
+    yield Difference(what="qos_class", proposal=ours.qos, kubernetes=theirs.qos)
+    yield Difference(what="slice", proposal=ours.slice, kubernetes=theirs.slice)
     yield from _properties("", ours.properties, theirs.properties)
     if ours.init_properties is not None:
         yield from _properties(_MEANWHILE, ours.init_properties, theirs.properties)
     for left, right in zip(ours.scopes, theirs.scopes, strict=True):
         of = f" of container {left.name}"
-        yield f"oom_score_adj{of}", str(left.oom_score_adj), str(right.oom_score_adj)
+        yield Difference(
+            what=f"oom_score_adj{of}",
+            proposal=str(left.oom_score_adj),
+            kubernetes=str(right.oom_score_adj),
+        )
         yield from _properties(of, left.properties, right.properties)
-        yield f"huge pages{of}", _sizes(left.hugepages), _sizes(right.hugepages)
+        yield Difference(
+            what=f"huge pages{of}",
+            proposal=_sizes(left.hugepages),
+            kubernetes=_sizes(right.hugepages),
+        )
     yield from _problems(ours, theirs)
 
 
 def _properties(
     of: str, left: tuple[PropertyValue, ...], right: tuple[PropertyValue, ...]
-) -> Iterator[tuple[str, str, str]]:
+) -> Iterator[Difference]:
     one = {property_.name: property_.value for property_ in left}
     other = {property_.name: property_.value for property_ in right}
     for name in sorted(one.keys() | other.keys()):
-        yield f"{name}{of}", _text(one.get(name)), _text(other.get(name))
+        yield Difference(
+            what=f"{name}{of}",
+            proposal=_text(one.get(name)),
+            kubernetes=_text(other.get(name)),
+            property=name,
+        )
 
 
 def _text(value: int | str | None) -> str:
@@ -72,11 +84,12 @@ def _sizes(hugepages: Mapping[int, int]) -> str:
     return ",".join(sizes) or "unlimited"
 
 
-def _problems(ours: PodDecision, theirs: PodDecision) -> Iterator[tuple[str, str, str]]:
+def _problems(ours: PodDecision, theirs: PodDecision) -> Iterator[Difference]:
     """Yield the severity of each problem under either rule set."""
     one = {(found.where, found.message): found.severity for found in ours.problems}
     other = {(found.where, found.message): found.severity for found in theirs.problems}
     file = f"{ours.pod.where}: "
     for where, message in sorted(one.keys() | other.keys()):
         left, right = one.get((where, message), "fine"), other.get((where, message), "fine")
-        yield f"{where.removeprefix(file)}: {message}", left, right
+        what = f"{where.removeprefix(file)}: {message}"
+        yield Difference(what=what, proposal=left, kubernetes=right)

@@ -104,7 +104,10 @@ def differences(decision: PodDecision, found: Iterable[Difference]) -> Document:
     return {
         "namespace": decision.pod.namespace,
         "name": decision.pod.name,
-        "differences": [asdict(difference) for difference in found],
+        "differences": [
+            {"what": each.what, "proposal": each.proposal, "kubernetes": each.kubernetes}
+            for each in found
+        ],
     }
 
 

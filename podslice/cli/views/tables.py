@@ -117,8 +117,8 @@ _SEVERITIES = (*Severity, "fine")
 
 def _value(difference: Difference, text: str) -> str:
     """Format the value of a property, and leave other text unchanged."""
-    name = difference.what.partition(" ")[0]
-    return format_value(name, int(text)) if name in PROPERTIES and text.isdigit() else text
+    name = difference.property
+    return format_value(name, int(text)) if name is not None and text.isdigit() else text
 
 
 def units(desired: Desired, *, wide: bool) -> Iterator[str]:

@@ -162,6 +162,33 @@ def test_an_upgrade_keeps_enabled_units_and_changed_files(in_root, packages, tmp
     assert output.splitlines() == ["enabled", "# mine", f"podslice {NEXT_VERSION}"]
 
 
+def test_a_removal_restores_the_reserved_slices_but_an_upgrade_does_not(
+    in_root, packages, tmp_path
+):
+    shutil.copyfile(packages.next("rpm").package, tmp_path / "second.rpm")
+    output = in_root(
+        INSTALL
+        + """
+        mkdir -p /run/systemd/system
+        record() {
+            printf '#!/bin/sh\\necho "${0##*/} $*" >> /calls\\n' > "$1"
+        }
+        record /usr/bin/systemctl
+        rpm -U --nodeps second.rpm
+        echo removal >> /calls
+        record /usr/bin/podslice
+        rpm -e --nodeps podslice
+        cat /calls
+        """
+    )
+    calls = [line for line in output.splitlines() if not line.startswith("warning")]
+    upgrade, removal = calls[: calls.index("removal")], calls[calls.index("removal") + 1 :]
+    assert "systemctl try-restart podslice-agent.service" in upgrade
+    assert "systemctl stop podslice-agent.service" not in upgrade
+    stop = removal.index("systemctl stop podslice-agent.service")
+    assert removal[stop + 1] == "podslice __restore_reserved"
+
+
 def test_two_builds_give_the_same_bytes(packages, rpm):
     again = packages.again("rpm")
     assert again.dir != rpm.dir

@@ -7,6 +7,8 @@ import random
 import pytest
 
 from podslice.model.config import (
+    Config,
+    Enforce,
     MemoryProtection,
     WeightMapping,
 )
@@ -16,6 +18,8 @@ from podslice.model.properties import PROPERTIES
 from podslice.model.unit import UnitKind, control_group_of, is_unit_name, parent_slice
 from tests.unit.policy.desired_worlds import (
     CONFIGS,
+    GI,
+    PLAIN,
     desire_all,
     pods,
 )
@@ -117,3 +121,34 @@ def test_every_admitted_pod_has_a_slice_of_its_class(config):
         assert {one.unit for one in each.volumes} <= names
         assert {tree.pod(each.pod.uid, qos) for qos in Qos} - {each.slice} <= set(desired.unwanted)
     assert names.isdisjoint(desired.unwanted)
+
+
+def reasons(config, unit):
+    desired = desire_all(config)
+    properties = next(each.properties for each in desired.units if each.name == unit)
+    return {each.name: each.why for each in properties}
+
+
+def test_limits_of_the_root_have_the_terms_that_they_are_computed_from():
+    enforced = reasons(PLAIN, "kubepods.slice")
+    assert enforced["MemoryMax"] == "capacity - kube-reserved - system-reserved, memory"
+    nothing = Config(eviction_hard={}, enforce_node_allocatable=frozenset())
+    assert reasons(nothing, "kubepods.slice")["CPUWeight"].startswith("capacity, cpu →")
+
+
+def test_a_tier_gets_the_minimum_if_all_memory_is_reserved():
+    config = Config(
+        eviction_hard={}, qos_reserved={"memory": 100}, system_reserved={"memory": 32 * GI}
+    )
+    why = reasons(config, "kubepods-besteffort.slice")["MemoryMax"]
+    assert why.startswith("capacity - kube-reserved - system-reserved 0 - 100%")
+
+
+def test_a_reserved_slice_gets_no_limit_of_zero():
+    config = Config(
+        eviction_hard={},
+        system_reserved={"cpu": 1000, "memory": 0, "pid": 0},
+        system_reserved_cgroup="/system.slice",
+        enforce_node_allocatable=frozenset({Enforce.SYSTEM_RESERVED}),
+    )
+    assert reasons(config, "system.slice").keys() == {"CPUWeight"}

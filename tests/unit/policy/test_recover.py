@@ -58,6 +58,7 @@ def test_a_recovered_pod_gets_the_same_slice(config):
         recovered = recover(observe(each, config), config)
         assert recovered is not None
         assert (recovered.key, recovered.uid) == (each.key, each.uid)
+        assert [one.where for one in recovered.containers] == ["spec.containers[0]"]
         after = decide(recovered, NODE, config)
         assert after.slice == before.slice
         assert after.qos is before.qos

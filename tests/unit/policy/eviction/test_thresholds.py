@@ -1,7 +1,19 @@
 import pytest
 
 from podslice.model.config import Config, Threshold
-from podslice.policy.eviction.thresholds import eviction_thresholds, format_signal
+from podslice.model.node import Node
+from podslice.model.resources import Resources
+from podslice.policy.decide import decide
+from podslice.policy.eviction.pressure import choose
+from podslice.policy.eviction.thresholds import (
+    PodUsage,
+    eviction_thresholds,
+    format_signal,
+    rank,
+)
+from tests.unit.policy.worlds import container, pod
+
+NODE = Node(capacity={"cpu": 8000, "memory": 32 * 2**30 * 1000})
 
 
 @pytest.mark.parametrize(
@@ -40,3 +52,33 @@ def test_thresholds_come_hard_ones_first_each_by_signal():
         ("memory.available", False),
         ("nodefs.inodesFree", False),
     ]
+
+
+def test_a_soft_threshold_without_a_grace_period_applies_immediately():
+    soft = {"memory.available": Threshold(amount=1000)}
+    (found,) = eviction_thresholds(Config(eviction_hard={}, eviction_soft=soft))
+    assert found.grace_usec == 0
+
+
+@pytest.mark.parametrize("signal", ["nodefs.inodesFree", "memory.available"])
+def test_the_least_usage_is_above_a_request_of_none(signal):
+    """A thousandth counts: it ranks before the priority, and makes a pod eligible."""
+    using, idle = (
+        decide(pod(container(Resources()), name=name, priority=priority), NODE, Config())
+        for name, priority in (("using", 1), ("idle", 0))
+    )
+    usage = {using.pod.key: PodUsage(inodes=1, memory=1)}
+    assert rank(signal, (idle, using), usage)[0].decision is using
+    chosen = choose(signal, (idle, using), usage)
+    assert chosen is not None
+    assert chosen.decision is using
+
+
+def test_equal_excesses_rank_by_name_with_and_without_a_request():
+    first, second = (
+        decide(pod(container(Resources(requests=requests)), name=name), NODE, Config())
+        for name, requests in (("a", {}), ("b", {"memory": 5000}))
+    )
+    usage = {first.pod.key: PodUsage(memory=2000), second.pod.key: PodUsage(memory=7000)}
+    ranked = rank("memory.available", (second, first), usage)
+    assert [each.decision for each in ranked] == [first, second]

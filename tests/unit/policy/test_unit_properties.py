@@ -16,7 +16,7 @@ from podslice.policy.aggregate import effective
 from podslice.policy.convert import Curve
 from podslice.policy.decide import decide
 from podslice.policy.defaulting import default_pod
-from podslice.policy.unit_properties import explain_sum, why_no_limit
+from podslice.policy.unit_properties import explain_sum, init_properties, why_no_limit
 from tests.unit.policy.worlds import KINDS, container, levels, pod
 
 NODE = Node(capacity={"cpu": 8000, "memory": 32 * 2**30 * 1000})
@@ -238,3 +238,24 @@ def test_containers_without_a_limit_are_named():
     assert why_no_limit(one, "cpu", Rules.PROPOSAL) == (
         "containers container0, container1 have no cpu limit"
     )
+
+
+def test_only_the_proposal_has_other_limits_in_the_init_phase():
+    limits = Resources(limits={"cpu": 1000, "memory": 2**30 * 1000})
+    each = pod(container(limits), container(limits, 1, ContainerKind.INIT), resources=limits)
+    assert decide(each, NODE, Config()).init_properties is not None
+    assert decide(each, NODE, KUBERNETES).init_properties is None
+    counted = (ALL[0], 1, ContainerKind.INIT)
+    besteffort = pod(
+        container(ALL[0]), container(*counted), resources=Resources(limits={"hugepages-2Mi": 2**24})
+    )
+    assert init_properties(besteffort, besteffort, Qos.BESTEFFORT, Config()) is None
+
+
+def test_a_limit_needs_no_reason():
+    memory = Resources(limits={"memory": 2**30 * 1000})
+    at_pod = pod(container(Resources()), resources=memory)
+    in_containers = pod(container(memory))
+    for each in (at_pod, in_containers):
+        assert why_no_limit(each, "memory", Rules.PROPOSAL) == ""
+        assert why_no_limit(each, "cpu", Rules.PROPOSAL) == "container container0 has no cpu limit"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from podslice.cli.output import OutputFormat
-from podslice.errors import Problem, Severity
+from podslice.errors import InputError, Problem, Severity
 
 DONE, FAILED, BAD_INPUT, DIFFERENCES = 0, 1, 2, 3
 """Exit codes."""
@@ -23,14 +24,52 @@ Files = Annotated[
         help="Read this file or directory, or - for stdin; may be repeated.",
     ),
 ]
+
+
+def check_namespace(name: str | None) -> str | None:
+    """Return the value of `--namespace`.
+
+    Raises:
+        InputError: it is not a valid name.
+    """
+    if name is None:
+        return None
+    from podslice.inputs.manifest.names import check_label
+
+    problem = check_label(name, "namespace")
+    if problem is not None:
+        raise InputError(problem.within("--namespace"))
+    return name
+
+
 Namespace = Annotated[
     str | None,
-    typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of pods without one."),
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        callback=check_namespace,
+        help="Namespace of pods without one.",
+    ),
+]
+OnlyNamespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        callback=check_namespace,
+        help="Show only pods of this namespace; with POD, the namespace of pods without one.",
+    ),
 ]
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")]
 Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="[POD]...", help="Only these pods, as NAME or NAMESPACE/NAME."),
+]
+ShownPods = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[POD]...", help="Show only these pods, as NAME or NAMESPACE/NAME."),
 ]
 PodName = Annotated[str, typer.Argument(metavar="POD", help="The pod, as NAME or NAMESPACE/NAME.")]
 ContainerName = Annotated[
@@ -70,6 +109,64 @@ def code_of(problems: Iterable[Problem]) -> int:
     return BAD_INPUT if any(found.severity is Severity.ERROR for found in problems) else DONE
 
 
+_PREFIXES = ("pod/", "pods/", "po/")
+"""What kubectl writes and accepts before the name of a pod."""
+_LIST = "to list pods: podslice status"
+
+
 def key_of(name: str, namespace: str | None) -> str:
-    """Return `NAME` or `NAMESPACE/NAME` as the key of a pod."""
+    """Return `NAME`, `NAMESPACE/NAME` or `pod/NAME` as the key of a pod."""
+    prefix = next((each for each in _PREFIXES if name.startswith(each)), "")
+    name = name.removeprefix(prefix)
     return name if "/" in name else f"{namespace or 'default'}/{name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFilter:
+    """The pods that a verb shows."""
+
+    keys: tuple[str, ...] = ()
+    """The pods as `namespace/name`; empty for all."""
+    namespace: str | None = None
+    """The namespace of the pods, where `keys` is empty; None for all."""
+
+    @property
+    def is_total(self) -> bool:
+        """Whether all pods are shown."""
+        return not self.keys and self.namespace is None
+
+    def selects(self, key: str) -> bool:
+        """Return whether a pod is shown."""
+        if self.keys:
+            return key in self.keys
+        return self.namespace is None or key.startswith(f"{self.namespace}/")
+
+    def require(self, known: Collection[str]) -> None:
+        """Check that all requested pods are known.
+
+        Raises:
+            InputError: one is not; its hint is the most similar name.
+        """
+        unknown = [
+            Problem(where=key, message="no such pod", hint=nearest_pod(key, known) or _LIST)
+            for key in self.keys
+            if key not in known
+        ]
+        if unknown:
+            raise InputError(unknown)
+
+
+def pod_filter(names: Iterable[str] | None, namespace: str | None) -> PodFilter:
+    """Return the filter of `[POD]... -n NAME`."""
+    keys = dict.fromkeys(key_of(name, namespace) for name in names or ())
+    return PodFilter(keys=tuple(keys), namespace=None if keys else namespace)
+
+
+def nearest_pod(key: str, known: Collection[str]) -> str:
+    """Return a hint with the most similar known pod; empty if there is none."""
+    from difflib import get_close_matches
+
+    name = key.rpartition("/")[2]
+    elsewhere = sorted(each for each in known if each.rpartition("/")[2] == name)
+    near = elsewhere or get_close_matches(key, sorted(known), n=1)
+    return f"did you mean {near[0]}?" if near else ""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from podslice.cli.arguments import key_of
+from podslice.cli.arguments import key_of, nearest_pod
 from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.cli.session import load_node
@@ -131,15 +130,10 @@ def named_pods(
     keys = [key_of(name, namespace) for name in names]
     known = {each.pod.key: each for each in decisions}
     unknown = [
-        Problem(where=key, message="no such pod in the manifests", hint=_nearest(key, known))
+        Problem(where=key, message="no such pod in the manifests", hint=nearest_pod(key, known))
         for key in keys
         if key not in known
     ]
     if unknown:
         raise InputError(unknown)
     return tuple(known[key] for key in keys)
-
-
-def _nearest(key: str, known: Iterable[str]) -> str:
-    near = get_close_matches(key, list(known), n=1)
-    return f"did you mean {near[0]}?" if near else ""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from podslice.cli import configuration
+from podslice.cli.arguments import PodFilter
 from podslice.cli.options import Planning
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.views import conditions, documents, status_lines
@@ -50,6 +51,40 @@ async def observe(world: LiveWorld) -> Overview:
         cgroups=world.cgroups,
         unconfirmed=await pending(world.store, world.client),
     )
+
+
+def select(found: Overview, shown: PodFilter) -> Overview:
+    """Return the overview of some pods, with the slices above them.
+
+    Raises:
+        InputError: a requested pod is neither applied nor evicted.
+    """
+    if shown.is_total:
+        return found
+    state, placement = found.state, found.placement
+    shown.require({*(pod.key for pod in state.current), *(mark.pod for mark in state.evicted)})
+    return replace(
+        found,
+        units=tuple(_with_parents(found.units, shown)),
+        placement=replace(
+            placement,
+            others=tuple(each for each in placement.others if shown.selects(each.pod)),
+            strays=tuple(each for each in placement.strays if each.pod and shown.selects(each.pod)),
+        ),
+    )
+
+
+def _with_parents(units: Sequence[UnitStatus], shown: PodFilter) -> Iterator[UnitStatus]:
+    """Yield the units of the pods and the slices above them, in tree order."""
+    above: list[UnitStatus] = []
+    for unit in units:
+        above = [each for each in above if each.depth < unit.depth]
+        if unit.pod is None:
+            above.append(unit)
+        elif shown.selects(unit.pod):
+            yield from above
+            above = []
+            yield unit
 
 
 async def _list_runtimes(world: LiveWorld, state: Assessment) -> tuple[RuntimeContainer, ...]:

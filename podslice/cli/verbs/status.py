@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from podslice.cli import configuration, overview
-from podslice.cli.arguments import DIFFERENCES, DONE, Output
+from podslice.cli.arguments import (
+    DIFFERENCES,
+    DONE,
+    OnlyNamespace,
+    Output,
+    ShownPods,
+    pod_filter,
+)
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import in_world
 from podslice.cli.views import documents, status_lines
+from podslice.errors import invalid
 from podslice.reconcile.assess import assess
 from podslice.reconcile.world import LiveWorld
 
@@ -30,15 +38,24 @@ Pids = Annotated[
 
 
 @planning_options
-def status(planning: Planning, output: Output = OutputFormat.TABLE, pid: Pids = None) -> int:
+def status(
+    planning: Planning,
+    pod: ShownPods = None,
+    namespace: OnlyNamespace = None,
+    output: Output = OutputFormat.TABLE,
+    pid: Pids = None,
+) -> int:
     """Compare desired values with systemd's and the kernel's.
 
     The exit status is 3 if anything differs or is not as it should be.
     """
+    shown = pod_filter(pod, namespace)
+    if pid and not shown.is_total:
+        raise invalid("--pid cannot be combined with pods", "leave out one of the two")
     planning = configuration.tolerate(planning)
     if pid:
         return _show_located(planning, output, pid)
-    found = in_world(planning, overview.observe)
+    found = overview.select(in_world(planning, overview.observe), shown)
     overview.emit_overview(planning, found, output, as_tree=False)
     return DIFFERENCES if overview.differs(found, planning.origin) else DONE
 

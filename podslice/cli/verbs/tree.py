@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from podslice.cli import configuration, overview
-from podslice.cli.arguments import DONE, Output
+from podslice.cli.arguments import DONE, OnlyNamespace, Output, ShownPods, pod_filter
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat
 from podslice.cli.session import in_world
 
 
 @planning_options
-def tree(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
+def tree(
+    planning: Planning,
+    pod: ShownPods = None,
+    namespace: OnlyNamespace = None,
+    output: Output = OutputFormat.TABLE,
+) -> int:
     """Show the slices as a tree, with limits, usage and processes."""
+    shown = pod_filter(pod, namespace)
     planning = configuration.tolerate(planning)
-    found = in_world(planning, overview.observe)
+    found = overview.select(in_world(planning, overview.observe), shown)
     overview.emit_overview(planning, found, output, as_tree=True)
     return DONE

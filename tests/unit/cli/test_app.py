@@ -58,7 +58,7 @@ def test_every_verb_is_known():
         (["bogus"], "error: no such command 'bogus'; see: podslice --help"),
         (["node", "--xyzzy"], "error: no such option: --xyzzy; see: podslice node --help"),
         (["check", "-f"], "error: option '-f' requires an argument; see: podslice --help"),
-        (["status", "\x1b[31m"], "error: got unexpected extra argument"),
+        (["doctor", "\x1b[31m"], "error: got unexpected extra argument"),
         (["--\x1b[31m"], "error: no such option: --\\x1b[31m; see: podslice --help"),
         (["\x1b[31m"], "error: no such command '\\x1b[31m'; see: podslice --help"),
         (

@@ -391,3 +391,49 @@ def test_a_process_has_a_number(podslice, memory):
         ended = podslice("status", "--pid", wrong)
         assert (ended.code, ended.out) == (2, "")
         assert ended.err.startswith("error: invalid value for '--pid': ")
+
+
+@pytest.fixture
+def many(podslice, files, memory):
+    """Three pods in two namespaces, one of each class."""
+    limits = {"cpu": 1, "memory": "1Gi"}
+    files({"a.json": manifest("a", limits=limits), "b.json": manifest("b", {"cpu": 1})})
+    files({"c.json": manifest("c").replace('"name": "c"', '"name": "c", "namespace": "shop"')})
+    podslice("apply", "-f", ".")
+
+
+def named(text):
+    return [line.split()[0] for line in text.splitlines()[1:]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rows"),
+    [
+        (["a"], ["kubepods.slice", "default/a", "main"]),
+        (["pod/b"], ["kubepods.slice", "kubepods-burstable.slice", "default/b", "main"]),
+        (["-n", "shop"], ["kubepods.slice", "kubepods-besteffort.slice", "shop/c", "main"]),
+        (["-n", "shop", "c"], ["kubepods.slice", "kubepods-besteffort.slice", "shop/c", "main"]),
+    ],
+)
+def test_some_pods_are_shown_with_the_slices_above(podslice, many, arguments, rows):
+    ended = podslice("status", *arguments)
+    assert (ended.code, named(ended.out)) == (0, rows)
+    tree = podslice("tree", *arguments)
+    assert tree.code == 0
+    assert [line.strip("│├└─ ").split()[0] for line in tree.out.splitlines()[1:]] == rows
+    document = json.loads(podslice("status", *arguments, "-o", "json").out)
+    assert len(document["units"]) == len(rows)
+
+
+@pytest.mark.parametrize("verb", ["status", "tree"])
+def test_a_pod_that_is_shown_must_exist(podslice, many, verb):
+    ended = podslice(verb, "c", "a")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == "error: default/c: no such pod; did you mean shop/c?\n"
+    assert podslice(verb, "-n", "none").out == "no pods\n"
+
+
+def test_processes_and_pods_cannot_be_combined(podslice, memory):
+    ended = podslice("status", "web", "--pid", "3")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == "error: --pid cannot be combined with pods; leave out one of the two\n"

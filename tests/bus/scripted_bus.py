@@ -62,7 +62,7 @@ class Caller:
         self.writer = writer
 
     def reply(self, call: wire.Received, signature: str = "", *body: Any, **header: Any) -> None:
-        """Reply to a call, as the owner of systemd's name unless `sender` says otherwise."""
+        """Reply to a call, by default as the owner of systemd's name."""
         header = {"sender": OWNER, "reply_serial": serial_of(call), **header}
         self.writer.write(encode(METHOD_RETURN, signature, body, **header))
 

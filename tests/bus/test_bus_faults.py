@@ -668,7 +668,7 @@ async def test_signals_of_systemd_are_reported_and_no_others(bus: ScriptedBus) -
         assert await script.is_reported(None, NAME)
         await client.caps()
         assert await script.is_reported()
-    assert await script.is_reported()  # that it was closed is no news
+    assert await script.is_reported()  # the close itself is not reported again
     assert bus.calls == ["Subscribe", "Get"]
 
 

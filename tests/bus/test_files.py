@@ -1,4 +1,4 @@
-"""Slices read from systemd's files are what systemd says of them, or are left to it."""
+"""Slices read from systemd's files equal what systemd returns, or are left to systemd."""
 
 from __future__ import annotations
 

@@ -257,7 +257,7 @@ def parent_of(pid: int) -> int:
 
 
 def wait_until(is_so: Callable[[], bool], timeout_sec: float = 10.0) -> None:
-    """Poll processes and cgroups of the host, which tell nobody of their end."""
+    """Poll processes and cgroups of the host, whose end is not reported as an event."""
     deadline = time.monotonic() + timeout_sec
     while not is_so():
         assert time.monotonic() < deadline

@@ -82,7 +82,7 @@ class InMemory:
     """The fake, which is tested as a substitute for systemd."""
 
     def __init__(self, systemd_version: int) -> None:
-        self._memory = FakeSystemd(systemd_version=systemd_version, on_change=self._tell)
+        self._memory = FakeSystemd(systemd_version=systemd_version, on_change=self._notify)
         self._listeners: list[OnChange] = []
         self._pids = itertools.count(100)
 
@@ -93,7 +93,7 @@ class InMemory:
         self._listeners.append(on_change)
         return self._memory
 
-    def _tell(self, name: UnitName | None) -> None:
+    def _notify(self, name: UnitName | None) -> None:
         for on_change in self._listeners:
             on_change(name)
 

@@ -1,4 +1,4 @@
-"""The examples are what users copy: they load without an error and come out as said."""
+"""The examples, which users copy, load without an error and have the stated results."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@
                     tasks, set (properties), absent, provide (a unit with a file), scope_of (a slice)
     expect.txt      what plan prints; --update-cases rewrites it
 
-The name of the folder says what the case shows. For every case more holds than the text: see the
-assertions below.
+The folder is named after what the case shows. Every case is also checked for the invariants that
+the assertions below state.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ async def test_what_children_are_guaranteed_their_parents_have(case):
                 assert parent.values[name] >= sum(children), parent.name
 
 
-async def test_every_unit_lies_where_its_name_says(case):
+async def test_every_unit_is_in_the_slice_that_its_name_implies(case):
     for unit in (await case.look()).desired.units:
         if unit.name.endswith(".slice"):
             assert unit.parent == parent_slice(unit.name)

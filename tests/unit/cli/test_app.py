@@ -92,7 +92,7 @@ def test_verbs_of_files_need_files(podslice, verb):
 
 
 @pytest.mark.parametrize("verb", FILE_VERBS)
-def test_files_have_to_be_there(podslice, memory, verb):
+def test_missing_files_are_an_error(podslice, memory, verb):
     ended = podslice(verb, "-f", "nowhere.yaml")
     assert ended.code == 2
     assert "error: nowhere.yaml: no such file or directory\n" in (ended.err or ended.out)
@@ -173,7 +173,7 @@ def test_the_configuration_file_is_read_and_flags_win(podslice, files, here):
     assert cpus("--config", "own.toml", "--capacity=cpu=6") == "6"
 
 
-def test_an_interruption_is_said_without_a_traceback(podslice, monkeypatch):
+def test_an_interruption_is_reported_without_a_traceback(podslice, monkeypatch):
     def interrupt(*_):
         raise typer.Abort
 
@@ -214,7 +214,7 @@ def test_a_file_name_that_is_not_utf8_is_an_error(podslice):
     assert ended.out.isascii()
 
 
-def test_codes_that_are_no_numbers_are_done(monkeypatch):
+def test_exit_codes_that_are_not_numbers_are_success(monkeypatch):
     monkeypatch.setattr(app_module, "make_app", lambda _: lambda *_, **__: None)
     assert app_module.run(["check"]) == 0
 

@@ -13,7 +13,7 @@ from tests.unit.builders import manifest
 
 @pytest.fixture
 def no_proc(here, monkeypatch):
-    """A host that does not tell its capacity, as some sandboxes are."""
+    """A host without /proc, as in some sandboxes: its capacity is unknown."""
 
     def refuse():
         raise HostError("this host's capacity can't be read: no /proc")

@@ -1,4 +1,4 @@
-"""Small hosts, each with one thing about it, and what doctor says."""
+"""Small hosts, each with one peculiarity, and the findings of doctor."""
 
 import pytest
 

@@ -76,7 +76,7 @@ def test_whether_huge_pages_count_as_memory_is_read_from_the_mount(host, mounts,
 
 @pytest.mark.parametrize(("effective", "cpus"), [("0-1\n", 2), ("2-6\n", 3), ("\n", 5), ("9\n", 5)])
 def test_only_cpus_that_may_be_used_count(host, effective, cpus):
-    """An empty intersection is a host that says nothing useful, not one without CPUs."""
+    """An empty intersection means that the file is of no use, not that there are no CPUs."""
     make_files(host, {"sys/fs/cgroup/cpuset.cpus.effective": effective})
     assert read_node(host).capacity["cpu"] == cpus * 1000
 

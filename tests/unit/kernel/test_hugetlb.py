@@ -65,7 +65,7 @@ def test_with_another_root_nothing_above_it_is_written(mount):
     assert controls(mount) == ["cpu hugetlb\n", "cpu\n", "+hugetlb", "cpu\n", "cpu\n"]
 
 
-def test_a_kernel_without_files_of_reserved_pages_is_no_problem(mount):
+def test_a_kernel_without_files_of_reserved_pages_is_accepted(mount):
     limit(CgroupFs(mount=mount), ROOT, POD, {"hugetlb.2MB.max": 5, "hugetlb.2MB.rsvd.max": 5})
     assert read(mount, POD, "hugetlb.2MB.max") == "5"
     assert not (mount / POD[1:] / "hugetlb.2MB.rsvd.max").exists()

@@ -79,7 +79,7 @@ async def test_another_directory_in_its_place_is_found(follow, calls, tmp_path, 
     await calls.until(lambda calls: "a" in names(calls))
 
 
-async def test_what_was_moved_away_is_not_watched_any_more(follow, calls, tmp_path):
+async def test_what_was_moved_away_is_no_longer_watched(follow, calls, tmp_path):
     place = tmp_path / "place"
     place.mkdir()
     follow(place)
@@ -276,7 +276,7 @@ async def test_another_directory_without_an_event_is_found_when_checked(
     assert "a" not in names(calls)
 
 
-async def test_a_file_in_its_place_is_no_directory(follow, calls, tmp_path):
+async def test_a_file_in_place_of_the_directory(follow, calls, tmp_path):
     place = tmp_path / "place"
     place.touch()
     assert follow(place).error is None

@@ -1,4 +1,4 @@
-"""What /proc says of processes: of invented ones, and of this one."""
+"""Processes in /proc: invented ones, and this one."""
 
 import os
 
@@ -72,7 +72,7 @@ def test_names_can_not_reach_the_terminal_raw(tmp_path):
     assert process_name(7, tmp_path) == read_process(7, tmp_path).name == "\\x1b[31m\\u202e\\n"
 
 
-def test_a_control_group_that_is_no_text_is_kept_as_it_is(tmp_path):
+def test_a_control_group_that_is_not_text_is_kept_as_it_is(tmp_path):
     make_files(tmp_path, processes({"pid": 7}))
     (tmp_path / "proc/7/cgroup").write_bytes(b"0::/a/\xff\n")
     group = read_process(7, tmp_path).control_group

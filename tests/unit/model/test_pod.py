@@ -11,7 +11,7 @@ ERROR = Problem(where="a", message="b")
 WARNING = Problem(where="a", message="b", severity=Severity.WARNING)
 
 
-def test_the_key_is_name_space_and_name():
+def test_the_key_is_namespace_and_name():
     assert Pod(name="web", uid="1", namespace="shop").key == "shop/web"
     assert Pod(name="web", uid="1").key == "default/web"
 

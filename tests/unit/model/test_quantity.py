@@ -120,8 +120,8 @@ def test_any_text_is_a_quantity_or_an_error_in_one_line(text):
         assert text.isascii()
 
 
-def complaint_about(text):
-    """What is said of a text; nothing of a quantity."""
+def problem_of(text):
+    """Return the error message for a text; an empty one for a quantity."""
     try:
         parse_quantity(text)
     except ValueError as error:
@@ -131,10 +131,10 @@ def complaint_about(text):
 
 @given(st.text(string.ascii_letters + string.digits + ".,+- ", max_size=8))
 def test_what_a_hint_proposes_is_a_quantity(text):
-    _, _, hint = complaint_about(text).partition("; write ")
+    _, _, hint = problem_of(text).partition("; write ")
     for proposal in hint.split(" or ") if "such as" not in hint else ():
-        complaint = complaint_about(proposal.split(" ")[0]) if proposal else ""
-        assert not complaint or "64 bits" in complaint, (text, proposal)
+        problem = problem_of(proposal.split(" ")[0]) if proposal else ""
+        assert not problem or "64 bits" in problem, (text, proposal)
 
 
 @given(nanos, nanos)

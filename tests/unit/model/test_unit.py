@@ -140,7 +140,7 @@ def test_mounts_are_named_as_systemd_escape_does_it(path, name):
 
 
 @pytest.mark.parametrize("path", ["", "run/a", "/", "//.", "/run/../a", "/" + "-" * 63])
-def test_paths_that_are_no_mounts(path):
+def test_paths_that_can_not_be_mount_points(path):
     with pytest.raises(ValueError, match=r"can't be mounted on|too long"):
         mount_name(path)
 

@@ -94,7 +94,7 @@ def test_a_volume_without_a_size_is_not_compared():
         (128 * MI, "128Mi"),
         (32 * MI, "32Mi"),
         (64 * MI + 1, "67108865"),
-        (64 * MI - 2**16, "65472Ki"),  # one page of 64 KiB, the largest, is no rounding
+        (64 * MI - 2**16, "65472Ki"),  # one page of 64 KiB, the largest, is more than rounding
     ],
 )
 def test_a_mounted_volume_keeps_its_size_and_is_reported(wanted, text):
@@ -156,7 +156,7 @@ def test_a_pod_whose_volumes_are_mounted_does_not_move():
     ],
     ids=["unmounted", "failed", "no mount"],
 )
-def test_what_is_no_mounted_volume_does_not_keep_a_pod_from_moving(inside):
+def test_only_mounted_volumes_keep_a_pod_from_moving(inside):
     was, then = with_volume(burstable), with_volume(guaranteed)
     there = as_observed(desired_for(was), scopes=False)
     units = {name: unit for name, unit in there.units.items() if name != CACHE}

@@ -65,7 +65,7 @@ def test_a_recovered_pod_gets_the_same_slice(config):
         assert after.properties == before.properties
 
 
-def test_the_description_has_to_be_ours():
+def test_only_our_own_descriptions_are_parsed():
     each = pod(container(Resources()), name="web")
     for description in ("", "kubepods-besteffort-podweb.slice", "Pod web (BestEffort)"):
         assert recover(observe(each, Config(), description=description), Config()) is None

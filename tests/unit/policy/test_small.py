@@ -73,7 +73,7 @@ def test_admission_does_not_depend_on_the_order():
 
 @pytest.mark.parametrize(("memory", "is_refused"), [(1_000_000, False), (1_000_001, True)])
 def test_a_pod_gives_back_only_what_it_had(memory, is_refused):
-    """What it now asks for in addition has to be free beside the other pods."""
+    """What it now requests in addition must be free beside the other pods."""
 
     def decided(name, **requests):
         return decide(pod(container(Resources(requests=requests)), name=name), NODE, PLAIN)

@@ -100,7 +100,7 @@ def test_the_rules_of_kubernetes_only_add_the_pod_s_limits_to_containers():
 
 
 def amounts_in(text):
-    """The amounts of a sum as it is written, without what is said in brackets."""
+    """Return the amounts of a sum as it is written, without those in brackets."""
     plain = re.sub(r" \([^)]*\)", "", text)
     return [parse_quantity(word).milli for word in re.findall(r"(?<![\w.-])\d[\w.]*", plain)]
 

@@ -50,7 +50,7 @@ def test_a_request_above_its_limit_is_an_error_at_its_address():
 
 
 @pytest.mark.parametrize(
-    ("requests", "limits", "said"),
+    ("requests", "limits", "message"),
     [
         (
             {},
@@ -69,10 +69,10 @@ def test_a_request_above_its_limit_is_an_error_at_its_address():
         ),
     ],
 )
-def test_unlikely_amounts_are_warned_of(requests, limits, said):
+def test_unlikely_amounts_are_warned_of(requests, limits, message):
     each = pod(container(Resources(requests=requests, limits=limits)))
     found = validate(each, Config(), capacity={"cpu": 8000})
-    text = said.format("less than a page of memory")
+    text = message.format("less than a page of memory")
     assert [str(one) for one in found] == [f"spec.containers[0].resources.{text}"]
     assert errors(found) == set()
 

@@ -230,7 +230,7 @@ async def test_pidfds_are_sent_where_supported_up_to_the_limit_of_a_message(tmp_
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "reason"),
     [
         ({"flags": 0x200040}, "it is a kernel thread"),
         ({"group": "/user.slice/user@1000.service/init.scope"}, "it is a service manager"),
@@ -247,9 +247,9 @@ async def test_pidfds_are_sent_where_supported_up_to_the_limit_of_a_message(tmp_
         ),
     ],
 )
-async def test_some_may_not_move(host, row, said):
+async def test_some_may_not_move(host, row, reason):
     host.add({"pid": 20, **row})
-    assert said in await why(host, 20)
+    assert reason in await why(host, 20)
     assert host.calls["start"] == 0
 
 
@@ -283,9 +283,9 @@ async def test_in_the_init_phase_the_way_to_bind_limits_is_reported(host, notes)
     pod = burstable("web", containers=(init, container("main", "cpu=1"), container("log")))
     await apply(world(host.root, host), Request(candidates=decisions(pod)))
     assert outcomes(await adopt(host, 11, notes=notes)) == {11: AdoptionOutcome.ADOPTED}
-    (said,) = notes
-    assert said.startswith("pod default/web is in its init phase; to make its own limits bind:")
-    assert said.endswith(": podslice phase default/web --set running")
+    (note,) = notes
+    assert note.startswith("pod default/web is in its init phase; to make its own limits bind:")
+    assert note.endswith(": podslice phase default/web --set running")
     notes.clear()
     await adopt(host, 12, name="setup", notes=notes)
     await adopt(host, 12, name="setup", notes=notes)

@@ -49,7 +49,7 @@ def test_an_empty_part_of_path_is_the_current_directory(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "said"),
+    ("name", "code", "message"),
     [
         ("nothing", 127, "nothing: no such command in PATH"),
         ("", 127, ": no such command in PATH"),
@@ -60,12 +60,12 @@ def test_an_empty_part_of_path_is_the_current_directory(tmp_path, monkeypatch):
     ],
 )
 def test_commands_that_can_not_run_have_the_exit_codes_of_shells(
-    tmp_path, monkeypatch, name, code, said
+    tmp_path, monkeypatch, name, code, message
 ):
     make_file(tmp_path / "plain", executable=False)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(NotRunnable, match=re.escape(said)) as raised:
+    with pytest.raises(NotRunnable, match=re.escape(message)) as raised:
         find_command(name, str(tmp_path))
     assert raised.value.exit_code == code
 
@@ -112,19 +112,19 @@ def dispositions():
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "said"),
+    ("text", "code", "message"),
     [
         ("#!/nowhere/sh\n", 127, "its interpreter does not exist; see its first line"),
         ("echo\n", 126, "Exec format error"),
     ],
 )
 def test_refusals_of_the_kernel_are_errors(
-    tmp_path, allow_effects, dispositions, text, code, said
+    tmp_path, allow_effects, dispositions, text, code, message
 ):  # nothing but a real exec finds this
     file = make_file(tmp_path / "tool")
     file.write_text(text)
     command = Invocation(file=str(file), arguments=("tool",), environment={})
-    with pytest.raises(NotRunnable, match=re.escape(f"{file}: {said}")) as raised:
+    with pytest.raises(NotRunnable, match=re.escape(f"{file}: {message}")) as raised:
         become(command)
     assert raised.value.exit_code == code
 

@@ -149,7 +149,7 @@ def test_other_units_in_a_pod_are_listed_with_their_processes():
     )
 
 
-def test_a_runtime_says_which_container_a_unit_is():
+def test_the_container_of_a_unit_comes_from_the_runtime():
     group = f"{POD}/{LIBPOD}"
     found = placed({f"{group}/container": (7,)}, podman(f"{group}/container"))
     (other,) = found.others

@@ -88,7 +88,7 @@ def test_containers_of_kube_play_are_recognized_by_their_names():
     ],
     ids=["two pods of that name", "no such container", "another pod", "another cut of the name"],
 )
-def test_a_name_that_may_be_a_coincidence_is_no_claim(pods):
+def test_a_name_that_may_be_a_coincidence_claims_nothing(pods):
     assert [name for name, *_ in podman(*pods)] == ["one", "team-a", "forgotten"]
 
 
@@ -146,7 +146,7 @@ def test_dockers_containers_are_known_by_their_labels():
     ],
     ids=["ours", "by name", "a uid is more than a name", "ours is more than others'"],
 )
-def test_labels_say_whose_a_container_is(labels, claim):
+def test_labels_name_the_pod_of_a_container(labels, claim):
     assert docker_with(**labels) == [claim]
 
 
@@ -159,7 +159,7 @@ def test_labels_say_whose_a_container_is(labels, claim):
         {"io.kubernetes.pod.uid": "1-2", "io.kubernetes.container.name": "POD"},
     ],
 )
-def test_labels_that_do_not_say_it_are_no_claim(labels):
+def test_other_labels_claim_nothing(labels):
     assert docker_with(**labels) == []
 
 
@@ -313,7 +313,7 @@ async def test_a_tool_is_run_and_its_answer_taken(allow_effects):
         (("/nonexistent/podman", "ps"), "No such file or directory"),
     ],
 )
-async def test_a_tool_that_fails_says_why(allow_effects, argv, reason):
+async def test_a_tool_that_fails_reports_why(allow_effects, argv, reason):
     with pytest.raises(NoAnswerError) as caught:
         await runtimes.run(*argv)
     assert str(caught.value) == reason

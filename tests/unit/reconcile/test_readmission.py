@@ -19,7 +19,7 @@ from tests.unit.builders import besteffort, burstable, config, decisions, guaran
 
 WEB = "kubepods-burstable-podweb.slice"
 BATCH = "kubepods-besteffort-podbatch.slice"
-NUMBERS = "50Mi of memory are available, 100Mi have to be"
+NUMBERS = "50Mi of memory are available, 100Mi are required"
 
 
 @pytest.fixture
@@ -303,7 +303,7 @@ async def test_an_apply_removes_the_requested_pods(here, memory):
     assert WEB not in await slices(memory)
 
 
-async def test_the_record_says_the_file_in_words(here):
+async def test_the_record_names_the_file(here):
     await put(here, burstable("web"), sources={"web": "/m/web.yaml"})
     written = json.loads((here.store.root / "pods/web.json").read_text())
     assert written["source"] == "/m/web.yaml"

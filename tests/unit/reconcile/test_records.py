@@ -128,7 +128,7 @@ async def test_a_lost_record_is_recovered_and_reported(tmp_path, memory):
     assert len(notes) == 2
 
 
-async def test_a_slice_that_is_only_in_systemds_mind_is_no_pod(tmp_path):
+async def test_a_slice_that_is_loaded_but_inactive_is_not_a_pod(tmp_path):
     """A failed unit keeps its slice loaded."""
 
     class CachingClient(FakeSystemd):
@@ -167,7 +167,7 @@ async def test_a_broken_record_is_reported_and_removed(tmp_path, memory):
     await assert_settled(here, *THREE)
 
 
-async def test_a_record_without_a_slice_is_a_pod_that_has_to_be_started(here, memory):
+async def test_a_pod_with_a_record_but_no_slice_is_started(here, memory):
     here.store.save(burstable("web"))
     report = await put(here)
     assert report.exit_code == 0

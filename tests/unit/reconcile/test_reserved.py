@@ -154,7 +154,7 @@ def test_values_of_a_slice_that_is_not_active_stay_recorded(state):
     assert [each.name for each in found.skipped] == ["MemoryMax"]
 
 
-def test_a_value_that_has_returned_is_not_recorded_any_more():
+def test_a_value_that_has_returned_is_no_longer_recorded():
     known = record(MemoryMax=held(INFINITY, 256), CPUWeight=held(INFINITY, 50))
     noted = record_steps(known, [step(256, INFINITY)], "/")
     assert settle_steps(noted, known, [step(256, INFINITY)], []) == record(

@@ -402,7 +402,7 @@ async def test_a_plain_apply_waits_for_a_restoration_and_sets_values(here, memor
     assert (report.exit_code, await values(memory)) == (0, NEW)
 
 
-def test_only_new_values_tell_of_a_return():
+def test_only_new_values_show_a_return():
     tried = Unconfirmed(
         old={"a.slice": {"MemoryMax": 1, "TasksMax": 2}, "b.slice": {"MemoryMax": 3}},
         new={"a.slice": {"MemoryMax": 1, "TasksMax": 4}},

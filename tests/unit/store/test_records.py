@@ -247,7 +247,7 @@ def test_another_file_type_instead_of_the_lock_is_an_error(store, make):
         pytest.fail("there is no lock")
 
 
-def test_a_record_whose_root_is_no_text_is_broken(store):
+def test_a_record_whose_root_is_not_text_is_broken(store):
     store.save(besteffort("web"))
     path = record(store, "web")
     path.write_text(json.dumps({**json.loads(path.read_text()), "cgroup_root": ["/"]}))
@@ -322,7 +322,7 @@ def test_the_source_of_a_pod_is_kept_until_it_is_applied_by_hand(store):
     assert store.load().progress == {"web": HALF}
 
 
-def test_a_source_that_is_no_text_is_none(store):
+def test_a_source_that_is_not_text_is_none(store):
     store.save(besteffort("web"))
     path = record(store, "web")
     path.write_text(json.dumps({**json.loads(path.read_text()), "source": 5}))

@@ -30,7 +30,7 @@ def test_volumes_have_the_paths_of_the_system_managers_mounts():
     assert str(store.volume_path("12-34", "cache")) == volume_path("12-34", "cache")
 
 
-def test_volumes_are_no_records(store):
+def test_volumes_are_not_records(store):
     store.save(besteffort("web"))
     store.make_volume("web", "cache")
     store.make_volume("other", "cache")

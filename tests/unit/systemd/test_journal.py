@@ -115,7 +115,7 @@ def test_of_a_users_manager_it_is_about_a_users_unit(listener, make):
         ("two\nlines", "two\nlines"),
         ("\nMESSAGE_ID=forged\n", "\nMESSAGE_ID=forged\n"),
         ("\0 and \x1b[31m, ä", "\0 and \x1b[31m, ä"),
-        ("a name that is no text: \udcff", "a name that is no text: \\udcff"),
+        ("a name that is not text: \udcff", "a name that is not text: \\udcff"),
         ("", ""),
         ("x" * 5_000_000, "x" * 5_000_000),
     ],

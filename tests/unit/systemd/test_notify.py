@@ -32,8 +32,8 @@ def notifier(manager: socket.socket, **more: str) -> Notifier:
 
 def test_messages(manager: socket.socket) -> None:
     sender = notifier(manager)
-    sender.ready("2 pods\nand no more")
-    assert manager.recv(100) == b"READY=1\nSTATUS=2 pods and no more"
+    sender.ready("2 pods\nand 3 containers")
+    assert manager.recv(100) == b"READY=1\nSTATUS=2 pods and 3 containers"
     sender.status("3 pods")
     assert manager.recv(100) == b"STATUS=3 pods"
     sender.stopping()

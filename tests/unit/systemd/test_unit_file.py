@@ -64,7 +64,7 @@ def test_the_root_of_the_tree_wants_nothing():
     assert "Wants=" not in text
 
 
-def test_scopes_are_no_files():
+def test_scopes_have_no_files():
     assert unit_files(desired(scope_unit("podslice-poda-main.scope", WEB))) == {}
 
 

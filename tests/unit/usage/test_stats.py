@@ -206,7 +206,7 @@ def mounted(root, monkeypatch, *, paths):
 STAT = os.statvfs_result((4096, 4096, 100, 40, 30, 50, 20, 20, 0, 255))
 
 
-def test_volumes_are_as_their_file_systems_tell(root, monkeypatch):
+def test_statistics_of_volumes_are_those_of_their_file_systems(root, monkeypatch):
     path = "/run/podslice/pods/web/volumes/tmp"
     desired, observed = mounted(root, monkeypatch, paths={path})
     real = os.statvfs
@@ -233,7 +233,7 @@ def test_a_volume_that_is_removed_meanwhile_is_omitted(root, monkeypatch):
 # A host with fewer files.
 
 
-def test_a_kernel_that_counts_less_tells_less(root):
+def test_a_kernel_with_fewer_counters(root):
     make_files(root, {"proc/vmstat": "pgfault 70\npgmajfault 7\n"})
     (root / "proc/pressure/cpu").unlink()
     sample = look(root, *everything(root)[:2]).sample

@@ -131,7 +131,7 @@ def test_a_slice_that_does_not_exist_is_missing(tmp_path):
         assert not status.properties[0].differs
 
 
-def test_a_unit_that_failed_says_so(tmp_path):
+def test_a_failed_unit_is_reported_as_failed(tmp_path):
     wanted = desired(slice_unit("kubepods.slice"))
     there = observed(seen("kubepods.slice", active_state="failed"))
     assert one(wanted, there, tmp_path).state == "failed"
@@ -162,7 +162,7 @@ def test_external_values_of_a_reserved_slice_do_not_differ(tmp_path):
     assert not status.differs
 
 
-def test_a_property_that_systemd_does_not_tell_does_not_differ(tmp_path):
+def test_a_property_that_systemd_does_not_return_does_not_differ(tmp_path):
     there = observed(replace(seen("kubepods.slice"), properties={}))
     status = one(desired(slice_unit("kubepods.slice", MemoryMin=5)), there, tmp_path)
     assert status.properties[0].systemd is None

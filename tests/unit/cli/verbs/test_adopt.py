@@ -73,7 +73,7 @@ def test_as_json_and_by_name(podslice, asked):
 
 
 @pytest.mark.parametrize("arguments", [[], ["web"], ["web", "0"], ["web", "x"], ["web", "4194305"]])
-def test_processes_have_to_be_named(podslice, asked, arguments):
+def test_processes_must_be_named(podslice, asked, arguments):
     ended = podslice("adopt", *arguments)
     assert (ended.code, ended.out, asked) == (2, "", [])
     assert ended.err.startswith("error: ")

@@ -56,7 +56,7 @@ def test_a_missing_slice_of_an_applied_pod_is_noted(podslice, applied, here):
     assert not json.loads(podslice("cgroup-parent", "shop/web", "-o", "json").out)["exists"]
 
 
-def test_a_file_in_another_name_space(podslice, files, no_systemd):
+def test_a_file_in_another_namespace(podslice, files, no_systemd):
     files({"web.json": manifest("web")})
     ended = podslice("cgroup-parent", "web", "-n", "shop", "-f", "web.json", "-o", "podman")
     assert ended.code == 0

@@ -77,7 +77,7 @@ def test_reset_undoes_it(podslice, host):
     assert (again.code, again.out) == (0, "nothing to remove\n")
 
 
-def test_init_can_be_said_again(podslice, host):
+def test_init_can_be_repeated(podslice, host):
     podslice("node", "init", "--root", str(host))
     assert podslice("node", "init", "--root", str(host), "--pods", "10").code == 0
 

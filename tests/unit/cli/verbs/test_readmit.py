@@ -13,7 +13,7 @@ from podslice.model.node_state import AgentState, Condition, Eviction
 from podslice.store import Store
 from tests.unit.builders import make_files, manifest
 
-NUMBERS = "50Mi of memory are available, 100Mi have to be"
+NUMBERS = "50Mi of memory are available, 100Mi are required"
 
 
 @pytest.fixture

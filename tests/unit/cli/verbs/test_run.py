@@ -390,7 +390,7 @@ def test_a_service_that_fails_to_start_is_an_error_with_a_hint(shop, podslice, s
     )
 
 
-def test_what_is_no_text_can_not_be_handed_to_systemd(shop, podslice, systemd):
+def test_arguments_that_are_not_text_can_not_be_passed_to_systemd(shop, podslice, systemd):
     ended = podslice("run", "shop", "-c", "app", "--detach", "--", "sh", "\udcff")
     assert (ended.code, ended.err) == (2, "error: --detach: '\\udcff' is not UTF-8\n")
     assert systemd.started == []

@@ -173,7 +173,7 @@ VARIANT = b"\x01v\0"
 
 
 @pytest.mark.parametrize(
-    ("signature", "body", "said"),
+    ("signature", "body", "message"),
     [
         ("v", VARIANT * 100_000 + b"\x01y\0\1", "more than 64 nested values"),
         ("a" * 70 + "y", struct.pack("<70I", *range(69 * 4, -1, -4)), "more than 64 nested values"),
@@ -196,8 +196,8 @@ VARIANT = b"\x01v\0"
         ("t", b"", "unpack_from requires a buffer"),
     ],
 )
-def test_a_malformed_body_is_one_error(signature: str, body: bytes, said: str) -> None:
-    with pytest.raises(BadMessage, match=f"is malformed: .*{said}"):
+def test_a_malformed_body_is_one_error(signature: str, body: bytes, message: str) -> None:
+    with pytest.raises(BadMessage, match=f"is malformed: .*{message}"):
         framed(signature, body).body()
 
 

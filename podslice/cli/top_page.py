@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from podslice.cli import terminal
-from podslice.cli.arguments import DONE, Sort
+from podslice.cli.arguments import DONE, PodFilter, Sort
 from podslice.cli.usage_observer import ObservedUsage, UsageObserver
 from podslice.cli.views import usage_table
 from podslice.cli.views.usage_table import NodeUsage
@@ -25,9 +25,11 @@ _FIRST_SEC = 0.5
 class LivePage:
     """The full-screen page, from start to end."""
 
-    def __init__(self, world: LiveWorld, sort: Sort, interval_sec: float, *, wide: bool) -> None:
+    def __init__(
+        self, world: LiveWorld, shown: PodFilter, sort: Sort, interval_sec: float, *, wide: bool
+    ) -> None:
         # notes would overwrite the page
-        self._observer = UsageObserver(replace(world, on_note=lambda _: None))
+        self._observer = UsageObserver(replace(world, on_note=lambda _: None), shown)
         self._sort = sort
         self._interval_sec = interval_sec
         self._wide = wide

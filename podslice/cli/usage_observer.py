@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 
+from podslice.cli.arguments import PodFilter
 from podslice.cli.views import usage_table
 from podslice.cli.views.usage_table import NodeSummary, NodeUsage
 from podslice.errors import PodsliceError
@@ -33,7 +34,9 @@ class ObservedUsage:
 class UsageObserver:
     """Observes the usage of a world repeatedly, and keeps the last measurement."""
 
-    def __init__(self, world: LiveWorld) -> None:
+    def __init__(self, world: LiveWorld, shown: PodFilter) -> None:
+        """`shown` selects pods; the node and its slices are always measured as a whole."""
+        self._shown = shown
         self._client = CachingClient(world.client, world.cgroups)
         self._world = replace(world, client=self._client)
         self._assessment: Assessment | None = None
@@ -44,6 +47,7 @@ class UsageObserver:
         """Return the usage since the last measurement.
 
         Raises:
+            InputError: a requested pod is not applied.
             PodsliceError: systemd has not answered yet, or /proc cannot be read.
         """
         problems = []
@@ -59,12 +63,16 @@ class UsageObserver:
             # the units have most likely not changed, and usage is needed most under such pressure
             problems.append(f"units as of the last update: {error}")
             assessment = self._assessment
+        if not self._before:
+            self._shown.require({pod.key for pod in assessment.current})
         found = self._measure(assessment)
         before, self._before = self._before or found, found
         if self._world.origin.problems:
             problems.append("the configuration files are invalid, see: podslice status")
+        usage = usage_table.measure(found, before, _limits(assessment))
+        pods = tuple(pod for pod in usage.pods if self._shown.selects(pod.name))
         return ObservedUsage(
-            usage=usage_table.measure(found, before, _limits(assessment)),
+            usage=replace(usage, pods=pods),
             summary=summarize_node(assessment, problems),
         )
 
@@ -103,9 +111,15 @@ def summarize_node(assessment: Assessment, problems: list[str]) -> NodeSummary:
     )
 
 
-async def observe_interval(world: LiveWorld, interval_sec: float) -> ObservedUsage:
-    """Return the usage during an interval that begins now."""
-    observer = UsageObserver(world)
+async def observe_interval(
+    world: LiveWorld, shown: PodFilter, interval_sec: float
+) -> ObservedUsage:
+    """Return the usage during an interval that begins now.
+
+    Raises:
+        InputError, PodsliceError: as `UsageObserver.observe`.
+    """
+    observer = UsageObserver(world, shown)
     await observer.observe()
     await asyncio.sleep(interval_sec)
     return await observer.observe()

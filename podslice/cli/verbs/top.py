@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from podslice.cli import configuration
-from podslice.cli.arguments import DONE, Output, Sort
+from podslice.cli.arguments import (
+    DONE,
+    OnlyNamespace,
+    Output,
+    PodFilter,
+    ShownPods,
+    Sort,
+    pod_filter,
+)
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import in_world
@@ -28,8 +36,10 @@ Once = Annotated[
 
 
 @planning_options
-def top(
+def top(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
+    pod: ShownPods = None,
+    namespace: OnlyNamespace = None,
     sort: SortBy = Sort.CPU,
     interval: Interval = "2s",
     once: Once = False,  # noqa: FBT002
@@ -42,6 +52,7 @@ def top(
     from podslice.cli import terminal
 
     interval_sec = _interval_sec(interval)
+    shown = pod_filter(pod, namespace)
     planning = configuration.tolerate(planning)
     wide = output is OutputFormat.WIDE
     if not once and (wide or output is OutputFormat.TABLE) and terminal.is_interactive():
@@ -49,16 +60,18 @@ def top(
 
         gc.enable()  # it may run for days
         return in_world(
-            planning, lambda world: LivePage(world, sort, interval_sec, wide=wide).run()
+            planning, lambda world: LivePage(world, shown, sort, interval_sec, wide=wide).run()
         )
-    return _print_once(planning, sort, interval_sec, output)
+    return _print_once(planning, shown, sort, interval_sec, output)
 
 
-def _print_once(planning: Planning, sort: Sort, interval_sec: float, output: OutputFormat) -> int:
+def _print_once(
+    planning: Planning, pods: PodFilter, sort: Sort, interval_sec: float, output: OutputFormat
+) -> int:
     from podslice.cli.usage_observer import observe_interval
     from podslice.cli.views import usage_table
 
-    observed = in_world(planning, lambda world: observe_interval(world, interval_sec))
+    observed = in_world(planning, lambda world: observe_interval(world, pods, interval_sec))
     shown, summary = observed.usage.sorted(sort), observed.summary
 
     def lines(wide: bool) -> list[str]:  # noqa: FBT001 - as `emit` calls it

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from podslice.cli import usage_observer
-from podslice.cli.arguments import Sort
+from podslice.cli.arguments import PodFilter, Sort
 from podslice.cli.terminal import is_interactive
 from podslice.cli.views import usage_table
 from podslice.cli.views.usage_table import NODE, NodeSummary, measure
@@ -262,6 +262,15 @@ def test_printing_once_takes_two_measurements(podslice, seen):
     assert podslice("top", "--interval=100ms", "-o", "name").out == "default/a\ndefault/b\n"
 
 
+def test_some_pods_are_shown(podslice, seen):
+    once = ("top", "--interval=100ms", "-o", "name")
+    assert podslice(*once, "pod/a").out == "default/a\n"
+    assert podslice(*once, "-n", "default").out == "default/a\ndefault/b\n"
+    assert podslice(*once, "-n", "shop") == (0, "", "")
+    message = "error: shop/a: no such pod; did you mean default/a?\n"
+    assert podslice(*once, "a", "-n", "shop") == (2, "", message)
+
+
 def test_a_snapshot_as_json_in_the_order_that_is_asked_for(podslice, seen):
     document = json.loads(
         podslice("top", "-b", "--interval=100ms", "--sort=memory", "-o", "json").out
@@ -292,7 +301,9 @@ def test_a_missing_systemd_is_an_error(podslice, no_systemd):
 @pytest.fixture
 def eyes(seen, tmp_path, here, memory):
     """What looks, in the machine of `seen`."""
-    return lambda **more: usage_observer.UsageObserver(world(tmp_path / "none", memory, **more))
+    return lambda **more: usage_observer.UsageObserver(
+        world(tmp_path / "none", memory, **more), PodFilter()
+    )
 
 
 # not coroutines: the fixtures have run verbs, which leaves no event loop where pytest-asyncio is old

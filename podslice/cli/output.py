@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from enum import StrEnum
+from typing import TextIO
 
 from podslice.cli.views.documents import Document
+from podslice.cli.views.style import ColorMode, Display, is_colored
 
 
 class OutputFormat(StrEnum):
@@ -24,10 +29,10 @@ def emit(
     format_: OutputFormat,
     *,
     document: Callable[[], Document],
-    lines: Callable[[bool], Iterable[str]],
+    lines: Callable[[Display], Iterable[str]],
     names: Callable[[], Iterable[str]],
 ) -> None:
-    """Print a result in the requested format; `lines` is called with True for `wide`."""
+    """Print a result in the requested format; `lines` formats it for this display."""
     match format_:
         case OutputFormat.JSON:
             sys.stdout.write(json.dumps(document(), indent=2, ensure_ascii=False) + "\n")
@@ -38,7 +43,25 @@ def emit(
         case OutputFormat.NAME:
             write(names())
         case OutputFormat.TABLE | OutputFormat.WIDE:
-            write(lines(format_ is OutputFormat.WIDE))
+            write(lines(display_on(sys.stdout, wide=format_ is OutputFormat.WIDE)))
+
+
+_color_mode: ContextVar[ColorMode] = ContextVar("color_mode", default=ColorMode.AUTO)
+
+
+def choose_colors(mode: ColorMode) -> None:
+    """Choose when the output of this call is colored."""
+    _color_mode.set(mode)
+
+
+def display_on(stream: TextIO, *, wide: bool = False) -> Display:
+    """Return how lines are displayed on a standard stream."""
+    is_terminal = stream.isatty()
+    return Display(
+        wide=wide,
+        width=shutil.get_terminal_size().columns if is_terminal and not wide else None,
+        is_colored=is_colored(_color_mode.get(), os.environ, is_terminal=is_terminal),
+    )
 
 
 def write(lines: Iterable[str]) -> None:

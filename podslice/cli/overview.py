@@ -11,6 +11,7 @@ from podslice.cli.arguments import PodFilter
 from podslice.cli.options import Planning
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.views import conditions, documents, status_lines
+from podslice.cli.views.style import Display
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.config import Origin, Source
 from podslice.model.manager import Manager
@@ -102,7 +103,8 @@ def emit_overview(
     """Print the overview, and notes about problems on standard error."""
     state = found.state
 
-    def lines(wide: bool) -> Iterator[str]:  # noqa: FBT001 - as `emit` calls it
+    def lines(display: Display) -> Iterator[str]:
+        wide = display.wide
         rows = status_lines.rows(found.units, found.placement, found.cgroups.usage, wide=wide)
         table = status_lines.tree if as_tree else status_lines.status
         yield from table(tuple(rows), wide=wide) if found.units else ["no pods"]

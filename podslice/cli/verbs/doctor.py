@@ -46,7 +46,7 @@ def doctor(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
             passed=not grave,
             findings=[{**asdict(each), "state": each.state.value} for each in found],
         ),
-        lines=lambda wide: _lines(found, wide=wide),
+        lines=lambda display: _lines(found, wide=display.wide),
         names=lambda: [finding.check for finding in grave],
     )
     return DIFFERENCES if grave else DONE

@@ -81,7 +81,7 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     emit(
         output,
         document=lambda: documents.document(events=[asdict(each) for each in found]),
-        lines=lambda wide: columns(_rows(found, wide=wide)) if found else [_NONE],
+        lines=lambda display: columns(_rows(found, wide=display.wide)) if found else [_NONE],
         names=lambda: _names(found),
     )
     return DONE
@@ -112,7 +112,7 @@ def _print(entry: Entry, output: OutputFormat) -> None:
     emit(
         output,
         document=lambda: made,
-        lines=lambda wide: map(_line, _cells([entry], wide=wide)),
+        lines=lambda display: map(_line, _cells([entry], wide=display.wide)),
         names=lambda: _names([entry]),
     )
 

@@ -56,6 +56,6 @@ def _emit_units(output: OutputFormat, desired: Desired) -> None:
     emit(
         output,
         document=lambda: documents.document(units=documents.units(desired)),
-        lines=lambda wide: tables.units(desired, wide=wide),
+        lines=lambda display: tables.units(desired, wide=display.wide),
         names=lambda: [unit.name for unit in desired.lasting],
     )

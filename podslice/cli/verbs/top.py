@@ -21,6 +21,7 @@ from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import in_world
 from podslice.cli.views import documents
+from podslice.cli.views.style import Display
 from podslice.errors import InputError, Problem
 from podslice.inputs.options.values import read_duration
 
@@ -74,8 +75,9 @@ def _print_once(
     observed = in_world(planning, lambda world: observe_interval(world, pods, interval_sec))
     shown, summary = observed.usage.sorted(sort), observed.summary
 
-    def lines(wide: bool) -> list[str]:  # noqa: FBT001 - as `emit` calls it
-        return [*usage_table.head(shown, summary), "", *usage_table.table(shown, wide=wide)]
+    def lines(display: Display) -> list[str]:
+        table = usage_table.table(shown, wide=display.wide)
+        return [*usage_table.head(shown, summary), "", *table]
 
     emit(
         output,

@@ -158,10 +158,12 @@ def node(allocation: Allocation, requested: Amounts) -> Iterator[str]:
 
 
 def human_bytes(number: int) -> str:
-    """Format bytes rounded, as `1.3Mi`; not suitable for limits."""
-    size = float(number)
-    for suffix in ("", "Ki", "Mi", "Gi"):
-        if size < 1024:
-            return f"{size:.1f}{suffix}" if suffix and size < 10 else f"{size:.0f}{suffix}"
-        size /= 1024
-    return f"{size:.1f}Ti"
+    """Format bytes with three digits, as `23.5 GiB`; not suitable for limits."""
+    size, suffix = float(number), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        if round(size, 1) < 1024 and (size < 100 or round(size) < 1024):
+            break
+        size, suffix = size / 1024, larger
+    return (
+        f"{size:.0f} {suffix}" if size >= 99.95 else f"{size:.1f}".removesuffix(".0") + f" {suffix}"
+    )

@@ -144,7 +144,7 @@ def test_status_shows_usage_and_the_kernels_view(podslice, web, here):
         },
     )
     (row,) = (line for line in podslice("status").out.splitlines() if "shop/web" in line)
-    assert row.split()[-3:] == ["1.3Mi", "1.25s", "3"]
+    assert row.endswith("  1.3 MiB  1.25s     3")
     wide = podslice("status", "-o", "wide").out
     assert f"{POD}  CPUQuota   125%     125%     125000 100000\n" in wide
     (unit,) = (

@@ -97,23 +97,23 @@ LIMITS = {A.slice: 128 * MI, SCOPE: 64 * MI}
 USAGE = measure(NOW, BEFORE, LIMITS)
 
 HEAD = """\
-cpu 1.50 of 8 used, memory 256Mi of 1.0Gi available
-storage 40Gi of 100Gi free, processes 120 of 32768
+cpu 1.50 of 8 used, memory 256 MiB of 1 GiB available
+storage 40 GiB of 100 GiB free, processes 120 of 32768
 """
 TABLE = """\
-NAME             CPU    MEM  MEM%  THROTTLED  TASKS  PRESSURE
-node            1.50  768Mi   75%          -    120  -
-kubepods.slice  0.00  576Mi     -          -      1  -
-default/a       0.50   64Mi   50%        25%      1  none
-default/b       0.01  512Mi     -          -      1  cpu 3% memory 12%
+NAME             CPU      MEM  MEM%  THROTTLED  TASKS  PRESSURE
+node            1.50  768 MiB   75%          -    120  -
+kubepods.slice  0.00  576 MiB     -          -      1  -
+default/a       0.50   64 MiB   50%        25%      1  none
+default/b       0.01  512 MiB     -          -      1  cpu 3% memory 12%
 """
 WIDE = """\
-NAME             CPU    MEM  MEM%  THROTTLED  TASKS  OOM  QOS         PRESSURE
-node            1.50  768Mi   75%          -    120    2  -           -
-kubepods.slice  0.00  576Mi     -          -      1    2  -           -
-default/a       0.50   64Mi   50%        25%      1    2  Burstable   none
-  main          0.25      0    0%          -      1    2  -           -
-default/b       0.01  512Mi     -          -      1    2  Guaranteed  cpu 3% memory 12%
+NAME             CPU      MEM  MEM%  THROTTLED  TASKS  OOM  QOS         PRESSURE
+node            1.50  768 MiB   75%          -    120    2  -           -
+kubepods.slice  0.00  576 MiB     -          -      1    2  -           -
+default/a       0.50   64 MiB   50%        25%      1    2  Burstable   none
+  main          0.25      0 B    0%          -      1    2  -           -
+default/b       0.01  512 MiB     -          -      1    2  Guaranteed  cpu 3% memory 12%
 """
 
 

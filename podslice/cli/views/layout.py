@@ -1,0 +1,184 @@
+"""Tables and paragraphs within the width of a terminal. Pure: cells in, lines out.
+
+A width of None is for pipes: nothing is dropped, shortened or folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from podslice.cli.views.style import Cell, Display, Role, Styled
+from podslice.cli.views.text_width import ljust, rjust, shorten_end, shorten_middle, width_of
+from podslice.errors import printable
+
+_GAP = "  "
+
+
+class Shorten(StrEnum):
+    """Where the texts of a column are shortened."""
+
+    END = "end"
+    MIDDLE = "middle"
+    """For names: they remain different from each other."""
+
+
+class Align(StrEnum):
+    """The side on which the texts of a column are aligned."""
+
+    LEFT = "left"
+    RIGHT = "right"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of a table, and what happens to it where the table is too wide.
+
+    Columns are shortened to `min_width`, texts before names. If that is not enough, those with
+    `drop` are dropped, the lowest number first, and the shortened columns get the room.
+    """
+
+    title: str
+    drop: int | None = None
+    """The order in which it is dropped; None if it is not."""
+    min_width: int | None = None
+    """None if it is not shortened."""
+    shorten: Shorten = Shorten.END
+    align: Align = Align.LEFT
+
+
+def table(
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[Cell]],
+    display: Display,
+    *,
+    indent: str = "",
+    has_head: bool = True,
+) -> Iterator[str]:
+    """Yield a table as lines, the titles first; control characters are escaped."""
+    rows = list(rows)
+    texts = [[printable(_text_of(cell)) for cell in row] for row in rows]
+    heads = [[column.title for column in columns]] if has_head else []
+    natural = [max(map(width_of, each), default=0) for each in _transposed(columns, heads + texts)]
+    room = None if display.width is None else max(1, display.width - width_of(indent))
+    widths = _fit(columns, natural, room)
+    shown = {
+        index: _shortened(columns[index], [row[index] for row in texts], width)
+        for index, width in widths.items()
+    }
+    if has_head:
+        titles = [shorten_end(columns[index].title, width) for index, width in widths.items()]
+        yield _line(columns, widths, titles, [Role.HEADING] * len(titles), display, indent)
+    for number, row in enumerate(rows):
+        cells = [shown[index][number] for index in widths]
+        roles = [_role_of(row[index]) for index in widths]
+        yield _line(columns, widths, cells, roles, display, indent)
+
+
+def _text_of(cell: Cell) -> str:
+    return cell.text if isinstance(cell, Styled) else str(cell)
+
+
+def _role_of(cell: Cell) -> Role | None:
+    return cell.role if isinstance(cell, Styled) else None
+
+
+def _transposed(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    return [[row[index] for row in rows] for index in range(len(columns))]
+
+
+def _fit(columns: Sequence[Column], natural: Sequence[int], room: int | None) -> dict[int, int]:
+    """Return the widths of the columns that are shown, by index."""
+    shown = dict(enumerate(natural))
+    if room is None:
+        return shown
+    least = {index: _least(columns[index], natural[index]) for index in shown}
+    for _, index in sorted(
+        (column.drop, index) for index, column in enumerate(columns) if column.drop is not None
+    ):
+        if _total(least) <= room or len(least) == 1:
+            break
+        del least[index]
+    while _total(least) > room and len(least) > 1 and _total(dict.fromkeys(least, 1)) > room:
+        del least[max(least)]
+    return _shrink(columns, {index: natural[index] for index in least}, least, room)
+
+
+def _least(column: Column, natural: int) -> int:
+    return natural if column.min_width is None else min(natural, column.min_width)
+
+
+def _total(widths: dict[int, int]) -> int:
+    return sum(widths.values()) + len(_GAP) * (len(widths) - 1)
+
+
+def _shrink(
+    columns: Sequence[Column], widths: dict[int, int], least: dict[int, int], room: int
+) -> dict[int, int]:
+    """Shorten texts before names, the widest first; below the minimum only if nothing else is left."""
+    texts = [index for index in widths if columns[index].shorten is Shorten.END]
+    for indexes, floors in ((texts, least), (widths, least), (widths, dict.fromkeys(widths, 1))):
+        widths = _level(widths, {index: floors[index] for index in indexes}, room)
+    return widths
+
+
+def _level(widths: dict[int, int], floors: dict[int, int], room: int) -> dict[int, int]:
+    """Take from the widest of these columns until all fit, or they have their least width."""
+    widths = dict(widths)
+    while (excess := _total(widths) - room) > 0:
+        able = [index for index, floor in floors.items() if widths[index] > floor]
+        if not able:
+            break
+        widest = max(able, key=lambda index: widths[index])
+        second = max((widths[index] for index in able if index != widest), default=0)
+        step = max(1, widths[widest] - max(second, floors[widest]))
+        widths[widest] -= min(step, excess)
+    return widths
+
+
+def _shortened(column: Column, texts: list[str], width: int) -> list[str]:
+    if column.shorten is Shorten.MIDDLE:
+        return shorten_middle(texts, width)
+    return [shorten_end(text, width) for text in texts]
+
+
+def _line(
+    columns: Sequence[Column],
+    widths: dict[int, int],
+    cells: Sequence[str],
+    roles: Sequence[Role | None],
+    display: Display,
+    indent: str,
+) -> str:
+    """Join cells; spaces around them have no color, and there are none at the end."""
+    line, spaces = "", indent
+    for index, cell, role in zip(widths, cells, roles, strict=True):
+        is_right = columns[index].align is Align.RIGHT
+        padded = (rjust if is_right else ljust)(cell, widths[index])
+        bare = padded.strip(" ")
+        before, _, after = padded.partition(bare) if bare else (padded, "", "")
+        if bare:
+            line += spaces + before + display.paint(bare, role)
+        spaces = (after if bare else spaces + before) + _GAP
+    return line
+
+
+def fold(text: str, display: Display, *, indent: str = "", hanging: str = "") -> Iterator[str]:
+    """Yield a sentence as lines, broken between words where it does not fit.
+
+    The first line begins with `indent`, the others with `hanging`. A word that is longer than a
+    line, such as a path to copy, stays whole.
+    """
+    text = printable(text)
+    if display.width is None:
+        yield indent + text
+        return
+    line, has_words = indent, False
+    for word in text.split(" "):
+        if has_words and width_of(line) + 1 + width_of(word) > display.width:
+            yield line
+            line, has_words = hanging, False
+        line += f" {word}" if has_words else word
+        has_words = True
+    yield line

@@ -1,0 +1,92 @@
+"""Roles of text, and their colors on a terminal. Pure: text in, text with escape sequences out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import typer
+
+
+class Role(StrEnum):
+    """The meaning of a text, from which its color follows."""
+
+    GOOD = "good"
+    WARNING = "warning"
+    ERROR = "error"
+    DIM = "dim"
+    HEADING = "heading"
+
+
+class ColorMode(StrEnum):
+    """Values of `--color`."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+_STYLES: Mapping[Role, Mapping[str, Any]] = {
+    Role.GOOD: {"fg": "green"},
+    Role.WARNING: {"fg": "yellow"},
+    Role.ERROR: {"fg": "red", "bold": True},
+    Role.DIM: {"dim": True},
+    Role.HEADING: {"bold": True},
+}
+_BAR_FULL, _BAR_EMPTY = "█", "░"
+_BAR_WARNING, _BAR_ERROR = 0.75, 0.9
+"""From these parts of the whole, a bar has the color of a warning or of an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Styled:
+    """A text with a role: a cell of a table, or a part of a line."""
+
+    text: str
+    role: Role
+
+
+Cell = str | Styled
+"""A cell of a table; its text is measured and shortened without its color."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Display:
+    """How lines are displayed: the details, the width and the colors. The default is for pipes."""
+
+    wide: bool = False
+    """All details, requested with `-o wide`."""
+    width: int | None = None
+    """The columns of the terminal, None if lines may be of any length: in pipes, and with `wide`."""
+    is_colored: bool = False
+
+    def paint(self, text: str, role: Role | None) -> str:
+        """Return the text in the color of its role, if colors are displayed."""
+        if role is None or not self.is_colored or not text:
+            return text
+        return typer.style(text, **_STYLES[role])
+
+
+def is_colored(mode: ColorMode, environment: Mapping[str, str], *, is_terminal: bool) -> bool:
+    """Return whether to use colors.
+
+    Source: no-color.org: "when present and not an empty string […] prevents the addition of ANSI
+    color"; arguments of the command line override it.
+    """
+    if mode is not ColorMode.AUTO:
+        return mode is ColorMode.ALWAYS
+    is_capable = environment.get("TERM", "dumb") != "dumb"
+    return is_terminal and is_capable and not environment.get("NO_COLOR")
+
+
+def bar(part: int, whole: int, *, width: int = 10) -> Styled:
+    """Return a bar of this width: the part of the whole, as a warning or an error when it is high."""
+    share = min(1.0, max(0.0, part / whole)) if whole > 0 else 0.0
+    # a part that is neither nothing nor everything is not shown as such
+    full = min(max(round(share * width), share > 0), width - (share < 1))
+    role = Role.GOOD
+    if share >= _BAR_WARNING:
+        role = Role.ERROR if share >= _BAR_ERROR else Role.WARNING
+    return Styled(_BAR_FULL * full + _BAR_EMPTY * (width - full), role)

@@ -1,0 +1,155 @@
+"""The columns that text occupies on a terminal, and text shortened to a number of them.
+
+The width of characters is from the standard library: text is escaped before, so that of the
+subtleties of Unicode only wide and combining characters remain.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+ELLIPSIS = "…"
+
+
+def width_of(text: str) -> int:
+    """Return the columns that printable text occupies."""
+    return len(text) if text.isascii() else sum(map(_char_width, text))
+
+
+@lru_cache(maxsize=1024)
+def _char_width(char: str) -> int:
+    """Return 2 for wide characters, 0 for combining ones.
+
+    Source: Unicode, annex 11 (East Asian Width): wide and fullwidth characters occupy two columns.
+    """
+    import unicodedata
+
+    if unicodedata.category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def ljust(text: str, width: int) -> str:
+    """Pad on the right to this width."""
+    return text + " " * (width - width_of(text))
+
+
+def rjust(text: str, width: int) -> str:
+    """Pad on the left to this width."""
+    return " " * (width - width_of(text)) + text
+
+
+def _first(text: str, width: int) -> str:
+    """Return the longest beginning of this width."""
+    if text.isascii():
+        return text[: max(0, width)]
+    used = 0
+    for index, char in enumerate(text):
+        used += _char_width(char)
+        if used > width:
+            return text[:index]
+    return text
+
+
+def _last(text: str, width: int) -> str:
+    """Return the longest end of this width; it does not begin with a combining character."""
+    if text.isascii():
+        return text[max(0, len(text) - width) :] if width > 0 else ""
+    used, begin = 0, len(text)
+    for index in range(len(text) - 1, -1, -1):
+        char_width = _char_width(text[index])
+        used += char_width
+        if used > width:
+            break
+        begin = index if char_width else begin
+    return text[begin:]
+
+
+def shorten_end(text: str, width: int) -> str:
+    """Shorten to this width: `default/we…`."""
+    return text if width_of(text) <= width else _cut(text, width, 0)
+
+
+def _cut(text: str, width: int, tail: int) -> str:
+    """Shorten to this width, with an end of the width `tail`; shorter text is unchanged."""
+    if width_of(text) <= width:
+        return text
+    if width < 1:
+        return ""
+    end = _last(text, tail)
+    return _first(text, width - 1 - width_of(end)) + ELLIPSIS + end
+
+
+def shorten_middle(texts: Iterable[str], width: int) -> list[str]:
+    """Shorten to this width such that different texts remain different: `default/web-…-7`.
+
+    All are cut at the same place, which is in the middle if that suffices. Texts that are then
+    still equal are cut around their first difference, or finally numbered.
+    """
+    texts = list(texts)
+    distinct = list(dict.fromkeys(texts))
+    if max(map(width_of, distinct), default=0) <= width:
+        return texts
+    best = min((_at(distinct, width, tail) for tail in _tails(width)), key=_count_equal)
+    shown = dict(zip(distinct, best, strict=True))
+    if _count_equal(best):
+        _separate(shown, width)
+    return [shown[text] for text in texts]
+
+
+def _tails(width: int) -> Iterator[int]:
+    """Yield widths of the end: half of the text, then more and more uneven parts."""
+    middle = (width - 1) // 2
+    yield max(0, middle)
+    for step in range(1, width):
+        yield from (tail for tail in (middle + step, middle - step) if 0 <= tail < width)
+
+
+def _at(texts: Iterable[str], width: int, tail: int) -> list[str]:
+    return [_cut(text, width, tail) for text in texts]
+
+
+def _count_equal(shown: list[str]) -> int:
+    return len(shown) - len(set(shown))
+
+
+def _separate(shown: dict[str, str], width: int) -> None:
+    """Make equal texts different: cut around the first difference, or number them."""
+    equal = defaultdict(list)
+    for text, short in shown.items():
+        equal[short].append(text)
+    for texts in equal.values():
+        begin = _common(texts) if len(texts) > 1 else 0
+        shown.update((text, _around(text, begin, width)) for text in texts if len(texts) > 1)
+    counts = Counter(shown.values())
+    taken = set(counts)
+    for text, short in shown.items():
+        if counts[short] > 1:
+            shown[text] = _numbered(short, width, taken)
+            taken.add(shown[text])
+
+
+def _common(texts: list[str]) -> int:
+    """Return the length of the beginning that all have in common."""
+    shortest, longest = min(texts), max(texts)
+    pairs = zip(shortest, longest, strict=False)
+    return next((i for i, (one, other) in enumerate(pairs) if one != other), len(shortest))
+
+
+def _around(text: str, begin: int, width: int) -> str:
+    """Shorten on both sides of a place: `…web-7-bl…`."""
+    kept = max(0, begin - width // 4)
+    return shorten_end(ELLIPSIS + text[kept:], width) if kept else shorten_end(text, width)
+
+
+def _numbered(text: str, width: int, taken: set[str]) -> str:
+    number = 1
+    while True:
+        suffix = f"{ELLIPSIS}{number}"
+        if len(suffix) > width:
+            return text
+        if (found := _first(text, width - len(suffix)) + suffix) not in taken:
+            return found
+        number += 1

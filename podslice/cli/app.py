@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from podslice import __version__
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED
 from podslice.cli.output import note, write
+from podslice.cli.suggestions import suggest_option, suggest_verb
 from podslice.cli.views import tables
 from podslice.errors import InputError, PodsliceError, Problem
 
@@ -143,7 +144,11 @@ def _run(given: list[str]) -> int:
 
 
 def _execute(given: list[str]) -> int:
-    # without a known verb all of them are needed, for the help and its hints
+    if given and given[0] not in VERBS and not given[0].startswith("-"):
+        message = f"no such command '{given[0]}'"
+        hint = suggest_verb(given[0], [*chain.from_iterable(VERB_GROUPS.values())])
+        raise InputError(Problem(message=message, hint=hint or "see: podslice --help"))
+    # without a verb all of them are needed, for the help
     app = make_app(given[:1] if given[:1] and given[0] in VERBS else VERBS)
     if given in ([], ["-h"], ["--help"]):
         # typer would first build every option of every verb
@@ -159,12 +164,27 @@ def _usage_problem(error: typer.BadParameter) -> Problem:
     message = error.format_message().replace("Value error, ", "").rstrip(".")
     command = error.ctx.command_path if error.ctx else "podslice"
     hint = f"see: {command} --help"
-    is_about_command = type(error).__name__ == "NoSuchOption" or (
+    is_option = type(error).__name__ == "NoSuchOption"
+    if is_option:
+        option = str(getattr(error, "option_name", ""))
+        message = f"no such option: {option}"
+        hint = _suggest_option(error, option) or hint
+    is_about_command = is_option or (
         getattr(getattr(error, "param", None), "name", "") == "command"
     )
     if is_about_command and error.ctx and error.ctx.command.name == "run":
         hint = f"put the command after --; {hint}"
     return Problem(where="", message=message[:1].lower() + message[1:], hint=hint)
+
+
+def _suggest_option(error: typer.BadParameter, given: str) -> str:
+    """Return the hint for an option that the verb does not have."""
+    if error.ctx is None:
+        return ""
+    options = [flag for parameter in error.ctx.command.params for flag in parameter.opts]
+    verb = error.ctx.command_path.partition(" ")[2]
+    hint = suggest_option(verb, given, options)
+    return f"{hint} see: {error.ctx.command_path} --help" if hint.endswith("?") else hint
 
 
 def root(

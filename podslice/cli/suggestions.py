@@ -1,0 +1,91 @@
+"""Hints for command lines that podslice does not have: what to use in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
+
+DESTRUCTIVE = frozenset(
+    {
+        "--all",
+        "--collect-orphans",
+        "--force",
+        "--grace-period",
+        "--no-admission",
+        "--prune",
+    }
+)
+"""Options that stop pods or override a check; none is ever suggested."""
+
+EQUIVALENTS = {
+    "config": "check",
+    "create": "apply -f FILE",
+    "describe": "status POD",
+    "diff": "plan -f FILE",
+    "dry-run": "plan -f FILE",
+    "edit": "apply -f FILE",
+    "exec": "run POD -c CONTAINER -- CMD",
+    "get": "status",
+    "help": "--help",
+    "inspect": "status POD",
+    "journal": "events",
+    "kill": "delete POD",
+    "lint": "check -f FILE",
+    "list": "status",
+    "ls": "status",
+    "monitor": "top",
+    "move": "adopt POD -c CONTAINER PID",
+    "pods": "status",
+    "ps": "tree",
+    "remove": "delete POD",
+    "replace": "apply -f FILE",
+    "rm": "delete POD",
+    "show": "status",
+    "start": "apply -f FILE",
+    "stats": "top",
+    "stop": "delete POD",
+    "template": "render -f FILE",
+    "uncordon": "readmit POD",
+    "update": "apply -f FILE",
+    "validate": "check -f FILE",
+    "version": "--version",
+    "watch": "top",
+}
+"""Verbs of kubectl, docker, podman and systemctl, with the arguments of podslice for the same."""
+
+OPTION_EQUIVALENTS = {
+    ("apply", "--check"): "podslice plan -f FILE",
+    ("apply", "--diff"): "podslice plan -f FILE",
+    ("apply", "--dry-run"): "podslice plan -f FILE",
+    ("apply", "--noop"): "podslice plan -f FILE",
+    ("apply", "--what-if"): "podslice plan -f FILE",
+    ("events", "--tail"): "--lines",
+    ("events", "--watch"): "--follow",
+    ("events", "-w"): "--follow",
+    ("status", "--watch"): "podslice top",
+    ("status", "-w"): "podslice top",
+    ("tree", "--watch"): "podslice top",
+    ("tree", "-w"): "podslice top",
+}
+"""Options of other programs, by verb, with what does the same."""
+
+
+def suggest_verb(given: str, verbs: Collection[str]) -> str:
+    """Return the hint for an unknown verb: an equivalent, or the verb spelled most like it."""
+    if given in EQUIVALENTS:
+        return f"use: podslice {EQUIVALENTS[given]}"
+    near = get_close_matches(given, sorted(verbs), n=1)
+    return f"did you mean: podslice {near[0]}? see: podslice --help" if near else ""
+
+
+def suggest_option(verb: str, given: str, options: Iterable[str]) -> str:
+    """Return the hint for an unknown option of a verb, empty if there is none.
+
+    If the option that is spelled most like it is destructive, nothing is suggested: the next best
+    one would be an accident.
+    """
+    name = given.partition("=")[0]
+    if use := OPTION_EQUIVALENTS.get((verb, name)):
+        return f"use: {use}"
+    near = get_close_matches(name, sorted(options), n=1)
+    return f"did you mean: {near[0]}?" if near and near[0] not in DESTRUCTIVE else ""

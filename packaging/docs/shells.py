@@ -261,6 +261,7 @@ _ZSH_ACTIONS = {
     "FILE": "_files",
     "DIR": "_files -/",
     "PID": "_pids",
+    "NAME": " ",
     **{metavar: f"_podslice_ask {what}" for metavar, what in _ASKED.items()},
 }
 

@@ -20,7 +20,7 @@ from podslice.cli.views import tables
 from podslice.errors import InputError, PodsliceError, Problem
 
 VERB_GROUPS = {
-    "Inspect": ("check", "explain", "render", "plan", "status", "tree", "top", "events"),
+    "Inspect": ("new", "check", "explain", "render", "plan", "status", "tree", "top", "events"),
     "Change": ("apply", "confirm", "delete", "readmit"),
     "Processes": ("run", "adopt", "cgroup-parent", "phase"),
     "Node": ("node", "doctor"),

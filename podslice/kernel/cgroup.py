@@ -157,6 +157,14 @@ class CgroupFs:
         """
         return self._sample_v2(control_group) if self.is_v2 else self._sample_v1(control_group)
 
+    def peak_bytes(self, control_group: str) -> int | None:
+        """Return the most memory since the group was created; None where it is not recorded.
+
+        Source: Linux, admin-guide/cgroup-v2.rst, memory.peak (since 5.19).
+        """
+        file = "memory.peak" if self.is_v2 else "memory/memory.max_usage_in_bytes"
+        return _number(self._read(file, control_group))
+
     def working_set_bytes(self, control_group: str) -> int | None:
         """Return only the working set, for callers that read it many times a second."""
         if self.is_v2:

@@ -19,7 +19,9 @@ ENDED_STATES = "ZX"
 """The states of a terminated process. Source: proc_pid_stat(5)."""
 
 # fields of /proc/<pid>/stat behind the name, which is in brackets and may hold anything
-_STATE, _PARENT, _FLAGS, _STARTED = 0, 1, 6, 19
+_STATE, _PARENT, _FLAGS, _THREADS, _STARTED = 0, 1, 6, 17, 19
+_CPU_TICKS = slice(11, 15)
+"""In user and kernel mode, also of children that have terminated. Source: proc_pid_stat(5)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,48 @@ def read_process(pid: int, root: Path = Path("/")) -> Process | None:
         leader=int(status["Tgid"][0]),
         uid=int(status["Uid"][0]),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessUse:
+    """What one process uses, with all its threads."""
+
+    cpu_ticks: int
+    """Of the process and its terminated children, in clock ticks."""
+    threads: int
+    started_ticks: int
+    """When it started, in clock ticks since boot."""
+    memory_bytes: int
+    """Its resident memory, shared pages included."""
+    peak_bytes: int
+    """The most resident memory since it started."""
+
+
+def read_process_use(pid: int, root: Path = Path("/")) -> ProcessUse | None:
+    """Return what a process uses; None if it has terminated, or is a kernel thread."""
+    place = root / "proc" / str(pid)
+    try:
+        fields = split_words(read_value(place / "stat").rpartition(")")[2])
+        status = _keyed(read_text(place / "status"))
+    except OSError:
+        return None
+    if "VmRSS" not in status:
+        return None
+    return ProcessUse(
+        cpu_ticks=sum(map(int, fields[_CPU_TICKS])),
+        threads=int(fields[_THREADS]),
+        started_ticks=int(fields[_STARTED]),
+        memory_bytes=int(status["VmRSS"][0]) * 1024,
+        peak_bytes=int(status["VmHWM"][0]) * 1024,
+    )
+
+
+def descendants(pid: int, root: Path = Path("/")) -> tuple[int, ...]:
+    """Return a process and all running processes below it."""
+    found = [pid]
+    for each in found:
+        found += (child for child in children(each, root) if child not in found)
+    return tuple(found)
 
 
 def process_name(pid: int, root: Path = Path("/")) -> str:

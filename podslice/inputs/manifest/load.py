@@ -144,17 +144,27 @@ def parse_manifest(document: object, where: str) -> Pod:
     Raises:
         InputError: it is not a valid pod.
     """
+    loaded = read_manifest(document, where)
+    errors = [p for p in LoadedPods(pods=loaded.pods).all_problems if _is_error(p)]
+    if errors or len(loaded.pods) != 1:
+        none = Problem(where=where, message="there is not exactly one pod in it")
+        raise InputError((*errors, *loaded.problems) or none)
+    return loaded.pods[0]
+
+
+def read_manifest(document: object, where: str) -> LoadedPods:
+    """Read the pods of a document of plain values, with their problems.
+
+    Raises:
+        InputError: the document exceeds the budget.
+    """
     collector = Collector(namespace=None)
     try:
         finish(collector.add_document(Document(value=document), where))
         finish(collector.create_pods())
     except Exhausted as error:
         raise InputError(error.at(where)) from error
-    errors = [p for p in LoadedPods(pods=tuple(collector.pods)).all_problems if _is_error(p)]
-    if errors or len(collector.pods) != 1:
-        none = Problem(where=where, message="there is not exactly one pod in it")
-        raise InputError((*errors, *collector.problems) or none)
-    return collector.pods[0]
+    return _loaded(collector)
 
 
 def format_manifest(pod: Pod) -> dict[str, object]:

@@ -68,6 +68,11 @@ def is_uid(uid: str | None) -> bool:
     return bool(_UID_RE.fullmatch(uid))
 
 
+def to_label(name: str) -> str:
+    """Return the most similar name that is a valid label; empty if there is none."""
+    return _similar(name, LABEL_MAX)
+
+
 def is_resource_name(name: str) -> bool:
     """Return whether a text is a valid resource name: `cpu`, `hugepages-2Mi`, `example.com/gpu`."""
     return bool(_RESOURCE_RE.fullmatch(name))
@@ -75,8 +80,12 @@ def is_resource_name(name: str) -> bool:
 
 def _suggest(name: str, longest: int) -> str:
     """Return a hint with the most similar valid name."""
+    text = _similar(name, longest)
+    return f"write '{text}'" if text else ""
+
+
+def _similar(name: str, longest: int) -> str:
     separators = "-." if longest == SUBDOMAIN_MAX else "-"
     text = name[: 2 * longest].lower()
     text = "".join(c if c.isascii() and (c.isalnum() or c in separators) else "-" for c in text)
-    text = re.sub(r"-*\.[-.]*", ".", text)[:longest].strip("-.")
-    return f"write '{text}'" if text else ""
+    return re.sub(r"-*\.[-.]*", ".", text)[:longest].strip("-.")

@@ -22,7 +22,7 @@ VERBS = sorted(
         *(group.name for group in make_app().registered_groups),
     ]
 )
-NO_PLAN = ["confirm", "events"]
+NO_PLAN = ["confirm", "events", "new"]
 """Verbs without configuration options."""
 FILE_VERBS = ["apply", "explain", "plan", "render"]
 
@@ -39,6 +39,7 @@ def test_every_verb_is_known():
         "doctor",
         "events",
         "explain",
+        "new",
         "node",
         "phase",
         "plan",

@@ -1,0 +1,212 @@
+"""`podslice new`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from podslice.cli import configuration
+from podslice.cli.arguments import DONE, code_of
+from podslice.cli.options import Planning
+from podslice.cli.output import note, write
+from podslice.cli.session import in_world, load_node
+from podslice.cli.views import tables
+from podslice.cli.views.new_manifest import NewPod, format_lines, make_document, with_proposals
+from podslice.errors import HostError, InputError, Problem, invalid
+from podslice.inputs.scalars import quote
+from podslice.model.config import Config
+from podslice.model.resources import CPU, MEMORY
+from podslice.model.unit import ObservedUnit, is_unit_name
+from podslice.policy.decide import decide
+from podslice.policy.proposal import PresentUse, StatedAmount, propose_amounts
+from podslice.reconcile.world import LiveWorld
+from podslice.systemd.find_manager import find_manager
+
+_DEFAULT_CONTAINER = "main"
+_YOUNG_SEC = 600
+"""Before that the use of a program is not yet typical."""
+_OPTION_OF_FIELD = {
+    "metadata.name": "NAME",
+    "metadata.namespace": "--namespace",
+    "spec.resources.requests[cpu]": "--cpu",
+    "spec.resources.limits[cpu]": "--cpu-limit",
+    "spec.resources.requests[memory]": "--memory",
+    "spec.resources.limits[memory]": "--memory-limit",
+}
+"""The fields of the manifest, and the options that set them."""
+_CONTAINER_FIELD = re.compile(r"spec\.containers\[\d+\]\.name")
+
+
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the file of --output-file if it exists.")
+]
+User = Annotated[bool, typer.Option("--user", help="With --like: a unit of the user manager.")]
+
+
+def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the pod.")],
+    cpu: Annotated[
+        str | None,
+        typer.Option(metavar="QUANTITY", help="Request of CPUs: 500m is half of one."),
+    ] = None,
+    cpu_limit: Annotated[
+        str | None, typer.Option(metavar="QUANTITY", help="Limit of CPUs: 500m, 2.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="QUANTITY", help="Request of memory: 512Mi, 2Gi.")
+    ] = None,
+    memory_limit: Annotated[
+        str | None, typer.Option(metavar="QUANTITY", help="Limit of memory: 512Mi, 2Gi.")
+    ] = None,
+    container: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--container", "-c", metavar="NAME", help="A container of the pod; may be repeated."
+        ),
+    ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            metavar="UNIT|PID",
+            help="Propose values from the present use of this unit, or of this process and those"
+            " below it. Other options override them.",
+        ),
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", "-n", metavar="NAME", help="The namespace of the pod."),
+    ] = None,
+    output_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the manifest to this file, which must not exist."),
+    ] = None,
+    overwrite: Overwrite = False,  # noqa: FBT002
+    user: User = False,  # noqa: FBT002
+) -> int:
+    """Write the manifest of a new pod, with a comment on each field.
+
+    All containers share the pod's budget. The manifest is printed on standard output; nothing is
+    started.
+    """
+    use, problems = _observe(like, user=user) if like else (None, [])
+    stated = {CPU: (cpu, cpu_limit), MEMORY: (memory, memory_limit)}
+    pod = NewPod(
+        name=name,
+        namespace=namespace,
+        containers=tuple(container or [_container_like(use)]),
+        requests={
+            key: StatedAmount(text=text) for key, (text, _) in stated.items() if text is not None
+        },
+        limits={
+            key: StatedAmount(text=text) for key, (_, text) in stated.items() if text is not None
+        },
+    )
+    problems += _validate(pod)
+    if use is not None and not code_of(problems):
+        pod = with_proposals(pod, propose_amounts(use))
+        problems = _validate(pod)
+    if code_of(problems):
+        raise InputError(problems)
+    for line in tables.problem_lines(problems):
+        note(line)
+    lines = list(format_lines(pod, use))
+    if output_file is None:
+        write(lines)
+    else:
+        _write_file(output_file, lines, overwrite=overwrite)
+    return DONE
+
+
+def _validate(pod: NewPod) -> list[Problem]:
+    """Return the problems that the manifest would have, with the options in place of its fields."""
+    from podslice.inputs.manifest.load import read_manifest
+
+    loaded = read_manifest(make_document(pod), "")
+    config = Config()
+    node = load_node(config, lenient=True)
+    decided = (decide(each, node, config).problems for each in loaded.pods)
+    found = [*loaded.problems, *(problem for problems in decided for problem in problems)]
+    return list(dict.fromkeys(replace(each, where=_option_of(each.where)) for each in found))
+
+
+def _option_of(where: str) -> str:
+    """Return the option that sets a field of the manifest."""
+    field = where.removeprefix(": ")
+    return (
+        "--container" if _CONTAINER_FIELD.fullmatch(field) else _OPTION_OF_FIELD.get(field, field)
+    )
+
+
+def _observe(like: str, *, user: bool) -> tuple[PresentUse | None, list[Problem]]:
+    """Return the present use of a unit or a process, or why there is none."""
+    from podslice.usage import present_use
+
+    try:
+        if like.isdecimal() and like.isascii():
+            use, missing = present_use.process_use(int(like)), f"there is no process {like}"
+        else:
+            unit = _find_unit(like if "." in like else f"{like}.service", user=user)
+            use, missing = present_use.unit_use(unit), f"{unit.name} has no processes"
+    except InputError as error:
+        return None, list(error.problems)
+    if use is None:
+        hint = "name a unit that is running, or the id of a process"
+        return None, [Problem(where="--like", message=missing, hint=hint)]
+    if use.age_sec < _YOUNG_SEC:
+        note(f"{use.what} has run for {use.age_sec} s only: the proposed values may be too low")
+    return use, []
+
+
+def _find_unit(name: str, *, user: bool) -> ObservedUnit:
+    """Return a loaded unit.
+
+    Raises:
+        InputError: it is not the name of a unit, or no such unit is loaded.
+    """
+    if not is_unit_name(name):
+        raise invalid(
+            f"{quote(name)} is neither a unit nor the id of a process",
+            "name a service, scope or slice",
+            where="--like",
+        )
+    planning = configuration.tolerate(Planning(manager=find_manager(user=user)))
+
+    async def work(world: LiveWorld) -> tuple[ObservedUnit, ...]:
+        return await world.client.observe([name])
+
+    found = [unit for unit in in_world(planning, work) if unit.name == name]
+    if not found:
+        hint = "see: systemctl --user" if user else "see: systemctl"
+        raise invalid(f"no unit {name} is loaded", hint, where="--like")
+    return found[0]
+
+
+def _container_like(use: PresentUse | None) -> str:
+    """Return the name of the only container."""
+    from podslice.inputs.manifest.names import to_label
+
+    return (to_label(use.name) if use else "") or _DEFAULT_CONTAINER
+
+
+def _write_file(path: Path, lines: Iterable[str], *, overwrite: bool) -> None:
+    """Write the manifest to a file.
+
+    Raises:
+        InputError: the file exists.
+        HostError: it cannot be written.
+    """
+    try:
+        with path.open("w" if overwrite else "x") as file:
+            file.writelines(f"{line}\n" for line in lines)
+    except FileExistsError:
+        raise invalid(
+            "the file exists", "choose another one, or add --overwrite", where=str(path)
+        ) from None
+    except OSError as error:
+        raise HostError(f"{path}: {error.strerror}") from error
+    write([f"wrote {path}; show what its values become: podslice explain -f {path}"])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from podslice.model.node import Node
+from podslice.model.quantity import about_bytes
 from podslice.model.resources import CPU, memory_bytes
 
 MI = 2**20
@@ -69,17 +70,49 @@ def aks(cpus: int, memory: int, pods: int) -> Reservation:
     return Reservation(cpu_milli=cpu_milli, memory_bytes=min((20 * pods + 50) * MI, memory // 4))
 
 
-PROVIDERS: Mapping[str, Callable[[int, int, int], Reservation]] = {
-    "gke": gke,
-    "eks": eks,
-    "aks": aks,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """A provider's formula, as a function and as a sentence."""
+
+    formula: Callable[[int, int, int], Reservation]
+    """CPUs of the node, its memory in bytes and the number of pods → the reservation."""
+    explanation: str
+    """The sentence, with `{pods}` for their number."""
+    source: str
+
+
+_CPU_EXPLANATION = "6% of the first CPU, 1% of the second, 0.5% of the next two each and 0.25% of every further one"
+PROVIDERS: Mapping[str, Provider] = {
+    "gke": Provider(
+        formula=gke,
+        explanation=f"{_CPU_EXPLANATION}; 25% of the first 4Gi of memory, 20% of the next 4Gi, 10%"
+        " of the next 8Gi, 6% of the next 112Gi and 2% of the rest",
+        source='GKE, "Plan GKE node sizes"',
+    ),
+    "eks": Provider(
+        formula=eks,
+        explanation=f"{_CPU_EXPLANATION}; 255Mi of memory and 11Mi for each of {{pods}} pods",
+        source="EKS, amazon-eks-ami, bootstrap.sh",
+    ),
+    "aks": Provider(
+        formula=aks,
+        explanation="60m to 740m of CPU by the number of CPUs; 50Mi of memory and 20Mi for each of"
+        " {pods} pods, at most a quarter of the memory",
+        source='AKS, "Resource reservations"',
+    ),
 }
+
+
+def explain_provider(name: str, pods: int) -> str:
+    """Return a provider's formula and its source as one sentence."""
+    provider = PROVIDERS[name]
+    return f"{provider.explanation.format(pods=pods)} ({provider.source})"
 
 
 def by_provider(node: Node, pods: int) -> dict[str, Reservation]:
     """Return each provider's reservation on this node for a number of pods, in whole Mi."""
     cpus, memory = node.capacity[CPU] // 1000, memory_bytes(node.capacity) or 0
-    kept = {name: formula(cpus, memory, pods) for name, formula in PROVIDERS.items()}
+    kept = {name: each.formula(cpus, memory, pods) for name, each in PROVIDERS.items()}
     return {
         name: Reservation(cpu_milli=each.cpu_milli, memory_bytes=-(-each.memory_bytes // MI) * MI)
         for name, each in kept.items()
@@ -96,6 +129,18 @@ def system_reservation(node: Node, used_bytes: int | None) -> Reservation:
     wanted = min(memory // 20, GI) if used_bytes is None else used_bytes * 3 // 2
     step = 64 * MI
     return Reservation(cpu_milli=100, memory_bytes=max(-(-wanted // step) * step, 2 * step))
+
+
+def explain_system(used_bytes: int | None) -> str:
+    """Return the formula of `system_reservation` and its source as one sentence."""
+    if used_bytes is None:
+        return (
+            "100m of CPU; 5% of the memory, 128Mi to 1Gi, because the use of the slices is unknown"
+        )
+    return (
+        "100m of CPU; 1.5 times the memory that system.slice and user.slice use now,"
+        f" {about_bytes(used_bytes)}, in steps of 64Mi"
+    )
 
 
 def _stepped_cpu(cpus: int) -> int:

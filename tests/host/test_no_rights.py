@@ -57,6 +57,7 @@ CHANGING = {
     "agent": ((),),
 }
 READING = {
+    "new": (("web", "--cpu=1"), ("web", "--like=1")),
     "check": (("-f", FILE),),
     "explain": (("-f", FILE, *BIG),),
     "render": (("-f", FILE, *BIG),),
@@ -72,6 +73,7 @@ READING = {
     "doctor": ((),),
 }
 WITHOUT_MANAGER = (
+    "new",
     "check",
     "explain",
     "render",

@@ -7,8 +7,11 @@ removes only unmodified files.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import Annotated
 
 import typer
@@ -22,7 +25,14 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.host import read_node
 from podslice.model.naming import KUBE_RESERVED_SLICE
 from podslice.model.quantity import format_bytes, format_milli
-from podslice.policy.providers import PROVIDERS, Reservation, by_provider, system_reservation
+from podslice.policy.providers import (
+    PROVIDERS,
+    Reservation,
+    by_provider,
+    explain_provider,
+    explain_system,
+    system_reservation,
+)
 
 MARK = "# Written by podslice node init; podslice node reset removes it."
 CONFIG = "etc/podslice/podslice.toml"
@@ -30,6 +40,15 @@ _BYTES_MAX = 2**20
 """A larger file was not written by `node init`."""
 SERVICES = ("containerd", "crio", "docker", "kubelet", "podman")
 """Services of kube-reserved: container runtimes and the kubelet."""
+_UNIT_DIRECTORIES = (
+    "etc/systemd/system",
+    "run/systemd/system",
+    "usr/local/lib/systemd/system",
+    "usr/lib/systemd/system",
+    "lib/systemd/system",
+)
+"""Source: systemd.unit(5), "Unit File Load Path"."""
+_SLICE_FILE = f"etc/systemd/system/{KUBE_RESERVED_SLICE}"
 SYSTEM_SLICES = ("/system.slice", "/user.slice")
 
 _SLICE_UNIT = """\
@@ -60,6 +79,17 @@ Root = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Proposal:
+    """The reservations to write, with their reasons."""
+
+    kube: Reservation
+    why_kube: str
+    formula: str
+    system: Reservation
+    why_system: str
+
+
 def init(
     like: Annotated[
         str | None,
@@ -75,7 +105,8 @@ def init(
 ) -> int:
     """Propose reservations for this machine, and write them to /etc.
 
-    Container runtimes are placed in podruntime.slice when their services are restarted.
+    Each proposal is explained. Installed container runtimes are placed in podruntime.slice when
+    their services are restarted.
     """
     if like is not None and like not in PROVIDERS:
         hint = f"use one of {', '.join(PROVIDERS)}"
@@ -84,13 +115,16 @@ def init(
     proposals = by_provider(node, pods)
     least = min(proposals, key=lambda name: proposals[name].memory_bytes)
     used_bytes = _used_by_system()
-    system = system_reservation(node, used_bytes)
-    write(_table(proposals, system, pods, measured=used_bytes is not None))
-    write(
-        ["", f"kube-reserved: the values of {like or least}" + ("" if like else ", the lowest"), ""]
+    proposal = _Proposal(
+        kube=proposals[like or least],
+        why_kube=f"as {like}" if like else f"as {least}, the lowest memory of the three",
+        formula=explain_provider(like or least, pods),
+        system=system_reservation(node, used_bytes),
+        why_system=explain_system(used_bytes),
     )
-    files = _files(proposals[like or least], system, root)
-    return _write_all(files, root, dry_run=dry_run)
+    write(_table(proposals, proposal.system))
+    write(("", *_explain(proposal, pods), "", *_explain_services(root), ""))
+    return _write_all(_files(proposal, root), root, dry_run=dry_run)
 
 
 def reset(
@@ -121,28 +155,72 @@ def reset(
 
 
 def _names() -> Iterator[str]:
-    yield CONFIG
-    yield f"etc/systemd/system/{KUBE_RESERVED_SLICE}"
-    yield from (f"etc/systemd/system/{name}.service.d/50-podslice.conf" for name in SERVICES)
+    yield from (CONFIG, _SLICE_FILE, *map(_drop_in, SERVICES))
 
 
-def _files(kube: Reservation, system: Reservation, root: Path) -> dict[str, str]:
+def _drop_in(service: str) -> str:
+    return f"etc/systemd/system/{service}.service.d/50-podslice.conf"
+
+
+def _files(proposal: _Proposal, root: Path) -> dict[str, str]:
     """Return the texts, without their first two lines, by path below the root."""
+    why_kube = f"Reserved for container runtimes and podslice, {proposal.why_kube}: "
     config = "\n".join(
         (
-            "# Reserved for container runtimes and podslice.",
-            f'kube-reserved = "{_flag(kube)}"',
+            *_comment(f"{why_kube}{proposal.formula}."),
+            f'kube-reserved = "{_flag(proposal.kube)}"',
             f'kube-reserved-cgroup = "/{KUBE_RESERVED_SLICE}"',
-            "# Reserved for system daemons.",
-            f'system-reserved = "{_flag(system)}"',
+            *_comment(f"Reserved for system daemons: {proposal.why_system}."),
+            f'system-reserved = "{_flag(proposal.system)}"',
             "# Limits pods only. Measure the usage before adding kube-reserved here.",
             'enforce-node-allocatable = "pods"',
             "",
         )
     )
     shipped = root / "usr/lib/systemd/system" / KUBE_RESERVED_SLICE
-    texts = [config, "" if shipped.exists() else _SLICE_UNIT, *(_DROP_IN for _ in SERVICES)]
-    return {name: text for name, text in zip(_names(), texts, strict=True) if text}
+    slice_file = {} if shipped.exists() else {_SLICE_FILE: _SLICE_UNIT}
+    drop_ins = {_drop_in(name): _DROP_IN for name in _installed(root)}
+    return {CONFIG: config, **slice_file, **drop_ins}
+
+
+def _comment(text: str) -> list[str]:
+    return wrap(text, 98, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
+
+
+def _installed(root: Path) -> dict[str, Path]:
+    """Return the services of `SERVICES` that are installed, with their unit files."""
+    found = {}
+    for name in SERVICES:
+        paths = (root / directory / f"{name}.service" for directory in _UNIT_DIRECTORIES)
+        path = next((path for path in paths if os.path.lexists(path)), None)
+        # a masked unit is a link to /dev/null
+        if path is not None and not (path.is_symlink() and str(path.readlink()) == os.devnull):
+            found[name] = path
+    return found
+
+
+def _explain(proposal: _Proposal, pods: int) -> Iterator[str]:
+    """Yield each provider's formula, and the proposed values, with their sources."""
+    yield from (f"{name}: {explain_provider(name, pods)}" for name in PROVIDERS)
+    yield f"system: {proposal.why_system}"
+    yield ""
+    yield f"kube-reserved {_flag(proposal.kube)}: for container runtimes and podslice, {proposal.why_kube}"
+    yield f"system-reserved {_flag(proposal.system)}: for system daemons"
+
+
+def _explain_services(root: Path) -> Iterator[str]:
+    """Yield the services that get a drop-in, and those that are not installed."""
+    installed = _installed(root)
+    for name, path in installed.items():
+        yield (
+            f"{name}.service: placed in {KUBE_RESERVED_SLICE}, so that kube-reserved covers it,"
+            f" because {path} is installed"
+        )
+    if missing := [name for name in SERVICES if name not in installed]:
+        yield (
+            f"not installed: {', '.join(missing)}; after installing one of them, run podslice node"
+            " init again"
+        )
 
 
 def _flag(reservation: Reservation) -> str:
@@ -150,23 +228,14 @@ def _flag(reservation: Reservation) -> str:
     return f"cpu={cpu},memory={memory}"
 
 
-def _table(
-    proposals: dict[str, Reservation], system: Reservation, pods: int, *, measured: bool
-) -> Iterator[str]:
-    """Return a table of the providers' reservations."""
-    rows = [("RESERVATION", "CPU", "MEMORY", "BY")]
-    formulas = {
-        "gke": "6% of the first CPU, 1%, 0.5%, 0.5%, 0.25% …; 25% of the first 4Gi, 20%, 10%, 6% …",
-        "eks": f"CPU as gke; 255Mi + {pods} pods × 11Mi",
-        "aks": f"CPU by a table; 50Mi + {pods} pods × 20Mi, at most 25%",
-    }
-    for name, kept in proposals.items():
-        cpu, memory = format_milli(kept.cpu_milli), format_bytes(kept.memory_bytes)
-        rows.append((f"kube, as {name}", cpu, memory, formulas[name]))
-    cpu, memory = format_milli(system.cpu_milli), format_bytes(system.memory_bytes)
-    known, unknown = "1.5 × the current usage of its slices", "5%, 128Mi to 1Gi"
-    rows.append(("system", cpu, memory, known if measured else unknown))
-    return columns(rows)
+def _table(proposals: dict[str, Reservation], system: Reservation) -> Iterator[str]:
+    """Return a table of the providers' reservations, and of the system's."""
+    kept = {f"kube, as {name}": each for name, each in proposals.items()} | {"system": system}
+    rows = [
+        (name, format_milli(each.cpu_milli), format_bytes(each.memory_bytes))
+        for name, each in kept.items()
+    ]
+    return columns([("RESERVATION", "CPU", "MEMORY"), *rows])
 
 
 def _used_by_system() -> int | None:

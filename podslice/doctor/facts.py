@@ -5,10 +5,8 @@ They are read from files that every user may read; nothing is written.
 
 from __future__ import annotations
 
-import os
 import pwd
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
@@ -53,7 +51,6 @@ class Subject:
 
     manager: Manager = SYSTEM
     uid: int
-    environment: Mapping[str, str] = field(default_factory=dict)
     cgroup_root: str = "/"
     control_group: str = "/kubepods.slice"
     """The slice that holds all pods, below the manager's own control group."""
@@ -174,7 +171,7 @@ def _runtimes(
     surroundings = Surroundings(
         root=root,
         uid=subject.manager.uid,
-        config_home=_config_home(subject.environment),
+        config_directory=subject.manager.config_directory,
         has_systemd=first_process == "systemd",
         is_v2=layout is Layout.V2,
     )
@@ -249,12 +246,6 @@ def _owner(path: Path) -> int | None:
         return path.stat().st_uid
     except OSError:
         return None
-
-
-def _config_home(environment: Mapping[str, str]) -> str:
-    """Return the directory of a user's configuration. Source: XDG Base Directory Specification."""
-    home = environment.get("HOME", "/nonexistent")
-    return environment.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")  # noqa: PTH118
 
 
 def _is_readable(path: Path) -> bool:

@@ -48,7 +48,7 @@ class Surroundings:
     root: Path
     uid: int | None
     """The user of the runtimes; None for those of the system."""
-    config_home: str
+    config_directory: str
     has_systemd: bool
     is_v2: bool
 
@@ -107,7 +107,7 @@ def _podman(here: Surroundings, _: Path) -> Runtime:
     where = runtime.source or (
         "/etc/containers/containers.conf"
         if here.uid is None
-        else f"{here.config_home}/containers/containers.conf"
+        else f"{here.config_directory}/containers/containers.conf"
     )
     fix = f'write cgroup_manager = "systemd" below [engine] in {where}'
     return replace(runtime, fix=fix)
@@ -116,7 +116,7 @@ def _podman(here: Surroundings, _: Path) -> Runtime:
 def _podman_files(here: Surroundings) -> Iterator[Path]:
     kind = "rootful" if here.uid is None else "rootless"
     homes = ["/usr/share", "/etc"]
-    for home in homes if here.uid is None else [*homes, here.config_home]:
+    for home in homes if here.uid is None else [*homes, here.config_directory]:
         base = here.under(home) / "containers"
         yield base / "containers.conf"
         yield from sorted((base / "containers.conf.d").glob("*.conf"))
@@ -129,7 +129,7 @@ def _podman_files(here: Surroundings) -> Iterator[Path]:
 
 def _docker(here: Surroundings, _: Path) -> Runtime:
     """Source: dockerd(8), --exec-opt; docs.docker.com, "Runtime metrics", cgroup driver."""
-    home = "/etc" if here.uid is None else here.config_home
+    home = "/etc" if here.uid is None else here.config_directory
     path = here.under(home) / "docker/daemon.json"
     options = list(_table(_json(here, path)).get("exec-opts") or ())
     runtime = Runtime(name="docker", driver=here.default)

@@ -23,6 +23,8 @@ class Manager:
     """Whether the environment names the runtime directory; without that it is a guess."""
     control_group: str = "/"
     """The control group that all its units are in."""
+    config_directory: str = "/etc"
+    """The directory of configuration files, of other programs too."""
     drop_in_directories: tuple[str, ...] = (
         "/run/systemd/transient",
         "/run/systemd/system.control",
@@ -52,12 +54,13 @@ def user_manager(uid: int, environment: Mapping[str, str]) -> Manager:
     """Return the manager of a user whose programs have this environment."""
     session = environment.get("XDG_RUNTIME_DIR")
     runtime = session or f"/run/user/{uid}"
-    config = environment.get("XDG_CONFIG_HOME") or f"{environment.get('HOME', '')}/.config"
+    config = _user_config_directory(environment)
     return Manager(
         uid=uid,
         bus_address=f"unix:path={runtime}/bus",
         runtime_directory=runtime,
         has_session=bool(session),
+        config_directory=config,
         control_group=f"/user.slice/user-{uid}.slice/user@{uid}.service",
         drop_in_directories=(
             f"{runtime}/systemd/transient",
@@ -65,3 +68,14 @@ def user_manager(uid: int, environment: Mapping[str, str]) -> Manager:
             f"{config}/systemd/user.control",
         ),
     )
+
+
+def _user_config_directory(environment: Mapping[str, str]) -> str:
+    """Return XDG_CONFIG_HOME, or else `.config` in HOME; relative paths are ignored.
+
+    Source: XDG Base Directory Specification, "Environment variables"; without HOME it is `/.config`.
+    """
+    config, home = environment.get("XDG_CONFIG_HOME", ""), environment.get("HOME", "")
+    if config.startswith("/"):
+        return config
+    return f"{home.rstrip('/') if home.startswith('/') else ''}/.config"

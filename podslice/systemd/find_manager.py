@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +15,23 @@ def find_manager(*, user: bool = False) -> Manager:
     if not user:
         address = os.environ.get("DBUS_SYSTEM_BUS_ADDRESS", SYSTEM_BUS_ADDRESS)
         return replace(SYSTEM, bus_address=address)
-    manager = user_manager(os.getuid(), os.environ)
+    manager = user_manager(os.getuid(), {**os.environ, "HOME": _home()})
     session = os.environ.get("DBUS_SESSION_BUS_ADDRESS")
     # the bus of a session may be one without a systemd: it is only the second choice
     if session and not Path(manager.runtime_directory, "bus").exists():
         return replace(manager, bus_address=session)
     return manager
+
+
+def _home() -> str:
+    """Return the home directory: HOME, or that of the user database if HOME is not absolute.
+
+    Source: systemd, src/basic/user-util.c, get_home_dir.
+    """
+    home = os.environ.get("HOME", "")
+    if home.startswith("/"):
+        return home
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:  # a user without an entry
+        return "/"

@@ -6,7 +6,6 @@ import asyncio
 import ctypes
 import gc
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from podslice.cli.arguments import DONE
 from podslice.cli.options import Planning, agent_options
 from podslice.cli.session import load_node, runtime_directory
 from podslice.model.config import Config
+from podslice.model.manager import Manager
 from podslice.reconcile.world import World
 from podslice.store import Store
 
@@ -85,7 +85,7 @@ def _load_world(planning: Planning, directory: Path) -> World:
     config = files.config
     if planning.manager.is_user and config.manifests == Config().manifests:
         # the default directories belong to the host's agent
-        config = replace(config, manifests=(own_manifests(os.environ),))
+        config = replace(config, manifests=(own_manifests(planning.manager),))
     return World(
         node=load_node(config),
         config=config,
@@ -95,14 +95,9 @@ def _load_world(planning: Planning, directory: Path) -> World:
     )
 
 
-def own_manifests(environment: Mapping[str, str]) -> str:
-    """Return the directory of a user's own manifests: `~/.config/podslice/manifests`.
-
-    Source: XDG Base Directory Specification, XDG_CONFIG_HOME.
-    """
-    base = environment.get("XDG_CONFIG_HOME", "")
-    above = Path(base) if base.startswith("/") else Path.home() / ".config"
-    return str(above / "podslice/manifests")
+def own_manifests(manager: Manager) -> str:
+    """Return the directory of a user's own manifests: `~/.config/podslice/manifests`."""
+    return f"{manager.config_directory}/podslice/manifests"
 
 
 def _release_large_blocks() -> None:

@@ -75,7 +75,6 @@ def _facts(planning: Planning) -> Facts:
         Subject(
             uid=os.getuid(),
             manager=planning.manager,
-            environment=os.environ,
             cgroup_root=config.cgroup_root,
             control_group=control_group_of(Tree(cgroup_root=config.cgroup_root).root),
         ),
@@ -95,8 +94,8 @@ async def _ask(planning: Planning) -> SystemdReply:
         async with asyncio.timeout(ANSWER_SEC), Bus(planning.manager) as client:
             version = (await client.caps()).systemd_version
             units = await list_evidence(client, tree, planning.manager)
-    except SystemdError as said:
-        error = str(said)
+    except SystemdError as reason:
+        error = str(reason)
     except TimeoutError:
         error = f"no answer within {ANSWER_SEC:.0f} s"
     return SystemdReply(
@@ -127,6 +126,6 @@ def _lines(found: Sequence[Finding], *, wide: bool) -> Iterator[str]:
 
 
 def _more(finding: Finding) -> Iterable[str]:
-    for label, said in (("effect", finding.effect), ("fix", finding.fix)):
-        if said:
-            yield f"    {label}: {said}"
+    for label, text in (("effect", finding.effect), ("fix", finding.fix)):
+        if text:
+            yield f"    {label}: {text}"

@@ -8,11 +8,10 @@ from podslice.model.manager import user_manager
 from tests.unit.builders import make_files
 
 UP = SystemdReply(version=257)
-ROOT = Subject(uid=0, environment={"HOME": "/home/admin"})
+ROOT = Subject(uid=0)
 USER = Subject(
     uid=4711,
-    manager=user_manager(4711, {"XDG_RUNTIME_DIR": "/run/user/4711"}),
-    environment={"HOME": "/home/web"},
+    manager=user_manager(4711, {"XDG_RUNTIME_DIR": "/run/user/4711", "HOME": "/home/web"}),
 )
 USER_GROUP = "sys/fs/cgroup/user.slice/user-4711.slice/user@4711.service"
 

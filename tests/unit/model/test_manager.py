@@ -35,6 +35,28 @@ def test_drop_ins_of_a_user_are_in_directories_of_the_user() -> None:
     assert "/etc/me/systemd/user.control" in user_manager(7, environment).drop_in_directories
 
 
+@pytest.mark.parametrize(
+    ("environment", "directory"),
+    [
+        ({"HOME": "/home/me"}, "/home/me/.config"),
+        ({"HOME": "/home/me/"}, "/home/me/.config"),
+        ({"HOME": "/home/me", "XDG_CONFIG_HOME": ""}, "/home/me/.config"),
+        ({"HOME": "/home/me", "XDG_CONFIG_HOME": "conf"}, "/home/me/.config"),
+        ({"HOME": "/home/me", "XDG_CONFIG_HOME": "/conf"}, "/conf"),
+        ({"HOME": "home/me"}, "/.config"),
+        ({"HOME": ""}, "/.config"),
+        ({"HOME": "/"}, "/.config"),
+        ({}, "/.config"),
+    ],
+)
+def test_relative_paths_of_configuration_are_ignored(
+    environment: dict[str, str], directory: str
+) -> None:
+    """Source: XDG Base Directory Specification: a relative path is invalid and is ignored."""
+    assert user_manager(7, environment).config_directory == directory
+    assert SYSTEM.config_directory == "/etc"
+
+
 def test_control_groups_and_flags_of_both_managers() -> None:
     user = user_manager(7, {})
     assert (SYSTEM.is_user, SYSTEM.flag) == (False, "")

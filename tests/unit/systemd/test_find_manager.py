@@ -1,5 +1,6 @@
 """The manager that the environment leads to."""
 
+import pwd
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,24 @@ def test_the_users_bus_is_the_managers_own_before_that_of_the_session(
     assert find_manager(user=True).bus_address == "unix:abstract=/tmp/dbus-x"
     (tmp_path / "bus").touch()
     assert find_manager(user=True).bus_address == f"unix:path={tmp_path}/bus"
+
+
+@pytest.mark.parametrize(
+    ("home", "directory"),
+    [("/home/me", "/home/me/.config"), ("", "/var/me/.config"), ("me", "/var/me/.config")],
+)
+def test_the_home_directory_is_in_the_user_database_unless_the_environment_has_it(
+    monkeypatch: pytest.MonkeyPatch, home: str, directory: str
+) -> None:
+    entry = pwd.struct_passwd(("me", "x", 77, 77, "", "/var/me", "/bin/sh"))
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: {77: entry}[uid])
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("HOME", home)
+    assert find_manager(user=True).config_directory == directory
+
+
+def test_a_user_without_an_entry_has_no_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: {}[uid])
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    assert find_manager(user=True).config_directory == "/.config"

@@ -1,16 +1,7 @@
-import pytest
-
 from podslice.cli.verbs.agent import own_manifests
+from podslice.model.manager import user_manager
 
 
-@pytest.mark.parametrize(
-    ("environment", "directory"),
-    [
-        ({"XDG_CONFIG_HOME": "/conf"}, "/conf/podslice/manifests"),
-        ({"XDG_CONFIG_HOME": "conf"}, "/home/me/.config/podslice/manifests"),
-        ({}, "/home/me/.config/podslice/manifests"),
-    ],
-)
-def test_a_users_manifests_are_his_own(environment, directory, monkeypatch):
-    monkeypatch.setenv("HOME", "/home/me")
-    assert own_manifests(environment) == directory
+def test_manifests_of_a_user_are_below_the_users_configuration():
+    manager = user_manager(7, {"HOME": "/home/me"})
+    assert own_manifests(manager) == "/home/me/.config/podslice/manifests"

@@ -24,6 +24,8 @@ class Difference:
     kubernetes: str
     property: str | None = None
     """The property whose value differs, if it is one."""
+    is_problem: bool = False
+    """Whether `what` is a problem, and the values are its severities."""
 
 
 def compare_rules(pod: Pod, node: Node, config: Config) -> tuple[Difference, ...]:
@@ -92,4 +94,4 @@ def _problems(ours: PodDecision, theirs: PodDecision) -> Iterator[Difference]:
     for where, message in sorted(one.keys() | other.keys()):
         left, right = one.get((where, message), "fine"), other.get((where, message), "fine")
         what = f"{where.removeprefix(file)}: {message}"
-        yield Difference(what=what, proposal=left, kubernetes=right)
+        yield Difference(what=what, proposal=left, kubernetes=right, is_problem=True)

@@ -8,11 +8,11 @@ import pytest
 
 from podslice.errors import Severity
 from podslice.inputs.manifest.load import load_pods
-from podslice.inputs.options.config_files import load_config
 from podslice.model.config import Config, Rules
 from podslice.policy.allocatable import allocate
 from podslice.policy.decide import decide
 from tests.cases.rows import load_rows, normal, of_amounts, to_amounts, to_node
+from tests.configuration import load_config
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ROWS = load_rows("examples")

@@ -25,7 +25,6 @@ import pytest
 
 from podslice.cli.views.report_lines import plan_lines
 from podslice.inputs.manifest.load import load_pods
-from podslice.inputs.options.config_files import load_config
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.naming import TIERS, slice_of_cgroup
 from podslice.model.node import Node
@@ -48,6 +47,7 @@ from podslice.reconcile.request import Request
 from podslice.reconcile.world import LiveWorld
 from podslice.store import Store
 from tests.cases.rows import to_amounts
+from tests.configuration import load_config
 from tests.fake_systemd import FakeSystemd
 
 PLANS = Path(__file__).parent / "plan"

@@ -27,13 +27,13 @@ from pathlib import Path
 import pytest
 
 from podslice.inputs.manifest.load import load_pods
-from podslice.inputs.options.config_files import load_config
 from podslice.model.node import Node
 from podslice.model.pod import InitProgress
 from podslice.model.quantity import parse_quantity
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
 from tests.cases.rows import to_amounts
+from tests.configuration import load_config
 
 CASES = Path(__file__).parent
 SEEDS = CASES / "seeds"

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from podslice.cli.app import make_app
-from podslice.inputs.options.config_files import load_config
+from tests.configuration import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()

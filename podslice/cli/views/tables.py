@@ -101,18 +101,15 @@ def differences_of_rules(decision: PodDecision, found: Sequence[Difference]) -> 
     if not found:
         yield "  no differences"
         return
-    values = [each for each in found if each.proposal not in _SEVERITIES]
+    values = [each for each in found if not each.is_problem]
     rows = [
         (each.what, _value(each, each.proposal), _value(each, each.kubernetes)) for each in values
     ]
     if rows:
         yield from columns([("", "PROPOSAL", "KUBERNETES"), *rows], indent="  ")
     for each in found:
-        if each.proposal in _SEVERITIES:
+        if each.is_problem:
             yield f"  {each.what}: {each.proposal} (proposal), {each.kubernetes} (kubernetes)"
-
-
-_SEVERITIES = (*Severity, "fine")
 
 
 def _value(difference: Difference, text: str) -> str:

@@ -63,25 +63,6 @@ class Stated:
         return {key: each.value for key, each in self.values.items()}
 
 
-def load_config(
-    flags: Mapping[str, object] | None = None,
-    *,
-    root: Path = Path("/"),
-    file: Path | None = None,
-) -> Config:
-    """Read the configuration: flags override files, and files override the defaults.
-
-    Args:
-        flags: by key, in the syntax of the command line or as values.
-        root: as in `read_files`.
-        file: as in `read_files`.
-
-    Raises:
-        InputError: files or flags are invalid.
-    """
-    return make_config(read_files(root=root, file=file), flags or {})
-
-
 def read_files(*, root: Path = Path("/"), file: Path | None = None) -> Stated:
     """Read the configuration files.
 

@@ -76,11 +76,6 @@ class Verdict:
     due: tuple[EvictionThreshold, ...] = ()
     """The thresholds to evict pods for, the most urgent first."""
 
-    @property
-    def act_on(self) -> EvictionThreshold | None:
-        """Return the threshold to evict a pod for now."""
-        return self.due[0] if self.due else None
-
 
 def judge(
     thresholds: Iterable[EvictionThreshold],

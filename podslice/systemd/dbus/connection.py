@@ -149,11 +149,6 @@ class Connection(asyncio.Protocol):
             self.abort()
             await self._closed.wait()
 
-    @property
-    def buffered_bytes(self) -> int:
-        """Return the size of the incomplete message that was received so far."""
-        return len(self._buffer)
-
     def abort(self) -> None:
         """Begin to close the socket; unsent data is discarded."""
         if self._transport is not None:

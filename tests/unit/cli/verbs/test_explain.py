@@ -1,10 +1,12 @@
 """`explain`."""
 
 import json
+from pathlib import Path
 
 from tests.unit.builders import manifest
 from tests.unit.cli.pods import FULL
 
+EXAMPLES = Path(__file__).resolve().parents[4] / "examples"
 EXPLAIN_JSON = """\
 {
   "version": 1,
@@ -160,6 +162,24 @@ def test_explain_as_json(podslice, web):
 
 def test_explain(podslice, web):
     assert podslice("explain", "-f", web) == (0, EXPLAIN, "")
+
+
+DIFFERENCES = """\
+pod default/init-request-above-pod
+                                                              PROPOSAL  KUBERNETES
+  CPUQuotaPerSecUSec until the init containers have finished  200%      100%
+  MemoryLow until the init containers have finished           1Gi       512Mi
+  MemoryMax until the init containers have finished           1Gi       512Mi
+  spec.resources.limits[memory]: 512Mi is less than the containers' requests of 1Gi: fine\
+ (proposal), error (kubernetes)
+"""
+
+
+def test_differences_of_the_rules_are_values_and_problems(podslice, web):
+    manifest = EXAMPLES / "rules/init-request-above-pod.yaml"
+    assert podslice("explain", "-f", str(manifest), "--diff-rules") == (0, DIFFERENCES, "")
+    ended = podslice("explain", "-f", web, "--diff-rules")
+    assert ended == (0, "pod shop/web\n  no differences\n", "")
 
 
 def test_explain_of_one_of_several(podslice, files, web):

@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import InputError
-from podslice.inputs.options.config_files import load_config
 from podslice.inputs.options.rules import validate_config
 from podslice.inputs.options.table import OPTIONS
 from podslice.model.config import (
@@ -20,6 +19,7 @@ from podslice.model.config import (
 from podslice.model.naming import Tree
 from podslice.model.pod import Qos, default_uid
 from podslice.model.unit import UNIT_NAME_MAX
+from tests.configuration import load_config
 
 NOWHERE = Path("/nonexistent")
 MI = 2**20 * 1000

@@ -56,6 +56,11 @@ def allocate(node: Node, config: Config) -> Allocation:
     )
 
 
+def unrequested(allocation: Allocation, requested: Amounts) -> dict[str, int]:
+    """Return what is left of allocatable for further pods; negative if more is requested."""
+    return {name: milli - requested.get(name, 0) for name, milli in allocation.allocatable.items()}
+
+
 def hard_eviction(capacity: Amounts, config: Config) -> dict[str, int]:
     """Return the hard eviction thresholds in absolute amounts."""
     return {

@@ -10,6 +10,7 @@ from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.session import load_node, recorded_pods
 from podslice.cli.views import documents, tables
+from podslice.cli.views.node_bars import node_bars
 from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.desire import desire
 
@@ -40,7 +41,11 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
                 **documents.node(allocation, requested),
             )
         ),
-        lines=lambda _: tables.node(allocation, requested),
+        lines=lambda display: (
+            *tables.node(allocation, requested),
+            "",
+            *node_bars(allocation, requested, display),
+        ),
         names=lambda: sorted(allocation.capacity),
     )
     return code_of(problems)

@@ -27,6 +27,7 @@ from podslice.model.resources import (
 )
 from podslice.model.unit import INFINITY, PropertyValue, Value
 from podslice.plan import Plan, SetProperties, Skipped, Step, StopUnit
+from podslice.policy.allocatable import unrequested
 from podslice.policy.compare import Difference
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.report import Report
@@ -113,6 +114,7 @@ def differences(decision: PodDecision, found: Iterable[Difference]) -> Document:
 
 def node(allocation: Allocation, requested: Amounts) -> Document:
     """Return the node's capacity, reservations, allocatable and requests."""
+    free = unrequested(allocation, requested)
     return {
         "capacity": amounts(allocation.capacity),
         "reserved": {
@@ -123,6 +125,7 @@ def node(allocation: Allocation, requested: Amounts) -> Document:
         },
         "allocatable": amounts(allocation.allocatable),
         "requested": amounts(requested),
+        "free": amounts({name: max(milli, 0) for name, milli in free.items()}),
         "memory_hugetlb_accounting": allocation.counts_hugepages,
     }
 

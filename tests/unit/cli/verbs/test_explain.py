@@ -36,6 +36,12 @@ EXPLAIN_JSON = """\
       "cpu_milli": 750,
       "memory_bytes": 268435456
     },
+    "free": {
+      "cpu_milli": 7250,
+      "memory_bytes": 33986445312,
+      "ephemeral_storage_bytes": 96636764160,
+      "pids": 32768
+    },
     "memory_hugetlb_accounting": false
   },
   "pods": [

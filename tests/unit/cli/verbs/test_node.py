@@ -27,6 +27,12 @@ NODE_JSON = """\
     "pids": 32768
   },
   "requested": {},
+  "free": {
+    "cpu_milli": 8000,
+    "memory_bytes": 34254880768,
+    "ephemeral_storage_bytes": 96636764160,
+    "pids": 32768
+  },
   "memory_hugetlb_accounting": false
 }
 """
@@ -37,6 +43,12 @@ cpu                8         -     -       -         8            -
 ephemeral-storage  100Gi     -     -       10Gi      90Gi         -
 memory             32Gi      -     -       100Mi     32668Mi      -
 pid                32768     -     -       -         32768        -
+
+                   ▓ reserved  ▒ eviction  █ requested  ░ free
+cpu                ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░  8 free of 8
+ephemeral-storage  ▒▒▒▒░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░  10 GiB eviction, 90 GiB free of 100 GiB
+memory             ▒░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░  100 MiB eviction, 31.9 GiB free of 32 GiB
+pid                ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░  32768 free of 32768
 """
 
 NODE_YAML = """\
@@ -79,8 +91,8 @@ def test_node_shows_memory_that_is_set_aside_as_huge_pages(podslice):
     assert "count as memory" not in ended.out
 
     counted = (capacity, "--eviction-hard=", "--memory-hugetlb-accounting=true")
-    assert podslice("node", *counted).out.splitlines()[-1] == (
-        "Huge pages count as memory on this node; memory limits include them."
+    assert "\nHuge pages count as memory on this node; memory limits include them.\n" in (
+        podslice("node", *counted).out
     )
     document = json.loads(podslice("node", *counted, "-o", "json").out)
     assert document["memory_hugetlb_accounting"]
@@ -119,6 +131,13 @@ def test_node_counts_the_pods_that_were_applied(podslice, web, memory):
     podslice("apply", "-f", web)
     document = json.loads(podslice("node", "-o", "json").out)
     assert document["requested"] == {"cpu_milli": 750, "memory_bytes": 2**28}
+    assert document["free"]["cpu_milli"] == 7250
+    (line,) = (line for line in podslice("node").out.splitlines() if line.endswith(" of 8"))
+    assert line.split() == [
+        "cpu",
+        "█" * 4 + "░" * 36,
+        *["750m", "requested,", "7250m", "free", "of", "8"],
+    ]
 
 
 def test_node_with_more_reserved_than_there_is(podslice):

@@ -14,8 +14,8 @@ from podslice.files import NotRegularError, open_regular
 from podslice.store.atomic import writing
 
 WAIT_SEC = 120.0
-_POLL_SEC = 0.02
-_TRIES = 10
+POLL_SEC = 0.02
+TRIES = 10
 
 
 def take(root: Path, on_wait: Callable[[], None]) -> int:
@@ -25,7 +25,7 @@ def take(root: Path, on_wait: Callable[[], None]) -> int:
         HostError: another process has held it for longer than `WAIT_SEC`.
     """
     deadline = time.monotonic() + WAIT_SEC
-    while (handle := try_take(root, tries=_TRIES)) is None:
+    while (handle := try_take(root, tries=TRIES)) is None:
         if time.monotonic() > deadline:
             raise held_for(WAIT_SEC, root)
         on_wait()
@@ -46,7 +46,7 @@ def try_take(root: Path, *, tries: int = 1) -> int | None:
     path = root / "lock"
     for attempt in range(tries):
         if attempt:
-            time.sleep(_POLL_SEC)
+            time.sleep(POLL_SEC)
         handle = _open(path)
         try:
             with writing(root):

@@ -23,7 +23,7 @@ JOURNAL_DIRECTORIES = (Path("/var/log/journal"), Path("/run/log/journal"))
 _SPAN = re.compile(r"(\d+ ?[A-Za-zµ]+ ?)+")
 
 _KINDS = {kind.label: kind for kind in Kind}
-_TIME_MAX_USEC = 250_000_000_000 * 10**6
+TIME_MAX_USEC = 250_000_000_000 * 10**6
 """Before the year 9999, the last one that Python knows."""
 _CHECK_SEC = 30
 _PREFIX = "PODSLICE_"
@@ -146,7 +146,7 @@ def _time(text: str) -> int:
         ValueError: it is not a number, or beyond the range of `datetime`.
     """
     usec = int(text)
-    if not 0 <= usec < _TIME_MAX_USEC:
+    if not 0 <= usec < TIME_MAX_USEC:
         raise ValueError(text)
     return usec
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, MutableMapping
 
 log = logging.getLogger(__name__)
 
-_FIRST_DESCRIPTOR = 3
+FIRST_DESCRIPTOR = 3
 _DIGITS_MAX = 20
 """Digits of a number of 64 bits."""
 # systemd reads a message within microseconds, but not during daemon-reexec
@@ -81,7 +81,7 @@ def listen_fds(environ: MutableMapping[str, str]) -> list[socket.socket]:
     environ.pop("LISTEN_FDNAMES", None)
     if pid != str(os.getpid()):
         return []
-    descriptors = range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + _number(count))
+    descriptors = range(FIRST_DESCRIPTOR, FIRST_DESCRIPTOR + _number(count))
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - the standard library's way
     sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]

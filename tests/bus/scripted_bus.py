@@ -140,13 +140,13 @@ class ScriptedBus:
         try:
             await self.handshake(reader, writer)
             while frame := await read_frame(reader):
-                await self._take(Caller(writer), wire.parse_frame(frame))
+                await self.take(Caller(writer), wire.parse_frame(frame))
         except ConnectionError:
             pass
         finally:
             writer.close()
 
-    async def _take(self, caller: Caller, call: wire.Received) -> None:
+    async def take(self, caller: Caller, call: wire.Received) -> None:
         answers = {"Hello": ":1.5", "GetNameOwner": OWNER}
         if call.member in answers:
             caller.reply(call, "s", answers[call.member], sender=BUS)

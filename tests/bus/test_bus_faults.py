@@ -254,8 +254,8 @@ async def test_bus_without_systemd(bus: ScriptedBus, monkeypatch: pytest.MonkeyP
         else:
             caller.reply(call, "s", ":1.5", sender=BUS)
 
-    monkeypatch.setattr(bus, "_take", take)
-    monkeypatch.setattr(connection, "_ABSENCE_SEC", 0.05)
+    monkeypatch.setattr(bus, "take", take)
+    monkeypatch.setattr(connection, "ABSENCE_SEC", 0.05)
     with pytest.raises(BusUnavailable, match="systemd1 is not on this bus; is systemd running"):
         await bus.client().__aenter__()
 
@@ -804,7 +804,7 @@ async def other(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Connecti
         self.follow(OWNER)
 
     monkeypatch.setattr(connection, "open_socket", open_socket)
-    monkeypatch.setattr(Connection, "_introduce", introduce)
+    monkeypatch.setattr(Connection, "introduce", introduce)
     made = await Connection.open(
         Peer(address="", service=BUS, error_of=error_of, timeout_sec=5), Deaf()
     )

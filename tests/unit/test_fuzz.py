@@ -59,13 +59,13 @@ def test_an_error_that_is_not_documented_is_found_and_minimised(monkeypatch, tmp
 @pytest.mark.parametrize(
     ("name", "part", "fault"),
     [
-        ("frame", "podslice.systemd.dbus.wire._DEPTH_MAX", 10**6),
-        ("frame", "podslice.systemd.dbus.wire._KEYS", frozenset("yvas")),
-        ("stream", "podslice.systemd.dbus.wire._MALFORMED", (ValueError,)),
+        ("frame", "podslice.systemd.dbus.wire.DEPTH_MAX", 10**6),
+        ("frame", "podslice.systemd.dbus.wire.KEYS", frozenset("yvas")),
+        ("stream", "podslice.systemd.dbus.wire.MALFORMED", (ValueError,)),
         ("flags", "podslice.inputs.options.cgroup_values.UNIT_NAME_MAX", 10**6),
         ("proc", "podslice.kernel.proc.split_lines", str.splitlines),
         ("yaml", "podslice.inputs.scalars.SHOWN_MAX", 10**6),
-        ("journal", "podslice.systemd.journalctl._TIME_MAX_USEC", 10**30),
+        ("journal", "podslice.systemd.journalctl.TIME_MAX_USEC", 10**30),
     ],
 )
 def test_a_reader_without_one_of_its_checks_is_found(monkeypatch, name, part, fault):

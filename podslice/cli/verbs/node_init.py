@@ -114,7 +114,7 @@ def init(
     node = read_node()
     proposals = by_provider(node, pods)
     least = min(proposals, key=lambda name: proposals[name].memory_bytes)
-    used_bytes = _used_by_system()
+    used_bytes = used_by_system()
     proposal = _Proposal(
         kube=proposals[like or least],
         why_kube=f"as {like}" if like else f"as {least}, the lowest memory of the three",
@@ -238,7 +238,7 @@ def _table(proposals: dict[str, Reservation], system: Reservation) -> Iterator[s
     return columns([("RESERVATION", "CPU", "MEMORY"), *rows])
 
 
-def _used_by_system() -> int | None:
+def used_by_system() -> int | None:
     """Return the memory usage of the system's slices; None if it is not accounted."""
     cgroups = CgroupFs()
     used = [cgroups.usage(slice_).memory_bytes for slice_ in SYSTEM_SLICES]

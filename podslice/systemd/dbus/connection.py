@@ -47,7 +47,7 @@ _INTERRUPTIONS = frozenset(
 
 # a service may be absent from the bus for so long while it executes itself again: that takes 0.2 s
 # for one that has some hundred objects
-_ABSENCE_SEC = 2
+ABSENCE_SEC = 2
 
 
 class Interrupted(BusUnavailable):
@@ -199,9 +199,10 @@ class Connection(asyncio.Protocol):
         except BaseException:
             sock.close()
             raise
-        await self._introduce()
+        await self.introduce()
 
-    async def _introduce(self) -> None:
+    async def introduce(self) -> None:
+        """Subscribe to the service's signals, and find the service."""
         await self._call_bus("Hello")
         # before GetNameOwner, so that no change is missed in between
         await self._call_bus("AddMatch", _owner_changes(self._peer.service))
@@ -216,7 +217,7 @@ class Connection(asyncio.Protocol):
     async def _await_service(self) -> None:
         """Wait for a service that may be executing itself again."""
         try:
-            async with asyncio.timeout(_ABSENCE_SEC):
+            async with asyncio.timeout(ABSENCE_SEC):
                 await self._present.wait()
         except TimeoutError as error:
             raise EOFError(f"{self._peer.service} is not on this bus") from error

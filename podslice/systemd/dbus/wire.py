@@ -34,7 +34,7 @@ _FIELDS = {
     7: ("sender", "s"),
     8: ("signature", "g"),
 }
-_DEPTH_MAX = 64
+DEPTH_MAX = 64
 """Source: D-Bus Specification, "Valid Signatures": 32 nested arrays and 32 nested structs."""
 
 # the types with a fixed size, and their formats for `struct`
@@ -47,9 +47,9 @@ _UNPACK = {
     for order in "<>"
 }
 
-_KEYS = frozenset({*_FORMATS, "s", "o", "g"})
+KEYS = frozenset({*_FORMATS, "s", "o", "g"})
 """The types of keys of dictionaries."""
-_MALFORMED = (ValueError, LookupError, struct.error)
+MALFORMED = (ValueError, LookupError, struct.error)
 """The errors that malformed bytes cause; callers receive BadMessage."""
 
 Wire = Any
@@ -190,8 +190,8 @@ class WireReader:
 
     def _descend(self) -> None:
         self._depth += 1
-        if self._depth > _DEPTH_MAX:
-            raise ValueError(f"more than {_DEPTH_MAX} nested values")
+        if self._depth > DEPTH_MAX:
+            raise ValueError(f"more than {DEPTH_MAX} nested values")
 
     def _expect(self, end: int) -> None:
         if self.position != end:
@@ -234,7 +234,7 @@ class WireReader:
 
     def _entries(self, element: str, end: int) -> Iterator[tuple[Wire, Wire]]:
         key, value = _members(element)
-        if key not in _KEYS:
+        if key not in KEYS:
             raise ValueError(f"{key!r} is not a type for a key")
         while self.position < end:
             self.align(8)
@@ -267,7 +267,7 @@ class Received:
         reader = self.body_reader()
         try:
             return tuple(reader.read(type_) for type_ in split_types(self.signature))
-        except _MALFORMED as error:
+        except MALFORMED as error:
             raise self._malformed(error) from error
 
     def properties(self, wanted: Collection[str]) -> dict[str, Wire]:
@@ -279,7 +279,7 @@ class Received:
         self._check("a{sv}")
         try:
             return self.body_reader().read_properties(wanted)
-        except _MALFORMED as error:
+        except MALFORMED as error:
             raise self._malformed(error) from error
 
     @property
@@ -329,7 +329,7 @@ def parse_frame(frame: bytes) -> Received:
     """
     try:
         return _parse_frame(frame)
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise BadMessage(f"a message is malformed: {error}") from error
 
 

@@ -73,18 +73,18 @@ class Host(FakeSystemd):
         if unit.name in (SCOPE, SERVICE) and self.ended.intersection(pids):
             raise BadProperty(f"{unit.name}: a process has exited")
         await super().start(unit)
-        await self._moved(unit.name, pids)
+        await self.moved(unit.name, pids)
 
     async def attach(self, name, pids):
         self._happen()
         await super().attach(name, pids)
-        await self._moved(name, pids)
+        await self.moved(name, pids)
 
     def _happen(self):
         if self.meanwhile:
             self.meanwhile.pop(0)()
 
-    async def _moved(self, name, pids):
+    async def moved(self, name, pids):
         (unit,) = await self.observe([name])
         for pid in pids:
             make_files(self.root, {f"proc/{pid}/cgroup": f"0::{unit.control_group}\n"})
@@ -388,14 +388,14 @@ async def test_a_failed_move_is_reported_with_the_error_of_systemd(host, error):
         (AdoptionOutcome.NOT_MOVED, f"it is still in {SESSION}: no")
     ] * 2
     assert adopted.exit_code == 1
-    assert host.calls["start"] == adoption._TRIES + 2
+    assert host.calls["start"] == adoption.TRIES + 2
 
 
 async def test_a_process_that_does_not_arrive_is_reported(host, monkeypatch):
     async def do_nothing(*_):
         pass
 
-    monkeypatch.setattr(host, "_moved", do_nothing)
+    monkeypatch.setattr(host, "moved", do_nothing)
     (found,) = (await adopt(host, 11)).processes
     assert (found.outcome, found.why) == (AdoptionOutcome.NOT_MOVED, f"it is still in {SESSION}")
 

@@ -62,8 +62,8 @@ def test_a_free_lock_reports_no_wait(store):
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_second_writer_waits_and_is_notified_once(store, monkeypatch, keep):
     """With a record the lock's file stays; without one the second writer creates it again."""
-    monkeypatch.setattr(store_lock, "_TRIES", 1)
-    monkeypatch.setattr(store_lock, "_POLL_SEC", 0.001)
+    monkeypatch.setattr(store_lock, "TRIES", 1)
+    monkeypatch.setattr(store_lock, "POLL_SEC", 0.001)
     waiting, order = threading.Event(), []
     if keep:
         store.save(besteffort("web"))
@@ -85,7 +85,7 @@ def test_a_second_writer_waits_and_is_notified_once(store, monkeypatch, keep):
 
 def test_many_writers_are_in_one_after_the_other(store, monkeypatch):
     """Each creates and removes the lock's file and directory; none may enter meanwhile."""
-    monkeypatch.setattr(store_lock, "_POLL_SEC", 0.0005)
+    monkeypatch.setattr(store_lock, "POLL_SEC", 0.0005)
     inside, most, rounds, failures = 0, 0, 10, []
 
     def work():
@@ -111,8 +111,8 @@ def test_many_writers_are_in_one_after_the_other(store, monkeypatch):
 
 def test_a_lock_that_is_never_given_back_is_an_error(store, monkeypatch):
     monkeypatch.setattr(store_lock, "WAIT_SEC", 0.0)
-    monkeypatch.setattr(store_lock, "_TRIES", 1)
-    monkeypatch.setattr(store_lock, "_POLL_SEC", 0)
+    monkeypatch.setattr(store_lock, "TRIES", 1)
+    monkeypatch.setattr(store_lock, "POLL_SEC", 0)
     message = "another podslice process has held the lock for 0 s; to find it: fuser -v"
     with store.lock(), pytest.raises(HostError, match=message), Store(store.root).lock():
         pytest.fail("the lock is taken")

@@ -121,7 +121,7 @@ def test_sockets_are_taken_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert given == [500, 501]
         for descriptor in given:
             os.set_inheritable(descriptor, True)
-        monkeypatch.setattr("podslice.systemd.notify._FIRST_DESCRIPTOR", given[0])
+        monkeypatch.setattr("podslice.systemd.notify.FIRST_DESCRIPTOR", given[0])
         environ = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "2", "LISTEN_FDNAMES": "a:b"}
         taken = listen_fds(environ)
         assert listen_fds(environ) == []

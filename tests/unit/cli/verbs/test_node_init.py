@@ -57,7 +57,7 @@ def host(monkeypatch, tmp_path):
     """A host with four CPUs and 8Gi, below `tmp_path / "host"`."""
     node = Node(capacity={"cpu": 4_000, "memory": 8 * GI * 1000})
     monkeypatch.setattr(node_init, "read_node", lambda: node)
-    monkeypatch.setattr(node_init, "_used_by_system", lambda: 200 * 2**20)
+    monkeypatch.setattr(node_init, "used_by_system", lambda: 200 * 2**20)
     install(tmp_path / "host", *INSTALLED)
     return tmp_path / "host"
 

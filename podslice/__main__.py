@@ -16,15 +16,14 @@ def main() -> None:
     try:
         guard()
         code = _run(sys.argv[1:])
-        sys.stdout.flush()
     except BrokenPipeError:
-        code = 1  # the reader has closed the pipe (`podslice tree | head`): silent, as any filter
+        code = 0  # the reader has closed the pipe (`podslice tree | head`)
     except OSError as error:
         of_what = "" if error.filename is None else f"{error.filename}: "
         _write_error(f"error: {of_what}{str(error.strerror).lower()}\n")
         code = 1
     except KeyboardInterrupt:
-        _write_error("interrupted\n")
+        _write_error("interrupted: nothing was changed\n")
         code = INTERRUPTED
     _write_error("")
     # the interpreter's cleanup would take longer than many verbs
@@ -42,18 +41,31 @@ def _write_error(text: str) -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    """Run a verb with only the imports that it needs, and return the exit code."""
+    """Run a verb, flush its output, and return the exit code."""
     if arguments == ["--version"]:
         # before typer and pydantic are imported: scripts ask this often
         from podslice import __version__
 
         sys.stdout.write(f"podslice {__version__}\n")
-        return 0
+        return _flush(0)
     if arguments[:1] == ["__complete"]:
         # called at every press of the completion key
         from podslice.cli.completion import main as complete
 
-        return complete(arguments[1:])
+        return _flush(complete(arguments[1:]))
+    from podslice.cli import interrupts
+
+    try:
+        if arguments[:1] != ["agent"]:  # a service, which handles signals itself
+            interrupts.install()
+        return _flush(_run_verb())
+    except interrupts.Interrupted as error:
+        _write_error(f"{error}\n")
+        return error.exit_code
+
+
+def _run_verb() -> int:
+    """Run a verb with only the imports that it needs."""
     # a verb is short: collecting cycles among thousands of pods would take longer
     gc.disable()
     from podslice.imports import without
@@ -61,6 +73,15 @@ def _run(arguments: list[str]) -> int:
     with without("rich"):  # not used here; half the time of typer's import before version 0.17
         from podslice.cli.app import run
     return run()
+
+
+def _flush(code: int) -> int:
+    """Flush standard output; return the exit code, which a closed pipe does not change."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return code
+    return code
 
 
 if __name__ == "__main__":

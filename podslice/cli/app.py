@@ -111,7 +111,7 @@ def run(arguments: list[str] | None = None) -> int:
     try:
         return _run(given)
     except BrokenPipeError:
-        raise
+        raise  # standard output has no reader
     except OSError as error:
         # verbs handle the errors they expect; here the host is out of space, descriptors or processes
         where = "" if error.filename is None else str(error.filename)
@@ -139,7 +139,7 @@ def _run(given: list[str]) -> int:
     except typer.Exit as done:
         return done.exit_code
     except typer.Abort:
-        note("interrupted")
+        note("interrupted: nothing was changed")
         return 130
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from podslice.cli import interrupts
 from podslice.cli.options import Planning
 from podslice.cli.output import note
-from podslice.cli.session import in_world, on_wait
+from podslice.cli.session import in_world, locked
 from podslice.processes.pod_phase import finish_container
 from podslice.reconcile.report import Outcome, Report, describe_result
 from podslice.reconcile.world import LiveWorld
@@ -20,7 +21,8 @@ def finish(planning: Planning, key: str, container: str) -> int:
     """Record that an init container has ended with 0, and return the exit code."""
 
     async def work(world: LiveWorld) -> Report:
-        with world.store.lock(on_wait):
+        with locked(world.store):
+            interrupts.begin(f"the end of container {container} may not be recorded")
             return await finish_container(world, key, container)
 
     report = in_world(planning, work)

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from contextvars import ContextVar
 from enum import StrEnum
 from typing import TextIO
@@ -32,14 +33,18 @@ def emit(
     lines: Callable[[Display], Iterable[str]],
     names: Callable[[], Iterable[str]],
 ) -> None:
-    """Print a result in the requested format; `lines` formats it for this display."""
+    """Print a result in the requested format; `lines` formats it for this display.
+
+    A closed pipe ends only the output: the exit code of the verb remains its own.
+    """
     match format_:
         case OutputFormat.JSON:
-            sys.stdout.write(json.dumps(document(), indent=2, ensure_ascii=False) + "\n")
+            write([json.dumps(document(), indent=2, ensure_ascii=False)])
         case OutputFormat.YAML:
             import yaml
 
-            yaml.safe_dump(document(), sys.stdout, sort_keys=False, allow_unicode=True)
+            with suppress(BrokenPipeError):
+                yaml.safe_dump(document(), sys.stdout, sort_keys=False, allow_unicode=True)
         case OutputFormat.NAME:
             write(names())
         case OutputFormat.TABLE | OutputFormat.WIDE:
@@ -65,28 +70,31 @@ def display_on(stream: TextIO, *, wide: bool = False) -> Display:
 
 
 def write(lines: Iterable[str]) -> None:
-    """Print lines on standard output."""
-    for line in lines:
-        sys.stdout.write(line + "\n")
+    """Print lines on standard output, as long as it has a reader."""
+    with suppress(BrokenPipeError):
+        for line in lines:
+            sys.stdout.write(line + "\n")
 
 
 def note(text: str) -> None:
     """Print a line on standard error."""
+    wipe()
     sys.stderr.write(f"{text}\n")
 
 
-class Progress:
-    """A counter of steps on stderr; shown only on a terminal, and only for long work."""
+_BACK, _ERASE = "\r", "\033[K"
+_is_drawn = False
 
-    def __init__(self, total: int, *, least: int = 30) -> None:
-        self._total = total
-        self._done = 0
-        self._shown = total >= least and sys.stderr.isatty()
 
-    def step(self) -> None:
-        """Count one more step."""
-        self._done += 1
-        if self._shown:
-            end = "\r" if self._done < self._total else "\r\033[K"
-            sys.stderr.write(f"{self._done}/{self._total}{end}")
-            sys.stderr.flush()
+def redraw(text: str) -> None:
+    """Draw a line on the terminal of standard error in place of the previous one."""
+    global _is_drawn  # noqa: PLW0603 - the terminal has one such line
+    _is_drawn = bool(text)
+    sys.stderr.write(f"{_BACK}{text}{_ERASE}")
+    sys.stderr.flush()
+
+
+def wipe() -> None:
+    """Wipe the line that was drawn last, if any."""
+    if _is_drawn:
+        redraw("")

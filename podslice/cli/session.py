@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from podslice.cli import interrupts
 from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.errors import BusUnavailable, HostError
@@ -116,8 +116,20 @@ def offline_world(planning: Planning) -> World:
     )
 
 
-def on_wait() -> None:
-    """Report that another process has the lock."""
+@contextmanager
+def locked(store: Store) -> Iterator[None]:
+    """Hold the lock of all writers; report a wait for it, which a signal ends.
+
+    Raises:
+        HostError: another process has held it for too long.
+    """
+    with ExitStack() as stack:
+        with interrupts.at_once():
+            stack.enter_context(store.lock(_report_wait))
+        yield
+
+
+def _report_wait() -> None:
     note("waiting for another podslice process to release the lock")
 
 
@@ -140,7 +152,7 @@ def in_world(planning: Planning, work: Callable[[LiveWorld], Awaitable[T]]) -> T
         async with open_world(planning) as world:
             return await work(world)
 
-    return asyncio.run(session())
+    return interrupts.run(session())
 
 
 def in_world_or_offline(planning: Planning, work: Callable[[World], Awaitable[T]]) -> T:
@@ -155,7 +167,7 @@ def in_world_or_offline(planning: Planning, work: Callable[[World], Awaitable[T]
                 world = offline_world(planning)
             return await work(world)
 
-    return asyncio.run(session())
+    return interrupts.run(session())
 
 
 def applied_pods(planning: Planning) -> tuple[Pod, ...]:

@@ -45,7 +45,6 @@ EQUIVALENTS = {
     "stats": "top",
     "stop": "delete POD",
     "template": "render -f FILE",
-    "uncordon": "readmit POD",
     "update": "apply -f FILE",
     "validate": "check -f FILE",
     "version": "--version",

@@ -104,8 +104,9 @@ def fork(work: Callable[[], NoReturn]) -> Child:
         try:
             os.close(starter)
             if os.read(started, 1):
-                if callable(signal.getsignal(signal.SIGINT)):
-                    signal.signal(signal.SIGINT, signal.SIG_DFL)
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    if callable(signal.getsignal(number)):
+                        signal.signal(number, signal.SIG_DFL)
                 signal.signal(signal.SIGCHLD, on_end)
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
                 work()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import shutil
 import subprocess
 from collections.abc import Collection, Iterator, Mapping
@@ -26,6 +27,7 @@ _KINDS = {kind.label: kind for kind in Kind}
 TIME_MAX_USEC = 250_000_000_000 * 10**6
 """Before the year 9999, the last one that Python knows."""
 _CHECK_SEC = 30
+_READ_BYTES = 2**16
 _PREFIX = "PODSLICE_"
 _OWN = frozenset({"PODSLICE_EVENT", "PODSLICE_POD", "PODSLICE_UNIT"})
 
@@ -77,8 +79,13 @@ class Query:
         return [*options, f"_UID={uid}", *matches, *(f"PODSLICE_POD={pod}" for pod in self.pods)]
 
 
-def read_events(query: Query) -> Iterator[Entry]:
+def read_events(query: Query, *, reader: int | None = None) -> Iterator[Entry]:
     """Yield the events, the oldest first; with `follow`, also new ones.
+
+    Args:
+        query: which.
+        reader: a descriptor that the caller writes events to; when its other end is closed, the
+            events end.
 
     Raises:
         HostError: there is no journal, or this user may not read it.
@@ -97,14 +104,49 @@ def read_events(query: Query) -> Iterator[Entry]:
         assert journalctl.stdout  # noqa: S101 - for mypy: it is a pipe
         assert journalctl.stderr  # noqa: S101 - as above
         try:
-            for line in journalctl.stdout:
+            lines = _Lines(journalctl.stdout.fileno(), reader)
+            for line in lines:
                 yield parse(line)
+            if lines.is_unread:
+                return
             stderr = journalctl.stderr.read().decode(errors="replace").strip()
             journalctl.wait()
         finally:
             journalctl.terminate()  # where the caller stops reading
     if journalctl.returncode:
         raise _error(command, stderr, query)
+
+
+class _Lines:
+    """The lines of a pipe, as long as what they are written to has a reader."""
+
+    def __init__(self, pipe: int, reader: int | None) -> None:
+        self.is_unread = False
+        """Whether the reader has closed its end."""
+        self._pipe = pipe
+        self._reader = reader
+        self._poll = select.poll()
+        self._poll.register(pipe, select.POLLIN)
+        if reader is not None:
+            self._poll.register(reader, 0)  # errors and hang-ups are always reported
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield each line without its end."""
+        parts: list[bytes] = []
+        while data := self._read():
+            *lines, rest = data.split(b"\n")
+            for line in lines:
+                yield b"".join((*parts, line))
+                parts.clear()
+            parts.append(rest)
+        if not self.is_unread and any(parts):
+            yield b"".join(parts)
+
+    def _read(self) -> bytes:
+        """Return the next data; none at the end."""
+        ready = {each for each, _ in self._poll.poll()}
+        self.is_unread = self._reader in ready
+        return b"" if self.is_unread else os.read(self._pipe, _READ_BYTES)
 
 
 def parse(line: bytes) -> Entry:

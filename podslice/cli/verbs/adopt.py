@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from podslice.cli import interrupts
 from podslice.cli.arguments import ContainerName, Namespace, Output, PodName, key_of
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
-from podslice.cli.session import in_world, on_wait
+from podslice.cli.session import in_world, locked
 from podslice.cli.views import documents
 from podslice.cli.views.tables import columns
 from podslice.reconcile.world import LiveWorld
@@ -43,7 +44,8 @@ def adopt(
     from podslice.processes import adoption
 
     async def work(world: LiveWorld) -> Adopted:
-        with world.store.lock(on_wait):
+        with locked(world.store):
+            interrupts.begin("processes may have been moved; see: podslice status")
             return await adoption.adopt(world, key_of(pod, namespace), container, pid)
 
     adopted = in_world(planning, work)

@@ -10,8 +10,9 @@ from podslice.cli.arguments import Files, Force, Namespace, Output, Prune
 from podslice.cli.manifests import load_candidates
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat
-from podslice.cli.report_output import StepProgress, emit_report
-from podslice.cli.session import in_world, on_wait
+from podslice.cli.progress import StepProgress
+from podslice.cli.report_output import emit_report
+from podslice.cli.session import in_world, locked
 from podslice.errors import InputError, Problem
 from podslice.reconcile.converge import apply as apply_pods
 from podslice.reconcile.report import Report
@@ -58,14 +59,15 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         )
 
     async def work(world: LiveWorld) -> Report:
-        with world.store.lock(on_wait):
-            progress = StepProgress()
-            return await apply_pods(
-                world,
-                Request(candidates=candidates, prune=prune, force=force, by_operator=True),
-                confirm_sec=confirm,
-                on_plan=progress.start,
-                on_result=progress.step,
-            )
+        progress = StepProgress()
+        with locked(world.store):
+            async with progress.shown():
+                return await apply_pods(
+                    world,
+                    Request(candidates=candidates, prune=prune, force=force, by_operator=True),
+                    confirm_sec=confirm,
+                    on_plan=progress.start,
+                    on_result=progress.step,
+                )
 
     return emit_report(in_world(planning, work), output)

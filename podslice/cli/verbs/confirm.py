@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from podslice.cli import session
+from podslice.cli import interrupts, session
 from podslice.cli.arguments import DONE, FAILED
 from podslice.cli.output import note, write
 from podslice.model.reserved_values import PendingTrial, TrialState
@@ -17,7 +15,7 @@ from podslice.systemd.find_manager import find_manager
 
 def confirm() -> int:
     """Keep the values that `apply --confirm` has set."""
-    found = asyncio.run(_confirm())
+    found = interrupts.run(_confirm())
     if found is None:
         note("there is nothing to confirm")
         return FAILED
@@ -35,7 +33,8 @@ async def _confirm() -> PendingTrial | None:
     async with session.open_recorded_world(store) as world:
         client = world.client
         await world.guard.claim(world)
+        interrupts.begin("the values may have been confirmed; see: podslice status")
         # before taking the lock, whose holder may take longer than the timer
         await halt(client)
-        with store.lock(session.on_wait):
+        with session.locked(store):
             return await let_stay(store, client)

@@ -11,8 +11,9 @@ from podslice.cli.arguments import FAILED, Names, Namespace, Output, code_of, ke
 from podslice.cli.manifests import load_manifests
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, note
-from podslice.cli.report_output import StepProgress, emit_report
-from podslice.cli.session import in_world, on_wait
+from podslice.cli.progress import StepProgress
+from podslice.cli.report_output import emit_report
+from podslice.cli.session import in_world, locked
 from podslice.cli.views import tables
 from podslice.errors import InputError, Problem
 from podslice.model.config import Source
@@ -62,15 +63,16 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         )
 
     async def work(world: LiveWorld) -> Report:
-        with world.store.lock(on_wait):
-            progress = StepProgress()
-            return await delete_pods(
-                world,
-                None if every else keys,
-                grace_sec=grace_period,
-                on_plan=progress.start,
-                on_result=progress.step,
-            )
+        progress = StepProgress()
+        with locked(world.store):
+            async with progress.shown():
+                return await delete_pods(
+                    world,
+                    None if every else keys,
+                    grace_sec=grace_period,
+                    on_plan=progress.start,
+                    on_result=progress.step,
+                )
 
     report = in_world(planning, work)
     code = emit_report(report, output, planning.origin)

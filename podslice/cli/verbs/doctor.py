@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from podslice.cli import configuration
+from podslice.cli import configuration, interrupts
 from podslice.cli.arguments import DIFFERENCES, DONE, Output
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
@@ -71,7 +71,7 @@ def _configuration(origin: Origin) -> Iterator[Finding]:
 def _facts(planning: Planning) -> Facts:
     config = planning.config
     return read_facts(
-        asyncio.run(_ask(planning)),
+        interrupts.run(_ask(planning)),
         Subject(
             uid=os.getuid(),
             manager=planning.manager,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, Names, Namespace, Output, key_of
 from podslice.cli.output import OutputFormat, emit, write
 from podslice.cli.views import documents
@@ -73,7 +75,8 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     keys = [key_of(name, namespace) for name in pods or ()]
     manager = find_manager(user=user)
     entries = read_events(
-        Query(pods=keys, since=since, lines=lines, follow=follow, manager=manager)
+        Query(pods=keys, since=since, lines=lines, follow=follow, manager=manager),
+        reader=_stdout() if follow else None,
     )
     if follow:
         return _follow(entries, output)
@@ -87,17 +90,32 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     return DONE
 
 
-def _follow(entries: Iterable[Entry], output: OutputFormat) -> int:
-    """Print each event as it arrives; as JSON and YAML each is a document."""
-    wide = output is OutputFormat.WIDE
-    if wide or output is OutputFormat.TABLE:
-        write([_line(_HEAD[wide])])
-    sys.stdout.flush()
+def _stdout() -> int | None:
+    """Return the descriptor of standard output."""
     try:
+        return sys.stdout.fileno()
+    except (OSError, ValueError):
+        return None
+
+
+def _follow(entries: Iterable[Entry], output: OutputFormat) -> int:
+    """Print each event as it arrives; as JSON and YAML each is a document.
+
+    Ctrl-C, and a reader that closes the pipe, are the intended ends.
+    """
+    wide = output is OutputFormat.WIDE
+    try:
+        if wide or output is OutputFormat.TABLE:
+            write([_line(_HEAD[wide])])
+        sys.stdout.flush()
         for entry in entries:
             _print(entry, output)
             sys.stdout.flush()
-    except KeyboardInterrupt:
+    except BrokenPipeError:
+        return DONE
+    except interrupts.Interrupted as error:
+        if error.number != signal.SIGINT:
+            raise
         write([""])  # after the ^C
     return DONE
 

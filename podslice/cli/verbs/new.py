@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import configuration
+from podslice.cli import configuration, interrupts
 from podslice.cli.arguments import DONE, code_of
 from podslice.cli.options import Planning
 from podslice.cli.output import note, write
@@ -200,6 +200,7 @@ def _write_file(path: Path, lines: Iterable[str], *, overwrite: bool) -> None:
         InputError: the file exists.
         HostError: it cannot be written.
     """
+    interrupts.begin(f"{path} may be incomplete")
     try:
         with path.open("w" if overwrite else "x") as file:
             file.writelines(f"{line}\n" for line in lines)

@@ -16,6 +16,7 @@ from typing import Annotated
 
 import typer
 
+from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, FAILED
 from podslice.cli.output import note, write
 from podslice.cli.views.tables import columns
@@ -311,6 +312,7 @@ def _read(path: Path) -> str | None:
 
 
 def _write(path: Path, text: str) -> None:
+    interrupts.begin("not all files may be written; to continue, run the same command again")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_name(f".{path.name}.new")
@@ -322,6 +324,7 @@ def _write(path: Path, text: str) -> None:
 
 def _remove(path: Path, root: Path) -> None:
     """Remove a file, and its drop-in directory if that is empty."""
+    interrupts.begin("not all files may be removed; to continue, run the same command again")
     try:
         path.unlink()
         if path.parent.name.endswith(".d") and path.parent != root:

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import configuration
+from podslice.cli import configuration, interrupts
 from podslice.cli.arguments import DONE, Namespace, Output, PodName, key_of
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.report_output import emit_report
-from podslice.cli.session import in_world, on_wait
+from podslice.cli.session import in_world, locked
 from podslice.cli.views import documents, tables
 from podslice.model.config import Rules
 from podslice.model.unit import PropertyValue
@@ -61,7 +61,8 @@ def phase(
         return DONE
 
     async def work(world: LiveWorld) -> Report:
-        with world.store.lock(on_wait):
+        with locked(world.store):
+            interrupts.begin(f"the phase may have been set; see: podslice phase {key}")
             return await set_phase(world, key, initializing=wanted is PhaseName.INIT)
 
     return emit_report(in_world(planning, work), output)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli import configuration
+from podslice.cli import configuration, interrupts
 from podslice.cli.arguments import DONE, FAILED, Namespace, key_of
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
@@ -32,6 +32,7 @@ def readmit(
     """
     keys = {key_of(name, namespace) for name in pod}
     store = open_store(configuration.tolerate(planning))
+    interrupts.begin("pods may have been readmitted; see: podslice status")
     marks = readmit_pods(store, keys)
     runs = living_agent(store) is not None
     write(_describe(mark, agent_runs=runs) for mark in marks)

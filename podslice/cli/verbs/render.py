@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from podslice.cli import interrupts
 from podslice.cli.arguments import Files, Namespace, Output, code_of
 from podslice.cli.manifests import all_problems, decide_all, load_all
 from podslice.cli.options import Planning, planning_options
@@ -46,6 +47,7 @@ def render(
     for refusal in desired.refused:
         note(describe_refusal(refusal))
     if output_dir is not None and not code_of(problems):
+        interrupts.begin(f"not all files are in {output_dir}")
         write(write_unit_files(unit_files(desired), output_dir))
     elif output_dir is None:
         _emit_units(output, desired)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from podslice.cli import session
+from podslice.cli import interrupts, session
 from podslice.cli.output import write
 from podslice.errors import HostError
 from podslice.reconcile.report import Report, describe_result, describe_skipped
@@ -16,7 +14,7 @@ from podslice.systemd.find_manager import find_manager
 
 def restore_reserved() -> int:
     """Restore the values of slices outside the root, before podslice is removed from the host."""
-    report = asyncio.run(_restore_reserved())
+    report = interrupts.run(_restore_reserved())
     write([*map(describe_result, report.results), *map(describe_skipped, report.skipped)])
     return report.exit_code
 
@@ -31,5 +29,6 @@ async def _restore_reserved() -> Report:
     if not recorded(store):
         return Report()
     async with session.open_recorded_world(store) as world:
-        with store.lock(session.on_wait):
+        with session.locked(store):
+            interrupts.begin("some values may have been restored; run it again")
             return await restore_all(world)

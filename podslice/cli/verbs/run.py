@@ -10,11 +10,11 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from podslice.cli import init_containers
+from podslice.cli import init_containers, interrupts
 from podslice.cli.arguments import DONE, ContainerName, Namespace, Output, PodName, key_of
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.session import in_world, on_wait
+from podslice.cli.session import in_world, locked
 from podslice.cli.views import documents, tables
 from podslice.errors import HostError, InputError, PodsliceError, Problem
 from podslice.model.pod import ContainerKind
@@ -82,7 +82,8 @@ def _run_in_place(planning: Planning, key: str, container: str | None, wanted: I
             child = fork(lambda: _be_child(place, _with_environment(world, place, wanted)))
             return child.pid
 
-        with world.store.lock(on_wait):
+        with locked(world.store):
+            interrupts.begin("the command was not started")
             place = await start_scope(world, key, container, join, has_terminal=os.isatty(0))
         return place, _with_environment(world, place, wanted)
 
@@ -150,7 +151,8 @@ def _detach(
     _check_encoding(directory, *wanted.arguments, *wanted.environment.values())
 
     async def work(world: LiveWorld) -> Place:
-        with world.store.lock(on_wait):
+        with locked(world.store):
+            interrupts.begin("the command may have been started; see: podslice status")
             return await start_service(
                 world,
                 key,

@@ -179,7 +179,7 @@ def test_an_interruption_is_reported_without_a_traceback(podslice, monkeypatch):
         raise typer.Abort
 
     monkeypatch.setattr(node, "load_node", interrupt)
-    assert podslice("node") == (130, "", "interrupted\n")
+    assert podslice("node") == (130, "", "interrupted: nothing was changed\n")
 
 
 def test_an_interruption_by_hand(podslice, monkeypatch):

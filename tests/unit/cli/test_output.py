@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from podslice import __version__
-from podslice.cli.output import OutputFormat, Progress, emit
+from podslice.cli.output import OutputFormat, emit
 from podslice.cli.views import documents, status_lines, tables
 from podslice.errors import Problem, Severity
 from podslice.kernel.cgroup import Usage
@@ -92,30 +92,6 @@ def test_yaml_keeps_the_order_and_the_letters(capsys):
         names=list,
     )
     assert capsys.readouterr().out == "version: 1\nb: ×\na:\n- 1\n"
-
-
-class Terminal(io.StringIO):
-    """A terminal."""
-
-    def isatty(self):
-        return True
-
-
-def test_progress_is_shown_on_a_terminal(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    progress = Progress(2, least=2)
-    progress.step()
-    progress.step()
-    assert sys.stderr.getvalue() == "1/2\r2/2\r\033[K"
-
-
-@pytest.mark.parametrize(("stream", "total"), [(io.StringIO, 100), (Terminal, 29)])
-def test_progress_is_not_shown_elsewhere_or_for_short_work(monkeypatch, stream, total):
-    monkeypatch.setattr(sys, "stderr", stream())
-    progress = Progress(total)
-    for _ in range(total):
-        progress.step()
-    assert sys.stderr.getvalue() == ""
 
 
 # The entry

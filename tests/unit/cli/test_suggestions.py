@@ -54,7 +54,7 @@ def test_no_suggestion_names_a_destructive_option(verb):
 
 
 def test_every_option_that_stops_pods_is_known_as_destructive():
-    """Options whose help says that something is removed, killed or skipped."""
+    """Options whose help states that something is removed, killed or skipped."""
     helps = {option.name: option.help for verb in TREE.values() for option in verb.options}
     words = ("remove", "delete", "kill", "skip", "every applied", "even below")
     found = {name for name, text in helps.items() if any(word in text.lower() for word in words)}

@@ -2,10 +2,12 @@
 
 import json
 import os
+import signal
 from datetime import datetime
 
 import pytest
 
+from podslice.cli.interrupts import Interrupted
 from podslice.model.event import Kind
 from podslice.systemd import journalctl as module
 from podslice.systemd.journalctl import Query, parse
@@ -132,13 +134,40 @@ def test_followed_each_is_printed_by_itself(podslice, journalctl):
 
 
 def test_an_interruption_ends_following_without_an_error(podslice, journalctl, monkeypatch):
-    def interrupted(_):
-        yield parse(json.dumps(EVICTED).encode())
-        raise KeyboardInterrupt
+    def interrupted(number):
+        def read(*_, **__):
+            yield parse(json.dumps(EVICTED).encode())
+            raise Interrupted(number)
 
-    monkeypatch.setattr(module, "read_events", interrupted)
+        return read
+
+    monkeypatch.setattr(module, "read_events", interrupted(signal.SIGINT))
     ended = podslice("events", "--follow", "-o", "name")
     assert ended == (0, "default/web\n\n", "")
+    monkeypatch.setattr(module, "read_events", interrupted(signal.SIGTERM))
+    with pytest.raises(Interrupted):
+        podslice("events", "--follow")
+
+
+def test_following_ends_when_the_reader_closes_the_pipe(journalctl):
+    """The events end at once, not at the next event."""
+    asked = journalctl(EVICTED)
+    # as journalctl --follow does: one event, then none
+    script = asked.with_name("journalctl")
+    script.write_text(f"#!/bin/sh\ncat {asked.with_name('entries')}\nexec sleep 1000\n")
+    reader, writer = os.pipe()
+    entries = module.read_events(Query(follow=True), reader=writer)
+    assert next(entries).kind == "pod-evicted"
+    os.close(reader)
+    assert list(entries) == []
+    os.close(writer)
+
+
+def test_the_last_line_needs_no_end(journalctl):
+    journalctl(EVICTED)
+    entries = journalctl().with_name("entries")
+    entries.write_text(json.dumps(EVICTED))
+    assert [entry.kind for entry in module.read_events(Query())] == ["pod-evicted"]
 
 
 def arguments(**more):

@@ -1,0 +1,117 @@
+"""The progress of a plan on stderr: one line that is redrawn on a terminal, or one now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+from podslice.cli import interrupts
+from podslice.cli.output import note, redraw, wipe
+from podslice.cli.views.progress_line import Waiting, progress_line
+from podslice.plan import Plan, Step, StopUnit
+from podslice.reconcile.report import Outcome, StepResult, describe_wait
+
+FIRST_SEC = 0.5
+"""Shorter work shows no progress."""
+REDRAW_SEC = 0.2
+INTERVAL_SEC = 10.0
+"""The time between two lines where nothing is redrawn."""
+_NOTED_MAX = 10
+"""Terminating pods that are reported one by one."""
+
+
+class StepProgress:
+    """Counts the steps of a plan, and reports them while `shown`.
+
+    Nothing is drawn at a step itself, so that many steps take no longer.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        """Begin without a plan; `now` is a monotonic clock."""
+        self._now = now
+        self._began = now()
+        self._done = 0
+        self._total = 0
+        self._terminating: dict[str, int] = {}
+
+    def start(self, made: Plan) -> None:
+        """Begin a plan, and report what it waits for."""
+        interrupts.describe_with(self.describe_interruption)
+        self._began, self._total = self._now(), len(made.steps)
+        waits = [(step, text) for step in made.steps if (text := describe_wait(step))]
+        self._terminating = {
+            step.pod: step.grace_sec or 0
+            for step, _ in waits
+            if isinstance(step, StopUnit) and step.pod is not None
+        }
+        for _, text in waits[:_NOTED_MAX]:
+            note(text)
+        if len(waits) > _NOTED_MAX:
+            note(f"… and {len(waits) - _NOTED_MAX} more pods")
+
+    def step(self, result: StepResult) -> None:
+        """Count a step."""
+        self._done += result.outcome is Outcome.DONE
+        self._terminating.pop(_pod_of(result.step), None)
+
+    @asynccontextmanager
+    async def shown(self) -> AsyncIterator[None]:
+        """Report progress in the background; wipe it at the end."""
+        ticker = asyncio.create_task(self._tick())
+        try:
+            yield
+        finally:
+            ticker.cancel()
+            with suppress(asyncio.CancelledError):
+                await ticker
+            wipe()
+
+    def line(self, width: int | None = None) -> str:
+        """Return the present state; empty without steps."""
+        if not self._total:
+            return ""
+        elapsed_sec = int(self._now() - self._began)
+        waiting = [
+            Waiting(pod=pod, elapsed_sec=elapsed_sec, grace_sec=grace_sec)
+            for pod, grace_sec in self._terminating.items()
+        ]
+        return progress_line(self._done, max(self._total, self._done), waiting, width=width)
+
+    def describe_interruption(self) -> str:
+        """Describe what was done, what was not, and how to continue."""
+        if not self._total:
+            return interrupts.NOTHING
+        return f"{self.line()}; to continue, run the same command again"
+
+    async def _tick(self) -> None:
+        if not is_redrawn():
+            while True:
+                await asyncio.sleep(INTERVAL_SEC)
+                if text := self.line():
+                    note(text)
+        await asyncio.sleep(FIRST_SEC)
+        while True:
+            # the last column stays free: a full line would wrap on some terminals
+            redraw(self.line(_width() - 1))
+            await asyncio.sleep(REDRAW_SEC)
+
+
+def _pod_of(step: Step) -> str:
+    return step.pod or "" if isinstance(step, StopUnit) else ""
+
+
+def is_redrawn() -> bool:
+    """Return whether stderr is a terminal that can redraw a line."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _width() -> int:
+    """Return the columns of the terminal; 80 if unknown, as on a serial console."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80

@@ -10,8 +10,8 @@ from podslice.errors import Severity
 from podslice.model.event import Kind
 from podslice.model.unit import UnitName
 from podslice.plan import Action, SetProperties, StartUnit, StopUnit
+from podslice.policy.pending import EVICTED
 from podslice.reconcile.assessment import Assessment
-from podslice.reconcile.readmission import EVICTED
 from podslice.reconcile.report import (
     Outcome,
     Report,
@@ -74,7 +74,7 @@ class Announcer:
     def report_omissions(self, assessment: Assessment) -> None:
         """Report refused pods and skipped steps; evictions are reported already."""
         plan = assessment.plan
-        refused = {each.pod: each for each in (*assessment.desired.refused, *plan.refused)}
+        refused = {each.pod: each for each in plan.refused}
         self._context.counters.refused = len(refused)
         reasons: _Found = {
             f"{pod} {each.reason}": (describe_refusal(each), pod, None)

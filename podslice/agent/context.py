@@ -11,7 +11,7 @@ from podslice.agent.eviction_marks import EvictionMarks
 from podslice.agent.node_status import NodeStatus
 from podslice.errors import HostError
 from podslice.kernel.proc import read_process
-from podslice.model.node_state import AgentState
+from podslice.model.node_state import AgentState, PendingPod, StuckPod
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.request import OngoingTerminations
 from podslice.reconcile.world import LiveWorld
@@ -26,6 +26,9 @@ class AgentContext:
         """Replaced when the configuration is reloaded."""
         self.assessment: Assessment | None = None
         """The last one; None before the first round."""
+        self.pending: tuple[PendingPod, ...] | None = None
+        """The pods that did not run as wanted at that time."""
+        self.stuck: tuple[StuckPod, ...] = ()
         self.terminating = OngoingTerminations()
         self.counters = counters
         self.events = EventLog(journal)
@@ -41,7 +44,10 @@ class AgentContext:
             started_ticks=process.started_ticks if process else 0,
             conditions=tuple(sorted(self.status.conditions)),
             terminating=self._terminating(),
-            problems=self.status.problems,
+            problems=self.status.manifest_problems,
+            failures=self.status.failures,
+            pending=self.pending,
+            stuck=self.stuck,
         )
         # compared with the file, which another program may have removed
         if state != self.world.store.agent():

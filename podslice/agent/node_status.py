@@ -33,10 +33,17 @@ class NodeStatus:
         return tuple(found for topic in sorted(self._problems) for found in self._problems[topic])
 
     @property
-    def failures(self) -> tuple[str, ...]:
+    def manifest_problems(self) -> tuple[Problem, ...]:
+        """Return the problems of manifests, each once."""
+        topics = sorted(self._problems.keys() & _OF_MANIFESTS)
+        found = (each for topic in topics for each in self._problems[topic])
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def failures(self) -> tuple[Problem, ...]:
         """Return the problems that keep the agent from its work; those of manifests do not."""
         topics = sorted(self._problems.keys() - _OF_MANIFESTS)
-        return tuple(str(found) for topic in topics for found in self._problems[topic])
+        return tuple(found for topic in topics for found in self._problems[topic])
 
     def set_problems(self, topic: str, problems: Iterable[Problem]) -> None:
         """Replace the problems of a topic."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -11,11 +12,12 @@ from podslice.agent.context import AgentContext
 from podslice.agent.drift import Drift
 from podslice.agent.manifest_files import ManifestDirectories
 from podslice.agent.terminations import Terminations
-from podslice.agent.wanted_pods import WantedPods, WantedPodsReader
+from podslice.agent.wanted_pods import HeldPods, WantedPods, WantedPodsReader
 from podslice.agent.write_lock import write_lock
 from podslice.errors import ForeignRoot, InputError
 from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
+from podslice.model.pod import Pod
 from podslice.model.properties import MANAGED
 from podslice.model.unit import UnitName
 from podslice.plan import Plan, Step, StopUnit
@@ -23,6 +25,7 @@ from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.converge import apply
 from podslice.reconcile.pace import in_turns
+from podslice.reconcile.pending import find_pending
 from podslice.reconcile.report import Outcome, Report, StepResult
 from podslice.reconcile.request import Request
 from podslice.systemd.caching_client import CachingClient
@@ -50,7 +53,7 @@ class Reconciler:
         self._context = context
         self._terminations = terminations
         self._client = client
-        self._reader = WantedPodsReader(context, manifests)
+        self._reader = self._make_reader(manifests)
         self._announcer = Announcer(context)
         self._drift = Drift(context)
         self._known: tuple[PodDecision, ...] = ()
@@ -84,12 +87,29 @@ class Reconciler:
 
     def reload(self, manifests: ManifestDirectories) -> None:
         """Take over a new configuration."""
-        self._reader = WantedPodsReader(self._context, manifests)
+        self._reader = self._make_reader(manifests)
         self._known = ()
         self._drift.forget(None)
 
+    def _make_reader(self, manifests: ManifestDirectories) -> WantedPodsReader:
+        context = self._context
+        return WantedPodsReader(
+            lambda: context.world,
+            manifests,
+            lambda: HeldPods(
+                terminating=context.terminating.in_progress,
+                get_unwritten=context.marks.get_unwritten,
+            ),
+        )
+
+    async def _read(self, unrecorded: Iterable[Pod] = ()) -> WantedPods:
+        """Compare manifests with records, and publish the problems."""
+        wanted = await in_turns(self._reader.read(unrecorded))
+        self._context.status.set_problems("pods", wanted.problems)
+        return wanted
+
     async def _reconcile(self, *, was_settled: bool) -> RoundResult:
-        wanted = await in_turns(self._reader.read())
+        wanted = await self._read()
         self._announcer.report_manifests(wanted)
         if was_settled and self._has_only_new_pods(wanted):
             # apply assesses the node itself, so that doing it before would only take time
@@ -108,6 +128,7 @@ class Reconciler:
         self._announcer.report_readmitted(assessment)
         await self.restore_overwritten(assessment)
         if not self._is_action_needed(assessment, wanted):
+            self._context.stuck = ()
             self._settle(assessment)
             return RoundResult(is_settled=self._is_settled(assessment, wanted), acted=False)
         if self._is_all_contested(assessment, wanted):
@@ -121,7 +142,7 @@ class Reconciler:
         if assessment is None or wanted.is_incomplete:
             return False
         present = {name for pod in assessment.current for name in (pod.key, pod.uid)}
-        refused = _refused(assessment)
+        refused = {each.pod for each in assessment.plan.refused}
         return (
             bool(wanted.candidates)
             and not any(map(wanted.is_unwanted, assessment.current))
@@ -140,6 +161,14 @@ class Reconciler:
         assessment = await assess(self._context.world, self._request(wanted))
         self._known = assessment.desired.pods
         self._context.assessment = assessment
+        self._context.pending = find_pending(
+            assessment,
+            wanted.candidates,
+            digests=wanted.digests,
+            sources=wanted.contents.sources,
+            waiting=wanted.waiting,
+            evicted=self._context.marks.unwritten.values(),
+        )
         unwanted = (pod for pod in assessment.current if wanted.is_unwanted(pod))
         self._terminations.retain_expired(unwanted)
         return assessment
@@ -164,7 +193,7 @@ class Reconciler:
         self._observe_again(assessment)
         assessment = await self._assess(wanted)
         if self._terminations.start_planned(assessment):
-            wanted = await in_turns(self._reader.read(wanted.unrecorded))
+            wanted = await self._read(wanted.unrecorded)
             assessment = await self._assess(wanted)
         return wanted, assessment
 
@@ -172,7 +201,7 @@ class Reconciler:
         """Return what is wanted without pods that conflict with a pod without a record."""
         request = Request(to_remove=wanted.is_unwanted, terminating=self._context.terminating)
         assessment = await assess(self._context.world, request)
-        wanted = await in_turns(self._reader.read(assessment.current))
+        wanted = await self._read(assessment.current)
         self._announcer.report_manifests(wanted)
         return wanted
 
@@ -186,7 +215,7 @@ class Reconciler:
             return True
         if assessment.broken_records or any(map(wanted.is_unwanted, assessment.current)):
             return True
-        refused = _refused(assessment)
+        refused = {each.pod for each in assessment.plan.refused}
         return any(each.pod.key not in refused for each in wanted.candidates)
 
     def _is_all_contested(self, assessment: Assessment, wanted: WantedPods) -> bool:
@@ -203,6 +232,7 @@ class Reconciler:
         async with write_lock(context.world.store):
             # the previous holder of the lock may have changed the records
             wanted = await in_turns(self._reader.read_again(wanted))
+            self._context.status.set_problems("pods", wanted.problems)
             report = await apply(
                 context.world,
                 self._request(wanted),
@@ -211,6 +241,7 @@ class Reconciler:
                 on_result=partial(self._report_step, repairs),
             )
         self._announcer.report_failures(report)
+        self._context.stuck = report.stuck
         assessment = await self._assess(wanted)
         self._settle(assessment)
         is_settled = self._is_settled(assessment, wanted) and _is_done(report)
@@ -259,11 +290,6 @@ class Reconciler:
         self._drift.settle(assessment)
         for name in self._stopped:
             self._drift.forget(name)
-
-
-def _refused(assessment: Assessment) -> set[str]:
-    refusals = (*assessment.plan.refused, *assessment.desired.refused)
-    return {refusal.pod for refusal in refusals}
 
 
 def _stops_pod(step: Step) -> bool:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from podslice.agent.context import AgentContext
 from podslice.agent.manifest_files import ManifestContents, ManifestDirectories
 from podslice.errors import Problem, Severity, bounded
-from podslice.model.desired import PodDecision
+from podslice.model.desired import PodDecision, Refusal
+from podslice.model.node_state import Eviction
 from podslice.model.pod import Pod
 from podslice.pausable import Steps, paced
 from podslice.policy.allocatable import validate_node
+from podslice.policy.pending import NAME_IN_USE
 from podslice.policy.replicas import decide_each
 from podslice.reconcile.readmission import is_evicted
+from podslice.reconcile.world import World
 from podslice.store import Records
 
 _PODS_PER_STEP = 100
@@ -27,6 +29,12 @@ class WantedPods:
     contents: ManifestContents
     candidates: tuple[PodDecision, ...]
     """The valid pods that are new or changed."""
+    digests: Mapping[str, str]
+    """The digests of the pods of manifests, by uid."""
+    waiting: tuple[Refusal, ...]
+    """The pods that wait for the end of another pod with their name or uid."""
+    problems: tuple[Problem, ...]
+    """All problems of pods in readable files, and of the node."""
     is_unwanted: Callable[[Pod], bool]
     """Whether an applied pod is to be stopped, and is not terminating yet."""
     errors: Mapping[str, tuple[Problem, ...]]
@@ -41,6 +49,16 @@ class WantedPods:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldPods:
+    """The pods that an agent does not apply for now; what it refers to may change."""
+
+    terminating: Collection[str] = ()
+    """The uids of terminating pods."""
+    get_unwritten: Callable[[str], Eviction | None] = lambda _: None
+    """Returns the mark of an evicted pod, by uid, that could not be written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _CheckedPod:
     """A pod of a manifest, with its problems."""
 
@@ -52,9 +70,16 @@ class _CheckedPod:
 class WantedPodsReader:
     """Compares manifests with records; an unchanged pod is checked once."""
 
-    def __init__(self, context: AgentContext, manifests: ManifestDirectories) -> None:
-        self._context = context
+    def __init__(
+        self,
+        world: Callable[[], World],
+        manifests: ManifestDirectories,
+        held: Callable[[], HeldPods] = HeldPods,
+    ) -> None:
+        """`world` and `held` return what applies when a comparison begins."""
+        self._world = world
         self._manifests = manifests
+        self._held = held
         self._checked: dict[str, _CheckedPod] = {}
 
     def read(self, unrecorded: Iterable[Pod] = ()) -> Steps[WantedPods]:
@@ -66,12 +91,14 @@ class WantedPodsReader:
         Raises:
             HostError: the records cannot be read.
         """
-        world = self._context.world
+        world = self._world()
         records = yield from world.store.loading()
         contents = yield from self._manifests.read(_owners(records))
         unrecorded = tuple(pod for pod in unrecorded if pod.uid not in records.digests)
         self._checked = yield from self._check_all(contents)
-        comparison = _Comparison(self._context, contents, records, unrecorded)
+        comparison = _Comparison(
+            contents, records, unrecorded, held=self._held(), digest=world.store.digest
+        )
         for checked in paced(self._checked.values(), _PODS_PER_STEP):
             if checked is None:
                 yield
@@ -82,10 +109,12 @@ class WantedPodsReader:
             candidates.append(decision)
             yield
         problems = dict.fromkeys((*validate_node(world.node, world.config), *comparison.problems))
-        self._context.status.set_problems("pods", bounded(tuple(problems)))
         return WantedPods(
             contents=contents,
             candidates=tuple(candidates),
+            digests={uid: each.digest for uid, each in self._checked.items()},
+            waiting=tuple(comparison.waiting),
+            problems=bounded(tuple(problems)),
             is_unwanted=comparison.is_unwanted,
             errors={path: bounded(tuple(found)) for path, found in comparison.errors.items()},
             is_incomplete=contents.is_partial or comparison.is_waiting,
@@ -99,14 +128,14 @@ class WantedPodsReader:
         Raises:
             HostError: as `read`.
         """
-        records = yield from self._context.world.store.loading()
+        records = yield from self._world().store.loading()
         if records == wanted.records:
             return wanted
         return (yield from self.read(wanted.unrecorded))
 
     def _check_all(self, contents: ManifestContents) -> Steps[dict[str, _CheckedPod]]:
         """Return each pod with its problems, by its uid; reuse those of unchanged pods."""
-        world, known = self._context.world, self._checked
+        world, known = self._world(), self._checked
         pods = [each.pod for each in contents.pods]
         checked = {pod.uid: known[pod.uid] for pod in pods if _is_known(pod, known)}
         yield
@@ -124,15 +153,18 @@ class _Comparison:
 
     def __init__(
         self,
-        context: AgentContext,
         contents: ManifestContents,
         records: Records,
         unrecorded: Iterable[Pod],
+        *,
+        held: HeldPods,
+        digest: Callable[[Pod], str],
     ) -> None:
-        self._context = context
         self._contents = contents
         self._records = records
-        self._terminating = frozenset(context.terminating.in_progress)
+        self._held = held
+        self._digest = digest
+        self._terminating = frozenset(held.terminating)
         self._marked = {mark.uid for mark in records.evicted}
         self._uids = {each.pod.key: each.pod.uid for each in contents.pods}
         self._keys = {each.pod.uid: each.pod.key for each in contents.pods}
@@ -143,6 +175,7 @@ class _Comparison:
         self.new: list[Pod] = []
         self.problems: dict[Problem, None] = {}
         self.errors: dict[str, dict[Problem, None]] = {}
+        self.waiting: list[Refusal] = []
         self.is_waiting = False
 
     def add(self, checked: _CheckedPod) -> None:
@@ -157,12 +190,13 @@ class _Comparison:
         elif others:
             # the end of a terminating pod requests a round
             self.is_waiting |= any(other.uid not in self._terminating for other in others)
+            self.waiting.append(_wait_for(pod, others))
         elif not self._is_applied(checked, source) and not self._is_held_back(pod):
             self.new.append(pod)
 
     def is_unwanted(self, pod: Pod) -> bool:
         """Return whether an applied pod is to be stopped, and is not terminating yet."""
-        if pod.uid in self._context.terminating.in_progress:
+        if pod.uid in self._held.terminating:
             return False
         # an evicted pod may be stopped already, so that only its record is left to remove
         if self._is_evicted_unwritten(pod) or is_evicted(pod, self._records):
@@ -197,8 +231,8 @@ class _Comparison:
 
     def _is_evicted_unwritten(self, pod: Pod) -> bool:
         """Return whether a pod was evicted with this manifest, and its mark is not written."""
-        mark = self._context.marks.get_unwritten(pod.uid)
-        return mark is not None and mark.digest == self._context.world.store.digest(pod)
+        mark = self._held.get_unwritten(pod.uid)
+        return mark is not None and mark.digest == self._digest(pod)
 
 
 def _owners(records: Records) -> dict[str, str]:
@@ -209,6 +243,12 @@ def _owners(records: Records) -> dict[str, str]:
         if (source := records.sources.get(pod.uid)) is not None
         for name in (pod.key, pod.uid)
     }
+
+
+def _wait_for(pod: Pod, others: Iterable[Pod]) -> Refusal:
+    names = " and ".join(f"{other.key}, uid {other.uid}" for other in others)
+    message = f"waits until pod {names} is removed: it has the name or the uid of this pod"
+    return Refusal(pod=pod.key, reason=NAME_IN_USE, message=message)
 
 
 def _is_known(pod: Pod, known: Mapping[str, _CheckedPod]) -> bool:

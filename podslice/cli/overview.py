@@ -137,7 +137,7 @@ def _notes(found: Overview, *, manager: Manager) -> Iterator[str]:
         if skipped.unit in state.recorded_values.units:
             yield describe_skipped(skipped)
     if found.unconfirmed:
-        yield describe_unconfirmed(found.unconfirmed)
+        yield "; ".join(describe_unconfirmed(found.unconfirmed))
     manifests = state.sources.values()
     yield from status_lines.notices(state.evicted, state.agent, manifests, manager=manager)
     for name in state.orphans:

@@ -101,7 +101,7 @@ def _limits(assessment: Assessment) -> dict[UnitName, int]:
 
 def summarize_node(assessment: Assessment, problems: list[str]) -> NodeSummary:
     """Return the node's capacity, conditions and evicted pods, with these and the agent's problems."""
-    if assessment.agent and assessment.agent.problems:
+    if assessment.agent and (assessment.agent.problems or assessment.agent.failures):
         problems.append("the agent has problems, see: podslice status")
     return NodeSummary(
         cpus_milli=assessment.desired.allocation.capacity.get(CPU, 0),

@@ -37,6 +37,40 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PendingPod:
+    """A pod that is wanted, and does not run as its manifest states."""
+
+    pod: str
+    """`namespace/name`."""
+    reason: str
+    """`OutOfcpu`, `Evicted`, `MemoryPressure`, `NotApplied`, …"""
+    message: str
+    hint: str = ""
+    qos: str = ""
+    """The QoS class; empty where the manifest is not known."""
+    source: str | None = None
+    """Its file in a manifest directory."""
+    is_applied: bool = False
+    """Whether a pod of this name is applied, from another manifest."""
+
+    @property
+    def condition(self) -> Condition | None:
+        """Return the condition of the node that holds the pod back."""
+        return next((each for each in Condition if each.value == self.reason), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StuckPod:
+    """A stopped pod of which something remains; its record is kept."""
+
+    pod: str
+    """`namespace/name`."""
+    why: str
+    """What remains of it."""
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentState:
     """The state of a running agent, valid as long as its process runs."""
 
@@ -47,4 +81,9 @@ class AgentState:
     terminating: tuple[str, ...] = ()
     """The terminating pods, as `namespace/name`."""
     problems: tuple[Problem, ...] = ()
-    """The current problems of manifests and of the agent."""
+    """The current problems of manifests."""
+    failures: tuple[Problem, ...] = ()
+    """What keeps the agent from its work."""
+    pending: tuple[PendingPod, ...] | None = None
+    """The pods that are wanted and do not run; None before the first round."""
+    stuck: tuple[StuckPod, ...] = ()

@@ -24,6 +24,7 @@ from podslice.model.codec import (
     WHOLE_SHARE,
     Codec,
 )
+from podslice.model.quantity import format_bytes
 from podslice.model.unit import INFINITY, UnitKind, Value
 
 ALL = frozenset(UnitKind)
@@ -324,3 +325,17 @@ MANAGED = {
     kind: tuple(sorted(row.name for row in _ROWS if kind in row.managed)) for kind in UnitKind
 }
 """The properties that are kept at the desired value, or unset, by the unit's kind."""
+
+
+_BYTES = ("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax")
+
+
+def format_value(name: str, value: Value | None) -> str:
+    """Format the value of a property: `512Mi`, `11%`, `unset`."""
+    if value is None or value == PROPERTIES[name].unset:
+        return "unset"
+    if value == INFINITY:
+        return "infinity"
+    if name in _BYTES and isinstance(value, int):
+        return format_bytes(value)
+    return PROPERTIES[name].format(value)

@@ -36,8 +36,8 @@ _NOTHING = Request()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Findings:
-    """Everything that an assessment reads."""
+class Findings:
+    """Everything that an assessment reads; several requests may be assessed with it."""
 
     observed: Observed
     used_bytes: Mapping[UnitName, int]
@@ -76,7 +76,15 @@ async def assess(world: World, request: Request = _NOTHING) -> Assessment:
         InputError: a candidate has the name or the uid of another applied pod.
         HostError: the records can't be read.
     """
-    findings = await _read(world)
+    return await assess_findings(world, request, await read_findings(world))
+
+
+async def assess_findings(world: World, request: Request, findings: Findings) -> Assessment:
+    """Select the pods, and plan.
+
+    Raises:
+        InputError: as `assess`.
+    """
     selection = _select(world, request, findings)
     planned = await _plan(world, request, findings, selection)
     desired, observed = planned.returning.desired, planned.observed
@@ -92,21 +100,26 @@ async def assess(world: World, request: Request = _NOTHING) -> Assessment:
         orphans=() if findings.foreign else tuple(_orphans(world, desired, observed)),
         progress=findings.records.progress,
         sources=findings.records.sources,
-        recorded=frozenset(findings.records.digests),
+        digests=findings.records.digests,
         evicted=findings.records.evicted,
         agent=findings.agent,
         foreign=findings.foreign,
     )
 
 
-async def _read(world: World) -> _Findings:
+async def read_findings(world: World) -> Findings:
+    """Observe the units, and read the records.
+
+    Raises:
+        HostError: the records can't be read.
+    """
     values = world.store.reserved()
     reserved = ReservedValues() if values is None else values
     observed = await observe(world, reserved.units)
     records = _with_recovered(world, observed, await in_turns(world.store.loading()))
     recorded = [pod for pod in records.pods if pod.uid in records.digests]
     foreign = await world.guard.judge(world.tree, observed.units.values(), recorded, world.manager)
-    return _Findings(
+    return Findings(
         observed=observed,
         used_bytes=used_bytes(world, observed),
         records=records,
@@ -117,7 +130,7 @@ async def _read(world: World) -> _Findings:
     )
 
 
-def _select(world: World, request: Request, findings: _Findings) -> _Selection:
+def _select(world: World, request: Request, findings: Findings) -> _Selection:
     records, current = findings.records, findings.records.pods
     wanted = {candidate.pod.key for candidate in request.candidates}
     removed = tuple(
@@ -144,7 +157,7 @@ def _select(world: World, request: Request, findings: _Findings) -> _Selection:
 
 
 async def _plan(
-    world: World, request: Request, findings: _Findings, selection: _Selection
+    world: World, request: Request, findings: Findings, selection: _Selection
 ) -> _Planned:
     planned = await _plan_for(world, request, findings, selection)
     plan = planned.plan
@@ -167,7 +180,7 @@ async def _plan(
 
 
 async def _plan_for(
-    world: World, request: Request, findings: _Findings, selection: _Selection
+    world: World, request: Request, findings: Findings, selection: _Selection
 ) -> _Planned:
     policy = await in_turns(
         desiring(

@@ -33,8 +33,8 @@ class Assessment:
     """The progress of init containers by the uids of their pods, where there is any."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """The manifest files of applied pods by their uids, where an agent read them."""
-    recorded: frozenset[str] = frozenset()
-    """The uids of the applied pods that have records."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """The digests of manifests by the uids of the applied pods that have records."""
     evicted: tuple[Eviction, ...] = ()
     """The marks of evicted pods."""
     recorded_values: ReservedValues = _NOTHING

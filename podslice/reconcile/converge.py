@@ -10,6 +10,7 @@ from functools import partial
 from podslice.errors import printable
 from podslice.kernel import hugetlb
 from podslice.model.desired import PodDecision
+from podslice.model.node_state import StuckPod
 from podslice.model.pod import InitProgress, Pod, Qos
 from podslice.model.unit import control_group_of
 from podslice.plan import Plan, SetProperties, StartUnit, StopUnit
@@ -23,7 +24,7 @@ from podslice.reconcile.observe import control_group
 from podslice.reconcile.occupants import describe_processes
 from podslice.reconcile.pace import Pace
 from podslice.reconcile.readmission import living_agent, readmit
-from podslice.reconcile.report import Outcome, Report, StepResult, StuckPod
+from podslice.reconcile.report import Outcome, Report, StepResult
 from podslice.reconcile.request import Request
 from podslice.reconcile.reserved import note, settle_values
 from podslice.reconcile.rollback import (
@@ -300,7 +301,7 @@ async def _record(operation: _Operation, assessment: Assessment) -> None:
     staying = {refusal.pod for refusal in assessment.plan.refused}
     staying |= {pod.key for pod in assessment.current if pod.uid in in_progress}
     marked = {mark.uid for mark in assessment.evicted}
-    recorded = {pod.uid: pod for pod in assessment.current if pod.uid in assessment.recorded}
+    recorded = {pod.uid: pod for pod in assessment.current if pod.uid in assessment.digests}
     pace = Pace()
     for decision in assessment.desired.pods:
         if decision.pod.key not in staying:
@@ -342,29 +343,31 @@ async def _forget(
         if pod.uid in present or slices & failed:
             continue
         groups = sorted(control_group(name, assessment.observed) for name in slices)
-        why = await _find_remains(world, pod, groups)
-        if why:
-            stuck.append(StuckPod(pod=pod.key, why=why))
+        left = await _find_remains(world, pod, groups)
+        if left is not None:
+            stuck.append(left)
         else:
             world.store.remove(pod.uid)
     world.store.tidy()
     return tuple(stuck)
 
 
-async def _find_remains(world: LiveWorld, pod: Pod, groups: Iterable[str]) -> str:
-    """Describe what is left of a pod, with the remedy; remove its volumes once they are unused."""
+async def _find_remains(world: LiveWorld, pod: Pod, groups: Iterable[str]) -> StuckPod | None:
+    """Return what is left of a pod, with the remedy; remove its volumes once they are unused."""
     again = f"to retry: podslice delete -n {pod.namespace} {pod.name}"
     for group in groups:
         if await _is_removed(world, group):
             continue
         held = world.cgroups.processes(group)
+        why = f"its control group {group} still exists, without processes"
         if held:
-            return f"{group} still contains {describe_processes(held)}; {again}"
-        return f"its control group {group} still exists, without processes; {again}"
+            why = f"{group} still contains {describe_processes(held)}"
+        return StuckPod(pod=pod.key, why=why, hint=again)
     left = world.store.discard_volumes(pod.uid)
     if left:
-        return f"something is still mounted at {', '.join(left)}; unmount it; {again}"
-    return ""
+        why = f"something is still mounted at {', '.join(left)}"
+        return StuckPod(pod=pod.key, why=why, hint=f"unmount it; {again}")
+    return None
 
 
 async def _is_removed(world: LiveWorld, group: str) -> bool:

@@ -9,11 +9,9 @@ from podslice.model.desired import PodDecision, Refusal
 from podslice.model.node_state import AgentState, Eviction
 from podslice.model.pod import Pod
 from podslice.policy.admit import hold_back
+from podslice.policy.pending import EVICTED
 from podslice.reconcile.world import World
 from podslice.store import Records, Store
-
-EVICTED = "Evicted"
-"""The reason of the refusal of an evicted pod. Source: Kubernetes, pkg/kubelet/eviction, Reason."""
 
 
 def living_agent(store: Store) -> AgentState | None:

@@ -9,10 +9,11 @@ from enum import StrEnum
 from typing import assert_never
 
 from podslice.model.desired import Refusal
-from podslice.model.properties import PROPERTIES
+from podslice.model.node_state import StuckPod
+from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.quantity import about_bytes, format_bytes
 from podslice.model.reserved_values import PendingTrial, TrialState
-from podslice.model.unit import INFINITY, DesiredUnit, Value
+from podslice.model.unit import INFINITY, DesiredUnit
 from podslice.plan import (
     Action,
     Change,
@@ -24,8 +25,6 @@ from podslice.plan import (
     Step,
     StopUnit,
 )
-
-_BYTES = ("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax")
 
 
 class Outcome(StrEnum):
@@ -43,16 +42,6 @@ class StepResult:
     step: Step
     outcome: Outcome
     error: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StuckPod:
-    """A stopped pod of which something remains; its record is kept."""
-
-    pod: str
-    """`namespace/name`."""
-    why: str
-    """What remains of it, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,17 +74,6 @@ class Report:
     def count(self, outcome: Outcome) -> int:
         """Return the number of steps with an outcome."""
         return sum(result.outcome is outcome for result in self.results)
-
-
-def format_value(name: str, value: Value | None) -> str:
-    """Format the value of a property: `512Mi`, `11%`, `unset`."""
-    if value is None or value == PROPERTIES[name].unset:
-        return "unset"
-    if value == INFINITY:
-        return "infinity"
-    if name in _BYTES and isinstance(value, int):
-        return format_bytes(value)
-    return PROPERTIES[name].format(value)
 
 
 def format_change(change: Change, *, with_old: bool) -> str:
@@ -199,28 +177,27 @@ def describe_skipped(skipped: Skipped) -> str:
 
 def describe_stuck(stuck: StuckPod) -> str:
     """Describe what remains of a stopped pod."""
-    return f"pod {stuck.pod} could not be removed: {stuck.why}"
+    return f"pod {stuck.pod} could not be removed: {stuck.why}; {stuck.hint}"
 
 
-def describe_unconfirmed(pending: PendingTrial) -> str:
-    """Describe the state of unconfirmed values, with the remedy."""
+def describe_unconfirmed(pending: PendingTrial) -> tuple[str, str]:
+    """Describe the state of unconfirmed values, and the remedy."""
     named = ", ".join(sorted(pending.values.old))
+    keep = "to keep the new ones: podslice confirm"
     match pending.state:
         case TrialState.ARMED:
-            return (
-                f"the old values of {named} are restored in {pending.remaining_sec} s; to keep the new"
-                " ones: podslice confirm"
-            )
+            return f"the old values of {named} are restored in {pending.remaining_sec} s", keep
         case TrialState.RETURNED:
             return (
-                f"the new values of {named} were not confirmed: the old ones are restored; to set"
-                " the new ones again: podslice apply"
+                f"the new values of {named} were not confirmed: the old ones are restored",
+                "to set the new ones again: podslice apply",
             )
         case TrialState.STOPPED:
-            return (
+            message = (
                 f"the new values of {named} are not confirmed, and the timer that restores the old"
-                " ones was stopped; to keep the new ones: podslice confirm"
+                " ones was stopped"
             )
+            return message, keep
         case _:
             assert_never(pending.state)
 

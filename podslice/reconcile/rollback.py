@@ -90,7 +90,7 @@ async def on_trial(
     unset = {result.step.name for result in tried if result.outcome is not Outcome.DONE}
     if unset:
         world.store.save_reserved(fail_trial(recorded(world.store), unset))
-    world.on_note(describe_unconfirmed(armed))
+    world.on_note("; ".join(describe_unconfirmed(armed)))
     return [*results, *tried]
 
 

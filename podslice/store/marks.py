@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from podslice.errors import Problem, Severity
-from podslice.model.node_state import AgentState, Condition, Eviction
+from podslice.model.node_state import AgentState, Condition, Eviction, PendingPod, StuckPod
 from podslice.model.properties import PROPERTIES
 from podslice.model.reserved_values import ReservedValue, ReservedValues, Trial
 from podslice.model.unit import INFINITY, UnitName
@@ -42,7 +42,27 @@ def agent_state(found: Mapping[str, Any]) -> AgentState:
         conditions=tuple(map(Condition, found["conditions"])),
         terminating=tuple(map(_text, found["terminating"])),
         problems=tuple(map(_problem, found["problems"])),
+        failures=tuple(map(_problem, found["failures"])),
+        pending=None if found["pending"] is None else tuple(map(_pending, found["pending"])),
+        stuck=tuple(map(_stuck, found["stuck"])),
     )
+
+
+def _pending(found: Mapping[str, Any]) -> PendingPod:
+    source = found["source"]
+    return PendingPod(
+        pod=_text(found["pod"]),
+        reason=_text(found["reason"]),
+        message=_text(found["message"]),
+        hint=_text(found["hint"]),
+        qos=_text(found["qos"]),
+        source=None if source is None else _text(source),
+        is_applied=bool(found["is_applied"]),
+    )
+
+
+def _stuck(found: Mapping[str, Any]) -> StuckPod:
+    return StuckPod(pod=_text(found["pod"]), why=_text(found["why"]), hint=_text(found["hint"]))
 
 
 def reserved(found: Mapping[str, Any]) -> ReservedValues:

@@ -37,6 +37,6 @@ def capture(context: AgentContext, root: Path) -> Snapshot:
         conditions=context.status.conditions,
         events=context.events.counts,
         evicted=len(assessment.evicted) if assessment else 0,
-        problems=context.status.failures,
+        problems=tuple(map(str, context.status.failures)),
         initializing=desired.initializing,
     )

@@ -20,7 +20,7 @@ def confirm() -> int:
         note("there is nothing to confirm")
         return FAILED
     if found.state is TrialState.RETURNED:
-        note(describe_unconfirmed(found))
+        note("; ".join(describe_unconfirmed(found)))
         return FAILED
     write([f"confirmed the new values of {', '.join(sorted(found.values.old))}"])
     return DONE

@@ -13,10 +13,9 @@ from podslice.errors import printable
 from podslice.kernel.cgroup import Usage
 from podslice.model.manager import Manager
 from podslice.model.node_state import AgentState, Eviction
-from podslice.model.properties import PROPERTIES
+from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.reserved_values import ReservedValues
 from podslice.model.unit import UnitKind, UnitName
-from podslice.reconcile.report import format_value
 from podslice.usage.unit_status import ELSEWHERE, EMPTY, MISSING, PropertyStatus, UnitStatus
 
 if TYPE_CHECKING:
@@ -199,7 +198,7 @@ def notices(
         yield f"the node has {condition}: the agent evicts pods and holds back new ones"
     for pod in agent.terminating:
         yield f"pod {printable(pod)} is terminating (within its grace period)"
-    yield from map(problem, agent.problems)
+    yield from map(problem, (*agent.failures, *agent.problems))
 
 
 def located(found: Iterable[Located]) -> Iterator[str]:

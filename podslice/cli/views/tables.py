@@ -8,12 +8,11 @@ from podslice.errors import Problem, Severity, bounded, printable
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.node import Allocation
 from podslice.model.pod import ContainerKind, Pod
-from podslice.model.properties import PROPERTIES
+from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import Amounts, format_amount, format_amounts
 from podslice.model.unit import DesiredUnit, PropertyValue, UnitKind
 from podslice.policy.compare import Difference
-from podslice.reconcile.report import format_value
 
 Cells = Sequence[str]
 

@@ -52,5 +52,6 @@ def test_problems_of_manifests_are_not_failures_of_the_agent(context):
     context.status.set_problems("pods", [replace(WRONG, where="b.yaml")])
     assert context.status.failures == ()
     context.status.fail("configuration", "a typing error")
-    assert context.status.failures == ("a typing error",)
+    assert [each.message for each in context.status.failures] == ["a typing error"]
+    assert [each.where for each in context.status.manifest_problems] == [WRONG.where, "b.yaml"]
     assert len(context.status.problems) == 3

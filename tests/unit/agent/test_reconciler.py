@@ -1,4 +1,5 @@
 import asyncio
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,9 @@ from podslice.model.config import Enforce, WeightMapping
 from podslice.model.event import Kind
 from podslice.model.node_state import Condition
 from podslice.model.unit import INFINITY, TransientUnit
+from podslice.reconcile import converge
 from podslice.reconcile.readmission import readmit
+from podslice.reconcile.request import OngoingTerminations
 from podslice.store import Store
 from tests.unit.agent.fakes import write_group
 from tests.unit.agent.reconciled import BATCH, POD_STEPS, WEB, Node
@@ -481,7 +484,7 @@ async def test_beside_a_kubelet_rounds_change_nothing_and_report_it_once(two):
     (text,) = two.texts(Kind.AGENT_FAILED)
     assert "belongs to a kubelet" in text
     (problem,) = two.context.status.failures
-    assert problem == text
+    assert problem.message == text
 
 
 async def test_rounds_continue_after_the_kubelet_is_removed(two):
@@ -524,3 +527,72 @@ async def test_values_outside_the_root_are_restored_when_no_longer_configured(he
     returned, kept = sorted(here.texts(Kind.AGENT_NOTED))
     assert returned.startswith("set MemoryMax=unset (was 64Mi; restores the former value)")
     assert kept.startswith("skipped TasksMax of podruntime.slice: podslice set it to 100")
+
+
+# What other processes show: pods that do not run as wanted.
+
+
+def pending(node):
+    node.context.publish()
+    state = node.context.world.store.agent()
+    return [(each.pod, each.reason, each.is_applied) for each in state.pending]
+
+
+async def test_pending_pods_are_unknown_before_the_first_round(here):
+    here.context.publish()
+    assert here.context.world.store.agent().pending is None
+
+
+async def test_refused_pods_are_pending_until_they_fit(two):
+    assert pending(two) == []
+    two.put("big", {"cpu": "100"})
+    two.put("web", {"cpu": "50"})
+    await two.run_round()
+    assert pending(two) == [("default/big", "OutOfcpu", False), ("default/web", "OutOfcpu", True)]
+    two.drop("big")
+    two.put("web", {"cpu": "1"})
+    await two.run_round()
+    assert pending(two) == []
+
+
+async def test_an_evicted_pod_is_pending_and_after_readmission_while_memory_is_short(two):
+    await two.evict("batch", BATCH)
+    await two.settle()
+    assert pending(two) == [("default/batch", "Evicted", False)]
+    two.context.status.set_conditions(frozenset({Condition.MEMORY}))
+    readmit(two.context.world.store, None)
+    await two.run_round()
+    assert pending(two) == [("default/batch", "MemoryPressure", False)]
+    (found,) = two.context.pending
+    assert (found.qos, found.source) == ("BestEffort", str(two.directory / "batch.yaml"))
+    two.context.status.set_conditions(frozenset())
+    await two.settle()
+    assert pending(two) == []
+
+
+async def test_a_pod_waits_for_the_end_of_another_of_its_name(two):
+    two.context.terminating = OngoingTerminations(in_progress={"web"})
+    two.put("web", {"cpu": "1"}, uid="new")
+    await two.run_round()
+    assert pending(two) == [("default/web", "NameInUse", True)]
+    (found,) = two.context.pending
+    assert found.message == (
+        "waits until pod default/web, uid web is removed: it has the name or the uid of this pod"
+    )
+
+
+async def test_a_stuck_pod_is_published_until_it_is_removed(two, monkeypatch):
+    monkeypatch.setattr(converge, "REMOVAL_PATIENCE_SEC", 0.0)
+    group = write_group(two.context, BATCH, memory_current=0)
+    (group / "cgroup.procs").write_text("")
+    two.drop("batch")
+    await two.run_round()
+    (stuck,) = two.context.stuck
+    assert (stuck.pod, stuck.hint) == (
+        "default/batch",
+        "to retry: podslice delete -n default batch",
+    )
+    shutil.rmtree(group)
+    await two.settle()
+    await two.run_round()
+    assert two.context.stuck == ()

@@ -8,8 +8,9 @@ import pytest
 
 from podslice.errors import JobFailed
 from podslice.kernel.cgroup import CgroupFs
+from podslice.model.node_state import StuckPod
 from podslice.reconcile.assess import assess
-from podslice.reconcile.report import Outcome, StuckPod
+from podslice.reconcile.report import Outcome
 from podslice.reconcile.request import Request
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (
@@ -208,8 +209,8 @@ async def test_a_pod_with_remaining_processes_keeps_its_record_and_is_reported(t
     assert report.stuck == (
         StuckPod(
             pod="default/web",
-            why=f"{group} still contains nginx (7), sh (8); to retry:"
-            " podslice delete -n default web",
+            why=f"{group} still contains nginx (7), sh (8)",
+            hint="to retry: podslice delete -n default web",
         ),
     )
     assert report.count(Outcome.DONE) == len(report.results)
@@ -219,9 +220,8 @@ async def test_a_pod_with_remaining_processes_keeps_its_record_and_is_reported(t
     (top / "by-hand" / "cgroup.procs").write_text("")
     report = await remove(here)
     assert memory.signals == [(WEB, signal.SIGTERM)]
-    assert report.stuck[0].why.startswith(
-        f"its control group {group} still exists, without processes; to retry:"
-    )
+    (stuck,) = report.stuck
+    assert stuck.why == f"its control group {group} still exists, without processes"
     clear_groups(tmp_path)
     assert (await remove(here)).exit_code == 0
     await assert_settled(here)
@@ -262,12 +262,9 @@ async def test_volumes_that_are_still_mounted_keep_the_record(tmp_path, memory, 
     path = here.store.make_volume("web", "cache")
     monkeypatch.setattr("podslice.store.volume_directories.os.path.ismount", lambda _: True)
     report = await remove(here)
-    assert [each.why for each in report.stuck] == [
-        (
-            f"something is still mounted at {path}; unmount it; to retry:"
-            " podslice delete -n default web"
-        )
-    ]
+    hint = "unmount it; to retry: podslice delete -n default web"
+    why = f"something is still mounted at {path}"
+    assert report.stuck == (StuckPod(pod="default/web", why=why, hint=hint),)
     assert recorded(here).keys() == {"web"}
     monkeypatch.undo()
     assert (await remove(here)).exit_code == 0

@@ -108,7 +108,7 @@ async def test_pods_are_judged_and_records_are_read_one_by_one(tmp_path, monkeyp
     node = Node(tmp_path)
     for number in range(20):
         node.put(f"web-{number}")
-    reader = WantedPodsReader(node.context, node.manifests())
+    reader = WantedPodsReader(lambda: node.context.world, node.manifests())
     decide = Counted(monkeypatch, "podslice.policy.replicas.decide")
     most, wanted = decide.most_between_pauses(reader.read())
     assert (most, len(wanted.candidates)) == (1, 20)

@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 
 from podslice.model.desired import Refusal
-from podslice.model.properties import MANAGED, PROPERTIES
+from podslice.model.node_state import StuckPod
+from podslice.model.properties import MANAGED, PROPERTIES, format_value
 from podslice.model.unit import INFINITY, Occupants, UnitKind
 from podslice.plan import (
     Change,
@@ -18,7 +19,6 @@ from podslice.reconcile.report import (
     Outcome,
     Report,
     StepResult,
-    StuckPod,
     count_steps,
     describe_refusal,
     describe_result,
@@ -27,7 +27,6 @@ from podslice.reconcile.report import (
     describe_stuck,
     describe_wait,
     format_change,
-    format_value,
     summarize,
 )
 from tests.unit.builders import slice_unit
@@ -202,8 +201,8 @@ def test_refusals_and_skipped_properties_are_described():
     assert describe_skipped(Skipped(unit=WEB, name="stop", why="not ours")) == (
         f"left {WEB} running: not ours"
     )
-    assert describe_stuck(StuckPod(pod="default/web", why="a process is left")) == (
-        "pod default/web could not be removed: a process is left"
+    assert describe_stuck(StuckPod(pod="default/web", why="a process is left", hint="see")) == (
+        "pod default/web could not be removed: a process is left; see"
     )
 
 
@@ -241,13 +240,17 @@ def test_waits_are_described_beforehand(step, text):
         ),
         (Report(refused=(REFUSAL,)), 1, "0 done, 1 refused"),
         (Report(results=(done(SET),), remaining=Plan(steps=(SET,))), 1, "1 done"),
-        (Report(skipped=(Skipped(unit=WEB, name="MemoryMin", why=""),)), 0, "nothing to do"),
         (
-            Report(results=(done(STOP),), stuck=(StuckPod(pod="default/web", why=""),)),
+            Report(skipped=(Skipped(unit=WEB, name="MemoryMin", why=""),)),
+            0,
+            "nothing to do",
+        ),
+        (
+            Report(results=(done(STOP),), stuck=(StuckPod(pod="default/web", why="", hint=""),)),
             1,
             "1 done, 1 stuck",
         ),
-        (Report(stuck=(StuckPod(pod="default/web", why=""),)), 1, "0 done, 1 stuck"),
+        (Report(stuck=(StuckPod(pod="default/web", why="", hint=""),)), 1, "0 done, 1 stuck"),
     ],
 )
 def test_exit_code_and_last_line(report, code, text):

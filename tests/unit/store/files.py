@@ -1,7 +1,7 @@
 """The files of records, and the fields of pods that they keep."""
 
 from podslice.errors import Problem, Severity
-from podslice.model.node_state import AgentState, Condition, Eviction
+from podslice.model.node_state import AgentState, Condition, Eviction, PendingPod, StuckPod
 from podslice.model.pod import InitProgress
 from podslice.model.reserved_values import ReservedValue, ReservedValues, Trial
 
@@ -15,6 +15,19 @@ STATE = AgentState(
         Problem(where="a.yaml", message="is broken", hint="mend it"),
         Problem(where="", message="odd", severity=Severity.WARNING),
     ),
+    failures=(Problem(where="", message="no bus"),),
+    pending=(
+        PendingPod(pod="default/big", reason="OutOfcpu", message="too much", hint="less"),
+        PendingPod(
+            pod="shop/web",
+            reason="MemoryPressure",
+            message="short",
+            qos="BestEffort",
+            source="/etc/podslice/manifests/web.yaml",
+            is_applied=True,
+        ),
+    ),
+    stuck=(StuckPod(pod="default/old", why="a process is left", hint="try again"),),
 )
 TRIED = ReservedValues(
     until_usec=5_000_000,

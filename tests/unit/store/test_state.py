@@ -47,6 +47,9 @@ def test_saved_states_are_read(store, save, read, drop, value, file):
         {"problems": [{}]},
         {"problems": [5]},
         {"pid": "812"},
+        {"failures": ["no bus"]},
+        {"pending": [{}]},
+        {"stuck": [{"pod": "default/web", "why": 5, "hint": ""}]},
         {"problems": [{"where": "", "message": "m", "hint": "", "severity": "bad"}]},
     ],
 )

@@ -132,17 +132,15 @@ def test_remains_of_a_deleted_pod_are_reported(podslice, web, memory, here, monk
     group = f"kubepods.slice/kubepods-burstable.slice/{POD}"
     files = {f"{group}/by-hand/cgroup.procs": "", "cgroup.controllers": ""}
     make_files(here / "cgroup", files)
-    why = (
-        f"its control group /{group} still exists, without processes; to retry:"
-        " podslice delete -n shop web"
-    )
+    why = f"its control group /{group} still exists, without processes"
+    hint = "to retry: podslice delete -n shop web"
     ended = podslice("delete", "shop/web")
     assert (ended.code, ended.out.splitlines()[-2:]) == (
         1,
-        [f"pod shop/web could not be removed: {why}", "4 done, 1 stuck"],
+        [f"pod shop/web could not be removed: {why}; {hint}", "4 done, 1 stuck"],
     )
     document = json.loads(podslice("delete", "shop/web", "-o", "json").out)
-    assert document["stuck"] == [{"pod": "shop/web", "why": why}]
+    assert document["stuck"] == [{"pod": "shop/web", "why": why, "hint": hint}]
 
 
 LESS = WEB.replace("limits: {cpu: 250m}", "limits: {cpu: 250m, memory: 1Gi}")

@@ -14,9 +14,11 @@ from typer.core import TyperCommand, TyperGroup
 
 from podslice import __version__
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED
-from podslice.cli.output import note, write
+from podslice.cli.options import Color, color_option
+from podslice.cli.output import choose_colors, note, write
 from podslice.cli.suggestions import suggest_option, suggest_verb
 from podslice.cli.views import tables
+from podslice.cli.views.style import ColorMode
 from podslice.errors import InputError, PodsliceError, Problem
 
 VERB_GROUPS = {
@@ -52,7 +54,7 @@ def make_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
     app.callback(invoke_without_command=True, cls=_group_class(app, VERB_GROUPS))(root)
     for name in verbs:
         plain = name.strip("_").replace("-", "_")
-        verb = getattr(import_module(f"podslice.cli.verbs.{plain}"), plain)
+        verb = color_option(getattr(import_module(f"podslice.cli.verbs.{plain}"), plain))
         if name == "node":
             app.add_typer(_node(verb), name=name)
         else:
@@ -66,7 +68,7 @@ def _node(verb: Callable[..., int]) -> typer.Typer:
 
     nodes = typer.Typer(**_STYLE)
     nodes.callback(invoke_without_command=True, cls=_group_class(nodes, None, "node"))(verb)
-    for below in (node_init.init, node_init.reset):
+    for below in (color_option(node_init.init), color_option(node_init.reset)):
         nodes.command(cls=_command_class(below, "node", below.__name__))(below)
     return nodes
 
@@ -144,18 +146,31 @@ def _run(given: list[str]) -> int:
 
 
 def _execute(given: list[str]) -> int:
-    if given and given[0] not in VERBS and not given[0].startswith("-"):
-        message = f"no such command '{given[0]}'"
-        hint = suggest_verb(given[0], [*chain.from_iterable(VERB_GROUPS.values())])
+    choose_colors(ColorMode.AUTO)
+    verb = _verb_in(given)
+    if verb and verb not in VERBS and not verb.startswith("-"):
+        hint = suggest_verb(verb, [*chain.from_iterable(VERB_GROUPS.values())])
+        message = f"no such command '{verb}'"
         raise InputError(Problem(message=message, hint=hint or "see: podslice --help"))
     # without a verb all of them are needed, for the help
-    app = make_app(given[:1] if given[:1] and given[0] in VERBS else VERBS)
+    app = make_app([verb] if verb in VERBS else VERBS)
     if given in ([], ["-h"], ["--help"]):
         # typer would first build every option of every verb
         write([_group_help(app, VERB_GROUPS)])
         return DONE
     code = app(given, prog_name="podslice", standalone_mode=False)
     return code if isinstance(code, int) else DONE
+
+
+def _verb_in(given: list[str]) -> str:
+    """Return the first word after the options of the program itself that have values."""
+    words = iter(given)
+    for word in words:
+        if word == "--color":
+            next(words, None)
+        elif not word.startswith("--color="):
+            return word
+    return ""
 
 
 def _usage_problem(error: typer.BadParameter) -> Problem:
@@ -190,8 +205,10 @@ def _suggest_option(error: typer.BadParameter, given: str) -> str:
 def root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,  # noqa: FBT002
+    color: Color = None,
 ) -> None:
     """Give every pod a slice: Kubernetes' node resource model on any systemd host."""
+    choose_colors(color)
     if version:
         write([f"podslice {__version__}"])
         raise typer.Exit

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
+from podslice.cli.output import choose_colors
+from podslice.cli.views.style import ColorMode
 from podslice.inputs.options.config_files import make_config, read_files
 from podslice.inputs.options.table import OPTIONS, ConfigOption
 from podslice.model.config import Config, Origin
@@ -73,6 +75,18 @@ def planning_options(verb: Callable[..., int]) -> Callable[..., int]:
     return _with_options(verb, tuple(row for row in OPTIONS if not row.is_agent_only))
 
 
+def color_option(verb: Callable[..., int]) -> Callable[..., int]:
+    """Add `--color`, which every verb has."""
+    signature = inspect.signature(verb, eval_str=True)
+    parameters = [*signature.parameters.values(), _COLOR]
+
+    def with_color(**given: Any) -> int:  # noqa: ANN401 (typer passes what it has parsed)
+        choose_colors(given.pop("color"))
+        return verb(**given)
+
+    return _declared(with_color, verb, parameters)
+
+
 def agent_options(verb: Callable[..., int]) -> Callable[..., int]:
     """Add the options of `planning_options` and those of the agent."""
     return _with_options(verb, OPTIONS)
@@ -94,11 +108,18 @@ def _with_options(verb: Callable[..., int], rows: tuple[ConfigOption, ...]) -> C
         )
         return verb(planning, **given)
 
-    with_options.__name__ = verb.__name__
-    with_options.__doc__ = verb.__doc__
-    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
-    return with_options
+    return _declared(with_options, verb, parameters)
+
+
+def _declared(
+    made: Callable[..., int], verb: Callable[..., int], parameters: list[inspect.Parameter]
+) -> Callable[..., int]:
+    """Give a function the name and the help of a verb, and these parameters."""
+    made.__name__ = verb.__name__
+    made.__doc__ = verb.__doc__
+    made.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    made.__annotations__ = {each.name: each.annotation for each in parameters}
+    return made
 
 
 def _name(key: str) -> str:
@@ -153,5 +174,14 @@ _COMMON = (
     ),
 )
 
-COMMON_FLAGS = ("--user", "--no-admission", "--config")
-"""Options of every verb that plans."""
+Color = Annotated[
+    ColorMode | None,
+    typer.Option(
+        "--color",
+        help="When to color the output; auto: on a terminal, unless NO_COLOR is set or TERM is dumb.",
+    ),
+]
+_COLOR = _parameter("color", get_args(Color)[1], ColorMode | None)
+
+COMMON_FLAGS = ("--user", "--no-admission", "--config", "--color")
+"""Options of every verb that plans; `--color` is one of every verb."""

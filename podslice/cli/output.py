@@ -54,9 +54,10 @@ def emit(
 _color_mode: ContextVar[ColorMode] = ContextVar("color_mode", default=ColorMode.AUTO)
 
 
-def choose_colors(mode: ColorMode) -> None:
-    """Choose when the output of this call is colored."""
-    _color_mode.set(mode)
+def choose_colors(mode: ColorMode | None) -> None:
+    """Choose when the output of this call is colored; None leaves it as it is."""
+    if mode is not None:
+        _color_mode.set(mode)
 
 
 def display_on(stream: TextIO, *, wide: bool = False) -> Display:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,7 +14,8 @@ from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import open_store
 from podslice.cli.views import documents
-from podslice.cli.views.tables import columns
+from podslice.cli.views.layout import Column, Shorten, blocks, fold
+from podslice.cli.views.style import Display, Role, Styled
 from podslice.doctor.facts import Facts, Subject, SystemdReply, read_facts
 from podslice.doctor.finding import Finding, FindingState
 from podslice.doctor.findings import check_host
@@ -46,7 +47,7 @@ def doctor(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
             passed=not grave,
             findings=[{**asdict(each), "state": each.state.value} for each in found],
         ),
-        lines=lambda display: _lines(found, wide=display.wide),
+        lines=lambda display: _lines(found, display),
         names=lambda: [finding.check for finding in grave],
     )
     return DIFFERENCES if grave else DONE
@@ -113,19 +114,36 @@ def _recorded(planning: Planning) -> Collection[Pod]:
         return ()  # a missing session is a finding of its own
 
 
-def _lines(found: Sequence[Finding], *, wide: bool) -> Iterator[str]:
+_COLUMNS = (
+    Column(title=""),
+    Column(title=""),
+    Column(title="", min_width=24, shorten=Shorten.FOLD),
+)
+_ROLES = {
+    FindingState.OK: Role.GOOD,
+    FindingState.INFO: Role.DIM,
+    FindingState.ATTENTION: Role.ERROR,
+}
+
+
+def _lines(found: Sequence[Finding], display: Display) -> Iterator[str]:
     """Yield a line for each finding, with its effect and fix below it."""
-    heads = columns((each.state, each.check, each.what) for each in found)
+    rows = ((Styled(each.state, _ROLES[each.state]), each.check, each.what) for each in found)
+    heads = blocks(_COLUMNS, rows, display, has_head=False)
     for head, finding in zip(heads, found, strict=True):
-        yield head
-        if wide or finding.state is not FindingState.OK:
-            yield from _more(finding)
+        yield from head
+        if display.wide or finding.state is not FindingState.OK:
+            yield from _more(finding, display)
     grave = [finding.check for finding in found if finding.state is FindingState.ATTENTION]
     yield ""
-    yield f"need attention: {', '.join(grave)}" if grave else "all checks passed"
+    if grave:
+        text = f"need attention: {', '.join(grave)}"
+        yield from (display.paint(line, Role.ERROR) for line in fold(text, display, hanging="    "))
+    else:
+        yield display.paint("all checks passed", Role.GOOD)
 
 
-def _more(finding: Finding) -> Iterable[str]:
+def _more(finding: Finding, display: Display) -> Iterator[str]:
     for label, text in (("effect", finding.effect), ("fix", finding.fix)):
         if text:
-            yield f"    {label}: {text}"
+            yield from fold(f"{label}: {text}", display, indent="    ", hanging="      ")

@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,9 +14,10 @@ import typer
 
 from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, Names, Namespace, Output, key_of
-from podslice.cli.output import OutputFormat, emit, write
+from podslice.cli.output import OutputFormat, display_on, emit, write
 from podslice.cli.views import documents
-from podslice.cli.views.tables import columns
+from podslice.cli.views.layout import Column, Shorten, table
+from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.errors import printable
 from podslice.systemd.find_manager import find_manager
 
@@ -26,12 +27,25 @@ if TYPE_CHECKING:
 _FOLLOWED = 10
 """The number of past events before new ones, as with journalctl and tail."""
 _NONE = "no events; podslice-agent.service logs them"
-_HEAD = {
-    False: ("TIME", "KIND", "OBJECT", "MESSAGE"),
-    True: ("TIME", "LEVEL", "KIND", "POD", "UNIT", "MESSAGE"),
+_MESSAGE = Column(title="MESSAGE", min_width=24, shorten=Shorten.FOLD)
+_COLUMNS = {
+    False: (
+        Column(title="TIME", width=19),
+        Column(title="KIND", drop=1, width=20),
+        Column(title="OBJECT", min_width=10, width=24, shorten=Shorten.MIDDLE),
+        _MESSAGE,
+    ),
+    True: (
+        Column(title="TIME", width=29),
+        Column(title="LEVEL", width=7),
+        Column(title="KIND", width=20),
+        Column(title="POD", width=24),
+        Column(title="UNIT", width=40),
+        _MESSAGE,
+    ),
 }
-_WIDTHS = {3: (19, 20, 24), 5: (29, 7, 20, 24, 40)}
-"""The widths of all columns but the last, by their number."""
+_ROLES = {"error": Role.ERROR, "warning": Role.WARNING}
+_ANY_WIDTH = 1000
 
 
 Since = Annotated[
@@ -84,10 +98,15 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     emit(
         output,
         document=lambda: documents.document(events=[asdict(each) for each in found]),
-        lines=lambda display: columns(_rows(found, wide=display.wide)) if found else [_NONE],
+        lines=lambda display: _lines(found, display) if found else [_NONE],
         names=lambda: _names(found),
     )
     return DONE
+
+
+def _lines(entries: Sequence[Entry], display: Display) -> Iterator[str]:
+    columns = [replace(each, width=0) for each in _COLUMNS[display.wide]]
+    return table(columns, (_cells(each, wide=display.wide) for each in entries), display)
 
 
 def _stdout() -> int | None:
@@ -106,7 +125,7 @@ def _follow(entries: Iterable[Entry], output: OutputFormat) -> int:
     wide = output is OutputFormat.WIDE
     try:
         if wide or output is OutputFormat.TABLE:
-            write([_line(_HEAD[wide])])
+            write(_rows_to_come((), display_on(sys.stdout, wide=wide)))
         sys.stdout.flush()
         for entry in entries:
             _print(entry, output)
@@ -130,9 +149,18 @@ def _print(entry: Entry, output: OutputFormat) -> None:
     emit(
         output,
         document=lambda: made,
-        lines=lambda display: map(_line, _cells([entry], wide=display.wide)),
+        lines=lambda display: _rows_to_come([entry], display),
         names=lambda: _names([entry]),
     )
+
+
+def _rows_to_come(entries: Sequence[Entry], display: Display) -> Iterator[str]:
+    """Yield the titles, or rows below them: of fixed widths, since later rows are not known yet."""
+    *columns, message = _COLUMNS[display.wide]
+    # the message takes all room that is left, whatever its length
+    columns.append(replace(message, width=_ANY_WIDTH))
+    rows = (_cells(each, wide=display.wide) for each in entries)
+    return table(columns, rows, display, has_head=not entries)
 
 
 def _names(entries: Iterable[Entry]) -> Iterator[str]:
@@ -140,23 +168,11 @@ def _names(entries: Iterable[Entry]) -> Iterator[str]:
     return (printable(entry.pod) for entry in entries if entry.pod)
 
 
-def _rows(entries: Iterable[Entry], *, wide: bool) -> Iterator[Sequence[str]]:
-    yield _HEAD[wide]
-    yield from _cells(entries, wide=wide)
-
-
-def _cells(entries: Iterable[Entry], *, wide: bool) -> Iterator[Sequence[str]]:
-    for entry in entries:
-        at = datetime.fromtimestamp(entry.time_usec / 1e6, UTC).astimezone()
-        if wide:
-            when = at.isoformat(timespec="milliseconds")
-            cells = [when, entry.level, entry.kind, entry.pod or "-", entry.unit or "-"]
-        else:
-            cells = [f"{at:%Y-%m-%d %H:%M:%S}", entry.kind, entry.pod or entry.unit or "-"]
-        yield [printable(cell) for cell in (*cells, entry.message)]
-
-
-def _line(cells: Sequence[str]) -> str:
-    """Format a row with fixed widths, since later rows are not known yet."""
-    *cells, message = cells
-    return "  ".join([*map(str.ljust, cells, _WIDTHS[len(cells)]), message])
+def _cells(entry: Entry, *, wide: bool) -> Sequence[Cell]:
+    at = datetime.fromtimestamp(entry.time_usec / 1e6, UTC).astimezone()
+    role = _ROLES.get(entry.level)
+    kind = entry.kind if role is None else Styled(entry.kind, role)
+    if wide:
+        when = at.isoformat(timespec="milliseconds")
+        return when, entry.level, kind, entry.pod or "-", entry.unit or "-", entry.message
+    return f"{at:%Y-%m-%d %H:%M:%S}", kind, entry.pod or entry.unit or "-", entry.message

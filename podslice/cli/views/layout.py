@@ -8,9 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import zip_longest
+from typing import assert_never
 
 from podslice.cli.views.style import Cell, Display, Role, Styled
-from podslice.cli.views.text_width import ljust, rjust, shorten_end, shorten_middle, width_of
+from podslice.cli.views.text_width import (
+    folded,
+    ljust,
+    rjust,
+    shorten_end,
+    shorten_middle,
+    width_of,
+)
 from podslice.errors import printable
 
 _GAP = "  "
@@ -22,6 +31,8 @@ class Shorten(StrEnum):
     END = "end"
     MIDDLE = "middle"
     """For names: they remain different from each other."""
+    FOLD = "fold"
+    """For sentences: they continue on further lines, below their beginning."""
 
 
 class Align(StrEnum):
@@ -44,6 +55,8 @@ class Column:
     """The order in which it is dropped; None if it is not."""
     min_width: int | None = None
     """None if it is not shortened."""
+    width: int = 0
+    """Its width before it is shortened, if the widest text is shorter: for rows yet to come."""
     shorten: Shorten = Shorten.END
     align: Align = Align.LEFT
 
@@ -57,23 +70,40 @@ def table(
     has_head: bool = True,
 ) -> Iterator[str]:
     """Yield a table as lines, the titles first; control characters are escaped."""
+    for lines in blocks(columns, rows, display, indent=indent, has_head=has_head):
+        yield from lines
+
+
+def blocks(
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[Cell]],
+    display: Display,
+    *,
+    indent: str = "",
+    has_head: bool = True,
+) -> Iterator[list[str]]:
+    """Yield the lines of each row of a table: one, or more where a text is folded."""
     rows = list(rows)
     texts = [[printable(_text_of(cell)) for cell in row] for row in rows]
     heads = [[column.title for column in columns]] if has_head else []
-    natural = [max(map(width_of, each), default=0) for each in _transposed(columns, heads + texts)]
+    natural = [
+        max(column.width, *map(width_of, (row[index] for row in heads + texts)), 0)
+        for index, column in enumerate(columns)
+    ]
     room = None if display.width is None else max(1, display.width - width_of(indent))
     widths = _fit(columns, natural, room)
     shown = {
-        index: _shortened(columns[index], [row[index] for row in texts], width)
+        index: _fitted(columns[index], [row[index] for row in texts], width)
         for index, width in widths.items()
     }
     if has_head:
-        titles = [shorten_end(columns[index].title, width) for index, width in widths.items()]
-        yield _line(columns, widths, titles, [Role.HEADING] * len(titles), display, indent)
+        titles = [[shorten_end(columns[index].title, width)] for index, width in widths.items()]
+        roles: list[Role | None] = [Role.HEADING] * len(titles)
+        yield _lines(columns, widths, titles, roles, display, indent)
     for number, row in enumerate(rows):
         cells = [shown[index][number] for index in widths]
         roles = [_role_of(row[index]) for index in widths]
-        yield _line(columns, widths, cells, roles, display, indent)
+        yield _lines(columns, widths, cells, roles, display, indent)
 
 
 def _text_of(cell: Cell) -> str:
@@ -82,10 +112,6 @@ def _text_of(cell: Cell) -> str:
 
 def _role_of(cell: Cell) -> Role | None:
     return cell.role if isinstance(cell, Styled) else None
-
-
-def _transposed(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    return [[row[index] for row in rows] for index in range(len(columns))]
 
 
 def _fit(columns: Sequence[Column], natural: Sequence[int], room: int | None) -> dict[int, int]:
@@ -117,7 +143,7 @@ def _shrink(
     columns: Sequence[Column], widths: dict[int, int], least: dict[int, int], room: int
 ) -> dict[int, int]:
     """Shorten texts before names, the widest first; below the minimum only if nothing else is left."""
-    texts = [index for index in widths if columns[index].shorten is Shorten.END]
+    texts = [index for index in widths if columns[index].shorten is not Shorten.MIDDLE]
     for indexes, floors in ((texts, least), (widths, least), (widths, dict.fromkeys(widths, 1))):
         widths = _level(widths, {index: floors[index] for index in indexes}, room)
     return widths
@@ -137,31 +163,41 @@ def _level(widths: dict[int, int], floors: dict[int, int], room: int) -> dict[in
     return widths
 
 
-def _shortened(column: Column, texts: list[str], width: int) -> list[str]:
-    if column.shorten is Shorten.MIDDLE:
-        return shorten_middle(texts, width)
-    return [shorten_end(text, width) for text in texts]
+def _fitted(column: Column, texts: list[str], width: int) -> list[list[str]]:
+    """Return the lines of each text in this width: one, unless texts are folded."""
+    match column.shorten:
+        case Shorten.END:
+            return [[shorten_end(text, width)] for text in texts]
+        case Shorten.MIDDLE:
+            return [[text] for text in shorten_middle(texts, width)]
+        case Shorten.FOLD:
+            return [[shorten_end(each, width) for each in folded(text, width)] for text in texts]
+        case _:
+            assert_never(column.shorten)
 
 
-def _line(
+def _lines(
     columns: Sequence[Column],
     widths: dict[int, int],
-    cells: Sequence[str],
+    cells: Sequence[list[str]],
     roles: Sequence[Role | None],
     display: Display,
     indent: str,
-) -> str:
+) -> list[str]:
     """Join cells; spaces around them have no color, and there are none at the end."""
-    line, spaces = "", indent
-    for index, cell, role in zip(widths, cells, roles, strict=True):
-        is_right = columns[index].align is Align.RIGHT
-        padded = (rjust if is_right else ljust)(cell, widths[index])
-        bare = padded.strip(" ")
-        before, _, after = padded.partition(bare) if bare else (padded, "", "")
-        if bare:
-            line += spaces + before + display.paint(bare, role)
-        spaces = (after if bare else spaces + before) + _GAP
-    return line
+    lines = []
+    for parts in zip_longest(*cells, fillvalue=""):
+        line, spaces = "", indent
+        for index, cell, role in zip(widths, parts, roles, strict=True):
+            is_right = columns[index].align is Align.RIGHT
+            padded = (rjust if is_right else ljust)(cell, widths[index])
+            bare = padded.strip(" ")
+            before, _, after = padded.partition(bare) if bare else (padded, "", "")
+            if bare:
+                line += spaces + before + display.paint(bare, role)
+            spaces = (after if bare else spaces + before) + _GAP
+        lines.append(line)
+    return lines
 
 
 def fold(text: str, display: Display, *, indent: str = "", hanging: str = "") -> Iterator[str]:
@@ -174,11 +210,9 @@ def fold(text: str, display: Display, *, indent: str = "", hanging: str = "") ->
     if display.width is None:
         yield indent + text
         return
-    line, has_words = indent, False
-    for word in text.split(" "):
-        if has_words and width_of(line) + 1 + width_of(word) > display.width:
-            yield line
-            line, has_words = hanging, False
-        line += f" {word}" if has_words else word
-        has_words = True
-    yield line
+    first, *others = folded(text, display.width - width_of(indent))
+    yield indent + first
+    if others:
+        # further lines have another width
+        rest = text[len(first) :].lstrip(" ")
+        yield from (hanging + line for line in folded(rest, display.width - width_of(hanging)))

@@ -82,6 +82,18 @@ def _cut(text: str, width: int, tail: int) -> str:
     return _first(text, width - 1 - width_of(end)) + ELLIPSIS + end
 
 
+def folded(text: str, width: int) -> list[str]:
+    """Break a text between words into lines of at most this width; longer words stay whole."""
+    lines = [""]
+    for number, word in enumerate(text.split(" ")):
+        line = f"{lines[-1]} {word}" if number else word
+        if number and width_of(line) > width:
+            lines.append(word)
+        else:
+            lines[-1] = line
+    return lines
+
+
 def shorten_middle(texts: Iterable[str], width: int) -> list[str]:
     """Shorten to this width such that different texts remain different: `default/web-…-7`.
 

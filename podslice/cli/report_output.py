@@ -17,7 +17,7 @@ def emit_report(report: Report, output: OutputFormat, origin: Origin | None = No
         document=lambda: documents.document(
             **(configuration.document(origin) if origin else {}), **documents.report(report)
         ),
-        lines=lambda _: report_lines(report),
+        lines=lambda display: report_lines(report, display),
         names=lambda: [result.step.name for result in report.results],
     )
     return report.exit_code

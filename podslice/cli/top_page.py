@@ -12,7 +12,8 @@ from typing import Any
 from podslice.cli import terminal
 from podslice.cli.arguments import DONE, PodFilter, Sort
 from podslice.cli.usage_observer import ObservedUsage, UsageObserver
-from podslice.cli.views import usage_table
+from podslice.cli.views import usage_head, usage_table
+from podslice.cli.views.style import Display
 from podslice.cli.views.usage_table import NodeUsage
 from podslice.reconcile.world import LiveWorld
 
@@ -71,9 +72,9 @@ class LivePage:
             return
         shown, summary = self._observed.usage.sorted(self._sort), self._observed.summary
         width, height = self._screen.size
-        head = [self._title(shown), *usage_table.head(shown, summary), ""]
-        widest = usage_table.name_width(width)
-        rows = list(usage_table.table(shown, wide=self._wide, name_width=widest))
+        display = Display(wide=self._wide, width=width)
+        head = [self._title(shown), *usage_head.head(shown, summary, display), ""]
+        rows = list(usage_table.table(shown, display))
         room = max(0, height - len(head) - 1)
         more = len(rows) - room
         foot = f"{more} more rows  {_HELP}" if more > 0 else _HELP

@@ -46,6 +46,11 @@ def is_hugepages(resource: str) -> bool:
     return resource.startswith(HUGEPAGES_PREFIX)
 
 
+def is_bytes(resource: str) -> bool:
+    """Return whether the resource is counted in bytes."""
+    return resource in (MEMORY, EPHEMERAL_STORAGE) or is_hugepages(resource)
+
+
 def is_extended(resource: str) -> bool:
     """Return whether the resource is one of a vendor, such as `example.com/gpu`.
 

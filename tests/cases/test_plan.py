@@ -24,6 +24,7 @@ from pathlib import Path
 import pytest
 
 from podslice.cli.views.report_lines import plan_lines
+from podslice.cli.views.style import Display
 from podslice.inputs.manifest.load import load_pods
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.naming import TIERS, slice_of_cgroup
@@ -147,7 +148,7 @@ async def change(client, unit):
 
 async def test_plan_prints_this(case, update_cases):
     state = await case.look()
-    text = "".join(f"{line}\n" for line in plan_lines(state.plan))
+    text = "".join(f"{line}\n" for line in plan_lines(state.plan, Display()))
     expected = case.path / "expect.txt"
     if update_cases:
         expected.write_text(text)

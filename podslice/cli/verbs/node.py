@@ -42,7 +42,7 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
             )
         ),
         lines=lambda display: (
-            *tables.node(allocation, requested),
+            *tables.node(allocation, requested, display),
             "",
             *node_bars(allocation, requested, display),
         ),

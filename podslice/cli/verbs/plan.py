@@ -43,7 +43,7 @@ def plan(
             **conditions.foreign(state.foreign),
             **conditions.reserved(state.held),
         ),
-        lines=lambda _: plan_lines(made),
+        lines=lambda display: plan_lines(made, display),
         names=lambda: [step.name for step in made.steps],
     )
     if state.foreign:

@@ -58,6 +58,6 @@ def _emit_units(output: OutputFormat, desired: Desired) -> None:
     emit(
         output,
         document=lambda: documents.document(units=documents.units(desired)),
-        lines=lambda display: tables.units(desired, wide=display.wide),
+        lines=lambda display: tables.units(desired, display),
         names=lambda: [unit.name for unit in desired.lasting],
     )

@@ -70,14 +70,14 @@ def _print_once(
     planning: Planning, pods: PodFilter, sort: Sort, interval_sec: float, output: OutputFormat
 ) -> int:
     from podslice.cli.usage_observer import observe_interval
-    from podslice.cli.views import usage_table
+    from podslice.cli.views import usage_head, usage_table
 
     observed = in_world(planning, lambda world: observe_interval(world, pods, interval_sec))
     shown, summary = observed.usage.sorted(sort), observed.summary
 
     def lines(display: Display) -> list[str]:
-        table = usage_table.table(shown, wide=display.wide)
-        return [*usage_table.head(shown, summary), "", *table]
+        head = usage_head.head(shown, summary, display)
+        return [*head, "", *usage_table.table(shown, display)]
 
     emit(
         output,

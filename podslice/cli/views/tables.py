@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from podslice.cli.views.layout import Align, Column, Shorten, fold, table
+from podslice.cli.views.style import Display
 from podslice.errors import Problem, Severity, bounded, printable
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.node import Allocation
 from podslice.model.pod import ContainerKind, Pod
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.quantity import format_bytes
-from podslice.model.resources import Amounts, format_amount, format_amounts
+from podslice.model.resources import Amounts, format_amount, format_amounts, is_bytes
 from podslice.model.unit import DesiredUnit, PropertyValue, UnitKind
 from podslice.policy.compare import Difference
 
@@ -117,21 +119,31 @@ def _value(difference: Difference, text: str) -> str:
     return format_value(name, int(text)) if name is not None and text.isdigit() else text
 
 
-def units(desired: Desired, *, wide: bool) -> Iterator[str]:
+_UNIT_COLUMNS = (
+    Column(title="UNIT", min_width=24, shorten=Shorten.MIDDLE),
+    Column(title="PROPERTIES", min_width=30, shorten=Shorten.FOLD),
+)
+
+
+def units(desired: Desired, display: Display) -> Iterator[str]:
     """Return the desired units, one per line."""
-    rows = [
+    rows = (
         (unit.name, " ".join([*_structure(unit), *map(format_property, unit.properties)]))
         for unit in desired.lasting
-        if unit.kind is UnitKind.SLICE or wide
-    ]
-    return columns([("UNIT", "PROPERTIES"), *rows])
+        if unit.kind is UnitKind.SLICE or display.wide
+    )
+    return table(_UNIT_COLUMNS, rows, display)
 
 
 def _structure(unit: DesiredUnit) -> list[str]:
     return [f"{name}={PROPERTIES[name].format(value)}" for name, value in unit.structure.items()]
 
 
-def node(allocation: Allocation, requested: Amounts) -> Iterator[str]:
+_DROPPED_FROM_NODE = ("KUBE", "SYSTEM", "EVICTION", "HUGEPAGES", "CAPACITY")
+"""The columns that a narrow terminal does not show, in this order."""
+
+
+def node(allocation: Allocation, requested: Amounts, display: Display) -> Iterator[str]:
     """Yield a table of the node's capacity, reservations and requests."""
     parts = {
         "CAPACITY": allocation.capacity,
@@ -142,15 +154,25 @@ def node(allocation: Allocation, requested: Amounts) -> Iterator[str]:
         "ALLOCATABLE": allocation.allocatable,
         "REQUESTED": requested,
     }
-    rows = [["RESOURCE", *parts]]
-    for name in sorted(allocation.capacity):
-        cells = (
-            format_amount(name, part[name]) if name in part else "-" for part in parts.values()
-        )
-        rows.append([name, *cells])
-    yield from columns(rows)
+    order = {title: number for number, title in enumerate(_DROPPED_FROM_NODE)}
+    heads = [Column(title="RESOURCE", min_width=10)]
+    heads += [Column(title=title, drop=order.get(title), align=Align.RIGHT) for title in parts]
+    rows = [
+        [name, *(_amount(name, part.get(name), display) for part in parts.values())]
+        for name in sorted(allocation.capacity)
+    ]
+    yield from table(heads, rows, display)
     if allocation.counts_hugepages:
-        yield "Huge pages count as memory on this node; memory limits include them."
+        text = "Huge pages count as memory on this node; memory limits include them."
+        yield from fold(text, display)
+
+
+def _amount(resource: str, milli: int | None, display: Display) -> str:
+    """Format an amount in readable units, or exactly with `-o wide`."""
+    if milli is None:
+        return "-"
+    is_exact = display.wide or not is_bytes(resource)
+    return format_amount(resource, milli) if is_exact else human_bytes(milli // 1000)
 
 
 def human_bytes(number: int) -> str:

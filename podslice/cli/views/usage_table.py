@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from podslice.cli.arguments import Sort
+from podslice.cli.views import layout
 from podslice.cli.views.documents import Document
-from podslice.cli.views.tables import columns, human_bytes
+from podslice.cli.views.layout import Align, Column, Shorten
+from podslice.cli.views.style import Cell, Display, Role, Styled
+from podslice.cli.views.tables import human_bytes
 from podslice.errors import printable
 from podslice.kernel.cgroup import Sample
 from podslice.model.unit import UnitName
@@ -15,11 +18,6 @@ from podslice.usage.stats import NodeStats, PodStats
 
 NODE = UnitName("")
 """The key of the node among units."""
-
-_NUMBERS = ("CPU", "MEM", "MEM%", "THROTTLED", "TASKS")
-_NAME_LEAST = 25
-_OTHERS_WIDTH = 55
-"""The width of the other columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,58 +151,71 @@ def _sorted(rows: Iterable[UsageRow], by: Sort) -> tuple[UsageRow, ...]:
     return tuple(replace(row, containers=_sorted(row.containers, by)) for row in ordered)
 
 
-def head(usage: NodeUsage, summary: NodeSummary) -> Iterator[str]:
-    """Yield the node's usage, conditions and problems in a few lines."""
-    stats = usage.stats
-    used = "-" if usage.node.cpu_milli is None else f"{usage.node.cpu_milli / 1000:.2f}"
-    memory = _of(stats.memory_available_bytes, stats.memory_capacity_bytes)
-    storage = _of(stats.fs_available_bytes, stats.fs_capacity_bytes)
-    yield f"cpu {used} of {summary.cpus_milli / 1000:g} used, memory {memory} available"
-    yield f"storage {storage} free, processes {stats.pids} of {stats.pids_max}"
-    if summary.conditions:
-        yield f"node conditions: {', '.join(summary.conditions)}"
-    if summary.evicted:
-        yield f"evicted: {', '.join(summary.evicted)}; to readmit one: podslice readmit POD"
-    yield from summary.problems
+_COLUMNS = (
+    Column(title="NAME", min_width=20, shorten=Shorten.MIDDLE),
+    Column(title="CPU", align=Align.RIGHT),
+    Column(title="MEM", align=Align.RIGHT),
+    Column(title="MEM%", drop=6, align=Align.RIGHT),
+    Column(title="THROTTLED", drop=4, align=Align.RIGHT),
+    Column(title="TASKS", drop=3, align=Align.RIGHT),
+)
+_WIDE_COLUMNS = (
+    *_COLUMNS,
+    Column(title="OOM", drop=2, align=Align.RIGHT),
+    Column(title="QOS", drop=1),
+)
+_PRESSURE = Column(title="PRESSURE", drop=5, min_width=10)
+_HIGH_PERCENT, _FULL_PERCENT = 75, 90
+"""From these shares of a limit, use is a warning or an error."""
+_THROTTLED_PERCENT = 25
+_PRESSURE_MILLI = 10_000
 
 
-def _of(part: int, whole: int) -> str:
-    return f"{human_bytes(part)} of {human_bytes(whole)}"
+def table(usage: NodeUsage, display: Display) -> Iterator[str]:
+    """Yield the rows as text; with all details also containers, the QoS class and OOM kills."""
+    return (line for _, line in rows(usage, display))
 
 
-def table(usage: NodeUsage, *, wide: bool, name_width: int | None = None) -> Iterator[str]:
-    """Return the rows as text; `wide` adds containers, the QoS class and OOM kills."""
-    cells = [["NAME", *_NUMBERS, *(("OOM", "QOS") if wide else ()), "PRESSURE"]]
-    for row in (usage.node, *usage.groups, *usage.pods):
-        cells.append(_cells(row, "", wide=wide))
-        cells += [_cells(each, "  ", wide=wide) for each in (row.containers if wide else ())]
-    if name_width is not None:
-        cells = [[_cut(first, name_width), *others] for first, *others in cells]
-    return columns(_right(cells))
+def rows(usage: NodeUsage, display: Display) -> Iterator[tuple[str, str]]:
+    """Yield lines, each with the name of its pod; it is empty for the titles, node and slices."""
+    wide = display.wide
+    columns = (*(_WIDE_COLUMNS if wide else _COLUMNS), _PRESSURE)
+    made = [("", _cells(row, "", wide=wide)) for row in (usage.node, *usage.groups)]
+    for pod in usage.pods:
+        made.append((pod.name, _cells(pod, "", wide=wide)))
+        containers = pod.containers if wide else ()
+        made += [(pod.name, _cells(each, "  ", wide=wide)) for each in containers]
+    lines = layout.table(columns, (cells for _, cells in made), display)
+    return zip(("", *(pod for pod, _ in made)), lines, strict=True)
 
 
-def name_width(screen_width: int) -> int:
-    """Return the width of names that leaves room for the other columns."""
-    return max(_NAME_LEAST, screen_width - _OTHERS_WIDTH)
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
-
-
-def _cells(row: UsageRow, indent: str, *, wide: bool) -> list[str]:
+def _cells(row: UsageRow, indent: str, *, wide: bool) -> list[Cell]:
     sample = row.sample
     used = sample.working_set_bytes
     return [
         indent + row.name,
         "-" if row.cpu_milli is None else f"{row.cpu_milli / 1000:.2f}",
         "-" if used is None else human_bytes(used),
-        _number(row.memory_percent, "%"),
-        _number(row.throttled_percent, "%"),
+        _level(_number(row.memory_percent, "%"), row.memory_percent),
+        _warned(
+            _number(row.throttled_percent, "%"),
+            when=(row.throttled_percent or 0) >= _THROTTLED_PERCENT,
+        ),
         _number(sample.tasks),
-        *((_number(sample.oom_kills), row.qos or "-") if wide else ()),
-        _pressure(sample),
+        *((_warned(_number(sample.oom_kills), when=bool(sample.oom_kills)),) if wide else ()),
+        *((row.qos or "-",) if wide else ()),
+        _warned(_pressure(sample), when=row.pressure_milli >= _PRESSURE_MILLI),
     ]
+
+
+def _level(text: str, percent: int | None) -> Cell:
+    if percent is None or percent < _HIGH_PERCENT:
+        return text
+    return Styled(text, Role.ERROR if percent >= _FULL_PERCENT else Role.WARNING)
+
+
+def _warned(text: str, *, when: bool) -> Cell:
+    return Styled(text, Role.WARNING) if when else text
 
 
 def _number(value: int | None, unit: str = "") -> str:
@@ -212,20 +223,12 @@ def _number(value: int | None, unit: str = "") -> str:
 
 
 def _pressure(sample: Sample) -> str:
-    """Format pressures that are not zero: `cpu 12% io 3%`."""
+    """Format pressures that are not zero, the highest first: `cpu 12% io 3%`."""
     if not sample.pressure:
         return "-"
     percent = {name: each.some.avg10_milli // 1000 for name, each in sample.pressure.items()}
-    return " ".join(f"{name} {value}%" for name, value in percent.items() if value) or "none"
-
-
-def _right(cells: list[list[str]]) -> list[list[str]]:
-    """Align the numbers of each column to the right."""
-    widths = [
-        max(map(len, column)) if column[0] in (*_NUMBERS, "OOM") else 0
-        for column in zip(*cells, strict=True)
-    ]
-    return [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in cells]
+    highest = sorted(percent.items(), key=lambda each: -each[1])
+    return " ".join(f"{name} {value}%" for name, value in highest if value) or "none"
 
 
 def document(usage: NodeUsage, summary: NodeSummary) -> Document:

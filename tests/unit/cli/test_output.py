@@ -119,3 +119,31 @@ def test_letters_that_a_locale_does_not_have_are_escaped(main, monkeypatch, file
         main("explain", "-f", "web.yaml")
     assert ended.value.code == 0
     assert b"requests.cpu 1 \\u2192 1024 shares \\u2192 \xd7100/1024\n" in written.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "is_colored"),
+    [
+        (["node"], {}, False),
+        (["--color=always", "node"], {}, True),
+        (["--color", "always", "node"], {}, True),
+        (["node", "--color=always"], {"NO_COLOR": "1"}, True),
+        (["--color=always", "node", "--color=never"], {}, False),
+        (["--color=never", "node", "--color", "always"], {}, True),
+    ],
+)
+def test_color_is_an_option_before_and_after_the_verb(
+    podslice, monkeypatch, arguments, environment, is_colored
+):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    ended = podslice(*arguments)
+    assert ended.code == 0
+    assert ("\x1b[1mRESOURCE\x1b[0m" in ended.out) is is_colored
+    assert "\x1b" not in podslice("node").out  # the next call has its own
+
+
+def test_an_unknown_color_is_an_error(podslice):
+    ended = podslice("--color=red", "node")
+    assert (ended.code, ended.out) == (2, "")
+    assert "'--color': 'red' is not one of 'auto', 'always', 'never'" in ended.err

@@ -39,10 +39,10 @@ NODE_JSON = """\
 
 NODE = """\
 RESOURCE           CAPACITY  KUBE  SYSTEM  EVICTION  ALLOCATABLE  REQUESTED
-cpu                8         -     -       -         8            -
-ephemeral-storage  100Gi     -     -       10Gi      90Gi         -
-memory             32Gi      -     -       100Mi     32668Mi      -
-pid                32768     -     -       -         32768        -
+cpu                       8     -       -         -            8          -
+ephemeral-storage   100 GiB     -       -    10 GiB       90 GiB          -
+memory               32 GiB     -       -   100 MiB     31.9 GiB          -
+pid                   32768     -       -         -        32768          -
 
                    ▓ reserved  ▒ eviction  █ requested  ░ free
 cpu                ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░  8 free of 8
@@ -66,6 +66,11 @@ status:
 """
 
 
+def test_node_has_exact_amounts_in_wide_output(podslice):
+    rows = podslice("node", "-o", "wide").out.splitlines()
+    assert rows[3].split() == ["memory", "32Gi", "-", "-", "100Mi", "32668Mi", "-"]
+
+
 def test_node_as_json(podslice):
     assert podslice("node", "-o", "json") == (0, NODE_JSON, "")
 
@@ -84,7 +89,7 @@ def test_node_names_its_resources(podslice):
 
 def test_node_shows_memory_that_is_set_aside_as_huge_pages(podslice):
     capacity = "--capacity=cpu=4,memory=4Gi,hugepages-2Mi=64Mi"
-    ended = podslice("node", capacity, "--eviction-hard=")
+    ended = podslice("node", capacity, "--eviction-hard=", "-o", "wide")
     rows = [line.split() for line in ended.out.splitlines()]
     assert rows[0][4:6] == ["EVICTION", "HUGEPAGES"]
     assert ["memory", "4Gi", "-", "-", "-", "64Mi", "4032Mi", "-"] in rows

@@ -9,7 +9,8 @@ import pytest
 from podslice.cli import usage_observer
 from podslice.cli.arguments import PodFilter, Sort
 from podslice.cli.terminal import is_interactive
-from podslice.cli.views import usage_table
+from podslice.cli.views import usage_head, usage_table
+from podslice.cli.views.style import Display
 from podslice.cli.views.usage_table import NODE, NodeSummary, measure
 from podslice.errors import BusUnavailable, HostError, Problem
 from podslice.kernel.cgroup import Pressure, Sample, Waited
@@ -105,7 +106,7 @@ NAME             CPU      MEM  MEM%  THROTTLED  TASKS  PRESSURE
 node            1.50  768 MiB   75%          -    120  -
 kubepods.slice  0.00  576 MiB     -          -      1  -
 default/a       0.50   64 MiB   50%        25%      1  none
-default/b       0.01  512 MiB     -          -      1  cpu 3% memory 12%
+default/b       0.01  512 MiB     -          -      1  memory 12% cpu 3%
 """
 WIDE = """\
 NAME             CPU      MEM  MEM%  THROTTLED  TASKS  OOM  QOS         PRESSURE
@@ -113,7 +114,7 @@ node            1.50  768 MiB   75%          -    120    2  -           -
 kubepods.slice  0.00  576 MiB     -          -      1    2  -           -
 default/a       0.50   64 MiB   50%        25%      1    2  Burstable   none
   main          0.25      0 B    0%          -      1    2  -           -
-default/b       0.01  512 MiB     -          -      1    2  Guaranteed  cpu 3% memory 12%
+default/b       0.01  512 MiB     -          -      1    2  Guaranteed  memory 12% cpu 3%
 """
 
 
@@ -122,9 +123,27 @@ def text(lines):
 
 
 def test_a_page_has_the_node_its_slices_and_its_pods():
-    assert text(usage_table.head(USAGE, ABOUT)) == HEAD
-    assert text(usage_table.table(USAGE, wide=False)) == TABLE
-    assert text(usage_table.table(USAGE, wide=True)) == WIDE
+    assert text(usage_head.head(USAGE, ABOUT, Display())) == HEAD
+    assert text(usage_table.table(USAGE, Display())) == TABLE
+    assert text(usage_table.table(USAGE, Display(wide=True))) == WIDE
+
+
+GAUGES = """\
+cpu     █░░░░  1.50 of 8 used         storage    ███░░  40 GiB of 100 GiB free
+memory  ████░  256 MiB of 1 GiB free  processes  █░░░░  120 of 32768
+"""
+NARROW_GAUGES = """\
+cpu        █░░░░  1.50 of 8 used
+memory     ████░  256 MiB of 1 GiB free
+storage    ███░░  40 GiB of 100 GiB free
+processes  █░░░░  120 of 32768
+"""
+
+
+def test_a_terminal_has_bars():
+    assert text(usage_head.head(USAGE, ABOUT, Display(width=80))) == GAUGES
+    assert text(usage_head.head(USAGE, ABOUT, Display(width=60))) == NARROW_GAUGES
+    assert "█" * 8 + "░" * 2 in text(usage_head.head(USAGE, ABOUT, Display(width=200)))
 
 
 def test_problems_are_above_the_table():
@@ -134,11 +153,19 @@ def test_problems_are_above_the_table():
         evicted=("default/c", "default/d"),
         problems=("units as of the last update: no bus",),
     )
-    assert list(usage_table.head(USAGE, about))[2:] == [
+    assert list(usage_head.head(USAGE, about, Display()))[2:] == [
         "node conditions: MemoryPressure",
         "evicted: default/c, default/d; to readmit one: podslice readmit POD",
         "units as of the last update: no bus",
     ]
+
+
+def test_a_few_evicted_pods_are_named():
+    about = NodeSummary(evicted=[f"default/{n}" for n in range(63)])
+    line = list(usage_head.head(USAGE, about, Display()))[2]
+    assert line.startswith(
+        "evicted: default/0, default/1, default/2, default/3, default/4 and 58 more;"
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,7 +188,7 @@ def test_containers_are_sorted_as_pods_are():
 def test_the_first_sample_alone_has_no_rates():
     first = measure(NOW, NOW, {})
     assert first.node.cpu_milli is None
-    assert next(usage_table.head(first, ABOUT)).startswith("cpu - of 8 used")
+    assert next(usage_head.head(first, ABOUT, Display())).startswith("cpu - of 8 used")
 
 
 @pytest.mark.parametrize(
@@ -181,12 +208,26 @@ def test_there_is_a_rate_only_where_two_samples_have_one(then, now, cpu, throttl
     assert (row.cpu_milli, row.throttled_percent) == (cpu, throttled)
 
 
-def test_long_names_leave_room_for_the_numbers():
-    assert usage_table.name_width(80) == 25
-    assert usage_table.name_width(200) == 145
-    lines = list(usage_table.table(USAGE, wide=False, name_width=9))
-    assert lines[2].startswith("kubepods…  0.00")
-    assert len(lines[0]) == len(TABLE.splitlines()[0]) - 5
+NARROW = """\
+NAME             CPU      MEM  MEM%  THROTTLED  PRESSURE
+node            1.50  768 MiB   75%          -  -
+kubepods.slice  0.00  576 MiB     -          -  -
+default/a       0.50   64 MiB   50%        25%  none
+default/b       0.01  512 MiB     -          -  memory 12…
+"""
+
+
+def test_a_narrow_terminal_shows_the_most_important_columns():
+    assert text(usage_table.table(USAGE, Display(width=58))) == NARROW
+    first = next(usage_table.table(USAGE, Display(width=40)))
+    assert first.split() == ["NAME", "CPU", "MEM", "MEM%"]
+
+
+def test_high_usage_is_colored():
+    lines = list(usage_table.table(USAGE, Display(is_colored=True, wide=True)))
+    assert "\x1b[33m75%\x1b[0m" in lines[1]
+    assert "\x1b[33m25%\x1b[0m" in lines[3]
+    assert "\x1b[33mmemory 12% cpu 3%\x1b[0m" in lines[5]
 
 
 def test_a_unit_that_has_two_parts_to_play_has_one_row():
@@ -196,7 +237,7 @@ def test_a_unit_that_has_two_parts_to_play_has_one_row():
 
 def test_hostile_names_reach_no_terminal():
     evil = node(1, groups=(group("\x1b[31m", sample()),))
-    assert "\x1b" not in text(usage_table.table(measure(evil, evil, {}), wide=True))
+    assert "\x1b" not in text(usage_table.table(measure(evil, evil, {}), Display(wide=True)))
 
 
 def test_everything_as_a_document():

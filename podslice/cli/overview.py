@@ -18,11 +18,12 @@ from podslice.model.manager import Manager
 from podslice.model.reserved_values import PendingTrial
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.histories import container_histories
 from podslice.reconcile.report import describe_skipped, describe_unconfirmed
 from podslice.reconcile.request import Request
 from podslice.reconcile.rollback import pending
 from podslice.reconcile.world import LiveWorld
-from podslice.usage.unit_status import EMPTY, UnitStatus, unit_statuses
+from podslice.usage.unit_status import EMPTY, EXITED, UnitStatus, unit_statuses
 
 if TYPE_CHECKING:
     from podslice.processes.location import Placement
@@ -47,7 +48,12 @@ async def observe(world: LiveWorld) -> Overview:
     state = await assess(world, Request(by_operator=True, expects_unused=True))
     return Overview(
         state=state,
-        units=unit_statuses(state.desired, state.observed, world.cgroups),
+        units=unit_statuses(
+            state.desired,
+            state.observed,
+            world.cgroups,
+            container_histories(world.store, state.desired.pods),
+        ),
         placement=read_placement(state, world.cgroups, await _list_runtimes(world, state)),
         cgroups=world.cgroups,
         unconfirmed=await pending(world.store, world.client),
@@ -121,7 +127,7 @@ def emit_overview(
             **conditions.unconfirmed(found.unconfirmed),
         ),
         lines=lines,
-        names=lambda: [unit.name for unit in found.units if unit.state != EMPTY],
+        names=lambda: [unit.name for unit in found.units if unit.state not in (EMPTY, EXITED)],
     )
     for text in _notes(found, manager=planning.manager):
         note(text)

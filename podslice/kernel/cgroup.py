@@ -182,6 +182,10 @@ class CgroupFs:
         """
         return _keyed(self._read("memory.events", control_group) if self.is_v2 else None)
 
+    def events_path(self, control_group: str) -> str:
+        """Return the file of `events`."""
+        return self._path("memory.events", control_group)
+
     def exists(self, control_group: str) -> bool:
         """Return whether the control group exists."""
         return self._tree(control_group).is_dir()

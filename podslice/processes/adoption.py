@@ -25,6 +25,7 @@ from podslice.model.manager import Manager
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import ObservedUnit, UnitName, Value
 from podslice.processes.location import PodMap
+from podslice.processes.start import save_start
 from podslice.processes.target import Place, find_place, is_inside, scope_of
 from podslice.reconcile.assess import assess
 from podslice.reconcile.guard import refuse
@@ -111,6 +112,8 @@ async def adopt(
         moving = [each for each in candidates if not each.is_there]
         errors = await _move(client, place, moving)
         unit = await _unit(client, place)
+        if unit and not place.unit:
+            save_start(world, place)
         group = unit.control_group if unit else f"{gate.slice_group}/{place.container.scope}"
         adopted = Adopted(
             unit=unit.name if unit else place.container.scope,

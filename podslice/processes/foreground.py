@@ -6,6 +6,7 @@ them; it stops when the child stops, and exits as the child exits.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 from collections.abc import Callable
@@ -33,6 +34,8 @@ _SENT_BY_KERNEL = 0x80
 """Source: sigaction(2), si_code, SI_KERNEL."""
 _SET_DUMPABLE = 4
 """Source: Linux, include/uapi/linux/prctl.h, PR_SET_DUMPABLE."""
+_SET_DEATH_SIGNAL = 1
+"""Source: Linux, include/uapi/linux/prctl.h, PR_SET_PDEATHSIG."""
 
 _NEVER_STARTED = 1
 """The exit code of a child that was abandoned; it is not used."""
@@ -94,14 +97,18 @@ class Child:
 def fork(work: Callable[[], NoReturn]) -> Child:
     """Fork a child that does the work once it is started; `work` must end the process.
 
-    Forwarded signals stay blocked: in the parent until `watch`, in the child until its start.
+    Forwarded signals stay blocked: in the parent until `watch`, in the child until its start. The
+    kernel kills the child if this process is killed, unless the child changes its user.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
     on_end = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, there would be no status
     started, starter = os.pipe()
+    prctl = ctypes.CDLL(None).prctl  # before the fork: the child may be limited to little memory
     pid = os.fork()
     if pid == 0:
         try:
+            # if the parent is killed, so is the command, as if they were one process
+            prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
             os.close(starter)
             if os.read(started, 1):
                 for number in (signal.SIGINT, signal.SIGTERM):
@@ -129,8 +136,6 @@ def exit_like(status: int) -> int:
     """Exit as the child did: return its exit code, or die by its signal, without a core dump."""
     if not os.WIFSIGNALED(status):
         return os.waitstatus_to_exitcode(status)
-    import ctypes  # noqa: PLC0415 - rarely needed
-
     number = os.WTERMSIG(status)
     # a limit of 0 does not disable a handler (core_pattern with `|`), this does
     ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from podslice.errors import HostError, JobFailed, UnitExists
@@ -20,6 +23,16 @@ from podslice.reconcile.guard import refuse
 from podslice.reconcile.occupants import describe_processes
 from podslice.reconcile.report import Outcome, describe_result
 from podslice.reconcile.world import LiveWorld
+from podslice.store.histories import VARIABLES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A container that was started."""
+
+    place: Place
+    end: Path
+    """The file for its end."""
 
 
 async def start_scope(
@@ -29,7 +42,7 @@ async def start_scope(
     process: Callable[[Place], int],
     *,
     has_terminal: bool = False,
-) -> Place:
+) -> Started:
     """Start the scope of a container with one process. The caller holds the lock.
 
     Args:
@@ -44,6 +57,8 @@ async def start_scope(
         InputError: the pod does not have the container.
     """
     place = await _free_place(world, key, container)
+    started_usec = _now_usec()
+    end = _end_path(world, place, started_usec)
     more: dict[str, Value] = {"SendSIGHUP": True} if has_terminal else {}
     # in another PID namespace than systemd's, an id denotes another process
     with closing(PidFd(process(place))) as handle:
@@ -54,8 +69,9 @@ async def start_scope(
             await world.client.start(scope_of(place, {**pids, **more}))
         except UnitExists as error:
             raise _taken(place, place.container.scope) from error
+    save_start(world, place, started_usec)
     await _limit_hugepages(world, place)
-    return place
+    return Started(place=place, end=end)
 
 
 async def start_service(
@@ -75,27 +91,66 @@ async def start_service(
         invocation: the command, with an absolute file; its environment and the paths of the pod's
             volumes are added to the environment that systemd gives to every service.
         directory: the working directory.
-        on_end: returns the command that the service of an init container runs at its end.
+        on_end: returns the command that the service runs at its end, beside the one that records
+            the end; empty without one.
 
     Raises:
         HostError, InputError: as `start_scope`.
         JobFailed: systemd could not start the command.
     """
     place = await _free_place(world, key, container)
-    unit = _service(world, place, invocation, directory, on_end)
+    started_usec = _now_usec()
+    end = _end_path(world, place, started_usec)
+    recording = _recording(world, place, end)
+    unit = _service(world, place, invocation, directory, (*recording, *_commands(on_end(place))))
     try:
         await world.client.start(unit)
     except UnitExists as error:
         raise _taken(place, place.service) from error
     except JobFailed as error:
+        save_start(world, place, started_usec)
         journal = f"journalctl{world.manager.flag}"
         raise JobFailed(
             f"{invocation.file} could not be started in {place.service}; see: {journal} -u"
             f" {place.service}",
             result=error.result,
         ) from error
+    save_start(world, place, started_usec)
     await _limit_hugepages(world, place)
     return place
+
+
+def save_start(world: LiveWorld, place: Place, started_usec: int | None = None) -> None:
+    """Record the start of a container; without a time, now. The caller holds the lock."""
+    at_usec = _now_usec() if started_usec is None else started_usec
+    world.store.save_start(place.pod.pod.uid, place.container.name, at_usec)
+
+
+def _end_path(world: LiveWorld, place: Place, started_usec: int) -> Path:
+    return world.store.end_path(place.pod.pod.uid, place.container.name, started_usec)
+
+
+def _now_usec() -> int:
+    return time.time_ns() // 1000
+
+
+def _recording(world: LiveWorld, place: Place, end: Path) -> tuple[Command, ...]:
+    """Return the command with which a service records its end.
+
+    It runs in the container's control group, after the processes of the container, for which Python
+    is too large. The variables are read from its environment: systemd would expand them in its
+    arguments only until a daemon-reload.
+    """
+    sed = shutil.which("sed")
+    if sed is None:
+        world.on_note(f"sed not found: the end of {place.full_name} will not be recorded")
+        return ()
+    script = f"/^(({'|'.join(VARIABLES)})=|low )/w{end}"
+    files = ["/proc/self/environ"]
+    if world.cgroups.events(place.slice_group):  # the service will have them, too
+        files.append(world.cgroups.events_path(f"{place.slice_group}/{place.service}"))
+    command = _command(sed, ("sed", "-n", "-z", "-E", script, *files))
+    return ((*command[:2], True),)
 
 
 def _service(
@@ -103,7 +158,7 @@ def _service(
     place: Place,
     invocation: Invocation,
     directory: str,
-    on_end: Callable[[Place], tuple[str, ...]],
+    at_end: tuple[Command, ...],
 ) -> TransientUnit:
     environment = {**volume_variables(world, place.pod), **invocation.environment}
     properties: dict[str, Value] = {
@@ -114,9 +169,8 @@ def _service(
         "WorkingDirectory": directory,
         "OOMScoreAdjust": place.container.oom_score_adj,
     }
-    if place.container.kind is ContainerKind.INIT:
-        after = on_end(place)
-        properties["ExecStopPost"] = (_command(after[0], after),)
+    if at_end:
+        properties["ExecStopPost"] = at_end
     return TransientUnit(name=place.service, properties=properties)
 
 
@@ -128,6 +182,10 @@ def volume_variables(world: LiveWorld, pod: PodDecision) -> dict[str, str]:
         )
         for volume in pod.volumes
     }
+
+
+def _commands(command: tuple[str, ...]) -> tuple[Command, ...]:
+    return (_command(command[0], command),) if command else ()
 
 
 def _command(file: str, arguments: tuple[str, ...]) -> Command:

@@ -30,6 +30,12 @@ class Place:
         return service_name(self.container.scope)
 
     @property
+    def slice_group(self) -> str:
+        """The control group of the pod's slice."""
+        unit = self.observed.units.get(self.pod.slice)
+        return (unit.control_group if unit else "") or self.pod.control_group
+
+    @property
     def unit(self) -> ObservedUnit | None:
         """The active scope or service of the container."""
         for name in (self.container.scope, self.service):

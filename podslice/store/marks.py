@@ -1,4 +1,4 @@
-"""Read marks, the agent's state and values outside the root from JSON."""
+"""Read marks, the agent's state, histories and values outside the root from JSON."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from podslice.errors import Problem, Severity
+from podslice.model.container_exit import ContainerExit, ContainerHistory
 from podslice.model.node_state import AgentState, Condition, Eviction, PendingPod, StuckPod
 from podslice.model.properties import PROPERTIES
 from podslice.model.reserved_values import ReservedValue, ReservedValues, Trial
@@ -63,6 +64,28 @@ def _pending(found: Mapping[str, Any]) -> PendingPod:
 
 def _stuck(found: Mapping[str, Any]) -> StuckPod:
     return StuckPod(pod=_text(found["pod"]), why=_text(found["why"]), hint=_text(found["hint"]))
+
+
+def container_history(found: Mapping[str, Any]) -> ContainerHistory:
+    """Read the history of a container."""
+    last = found["last_exit"]
+    return ContainerHistory(
+        started_usec=_number(found["started_usec"]),
+        restarts=_number(found["restarts"]),
+        last_exit=None if last is None else _container_exit(last),
+    )
+
+
+def _container_exit(found: Mapping[str, Any]) -> ContainerExit:
+    code, signal, ended = (found[name] for name in ("exit_code", "signal", "ended_usec"))
+    return ContainerExit(
+        result=_text(found["result"]),
+        exit_code=None if code is None else _number(code),
+        signal=None if signal is None else _text(signal),
+        is_oom=found["is_oom"] is True,
+        started_usec=_number(found["started_usec"]),
+        ended_usec=None if ended is None else _number(ended),
+    )
 
 
 def reserved(found: Mapping[str, Any]) -> ReservedValues:

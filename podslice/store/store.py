@@ -10,11 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from podslice.errors import HostError
+from podslice.model.container_exit import ContainerHistory
 from podslice.model.node_state import AgentState, Eviction
 from podslice.model.pod import InitProgress, Pod
 from podslice.model.reserved_values import ReservedValues
 from podslice.pausable import Steps, finish
-from podslice.store import lock, marks, volume_directories
+from podslice.store import histories, lock, marks, volume_directories
 from podslice.store.atomic import entries, failed, read_json, remove, write_json, writing
 from podslice.store.records import VERSION, Record, RecordReader, Records, digest, format_record
 
@@ -32,6 +33,7 @@ class Store:
         self._pods = root / "pods"
         self.marks = root / "evicted"
         """The directory of marks of evicted pods; it exists while there is one."""
+        self._containers = root / "containers"
         self._agent = root / "agent.json"
         self._options = root / "configuration.json"
         self.reserved_path = root / "reserved.json"
@@ -128,8 +130,10 @@ class Store:
                 write_json(path, {**record, "progress": stated})
 
     def remove(self, uid: str) -> None:
-        """Remove the record of a pod, if there is one."""
+        """Remove the record of a pod and the histories of its containers, if there are any."""
         self.discard(str(self._record(uid)))
+        with writing(self.root):
+            histories.discard(self._containers / uid)
 
     def discard(self, path: str) -> None:
         """Remove a file that is not valid, as named by `load`."""
@@ -138,6 +142,30 @@ class Store:
 
     def _record(self, uid: str) -> Path:
         return self._pods / f"{uid}.json"
+
+    def histories(self, uid: str) -> dict[str, ContainerHistory]:
+        """Return the histories of a pod's containers by name."""
+        return histories.read(self._containers / uid)
+
+    def end_path(self, uid: str, container: str, started_usec: int) -> Path:
+        """Return the file for the end of a container that is about to be started.
+
+        Raises:
+            HostError: its directory can't be created.
+        """
+        directory = self._containers / uid
+        with writing(self.root):
+            directory.mkdir(parents=True, exist_ok=True)
+        return histories.end_path(directory, container, started_usec)
+
+    def save_start(self, uid: str, container: str, started_usec: int) -> None:
+        """Record the start of a container. The caller holds the lock.
+
+        Raises:
+            HostError: it can't be written.
+        """
+        with writing(self.root):
+            histories.save_start(self._containers / uid, container, started_usec)
 
     def mark_evicted(self, mark: Eviction) -> None:
         """Mark a pod as evicted, so that it is not admitted.
@@ -251,7 +279,11 @@ class Store:
                     path.unlink()
             elif path.is_dir() and not self._record(path.name).exists():
                 volume_directories.remove_empty(path)
-        for directory in (self._pods, self.marks):
+        for directory in entries(self._containers):
+            if not self._record(directory.name).exists():
+                with contextlib.suppress(OSError):
+                    histories.discard(directory)
+        for directory in (self._pods, self.marks, self._containers):
             with contextlib.suppress(OSError):
                 directory.rmdir()
         if not self._pods.exists():

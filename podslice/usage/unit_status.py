@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from podslice.kernel.cgroup import CgroupFs, Usage
+from podslice.model.container_exit import ContainerExit, ContainerHistory
 from podslice.model.description import parse_description
 from podslice.model.desired import Desired
 from podslice.model.properties import MANAGED, PROPERTIES
@@ -21,7 +23,9 @@ from podslice.model.unit import (
 MISSING = "missing"
 """The state of a desired unit that does not exist."""
 EMPTY = "empty"
-"""The state of a container without processes, which has no unit."""
+"""The state of a container that was never started: it has no unit."""
+EXITED = "exited"
+"""The state of a container whose processes have ended, and its unit with them."""
 ELSEWHERE = "elsewhere"
 """The state of a container whose unit is not in the slice of its pod."""
 HOLDS_PROCESSES = frozenset({UnitKind.SCOPE, UnitKind.SERVICE})
@@ -60,10 +64,12 @@ class UnitStatus:
     """Its name for people: the pod, the container, the tier."""
     depth: int
     state: str
-    """systemd's active state, or `missing`, `empty`, `elsewhere`."""
+    """systemd's active state, or `missing`, `empty`, `exited`, `elsewhere`."""
     control_group: str
     properties: tuple[PropertyStatus, ...] = ()
     usage: Usage = field(default_factory=Usage)
+    restarts: int = 0
+    last_exit: ContainerExit | None = None
 
     @property
     def differs(self) -> bool:
@@ -73,12 +79,21 @@ class UnitStatus:
 
 
 def unit_statuses(
-    desired: Desired, observed: Observed, cgroups: CgroupFs
+    desired: Desired,
+    observed: Observed,
+    cgroups: CgroupFs,
+    histories: Mapping[UnitName, ContainerHistory] = MappingProxyType({}),
 ) -> tuple[UnitStatus, ...]:
-    """Return the status of every desired unit in tree order, empty containers included."""
+    """Return the status of every desired unit in tree order, empty containers included.
+
+    `histories` are those of containers, by their units.
+    """
     classes = {pod.slice: pod.qos.value for pod in desired.pods}
     return tuple(
-        _status(unit, observed, classes.get(unit.name, ""), depth, cgroups)
+        _with_history(
+            _status(unit, observed, classes.get(unit.name, ""), depth, cgroups),
+            histories.get(unit.name),
+        )
         for depth, unit in in_tree_order(desired)
         if unit.name in observed.units or unit.name not in desired.unwanted
     )
@@ -132,6 +147,18 @@ def _status(
             for name in stated
         ),
         usage=cgroups.usage(group) if found else Usage(),
+    )
+
+
+def _with_history(status: UnitStatus, history: ContainerHistory | None) -> UnitStatus:
+    if history is None:
+        return status
+    has_ended = status.state == EMPTY
+    return replace(
+        status,
+        state=EXITED if has_ended else status.state,
+        restarts=history.restarts,
+        last_exit=history.exit_of(is_running=not has_ended),
     )
 
 

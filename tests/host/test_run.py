@@ -130,17 +130,21 @@ grep Sig[BI] /proc/self/status; env | grep -v ^_= | sort
 """
 
 
-def test_in_the_foreground_only_the_control_group_and_the_score_change(fast_shop):
+@pytest.mark.parametrize("becomes", [True, False])
+def test_in_the_foreground_only_the_control_group_and_the_score_change(fast_shop, becomes):
+    """And without --exec the process ID."""
     machine = fast_shop
+    how = "--exec" if becomes else ""
     script = f"""\
 umask 027; ulimit -n 77; renice -n 5 $$ >/dev/null; cd /usr; exec 7</etc/passwd
 echo -1000 > /proc/$$/oom_score_adj; eval "$FACTS"; echo ----
-exec {RUN} -c proxy -- sh -c '
+exec {RUN} {how} -c proxy -- sh -c '
 eval "$FACTS"; echo ----; cat /proc/self/oom_score_adj /proc/self/cgroup'
 """
     done = machine.run("sh", "-c", script, env={**OUTSIDE, "FACTS": FACTS, "LANG": "C"})
     before, after, where = done.stdout.split("----\n")
-    assert after == before
+    assert after.partition(" ")[2] == before.partition(" ")[2]
+    assert (after == before) is becomes
     assert "\n/etc/passwd\n" in before
     score, *groups = where.splitlines()
     containers = explained(machine, "-f", "/tmp/shop.yaml")["shop"]["containers"]
@@ -172,6 +176,36 @@ def test_limits_of_the_pod_apply_once_its_init_containers_have_ended(shop):
     assert done.exit_code == 128 + signal.SIGKILL  # all processes of the container
     events = dict(map(str.split, kernel(shop, GROUP, "memory.events").splitlines()))
     assert events["oom_group_kill"] == "1"
+
+
+def last_exit(machine, container, podslice=None):
+    """Return the last exit of a container."""
+    shown = json.loads((podslice or machine.podslice)("status", "-o", "json", check=False).stdout)
+    (unit,) = [unit for unit in shown["units"] if unit.get("container") == container]
+    return unit["last_exit"]
+
+
+# the end is recorded before systemd unloads the service
+UNTIL_UNLOADED = "while [ $(systemctl {user} show -P LoadState {unit}) = loaded ]; do :; done"
+
+
+@pytest.mark.newest
+def test_the_end_of_a_service_is_recorded_also_after_a_reload(fast_shop):
+    machine = fast_shop
+    for script, stop, expected in (
+        ("exit 7", False, ("exit-code", 7, None)),
+        ("exec sleep 1000", True, ("success", None, "SIGTERM")),
+    ):
+        run = ("run", "shop", "-c", "proxy", "--detach", "-o", "name", "--", "sh", "-c", script)
+        unit = machine.podslice(*run).stdout.strip()
+        if stop:
+            machine.run("systemctl", "daemon-reload")
+            machine.run("systemctl", "stop", unit)
+        until = UNTIL_UNLOADED.format(user="", unit=unit)
+        machine.run("timeout", "60", "sh", "-c", until)
+        last = last_exit(machine, "proxy")
+        assert (last["result"], last["exit_code"], last["signal"]) == expected
+        assert last["duration_usec"] == last["ended_usec"] - last["started_usec"]
 
 
 @pytest.mark.newest
@@ -218,6 +252,7 @@ def test_a_container_is_killed_as_a_whole_when_it_is_out_of_memory(shop):
     """In the foreground, adopted, and as a service; a real kernel kills."""
     in_place = shop.podslice("run", "shop", "-c", "fetch", "--", "sh", "-c", OOM, check=False)
     assert in_place.exit_code == 137
+    assert last_exit(shop, "fetch")["oom_killed"]
     assert phase(shop)["init_containers"][0] == {"name": "fetch", "done": False}
     shop.podslice("phase", "shop", "--set", "running")
 
@@ -232,6 +267,9 @@ def test_a_container_is_killed_as_a_whole_when_it_is_out_of_memory(shop):
     shop.run("timeout", "60", "sh", "-c", said.format('"Failed with result .oom-kill"'))
     tasks = show(shop, SLICE, "TasksCurrent")
     assert tasks == {"TasksCurrent": "0"}
+    shop.run("timeout", "60", "sh", "-c", f"while systemctl -q is-active {unit}; do :; done")
+    last = last_exit(shop, "web")
+    assert (last["result"], last["oom_killed"]) == ("oom-kill", True)
 
 
 @pytest.mark.cgroup2

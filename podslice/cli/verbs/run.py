@@ -18,6 +18,7 @@ from podslice.cli.session import in_world, locked
 from podslice.cli.views import documents, tables
 from podslice.errors import HostError, InputError, PodsliceError, Problem
 from podslice.model.pod import ContainerKind
+from podslice.processes.ends import OomKills, is_followed, variables_of
 from podslice.processes.foreground import Child, exit_like, fork
 from podslice.processes.launch import (
     Invocation,
@@ -27,9 +28,16 @@ from podslice.processes.launch import (
     set_oom_score_adj,
     stated_variables,
 )
-from podslice.processes.start import has_arrived, start_scope, start_service, volume_variables
+from podslice.processes.start import (
+    Started,
+    has_arrived,
+    start_scope,
+    start_service,
+    volume_variables,
+)
 from podslice.processes.target import Place
 from podslice.reconcile.world import LiveWorld
+from podslice.store.histories import save_end
 
 
 @planning_options
@@ -42,6 +50,13 @@ def run(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     container: ContainerName = None,
     detach: Annotated[  # noqa: FBT002
         bool, typer.Option("--detach", help="Run the command as a service of systemd, and return.")
+    ] = False,
+    exec_: Annotated[  # noqa: FBT002
+        bool,
+        typer.Option(
+            "--exec",
+            help="Become the command, instead of remaining its parent; its exit is not recorded.",
+        ),
     ] = False,
     env: Annotated[
         list[str] | None,
@@ -67,44 +82,52 @@ def run(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         )
         return _detach(planning, key, container, wanted, output)
     wanted = Invocation(file=file, arguments=tuple(command), environment=variables)
-    return _run_in_place(planning, key, container, wanted)
+    becomes = exec_ or is_followed(os.environ)
+    return _run_in_place(planning, key, container, wanted, becomes=becomes)
 
 
-def _run_in_place(planning: Planning, key: str, container: str | None, wanted: Invocation) -> int:
-    """Become the command, or for an init container its parent, which records its end."""
+def _run_in_place(
+    planning: Planning, key: str, container: str | None, wanted: Invocation, *, becomes: bool
+) -> int:
+    """Become the command, or its parent, which records its end; always that of init containers."""
     child: Child | None = None
 
-    async def work(world: LiveWorld) -> tuple[Place, Invocation]:
+    async def work(world: LiveWorld) -> tuple[Started, Invocation, OomKills]:
         def join(place: Place) -> int:
             nonlocal child
-            if place.container.kind is not ContainerKind.INIT:
+            if becomes and place.container.kind is not ContainerKind.INIT:
                 return os.getpid()
             child = fork(lambda: _be_child(place, _with_environment(world, place, wanted)))
             return child.pid
 
         with locked(world.store):
             interrupts.begin("the command was not started")
-            place = await start_scope(world, key, container, join, has_terminal=os.isatty(0))
-        return place, _with_environment(world, place, wanted)
+            started = await start_scope(world, key, container, join, has_terminal=os.isatty(0))
+        kills = OomKills.of(world.cgroups, started.place)
+        return started, _with_environment(world, started.place, wanted), kills
 
     try:
-        place, command = in_world(planning, work)
+        started, command, kills = in_world(planning, work)
     except BaseException:
         if child is not None:
             child.abandon()
         raise
     if child is None:
-        _enter(place, command)
-    return _follow(planning, key, place, child)
-
-
-def _follow(planning: Planning, key: str, place: Place, child: Child) -> int:
-    """Let the child run and exit as it does; if it exits with 0, record the container as done."""
+        _enter(started.place, command)
     child.start()
     status = child.watch()
-    if status != 0:
+    _record_end(started.end, status, kills)
+    is_init = started.place.container.kind is ContainerKind.INIT
+    if status != 0 or not is_init:
         return exit_like(status)
-    return init_containers.finish(planning, key, place.container.name)
+    return init_containers.finish(planning, key, started.place.container.name)
+
+
+def _record_end(path: Path, status: int, kills: OomKills) -> None:
+    try:
+        save_end(path, variables_of(status, was_oom_killed=kills.are_new(status)))
+    except HostError as error:
+        note(str(error))  # the exit status remains the command's
 
 
 def _with_environment(world: LiveWorld, place: Place, wanted: Invocation) -> Invocation:
@@ -202,11 +225,13 @@ def _check_encoding(*given: str) -> None:
 
 
 def _record_command(planning: Planning, place: Place) -> tuple[str, ...]:
-    """Return the command that a detached init container's service runs at its end.
+    """Return the command that a detached init container's service runs at its end; else nothing.
 
     It starts podslice in a service of its own to record the result: Python does not fit in every
     container's limits, and must not wait there for a lock whose holder stops the container.
     """
+    if place.container.kind is not ContainerKind.INIT:
+        return ()
     runner = shutil.which("systemd-run")
     if runner is None:
         raise HostError("systemd-run not found; init containers need it with --detach")

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from podslice.errors import Problem, printable
+from podslice.model.container_exit import ContainerExit
 from podslice.model.desired import Desired, PodDecision, Refusal
 from podslice.model.node import Allocation
 from podslice.model.node_state import AgentState
@@ -350,6 +351,21 @@ def _held(unit: UnitStatus, placement: Placement) -> Document:
     return {
         "container": unit.label,
         "processes": _processes(placement.held.get(unit.name, ())),
+        "restarts": unit.restarts,
+        "last_exit": unit.last_exit and container_exit(unit.last_exit),
+    }
+
+
+def container_exit(last: ContainerExit) -> Document:
+    """Return the last exit of a container."""
+    return {
+        "result": last.result,
+        "exit_code": last.exit_code,
+        "signal": last.signal,
+        "oom_killed": last.is_oom,
+        "started_usec": last.started_usec,
+        "ended_usec": last.ended_usec,
+        "duration_usec": last.duration_usec,
     }
 
 

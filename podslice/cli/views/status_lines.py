@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from podslice.cli.views import exits
 from podslice.cli.views.tables import columns, human_bytes, problem
 from podslice.errors import printable
 from podslice.kernel.cgroup import Usage
@@ -16,7 +17,7 @@ from podslice.model.node_state import AgentState, Eviction
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.reserved_values import ReservedValues
 from podslice.model.unit import UnitKind, UnitName
-from podslice.usage.unit_status import ELSEWHERE, EMPTY, MISSING, PropertyStatus, UnitStatus
+from podslice.usage.unit_status import ELSEWHERE, EMPTY, EXITED, MISSING, PropertyStatus, UnitStatus
 
 if TYPE_CHECKING:
     from podslice.processes.location import Located, Other, Placement, Running, Stray
@@ -73,7 +74,7 @@ def rows(
 
 def _held_elsewhere(unit: UnitStatus, others: Iterable[Other]) -> Other | None:
     """Return the runtime's unit of a container that has no unit of podslice."""
-    if unit.state != EMPTY:
+    if unit.state not in (EMPTY, EXITED):
         return None
     what = (unit.pod, unit.label)
     return next((other for other in others if (other.pod, other.container) == what), None)
@@ -93,6 +94,13 @@ def _status_of(other: Other, depth: int, usage: Usage) -> UnitStatus:
     )
 
 
+def state(unit: UnitStatus) -> str:
+    """Return the state of a unit; of a container that has ended, how."""
+    if unit.state == EXITED and unit.last_exit is not None:
+        return exits.summary(unit.last_exit)
+    return unit.state
+
+
 def _short(name: str) -> str:
     """Shorten the name of a unit or a control group."""
     return _LONG_ID.sub(r"\1…", printable(name))
@@ -105,7 +113,7 @@ def status(shown: Sequence[UnitRow], *, wide: bool) -> Iterator[str]:
     for unit in units:
         cells = [_systemd(unit, name) for name in _COLUMNS.values()]
         label = unit.name if wide else "  " * unit.depth + unit.label
-        table.append([label, unit.qos or "-", unit.state, *cells, *usage(unit.usage)])
+        table.append([label, unit.qos or "-", state(unit), *cells, *usage(unit.usage)])
     yield from columns(table)
     if wide:
         yield from _kernel(units)
@@ -120,7 +128,7 @@ def tree(shown: Sequence[UnitRow], *, wide: bool) -> Iterator[str]:
         unit = row.unit
         label = unit.name if wide or unit.pod is None else unit.label
         has = [each for each in unit.properties if each.systemd is not None]
-        properties = " ".join(map(_systemd_property, has)) or unit.state
+        properties = " ".join(map(_systemd_property, has)) or state(unit)
         used = usage(unit.usage)[0]
         lines.append((unit.depth, [f"{label} {unit.qos}".rstrip(), used, properties]))
         lines += [(unit.depth + 1, [text, "", ""]) for text in _listed(row.processes)]
@@ -244,7 +252,7 @@ def _kernel(units: Sequence[UnitStatus]) -> Iterator[str]:
     yield ""
     table = [["UNIT", "PROPERTY", "DESIRED", "SYSTEMD", "KERNEL"]]
     for unit in units:
-        for each in unit.properties if unit.state != EMPTY else ():
+        for each in unit.properties if unit.state not in (EMPTY, EXITED) else ():
             desired, systemd = (format_value(each.name, v) for v in (each.desired, each.systemd))
             key = PROPERTIES[each.name].key
             table.append([unit.name, key, desired, systemd, each.kernel or "-"])

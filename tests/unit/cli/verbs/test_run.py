@@ -1,6 +1,5 @@
 """`run`: refusals, environment and scopes; tests/host has its behavior on a terminal."""
 
-import contextlib
 import json
 import os
 import re
@@ -116,7 +115,7 @@ def child(monkeypatch):
 
 
 @pytest.fixture
-def shop(systemd, podslice, files, process):
+def shop(systemd, podslice, files, process, child):
     """The pod is applied, and its init phase is over."""
     files({"shop.yaml": SHOP})
     assert podslice("apply", "-f", "shop.yaml").code == 0
@@ -133,7 +132,7 @@ def fill(here, unit, *pids):
 
 def test_the_process_itself_becomes_the_command_in_its_scope(shop, podslice, systemd, process):
     with pytest.raises(Became):
-        podslice("run", "shop", "-c", "app", "--env", "A=1", "--", "sh", "-c", "exit 3")
+        podslice("run", "shop", "--exec", "-c", "app", "--env", "A=1", "--", "sh", "-c", "exit 3")
     (scope,) = systemd.started
     properties = dict(scope.properties)
     assert scope.name == SCOPE
@@ -166,7 +165,7 @@ def test_the_process_itself_becomes_the_command_in_its_scope(shop, podslice, sys
 def test_with_a_terminal_remaining_processes_receive_sighup(shop, podslice, systemd, monkeypatch):
     monkeypatch.setattr(os, "isatty", lambda handle: handle == 0)
     with pytest.raises(Became):
-        podslice("run", "shop", "-c", "log", "--", "sh")
+        podslice("run", "shop", "--exec", "-c", "log", "--", "sh")
     assert systemd.started[0].properties["SendSIGHUP"] is True
 
 
@@ -174,7 +173,7 @@ def test_a_process_that_is_not_in_its_scope_does_not_become_the_command(
     shop, podslice, process, monkeypatch
 ):
     monkeypatch.setattr(running, "has_arrived", lambda _: False)
-    ended = podslice("run", "shop", "-c", "app", "--", "sh")
+    ended = podslice("run", "shop", "--exec", "-c", "app", "--", "sh")
     assert ended.code == 1
     assert ended.err.startswith(f"error: {SCOPE} is active, but this process is not in it;")
     assert process == {}
@@ -185,7 +184,7 @@ def test_an_oom_score_that_the_kernel_refuses_is_noted(
 ):
     monkeypatch.setattr(running, "set_oom_score_adj", lambda _: "oom_score_adj remains 200")
     with pytest.raises(Became):
-        podslice("run", "shop", "-c", "app", "--", "sh")
+        podslice("run", "shop", "--exec", "-c", "app", "--", "sh")
     assert capsys.readouterr().err == "oom_score_adj remains 200\n"
 
 
@@ -238,7 +237,7 @@ def test_a_running_container_is_refused_with_a_hint(shop, podslice, systemd, her
 def test_a_unit_without_processes_is_replaced(shop, podslice, systemd):
     assert podslice("run", "shop", "-c", "app", "--detach", "--", "sh").code == 0
     with pytest.raises(Became):
-        podslice("run", "shop", "-c", "app", "--", "sh")
+        podslice("run", "shop", "--exec", "-c", "app", "--", "sh")
     assert [unit.name for unit in systemd.started] == [SERVICE, SCOPE]
 
 
@@ -265,7 +264,7 @@ def test_during_the_init_phase_only_the_containers_of_the_pod_itself_have_to_wai
         " podslice phase default/shop --set running\n"
     )
     with pytest.raises(Became):
-        podslice("run", "shop", "-c", "proxy", "--", "sh")
+        podslice("run", "shop", "--exec", "-c", "proxy", "--", "sh")
     assert podslice("run", "shop", "-c", "fetch", "--", "sh").code == 0
 
 
@@ -330,11 +329,17 @@ def test_detached_it_is_a_service_that_has_what_it_needs(
     assert properties["WorkingDirectory"] == str(tmp_path / "work")
     assert 3 <= properties["OOMScoreAdjust"] <= 999
     assert properties["MemoryMax"] == 16 * 2**20
-    assert "ExecStopPost" not in properties
+    ((file, arguments, may_fail),) = properties["ExecStopPost"]
+    assert (Path(file).name, may_fail) == ("sed", True)
+    *options, script, environ = arguments
+    assert (options, environ) == (["sed", "-n", "-z", "-E"], "/proc/self/environ")
+    pattern, end = script.split("/w", 1)
+    assert pattern == "/^((SERVICE_RESULT|EXIT_CODE|EXIT_STATUS)=|low )"
+    assert re.fullmatch(r".*/containers/u-1/app,\d+", end)
     assert "PIDs" not in properties
 
 
-@pytest.mark.usefixtures("systemd", "process")
+@pytest.mark.usefixtures("systemd", "process", "child")
 @pytest.mark.parametrize(
     ("detach", "unit"),
     [((), "podslice-podu_1-log.scope"), (("--detach",), "podslice-podu_1-log.service")],
@@ -351,8 +356,7 @@ def test_its_huge_pages_are_limited_before_it_runs(podslice, files, here, detach
     files({"shop.yaml": SHOP.replace("- {name: log}", f"- {{name: log, resources: {pages}}}")})
     podslice("apply", "-f", "shop.yaml")
     podslice("phase", "shop", "--set", "running")
-    with contextlib.suppress(Became):
-        podslice("run", "shop", "-c", "log", *detach, "--", "sh")
+    podslice("run", "shop", "-c", "log", *detach, "--", "sh")
     assert (group / "hugetlb.2MB.max").read_text() == str(4 * 2**20)
 
 
@@ -405,7 +409,7 @@ def test_the_end_of_a_detached_init_container_is_recorded(
     options = ("--config", "conf.toml", "--qos-reserved", "memory=50%", "--no-admission")
     podslice("phase", "shop", "--set", "init")
     assert podslice("run", "shop", "-c", "fetch", "--detach", *options, "--", "true").code == 0
-    ((file, arguments, may_fail),) = systemd.started[0].properties["ExecStopPost"]
+    _, (file, arguments, may_fail) = systemd.started[0].properties["ExecStopPost"]
     assert (file, may_fail) == ("/usr/bin/systemd-run", False)
     mark = arguments.index("--")
     assert arguments[:mark] == (
@@ -429,6 +433,74 @@ def test_the_end_of_a_detached_init_container_is_recorded(
             monkeypatch.setenv(name, value)
         assert podslice(*recording) == (0, "", "")
         assert json.loads(podslice("phase", "shop", "-o", "json").out)["phase"] == phase
+
+
+def shown_state(podslice, container):
+    """Return the state, the restarts and the last exit of a container without its times."""
+    units = json.loads(podslice("status", "-o", "json").out)["units"]
+    (unit,) = [each for each in units if each.get("container") == container]
+    last = unit["last_exit"] and {
+        name: value for name, value in unit["last_exit"].items() if not name.endswith("_usec")
+    }
+    return unit["state"], unit["restarts"], last
+
+
+def last_exit(result, *, code=None, signal=None, oom=False):
+    return {"result": result, "exit_code": code, "signal": signal, "oom_killed": oom}
+
+
+@pytest.mark.parametrize(
+    ("status", "oom_kills", "shown"),
+    [
+        (0, 0, last_exit("success", code=0)),
+        (7 << 8, 0, last_exit("exit-code", code=7)),
+        (15, 0, last_exit("signal", signal="SIGTERM")),
+        (9, 0, last_exit("signal", signal="SIGKILL")),
+        (9, 1, last_exit("oom-kill", signal="SIGKILL", oom=True)),
+        (137 << 8, 2, last_exit("oom-kill", code=137, oom=True)),
+        (7 << 8, 1, last_exit("exit-code", code=7)),
+        (11 | 128, 0, last_exit("core-dump", signal="SIGSEGV")),
+        (35, 0, last_exit("signal", signal="SIGRTMIN+1")),
+    ],
+)
+def test_the_end_of_a_command_in_the_foreground_is_recorded(  # noqa: PLR0917 - fixtures and cases
+    shop, podslice, systemd, here, monkeypatch, status, oom_kills, shown
+):
+    def watch(_):
+        systemd.set_tasks(SCOPE, 0)
+        fill(here, SCOPE)
+        (here / "cgroup/cgroup.controllers").write_text("memory\n")
+        events = here / "cgroup" / GROUP / SCOPE / "memory.events"
+        events.write_text(f"low 0\noom_kill {oom_kills}\n")
+        return status
+
+    monkeypatch.setattr(FakeChild, "watch", watch)
+    assert shown_state(podslice, "app") == ("empty", 0, None)
+    assert podslice("run", "shop", "-c", "app", "--", "sh").code == 1000 + status
+    assert shown_state(podslice, "app") == ("exited", 0, shown)
+    podslice("run", "shop", "-c", "app", "--", "sh")
+    assert shown_state(podslice, "app") == ("exited", 1, shown)
+
+
+def test_the_end_is_not_recorded_where_the_process_becomes_the_command(
+    shop, podslice, systemd, monkeypatch
+):
+    """It is known that it has ended, from its start."""
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/notify")
+    with pytest.raises(Became):
+        podslice("run", "shop", "-c", "app", "--", "sh")
+    assert shown_state(podslice, "app") == ("active", 0, None)
+    systemd.set_tasks(SCOPE, 0)
+    assert shown_state(podslice, "app") == ("exited", 0, last_exit("unknown"))
+    assert re.search(r"^      app +- +exited ", podslice("status").out, re.MULTILINE)
+
+
+def test_a_deleted_pod_has_no_history(shop, podslice, here, files):
+    podslice("run", "shop", "-c", "app", "--", "sh")
+    assert podslice("delete", "--all").code == 0
+    assert list(here.glob("**/containers")) == []
+    assert podslice("apply", "-f", "shop.yaml").code == 0
+    assert shown_state(podslice, "app") == ("empty", 0, None)
 
 
 def test_the_internal_verbs_are_hidden(podslice):

@@ -1,0 +1,91 @@
+"""How a container's processes ended, and how often the container was started."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+SUCCESS = "success"
+OOM_KILL = "oom-kill"
+UNKNOWN = "unknown"
+"""The result of a container whose end was not recorded: nothing waits for adopted processes."""
+
+_RESULT = re.compile(r"[a-z-]{1,40}")
+_SIGNAL = re.compile(r"SIG[A-Z0-9+]{1,20}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerExit:
+    """The end of a container."""
+
+    result: str
+    """In systemd's words: `success`, `exit-code`, `signal`, `oom-kill`, …; or `unknown`.
+
+    Source: systemd.exec(5), Environment Variables, $SERVICE_RESULT.
+    """
+    exit_code: int | None = None
+    """None where a signal ended it, or where it is unknown."""
+    signal: str | None = None
+    """`SIGKILL`; None where it exited, or where that is unknown."""
+    is_oom: bool = False
+    """Whether the kernel's OOM killer ended it."""
+    started_usec: int
+    """Since the epoch."""
+    ended_usec: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the words, which are printed.
+
+        Raises:
+            ValueError: a word has unexpected characters.
+        """
+        if not _RESULT.fullmatch(self.result):
+            raise ValueError(self.result)
+        if self.signal is not None and not _SIGNAL.fullmatch(self.signal):
+            raise ValueError(self.signal)
+
+    @property
+    def duration_usec(self) -> int | None:
+        """How long it ran."""
+        return None if self.ended_usec is None else max(self.ended_usec - self.started_usec, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerHistory:
+    """The starts and the last end of a container since its pod was applied."""
+
+    started_usec: int
+    """The last start, since the epoch."""
+    restarts: int = 0
+    """The number of starts after the first one."""
+    last_exit: ContainerExit | None = None
+
+    def exit_of(self, *, is_running: bool) -> ContainerExit | None:
+        """Return the last exit; of a container without processes, that of its last start."""
+        last = self.last_exit
+        if is_running or (last is not None and last.started_usec == self.started_usec):
+            return last
+        return ContainerExit(result=UNKNOWN, started_usec=self.started_usec)
+
+
+def exit_of_variables(
+    variables: dict[str, str], *, oom_kills: int, started_usec: int, ended_usec: int
+) -> ContainerExit:
+    """Return an exit as systemd reports it to `ExecStopPost=`.
+
+    Raises:
+        ValueError, KeyError: the variables are incomplete or not valid.
+
+    Source: systemd.exec(5), Environment Variables, $SERVICE_RESULT, $EXIT_CODE and $EXIT_STATUS.
+    """
+    result, status = variables["SERVICE_RESULT"], variables.get("EXIT_STATUS", "")
+    has_exited = variables.get("EXIT_CODE", "") == "exited"
+    code = int(status) if has_exited else None
+    return ContainerExit(
+        result=result,
+        exit_code=code,
+        signal=f"SIG{status}" if status and not has_exited else None,
+        is_oom=result == OOM_KILL or (oom_kills > 0 and code != 0),
+        started_usec=started_usec,
+        ended_usec=ended_usec,
+    )

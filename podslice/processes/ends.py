@@ -1,0 +1,85 @@
+"""The end of a command in the foreground, as its parent records it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from podslice.kernel.cgroup import CgroupFs
+from podslice.model.container_exit import OOM_KILL, SUCCESS
+from podslice.processes.target import Place
+
+_OOM_KILL = "oom_kill"
+_KILLED_CODE = 128 + signal.SIGKILL
+"""The exit code of a shell whose command was killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OomKills:
+    """The OOM kills of a container, counted from its start."""
+
+    cgroups: CgroupFs
+    group: str
+    slice_group: str
+    slice_before: int
+
+    @classmethod
+    def of(cls, cgroups: CgroupFs, place: Place) -> OomKills:
+        """Begin to count for a container that was just started."""
+        group = place.slice_group
+        return cls(
+            cgroups=cgroups,
+            group=f"{group}/{place.container.scope}",
+            slice_group=group,
+            slice_before=cgroups.events(group).get(_OOM_KILL, 0),
+        )
+
+    def are_new(self, status: int) -> bool:
+        """Return whether an OOM kill ended a command with this status of `os.waitpid`.
+
+        systemd removes the control group of the container once it is empty; then the kills in the
+        pod count, which may be of another container that was killed at the same time.
+        """
+        if os.waitstatus_to_exitcode(status) not in (-signal.SIGKILL, _KILLED_CODE):
+            return False
+        kills = self.cgroups.events(self.group).get(_OOM_KILL)
+        if kills is None:
+            kills = self.cgroups.events(self.slice_group).get(_OOM_KILL, 0) - self.slice_before
+        return kills > 0
+
+
+def variables_of(status: int, *, was_oom_killed: bool) -> dict[str, str]:
+    """Return how systemd would report a status of `os.waitpid` to `ExecStopPost=`.
+
+    Source: systemd.exec(5), Environment Variables, $SERVICE_RESULT, $EXIT_CODE and $EXIT_STATUS.
+    """
+    if os.WIFSIGNALED(status):
+        name = _signal_name(os.WTERMSIG(status))
+        dumped = os.WCOREDUMP(status)
+        result = "core-dump" if dumped else "signal"
+        code, shown = ("dumped" if dumped else "killed"), name
+    else:
+        number = os.WEXITSTATUS(status)
+        result, code, shown = ("exit-code" if number else SUCCESS), "exited", str(number)
+    return {
+        "SERVICE_RESULT": OOM_KILL if was_oom_killed else result,
+        "EXIT_CODE": code,
+        "EXIT_STATUS": shown,
+    }
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name.removeprefix("SIG")
+    except ValueError:
+        return f"RTMIN+{number - signal.SIGRTMIN}"
+
+
+def is_followed(environment: Mapping[str, str]) -> bool:
+    """Return whether a service manager expects the command to be this very process.
+
+    Source: sd_notify(3), $NOTIFY_SOCKET; sd_listen_fds(3), $LISTEN_PID.
+    """
+    return "NOTIFY_SOCKET" in environment or environment.get("LISTEN_PID") == str(os.getpid())

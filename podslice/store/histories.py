@@ -1,0 +1,124 @@
+"""The starts and ends of containers: files in one directory for each pod.
+
+`podslice run` writes `CONTAINER.json` at each start. The end is a file of its own, so that it can be
+written without the lock, by a service of systemd at its end: `CONTAINER,START`. It has variables as
+systemd sets them for `ExecStopPost=`, separated by NUL, and the memory.events of the container. Its
+time is that of the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from podslice.files import NotRegularError, read_with_status
+from podslice.model.container_exit import (
+    UNKNOWN,
+    ContainerExit,
+    ContainerHistory,
+    exit_of_variables,
+)
+from podslice.store import marks
+from podslice.store.atomic import entries, read_json, remove, write_json, writing
+
+VARIABLES = ("SERVICE_RESULT", "EXIT_CODE", "EXIT_STATUS")
+"""The variables in the record of an end."""
+
+_END_BYTES_MAX = 64 * 1024
+_OOM_KILLS = re.compile(rb"(?m)^oom_kill ([0-9]{1,18})$")
+
+
+def read(directory: Path) -> dict[str, ContainerHistory]:
+    """Return the histories of a pod's containers by name; files that are not valid are ignored."""
+    found = {}
+    for path in entries(directory):
+        if path.suffix != ".json":
+            continue
+        with contextlib.suppress(OSError):
+            history = marks.read(marks.container_history, read_json(path))
+            if history is not None:
+                found[path.stem] = _with_end(directory, path.stem, history)
+    return found
+
+
+def save_start(directory: Path, container: str, started_usec: int) -> None:
+    """Record a start, and keep the end of the previous one.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    before = read(directory).get(container)
+    history = ContainerHistory(started_usec=started_usec)
+    if before is not None:
+        history = ContainerHistory(
+            started_usec=started_usec,
+            restarts=before.restarts + 1,
+            last_exit=before.exit_of(is_running=False),
+        )
+    write_json(directory / f"{container}.json", asdict(history))
+    kept = end_path(directory, container, started_usec)
+    for path in directory.glob(f"{container},*"):
+        if path != kept:
+            remove(path)
+
+
+def end_path(directory: Path, container: str, started_usec: int) -> Path:
+    """Return the file for the end of a container that was started then."""
+    return directory / f"{container},{started_usec}"
+
+
+def save_end(path: Path, variables: Mapping[str, str]) -> None:
+    """Record the end of a container, without the lock, unless its pod is removed.
+
+    Raises:
+        HostError: it can't be written.
+    """
+    text = "".join(f"{name}={value}\0" for name, value in variables.items())
+    with writing(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        path.write_text(text)
+
+
+def discard(directory: Path) -> None:
+    """Remove the histories of a pod.
+
+    Raises:
+        OSError: they can't be removed.
+    """
+    for path in entries(directory):
+        remove(path)
+    with contextlib.suppress(FileNotFoundError):
+        directory.rmdir()
+
+
+def _with_end(directory: Path, container: str, history: ContainerHistory) -> ContainerHistory:
+    path = end_path(directory, container, history.started_usec)
+    try:
+        content, status = read_with_status(path, limit_bytes=_END_BYTES_MAX)
+    except (OSError, NotRegularError):
+        return history
+    ended_usec = status.st_mtime_ns // 1000
+    return ContainerHistory(
+        started_usec=history.started_usec,
+        restarts=history.restarts,
+        last_exit=parse_end(content, started_usec=history.started_usec, ended_usec=ended_usec),
+    )
+
+
+def parse_end(content: bytes, *, started_usec: int, ended_usec: int) -> ContainerExit:
+    """Parse the record of an end; where it is not valid, only the time is known."""
+    kills = _OOM_KILLS.search(content.replace(b"\0", b"\n"))
+    pairs = (part.decode(errors="replace").partition("=") for part in content.split(b"\0"))
+    variables: dict[str, Any] = {name: value for name, _, value in pairs if name in VARIABLES}
+    try:
+        return exit_of_variables(
+            variables,
+            oom_kills=int(kills[1]) if kills else 0,
+            started_usec=started_usec,
+            ended_usec=ended_usec,
+        )
+    except (ValueError, KeyError):
+        return ContainerExit(result=UNKNOWN, started_usec=started_usec, ended_usec=ended_usec)

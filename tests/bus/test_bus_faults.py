@@ -781,7 +781,7 @@ class Other:
 
 
 class Deaf:
-    """Hears nothing."""
+    """Ignores all signals."""
 
     def on_signal(self, signal: wire.Received) -> None:
         pass

@@ -80,7 +80,7 @@ class Case:
     def candidates(self):
         return self.decide("pods.yaml")
 
-    async def look(self, candidates=None):
+    async def assess(self, candidates=None):
         wanted = self.candidates if candidates is None else candidates
         return await assess(
             self.world, Request(candidates=wanted, prune=self.state.get("prune", False))
@@ -147,7 +147,7 @@ async def change(client, unit):
 
 
 async def test_plan_prints_this(case, update_cases):
-    state = await case.look()
+    state = await case.assess()
     text = "".join(f"{line}\n" for line in plan_lines(state.plan, Display()))
     expected = case.path / "expect.txt"
     if update_cases:
@@ -156,26 +156,26 @@ async def test_plan_prints_this(case, update_cases):
 
 
 async def test_the_order_of_pods_does_not_matter(case):
-    expected = (await case.look()).plan
+    expected = (await case.assess()).plan
     for seed in range(5):
         shuffled = list(case.candidates)
         random.Random(seed).shuffle(shuffled)
-        assert (await case.look(shuffled)).plan == expected
+        assert (await case.assess(shuffled)).plan == expected
 
 
 async def test_after_applying_there_is_nothing_left_to_do(case):
-    refused = (await case.look()).plan.refused
+    refused = (await case.assess()).plan.refused
     report = await apply(
         case.world, Request(candidates=case.candidates, prune=case.state.get("prune", False))
     )
     assert not report.remaining.steps
-    again = await case.look()
+    again = await case.assess()
     assert again.plan.steps == ()
     assert again.plan.refused == refused
 
 
 async def test_parents_start_before_children_and_stop_after_them(case):
-    steps = (await case.look()).plan.steps
+    steps = (await case.assess()).plan.steps
     for earlier, later in itertools.combinations(steps, 2):
         if isinstance(earlier, StartUnit) and isinstance(later, StartUnit):
             assert not is_below(earlier.name, later.name)
@@ -184,7 +184,7 @@ async def test_parents_start_before_children_and_stop_after_them(case):
 
 
 async def test_nothing_is_loosened_before_something_is_tightened(case):
-    steps = (await case.look()).plan.steps
+    steps = (await case.assess()).plan.steps
     tightens = [
         step.tightens if isinstance(step, SetProperties) else isinstance(step, StopUnit)
         for step in steps
@@ -193,7 +193,7 @@ async def test_nothing_is_loosened_before_something_is_tightened(case):
 
 
 async def test_every_property_is_one_that_systemd_takes(case):
-    for unit in (await case.look()).desired.units:
+    for unit in (await case.assess()).desired.units:
         for property_ in unit.properties:
             row = PROPERTIES[property_.name]
             assert unit.kind in row.kinds
@@ -202,7 +202,7 @@ async def test_every_property_is_one_that_systemd_takes(case):
 
 
 async def test_no_unit_is_outside_the_root(case):
-    desired = (await case.look()).desired
+    desired = (await case.assess()).desired
     inside = desired.root.removesuffix(".slice") + "-"
     reserved = {
         slice_of_cgroup(cgroup)
@@ -218,7 +218,7 @@ async def test_no_unit_is_outside_the_root(case):
 
 
 async def test_what_children_are_guaranteed_their_parents_have(case):
-    units = {unit.name: unit for unit in (await case.look()).desired.units}
+    units = {unit.name: unit for unit in (await case.assess()).desired.units}
     for name in GUARANTEES:
         for parent in units.values():
             children = [
@@ -234,7 +234,7 @@ async def test_what_children_are_guaranteed_their_parents_have(case):
 
 
 async def test_every_unit_is_in_the_slice_that_its_name_implies(case):
-    for unit in (await case.look()).desired.units:
+    for unit in (await case.assess()).desired.units:
         if unit.name.endswith(".slice"):
             assert unit.parent == parent_slice(unit.name)
             assert unit.control_group == control_group_of(unit.name)
@@ -243,7 +243,7 @@ async def test_every_unit_is_in_the_slice_that_its_name_implies(case):
 
 
 async def test_what_is_requested_is_the_sum_of_what_is_admitted(case):
-    desired = (await case.look()).desired
+    desired = (await case.assess()).desired
     for resource in {name for pod in desired.pods for name in pod.requests} - {PIDS}:
         total = sum(pod.requests.get(resource, 0) for pod in desired.pods)
         assert desired.requested[resource] == total

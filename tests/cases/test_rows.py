@@ -298,20 +298,22 @@ def run_most_urgent(row):
 
 
 def run_pressure(row):
-    """The looks one after the other, each with what was there at the one before."""
+    """The observations one after the other, each with the pressures of the one before."""
     thresholds = [to_eviction_threshold(each) for each in row["thresholds"]]
     before, found = Pressures(), []
-    for look in row["looks"]:
-        seen = {key: to_observation(look[key]) for key in look if key not in ("at_sec", "expect")}
+    for each in row["observations"]:
+        signals = {
+            key: to_observation(each[key]) for key in each if key not in ("at_sec", "expect")
+        }
         verdict = judge(
-            thresholds, seen, before, look["at_sec"] * 10**6, row["transition_sec"] * 10**6
+            thresholds, signals, before, each["at_sec"] * 10**6, row["transition_sec"] * 10**6
         )
         text = " ".join(sorted(verdict.conditions)) or "nothing"
         if verdict.due:
-            text += f", evict for {' '.join(str(thresholds.index(each)) for each in verdict.due)}"
-        found.append({**look, "expect": text})
+            text += f", evict for {' '.join(str(thresholds.index(due)) for due in verdict.due)}"
+        found.append({**each, "expect": text})
         before = verdict.pressures
-    return {"looks": found}
+    return {"observations": found}
 
 
 def run_choose(row):

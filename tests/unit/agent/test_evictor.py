@@ -424,7 +424,7 @@ async def test_pressure_reported_by_the_kernel_is_handled_at_once(here, host):
     await end(running)
 
 
-@pytest.mark.parametrize("is_known", [True, False], ids=["known", "since the last look"])
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "since the last observation"])
 async def test_beside_a_kubelet_no_pod_is_evicted_or_marked(here, host, is_known):
     await start_units_of_a_kubelet(here.memory)
     here.clock.advance(GUARD_CACHE_SEC)

@@ -50,10 +50,10 @@ class Node:
     async def begin(self):
         await apply(self.context.world, Request(candidates=decisions(burstable("web"))))
         await self.memory.start(TransientUnit(name=STRAY, properties={}))
-        await self.look()
-        await self.look(REPORT_AFTER_SEC)
+        await self.check()
+        await self.check(REPORT_AFTER_SEC)
 
-    async def look(self, after_sec=0.0):
+    async def check(self, after_sec=0.0):
         self.clock.advance(after_sec)
         await reassess(self.context)
         self.orphans.check()
@@ -84,8 +84,8 @@ async def collecting(tmp_path):
 
 
 async def test_an_orphan_is_reported_once_with_a_hint(here):
-    await here.look(REMOVE_AFTER_SEC * 2)
-    await here.look(REMOVE_AFTER_SEC * 2)
+    await here.check(REMOVE_AFTER_SEC * 2)
+    await here.check(REMOVE_AFTER_SEC * 2)
     (event,) = here.events(Kind.ORPHAN_FOUND)
     assert event.unit == STRAY
     assert "it has no processes" in event.message
@@ -103,20 +103,20 @@ async def test_its_processes_are_reported(tmp_path):
 
 async def test_a_new_orphan_of_the_same_name_is_reported_again(here):
     await here.memory.stop(STRAY)
-    await here.look()
+    await here.check()
     assert here.context.counters.orphans == 0
     await here.memory.start(TransientUnit(name=STRAY, properties={}))
-    await here.look()
+    await here.check()
     assert len(here.events(Kind.ORPHAN_FOUND)) == 1, "its creator may be about to fill it"
-    await here.look(REPORT_AFTER_SEC)
+    await here.check(REPORT_AFTER_SEC)
     assert len(here.events(Kind.ORPHAN_FOUND)) == 2
 
 
 async def test_only_the_orphan_is_removed_after_a_while(collecting):
     assert "it will be stopped in" in collecting.events(Kind.ORPHAN_FOUND)[0].message
-    await collecting.look(REMOVE_AFTER_SEC / 2 - REPORT_AFTER_SEC)
+    await collecting.check(REMOVE_AFTER_SEC / 2 - REPORT_AFTER_SEC)
     assert await collecting.is_up(STRAY)
-    await collecting.look(REMOVE_AFTER_SEC / 2)
+    await collecting.check(REMOVE_AFTER_SEC / 2)
     await until(lambda: collecting.events(Kind.ORPHAN_REMOVED))
     assert not await collecting.is_up(STRAY)
     assert await collecting.is_up(WEB)
@@ -141,7 +141,7 @@ async def test_a_slice_recorded_for_a_pod_meanwhile_is_kept(collecting):
     collecting.clock.advance(REMOVE_AFTER_SEC)
     # without a new assessment
     collecting.orphans.check()
-    await collecting.look()
+    await collecting.check()
     assert await collecting.is_up(STRAY)
     assert not collecting.events(Kind.ORPHAN_REMOVED)
 
@@ -149,13 +149,13 @@ async def test_a_slice_recorded_for_a_pod_meanwhile_is_kept(collecting):
 async def test_a_failed_removal_is_reported_once_and_retried(collecting):
     collecting.memory.refuse(STRAY, JobFailed("no", result="failed"))
     for tries in (1, 2, 3):
-        await collecting.look(REMOVE_AFTER_SEC)
+        await collecting.check(REMOVE_AFTER_SEC)
         await until(lambda: collecting.memory.calls["stop"] == tries)  # noqa: B023 - waited for
-        await collecting.look()
+        await collecting.check()
         assert collecting.memory.calls["stop"] == tries
     assert len(collecting.events(Kind.STEP_FAILED)) == 1
     collecting.memory.refuse(STRAY, None)
-    await collecting.look(REMOVE_AFTER_SEC)
+    await collecting.check(REMOVE_AFTER_SEC)
     await until(lambda: collecting.events(Kind.ORPHAN_REMOVED))
 
 
@@ -164,9 +164,9 @@ async def test_remains_of_a_kubelet_are_not_orphans(tmp_path):
     node = Node(tmp_path, collect=True)
     await start_units_of_a_kubelet(node.memory)
     before = await node.memory.observe(["*"])
-    await node.look()
-    await node.look(REPORT_AFTER_SEC)
-    await node.look(REMOVE_AFTER_SEC * 2)
+    await node.check()
+    await node.check(REPORT_AFTER_SEC)
+    await node.check(REMOVE_AFTER_SEC * 2)
     assert not node.orphans.is_removing
     assert not node.context.events.journal.all
     assert await node.memory.observe(["*"]) == before

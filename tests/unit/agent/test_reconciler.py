@@ -107,8 +107,8 @@ async def test_each_file_is_valid_again_by_itself(two):
     await two.settle()
     two.put("web", {"memory": "256Mi"})
     await two.run_round()
-    (mended,) = two.texts(Kind.MANIFEST_VALID)
-    assert "web.yaml" in mended
+    (event,) = two.texts(Kind.MANIFEST_VALID)
+    assert "web.yaml" in event
     two.drop("batch")
     await two.run_round()
     assert "batch.yaml" in two.texts(Kind.MANIFEST_VALID)[1]

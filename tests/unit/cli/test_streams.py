@@ -148,7 +148,7 @@ def test_a_pipe_that_does_not_block_gets_everything(ended, files):
 
 
 def run_closed(redirections, *arguments):
-    """Run an interpreter with what a shell does to its descriptors; code, output and complaints."""
+    """Run an interpreter with what a shell does to its descriptors; return code, output and errors."""
     done = subprocess.run(
         ["/bin/sh", "-c", f'exec "$0" "$@" {redirections}', sys.executable, "-P", *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -103,7 +103,7 @@ def test_the_old_layout_has_no_unreclaimable_memory(v1):
     assert v1.unreclaimable_bytes(GROUP) is None
 
 
-# What lies in a group.
+# The content of a group.
 
 DEEP = f"{GROUP}/podslice-poda-main.scope"
 

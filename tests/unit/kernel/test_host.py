@@ -131,7 +131,7 @@ def test_a_process_of_another_name_is_not_taken_for_it(tmp_path, name):
 
 def test_a_process_that_terminates_meanwhile_is_ignored(tmp_path):
     make_files(tmp_path, {"proc/42/comm": "kubelet\n"})
-    (tmp_path / "proc/41/comm").mkdir(parents=True)  # can't be read, as one that is gone
+    (tmp_path / "proc/41/comm").mkdir(parents=True)  # can't be read, like one that has exited
     assert process_named("kubelet", tmp_path) == 42
     assert process_named("sshd", tmp_path) is None
 

@@ -79,7 +79,7 @@ async def run_something(client, world, pods):
 
 
 async def settle(world, pods, *, prune):
-    """Apply, and see that nothing is left to do for those who look again."""
+    """Apply, and check that nothing is left to do afterwards."""
     candidates = decisions(pods, world.node, world.config)
     report = await apply(world, Request(candidates=candidates, prune=prune))
     assert not report.remaining.steps

@@ -87,7 +87,7 @@ def test_what_was_met_stays_met_until_enough_is_free_and_no_longer(config, cours
 def test_between_threshold_and_recovery_nothing_changes_whichever_side_it_came_from(
     config, first, second
 ):
-    """No flip-flop: two looks at the same amount give the same answer the second time."""
+    """No flip-flop: the same amount gives the same answer the second time."""
     configured = eviction_thresholds(config)
     met = thresholds_met(configured, seen(first))
     once = thresholds_met(configured, seen(second), before=met)
@@ -135,7 +135,7 @@ def test_the_rank_has_every_pod_once_except_critical_ones(data, world, node, con
 @some
 @given(eviction_configs, st.lists(availables, min_size=1, max_size=8), st.integers(0, 60_000_000))
 def test_a_judgement_holds_until_something_changes(config, course, transition_usec):
-    """A second look at the same time adds nothing, and pods go only for what is a condition."""
+    """A second observation at the same time adds nothing, and pods go only for what is a condition."""
     configured, before = eviction_thresholds(config), Pressures()
     for second, available in enumerate(course):
         now = (second * 10_000_000, transition_usec)

@@ -22,7 +22,7 @@ from tests.unit.properties.strategies import COMPUTE, configs, nodes, pods, some
 
 
 def has_lonely_pages(container):
-    """Whether it asks for huge pages without cpu or memory beside them."""
+    """Return whether it requests huge pages without cpu or memory."""
     names = {*container.resources.requests, *container.resources.limits}
     return any(map(is_hugepages, names)) and not names & {CPU, MEMORY}
 

@@ -1,4 +1,4 @@
-"""What lies in a slice fits it."""
+"""The content of a slice fits it."""
 
 from __future__ import annotations
 

@@ -228,17 +228,17 @@ async def test_a_pod_with_remaining_processes_keeps_its_record_and_is_reported(t
 
 
 async def test_a_control_group_may_take_a_moment(tmp_path, memory):
-    looks = []
+    checked = []
 
     class Fading(CgroupFs):
         def exists(self, control_group):
-            looks.append(control_group)
-            return len(looks) == 1
+            checked.append(control_group)
+            return len(checked) == 1
 
     here = replace(world(tmp_path, memory), cgroups=Fading(mount=tmp_path))
     await put(here, burstable("web"))
     assert (await remove(here)).exit_code == 0
-    assert len(looks) > 1
+    assert len(checked) > 1
     await assert_settled(here)
 
 

@@ -276,17 +276,17 @@ async def test_a_return_in_part_is_a_return(here, memory):
 async def test_a_return_that_is_under_way_is_waited_for(here, memory):
     await attempt(here)
     running = ListedUnit(name="podslice-rollback.service", active_state="activating")
-    listing, looks = memory.list_units, []
+    listing, listed = memory.list_units, []
 
     async def list_units(patterns):
-        looks.append(patterns)
-        if len(looks) == 3:
+        listed.append(patterns)
+        if len(listed) == 3:
             await memory.set_properties(SLICE, OLD)
-        return (running,) if len(looks) in (2, 3) else await listing(patterns)
+        return (running,) if len(listed) in (2, 3) else await listing(patterns)
 
     memory.list_units = list_units
     assert (await confirm(here.store, memory)).state is TrialState.RETURNED
-    assert len(looks) == 5
+    assert len(listed) == 5
 
 
 async def test_a_restoration_that_does_not_finish_is_an_error(here, memory, monkeypatch):

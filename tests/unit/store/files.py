@@ -12,7 +12,7 @@ STATE = AgentState(
     conditions=(Condition.MEMORY, Condition.PID),
     terminating=("default/web", "shop/api"),
     problems=(
-        Problem(where="a.yaml", message="is broken", hint="mend it"),
+        Problem(where="a.yaml", message="is broken", hint="fix it"),
         Problem(where="", message="odd", severity=Severity.WARNING),
     ),
     failures=(Problem(where="", message="no bus"),),

@@ -190,14 +190,14 @@ async def test_units_that_are_forgotten_during_several_reads_are_not_cached(
 ) -> None:
     client = CachingClient(memory, cgroups)
     await memory.start_batch([slice_(POD), slice_(OTHER)])
-    looks = [asyncio.create_task(client.observe(["a-*.slice"]))]
+    observations = [asyncio.create_task(client.observe(["a-*.slice"]))]
     while not memory.calls["observe"]:  # noqa: ASYNC110 - no event is set
         await asyncio.sleep(0)
-    looks.append(asyncio.create_task(client.observe([OTHER])))
+    observations.append(asyncio.create_task(client.observe([OTHER])))
     await asyncio.sleep(0)
     client.forget(POD)
     client.forget(OTHER)
-    await asyncio.gather(*looks)
+    await asyncio.gather(*observations)
     assert (client.units, client.forgotten) == ({}, set())
 
 

@@ -45,7 +45,7 @@ def root(tmp_path):
     return make_files(tmp_path, HOST)
 
 
-def look(root, desired, observed, by=None, **more):
+def read(root, desired, observed, by=None, **more):
     cgroups = CgroupFs(mount=root / "sys/fs/cgroup")
     return read_stats(desired.pods, observed, by or config(), cgroups=cgroups, root=root, **more)
 
@@ -60,7 +60,7 @@ def everything(root, *pods):
 
 
 def test_the_node(root):
-    node = look(root, *everything(root)[:2])
+    node = read(root, *everything(root)[:2])
     stat = os.statvfs(root)
     assert node.boot_time_usec == BOOT_USEC
     assert (node.memory_capacity_bytes, node.memory_available_bytes) == (2**24, 2**20)
@@ -83,14 +83,14 @@ def test_the_node(root):
 
 
 def test_rates_can_be_made_of_two_looks(root):
-    first, second = (look(root, *everything(root)[:2]) for _ in range(2))
+    first, second = (read(root, *everything(root)[:2]) for _ in range(2))
     assert second.uptime_usec > first.uptime_usec
     assert second.time_usec > first.time_usec > first.boot_time_usec
 
 
 def test_pods_come_by_key_with_their_containers(root):
     desired, observed, times = everything(root, *PODS)
-    node = look(root, desired, observed)
+    node = read(root, desired, observed)
     assert [pod.decision.pod.key for pod in node.pods] == [
         "default/batch",
         "default/db",
@@ -114,7 +114,7 @@ def test_a_container_that_systemd_has_started_is_its_service(root):
     )
     counting(root, unit.control_group, 99)
     units = {name: each for name, each in observed.units.items() if name != scope}
-    node = look(root, desired, replace(observed, units={**units, service: unit}))
+    node = read(root, desired, replace(observed, units={**units, service: unit}))
     assert [(each.unit, each.sample.cpu_usec) for each in node.pods[0].containers] == [
         (service, 99)
     ]
@@ -127,7 +127,7 @@ def test_missing_pods_and_containers_are_omitted(root):
     units = {name: unit for name, unit in observed.units.items() if name not in (*gone, *empty)}
     (batch,) = [pod.slice for pod in desired.pods if pod.pod.name == "batch"]
     units[batch] = replace(units[batch], control_group="")  # systemd is just stopping it
-    node = look(root, desired, replace(observed, units=units))
+    node = read(root, desired, replace(observed, units=units))
     assert [pod.decision.pod.name for pod in node.pods] == ["db"]
     assert node.pods[0].containers == ()
 
@@ -142,7 +142,7 @@ def test_a_pod_starts_when_its_unit_file_is_written(root):
     def started(**fields):
         unit = replace(observed.units[name], fragment_path=f"/{path}", **fields)
         units = {**observed.units, name: unit}
-        return look(root, desired, replace(observed, units=units)).pods[0].started_usec
+        return read(root, desired, replace(observed, units=units)).pods[0].started_usec
 
     assert started() == 1_700_000_123 * 10**6
     assert started(transient=False) == BOOT_USEC
@@ -164,7 +164,7 @@ def test_groups_have_the_kubelets_names(root):
     ):
         counting(root, group, 100 + number)
     agent = "/podruntime.slice/podslice-agent.service"
-    node = look(root, desired, observed, agent_group=agent)
+    node = read(root, desired, observed, agent_group=agent)
     assert [(group.name, group.unit, group.sample.cpu_usec) for group in node.groups] == [
         ("pods", "kubepods.slice", times["kubepods.slice"]),
         ("burstable", "kubepods-burstable.slice", times["kubepods-burstable.slice"]),
@@ -179,7 +179,7 @@ def test_reserved_slices_are_those_that_are_configured(root):
     by = config(kube_reserved_cgroup="/a/kube", system_reserved_cgroup="/sys.slice")
     for group in ("a.slice/a-kube.slice", "sys.slice", "system.slice"):
         counting(root, group, 1)
-    node = look(root, *everything(root)[:2], by=by)
+    node = read(root, *everything(root)[:2], by=by)
     assert names(node)["runtime"] == "a-kube.slice"
     assert names(node)["misc"] == "sys.slice"
 
@@ -188,9 +188,9 @@ def test_a_users_manager_has_no_reserved_slices(root):
     counting(root, "system.slice", 1)
     desired, observed, _ = everything(root, *PODS)
     observed = Observed(caps=Caps(systemd_version=257, manager=USER), units=observed.units)
-    assert names(look(root, desired, observed)).keys() == {"pods", "burstable", "besteffort"}
+    assert names(read(root, desired, observed)).keys() == {"pods", "burstable", "besteffort"}
     nothing = replace(observed, units={})
-    assert look(root, desired, nothing).groups == ()
+    assert read(root, desired, nothing).groups == ()
 
 
 # Volumes.
@@ -213,7 +213,7 @@ def test_statistics_of_volumes_are_those_of_their_file_systems(root, monkeypatch
     monkeypatch.setattr(
         "podslice.usage.stats.os.statvfs", lambda at: STAT if at == path else real(at)
     )
-    ((volume,),) = [pod.volumes for pod in look(root, desired, observed).pods]
+    ((volume,),) = [pod.volumes for pod in read(root, desired, observed).pods]
     assert (volume.name, volume.path) == ("tmp", path)
     assert (volume.capacity_bytes, volume.available_bytes) == (409_600, 122_880)
     assert volume.used_bytes == 60 * 4096
@@ -222,12 +222,12 @@ def test_statistics_of_volumes_are_those_of_their_file_systems(root, monkeypatch
 
 def test_a_volume_that_nothing_is_mounted_on_is_left_out(root, monkeypatch):
     desired, observed = mounted(root, monkeypatch, paths=set())
-    assert look(root, desired, observed).pods[0].volumes == ()
+    assert read(root, desired, observed).pods[0].volumes == ()
 
 
 def test_a_volume_that_is_removed_meanwhile_is_omitted(root, monkeypatch):
     desired, observed = mounted(root, monkeypatch, paths={"/run/podslice/pods/web/volumes/tmp"})
-    assert look(root, desired, observed).pods[0].volumes == ()
+    assert read(root, desired, observed).pods[0].volumes == ()
 
 
 # A host with fewer files.
@@ -236,7 +236,7 @@ def test_a_volume_that_is_removed_meanwhile_is_omitted(root, monkeypatch):
 def test_a_kernel_with_fewer_counters(root):
     make_files(root, {"proc/vmstat": "pgfault 70\npgmajfault 7\n"})
     (root / "proc/pressure/cpu").unlink()
-    sample = look(root, *everything(root)[:2]).sample
+    sample = read(root, *everything(root)[:2]).sample
     assert sample.oom_kills is None
     assert sample.pressure == {}
 
@@ -253,4 +253,4 @@ def test_a_kernel_with_fewer_counters(root):
 def test_a_host_that_is_not_understood_is_an_error(root, path, text):
     make_files(root, {path: text})
     with pytest.raises(HostError, match="the usage of this host can't be read"):
-        look(root, *everything(root)[:2])
+        read(root, *everything(root)[:2])

@@ -14,7 +14,7 @@ DRIVER = {"etc/docker/daemon.json": '{"exec-opts": ["native.cgroupdriver=cgroupf
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """Make a host of files, and let the verb look at it as root."""
+    """Make a host of files, which the verb checks as root."""
 
     def make(*changes):
         root = host(tmp_path / "host", *changes)

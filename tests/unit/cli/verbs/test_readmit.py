@@ -119,7 +119,7 @@ def test_status_lists_evicted_pods_and_reasons(podslice, evicted):
 
 def test_status_shows_the_conditions_and_problems_of_the_agent(podslice, store, memory):
     problems = (
-        Problem(where="a.yaml", message="is \x1b[31mbroken", hint="mend it"),
+        Problem(where="a.yaml", message="is \x1b[31mbroken", hint="fix it"),
         Problem(where="", message="odd", severity=Severity.WARNING),
     )
     run_agent(
@@ -129,7 +129,7 @@ def test_status_shows_the_conditions_and_problems_of_the_agent(podslice, store, 
     assert ended.err.splitlines() == [
         "the node has MemoryPressure: the agent evicts pods and holds back new ones",
         "pod default/web is terminating (within its grace period)",
-        "error: a.yaml: is \\x1b[31mbroken; mend it",
+        "error: a.yaml: is \\x1b[31mbroken; fix it",
         "warning: odd",
     ]
     assert podslice("tree").err == ended.err

@@ -23,6 +23,8 @@ PLACES = (
     ("units/*.slice", "{unit_dir}/{name}"),
     ("units/*.socket", "{unit_dir}/{name}"),
     ("units/*.timer", "{unit_dir}/{name}"),
+    ("units/user/*.service", "/usr/lib/systemd/user/{name}"),
+    ("units/user-preset/*.preset", "/usr/lib/systemd/user-preset/{name}"),
     ("units/podslice-*.d/*.conf", "{unit_dir}/{parent}/{name}"),
     ("units/system-preset/*.preset", "/usr/lib/systemd/system-preset/{name}"),
     ("units/sysusers.d/*.conf", "/usr/lib/sysusers.d/{name}"),

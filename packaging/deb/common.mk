@@ -14,6 +14,10 @@ override_dh_installsystemd:
 	dh_installsystemd --no-enable --no-start --no-stop-on-upgrade $(filter-out $(AGENT),$(UNITS))
 	dh_installsystemd --no-enable --no-start --restart-after-upgrade $(AGENT)
 
+# the user's agent: not enabled for any user
+override_dh_installsystemduser:
+	dh_installsystemduser --no-enable
+
 # examples can be applied as they are; scanners find the bill of materials by its name
 override_dh_compress:
 	dh_compress -Xexamples -X.cdx.json

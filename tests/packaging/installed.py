@@ -14,6 +14,8 @@ PLACES = {
     "sysusers.d/*": "/usr/lib/sysusers.d",
     "tmpfiles.d/*": "/usr/lib/tmpfiles.d",
     "system-preset/*": "/usr/lib/systemd/system-preset",
+    "user/*.service": "/usr/lib/systemd/user",
+    "user-preset/*": "/usr/lib/systemd/user-preset",
     "polkit/*.rules": "/usr/share/polkit-1/rules.d",
 }
 SERVICE, AGENT = "podslice-apply.service", "podslice-agent.service"
@@ -37,7 +39,7 @@ def boot(suite):
     machine.run("systemd-sysusers", "podslice.conf")
     machine.run("systemd-tmpfiles", "--create", "podslice.conf")
     for user, group in ROLES.items():
-        machine.run("useradd", *(("-G", group) if group else ()), user)
+        machine.run("useradd", "--create-home", *(("-G", group) if group else ()), user)
     machine.run("systemctl", "daemon-reload")
     machine.run("systemctl", "restart", "polkit.service")
     return machine

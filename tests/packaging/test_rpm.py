@@ -107,6 +107,7 @@ def test_installation_creates_groups_and_directories_and_enables_nothing(in_root
         stat -c '%a %U:%G %n' /etc/podslice/manifests
         systemctl is-enabled podslice-apply.service podslice-agent.service || true
         systemctl is-enabled podslice-agent.socket podruntime.slice || true
+        systemctl --global is-enabled podslice-agent.service || true
         journalctl --list-catalog | grep -c podslice
         cd / && podslice --version && podslice check -f /usr/share/doc/podslice/examples/seeds
         find /usr/lib/podslice -name '*.pyc' -newer /usr/bin/podslice
@@ -116,7 +117,7 @@ def test_installation_creates_groups_and_directories_and_enables_nothing(in_root
         "podslice",
         "podslice-admin",
         "2770 root:podslice-admin /etc/podslice/manifests",
-        *["disabled"] * 4,
+        *["disabled"] * 5,
         str(len(Kind)),
         f"podslice {__version__}",
         "7 pods, 0 errors, 0 warnings",
@@ -197,7 +198,7 @@ def test_two_builds_give_the_same_bytes(packages, rpm):
 
 
 STUBS = ("pyproject_buildrequires", "pyproject_wheel", "pyproject_install", "pyproject_files")
-STUBS += ("pyproject_save_files", "pyproject_check_import", "systemd_post")
+STUBS += ("pyproject_save_files", "pyproject_check_import", "systemd_post", "systemd_user_post")
 
 
 def test_the_spec_parses_with_the_macros_of_fedora(in_root):

@@ -1,6 +1,8 @@
 """The unit files and related files, on both releases of systemd."""
 
 import json
+from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -10,6 +12,7 @@ from tests.packaging.installed import AGENT, DROP_INS, MANIFESTS, PLACES, SERVIC
 UNIT_NAMES = [
     path.name for pattern in ("*.service", "*.slice", "*.socket") for path in UNITS.glob(pattern)
 ]
+USER_UNIT = f"/usr/lib/systemd/user/{AGENT}"
 SOCKET = "/run/podslice/agent.sock"
 ASK = f"""
 import http.client, socket
@@ -356,3 +359,51 @@ def test_the_agent_has_at_most_one_capability_and_one_thread(host):
     # a namespace does not even have this one, CAP_SYS_RESOURCE
     assert int(found["CapBnd"], 16) | 1 << 24 == 1 << 24
     assert (found["Threads"].strip(), found["Seccomp"].strip()) == ("1", "2")
+
+
+# the agent of a user
+
+
+def as_user(machine, user, *argv):
+    """Run a command in the session of a user, whose service manager is up."""
+    uid = machine.run("id", "-u", user).stdout.strip()
+    session = (f"XDG_RUNTIME_DIR=/run/user/{uid}", f"HOME=/home/{user}")
+    return machine.run("runuser", "-u", user, "--", "env", *session, *argv)
+
+
+@contextmanager
+def session_of(machine, user):
+    """Yield a function that runs a command as the user, whose service manager is up."""
+    uid = machine.run("id", "-u", user).stdout.strip()
+    machine.run("systemctl", "start", f"user@{uid}.service")
+    yield partial(as_user, machine, user)
+    as_user(machine, user, "systemctl", "--user", "--quiet", "disable", "--now", AGENT)
+    machine.run("systemctl", "stop", f"user@{uid}.service")
+    machine.run("rm", "-rf", f"/home/{user}/.config")
+
+
+def test_systemd_accepts_the_unit_for_users_and_enables_it_for_none(machine):
+    with session_of(machine, "carol") as carol:
+        result = carol("systemd-analyze", "--user", "verify", "--man=no", USER_UNIT)
+        assert (result.stdout, result.stderr) == ("", "")
+        carol("systemctl", "--user", "preset", AGENT)
+        enabled = carol("sh", "-c", f"systemctl --user is-enabled {AGENT} || true").stdout
+        assert enabled == "disabled\n"
+
+
+def test_a_user_enables_an_agent_for_own_pods(trixie):
+    manifests, text = "/home/carol/.config/podslice/manifests", POD.format(name="w", memory="64Mi")
+    with session_of(trixie, "carol") as carol:
+        carol("mkdir", "-p", manifests)
+        carol("sh", "-c", f"echo '{text}' > {manifests}/web.yaml")
+        carol("systemctl", "--user", "--quiet", "enable", "--now", AGENT)
+        # ready means that the pods of the manifests have their slices
+        count = "systemctl --user list-units --plain --no-legend 'kubepods-*pod*.slice' | wc -l"
+        assert carol("sh", "-c", count).stdout == "1\n"
+        socket = carol("sh", "-c", "echo $XDG_RUNTIME_DIR/podslice/agent.sock").stdout.strip()
+        assert carol("python3", "-c", ASK.replace(SOCKET, socket)).stdout == "200 ok\n"
+        carol("systemctl", "--user", "reload", AGENT)
+        carol("rm", f"{manifests}/web.yaml")
+        carol("timeout", "60", "sh", "-c", f'until [ "$({count})" = 0 ]; do :; done')
+        shown = carol("systemctl", "--user", "show", "-P", "NRestarts", AGENT).stdout
+        assert shown == "0\n"

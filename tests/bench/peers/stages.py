@@ -20,10 +20,10 @@ CONNECTING = frozenset({"__aenter__", "__aexit__"})
 class Clock:
     """Charges time to the part that began last."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, began: float) -> None:
         self.parts: dict[str, float] = {}
         self._stack = ["rest"]
-        self._since = BEGAN
+        self._since = began
 
     def begin(self, name: str) -> None:
         """Begin a part."""
@@ -42,7 +42,7 @@ class Clock:
         self._since = now
 
 
-CLOCK = Clock()
+CLOCK = Clock(began=BEGAN)
 
 
 def timed(name, function):

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import sys
 from contextlib import suppress
 from importlib import import_module
@@ -88,7 +89,7 @@ def test_desire_pauses_after_each_pod_that_it_decides(monkeypatch):
 def test_the_plan_pauses_after_so_many_units(monkeypatch):
     node, config = builders.node(), builders.config(admission=False)
     desired = desire(decide_each(replicas(400), node, config), node, config)
-    unit = Counted(monkeypatch, "podslice.plan.make._unit")
+    unit = Counted(monkeypatch, "podslice.plan.make.hugepages_step")  # once for each unit
     observed = Observed(caps=Caps(systemd_version=257))
     most, plan = unit.most_between_pauses(planning(desired, observed))
     assert unit.calls > 1000
@@ -245,13 +246,13 @@ def test_values_are_released_with_pauses(monkeypatch, name):
 
 def test_json_pauses_after_so_many_values(monkeypatch):
     calls = [0]
-    really = JsonReader._decode
+    really = json.JSONDecoder.raw_decode
 
     def counted(*args):
         calls[0] += 1
         return really(*args)
 
-    monkeypatch.setattr(JsonReader, "_decode", counted)
+    monkeypatch.setattr(json.JSONDecoder, "raw_decode", counted)
     reader = JsonReader("[" + "1," * 40_000 + "1]", Budget())
     seen = [0, *(calls[0] for _ in reader.documents())]
     assert calls[0] > 40_000

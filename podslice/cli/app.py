@@ -22,7 +22,18 @@ from podslice.cli.views.style import ColorMode
 from podslice.errors import InputError, PodsliceError, Problem
 
 VERB_GROUPS = {
-    "Inspect": ("new", "check", "explain", "render", "plan", "status", "tree", "top", "events"),
+    "Inspect": (
+        "new",
+        "check",
+        "explain",
+        "render",
+        "plan",
+        "status",
+        "tree",
+        "top",
+        "events",
+        "logs",
+    ),
     "Change": ("apply", "confirm", "delete", "readmit"),
     "Processes": ("run", "adopt", "cgroup-parent", "phase"),
     "Node": ("node", "doctor"),

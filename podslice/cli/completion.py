@@ -40,7 +40,7 @@ def _pods(words: list[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the pods of the given files, or applied pods, as they are typed, with their containers."""
     files = list(_values(words, "-f", "--filename"))
     namespace = next(_values(words, "-n", "--namespace"), None)
-    from_files = files and not {"delete", "events"} & {*words}
+    from_files = files and not {"delete", "events", "logs"} & {*words}
     found = _in_files(files, namespace) if from_files else _recorded(words)
     for of_pod, name, containers in found:
         is_plain = of_pod == (namespace or "default")

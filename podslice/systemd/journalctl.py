@@ -1,4 +1,4 @@
-"""Events of podslice, read from the journal with journalctl."""
+"""Events of podslice and messages of units, read from the journal with journalctl."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 from podslice.errors import HostError, InputError, Problem
 from podslice.model.event import Kind, Level
 from podslice.model.manager import SYSTEM, Manager
+from podslice.model.unit import UnitName
 
 JOURNAL_DIRECTORIES = (Path("/var/log/journal"), Path("/run/log/journal"))
 """The directories of the journal's files. Source: systemd-journald.service(8), FILES."""
@@ -69,14 +70,76 @@ class Query:
         uid = self.manager.uid or 0
         options = ["--quiet", "--all", "--no-pager", "--output=json"]
         if self.since is not None:
-            since = self.since.strip()
-            options.append(f"--since={'-' if _SPAN.fullmatch(since) else ''}{since}")
+            options.append(_since(self.since))
         if self.lines is not None:
             options.append(f"--lines={self.lines}")
         if self.follow:
             options.append("--follow")
         matches = [f"MESSAGE_ID={kind.message_id}" for kind in Kind]
         return [*options, f"_UID={uid}", *matches, *(f"PODSLICE_POD={pod}" for pod in self.pods)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogQuery:
+    """A selection of all messages of some units and containers."""
+
+    units: Collection[UnitName]
+    """Scopes and services."""
+    slices: Collection[UnitName] = ()
+    """Slices, of everything in which the messages are selected."""
+    containers: Collection[str] = ()
+    """The ids of containers whose runtime writes to the journal."""
+    since: str | None = None
+    lines: int | None = None
+    follow: bool = False
+    format: str | None = None
+    """One of journalctl's; None for its default."""
+    manager: Manager = SYSTEM
+
+    @property
+    def arguments(self) -> list[str]:
+        """Return the arguments for journalctl.
+
+        Every user may write to the journal, so only fields that journald adds select messages, or
+        those of root's, or with a user manager this user's, processes.
+
+        Source: systemd.journal-fields(7); systemd, src/shared/logs-show.c, add_matches_for_unit.
+        """
+        options = ["--quiet", "--all"]
+        options += [] if self.since is None else [_since(self.since)]
+        options += [] if self.lines is None else [f"--lines={self.lines}"]
+        options += ["--follow"] if self.follow else []
+        options += [] if self.format is None else [f"--output={self.format}"]
+        for group in filter(None, self._matches()):
+            options += [*group, "+"]
+        return options[:-1]
+
+    def _matches(self) -> Iterator[list[str]]:
+        """Yield groups of matches: a message matches a group if it has one value of each field."""
+        uid = f"_UID={self.manager.uid or 0}"
+        user, owner = ("USER_", [uid]) if self.manager.is_user else ("", [])
+        by_manager = [uid] if self.manager.is_user else ["_PID=1"]
+        for prefix, names, more in (
+            (f"_SYSTEMD_{user}UNIT=", self.units, owner),
+            (f"{user}UNIT=", self.units, by_manager),
+            (f"_SYSTEMD_{user}SLICE=", self.slices, owner),
+            ("CONTAINER_ID_FULL=", self.containers, [uid]),
+        ):
+            yield [*more, *(f"{prefix}{name}" for name in names)] if names else []
+
+
+def journal_command(query: LogQuery) -> tuple[str, tuple[str, ...]]:
+    """Return the file and the arguments of the journalctl that shows the messages.
+
+    Raises:
+        HostError: there is no journal, or this user may not read it.
+        InputError: `since` is not a time.
+    """
+    command = _find_command("messages of services")
+    _check_rights(query.manager)
+    if query.since is not None and not _succeeds([command, "--lines=0", _since(query.since)]):
+        raise InputError(_not_a_time(query.since))
+    return command, ("journalctl", *query.arguments)
 
 
 def read_events(query: Query, *, reader: int | None = None) -> Iterator[Entry]:
@@ -91,9 +154,7 @@ def read_events(query: Query, *, reader: int | None = None) -> Iterator[Entry]:
         HostError: there is no journal, or this user may not read it.
         InputError: `since` is not a time.
     """
-    command = shutil.which("journalctl")
-    if command is None:
-        raise HostError("journalctl is not installed; events are in systemd's journal only")
+    command = _find_command("events")
     _check_rights(query.manager)
     with subprocess.Popen(
         [command, *query.arguments],
@@ -233,14 +294,34 @@ def _error(command: str, stderr: str, query: Query) -> HostError | InputError:
     if not _is_readable("*.journal"):
         return _access_denied()
     if query.since is not None and _succeeds([command, "--quiet", "--lines=0"]):
-        return InputError(
-            Problem(
-                where="--since",
-                message=f"{query.since!r} is not a time",
-                hint="write 2h, yesterday, or '2026-01-31 12:00'; see systemd.time(7)",
-            )
-        )
+        return InputError(_not_a_time(query.since))
     return HostError(f"cannot read the journal: {stderr or 'journalctl failed'}")
+
+
+def _not_a_time(since: str) -> Problem:
+    return Problem(
+        where="--since",
+        message=f"{since!r} is not a time",
+        hint="write 2h, yesterday, or '2026-01-31 12:00'; see systemd.time(7)",
+    )
+
+
+def _since(text: str) -> str:
+    """Return the option; a time span is before now."""
+    text = text.strip()
+    return f"--since={'-' if _SPAN.fullmatch(text) else ''}{text}"
+
+
+def _find_command(what: str) -> str:
+    """Return the file of journalctl.
+
+    Raises:
+        HostError: it is not installed.
+    """
+    command = shutil.which("journalctl")
+    if command is None:
+        raise HostError(f"journalctl is not installed; {what} are in systemd's journal only")
+    return command
 
 
 def _succeeds(command: list[str]) -> bool:

@@ -39,6 +39,7 @@ def test_every_verb_is_known():
         "doctor",
         "events",
         "explain",
+        "logs",
         "new",
         "node",
         "phase",
@@ -56,7 +57,7 @@ def test_every_verb_is_known():
     ("arguments", "message"),
     [
         (["--bogus"], "error: no such option: --bogus; see: podslice --help"),
-        (["bogus"], "error: no such command 'bogus'; see: podslice --help"),
+        (["xyzzy"], "error: no such command 'xyzzy'; see: podslice --help"),
         (["node", "--xyzzy"], "error: no such option: --xyzzy; see: podslice node --help"),
         (["check", "-f"], "error: option '-f' requires an argument; see: podslice --help"),
         (["doctor", "\x1b[31m"], "error: got unexpected extra argument"),

@@ -1,0 +1,151 @@
+"""`podslice logs`."""
+
+from __future__ import annotations
+
+import asyncio
+from difflib import get_close_matches
+from typing import Annotated
+
+import typer
+
+from podslice.cli import configuration
+from podslice.cli.arguments import Namespace, PodFilter, PodName, key_of
+from podslice.cli.options import Planning, planning_options
+from podslice.cli.output import note
+from podslice.cli.session import open_store
+from podslice.errors import InputError, Problem
+from podslice.model.naming import OVERHEAD, Tree, scope_name, service_name
+from podslice.model.pod import Pod, Qos
+from podslice.model.unit import UnitName
+
+Container = Annotated[
+    str | None,
+    typer.Option(
+        "--container", "-c", metavar="CONTAINER", help="Show only messages of this container."
+    ),
+]
+Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Wait for further messages, until Ctrl-C.")
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="Show only later messages: 2h (ago), yesterday, '2026-01-31 12:00'; see systemd.time(7).",
+    ),
+]
+Lines = Annotated[
+    int | None,
+    typer.Option(
+        "--lines", metavar="NUMBER", min=0, help="Show at most this many messages, the latest."
+    ),
+]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--output", "-o", metavar="FORMAT", help="A format of journalctl: cat, short-iso, json, …"
+    ),
+]
+
+
+@planning_options
+def logs(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
+    planning: Planning,
+    pod: PodName,
+    container: Container = None,
+    follow: Follow = False,  # noqa: FBT002
+    since: Since = None,
+    lines: Lines = None,
+    namespace: Namespace = None,
+    output: Format = None,
+) -> int:
+    """Show the messages of a pod in the journal.
+
+    They are those of its containers and of everything else in its slice.
+    """
+    from podslice.processes.launch import Invocation, become, given_environment
+    from podslice.systemd.journalctl import LogQuery, journal_command
+
+    planning = configuration.tolerate(planning)
+    key = key_of(pod, namespace)
+    uid, found = _find(planning, key)
+    if container is not None:
+        _require(found, key, container)
+    units = _units(uid, [container] if container is not None else _containers(found))
+    query = LogQuery(
+        units=units,
+        slices=_slices(planning, uid) if container is None else (),
+        containers=_runtime_ids(planning, found, container),
+        since=since,
+        lines=lines,
+        follow=follow,
+        format=output,
+        manager=planning.manager,
+    )
+    file, arguments = journal_command(query)
+    become(Invocation(file=file, arguments=arguments, environment=given_environment()))
+
+
+def _find(planning: Planning, key: str) -> tuple[str, Pod | None]:
+    """Return the uid of an applied or evicted pod, and the pod where it has a record.
+
+    Raises:
+        InputError: there is no such pod.
+    """
+    records = open_store(planning).load()
+    marks = {mark.pod: mark.uid for mark in records.evicted}
+    pods = {pod.key: pod for pod in records.pods}
+    PodFilter(keys=(key,)).require({*pods, *marks})
+    return (pods[key].uid, pods[key]) if key in pods else (marks[key], None)
+
+
+def _containers(pod: Pod | None) -> list[str]:
+    return [*(each.name for each in pod.containers), OVERHEAD] if pod else []
+
+
+def _require(pod: Pod | None, key: str, container: str) -> None:
+    """Check that a pod has a container; those of evicted pods are unknown.
+
+    Raises:
+        InputError: it has not; the hint is the most similar name.
+    """
+    names = [name for name in _containers(pod) if name != OVERHEAD or (pod and pod.overhead)]
+    if pod is None or container in names:
+        return
+    near = get_close_matches(container, names, n=1)
+    nearest = f"did you mean {near[0]}? " if near else ""
+    raise InputError(
+        Problem(
+            where=f"pod {key}",
+            message=f"it has no container {container!r}",
+            hint=f"{nearest}its containers: {', '.join(names)}",
+        )
+    )
+
+
+def _units(uid: str, containers: list[str]) -> list[UnitName]:
+    """Return the units that containers have when podslice starts them."""
+    scopes = [scope_name(uid, name) for name in containers]
+    return [unit for scope in scopes for unit in (scope, service_name(scope))]
+
+
+def _slices(planning: Planning, uid: str) -> list[UnitName]:
+    """Return the slices of a pod, one of each class: it may have had another one before."""
+    tree = Tree(cgroup_root=planning.config.cgroup_root)
+    return [tree.pod(uid, qos) for qos in Qos]
+
+
+def _runtime_ids(planning: Planning, pod: Pod | None, container: str | None) -> list[str]:
+    """Return the ids of the containers that podman and docker run in a pod."""
+    from podslice.processes.runtimes import containers
+
+    if pod is None:
+        return []
+    running = asyncio.run(containers((pod,), manager=planning.manager, on_note=note))
+    return [
+        each.id
+        for each in running
+        if pod.uid == each.pod_uid or pod.key == each.pod_key
+        if container in (None, each.container)
+    ]

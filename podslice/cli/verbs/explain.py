@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from podslice.cli.arguments import DONE, Files, Names, Namespace, Output, code_of
+from podslice.cli import configuration
+from podslice.cli.arguments import DONE, Names, Namespace, Output, code_of, pod_filter
 from podslice.cli.manifests import all_problems, decide_all, load_all, named_pods
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.session import load_node
+from podslice.cli.session import applied_pods, load_node
 from podslice.cli.views import documents, tables
-from podslice.errors import bounded
+from podslice.errors import bounded, invalid
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision
 from podslice.model.node import Node
@@ -23,6 +24,18 @@ from podslice.policy.compare import compare_rules
 from podslice.policy.desire import desire
 from podslice.policy.volumes import unmounted
 
+if TYPE_CHECKING:
+    from podslice.inputs.manifest.load import LoadedPods
+
+ManifestFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filename",
+        "-f",
+        metavar="FILE",
+        help="Read this file or directory, or - for stdin; may be repeated. Without, explain applied pods.",
+    ),
+]
 DiffRules = Annotated[
     bool, typer.Option("--diff-rules", help="Show only where the two rule sets differ.")
 ]
@@ -31,7 +44,7 @@ DiffRules = Annotated[
 @planning_options
 def explain(
     planning: Planning,
-    filename: Files,
+    filename: ManifestFiles = None,
     pod: Names = None,
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
@@ -41,7 +54,10 @@ def explain(
 
     A reason is the field of the manifest, or the formula, that determines the value.
     """
-    config, loaded = load_all(planning, filename, namespace)
+    if not filename:
+        config, loaded = _load_applied(planning, pod, namespace)
+    else:
+        config, loaded = load_all(planning, filename, namespace)
     node = load_node(config)
     decisions = decide_all(loaded, node, config)
     shown = named_pods(decisions, pod, namespace)
@@ -65,6 +81,27 @@ def explain(
         names=lambda: [each.pod.key for each in shown],
     )
     return code_of(all_problems(loaded, shown))
+
+
+def _load_applied(
+    planning: Planning, names: list[str] | None, namespace: str | None
+) -> tuple[Config, LoadedPods]:
+    """Return the configuration and the applied pods, from their records.
+
+    Raises:
+        InputError: no pod is named, or one is not applied.
+    """
+    from podslice.inputs.manifest.load import LoadedPods
+
+    if not names:
+        raise invalid(
+            "missing option '--filename' / '-f', or the name of an applied pod",
+            "see: podslice explain --help",
+        )
+    planning = configuration.tolerate(planning)
+    pods = applied_pods(planning)
+    pod_filter(names, namespace).require({pod.key for pod in pods})
+    return planning.config, LoadedPods(pods=pods)
 
 
 def _emit_differences(

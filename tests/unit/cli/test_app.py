@@ -86,10 +86,11 @@ def test_a_wrong_command_line_is_an_error_with_code_2(podslice, arguments, messa
 
 @pytest.mark.parametrize("verb", FILE_VERBS)
 def test_verbs_of_files_need_files(podslice, verb):
+    alternative = ", or the name of an applied pod" if verb == "explain" else ""
     assert podslice(verb) == (
         2,
         "",
-        f"error: missing option '--filename' / '-f'; see: podslice {verb} --help\n",
+        f"error: missing option '--filename' / '-f'{alternative}; see: podslice {verb} --help\n",
     )
 
 

@@ -226,6 +226,21 @@ def test_explain_prints_invalid_pods_with_their_problems(podslice, files):
     assert [len(each["problems"]) for each in (document, *document["pods"])] == [1, 1]
 
 
+def test_explain_of_an_applied_pod_needs_no_manifest(podslice, memory, web):
+    name = podslice("explain", "-f", web, "-o", "name").out.split()[0]
+    assert (
+        podslice("explain", name).err
+        == f"error: {name}: no such pod; to list pods: podslice status\n"
+    )
+    assert podslice("apply", "-f", web).code == 0
+    assert podslice("explain", name) == podslice("explain", "-f", web, name)
+    near = podslice("explain", f"{name}x")
+    assert (near.code, near.err) == (
+        2,
+        f"error: {name}x: no such pod; did you mean {name}?\n",
+    )
+
+
 def test_explain_of_other_rules(podslice, web):
     ended = podslice("explain", "-f", web, "--cpu-weight-mapping=kubelet", "-o", "json")
     weights = [

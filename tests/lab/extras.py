@@ -1,4 +1,4 @@
-"""Distribution packages that only some tests need, for machines that have no network of their own."""
+"""Distribution packages that only some tests need, for machines without a network."""
 
 from pathlib import Path
 
@@ -7,12 +7,12 @@ from tests.lab.image import ensure_dir, ensure_image, make_key
 from tests.lab.machine import Machine
 
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-# of no use in a machine, and large
+# not useful in a machine, and large
 LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "*.a")
 
 
 def fetch(suite: str, packages: tuple[str, ...]) -> Path:
-    """A directory with packages and what they need beside the image's own; from the cache, if there."""
+    """Return a directory with packages and their dependencies beyond those of the image."""
     image = ensure_image(suite)
     key = make_key(image.dir.name, Path(__file__), *packages)
     made = ensure_dir(
@@ -27,10 +27,10 @@ def fetch(suite: str, packages: tuple[str, ...]) -> Path:
 def unpack(
     machine: Machine, suite: str, packages: tuple[str, ...], *, left_out: tuple[str, ...] = ()
 ) -> None:
-    """Put the files of packages, and of what they need, into a machine, without installing them.
+    """Install the files of packages and their dependencies in a machine, without dpkg.
 
-    In a virtual machine this takes three seconds, where dpkg takes a minute. No script of a package
-    runs; `left_out` names files to leave out, by tar's patterns.
+    In a virtual machine this takes three seconds, compared with a minute for dpkg. No script of a
+    package runs; `left_out` names files to exclude, by tar's patterns.
     """
     archive = _packed(suite, packages, (*LEFT_OUT, *left_out)).read_bytes()
     machine.run("tar", "-C", "/", "--keep-directory-symlink", "-xf", "-", input=archive)

@@ -32,7 +32,7 @@ class Image:
 
     @property
     def root(self) -> Path:
-        """The root directory; nobody may write there."""
+        """The root directory, which must not be changed."""
         return self.dir / "root"
 
     @property
@@ -42,12 +42,12 @@ class Image:
 
     @property
     def kernel(self) -> Path:
-        """Kernel of the suite."""
+        """The kernel of the suite."""
         return self.dir / "vmlinuz"
 
     @property
     def initrd(self) -> Path:
-        """Initial memory disk: it mounts /dev/vda and starts its /sbin/init."""
+        """The initial memory disk: it mounts /dev/vda and starts its /sbin/init."""
         return self.dir / "initrd"
 
 
@@ -71,10 +71,10 @@ def ensure_image(suite: str = recipe.DEFAULT_SUITE) -> Image:
 
 
 def ensure_dir(kind: str, name: str, key: str, build: Callable[[Path], None]) -> Path:
-    """Return the cached directory KIND/NAME-KEY, made by `build` when there is none.
+    """Return the cached directory KIND/NAME-KEY; `build` creates it if there is none.
 
-    It appears at once and whole; other builders wait; directories of other keys go. The caller's
-    process holds what it got: nobody removes it while it lives.
+    It appears atomically; other builders wait; directories of other keys are removed. The caller's
+    process holds the returned directory: it is not removed while the process lives.
     """
     parent = cache_dir() / kind
     parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def ensure_dir(kind: str, name: str, key: str, build: Callable[[Path], None]) ->
     with _locked(parent / f".{name}.lock"):
         if not path.is_dir():
             new = parent / f".new-{name}"
-            shutil.rmtree(new, ignore_errors=True)  # of a builder which was killed
+            shutil.rmtree(new, ignore_errors=True)  # of a killed builder
             new.mkdir()
             try:
                 build(new)
@@ -97,7 +97,7 @@ def ensure_dir(kind: str, name: str, key: str, build: Callable[[Path], None]) ->
 
 
 def remove_unused(kind: str) -> list[Path]:
-    """Remove the cached directories of a kind which no process holds; what was removed."""
+    """Remove the cached directories of a kind that no process holds; return the removed ones."""
     found = [path for path in (cache_dir() / kind).glob("*") if path.is_dir()]
     unused = [path for path in found if not _is_held(path)]
     for path in unused:
@@ -164,12 +164,12 @@ def _initrd(root: Path) -> bytes:
 
 
 def _module_files(root: Path, kernel: str) -> list[Path]:
-    """Files of the boot modules and what they need, in order of loading."""
+    """Return the files of the boot modules and their dependencies, in order of loading."""
     found: dict[Path, None] = {}
     for module in recipe.BOOT_MODULES:
         shown = deps.run_tool(
             *("chroot", str(root), "modprobe", "-S", kernel, "--show-depends", module),
-            check=False,  # a module which is built in, or which this kernel no longer has
+            check=False,  # a module that is built in, or that this kernel no longer has
         )
         for line in shown.splitlines():
             if line.startswith("insmod "):
@@ -200,7 +200,7 @@ def _padded(data: bytes) -> bytes:
 
 
 def make_key(*parts: str | Path) -> str:
-    """Short hash of words and of the content of files."""
+    """Return a short hash of words and of the content of files."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.read_bytes() if isinstance(part, Path) else part.encode()

@@ -1,4 +1,4 @@
-"""QEMU: how a virtual machine is started, and its control channel (QMP)."""
+"""QEMU: the start of a virtual machine, and its control channel (QMP)."""
 
 import json
 import shlex
@@ -16,8 +16,8 @@ from tests.lab.machine import LabError
 PROGRAM = "qemu-system-x86_64"
 AGENT_SOCKET, CONTROL_SOCKET = "agent.sock", "qmp.sock"
 AGENT_PORT = "podlab.0"
-# without cx16: QEMU 7.2 spoils flags in cmpxchg16b, and Linux 6.12 panics at random for that;
-# drop when no Debian 12 host without backports is to be served
+# without cx16: QEMU 7.2 corrupts flags in cmpxchg16b, and Linux 6.12 panics at random because of it;
+# to be removed when Debian 12 hosts without backports are no longer supported
 CPU = "qemu64,-cx16"
 KERNEL_COMMAND_LINE = (
     "console=ttyS0 root=/dev/vda rw quiet loglevel=3 panic=-1 psi=1 mitigations=off nokaslr"
@@ -36,12 +36,12 @@ class Hardware:
 
 
 def version() -> str:
-    """First line of what QEMU says about itself: a template fits one version only."""
+    """Return the first line of QEMU's version: a template is specific to one version."""
     return run_tool(PROGRAM, "--version").splitlines()[0]
 
 
 def make_overlay(backing: Path, disk: Path) -> None:
-    """Make a disk which reads from another one and keeps its own changes."""
+    """Create a disk that reads from another one and keeps its own changes."""
     backing_format = "qcow2" if backing.suffix == ".qcow2" else "raw"
     disk.unlink(missing_ok=True)
     run_tool(
@@ -53,7 +53,7 @@ def make_overlay(backing: Path, disk: Path) -> None:
 def command_line(
     image: Image, hardware: Hardware, *, disk: Path, memory: Path, is_restored: bool
 ) -> tuple[str, ...]:
-    """Arguments for QEMU, to be started in the directory where its sockets go.
+    """Return the arguments for QEMU, to be started in the directory of its sockets.
 
     Args:
         memory: file of the guest's memory. A cold machine writes it; a restored one maps it
@@ -92,7 +92,7 @@ class Control:
         self._ask("qmp_capabilities")
 
     def close(self) -> None:
-        """Leave it; the machine runs on."""
+        """Close the connection; the machine continues."""
         self._file.close()
         self._connection.close()
 
@@ -108,7 +108,7 @@ class Control:
         self._ask("quit")
 
     def restore(self, state: Path) -> None:
-        """Have a machine that was started for it go on where it was saved."""
+        """Continue a restored machine from the saved state."""
         self._leave_memory_alone()
         self._ask("migrate-incoming", uri=f"exec:cat {shlex.quote(str(state))}")
         while (status := self._ask("query-status")["status"]) == "inmigrate":
@@ -137,5 +137,5 @@ class Control:
 
 
 def _escape(path: Path) -> str:
-    """A path as a value in a list of options."""
+    """Return a path as a value in a list of options."""
     return str(path).replace(",", ",,")

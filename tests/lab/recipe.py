@@ -1,4 +1,4 @@
-"""What is in the image: packages, files and links. Data only; a change here makes a new image."""
+"""The content of the image: packages, files and links. Data only; a change here makes a new image."""
 
 DEFAULT_SUITE = "trixie"
 SUITES = ("trixie", "bookworm", "forky")
@@ -23,14 +23,13 @@ PACKAGES = (
     "python3-pytest",
     "python3-pytest-asyncio",
     "python3-rich",
-    "python3-tomli",
     "python3-typer",
     "python3-yaml",
     "systemd-sysv",
     "udev",
 )
 
-# imported once into the agent, so that forks of it start at once; what is missing is passed over
+# imported once into the agent, so that its forks start at once; missing modules are ignored
 PRELOADED_MODULES = (
     "asyncio",
     "subprocess",
@@ -60,7 +59,7 @@ PRELOADED_MODULES = (
     "pytest_asyncio.plugin",
 )
 
-# the same for the source tree, after it has got there; each saves a second per command in a vm
+# the same for the source tree, once it is in the machine; each saves a second per command in a vm
 SOURCE_DIR = "/src"
 SOURCE_MODULES = (
     "podslice.cli.app",
@@ -71,7 +70,7 @@ SOURCE_MODULES = (
     "podslice.systemd.bus",
 )
 
-# what costs boot time in a slow machine and no test looks at
+# units that cost boot time in a slow machine and that no test uses
 MASKED_UNITS = (
     "apt-daily-upgrade.timer",
     "apt-daily.timer",

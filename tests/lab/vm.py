@@ -16,7 +16,7 @@ from tests.lab.recipe import DEFAULT_SUITE
 from tests.lab.remote import Held, RemoteMachine
 
 BOOT_TIMEOUT_SEC = 120.0
-# multi-threaded emulation loses a race with the kernel's patching of its own text now and then
+# multi-threaded emulation sometimes loses a race with the kernel's patching of its own code
 BOOT_TRIES = 3
 SHUTDOWN_TIMEOUT_SEC = 90.0
 
@@ -25,7 +25,7 @@ class Vm(RemoteMachine):
     """A virtual machine with cgroup v2 and a disk of its own; satisfies Machine.
 
     Restored from a template unless `is_cold`. Emulated, so ten to twenty times slower than this
-    host: no measurements of speed in it.
+    host: not suitable for measurements of speed.
     """
 
     kind: Kind = "vm"
@@ -60,12 +60,12 @@ class Vm(RemoteMachine):
 
     @property
     def pid(self) -> int:
-        """Process id of QEMU on this host."""
+        """The process id of QEMU on this host."""
         return self._held.pid
 
     @property
     def name(self) -> str:
-        """Name of its run directory."""
+        """The name of its run directory."""
         return self._held.name
 
     def close(self) -> None:
@@ -73,12 +73,12 @@ class Vm(RemoteMachine):
         self._held.close()
 
     def reboot(self) -> None:
-        """Shut systemd down and boot again, with the same disk: what was in /run is gone.
+        """Shut systemd down and boot again, with the same disk; /run is empty then.
 
         Raises:
-            LabError: it does not end, or does not come up again.
+            LabError: it does not end, or does not boot again.
         """
-        # it may be down before the command's exit code has got out
+        # it may be down before the command's exit code has arrived
         with contextlib.suppress(MachineGone):
             self.run("systemctl", "reboot", "--no-block")
         self._held.wait_ended(SHUTDOWN_TIMEOUT_SEC)
@@ -90,12 +90,12 @@ class Vm(RemoteMachine):
         control = qemu.Control(self._held.connect(self._held.dir / qemu.CONTROL_SOCKET))
         control.restore(template / "state")
         control.close()
-        # it woke up in the past
+        # its clock was that of the template
         self._agent().ask({"do": "clock", "time_sec": time.time()})
         self._is_preloaded = True
 
     def _boot_again(self) -> None:
-        """Boot from the disk as it is, more than once if need be."""
+        """Boot from the disk, repeatedly if necessary."""
         for _ in range(BOOT_TRIES - 1):
             with contextlib.suppress(LabError):
                 self._boot()
@@ -121,7 +121,7 @@ class Vm(RemoteMachine):
         self._channel = Channel(connection, self._held.last_words)
 
     def freeze(self, target: Path) -> None:
-        """Save the state of a machine which was booted cold, for `ensure_template`, and end it."""
+        """Save the state of a machine that was booted cold, for `ensure_template`, and end it."""
         self.run("sync")
         control = qemu.Control(self._held.connect(self._held.dir / qemu.CONTROL_SOCKET))
         control.save(target / "state")
@@ -133,7 +133,7 @@ class Vm(RemoteMachine):
 
 
 def ensure_template(image: Image, hardware: Hardware | None = None) -> Path:
-    """Boot a machine once and keep it frozen: memory, disk and state of the devices.
+    """Boot a machine once and save it: memory, disk and state of the devices.
 
     Raises:
         LabError: it does not boot.
@@ -149,7 +149,7 @@ def ensure_template(image: Image, hardware: Hardware | None = None) -> Path:
 def _make_template(image: Image, hardware: Hardware, target: Path) -> None:
     with Vm(image.suite, hardware=hardware, is_cold=True) as vm:
         vm.preload()
-        vm.run("systemctl", "--version")  # what every test starts is in the page cache then
+        vm.run("systemctl", "--version")  # loads the files that every test uses into the page cache
         vm.freeze(target)
     for path in target.iterdir():
         path.chmod(0o444)

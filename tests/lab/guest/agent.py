@@ -1,7 +1,7 @@
-"""Runs commands for tests inside a machine. Starts at boot; stdlib only, any Python >= 3.11.
+"""Run commands for tests inside a machine. Starts at boot; stdlib only, any Python >= 3.11.
 
-It listens on a virtio port when there is one, else on a socket in /run. In both directions go one
-JSON line and then as many raw bytes as its "size" says. Requests, each with an "id" of its own:
+It listens on a virtio port if there is one, otherwise on a socket in /run. In both directions it
+uses one JSON line and then "size" raw bytes. Requests, each with its own "id":
 
     {"do": "run", "argv": [...], "env": {...}, "cwd": "/", "eof": true}   data: standard input
     {"do": "module", "name": "pytest", "argv": [...], ...}  as run, in a fork of this process
@@ -42,7 +42,7 @@ watch = commands.watch
 PORT_NAME = "podlab.0"
 SOCKET_PATH = "/run/podlab.sock"
 LIBRARY = "/usr/lib/python3/dist-packages"
-BACKLOG_BYTES = 1 << 20  # so much waiting for the host: read no more from commands
+BACKLOG_BYTES = 1 << 20  # with this much unsent data, output of commands is not read
 
 
 class Peer:
@@ -67,7 +67,7 @@ class Peer:
 
     def receive(self) -> None:
         got_bytes, is_end = 0, False
-        while got_bytes < BACKLOG_BYTES:  # a port gives a page at a time
+        while got_bytes < BACKLOG_BYTES:  # a port returns a page at a time
             try:
                 data = os.read(self.fd, commands.CHUNK_BYTES)
             except BlockingIOError:
@@ -81,7 +81,7 @@ class Peer:
         if got_bytes:
             self.take_requests()
         elif is_end and self.is_port:
-            time.sleep(0.02)  # nobody has the host's end open: a port says so by reading nothing
+            time.sleep(0.02)  # the host's end is not open: a port then reads as empty
         elif is_end:
             self.close()
 
@@ -110,7 +110,7 @@ class Peer:
             self.send({"id": number, "is": "failed", "errno": code, "message": repr(error)})
 
     def own(self, command: commands.Command, data: bytes, *, is_last: bool) -> None:
-        """Take charge of a command which has begun, and give it what it reads."""
+        """Register a started command, and send its input."""
         self.commands[command.number] = command
         command.feed(data, is_last=is_last)
 
@@ -144,7 +144,7 @@ class Peer:
                 command.resume()
 
     def close(self) -> None:
-        """The host is gone: so is what it started."""
+        """End the commands of a host that has disconnected."""
         watch(self.fd, 0, None)
         os.close(self.fd)
         for command in list(self.commands.values()):
@@ -187,7 +187,7 @@ def do_get(peer: Peer, head: Request, data: bytes) -> None:
 
 
 def do_preload(peer: Peer, head: Request, data: bytes) -> None:
-    """Import; what came from the same directory before is imported anew."""
+    """Import modules; modules from the same directory are imported again."""
     directory = head["directory"]
     for name, module in list(sys.modules.items()):
         if (getattr(module, "__file__", None) or "").startswith(f"{directory}/"):
@@ -227,7 +227,7 @@ HANDLERS: dict[str, Callable[[Peer, Request, bytes], None]] = {
 
 
 def find_port() -> str | None:
-    """Device of our virtio port; by sysfs, for the link in /dev needs a udev which has run."""
+    """Return the device of our virtio port from sysfs, because the link in /dev requires udev."""
     ports = "/sys/class/virtio-ports"
     for name in os.listdir(ports) if os.path.isdir(ports) else ():
         with contextlib.suppress(OSError), open(f"{ports}/{name}/name") as file:
@@ -259,7 +259,7 @@ def main() -> None:
     else:
         commands.set_oom_score(-1000)
         while not (port := find_port()):
-            time.sleep(0.05)  # the driver is being loaded; there is no event without udev
+            time.sleep(0.05)  # the driver is being loaded; without udev there is no event
         Peer(os.open(port, os.O_RDWR), is_port=True)
     while True:
         commands.dispatch()

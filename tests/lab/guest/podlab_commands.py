@@ -1,4 +1,4 @@
-"""Commands of the agent: child processes and forks, their streams, and their ends.
+"""Commands of the agent: child processes and forks, their streams, and their exit codes.
 
 Installed beside agent.py; stdlib only, any Python >= 3.11.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TextIO
 
 CHUNK_BYTES = 1 << 16
-LAST_CHUNKS = 64  # so much may be in a pipe whose writer has ended; what comes later is a daemon's
+LAST_CHUNKS = 64  # the capacity of a pipe whose writer has ended; later data is a daemon's
 ENVIRONMENT = {
     "HOME": "/root",
     "LANG": "C.UTF-8",
@@ -34,7 +34,7 @@ watched = selectors.DefaultSelector()
 
 
 def watch(fd: int, events: int, call: Callable[[int], object] | None) -> None:
-    """Call on events of a descriptor; none of either ends it."""
+    """Call a function on events of a descriptor; None for either removes it."""
     is_known = fd in watched.get_map()
     if not events:
         if is_known:
@@ -48,7 +48,7 @@ def watch(fd: int, events: int, call: Callable[[int], object] | None) -> None:
 def dispatch() -> None:
     """Wait for events, and make their calls."""
     for key, events in watched.select():
-        # one call may end what another event is about, and its number may have a new owner
+        # a call may close the descriptor of another event, and its number may be reused
         if watched.get_map().get(key.fd) is key:
             key.data(events)
 
@@ -102,7 +102,7 @@ class Command:
             self.stdin = None
 
     def relay(self, fd: int, name: str, _: int = 0) -> bool:
-        """Pass on what there is; false at the end of that stream."""
+        """Forward available data; return false at the end of that stream."""
         try:
             data = os.read(fd, CHUNK_BYTES)
         except BlockingIOError:
@@ -116,7 +116,7 @@ class Command:
         return False
 
     def ended(self, _: int) -> None:
-        """Reap it and say so. A daemon it left may hold the pipes: what is in them now is all."""
+        """Reap the command and report it; data that daemons write later is not sent."""
         _, status = os.waitpid(self.pid, 0)
         code = os.waitstatus_to_exitcode(status)
         for fd, name in list(self.names.items()):
@@ -182,7 +182,7 @@ def command_pipes() -> Iterator[tuple[Pipes, Pipes]]:
 
 
 def be_module(head: Request, pipes: Pipes) -> NoReturn:
-    """Be `python3 -m NAME ARGV`, in this fork."""
+    """Run `python3 -m NAME ARGV` in this fork."""
     code = 1
     try:
         os.setsid()
@@ -229,7 +229,7 @@ def run_module(name: str) -> int:
 
 @contextlib.contextmanager
 def killable() -> Iterator[None]:
-    """Start commands without the agent's protection: else the kernel would find no victim."""
+    """Start commands without the agent's protection: otherwise the kernel finds no victim."""
     if is_container():
         yield
         return

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from podslice.agent.context import AgentContext
 from podslice.agent.wanted_pods import WantedPods
 from podslice.errors import Severity
 from podslice.model.event import Kind
 from podslice.model.unit import UnitName
-from podslice.plan import Action, SetProperties, StartUnit, StopUnit
+from podslice.plan import SetProperties, StartUnit
 from podslice.policy.pending import EVICTED
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.report import (
@@ -21,6 +21,7 @@ from podslice.reconcile.report import (
     describe_skipped,
     describe_stuck,
 )
+from podslice.reconcile.step_events import kind_of, pod_of
 
 _Found = Mapping[str, tuple[str, str | None, UnitName | None]]
 """Messages with their pods and units, by what makes each of them different from others."""
@@ -63,10 +64,10 @@ class Announcer:
             message = f"{root} no longer belongs to a kubelet; podslice manages it again"
             self._context.events.report(Kind.AGENT_NOTED, message)
 
-    def report_readmitted(self, assessment: Assessment) -> None:
-        """Report evicted pods that may run again."""
+    def report_readmitted(self, assessment: Assessment, by_operator: Collection[str]) -> None:
+        """Report evicted pods that may run again, unless a verb has reported that."""
         evicted = frozenset(mark.pod for mark in assessment.evicted)
-        for pod in sorted(self._evicted - evicted):
+        for pod in sorted(self._evicted - evicted - set(by_operator)):
             message = f"pod {pod} is readmitted"
             self._context.events.report(Kind.POD_READMITTED, message, pod=pod)
         self._evicted = evicted
@@ -91,7 +92,7 @@ class Announcer:
 
     def report_step(self, result: StepResult, *, is_repair: bool) -> None:
         """Report a step, unless each round repeats it without effect."""
-        step, text, pod = result.step, describe_result(result), _pod_of(result)
+        step, text, pod = result.step, describe_result(result), pod_of(result)
         events = self._context.events
         if is_repair:
             cause = "stopped" if isinstance(step, StartUnit) else "changed"
@@ -99,15 +100,15 @@ class Announcer:
             events.report(Kind.DRIFT_REPAIRED, message, pod=pod, unit=step.name)
         elif pod is None and isinstance(step, SetProperties) and not step.unit.owned:
             events.report(Kind.AGENT_NOTED, text, unit=step.name)
-        elif pod is not None and step.name.endswith(".slice"):
+        elif kind := kind_of(result):
             self._results.add(text)
             if text not in self._previous_results:
-                events.report(_EVENTS[step.action], text, pod=pod, unit=step.name)
+                events.report(kind, text, pod=pod, unit=step.name)
 
     def report_failures(self, report: Report) -> None:
         """Report failed steps, and pods that could not be removed."""
         failed: _Found = {
-            f"{each.step.name} {each.error}": (describe_result(each), _pod_of(each), each.step.name)
+            f"{each.step.name} {each.error}": (describe_result(each), pod_of(each), each.step.name)
             for each in report.results
             if each.outcome is Outcome.FAILED
         }
@@ -131,15 +132,3 @@ class Announcer:
         for key in sorted(found.keys() - before):
             message, pod, unit = found[key]
             self._context.events.report(kind, message, pod=pod, unit=unit)
-
-
-_EVENTS = {
-    Action.START: Kind.POD_APPLIED,
-    Action.SET: Kind.POD_CHANGED,
-    Action.STOP: Kind.POD_REMOVED,
-}
-
-
-def _pod_of(result: StepResult) -> str | None:
-    step = result.step
-    return step.pod if isinstance(step, StopUnit) else step.unit.pod

@@ -103,8 +103,9 @@ class Daemon:
 
     @property
     def _watched_directories(self) -> tuple[str, ...]:
-        """Return the directories of manifests, and that of the marks of evicted pods."""
-        return (*self._config.manifests, str(self._context.world.store.marks))
+        """Return the directories of manifests, of the marks of evicted pods, and of changes by verbs."""
+        store = self._context.world.store
+        return (*self._config.manifests, str(store.marks), str(store.manual_changes.directory))
 
     def _manifests(self) -> ManifestDirectories:
         return ManifestDirectories(self._config.manifests)

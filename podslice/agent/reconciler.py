@@ -11,6 +11,7 @@ from podslice.agent.announcer import Announcer
 from podslice.agent.context import AgentContext
 from podslice.agent.drift import Drift
 from podslice.agent.manifest_files import ManifestDirectories
+from podslice.agent.manual_changes import OperatorChanges
 from podslice.agent.terminations import Terminations
 from podslice.agent.wanted_pods import HeldPods, WantedPods, WantedPodsReader
 from podslice.agent.write_lock import write_lock
@@ -56,6 +57,7 @@ class Reconciler:
         self._reader = self._make_reader(manifests)
         self._announcer = Announcer(context)
         self._drift = Drift(context)
+        self._operators = OperatorChanges(context)
         self._known: tuple[PodDecision, ...] = ()
         self._was_settled = False
         self._stopped: set[UnitName] = set()
@@ -108,7 +110,14 @@ class Reconciler:
         self._context.status.set_problems("pods", wanted.problems)
         return wanted
 
+    def _forget_manual_changes(self) -> None:
+        """Forget the units that verbs have changed: observe them again, and not as drift."""
+        for name in self._operators.take():
+            self._drift.forget(name)
+            self._client.forget(name)
+
     async def _reconcile(self, *, was_settled: bool) -> RoundResult:
+        self._forget_manual_changes()
         wanted = await self._read()
         self._announcer.report_manifests(wanted)
         if was_settled and self._has_only_new_pods(wanted):
@@ -125,7 +134,7 @@ class Reconciler:
             return RoundResult(is_settled=False, acted=False)
         if any(_stops_pod(step) for step in assessment.plan.steps):
             wanted, assessment = await self._start_terminations(wanted, assessment)
-        self._announcer.report_readmitted(assessment)
+        self._announcer.report_readmitted(assessment, self._operators.take_pods())
         await self.restore_overwritten(assessment)
         if not self._is_action_needed(assessment, wanted):
             self._context.stuck = ()
@@ -230,7 +239,8 @@ class Reconciler:
             repairs.update(step.name for step in plan.steps if self._drift.is_repair(step))
 
         async with write_lock(context.world.store):
-            # the previous holder of the lock may have changed the records
+            # the previous holder of the lock may have changed the records, and units
+            self._forget_manual_changes()
             wanted = await in_turns(self._reader.read_again(wanted))
             self._context.status.set_problems("pods", wanted.problems)
             report = await apply(

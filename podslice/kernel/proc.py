@@ -136,6 +136,21 @@ def children(pid: int, root: Path = Path("/")) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+_NO_LOGIN = 2**32 - 1
+
+
+def read_login_uid(root: Path = Path("/")) -> int | None:
+    """Return the uid with which the user of this process has logged in, None without a login.
+
+    It stays the same through su and sudo. Source: proc(5), /proc/PID/loginuid.
+    """
+    try:
+        uid = int(read_value(root / "proc/self/loginuid"))
+    except (OSError, ValueError):  # a kernel without audit
+        return None
+    return None if uid == _NO_LOGIN else uid
+
+
 def set_oom_score_adj(pid: int, value: int, root: Path = Path("/")) -> None:
     """Set how readily the OOM killer chooses a process.
 

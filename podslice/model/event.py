@@ -1,4 +1,4 @@
-"""Events of the agent: their kinds, and their fields in the journal."""
+"""Events of the agent and of verbs: their kinds, and their fields in the journal."""
 
 from __future__ import annotations
 
@@ -54,6 +54,17 @@ class Kind(Enum):
     RESERVATION_KEPT = ("reservation-kept", "0e6cd3d2c5c693f6b94c6e1975102f6e", Level.NOTICE)
     ORPHAN_FOUND = ("orphan-found", "2df0a53689ac823853395e5404a8a590", Level.WARNING)
     ORPHAN_REMOVED = ("orphan-removed", "2a565760d1bfef05c18edea670f234df", Level.NOTICE)
+
+    CONTAINER_STARTED = ("container-started", "dc28e5710d9f47f4a4dbb043894042e9", Level.INFO)
+    PROCESSES_ADOPTED = ("processes-adopted", "11a242fd09724a4588d8fc13846295d5", Level.INFO)
+    PHASE_CHANGED = ("phase-changed", "103bb9d62ebb4e8d84e0ab58f3e0d74e", Level.INFO)
+    RESERVED_SET = ("reserved-values-set", "f58bfcd4ea064ed3a52e67f1978401cf", Level.NOTICE)
+    """A value of a slice outside the root was set, or restored."""
+    RESERVED_CONFIRMED = (
+        "reserved-values-confirmed",
+        "a6452d2cbf10498d8295739abf032270",
+        Level.NOTICE,
+    )
 
     def __init__(self, label: str, message_id: str, level: Level) -> None:
         self.label = label

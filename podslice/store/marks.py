@@ -26,22 +26,22 @@ def read(make: Callable[[Mapping[str, Any]], T], found: Mapping[str, Any]) -> T 
 def eviction(found: Mapping[str, Any]) -> Eviction:
     """Read the mark of an evicted pod."""
     return Eviction(
-        pod=_text(found["pod"]),
-        uid=_text(found["uid"]),
-        digest=_text(found["digest"]),
-        signal=_text(found["signal"]),
-        message=_text(found["message"]),
-        at_usec=_number(found["at_usec"]),
+        pod=text(found["pod"]),
+        uid=text(found["uid"]),
+        digest=text(found["digest"]),
+        signal=text(found["signal"]),
+        message=text(found["message"]),
+        at_usec=number(found["at_usec"]),
     )
 
 
 def agent_state(found: Mapping[str, Any]) -> AgentState:
     """Read the state that an agent published."""
     return AgentState(
-        pid=_number(found["pid"]),
-        started_ticks=_number(found["started_ticks"]),
+        pid=number(found["pid"]),
+        started_ticks=number(found["started_ticks"]),
         conditions=tuple(map(Condition, found["conditions"])),
-        terminating=tuple(map(_text, found["terminating"])),
+        terminating=tuple(map(text, found["terminating"])),
         problems=tuple(map(_problem, found["problems"])),
         failures=tuple(map(_problem, found["failures"])),
         pending=None if found["pending"] is None else tuple(map(_pending, found["pending"])),
@@ -52,18 +52,18 @@ def agent_state(found: Mapping[str, Any]) -> AgentState:
 def _pending(found: Mapping[str, Any]) -> PendingPod:
     source = found["source"]
     return PendingPod(
-        pod=_text(found["pod"]),
-        reason=_text(found["reason"]),
-        message=_text(found["message"]),
-        hint=_text(found["hint"]),
-        qos=_text(found["qos"]),
-        source=None if source is None else _text(source),
+        pod=text(found["pod"]),
+        reason=text(found["reason"]),
+        message=text(found["message"]),
+        hint=text(found["hint"]),
+        qos=text(found["qos"]),
+        source=None if source is None else text(source),
         is_applied=bool(found["is_applied"]),
     )
 
 
 def _stuck(found: Mapping[str, Any]) -> StuckPod:
-    return StuckPod(pod=_text(found["pod"]), why=_text(found["why"]), hint=_text(found["hint"]))
+    return StuckPod(pod=text(found["pod"]), why=text(found["why"]), hint=text(found["hint"]))
 
 
 def container_history(found: Mapping[str, Any]) -> ContainerHistory:
@@ -92,11 +92,11 @@ def reserved(found: Mapping[str, Any]) -> ReservedValues:
     """Read the values that podslice has set outside its root."""
     return ReservedValues(
         units={
-            UnitName(_text(unit)): {_known(name): _held(held) for name, held in values.items()}
+            UnitName(text(unit)): {_known(name): _held(held) for name, held in values.items()}
             for unit, values in found["units"].items()
         },
-        until_usec=_number(found["until_usec"]),
-        cgroup_root=_text(found["cgroup_root"]),
+        until_usec=number(found["until_usec"]),
+        cgroup_root=text(found["cgroup_root"]),
     )
 
 
@@ -124,25 +124,35 @@ def _known(name: str) -> str:
 
 
 def _value(found: object) -> int | str:
-    return _text(found) if isinstance(found, str) else _number(found)
+    return text(found) if isinstance(found, str) else number(found)
 
 
 def _problem(found: Mapping[str, Any]) -> Problem:
     return Problem(
-        where=_text(found["where"]),
-        message=_text(found["message"]),
-        hint=_text(found["hint"]),
+        where=text(found["where"]),
+        message=text(found["message"]),
+        hint=text(found["hint"]),
         severity=Severity(found["severity"]),
     )
 
 
-def _text(value: object) -> str:
+def text(value: object) -> str:
+    """Return a string.
+
+    Raises:
+        TypeError: it is not one.
+    """
     if isinstance(value, str):
         return value
     raise TypeError(value)
 
 
-def _number(value: object) -> int:
+def number(value: object) -> int:
+    """Return an amount.
+
+    Raises:
+        TypeError: it is not one.
+    """
     if isinstance(value, int) and 0 <= value <= INFINITY:
         return value
     raise TypeError(value)

@@ -17,6 +17,7 @@ from podslice.model.reserved_values import ReservedValues
 from podslice.pausable import Steps, finish
 from podslice.store import histories, lock, marks, volume_directories
 from podslice.store.atomic import entries, failed, read_json, remove, write_json, writing
+from podslice.store.manual_changes import ManualChanges
 from podslice.store.records import VERSION, Record, RecordReader, Records, digest, format_record
 
 
@@ -38,6 +39,7 @@ class Store:
         self._options = root / "configuration.json"
         self.reserved_path = root / "reserved.json"
         """The record of values outside the root; it exists while there is one."""
+        self.manual_changes = ManualChanges(root / "changes")
         self._reader = RecordReader()
 
     def load(self) -> Records:

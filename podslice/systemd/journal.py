@@ -12,6 +12,7 @@ import fcntl
 import os
 import select
 import socket
+import struct
 import sys
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -35,7 +36,12 @@ class Journal:
     """
 
     def __init__(
-        self, *, manager: Manager = SYSTEM, path: str = SOCKET, stderr: int | None = None
+        self,
+        *,
+        manager: Manager = SYSTEM,
+        path: str = SOCKET,
+        stderr: int | None = None,
+        patience_sec: int = 0,
     ) -> None:
         """Create the socket, which cannot fail.
 
@@ -43,6 +49,8 @@ class Journal:
             manager: the manager of the units in events.
             path: the socket of the journal.
             stderr: the descriptor of a terminal; the process's own if None.
+            patience_sec: how long to wait for a busy journal, once. With it, for programs that exit
+                soon and have output of their own, nothing is printed.
         """
         self.counts: Counter[Kind] = Counter()
         """The number of logged events by kind."""
@@ -50,6 +58,12 @@ class Journal:
         self._path = path
         self._stderr = sys.__stderr__.fileno() if stderr is None and sys.__stderr__ else stderr
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        if patience_sec:
+            self._stderr = None
+            self._socket.settimeout(None)
+            # of the kernel: with a timeout of Python's own, sending to a busy socket spins
+            timeout = struct.pack("ll", patience_sec, 0)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
         self._waiting: deque[Event] = deque(maxlen=_WAITING_MAX)
 
     def close(self) -> None:
@@ -76,6 +90,7 @@ class Journal:
             try:
                 self._send(encode(self._fields(event)))
             except BlockingIOError:
+                self._socket.settimeout(0)
                 return
             except OSError:
                 if not self._has_terminal:

@@ -1,0 +1,119 @@
+"""Changes that a person makes with a verb: recorded for the agent, and logged to the journal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+
+from podslice.cli.caller import find_caller
+from podslice.model.event import Event, Kind
+from podslice.model.manager import Manager
+from podslice.model.manual_change import ManualChange
+from podslice.model.unit import UnitName
+from podslice.plan import Plan, SetProperties, StopUnit
+from podslice.reconcile import manual_changes
+from podslice.reconcile.report import (
+    Outcome,
+    Report,
+    StepResult,
+    describe_refusal,
+    describe_result,
+    describe_stuck,
+    describe_wait,
+)
+from podslice.reconcile.step_events import kind_of, pod_of
+from podslice.store import Store
+from podslice.systemd.journal import Journal
+
+_PATIENCE_SEC = 1
+"""How long a verb waits for a busy journal."""
+
+
+class ManualLog:
+    """Logs the changes of one verb, each with the user who called it."""
+
+    def __init__(self, verb: str, store: Store, journal: Journal) -> None:
+        self._verb = verb
+        self._store = store
+        self._journal = journal
+        self._change: ManualChange | None = None
+        caller = find_caller(os.environ)
+        self._fields = {"VERB": verb, **caller.fields}
+        self._by = f"podslice {verb} by {caller}" if str(caller) else f"podslice {verb}"
+
+    def log(
+        self,
+        kind: Kind,
+        message: str,
+        *,
+        pod: str | None = None,
+        unit: UnitName | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> None:
+        """Log an event."""
+        self._journal.log(
+            Event(
+                kind=kind,
+                message=f"{message}; {self._by}",
+                pod=pod,
+                unit=unit,
+                fields={**self._fields, **(fields or {})},
+            )
+        )
+
+    def announce(self, *, pods: Collection[str] = (), units: Collection[UnitName] = ()) -> None:
+        """Record what is about to change, so that an agent does not take it for drift.
+
+        Raises:
+            HostError: /run can't be written.
+        """
+        if pods or units:
+            self._change = manual_changes.record(self._store, self._verb, pods=pods, units=units)
+
+    def start(self, made: Plan, pods: Collection[str] = ()) -> None:
+        """Announce the steps of a plan, and changes of further pods; log the terminating ones.
+
+        Raises:
+            HostError: /run can't be written.
+        """
+        steps = made.steps
+        found = {step.pod if isinstance(step, StopUnit) else step.unit.pod for step in steps}
+        named = {*pods, *filter(None, found)}
+        self.announce(pods=sorted(named), units=[step.name for step in steps])
+        for step in steps:
+            if isinstance(step, StopUnit) and (text := describe_wait(step)):
+                self.log(Kind.POD_TERMINATING, text, pod=step.pod, unit=step.name)
+
+    def step(self, result: StepResult) -> None:
+        """Log a step, at once: later ones may fail."""
+        step, text, pod = result.step, describe_result(result), pod_of(result)
+        if result.outcome is Outcome.FAILED:
+            self.log(Kind.STEP_FAILED, text, pod=pod, unit=step.name)
+        elif result.outcome is Outcome.DONE and (kind := kind_of(result)):
+            self.log(kind, text, pod=pod, unit=step.name)
+        elif isinstance(step, SetProperties) and not step.unit.owned:
+            self.log(Kind.RESERVED_SET, text, unit=step.name)
+
+    def finish(self, report: Report) -> None:
+        """Log refused pods, and pods that could not be removed."""
+        for refusal in report.refused:
+            self.log(Kind.POD_REFUSED, describe_refusal(refusal), pod=refusal.pod)
+        for stuck in report.stuck:
+            self.log(Kind.POD_STUCK, describe_stuck(stuck), pod=stuck.pod)
+
+    def close(self) -> None:
+        """Record that the change is over, and send what is left."""
+        if self._change is not None:
+            manual_changes.finish(self._store, self._change)
+        self._journal.close()
+
+
+@contextmanager
+def manual_log(verb: str, store: Store, manager: Manager) -> Iterator[ManualLog]:
+    """Log the changes of a verb, until they are over."""
+    log = ManualLog(verb, store, Journal(manager=manager, patience_sec=_PATIENCE_SEC))
+    try:
+        yield log
+    finally:
+        log.close()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from podslice.cli import interrupts
+from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.cli.session import in_world, locked
+from podslice.model.event import Kind
 from podslice.processes.pod_phase import finish_container
 from podslice.reconcile.report import Outcome, Report, describe_result
 from podslice.reconcile.world import LiveWorld
@@ -21,9 +23,13 @@ def finish(planning: Planning, key: str, container: str) -> int:
     """Record that an init container has ended with 0, and return the exit code."""
 
     async def work(world: LiveWorld) -> Report:
-        with locked(world.store):
+        with locked(world.store), manual_log("run", world.store, world.manager) as log:
             interrupts.begin(f"the end of container {container} may not be recorded")
-            return await finish_container(world, key, container)
+            log.announce(pods=[key])
+            report = await finish_container(world, key, container)
+            text = f"init container {container} of pod {key} has exited with 0"
+            log.report(Kind.PHASE_CHANGED, text, pod=key, fields={"CONTAINER": container})
+        return report
 
     report = in_world(planning, work)
     for result in report.results:

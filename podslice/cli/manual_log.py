@@ -42,7 +42,7 @@ class ManualLog:
         self._fields = {"VERB": verb, **caller.fields}
         self._by = f"podslice {verb} by {caller}" if str(caller) else f"podslice {verb}"
 
-    def log(
+    def report(
         self,
         kind: Kind,
         message: str,
@@ -83,24 +83,26 @@ class ManualLog:
         self.announce(pods=sorted(named), units=[step.name for step in steps])
         for step in steps:
             if isinstance(step, StopUnit) and (text := describe_wait(step)):
-                self.log(Kind.POD_TERMINATING, text, pod=step.pod, unit=step.name)
+                self.report(Kind.POD_TERMINATING, text, pod=step.pod, unit=step.name)
 
     def step(self, result: StepResult) -> None:
         """Log a step, at once: later ones may fail."""
         step, text, pod = result.step, describe_result(result), pod_of(result)
         if result.outcome is Outcome.FAILED:
-            self.log(Kind.STEP_FAILED, text, pod=pod, unit=step.name)
-        elif result.outcome is Outcome.DONE and (kind := kind_of(result)):
-            self.log(kind, text, pod=pod, unit=step.name)
+            self.report(Kind.STEP_FAILED, text, pod=pod, unit=step.name)
+        elif result.outcome is Outcome.NOT_TRIED:
+            return
+        elif kind := kind_of(result):
+            self.report(kind, text, pod=pod, unit=step.name)
         elif isinstance(step, SetProperties) and not step.unit.owned:
-            self.log(Kind.RESERVED_SET, text, unit=step.name)
+            self.report(Kind.RESERVED_SET, text, unit=step.name)
 
     def finish(self, report: Report) -> None:
         """Log refused pods, and pods that could not be removed."""
         for refusal in report.refused:
-            self.log(Kind.POD_REFUSED, describe_refusal(refusal), pod=refusal.pod)
+            self.report(Kind.POD_REFUSED, describe_refusal(refusal), pod=refusal.pod)
         for stuck in report.stuck:
-            self.log(Kind.POD_STUCK, describe_stuck(stuck), pod=stuck.pod)
+            self.report(Kind.POD_STUCK, describe_stuck(stuck), pod=stuck.pod)
 
     def close(self) -> None:
         """Record that the change is over, and send what is left."""

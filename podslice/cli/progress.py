@@ -8,12 +8,15 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import TypeVar
 
 from podslice.cli import interrupts
 from podslice.cli.output import note, redraw, wipe
 from podslice.cli.views.progress_line import Waiting, progress_line
 from podslice.plan import Plan, Step, StopUnit
 from podslice.reconcile.report import Outcome, StepResult, describe_wait
+
+T = TypeVar("T")
 
 FIRST_SEC = 0.5
 """Shorter work shows no progress."""
@@ -98,6 +101,16 @@ class StepProgress:
             # the last column stays free: a full line would wrap on some terminals
             redraw(self.line(_width() - 1))
             await asyncio.sleep(REDRAW_SEC)
+
+
+def both(first: Callable[[T], None], second: Callable[[T], None]) -> Callable[[T], None]:
+    """Return a callback that calls two others in this order."""
+
+    def call(value: T) -> None:
+        first(value)
+        second(value)
+
+    return call
 
 
 def _pod_of(step: Step) -> str:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from podslice.model.manual_change import ManualChange
-from podslice.model.unit import UnitName
 from podslice.store import marks
 from podslice.store.atomic import entries, read_json, remove, write_json, writing
 
@@ -36,7 +33,7 @@ class ManualChanges:
             if path.suffix != ".json":
                 continue  # it is being written
             with suppress(OSError):
-                change = marks.read(_change, read_json(path))
+                change = marks.read(marks.manual_change, read_json(path))
                 if change is None:
                     path.unlink(missing_ok=True)
                 else:
@@ -56,14 +53,3 @@ class ManualChanges:
 
     def _path(self, change: ManualChange) -> Path:
         return self.directory / f"{change.pid}-{change.started_ticks}.json"
-
-
-def _change(found: Mapping[str, Any]) -> ManualChange:
-    return ManualChange(
-        verb=marks.text(found["verb"]),
-        pods=tuple(map(marks.text, found["pods"])),
-        units=tuple(UnitName(marks.text(each)) for each in found["units"]),
-        pid=marks.number(found["pid"]),
-        started_ticks=marks.number(found["started_ticks"]),
-        is_over=found["is_over"] is True,
-    )

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from podslice.errors import Problem, Severity
 from podslice.model.container_exit import ContainerExit, ContainerHistory
+from podslice.model.manual_change import ManualChange
 from podslice.model.node_state import AgentState, Condition, Eviction, PendingPod, StuckPod
 from podslice.model.properties import PROPERTIES
 from podslice.model.reserved_values import ReservedValue, ReservedValues, Trial
@@ -26,22 +27,22 @@ def read(make: Callable[[Mapping[str, Any]], T], found: Mapping[str, Any]) -> T 
 def eviction(found: Mapping[str, Any]) -> Eviction:
     """Read the mark of an evicted pod."""
     return Eviction(
-        pod=text(found["pod"]),
-        uid=text(found["uid"]),
-        digest=text(found["digest"]),
-        signal=text(found["signal"]),
-        message=text(found["message"]),
-        at_usec=number(found["at_usec"]),
+        pod=_text(found["pod"]),
+        uid=_text(found["uid"]),
+        digest=_text(found["digest"]),
+        signal=_text(found["signal"]),
+        message=_text(found["message"]),
+        at_usec=_number(found["at_usec"]),
     )
 
 
 def agent_state(found: Mapping[str, Any]) -> AgentState:
     """Read the state that an agent published."""
     return AgentState(
-        pid=number(found["pid"]),
-        started_ticks=number(found["started_ticks"]),
+        pid=_number(found["pid"]),
+        started_ticks=_number(found["started_ticks"]),
         conditions=tuple(map(Condition, found["conditions"])),
-        terminating=tuple(map(text, found["terminating"])),
+        terminating=tuple(map(_text, found["terminating"])),
         problems=tuple(map(_problem, found["problems"])),
         failures=tuple(map(_problem, found["failures"])),
         pending=None if found["pending"] is None else tuple(map(_pending, found["pending"])),
@@ -52,18 +53,18 @@ def agent_state(found: Mapping[str, Any]) -> AgentState:
 def _pending(found: Mapping[str, Any]) -> PendingPod:
     source = found["source"]
     return PendingPod(
-        pod=text(found["pod"]),
-        reason=text(found["reason"]),
-        message=text(found["message"]),
-        hint=text(found["hint"]),
-        qos=text(found["qos"]),
-        source=None if source is None else text(source),
+        pod=_text(found["pod"]),
+        reason=_text(found["reason"]),
+        message=_text(found["message"]),
+        hint=_text(found["hint"]),
+        qos=_text(found["qos"]),
+        source=None if source is None else _text(source),
         is_applied=bool(found["is_applied"]),
     )
 
 
 def _stuck(found: Mapping[str, Any]) -> StuckPod:
-    return StuckPod(pod=text(found["pod"]), why=text(found["why"]), hint=text(found["hint"]))
+    return StuckPod(pod=_text(found["pod"]), why=_text(found["why"]), hint=_text(found["hint"]))
 
 
 def container_history(found: Mapping[str, Any]) -> ContainerHistory:
@@ -88,15 +89,27 @@ def _container_exit(found: Mapping[str, Any]) -> ContainerExit:
     )
 
 
+def manual_change(found: Mapping[str, Any]) -> ManualChange:
+    """Read what a verb is about to change."""
+    return ManualChange(
+        verb=_text(found["verb"]),
+        pods=tuple(map(_text, found["pods"])),
+        units=tuple(UnitName(_text(each)) for each in found["units"]),
+        pid=_number(found["pid"]),
+        started_ticks=_number(found["started_ticks"]),
+        is_over=found["is_over"] is True,
+    )
+
+
 def reserved(found: Mapping[str, Any]) -> ReservedValues:
     """Read the values that podslice has set outside its root."""
     return ReservedValues(
         units={
-            UnitName(text(unit)): {_known(name): _held(held) for name, held in values.items()}
+            UnitName(_text(unit)): {_known(name): _held(held) for name, held in values.items()}
             for unit, values in found["units"].items()
         },
-        until_usec=number(found["until_usec"]),
-        cgroup_root=text(found["cgroup_root"]),
+        until_usec=_number(found["until_usec"]),
+        cgroup_root=_text(found["cgroup_root"]),
     )
 
 
@@ -124,35 +137,25 @@ def _known(name: str) -> str:
 
 
 def _value(found: object) -> int | str:
-    return text(found) if isinstance(found, str) else number(found)
+    return _text(found) if isinstance(found, str) else _number(found)
 
 
 def _problem(found: Mapping[str, Any]) -> Problem:
     return Problem(
-        where=text(found["where"]),
-        message=text(found["message"]),
-        hint=text(found["hint"]),
+        where=_text(found["where"]),
+        message=_text(found["message"]),
+        hint=_text(found["hint"]),
         severity=Severity(found["severity"]),
     )
 
 
-def text(value: object) -> str:
-    """Return a string.
-
-    Raises:
-        TypeError: it is not one.
-    """
+def _text(value: object) -> str:
     if isinstance(value, str):
         return value
     raise TypeError(value)
 
 
-def number(value: object) -> int:
-    """Return an amount.
-
-    Raises:
-        TypeError: it is not one.
-    """
+def _number(value: object) -> int:
     if isinstance(value, int) and 0 <= value <= INFINITY:
         return value
     raise TypeError(value)

@@ -105,6 +105,11 @@ def until(check, timeout_sec=30.0, *, what="it", explain=str):
 
 def events(machine, *kinds):
     """Return the agent's events in the journal since `begin`, as dicts; optionally of some kinds."""
+    return [each for each in all_events(machine, *kinds) if "PODSLICE_VERB" not in each]
+
+
+def all_events(machine, *kinds):
+    """Return these events, and those of verbs."""
     since = [f"--after-cursor={_began[machine]}"]
     names = [f"PODSLICE_EVENT={kind}" for kind in kinds] or ["SYSLOG_IDENTIFIER=podslice"]
     machine.run("journalctl", "--sync")

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from podslice.cli import interrupts
 from podslice.cli.arguments import ContainerName, Namespace, Output, PodName, key_of
+from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import in_world, locked
 from podslice.cli.views import documents
 from podslice.cli.views.tables import columns
+from podslice.model.event import Kind
 from podslice.reconcile.world import LiveWorld
 
 if TYPE_CHECKING:
-    from podslice.processes.adoption import Adopted
+    from podslice.processes.adoption import Adopted, Adoption
 
+_NAMED_MAX = 10
 _PID_MAX = 2**22
 """Source: proc_sys_kernel(5), pid_max."""
 
@@ -44,9 +47,18 @@ def adopt(
     from podslice.processes import adoption
 
     async def work(world: LiveWorld) -> Adopted:
-        with locked(world.store):
+        key = key_of(pod, namespace)
+        with locked(world.store), manual_log("adopt", world.store, world.manager) as log:
             interrupts.begin("processes may have been moved; see: podslice status")
-            return await adoption.adopt(world, key_of(pod, namespace), container, pid)
+            adopted = await adoption.adopt(world, key, container, pid)
+            moved = [each for each in adopted.processes if each.outcome == "adopted"]
+            if moved:
+                pids = " ".join(str(each.pid) for each in moved)
+                text = f"moved {_list(moved)} into {adopted.unit}"
+                log.report(
+                    Kind.PROCESSES_ADOPTED, text, pod=key, unit=adopted.unit, fields={"PIDS": pids}
+                )
+        return adopted
 
     adopted = in_world(planning, work)
     emit(
@@ -56,6 +68,12 @@ def adopt(
         names=lambda: [adopted.unit],
     )
     return adopted.exit_code
+
+
+def _list(moved: Sequence[Adoption]) -> str:
+    """List processes, the first ones by name."""
+    named = ", ".join(f"{each.pid} ({each.name})" for each in moved[:_NAMED_MAX])
+    return named if len(moved) <= _NAMED_MAX else f"{named} and {len(moved) - _NAMED_MAX} more"
 
 
 def _lines(adopted: Adopted) -> Iterator[str]:

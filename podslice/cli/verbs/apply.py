@@ -8,9 +8,10 @@ import typer
 
 from podslice.cli.arguments import Files, Force, Namespace, Output, Prune
 from podslice.cli.manifests import load_candidates
+from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat
-from podslice.cli.progress import StepProgress
+from podslice.cli.progress import StepProgress, both
 from podslice.cli.report_output import emit_report
 from podslice.cli.session import in_world, locked
 from podslice.errors import InputError, Problem
@@ -60,14 +61,16 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 
     async def work(world: LiveWorld) -> Report:
         progress = StepProgress()
-        with locked(world.store):
+        with locked(world.store), manual_log("apply", world.store, world.manager) as log:
             async with progress.shown():
-                return await apply_pods(
+                report = await apply_pods(
                     world,
                     Request(candidates=candidates, prune=prune, force=force, by_operator=True),
                     confirm_sec=confirm,
-                    on_plan=progress.start,
-                    on_result=progress.step,
+                    on_plan=both(log.start, progress.start),
+                    on_result=both(log.step, progress.step),
                 )
+            log.finish(report)
+        return report
 
     return emit_report(in_world(planning, work), output)

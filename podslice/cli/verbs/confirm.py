@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from podslice.cli import interrupts, session
 from podslice.cli.arguments import DONE, FAILED
+from podslice.cli.manual_log import manual_log
 from podslice.cli.output import note, write
+from podslice.model.event import Kind
+from podslice.model.manager import SYSTEM
 from podslice.model.reserved_values import PendingTrial, TrialState
 from podslice.reconcile.report import describe_unconfirmed
 from podslice.reconcile.rollback import confirm as let_stay
@@ -22,8 +25,12 @@ def confirm() -> int:
     if found.state is TrialState.RETURNED:
         note("; ".join(describe_unconfirmed(found)))
         return FAILED
-    write([f"confirmed the new values of {', '.join(sorted(found.values.old))}"])
+    write([_describe(found)])
     return DONE
+
+
+def _describe(confirmed: PendingTrial) -> str:
+    return f"confirmed the new values of {', '.join(sorted(confirmed.values.old))}"
 
 
 async def _confirm() -> PendingTrial | None:
@@ -36,5 +43,8 @@ async def _confirm() -> PendingTrial | None:
         interrupts.begin("the values may have been confirmed; see: podslice status")
         # before taking the lock, whose holder may take longer than the timer
         await halt(client)
-        with session.locked(store):
-            return await let_stay(store, client)
+        with session.locked(store), manual_log("confirm", store, SYSTEM) as log:
+            found = await let_stay(store, client)
+            if found is not None and found.state is not TrialState.RETURNED:
+                log.report(Kind.RESERVED_CONFIRMED, _describe(found))
+            return found

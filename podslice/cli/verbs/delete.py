@@ -9,14 +9,16 @@ import typer
 from podslice.cli import configuration
 from podslice.cli.arguments import FAILED, Names, Namespace, Output, code_of, key_of
 from podslice.cli.manifests import load_manifests
+from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, note
-from podslice.cli.progress import StepProgress
+from podslice.cli.progress import StepProgress, both
 from podslice.cli.report_output import emit_report
 from podslice.cli.session import in_world, locked
 from podslice.cli.views import tables
 from podslice.errors import InputError, Problem
 from podslice.model.config import Source
+from podslice.model.event import Kind
 from podslice.reconcile.converge import delete as delete_pods
 from podslice.reconcile.report import Report
 from podslice.reconcile.world import LiveWorld
@@ -64,15 +66,23 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 
     async def work(world: LiveWorld) -> Report:
         progress = StepProgress()
-        with locked(world.store):
+        with locked(world.store), manual_log("delete", world.store, world.manager) as log:
+            evicted = {mark.pod for mark in world.store.load().evicted}
+            marked = evicted if every else evicted & keys
             async with progress.shown():
-                return await delete_pods(
+                report = await delete_pods(
                     world,
                     None if every else keys,
                     grace_sec=grace_period,
-                    on_plan=progress.start,
-                    on_result=progress.step,
+                    on_plan=both(lambda made: log.start(made, marked), progress.start),
+                    on_result=both(log.step, progress.step),
                 )
+            log.finish(report)
+            for key in sorted(marked):
+                log.report(
+                    Kind.POD_READMITTED, f"the eviction mark of pod {key} is removed", pod=key
+                )
+        return report
 
     report = in_world(planning, work)
     code = emit_report(report, output, planning.origin)

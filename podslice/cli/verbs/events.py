@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _FOLLOWED = 10
 """The number of past events before new ones, as with journalctl and tail."""
-_NONE = "no events; podslice-agent.service logs them"
+_NONE = "no events; podslice-agent.service logs them, and verbs that change something"
 _MESSAGE = Column(title="MESSAGE", min_width=24, shorten=Shorten.FOLD)
 _COLUMNS = {
     False: (
@@ -66,7 +66,7 @@ Follow = Annotated[
     bool,
     typer.Option("--follow", "-f", help="Show the last 10 events and wait for more, until Ctrl-C."),
 ]
-User = Annotated[bool, typer.Option("--user", help="Show the events of the user's own agent.")]
+User = Annotated[bool, typer.Option("--user", help="Show the events of the user manager.")]
 
 
 def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
@@ -78,7 +78,7 @@ def events(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     user: User = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,
 ) -> int:
-    """Show the events of the agent, the latest last.
+    """Show the events of the agent and of verbs, the latest last.
 
     They are messages in the journal; journalctl -x adds an explanation to each.
     """

@@ -10,12 +10,14 @@ import typer
 
 from podslice.cli import configuration, interrupts
 from podslice.cli.arguments import DONE, Namespace, Output, PodName, key_of
+from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.report_output import emit_report
 from podslice.cli.session import in_world, locked
 from podslice.cli.views import documents, tables
 from podslice.model.config import Rules
+from podslice.model.event import Kind
 from podslice.model.unit import PropertyValue
 from podslice.processes.pod_phase import Phase, read_phase, set_phase, why_no_phase
 from podslice.reconcile.report import Report
@@ -61,9 +63,12 @@ def phase(
         return DONE
 
     async def work(world: LiveWorld) -> Report:
-        with locked(world.store):
+        with locked(world.store), manual_log("phase", world.store, world.manager) as log:
             interrupts.begin(f"the phase may have been set; see: podslice phase {key}")
-            return await set_phase(world, key, initializing=wanted is PhaseName.INIT)
+            log.announce(pods=[key])
+            report = await set_phase(world, key, initializing=wanted is PhaseName.INIT)
+            log.report(Kind.PHASE_CHANGED, f"the phase of pod {key} is set to {wanted}", pod=key)
+        return report
 
     return emit_report(in_world(planning, work), output)
 

@@ -8,11 +8,13 @@ import typer
 
 from podslice.cli import configuration, interrupts
 from podslice.cli.arguments import DONE, FAILED, Namespace, key_of
+from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
 from podslice.cli.session import open_store
 from podslice.cli.views import tables
 from podslice.errors import Problem
+from podslice.model.event import Kind
 from podslice.model.node_state import Eviction
 from podslice.reconcile.readmission import living_agent
 from podslice.reconcile.readmission import readmit as readmit_pods
@@ -33,7 +35,11 @@ def readmit(
     keys = {key_of(name, namespace) for name in pod}
     store = open_store(configuration.tolerate(planning))
     interrupts.begin("pods may have been readmitted; see: podslice status")
-    marks = readmit_pods(store, keys)
+    with manual_log("readmit", store, planning.manager) as log:
+        log.announce(pods=sorted(keys & {mark.pod for mark in store.load().evicted}))
+        marks = readmit_pods(store, keys)
+        for mark in marks:
+            log.report(Kind.POD_READMITTED, f"pod {mark.pod} is readmitted", pod=mark.pod)
     runs = living_agent(store) is not None
     write(_describe(mark, agent_runs=runs) for mark in marks)
     missing = keys - {mark.pod for mark in marks}

@@ -12,12 +12,15 @@ import typer
 
 from podslice.cli import init_containers, interrupts
 from podslice.cli.arguments import DONE, ContainerName, Namespace, Output, PodName, key_of
+from podslice.cli.manual_log import ManualLog, manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.session import in_world, locked
 from podslice.cli.views import documents, tables
 from podslice.errors import HostError, InputError, PodsliceError, Problem
+from podslice.model.event import Kind
 from podslice.model.pod import ContainerKind
+from podslice.model.unit import UnitName
 from podslice.processes.ends import OomKills, is_followed, variables_of
 from podslice.processes.foreground import Child, exit_like, fork
 from podslice.processes.launch import (
@@ -100,9 +103,10 @@ def _run_in_place(
             child = fork(lambda: _be_child(place, _with_environment(world, place, wanted)))
             return child.pid
 
-        with locked(world.store):
+        with locked(world.store), manual_log("run", world.store, world.manager) as log:
             interrupts.begin("the command was not started")
             started = await start_scope(world, key, container, join, has_terminal=os.isatty(0))
+            _log_start(log, started.place, started.place.container.scope, wanted)
         kills = OomKills.of(world.cgroups, started.place)
         return started, _with_environment(world, started.place, wanted), kills
 
@@ -114,6 +118,7 @@ def _run_in_place(
         raise
     if child is None:
         _enter(started.place, command)
+    interrupts.begin("the end of the command may not be recorded")
     child.start()
     status = child.watch()
     _record_end(started.end, status, kills)
@@ -174,9 +179,9 @@ def _detach(
     _check_encoding(directory, *wanted.arguments, *wanted.environment.values())
 
     async def work(world: LiveWorld) -> Place:
-        with locked(world.store):
+        with locked(world.store), manual_log("run", world.store, world.manager) as log:
             interrupts.begin("the command may have been started; see: podslice status")
-            return await start_service(
+            place = await start_service(
                 world,
                 key,
                 container,
@@ -184,6 +189,8 @@ def _detach(
                 directory,
                 lambda place: _record_command(planning, place),
             )
+            _log_start(log, place, place.service, wanted)
+        return place
 
     place = in_world(planning, work)
     journal = f"journalctl{planning.manager.flag}"
@@ -196,6 +203,18 @@ def _detach(
         names=lambda: [place.service],
     )
     return DONE
+
+
+def _log_start(log: ManualLog, place: Place, unit: UnitName, wanted: Invocation) -> None:
+    """Log the start of a container, without the arguments: they may contain secrets."""
+    name = place.container.name
+    log.report(
+        Kind.CONTAINER_STARTED,
+        f"container {name} of pod {place.pod.pod.key} runs {wanted.file}",
+        pod=place.pod.pod.key,
+        unit=unit,
+        fields={"CONTAINER": name, "COMMAND": wanted.file},
+    )
 
 
 def _current_directory() -> str:

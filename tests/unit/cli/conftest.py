@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from podslice import __main__
-from podslice.cli import options, session
+from podslice.cli import caller, manual_log, options, session
 from podslice.cli.app import run
 from podslice.errors import BusUnavailable
 from podslice.inputs.options.config_files import read_files
@@ -22,6 +22,7 @@ from podslice.kernel.kubelets import find_kubelets
 from podslice.processes import runtimes
 from podslice.systemd import bus
 from tests.fake_systemd import FakeSystemd
+from tests.unit.agent.fakes import Events
 from tests.unit.builders import make_files, node
 from tests.unit.cli.pods import WEB
 
@@ -48,7 +49,13 @@ def _kubelets(root):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def journal():
+    """The events that verbs log."""
+    return Events()
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, journal):
     """The directory that stands for the machine; the current directory is beside it."""
     root = tmp_path / "machine"
     host = node("cpu=8,memory=32Gi,ephemeral-storage=100Gi,pid=32768")
@@ -59,6 +66,10 @@ def here(tmp_path, monkeypatch):
     monkeypatch.setattr(options, "read_files", partial(read_files, root=root))
     monkeypatch.setattr("podslice.reconcile.guard.find_kubelets", _kubelets)
     monkeypatch.setitem(CgroupFs.__init__.__kwdefaults__, "mount", root / "cgroup")
+    monkeypatch.setattr(caller, "read_login_uid", lambda: None)
+    for name in ("SUDO_USER", "SUDO_UID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(manual_log, "Journal", lambda **_: journal)
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)

@@ -12,6 +12,7 @@ from podslice.kernel.proc import (
     parse_control_group,
     printable,
     process_name,
+    read_login_uid,
     read_process,
     set_oom_score_adj,
 )
@@ -183,3 +184,12 @@ def test_a_descriptor_reports_that_its_process_has_terminated(allow_effects):
 def test_there_is_no_descriptor_without_a_process():
     with pytest.raises(ProcessLookupError):
         PidFd(2**22 + 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "uid"),
+    [("1000\n", 1000), ("0\n", 0), ("4294967295\n", None), ("", None), (None, None)],
+)
+def test_the_user_of_the_login(tmp_path, text, uid):
+    make_files(tmp_path, {} if text is None else {"proc/self/loginuid": text})
+    assert read_login_uid(tmp_path) == uid

@@ -5,6 +5,7 @@ import fcntl
 import os
 import pty
 import socket
+import threading
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -174,6 +175,27 @@ def test_of_a_journal_that_hears_nothing_only_the_latest_are_kept(journal, liste
         heard += messages(listener)
     assert "4999" in heard
     assert len(heard) < 3000
+
+
+def test_a_program_with_output_of_its_own_prints_no_events(make, stderr, listener):
+    """It waits for a busy journal instead: everything arrives."""
+    count = 300
+    found = []
+
+    def read():
+        listener.socket.settimeout(None)
+        found.extend(listener.read()["MESSAGE"] for _ in range(count))
+
+    reader = threading.Thread(target=read)
+    journal = make(path=listener.path, patience_sec=5)
+    reader.start()
+    for number in range(count):
+        journal.log(Event(kind=Kind.POD_APPLIED, message=str(number)))
+    reader.join()
+    assert found == list(map(str, range(count)))
+    listener.socket.close()
+    journal.log(STARTED)
+    assert stderr[1]() == ""
 
 
 def test_without_a_journal_there_is_a_line_on_stderr(make, stderr):

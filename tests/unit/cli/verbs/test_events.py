@@ -107,7 +107,11 @@ def test_the_names_are_those_of_pods(podslice, journalctl):
 
 def test_without_events_the_source_of_events_is_named(podslice, journalctl):
     journalctl()
-    assert podslice("events") == (0, "no events; podslice-agent.service logs them\n", "")
+    assert podslice("events") == (
+        0,
+        "no events; podslice-agent.service logs them, and verbs that change something\n",
+        "",
+    )
     assert json.loads(podslice("events", "-o", "json").out)["events"] == []
 
 

@@ -60,7 +60,8 @@ def _problem(details: Mapping[str, Any], value: object, path: str) -> Problem:
     where = extend_path(path, *details["loc"])
     reason = details.get("ctx", {}).get("error")
     if isinstance(reason, InputError):
-        return reason.problems[0].within(where)
+        # its traceback refers to the frame that holds it: a cycle, which only the collector would free
+        return reason.with_traceback(None).problems[0].within(where)
     found = _at(value, details["loc"])
     if details["type"] == "list_type":
         hint = "begin every entry with '- '" if isinstance(found, dict) else ""

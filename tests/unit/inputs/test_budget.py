@@ -1,5 +1,6 @@
 """The budget of a load, and the work between two pauses."""
 
+import gc
 import json
 
 import pytest
@@ -8,8 +9,9 @@ from podslice.errors import InputError
 from podslice.inputs.budget import LIMITS, Budget, BudgetItem, Exhausted
 from podslice.inputs.limits import DIRECTIVES_MAX, TEXT_BYTES_MAX
 from podslice.inputs.manifest import parse
-from podslice.inputs.manifest.load import load_pods
+from podslice.inputs.manifest.load import load_pods, load_text
 from podslice.inputs.manifest.yaml_builder import EVENTS_PER_STEP, Builder
+from podslice.pausable import finish
 
 
 def budget(**most):
@@ -214,3 +216,19 @@ def test_a_long_resource_name_is_truncated_in_its_address(part):
     loaded = load_pods(["-"], stdin=json.dumps(manifest).encode)
     assert loaded.all_problems
     assert max(len(str(problem)) for problem in loaded.all_problems) < 300
+
+
+def test_problems_leave_no_cycles_for_the_garbage_collector():
+    """The agent disables the collector while it reads, and would free all cycles in one turn."""
+    mistakes = ", ".join(f"memory{number}: 5x" for number in range(50))
+    pod = {"kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [{"name": "app"}]}}
+    text = json.dumps(pod).replace('"app"', f'"app", resources: {{limits: {{{mistakes}}}}}')
+    gc.collect()
+    gc.disable()
+    try:
+        loaded = finish(load_text(text.encode(), "a.yaml", budget()))
+        left = gc.collect()
+    finally:
+        gc.enable()
+    assert len(loaded.all_problems) > 40
+    assert left < 10

@@ -28,7 +28,7 @@ from podslice.policy.hugepages import page_size_bytes
 
 _NOTHING: Amounts = MappingProxyType({})
 _MANY_CPUS_MILLI = 100_000
-"""100 CPUs. From it on, and above the node's capacity, thousandths were probably meant."""
+"""100 CPUs. From there on, if the node has fewer, thousandths were probably meant."""
 
 
 def validate(

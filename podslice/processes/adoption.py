@@ -32,7 +32,7 @@ from podslice.reconcile.guard import refuse
 from podslice.reconcile.world import LiveWorld
 from podslice.systemd.client import PIDFDS_MAX, Client
 
-TRIES = 5
+MOVE_TRIES = 5
 """How often all are moved at once, without those that have exited; then one by one."""
 
 # since the last observation a process or the unit has ended, or the unit was started
@@ -225,7 +225,7 @@ class _Gate:
 
 async def _move(client: Client, place: Place, wanted: Sequence[_Candidate]) -> dict[int, str]:
     """Move all running processes; return the errors of systemd by process id."""
-    for _ in range(TRIES):
+    for _ in range(MOVE_TRIES):
         wanted = [each for each in wanted if not each.handle.has_ended]
         try:
             await _move_at_once(client, place, wanted)

@@ -388,7 +388,7 @@ async def test_a_failed_move_is_reported_with_the_error_of_systemd(host, error):
         (AdoptionOutcome.NOT_MOVED, f"it is still in {SESSION}: no")
     ] * 2
     assert adopted.exit_code == 1
-    assert host.calls["start"] == adoption.TRIES + 2
+    assert host.calls["start"] == adoption.MOVE_TRIES + 2
 
 
 async def test_a_process_that_does_not_arrive_is_reported(host, monkeypatch):

@@ -71,6 +71,9 @@ ShownPods = Annotated[
     list[str] | None,
     typer.Argument(metavar="[POD]...", help="Show only these pods, as NAME or NAMESPACE/NAME."),
 ]
+OnlyProblems = Annotated[
+    bool, typer.Option("--problems", help="Show only pods and slices with problems.")
+]
 PodName = Annotated[str, typer.Argument(metavar="POD", help="The pod, as NAME or NAMESPACE/NAME.")]
 ContainerName = Annotated[
     str | None,
@@ -129,14 +132,16 @@ class PodFilter:
     """The pods as `namespace/name`; empty for all."""
     namespace: str | None = None
     """The namespace of the pods, where `keys` is empty; None for all."""
+    only_problems: bool = False
+    """Whether only pods with problems are shown."""
 
     @property
     def is_total(self) -> bool:
         """Whether all pods are shown."""
-        return not self.keys and self.namespace is None
+        return not self.keys and self.namespace is None and not self.only_problems
 
     def selects(self, key: str) -> bool:
-        """Return whether a pod is shown."""
+        """Return whether a pod is requested, with or without problems."""
         if self.keys:
             return key in self.keys
         return self.namespace is None or key.startswith(f"{self.namespace}/")
@@ -156,10 +161,14 @@ class PodFilter:
             raise InputError(unknown)
 
 
-def pod_filter(names: Iterable[str] | None, namespace: str | None) -> PodFilter:
-    """Return the filter of `[POD]... -n NAME`."""
+def pod_filter(
+    names: Iterable[str] | None, namespace: str | None, *, only_problems: bool = False
+) -> PodFilter:
+    """Return the filter of `[POD]... -n NAME --problems`."""
     keys = dict.fromkeys(key_of(name, namespace) for name in names or ())
-    return PodFilter(keys=tuple(keys), namespace=None if keys else namespace)
+    return PodFilter(
+        keys=tuple(keys), namespace=None if keys else namespace, only_problems=only_problems
+    )
 
 
 def nearest_pod(key: str, known: Collection[str]) -> str:

@@ -22,11 +22,11 @@ _SUBSTITUTES = {
 }
 
 
-def tolerate(planning: Planning) -> Planning:
+def tolerate(planning: Planning, *, is_listed: bool = False) -> Planning:
     """Return the options with another configuration if the configuration files are invalid.
 
     Verbs that show or remove use the last valid configuration, or the default one if none is
-    recorded. The problems are reported on standard error.
+    recorded. The problems are reported on standard error, unless the verb lists them itself.
 
     Raises:
         InputError: an option, or the file given with `--config`, is invalid.
@@ -39,7 +39,7 @@ def tolerate(planning: Planning) -> Planning:
         config, origin = _substitute(planning, error)
     else:
         return planning
-    for found in origin.problems:
+    for found in () if is_listed else origin.problems:
         note(problem(found))
     message = f"the configuration files are invalid: {_SUBSTITUTES[origin.source]}"
     hint = "after correcting them, run: podslice check"

@@ -1,28 +1,31 @@
-"""The overview that `status` and `tree` print: units, values, usage and processes."""
+"""The overview that `status` and `tree` print: units, values, usage, processes and problems."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from podslice.cli import configuration
 from podslice.cli.arguments import PodFilter
+from podslice.cli.health import find_problems
 from podslice.cli.options import Planning
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.views import conditions, documents, status_lines
 from podslice.cli.views.style import Display
+from podslice.cli.views.tables import problem
+from podslice.cli.wanted import WantedByManifests, read_wanted
+from podslice.errors import Severity, printable
 from podslice.kernel.cgroup import CgroupFs
-from podslice.model.config import Origin, Source
-from podslice.model.manager import Manager
-from podslice.model.reserved_values import PendingTrial
-from podslice.reconcile.assess import assess
+from podslice.model.reserved_values import PendingTrial, TrialState
+from podslice.reconcile.assess import assess_findings, read_findings
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.histories import container_histories
 from podslice.reconcile.report import describe_skipped, describe_unconfirmed
 from podslice.reconcile.request import Request
 from podslice.reconcile.rollback import pending
 from podslice.reconcile.world import LiveWorld
+from podslice.usage.health import HealthProblem, problematic_pods
 from podslice.usage.unit_status import EMPTY, EXITED, UnitStatus, unit_statuses
 
 if TYPE_CHECKING:
@@ -32,66 +35,106 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """The state of the world, with the status and the processes of every unit."""
+    """The state of the world, with the status and the processes of every unit, and all problems."""
 
     state: Assessment
     units: tuple[UnitStatus, ...]
     placement: Placement
     cgroups: CgroupFs
     unconfirmed: PendingTrial | None
+    wanted: WantedByManifests
+    problems: tuple[HealthProblem, ...]
+
+    @property
+    def pods(self) -> frozenset[str]:
+        """Return the pods that are applied or wanted."""
+        pending = (each.pod for each in self.wanted.pending)
+        return frozenset(pod.key for pod in self.state.current).union(pending)
+
+
+def tolerate(planning: Planning, output: OutputFormat) -> Planning:
+    """Return the options with another configuration if the configuration files are invalid.
+
+    Raises:
+        InputError: as `configuration.tolerate`.
+    """
+    is_listed = output in (OutputFormat.TABLE, OutputFormat.WIDE)
+    return configuration.tolerate(planning, is_listed=is_listed)
 
 
 async def observe(world: LiveWorld) -> Overview:
     """Observe everything once."""
     from podslice.processes.location import read_placement
 
-    state = await assess(world, Request(by_operator=True, expects_unused=True))
+    findings = await read_findings(world)
+    state = await assess_findings(world, Request(by_operator=True, expects_unused=True), findings)
+    wanted = await read_wanted(world, findings, state)
+    units = unit_statuses(
+        state.desired,
+        state.observed,
+        world.cgroups,
+        container_histories(world.store, state.desired.pods),
+    )
+    placement = read_placement(state, world.cgroups, await _list_runtimes(world, state))
+    trial = await pending(world.store, world.client)
     return Overview(
         state=state,
-        units=unit_statuses(
-            state.desired,
-            state.observed,
-            world.cgroups,
-            container_histories(world.store, state.desired.pods),
-        ),
-        placement=read_placement(state, world.cgroups, await _list_runtimes(world, state)),
+        units=units,
+        placement=placement,
         cgroups=world.cgroups,
-        unconfirmed=await pending(world.store, world.client),
+        unconfirmed=trial,
+        wanted=wanted,
+        problems=await find_problems(world, state, wanted, units, placement.strays, trial),
     )
 
 
 def select(found: Overview, shown: PodFilter) -> Overview:
     """Return the overview of some pods, with the slices above them.
 
+    Problems that do not affect a certain pod remain: they may affect the pods that are shown.
+
     Raises:
-        InputError: a requested pod is neither applied nor evicted.
+        InputError: a requested pod is neither applied nor wanted.
     """
     if shown.is_total:
         return found
-    state, placement = found.state, found.placement
-    shown.require({*(pod.key for pod in state.current), *(mark.pod for mark in state.evicted)})
+    shown.require(found.pods)
+    objects = {each.object for each in found.problems} if shown.only_problems else set()
+    affected = problematic_pods(found.problems)
+
+    def is_shown(pod: str) -> bool:
+        return shown.selects(pod) and (pod in affected or not shown.only_problems)
+
+    placement = found.placement
     return replace(
         found,
-        units=tuple(_with_parents(found.units, shown)),
+        units=tuple(_with_parents(found.units, is_shown, objects)),
         placement=replace(
-            placement,
-            others=tuple(each for each in placement.others if shown.selects(each.pod)),
-            strays=tuple(each for each in placement.strays if each.pod and shown.selects(each.pod)),
+            placement, others=tuple(each for each in placement.others if is_shown(each.pod))
+        ),
+        wanted=replace(
+            found.wanted, pending=tuple(each for each in found.wanted.pending if is_shown(each.pod))
+        ),
+        problems=tuple(
+            each for each in found.problems if each.pod is None or shown.selects(each.pod)
         ),
     )
 
 
-def _with_parents(units: Sequence[UnitStatus], shown: PodFilter) -> Iterator[UnitStatus]:
-    """Yield the units of the pods and the slices above them, in tree order."""
+def _with_parents(
+    units: Sequence[UnitStatus], is_shown: Callable[[str], bool], others: Collection[str]
+) -> Iterator[UnitStatus]:
+    """Yield the units of pods, and others by name, with the slices above them, in tree order."""
     above: list[UnitStatus] = []
     for unit in units:
         above = [each for each in above if each.depth < unit.depth]
         if unit.pod is None:
             above.append(unit)
-        elif shown.selects(unit.pod):
+        if unit.name in others if unit.pod is None else is_shown(unit.pod):
             yield from above
             above = []
-            yield unit
+            if unit.pod is not None:
+                yield unit
 
 
 async def _list_runtimes(world: LiveWorld, state: Assessment) -> tuple[RuntimeContainer, ...]:
@@ -104,24 +147,33 @@ async def _list_runtimes(world: LiveWorld, state: Assessment) -> tuple[RuntimeCo
 
 
 def emit_overview(
-    planning: Planning, found: Overview, output: OutputFormat, *, as_tree: bool
+    planning: Planning,
+    found: Overview,
+    output: OutputFormat,
+    shown: PodFilter,
+    *,
+    as_tree: bool,
 ) -> None:
-    """Print the overview, and notes about problems on standard error."""
+    """Print the overview, and notes on standard error."""
     state = found.state
+    none = "no problems" if shown.only_problems and not found.problems else "no pods"
 
     def lines(display: Display) -> Iterator[str]:
         wide = display.wide
         rows = status_lines.rows(found.units, found.placement, found.cgroups.usage, wide=wide)
+        listed = (*rows, *status_lines.pending_rows(found.wanted.pending))
         table = status_lines.tree if as_tree else status_lines.status
-        yield from table(tuple(rows), wide=wide) if found.units else ["no pods"]
-        yield from status_lines.strays(found.placement.strays)
+        yield from table(listed, wide=wide) if listed else [none]
         yield from status_lines.reserved(state.held)
+        yield from status_lines.problems(found.problems, display)
 
     emit(
         output,
         document=lambda: documents.document(
             **configuration.document(planning.origin),
+            **conditions.health(found.problems, found.wanted.problems),
             **documents.status(state, found.units, found.placement),
+            **conditions.pending(found.wanted.pending),
             **conditions.foreign(state.foreign),
             **conditions.reserved(state.held),
             **conditions.unconfirmed(found.unconfirmed),
@@ -129,30 +181,22 @@ def emit_overview(
         lines=lines,
         names=lambda: [unit.name for unit in found.units if unit.state not in (EMPTY, EXITED)],
     )
-    for text in _notes(found, manager=planning.manager):
+    for text in _notes(found):
         note(text)
 
 
-def _notes(found: Overview, *, manager: Manager) -> Iterator[str]:
+def _notes(found: Overview) -> Iterator[str]:
+    """Yield what is worth knowing and not a problem."""
     state = found.state
     for pod in sorted(state.desired.initializing):
         yield f"pod {pod} is in its init phase; see: podslice phase {pod}"
-    if state.foreign:
-        yield str(state.foreign)
     for skipped in state.plan.skipped:
-        if skipped.unit in state.recorded_values.units:
+        if skipped.unit in state.recorded_values.units and not skipped.blocks:
             yield describe_skipped(skipped)
-    if found.unconfirmed:
+    if found.unconfirmed and found.unconfirmed.state is TrialState.ARMED:
         yield "; ".join(describe_unconfirmed(found.unconfirmed))
-    manifests = state.sources.values()
-    yield from status_lines.notices(state.evicted, state.agent, manifests, manager=manager)
-    for name in state.orphans:
-        yield f"{name} is an orphan: not created by podslice, or its pod is unknown"
-
-
-def differs(found: Overview, origin: Origin) -> bool:
-    """Return whether anything is not as it should be."""
-    state = found.state
-    return origin.source is not Source.FILES or bool(
-        state.plan or state.broken_records or found.placement.strays or state.foreign
-    )
+    for key in state.agent.terminating if state.agent else ():
+        yield f"pod {printable(key)} is terminating (within its grace period)"
+    for each in found.wanted.problems:
+        if each.severity is Severity.WARNING:
+            yield problem(each)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 
+from podslice.cli import overview
 from podslice.cli.arguments import PodFilter
 from podslice.cli.views import usage_table
 from podslice.cli.views.usage_table import NodeSummary, NodeUsage
@@ -17,10 +18,11 @@ from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.world import LiveWorld
 from podslice.systemd.caching_client import CachingClient
 from podslice.usage import stats
+from podslice.usage.health import problematic_pods
 from podslice.usage.stats import NodeStats
 
 _FORGET_SEC = 10.0
-"""The maximal age of limits; units are listed each time."""
+"""The maximal age of limits and problems; units are listed each time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,8 @@ class UsageObserver:
         self._assessment: Assessment | None = None
         self._before: NodeStats | None = None
         self._forget_at = 0.0
+        self._affected: frozenset[str] = frozenset()
+        """The pods with problems, where only these are shown."""
 
     async def observe(self) -> ObservedUsage:
         """Return the usage since the last measurement.
@@ -52,11 +56,14 @@ class UsageObserver:
         """
         problems = []
         now = asyncio.get_running_loop().time()
-        if now >= self._forget_at:
+        is_due = now >= self._forget_at
+        if is_due:
             self._client.forget(None)
             self._forget_at = now + _FORGET_SEC
         try:
             assessment = self._assessment = await assess(self._world)
+            if is_due and self._shown.only_problems:
+                self._affected = problematic_pods((await overview.observe(self._world)).problems)
         except PodsliceError as error:
             if self._assessment is None:
                 raise
@@ -70,11 +77,15 @@ class UsageObserver:
         if self._world.origin.problems:
             problems.append("the configuration files are invalid, see: podslice status")
         usage = usage_table.measure(found, before, _limits(assessment))
-        pods = tuple(pod for pod in usage.pods if self._shown.selects(pod.name))
+        pods = tuple(pod for pod in usage.pods if self._is_shown(pod.name))
         return ObservedUsage(
             usage=replace(usage, pods=pods),
             summary=summarize_node(assessment, problems),
         )
+
+    def _is_shown(self, pod: str) -> bool:
+        is_affected = not self._shown.only_problems or pod in self._affected
+        return is_affected and self._shown.selects(pod)
 
     def _measure(self, assessment: Assessment) -> NodeStats:
         agent = read_process(assessment.agent.pid) if assessment.agent else None

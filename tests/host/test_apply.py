@@ -188,7 +188,7 @@ def test_a_slice_that_was_stopped_externally_is_created_again(clean_machine):
     machine.run("systemctl", "stop", "kubepods-burstable.slice")
     status = machine.podslice("status", *BIG, check=False)
     assert status.exit_code == 3
-    assert "kubepods-burstable.slice is missing" in status.stdout
+    assert "kubepods-burstable.slice: it is missing" in status.stdout
     apply(machine, "-f", SEED, *BIG)
     assert machine.podslice("status", *BIG).exit_code == 0
 

@@ -76,7 +76,7 @@ def test_units_of_a_stopped_kubelet_are_not_changed(node):
     assert (found["state"], "belongs to a kubelet" in found["what"]) == ("attention", True)
     status = node.podslice("status", *BIG, check=False)
     assert status.exit_code == 3
-    assert "kubepods.slice belongs to a kubelet" in status.stderr
+    assert "kubepods.slice belongs to a kubelet" in status.stdout
     plan = node.podslice("plan", "-o", "json", "-f", SEED, *BIG, check=False)
     assert plan.exit_code == 1
     assert "belongs to a kubelet" in json.loads(plan.stdout)["foreign"]["reason"]

@@ -99,7 +99,7 @@ def test_the_values_of_a_killed_apply_are_restored(runtime):
     status = runtime.podslice("status", *BIG, *reserve(), check=False)
     assert status.exit_code == 3
     assert f"the new values of {SLICE} were not confirmed: the old ones are restored" in (
-        status.stderr
+        status.stdout
     )
 
 

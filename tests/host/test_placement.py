@@ -159,8 +159,8 @@ def test_processes_elsewhere_are_shown(site_in_namespace):
         "control_group": f"/system.slice/{WEB}",
         "hint": f"systemctl stop {WEB}, then start it again: podslice run shop/site -c web -- COMMAND",
     }
-    line = site.podslice("status", *BIG, check=False).stdout.splitlines()[-1]
-    assert line.startswith(f"pod shop/site, container web: {WEB} (")
+    line = site.podslice("status", *BIG, check=False).stdout.splitlines()[-2]
+    assert line.startswith(f"pod shop/site: container web: {WEB} (")
     assert "runs in /system.slice, outside of the pod" in line
 
     # no process joins it there, and once it is removed as the hint advises, nothing is reported

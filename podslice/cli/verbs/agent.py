@@ -16,8 +16,7 @@ import typer
 from podslice.cli.arguments import DONE
 from podslice.cli.options import Planning, agent_options
 from podslice.cli.session import load_node, runtime_directory
-from podslice.model.config import Config
-from podslice.model.manager import Manager
+from podslice.cli.wanted import manifest_directories
 from podslice.reconcile.world import World
 from podslice.store import Store
 
@@ -83,9 +82,7 @@ def _setup(planning: Planning, socket: Path | None) -> Setup:
 def _load_world(planning: Planning, directory: Path) -> World:
     files = replace(planning)  # a reload reads the files again
     config = files.config
-    if planning.manager.is_user and config.manifests == Config().manifests:
-        # the default directories belong to the host's agent
-        config = replace(config, manifests=(own_manifests(planning.manager),))
+    config = replace(config, manifests=manifest_directories(config, planning.manager))
     return World(
         node=load_node(config),
         config=config,
@@ -93,11 +90,6 @@ def _load_world(planning: Planning, directory: Path) -> World:
         store=Store(directory, cgroup_root=config.cgroup_root),
         manager=planning.manager,
     )
-
-
-def own_manifests(manager: Manager) -> str:
-    """Return the directory of a user's own manifests: `~/.config/podslice/manifests`."""
-    return f"{manager.config_directory}/podslice/manifests"
 
 
 def _release_large_blocks() -> None:

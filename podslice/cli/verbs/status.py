@@ -11,7 +11,9 @@ from podslice.cli.arguments import (
     DIFFERENCES,
     DONE,
     OnlyNamespace,
+    OnlyProblems,
     Output,
+    PodFilter,
     ShownPods,
     pod_filter,
 )
@@ -35,32 +37,42 @@ Pids = Annotated[
         help="Show only the pod and unit of this process; may be repeated. Exit with 3 if one is not in a pod.",
     ),
 ]
+ExitZero = Annotated[
+    bool, typer.Option("--exit-zero", help="Exit with 0 also if there are problems, for display.")
+]
 
 
 @planning_options
-def status(
+def status(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     pod: ShownPods = None,
     namespace: OnlyNamespace = None,
+    problems: OnlyProblems = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,
     pid: Pids = None,
+    exit_zero: ExitZero = False,  # noqa: FBT002
 ) -> int:
-    """Compare desired values with systemd's and the kernel's.
+    """Show what runs, and what is not as it should be.
 
-    The exit status is 3 if anything differs or is not as it should be.
+    The exit status is 3 if there is any problem, of the node or of a pod that is shown.
     """
-    shown = pod_filter(pod, namespace)
-    if pid and not shown.is_total:
-        raise invalid("--pid cannot be combined with pods", "leave out one of the two")
-    planning = configuration.tolerate(planning)
+    code = DONE if exit_zero else DIFFERENCES
+    shown = pod_filter(pod, namespace, only_problems=problems)
+    if pid and shown != PodFilter():
+        raise invalid(
+            "--pid cannot be combined with POD, -n or --problems", "leave out one of the two"
+        )
     if pid:
-        return _show_located(planning, output, pid)
+        planning = configuration.tolerate(planning)
+        return DONE if _show_located(planning, output, pid) else code
+    planning = overview.tolerate(planning, output)
     found = overview.select(in_world(planning, overview.observe), shown)
-    overview.emit_overview(planning, found, output, as_tree=False)
-    return DIFFERENCES if overview.differs(found, planning.origin) else DONE
+    overview.emit_overview(planning, found, output, shown, as_tree=False)
+    return code if found.problems else DONE
 
 
-def _show_located(planning: Planning, output: OutputFormat, pids: list[int]) -> int:
+def _show_located(planning: Planning, output: OutputFormat, pids: list[int]) -> bool:
+    """Print the location of processes; return whether all are in pods."""
     from podslice.processes.location import locate
 
     async def work(world: LiveWorld) -> tuple[Located, ...]:
@@ -75,4 +87,4 @@ def _show_located(planning: Planning, output: OutputFormat, pids: list[int]) -> 
         lines=lambda _: status_lines.located(found),
         names=lambda: [each.home.unit for each in found if each.home],
     )
-    return DONE if all(each.home for each in found) else DIFFERENCES
+    return all(each.home for each in found)

@@ -11,6 +11,7 @@ from podslice.cli import configuration
 from podslice.cli.arguments import (
     DONE,
     OnlyNamespace,
+    OnlyProblems,
     Output,
     PodFilter,
     ShownPods,
@@ -41,6 +42,7 @@ def top(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     pod: ShownPods = None,
     namespace: OnlyNamespace = None,
+    problems: OnlyProblems = False,  # noqa: FBT002
     sort: SortBy = Sort.CPU,
     interval: Interval = "2s",
     once: Once = False,  # noqa: FBT002
@@ -53,7 +55,7 @@ def top(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     from podslice.cli import terminal
 
     interval_sec = _interval_sec(interval)
-    shown = pod_filter(pod, namespace)
+    shown = pod_filter(pod, namespace, only_problems=problems)
     planning = configuration.tolerate(planning)
     wide = output is OutputFormat.WIDE
     if not once and (wide or output is OutputFormat.TABLE) and terminal.is_interactive():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from podslice.cli import configuration, overview
-from podslice.cli.arguments import DONE, OnlyNamespace, Output, ShownPods, pod_filter
+from podslice.cli import overview
+from podslice.cli.arguments import DONE, OnlyNamespace, OnlyProblems, Output, ShownPods, pod_filter
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat
 from podslice.cli.session import in_world
@@ -14,11 +14,12 @@ def tree(
     planning: Planning,
     pod: ShownPods = None,
     namespace: OnlyNamespace = None,
+    problems: OnlyProblems = False,  # noqa: FBT002
     output: Output = OutputFormat.TABLE,
 ) -> int:
     """Show the slices as a tree, with limits, usage and processes."""
-    shown = pod_filter(pod, namespace)
-    planning = configuration.tolerate(planning)
+    shown = pod_filter(pod, namespace, only_problems=problems)
+    planning = overview.tolerate(planning, output)
     found = overview.select(in_world(planning, overview.observe), shown)
-    overview.emit_overview(planning, found, output, as_tree=True)
+    overview.emit_overview(planning, found, output, shown, as_tree=True)
     return DONE

@@ -2,9 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from podslice.cli.views.documents import Document, number
+from podslice.errors import Problem, Severity, printable
 from podslice.model.kubelet import Foreign
+from podslice.model.node_state import PendingPod
 from podslice.model.reserved_values import PendingTrial, ReservedValues
+from podslice.usage.health import HealthProblem
+
+
+def health(problems: Iterable[HealthProblem], of_manifests: Iterable[Problem]) -> Document:
+    """Return what is not as it should be, and the warnings of manifests."""
+    listed = [
+        {
+            "kind": each.kind.value,
+            "object": printable(each.object),
+            "message": each.message,
+            "hint": each.hint,
+        }
+        for each in problems
+    ]
+    warnings = [each for each in of_manifests if each.severity is Severity.WARNING]
+    return {
+        "healthy": not listed,
+        "problems": listed,
+        "warnings": [
+            {"where": each.where, "message": each.message, "hint": each.hint} for each in warnings
+        ],
+    }
+
+
+def pending(found: Iterable[PendingPod]) -> Document:
+    """Return the pods that are wanted and do not run as their manifests state."""
+    return {
+        "pending": [
+            {
+                "pod": each.pod,
+                "qos_class": each.qos or None,
+                "reason": each.reason,
+                "message": each.message,
+                "hint": each.hint,
+                "condition": each.condition and each.condition.value,
+                "manifest": each.source,
+                "is_applied": each.is_applied,
+            }
+            for each in found
+        ]
+    }
 
 
 def foreign(found: Foreign | None) -> Document:

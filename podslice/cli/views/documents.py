@@ -304,9 +304,6 @@ def _agent(agent: AgentState | None) -> Document:
         "agent_pid": None if agent is None else agent.pid,
         "conditions": [] if agent is None else [each.value for each in agent.conditions],
         "terminating": [] if agent is None else list(map(printable, agent.terminating)),
-        "agent_problems": []
-        if agent is None
-        else listed((*agent.failures, *agent.problems), problem),
     }
 
 

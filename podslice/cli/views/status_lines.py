@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podslice.cli.views import exits
-from podslice.cli.views.tables import columns, human_bytes, problem
-from podslice.errors import printable
+from podslice.cli.views.layout import fold
+from podslice.cli.views.style import Display, Role
+from podslice.cli.views.tables import columns, human_bytes
+from podslice.errors import PROBLEMS_SHOWN, printable
 from podslice.kernel.cgroup import Usage
-from podslice.model.manager import Manager
-from podslice.model.node_state import AgentState, Eviction
+from podslice.model.node_state import PendingPod
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.reserved_values import ReservedValues
 from podslice.model.unit import UnitKind, UnitName
-from podslice.usage.unit_status import ELSEWHERE, EMPTY, EXITED, MISSING, PropertyStatus, UnitStatus
+from podslice.usage.health import HealthProblem
+from podslice.usage.unit_status import EMPTY, EXITED, PropertyStatus, UnitStatus
 
 if TYPE_CHECKING:
     from podslice.processes.location import Located, Other, Placement, Running, Stray
@@ -107,7 +108,7 @@ def _short(name: str) -> str:
 
 
 def status(shown: Sequence[UnitRow], *, wide: bool) -> Iterator[str]:
-    """Yield one line for each unit with its state, systemd's values and usage; then differences."""
+    """Yield one line for each unit with its state, systemd's values and usage."""
     table = [["UNIT" if wide else "NAME", "QOS", "STATE", *_COLUMNS, "USED", "CPU TIME", "TASKS"]]
     units = [row.unit for row in shown]
     for unit in units:
@@ -118,7 +119,6 @@ def status(shown: Sequence[UnitRow], *, wide: bool) -> Iterator[str]:
     if wide:
         yield from _kernel(units)
         yield from _processes(shown)
-    yield from differences(units)
 
 
 def tree(shown: Sequence[UnitRow], *, wide: bool) -> Iterator[str]:
@@ -140,30 +140,47 @@ def tree(shown: Sequence[UnitRow], *, wide: bool) -> Iterator[str]:
     return columns([["NAME", "USED", "PROPERTIES"], *joined])
 
 
-def differences(units: Iterable[UnitStatus]) -> Iterator[str]:
-    """Yield one line for each difference."""
-    for unit in units:
-        if unit.state == MISSING:
-            yield f"{unit.name} is missing"
-        # a unit that is elsewhere is reported with its processes
-        for each in unit.properties if unit.state not in (MISSING, ELSEWHERE) else ():
-            if each.differs:
-                key = PROPERTIES[each.name].key
-                yield (
-                    f"{unit.name}: {key} is {format_value(each.name, each.systemd)},"
-                    f" should be {format_value(each.name, each.desired)}"
+def pending_rows(found: Iterable[PendingPod]) -> Iterator[UnitRow]:
+    """Yield a row for each pod that is wanted and has no slice."""
+    for each in found:
+        if not each.is_applied:
+            yield UnitRow(
+                unit=UnitStatus(
+                    name=UnitName(printable(each.pod)),
+                    kind=UnitKind.SLICE,
+                    pod=each.pod,
+                    qos=each.qos,
+                    label=printable(each.pod),
+                    depth=0,
+                    state=f"pending ({printable(each.reason)})",
+                    control_group="",
                 )
+            )
 
 
-def strays(found: Iterable[Stray]) -> Iterator[str]:
-    """Yield one line for each unit of a pod's processes outside of the pod, with its fix."""
-    for stray in found:
-        container = f", container {stray.container}" if stray.container else ""
-        prefix = f"pod {stray.pod}{container}: " if stray.pod else ""
-        inside = ", ".join(_listed(stray.processes)) or "no process"
-        where = _short(stray.control_group.removesuffix(f"/{stray.what}")) or "/"
-        problem = "outside of the pod" if stray.pod else "and belongs to no applied pod"
-        yield f"{prefix}{stray.what} ({inside}) runs in {where}, {problem}; {stray.hint}"
+def problems(found: Sequence[HealthProblem], display: Display) -> Iterator[str]:
+    """Yield what is not as it should be, with the remedies; one for several is stated once."""
+    if not found:
+        return
+    yield ""
+    yield display.paint("PROBLEMS", Role.HEADING)
+    for index, each in enumerate(found[:PROBLEMS_SHOWN]):
+        yield from fold(str(each), display, hanging="  ")
+        after = found[index + 1].hint if index + 1 < len(found) else ""
+        if each.hint and each.hint != after:
+            yield from fold(each.hint, display, indent="  → ", hanging="    ")
+    if len(found) > PROBLEMS_SHOWN:
+        yield f"{len(found) - PROBLEMS_SHOWN:,} more problems; to see all: podslice status -o json"
+
+
+def describe_stray(stray: Stray) -> str:
+    """Describe processes that belong to a pod and run outside of it."""
+    container = f"container {stray.container}: " if stray.container else ""
+    inside = ", ".join(_listed(stray.processes)) or "no process"
+    where = _short(stray.control_group.removesuffix(f"/{stray.what}")) or "/"
+    if not stray.pod:
+        return f"({inside}) runs in {where}, and belongs to no applied pod"
+    return f"{container}{stray.what} ({inside}) runs in {where}, outside of the pod"
 
 
 def reserved(held: ReservedValues) -> Iterator[str]:
@@ -175,38 +192,6 @@ def reserved(held: ReservedValues) -> Iterator[str]:
             for name, each in sorted(values.items())
         )
         yield f"{unit}: podslice has set {', '.join(properties)}"
-
-
-def notices(
-    evicted: Iterable[Eviction],
-    agent: AgentState | None,
-    manifests: Iterable[str],
-    *,
-    manager: Manager,
-) -> Iterator[str]:
-    """Yield notices about evicted and terminating pods, the node's conditions and the agent.
-
-    `manifests` are the files of the agent's pods; without an agent, their changes are not applied.
-    """
-    for mark in evicted:
-        yield (
-            f"pod {mark.pod} was evicted: {printable(mark.message)}; it is not admitted until"
-            f" its manifest changes; to readmit it: podslice readmit {mark.pod}"
-        )
-    if agent is None:
-        directories = sorted({str(Path(each).parent) for each in manifests})
-        start = "podslice agent --user" if manager.is_user else "systemctl start podslice-agent"
-        if directories:
-            yield (
-                "the agent is not running; changes in"
-                f" {printable(', '.join(directories))} are not applied; to start it: {start}"
-            )
-        return
-    for condition in agent.conditions:
-        yield f"the node has {condition}: the agent evicts pods and holds back new ones"
-    for pod in agent.terminating:
-        yield f"pod {printable(pod)} is terminating (within its grace period)"
-    yield from map(problem, (*agent.failures, *agent.problems))
 
 
 def located(found: Iterable[Located]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from podslice import __main__
-from podslice.cli import caller, manual_log, options, session
+from podslice.cli import caller, manual_log, options, session, wanted
 from podslice.cli.app import run
 from podslice.errors import BusUnavailable
 from podslice.inputs.options.config_files import read_files
@@ -65,6 +65,7 @@ def here(tmp_path, monkeypatch, journal):
     )
     monkeypatch.setattr(options, "read_files", partial(read_files, root=root))
     monkeypatch.setattr("podslice.reconcile.guard.find_kubelets", _kubelets)
+    monkeypatch.setattr(wanted, "manifest_directories", lambda *_: (str(root / "manifests"),))
     monkeypatch.setitem(CgroupFs.__init__.__kwdefaults__, "mount", root / "cgroup")
     monkeypatch.setattr(caller, "read_login_uid", lambda: None)
     for name in ("SUDO_USER", "SUDO_UID"):

@@ -80,7 +80,9 @@ def test_restored_values_are_reported(podslice, memory):
     )
     assert podslice("confirm") == (1, "", found)
     status = podslice("status", *RESERVE)
-    assert (status.code, found in status.err) == (3, True)
+    message, _, hint = found.strip().partition("; ")
+    assert (status.code, status.err) == (3, "")
+    assert [f"node: {message}", f"  → {hint}"] == status.out.splitlines()[-2:]
     assert f"would set CPUWeight=50 (was unset), MemoryMax=64Mi (was unset) on {SLICE}" in (
         podslice("plan", "-f", "web.yaml", *RESERVE).out
     )
@@ -94,10 +96,15 @@ def test_restored_values_are_reported(podslice, memory):
 def test_a_stopped_timer_is_reported(podslice, memory):
     podslice(*APPLY, "--confirm=60")
     asyncio.run(memory.stop("podslice-rollback.timer"))
-    assert podslice("status", *RESERVE).err == (
-        f"the new values of {SLICE} are not confirmed, and the timer that"
-        " restores the old ones was stopped; to keep the new ones: podslice confirm\n"
-    )
+    ended = podslice("status", *RESERVE)
+    assert (ended.code, ended.err) == (3, "")
+    assert ended.out.splitlines()[-2:] == [
+        (
+            f"node: the new values of {SLICE} are not confirmed, and the timer that restores the old"
+            " ones was stopped"
+        ),
+        "  → to keep the new ones: podslice confirm",
+    ]
     assert podslice("confirm").code == 0
 
 

@@ -107,13 +107,27 @@ def test_a_pod_that_is_only_marked_may_be_deleted(podslice, store, evicted):
     assert names(store) == []
 
 
+HINT = "  → it is not admitted until its manifest changes; to readmit it: podslice readmit default/"
+
+
 def test_status_lists_evicted_pods_and_reasons(podslice, evicted):
     ended = podslice("status")
-    assert (ended.code, ended.out) == (0, "no pods\n")
-    assert ended.err.splitlines() == [
-        f"pod default/{name} was evicted: {NUMBERS}; it is not admitted until its manifest changes;"
-        f" to readmit it: podslice readmit default/{name}"
-        for name in ("shop", "web")
+    assert (ended.code, ended.err) == (3, "")
+    rows = ended.out.splitlines()
+    assert [row.split()[:4] for row in rows[1:3]] == [
+        [f"default/{name}", "-", "pending", "(Evicted)"] for name in ("shop", "web")
+    ]
+    assert rows[3:] == [
+        "",
+        "PROBLEMS",
+        *(
+            line
+            for name in ("shop", "web")
+            for line in (
+                f"pod default/{name}: evicted: {NUMBERS}",
+                f"{HINT}{name}",
+            )
+        ),
     ]
 
 
@@ -123,35 +137,61 @@ def test_status_shows_the_conditions_and_problems_of_the_agent(podslice, store, 
         Problem(where="", message="odd", severity=Severity.WARNING),
     )
     run_agent(
-        store, conditions=(Condition.MEMORY,), terminating=("default/web",), problems=problems
+        store,
+        conditions=(Condition.MEMORY,),
+        terminating=("default/web",),
+        problems=problems,
+        failures=(Problem(where="", message="cannot reconcile"),),
+        pending=(),
     )
     ended = podslice("status")
+    assert (ended.code, ended.out.splitlines()) == (
+        3,
+        [
+            "no pods",
+            "",
+            "PROBLEMS",
+            "podslice-agent: cannot reconcile",
+            "  → see: podslice events",
+            (
+                "MemoryPressure: the node is short of memory: the agent evicts pods, and admits no"
+                " new BestEffort pods"
+            ),
+            "  → to see what uses it: podslice top",
+            "a.yaml: is \\x1b[31mbroken",
+            "  → fix it",
+        ],
+    )
     assert ended.err.splitlines() == [
-        "the node has MemoryPressure: the agent evicts pods and holds back new ones",
         "pod default/web is terminating (within its grace period)",
-        "error: a.yaml: is \\x1b[31mbroken; fix it",
         "warning: odd",
     ]
-    assert podslice("tree").err == ended.err
+    tree = podslice("tree")
+    assert (tree.code, tree.out, tree.err) == (0, ended.out, ended.err)
 
 
 @pytest.mark.parametrize(
     ("options", "start"),
-    [((), "systemctl start podslice-agent"), (("--user",), "podslice agent --user")],
+    [
+        ((), "systemctl start podslice-agent"),
+        (("--user",), "systemctl --user start podslice-agent"),
+    ],
 )
 def test_status_notes_that_the_agent_is_not_running(podslice, here, files, memory, options, start):
     store = Store(here / f"run-{bool(options)}")
     files({"web.json": manifest("web")})
     assert podslice("apply", "-f", "web.json", *options).code == 0
-    assert "agent is not running" not in podslice("status", *options).err
+    assert podslice("status", *options).code == 0
     (pod,) = store.load().pods
     store.save(pod, "/etc/podslice/manifests/web.yaml")
-    assert podslice("status", *options).err.splitlines()[-1] == (
-        "the agent is not running; changes in /etc/podslice/manifests are not applied; to start"
-        f" it: {start}"
-    )
-    run_agent(store)
-    assert "agent is not running" not in podslice("status", *options).err
+    ended = podslice("status", *options)
+    assert ended.code == 3
+    assert ended.out.splitlines()[-4:-2] == [
+        ("podslice-agent: it is not running; changes in /etc/podslice/manifests are not applied"),
+        f"  → to start it: {start}",
+    ]
+    run_agent(store, pending=())
+    assert podslice("status", *options).code == 0
 
 
 def test_status_as_json_has_both(podslice, store, evicted):
@@ -159,21 +199,44 @@ def test_status_as_json_has_both(podslice, store, evicted):
     assert [mark["pod"] for mark in document["evicted"]] == ["default/shop", "default/web"]
     assert document["evicted"][0]["message"] == NUMBERS
     assert document["evicted"][0]["at_usec"] == 1_700_000_000_000_000
-    assert (document["conditions"], document["agent_problems"]) == ([], [])
+    assert (document["conditions"], document["healthy"]) == ([], False)
+    assert [each["kind"] for each in document["problems"]] == ["pod-evicted"] * 2
+    assert document["pending"][0] == {
+        "pod": "default/shop",
+        "qos_class": None,
+        "reason": "Evicted",
+        "message": NUMBERS,
+        "hint": (
+            "it is not admitted until its manifest changes; to readmit it: podslice readmit"
+            " default/shop"
+        ),
+        "condition": None,
+        "manifest": None,
+        "is_applied": False,
+    }
     assert (document["agent_pid"], document["terminating"]) == (None, [])
     run_agent(
         store,
         conditions=(Condition.DISK,),
         terminating=("default/web",),
-        problems=(Problem(where="a.yaml", message="bad"),),
+        problems=(
+            Problem(where="a.yaml", message="bad", hint="fix it"),
+            Problem(where="b.yaml", message="odd", severity=Severity.WARNING),
+        ),
+        pending=(),
     )
     document = json.loads(podslice("status", "-o", "json").out)
     assert document["conditions"] == ["DiskPressure"]
     assert document["terminating"] == ["default/web"]
     assert document["agent_pid"] == os.getpid()
-    assert document["agent_problems"] == [
-        {"severity": "error", "where": "a.yaml", "message": "bad", "hint": ""}
-    ]
+    (invalid,) = (each for each in document["problems"] if each["object"] == "a.yaml")
+    assert invalid == {
+        "kind": "invalid-manifest",
+        "object": "a.yaml",
+        "message": "bad",
+        "hint": "fix it",
+    }
+    assert document["warnings"] == [{"where": "b.yaml", "message": "odd", "hint": ""}]
 
 
 def test_the_shell_completes_evicted_pods(tmp_path, monkeypatch, capsys):

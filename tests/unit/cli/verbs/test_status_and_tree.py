@@ -98,10 +98,13 @@ def drifted(web, memory):
 def test_status_lists_every_difference(podslice, drifted):
     ended = podslice("status")
     assert (ended.code, ended.err) == (3, "")
-    assert ended.out.splitlines()[-3:] == [
+    assert ended.out.splitlines()[-6:] == [
+        "",
+        "PROBLEMS",
         f"{POD}: CPUWeight is 1, should be 75",
         f"{POD}: TasksMax is 9, should be unset",
-        "kubepods-besteffort.slice is missing",
+        "kubepods-besteffort.slice: it is missing",
+        "  → the next podslice apply restores it",
     ]
     assert " 1!" in ended.out
 
@@ -157,13 +160,16 @@ def test_status_shows_usage_and_the_kernels_view(podslice, web, here):
 
 def test_orphaned_slices_are_noted(podslice, web, memory):
     memory.provide("kubepods-podforeign.slice")
-    for verb, code in (("status", 0), ("tree", 0)):
+    for verb, code in (("status", 3), ("tree", 0)):
         ended = podslice(verb)
-        assert ended.code == code
-        assert ended.err == (
-            "kubepods-podforeign.slice is an orphan: not created by podslice, or its pod is"
-            " unknown\n"
-        )
+        assert (ended.code, ended.err) == (code, "")
+        assert ended.out.splitlines()[-2:] == [
+            (
+                "kubepods-podforeign.slice: it is an orphan: not created by podslice, or its pod is"
+                " unknown"
+            ),
+            "  → to see its processes: systemctl status kubepods-podforeign.slice",
+        ]
 
 
 def test_a_broken_record_is_a_difference(podslice, web, here):
@@ -276,21 +282,24 @@ def test_strays_are_listed_with_a_hint(podslice, web, memory, run, runtimes_hold
     ended = podslice("status")
     assert (ended.code, ended.err) == (3, "")
     assert ended.out.splitlines()[4].split()[:3] == ["main", "-", "elsewhere"]
-    assert ended.out.splitlines()[-2:] == [
+    assert ended.out.splitlines()[-4:] == [
         (
-            f"pod shop/web, container main: {SCOPE} (3 p3, 4 p4) runs in /system.slice, outside of the"
-            f" pod; systemctl stop {SCOPE}, then start it again: podslice run shop/web -c main"
+            f"pod shop/web: container main: {SCOPE} (3 p3, 4 p4) runs in /system.slice, outside of"
+            " the pod"
+        ),
+        (
+            f"  → systemctl stop {SCOPE}, then start it again: podslice run shop/web -c main"
             " -- COMMAND"
         ),
         (
             "pod shop/web: podman container web-main (40 p40) runs in"
-            " /machine.slice/libpod-0123456789ab….scope, outside of the pod; start it again with the"
-            " options of: podslice cgroup-parent shop/web -o podman"
+            " /machine.slice/libpod-0123456789ab….scope, outside of the pod"
         ),
+        ("  → start it again with the options of: podslice cgroup-parent shop/web -o podman"),
     ]
     tree = podslice("tree")
     assert tree.code == 0
-    assert tree.out.splitlines()[-2:] == ended.out.splitlines()[-2:]
+    assert tree.out.splitlines()[-4:] == ended.out.splitlines()[-4:]
 
 
 def test_a_stray_alone_is_a_difference(podslice, web, run, runtimes_hold):
@@ -316,10 +325,10 @@ def test_a_stray_of_no_pod_and_without_processes(podslice, web, memory):
     name = UnitName("podslice-podgone-x.scope")
     properties = {"Slice": "system.slice", "PIDs": (3,)}
     asyncio.run(memory.start(TransientUnit(name=name, properties=properties)))
-    assert podslice("status").out.splitlines()[-1] == (
-        f"{name} (no process) runs in /system.slice, and belongs to no applied pod; systemctl"
-        f" stop {name}"
-    )
+    assert podslice("status").out.splitlines()[-2:] == [
+        f"{name}: (no process) runs in /system.slice, and belongs to no applied pod",
+        f"  → systemctl stop {name}",
+    ]
     (stray,) = json.loads(podslice("status", "-o", "json").out)["strays"]
     assert (stray["pod"], stray["pid"], stray["name"]) == (None, None, None)
 
@@ -403,7 +412,8 @@ def many(podslice, files, memory):
 
 
 def named(text):
-    return [line.split()[0] for line in text.splitlines()[1:]]
+    table = text.partition("\n\n")[0]
+    return [line.split()[0] for line in table.splitlines()[1:]]
 
 
 @pytest.mark.parametrize(
@@ -436,4 +446,37 @@ def test_a_pod_that_is_shown_must_exist(podslice, many, verb):
 def test_processes_and_pods_cannot_be_combined(podslice, memory):
     ended = podslice("status", "web", "--pid", "3")
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err == "error: --pid cannot be combined with pods; leave out one of the two\n"
+    assert (
+        ended.err
+        == "error: --pid cannot be combined with POD, -n or --problems; leave out one of the two\n"
+    )
+
+
+def test_only_pods_and_slices_with_problems_are_shown(podslice, many, memory):
+    assert podslice("status", "--problems") == (0, "no problems\n", "")
+    (slice_,) = (
+        name for name in podslice("status", "a", "-o", "name").out.split() if "-pod" in name
+    )
+    asyncio.run(memory.set_properties(UnitName(slice_), {"TasksMax": 9}))
+    ended = podslice("status", "--problems")
+    assert (ended.code, named(ended.out)[:3]) == (3, ["kubepods.slice", "default/a", "main"])
+    assert ended.out.splitlines()[4:] == [
+        "",
+        "PROBLEMS",
+        f"{slice_}: TasksMax is 9, should be unset",
+        "  → the next podslice apply restores it",
+    ]
+    assert podslice("tree", "--problems").out.splitlines()[-1] == ended.out.splitlines()[-1]
+    # the problem of another pod is not one of this pod
+    assert podslice("status", "b").code == 0
+    assert podslice("status", "b", "--problems").out == "no problems\n"
+    assert podslice("status", "-n", "shop").code == 0
+    asyncio.run(memory.stop("kubepods-besteffort.slice"))
+    ended = podslice("status", "b", "--problems")
+    assert (ended.code, ended.out.splitlines()[-2:]) == (
+        3,
+        [
+            "kubepods-besteffort.slice: it is missing",
+            "  → the next podslice apply restores it",
+        ],
+    )

@@ -303,11 +303,15 @@ def test_printing_once_takes_two_measurements(podslice, seen):
     assert podslice("top", "--interval=100ms", "-o", "name").out == "default/a\ndefault/b\n"
 
 
-def test_some_pods_are_shown(podslice, seen):
+def test_some_pods_are_shown(podslice, seen, memory):
     once = ("top", "--interval=100ms", "-o", "name")
     assert podslice(*once, "pod/a").out == "default/a\n"
     assert podslice(*once, "-n", "default").out == "default/a\ndefault/b\n"
     assert podslice(*once, "-n", "shop") == (0, "", "")
+    assert podslice(*once, "--problems").out == ""
+    (slice_,) = (name for name in podslice("status", "-o", "name").out.split() if "-pod" in name)
+    asyncio.run(memory.stop(slice_))
+    assert podslice(*once, "--problems").out == "default/a\n"
     message = "error: shop/a: no such pod; did you mean default/a?\n"
     assert podslice(*once, "a", "-n", "shop") == (2, "", message)
 

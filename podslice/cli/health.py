@@ -1,0 +1,110 @@
+"""The health of the node and its pods, from what a verb has observed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from podslice.cli.views import status_lines
+from podslice.cli.wanted import WantedByManifests
+from podslice.model.manager import Manager
+from podslice.model.reserved_values import PendingTrial, TrialState
+from podslice.model.unit import UnitName
+from podslice.plan import Plan, StopUnit
+from podslice.policy.allocatable import validate_node
+from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.report import describe_step, describe_unconfirmed
+from podslice.reconcile.world import LiveWorld
+from podslice.usage.health import (
+    HealthFacts,
+    HealthKind,
+    HealthProblem,
+    PlannedChange,
+    StoppedAgent,
+    problems_of,
+)
+from podslice.usage.unit_status import UnitStatus
+
+if TYPE_CHECKING:
+    from podslice.processes.location import Stray
+
+_AGENT, _APPLY = UnitName("podslice-agent.service"), UnitName("podslice-apply.service")
+
+
+async def find_problems(
+    world: LiveWorld,
+    state: Assessment,
+    wanted: WantedByManifests,
+    units: tuple[UnitStatus, ...],
+    strays: tuple[Stray, ...],
+    trial: PendingTrial | None,
+) -> tuple[HealthProblem, ...]:
+    """Return everything that is not as it should be."""
+    of_node = validate_node(world.node, world.config)
+    has_ended = trial is not None and trial.state is not TrialState.ARMED
+    return problems_of(
+        HealthFacts(
+            configuration=(*world.origin.problems, *of_node),
+            foreign=state.foreign,
+            agent=state.agent,
+            stopped_agent=await _find_stopped_agent(world, state, wanted.directories),
+            manifests=tuple(each for each in wanted.problems if each not in of_node),
+            pending=wanted.pending,
+            unwanted=wanted.unwanted,
+            unrecorded=tuple(p.key for p in state.current if p.uid not in state.digests),
+            units=units,
+            changes=tuple(_changes(state.plan)),
+            strays=tuple(map(_stray, strays)),
+            orphans=state.orphans,
+            damaged_records=state.broken_records,
+            not_enforced=tuple((each.unit, each.why) for each in state.plan.skipped if each.blocks),
+            unconfirmed=describe_unconfirmed(trial) if trial is not None and has_ended else None,
+        )
+    )
+
+
+def _changes(plan: Plan) -> Iterator[PlannedChange]:
+    for step in plan.steps:
+        pod = step.pod if isinstance(step, StopUnit) else step.unit.pod
+        yield PlannedChange(unit=step.name, pod=pod, text=describe_step(step))
+
+
+def _stray(stray: Stray) -> HealthProblem:
+    return HealthProblem(
+        kind=HealthKind.STRAY,
+        object=stray.pod or stray.what,
+        message=status_lines.describe_stray(stray),
+        hint=stray.hint,
+        pod=stray.pod,
+    )
+
+
+async def _find_stopped_agent(
+    world: LiveWorld, state: Assessment, directories: tuple[str, ...]
+) -> StoppedAgent | None:
+    """Return the agent if it should run and does not.
+
+    The directories may also be applied at boot only: then `podslice-apply.service` is active, and
+    systemd does not know the unit of the agent.
+    """
+    if state.agent is not None:
+        return None
+    listed = {unit.name: unit for unit in await world.client.list_units((_AGENT, _APPLY))}
+    agent, apply = (listed.get(name) for name in (_AGENT, _APPLY))
+    if agent is not None and agent.active_state == "failed":
+        return StoppedAgent(
+            directories=directories, has_failed=True, hint=_see_journal(world.manager)
+        )
+    is_enabled = agent is not None and agent.load_state == "loaded"
+    is_applied_at_boot = apply is not None and apply.active_state == "active" and not is_enabled
+    if not directories or is_applied_at_boot:
+        return None
+    return StoppedAgent(directories=directories, hint=_start(world.manager))
+
+
+def _see_journal(manager: Manager) -> str:
+    return f"see: journalctl {'--user ' if manager.is_user else ''}-u {_AGENT}"
+
+
+def _start(manager: Manager) -> str:
+    return f"to start it: systemctl {'--user ' if manager.is_user else ''}start podslice-agent"

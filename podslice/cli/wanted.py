@@ -1,0 +1,105 @@
+"""The pods that the manifest directories want: as the agent reports them, or as it would."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from podslice.errors import InputError, Problem
+from podslice.inputs.source import list_manifests
+from podslice.model.config import Config
+from podslice.model.manager import Manager
+from podslice.model.node_state import PendingPod
+from podslice.pausable import finish
+from podslice.reconcile.assess import Findings, assess_findings
+from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.pending import find_pending
+from podslice.reconcile.request import Request
+from podslice.reconcile.world import World
+from podslice.usage.health import UnwantedPod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedByManifests:
+    """What the manifest directories want, compared with what is applied."""
+
+    pending: tuple[PendingPod, ...] = ()
+    unwanted: tuple[UnwantedPod, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    directories: tuple[str, ...] = ()
+    """The directories whose changes nothing applies, because no agent runs."""
+
+
+def manifest_directories(config: Config, manager: Manager) -> tuple[str, ...]:
+    """Return the manifest directories of the agent of a service manager.
+
+    The default ones belong to the host's agent; a user has `~/.config/podslice/manifests`.
+    """
+    if manager.is_user and config.manifests == Config().manifests:
+        return (f"{manager.config_directory}/podslice/manifests",)
+    return config.manifests
+
+
+async def read_wanted(world: World, findings: Findings, state: Assessment) -> WantedByManifests:
+    """Return what the manifests want; `state` is the assessment of these findings."""
+    if state.agent is not None and state.agent.pending is not None:
+        return WantedByManifests(pending=state.agent.pending, problems=state.agent.problems)
+    directories = manifest_directories(world.config, world.manager)
+    contents = {each for each in directories if _has_content(each)}
+    contents |= {str(Path(source).parent) for source in state.sources.values()}
+    if not contents:
+        pending = find_pending(state, (), digests={}, sources={})
+        return WantedByManifests(pending=pending)
+    found = await _compare(world, findings, state, directories)
+    return WantedByManifests(
+        pending=found.pending,
+        unwanted=found.unwanted,
+        problems=found.problems,
+        directories=tuple(sorted(contents)) if state.agent is None else (),
+    )
+
+
+def _has_content(directory: str) -> bool:
+    """Return whether a directory has manifests, or cannot be read."""
+    try:
+        return bool(finish(list_manifests(directory)))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
+async def _compare(
+    world: World, findings: Findings, state: Assessment, directories: tuple[str, ...]
+) -> WantedByManifests:
+    """Compare the manifests with the applied pods, as a round of the agent does."""
+    from podslice.agent.manifest_files import ManifestDirectories
+    from podslice.agent.wanted_pods import WantedPodsReader
+
+    reader = WantedPodsReader(lambda: world, ManifestDirectories(directories))
+    wanted = finish(reader.read(state.current))
+    while wanted.contents.is_partial:
+        wanted = finish(reader.read(state.current))
+    problems = [*wanted.contents.problems, *wanted.problems]
+    request = Request(candidates=wanted.candidates, to_remove=wanted.is_unwanted)
+    try:
+        after = await assess_findings(world, request, findings)
+    except InputError as error:
+        problems += error.problems
+        after = state
+    marked = {mark.uid for mark in state.evicted}
+    return WantedByManifests(
+        pending=find_pending(
+            after,
+            wanted.candidates,
+            digests=wanted.digests,
+            sources=wanted.contents.sources,
+            waiting=wanted.waiting,
+        ),
+        unwanted=tuple(
+            UnwantedPod(pod=pod.key, source=state.sources[pod.uid])
+            for pod in state.current
+            if pod.uid not in marked and pod.uid in state.sources and wanted.is_unwanted(pod)
+        ),
+        problems=tuple(dict.fromkeys(problems)),
+    )

@@ -1,0 +1,308 @@
+"""`podslice status || alert`: the exit code, and the problems, in every situation."""
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from podslice.errors import Problem
+from podslice.kernel.proc import read_process
+from podslice.model.node_state import AgentState, Condition, Eviction, PendingPod, StuckPod
+from podslice.model.unit import UnitName
+from podslice.processes.runtimes import RuntimeContainer
+from podslice.store import Store
+from tests.unit.builders import make_files, manifest
+
+WEB = "kubepods-burstable-podweb.slice"
+BATCH = "kubepods-besteffort-podbatch.slice"
+BIG = PendingPod(
+    pod="default/big",
+    reason="OutOfmemory",
+    message="requests 100Gi of memory, 32Gi is free",
+    hint="lower its requests",
+    qos="Burstable",
+)
+HELD = PendingPod(
+    pod="default/batch",
+    reason="MemoryPressure",
+    message="the node is short of memory; BestEffort pods wait until that is over",
+    qos="BestEffort",
+)
+
+
+class Machine:
+    """A machine with manifest directories, whose two pods are applied, and perhaps an agent."""
+
+    def __init__(self, here, memory, podslice, runtimes_hold):
+        self.here, self.memory, self.podslice = here, memory, podslice
+        self.runtimes_hold = runtimes_hold
+        self.store = Store(here / "run-False")
+        self.directory = here / "manifests"
+        self.put("web", {"cpu": "500m"})
+        self.put("batch")
+
+    def put(self, name, requests=None):
+        text = manifest(name, requests)
+        text = text.replace(f'"name": "{name}"', f'"name": "{name}", "uid": "{name}"', 1)
+        make_files(self.directory, {f"{name}.yaml": text})
+
+    def apply(self):
+        assert self.podslice("apply", "-f", str(self.directory)).code == 0
+
+    def agent(self, **fields):
+        process = read_process(os.getpid())
+        state = {"pid": process.pid, "started_ticks": process.started_ticks, "pending": ()}
+        self.store.save_agent(AgentState(**{**state, **fields}))
+
+    def empty(self):
+        for path in self.directory.iterdir():
+            path.unlink()
+
+    def unit(self, name):
+        self.memory.provide(UnitName(name))
+
+    def set(self, name, **values):
+        asyncio.run(self.memory.set_properties(UnitName(name), values))
+
+    def stop(self, name):
+        asyncio.run(self.memory.stop(UnitName(name)))
+
+    def evict(self, name):
+        (pod,) = (pod for pod in self.store.load().pods if pod.name == name)
+        self.store.mark_evicted(
+            Eviction(
+                pod=pod.key,
+                uid=pod.uid,
+                digest=self.store.digest(pod),
+                signal="memory.available",
+                message="memory.available is 50Mi, below the hard threshold 100Mi",
+                at_usec=1,
+            )
+        )
+        self.stop(BATCH)
+        self.store.remove(pod.uid)
+
+
+@pytest.fixture
+def machine(here, memory, podslice, runtimes_hold):
+    return Machine(here, memory, podslice, runtimes_hold)
+
+
+def nothing(machine):
+    machine.empty()
+
+
+def by_hand(machine):
+    machine.apply()
+    machine.empty()
+
+
+def kept_by_the_agent(machine):
+    machine.apply()
+    machine.agent()
+
+
+def at_boot_only(machine):
+    machine.apply()
+    machine.unit("podslice-apply.service")
+
+
+def changed_externally(machine):
+    kept_by_the_agent(machine)
+    machine.set(WEB, CPUWeight=1)
+
+
+def slice_stopped(machine):
+    by_hand(machine)
+    machine.stop(WEB)
+
+
+def refused(machine):
+    kept_by_the_agent(machine)
+    machine.put("big", {"memory": "100Gi"})
+    machine.agent(pending=(BIG,))
+
+
+def refused_without_agent(machine):
+    machine.apply()
+    machine.put("big", {"memory": "100Gi"})
+
+
+def change_refused_without_agent(machine):
+    machine.apply()
+    machine.put("web", {"cpu": "100"})
+
+
+def evicted(machine):
+    kept_by_the_agent(machine)
+    machine.evict("batch")
+    machine.agent(
+        pending=(PendingPod(pod="default/batch", reason="Evicted", message="50Mi", hint="see"),)
+    )
+
+
+def evicted_without_agent(machine):
+    machine.apply()
+    machine.evict("batch")
+
+
+def evicted_and_applied_by_hand(machine):
+    by_hand(machine)
+    machine.evict("batch")
+
+
+def short_of_memory(machine):
+    kept_by_the_agent(machine)
+    machine.agent(conditions=(Condition.MEMORY,))
+
+
+def readmitted_while_memory_is_short(machine):
+    evicted(machine)
+    assert machine.podslice("readmit", "batch").code == 0
+    machine.agent(conditions=(Condition.MEMORY,), pending=(HELD,))
+
+
+def invalid_manifest_without_agent(machine):
+    machine.apply()
+    (machine.directory / "bad.yaml").write_text("[")
+
+
+def invalid_configuration(machine):
+    kept_by_the_agent(machine)
+    make_files(machine.here, {"etc/podslice/podslice.toml": "eviction-hrad = 1\n"})
+
+
+def agent_stopped(machine):
+    at_boot_only(machine)
+    machine.unit("podslice-agent.service")
+
+
+def agent_failed(machine):
+    by_hand(machine)
+    machine.unit("podslice-agent.service")
+    machine.memory.fail("podslice-agent.service")
+
+
+def agent_cannot_work(machine):
+    kept_by_the_agent(machine)
+    machine.agent(failures=(Problem(where="", message="no bus"),))
+
+
+def not_applied_yet(machine):
+    assert machine.directory.exists()
+
+
+def changed_manifest_not_applied(machine):
+    machine.apply()
+    machine.put("web", {"cpu": "600m"})
+
+
+def manifest_removed_without_agent(machine):
+    machine.apply()
+    for pod in machine.store.load().pods:
+        machine.store.save(pod, str(machine.directory / f"{pod.name}.yaml"))
+    (machine.directory / "batch.yaml").unlink()
+
+
+def stuck(machine):
+    kept_by_the_agent(machine)
+    machine.stop(BATCH)
+    machine.agent(stuck=(StuckPod(pod="default/batch", why="a process is left", hint="see"),))
+
+
+def terminating(machine):
+    kept_by_the_agent(machine)
+    machine.stop(BATCH)
+    machine.agent(terminating=("default/batch",))
+
+
+def elsewhere(machine):
+    kept_by_the_agent(machine)
+    machine.runtimes_hold.append(
+        RuntimeContainer(
+            runtime="podman",
+            id="0123",
+            name="web-main",
+            pid=40,
+            control_group="/machine.slice/x.scope",
+            pod_key="default/web",
+            pod_uid=None,
+            container="main",
+        )
+    )
+
+
+def orphan(machine):
+    kept_by_the_agent(machine)
+    machine.unit("kubepods-podforeign.slice")
+
+
+def damaged_record(machine):
+    by_hand(machine)
+    (machine.store.root / "pods/other.json").write_text("{")
+
+
+def lost_record(machine):
+    by_hand(machine)
+    machine.store.remove("web")
+
+
+STOPPED = "agent-stopped podslice-agent"
+SITUATIONS = [
+    (nothing, []),
+    (by_hand, []),
+    (kept_by_the_agent, []),
+    (at_boot_only, []),
+    (terminating, []),
+    (changed_externally, [f"unit-differs {WEB}"]),
+    (slice_stopped, [f"unit-missing {WEB}"]),
+    (refused, ["pod-pending default/big"]),
+    (refused_without_agent, [STOPPED, "pod-pending default/big"]),
+    (change_refused_without_agent, [STOPPED, "pod-pending default/web"]),
+    (evicted, ["pod-evicted default/batch"]),
+    (evicted_without_agent, [STOPPED, "pod-evicted default/batch"]),
+    (evicted_and_applied_by_hand, ["pod-evicted default/batch"]),
+    (short_of_memory, ["node-condition MemoryPressure"]),
+    (
+        readmitted_while_memory_is_short,
+        ["node-condition MemoryPressure", "pod-pending default/batch"],
+    ),
+    (invalid_manifest_without_agent, [STOPPED, "invalid-manifest bad.yaml"]),
+    (invalid_configuration, ["invalid-configuration podslice.toml"]),
+    (agent_stopped, [STOPPED]),
+    (agent_failed, [STOPPED]),
+    (agent_cannot_work, ["agent-failed podslice-agent"]),
+    (not_applied_yet, [STOPPED, "pod-pending default/batch", "pod-pending default/web"]),
+    (changed_manifest_not_applied, [STOPPED, "pod-pending default/web"]),
+    (manifest_removed_without_agent, [STOPPED, "pod-unwanted default/batch"]),
+    (stuck, ["pod-stuck default/batch"]),
+    (elsewhere, ["processes-elsewhere default/web"]),
+    (orphan, ["orphan kubepods-podforeign.slice"]),
+    (damaged_record, ["damaged-record other.json"]),
+    (lost_record, ["pod-unrecorded default/web"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "problems"),
+    [pytest.param(*each, id=each[0].__name__) for each in SITUATIONS],
+)
+def test_the_exit_code_of_each_situation(machine, prepare, problems):
+    prepare(machine)
+    code = 3 if problems else 0
+    ended = machine.podslice("status")
+    assert ended.code == code
+    assert ("PROBLEMS" in ended.out) == bool(problems)
+    assert machine.podslice("status", "--exit-zero").code == 0
+    ended = machine.podslice("status", "-o", "json")
+    document = json.loads(ended.out)
+    found = [f"{each['kind']} {_last(each['object'])}" for each in document["problems"]]
+    assert (ended.code, document["healthy"], found) == (code, not problems, problems)
+    assert all(each["message"] for each in document["problems"])
+
+
+def _last(what):
+    """Return the name of a file without its directory and the place in it; else the same."""
+    return Path(what.partition(": ")[0]).name if ".toml" in what or what[0] == "/" else what

@@ -91,8 +91,7 @@ async def start_service(
         invocation: the command, with an absolute file; its environment and the paths of the pod's
             volumes are added to the environment that systemd gives to every service.
         directory: the working directory.
-        on_end: returns the command that the service runs at its end, beside the one that records
-            the end; empty without one.
+        on_end: returns a further command that the service runs at its end; empty without one.
 
     Raises:
         HostError, InputError: as `start_scope`.
@@ -109,12 +108,9 @@ async def start_service(
         raise _taken(place, place.service) from error
     except JobFailed as error:
         save_start(world, place, started_usec)
-        journal = f"journalctl{world.manager.flag}"
-        raise JobFailed(
-            f"{invocation.file} could not be started in {place.service}; see: {journal} -u"
-            f" {place.service}",
-            result=error.result,
-        ) from error
+        see = f"journalctl{world.manager.flag} -u {place.service}"
+        message = f"{invocation.file} could not be started in {place.service}; see: {see}"
+        raise JobFailed(message, result=error.result) from error
     save_start(world, place, started_usec)
     await _limit_hugepages(world, place)
     return place

@@ -38,7 +38,7 @@ from podslice.systemd.call_checks import (
 )
 from podslice.systemd.change_signals import MATCHES, ChangeSignals
 from podslice.systemd.client import OnChange
-from podslice.systemd.dbus.connection import Connection, Interrupted, Peer
+from podslice.systemd.dbus.connection import Connection, ConnectionLost, Peer
 from podslice.systemd.jobs import MATCH, Jobs
 from podslice.systemd.manager_calls import ManagerCalls, exists, is_as_requested, is_implied
 from podslice.systemd.observe_units import observe_units
@@ -208,7 +208,7 @@ class Bus:
         """Run a call; if it is interrupted, run it once more, or `again` in its place."""
         try:
             return await work(await self.calls())
-        except Interrupted as error:
+        except ConnectionLost as error:
             log.debug("%s; trying again", error)
         return await (again or work)(await self.calls())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from podslice.model.unit import UnitName
 from podslice.systemd.client import OnChange
-from podslice.systemd.dbus.connection import Interrupted
+from podslice.systemd.dbus.connection import ConnectionLost
 from podslice.systemd.dbus.wire import Received
 from podslice.systemd.jobs import MANAGER, MANAGER_PATH
 from podslice.systemd.manager_calls import unit_of_path
@@ -52,7 +52,7 @@ class ChangeSignals:
         elif not self._is_reloading:  # a reload removes and adds every unit
             self._on_change(_unit_of(signal))
 
-    def on_interruption(self, _error: Interrupted) -> None:
+    def on_interruption(self, _error: ConnectionLost) -> None:
         """Report once that changes are not signalled from now on."""
         if self.is_active:
             self.is_active = False

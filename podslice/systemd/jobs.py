@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from podslice.systemd.dbus.connection import Interrupted, in_time
+from podslice.systemd.dbus.connection import ConnectionLost, in_time
 from podslice.systemd.dbus.wire import Received
 
 MANAGER = "org.freedesktop.systemd1.Manager"
@@ -39,7 +39,7 @@ class Jobs:
 
         Raises:
             CallTimeout: the job did not finish in time; it stays queued.
-            Interrupted: systemd or the connection was lost; the result is not known.
+            ConnectionLost: systemd or the connection was lost; the result is not known.
         """
         self._calls += 1
         interruptions = self._interruptions
@@ -48,7 +48,7 @@ class Jobs:
             if job in self.early:
                 return self.early[job]
             if interruptions != self._interruptions:
-                raise Interrupted(f"systemd was lost before {job} finished")
+                raise ConnectionLost(f"systemd was lost before {job} finished")
             future = asyncio.get_running_loop().create_future()
             waiting = self.waiting.setdefault(job, [])
             waiting.append(future)
@@ -75,9 +75,9 @@ class Jobs:
         if self._calls:
             self.early[job] = result
 
-    def on_interruption(self, error: Interrupted) -> None:
+    def on_interruption(self, error: ConnectionLost) -> None:
         """Raise the error in all waiting calls: their signals may never arrive."""
         self._interruptions += 1
         for future in (future for waiting in self.waiting.values() for future in waiting):
             if not future.done():
-                future.set_exception(Interrupted(str(error)))
+                future.set_exception(ConnectionLost(str(error)))

@@ -786,7 +786,7 @@ class Deaf:
     def on_signal(self, signal: wire.Received) -> None:
         pass
 
-    def on_interruption(self, error: connection.Interrupted) -> None:
+    def on_interruption(self, error: connection.ConnectionLost) -> None:
         pass
 
 

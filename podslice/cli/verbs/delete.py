@@ -58,11 +58,7 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning = configuration.tolerate(planning)
     if planning.origin.source is Source.DEFAULT:
         note("pods are only stopped; the values of other units change with the next podslice apply")
-    keys = _keys(pod or [], filename or [], namespace)
-    if not keys and not every:
-        raise InputError(
-            Problem(where="", message="no pod specified", hint="specify pods, -f FILE or --all")
-        )
+    keys = _keys(pod or [], filename or [], namespace, every=every)
 
     async def work(world: LiveWorld) -> Report:
         progress = StepProgress()
@@ -86,18 +82,20 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
 
     report = in_world(planning, work)
     code = emit_report(report, output, planning.origin)
-    missing = sorted(keys - report.matched)
-    for key in missing:
-        text = f"pod {key} is not applied"
-        note(tables.problem(Problem(where="", message=text, hint="see: podslice status")))
+    for key in (missing := sorted(keys - report.matched)):
+        note(tables.problem(_not_applied(key)))
     return FAILED if missing else code
 
 
-def _keys(names: list[str], files: list[str], namespace: str | None) -> set[str]:
+def _not_applied(key: str) -> Problem:
+    return Problem(where="", message=f"pod {key} is not applied", hint="see: podslice status")
+
+
+def _keys(names: list[str], files: list[str], namespace: str | None, *, every: bool) -> set[str]:
     """Return the keys of the named pods and of the pods in the files.
 
     Raises:
-        InputError: a file is invalid.
+        InputError: a file is invalid, or no pod is specified and not `every` one is meant.
     """
     keys = {key_of(name, namespace) for name in names}
     if files:
@@ -105,4 +103,8 @@ def _keys(names: list[str], files: list[str], namespace: str | None) -> set[str]
         if code_of(loaded.problems):
             raise InputError(loaded.problems)
         keys |= {each.key for each in loaded.pods}
+    if not keys and not every:
+        raise InputError(
+            Problem(where="", message="no pod specified", hint="specify pods, -f FILE or --all")
+        )
     return keys

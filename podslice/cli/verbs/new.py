@@ -42,6 +42,37 @@ _OPTION_OF_FIELD = {
 _CONTAINER_FIELD = re.compile(r"spec\.containers\[\d+\]\.name")
 
 
+CpuRequest = Annotated[
+    str | None, typer.Option(metavar="QUANTITY", help="Request of CPUs: 500m is half of one.")
+]
+CpuLimit = Annotated[str | None, typer.Option(metavar="QUANTITY", help="Limit of CPUs: 500m, 2.")]
+MemoryRequest = Annotated[
+    str | None, typer.Option(metavar="QUANTITY", help="Request of memory: 512Mi, 2Gi.")
+]
+MemoryLimit = Annotated[
+    str | None, typer.Option(metavar="QUANTITY", help="Limit of memory: 512Mi, 2Gi.")
+]
+Containers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--container", "-c", metavar="NAME", help="A container of the pod; may be repeated."
+    ),
+]
+Like = Annotated[
+    str | None,
+    typer.Option(
+        metavar="UNIT|PID",
+        help="Propose values from the present use of this unit, or of this process and those"
+        " below it. Other options override them.",
+    ),
+]
+PodNamespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", metavar="NAME", help="The namespace of the pod.")
+]
+OutputFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the manifest to this file, which must not exist."),
+]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace the file of --output-file if it exists.")
 ]
@@ -50,41 +81,14 @@ User = Annotated[bool, typer.Option("--user", help="With --like: a unit of the u
 
 def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the pod.")],
-    cpu: Annotated[
-        str | None,
-        typer.Option(metavar="QUANTITY", help="Request of CPUs: 500m is half of one."),
-    ] = None,
-    cpu_limit: Annotated[
-        str | None, typer.Option(metavar="QUANTITY", help="Limit of CPUs: 500m, 2.")
-    ] = None,
-    memory: Annotated[
-        str | None, typer.Option(metavar="QUANTITY", help="Request of memory: 512Mi, 2Gi.")
-    ] = None,
-    memory_limit: Annotated[
-        str | None, typer.Option(metavar="QUANTITY", help="Limit of memory: 512Mi, 2Gi.")
-    ] = None,
-    container: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--container", "-c", metavar="NAME", help="A container of the pod; may be repeated."
-        ),
-    ] = None,
-    like: Annotated[
-        str | None,
-        typer.Option(
-            metavar="UNIT|PID",
-            help="Propose values from the present use of this unit, or of this process and those"
-            " below it. Other options override them.",
-        ),
-    ] = None,
-    namespace: Annotated[
-        str | None,
-        typer.Option("--namespace", "-n", metavar="NAME", help="The namespace of the pod."),
-    ] = None,
-    output_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the manifest to this file, which must not exist."),
-    ] = None,
+    cpu: CpuRequest = None,
+    cpu_limit: CpuLimit = None,
+    memory: MemoryRequest = None,
+    memory_limit: MemoryLimit = None,
+    container: Containers = None,
+    like: Like = None,
+    namespace: PodNamespace = None,
+    output_file: OutputFile = None,
     overwrite: Overwrite = False,  # noqa: FBT002
     user: User = False,  # noqa: FBT002
 ) -> int:
@@ -94,17 +98,12 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     started.
     """
     use, problems = _observe(like, user=user) if like else (None, [])
-    stated = {CPU: (cpu, cpu_limit), MEMORY: (memory, memory_limit)}
     pod = NewPod(
         name=name,
         namespace=namespace,
         containers=tuple(container or [_container_like(use)]),
-        requests={
-            key: StatedAmount(text=text) for key, (text, _) in stated.items() if text is not None
-        },
-        limits={
-            key: StatedAmount(text=text) for key, (_, text) in stated.items() if text is not None
-        },
+        requests=_amounts(cpu, memory),
+        limits=_amounts(cpu_limit, memory_limit),
     )
     problems += _validate(pod)
     if use is not None and not code_of(problems):
@@ -120,6 +119,11 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     else:
         _write_file(output_file, lines, overwrite=overwrite)
     return DONE
+
+
+def _amounts(cpu: str | None, memory: str | None) -> dict[str, StatedAmount]:
+    stated = {CPU: cpu, MEMORY: memory}
+    return {key: StatedAmount(text=text) for key, text in stated.items() if text is not None}
 
 
 def _validate(pod: NewPod) -> list[Problem]:

@@ -29,7 +29,7 @@ with without("gi"):  # GLib's loop, several MiB, and this one is asyncio's
     from dbus_next.message import Message
     from dbus_next.signature import Variant
 
-__all__ = ["Connection", "Interrupted", "Peer", "SignalListener", "Variant", "in_time"]
+__all__ = ["Connection", "ConnectionLost", "Peer", "SignalListener", "Variant", "in_time"]
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ _INTERRUPTIONS = frozenset(
 ABSENCE_SEC = 2
 
 
-class Interrupted(BusUnavailable):
+class ConnectionLost(BusUnavailable):
     """The connection or the service was lost before the reply; the call may have taken effect."""
 
 
@@ -60,7 +60,7 @@ class SignalListener(Protocol):
     def on_signal(self, signal: wire.Received) -> None:
         """Handle a signal that the service itself sent."""
 
-    def on_interruption(self, error: Interrupted) -> None:
+    def on_interruption(self, error: ConnectionLost) -> None:
         """Handle the loss of the connection or the service: expected signals may never arrive."""
 
 
@@ -133,7 +133,7 @@ class Connection(asyncio.Protocol):
                 await connection._connect()
         except BaseException as error:
             await connection.close()
-            if isinstance(error, OSError | ValueError | EOFError | Interrupted):
+            if isinstance(error, OSError | ValueError | EOFError | ConnectionLost):
                 raise BusUnavailable(peer.describe(error)) from error
             raise
         return connection
@@ -144,7 +144,7 @@ class Connection(asyncio.Protocol):
         return self._transport is None or self._transport.is_closing()
 
     async def close(self) -> None:
-        """Close the socket; calls in flight raise `Interrupted`."""
+        """Close the socket; calls in flight raise `ConnectionLost`."""
         if self._transport is not None:
             self.abort()
             await self._closed.wait()
@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
 
         Raises:
             BadProperty: this bus does not pass descriptors.
-            Interrupted: the connection or the service was lost before the reply.
+            ConnectionLost: the connection or the service was lost before the reply.
             CallTimeout: no reply in time; `about` is the subject of the message.
             Exception: an error reply, as `Peer.error_of` translates it.
         """
@@ -211,7 +211,7 @@ class Connection(asyncio.Protocol):
         try:
             owner = await self._call_bus("GetNameOwner", self._peer.service)
             self.follow(str(owner.body("s")[0]))
-        except Interrupted:
+        except ConnectionLost:
             await self._await_service()
 
     async def _await_service(self) -> None:
@@ -236,7 +236,7 @@ class Connection(asyncio.Protocol):
     async def _exchange(self, message: Message, about: str) -> wire.Received:
         transport = self._transport
         if transport is None or transport.is_closing():
-            raise Interrupted(f"{about}: the connection to the bus was lost")
+            raise ConnectionLost(f"{about}: the connection to the bus was lost")
         message.serial = next(self._serials)
         future: asyncio.Future[wire.Received] = asyncio.get_running_loop().create_future()
         self.replies[message.serial] = future
@@ -251,7 +251,7 @@ class Connection(asyncio.Protocol):
             del self.replies[message.serial]
         if reply.kind == wire.ERROR:
             if reply.error_name in _INTERRUPTIONS:
-                raise Interrupted(f"{about}: {reply.reason}")
+                raise ConnectionLost(f"{about}: {reply.reason}")
             raise self._peer.error_of(reply, about)
         return reply
 
@@ -331,13 +331,13 @@ class Connection(asyncio.Protocol):
     def _interrupt(self, why: str) -> None:
         for future in self.replies.values():
             if not future.done():
-                future.set_exception(Interrupted(why))
+                future.set_exception(ConnectionLost(why))
         self._present.set()  # callers that wait for the service find the connection closed
         self._notify_interruption(why)
 
     def _notify_interruption(self, why: str) -> None:
         for listener in self._listeners:
-            listener.on_interruption(Interrupted(why))
+            listener.on_interruption(ConnectionLost(why))
 
 
 @asynccontextmanager

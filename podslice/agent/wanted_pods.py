@@ -12,7 +12,7 @@ from podslice.model.node_state import Eviction
 from podslice.model.pod import Pod
 from podslice.pausable import Steps, paced
 from podslice.policy.allocatable import validate_node
-from podslice.policy.pending import NAME_IN_USE
+from podslice.policy.pending_pods import NAME_IN_USE
 from podslice.policy.replicas import decide_each
 from podslice.reconcile.readmission import is_evicted
 from podslice.reconcile.world import World

@@ -20,7 +20,7 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.model.reserved_values import PendingTrial, TrialState
 from podslice.reconcile.assess import assess_findings, read_findings
 from podslice.reconcile.assessment import Assessment
-from podslice.reconcile.histories import container_histories
+from podslice.reconcile.container_histories import container_histories
 from podslice.reconcile.report import describe_skipped, describe_unconfirmed
 from podslice.reconcile.request import Request
 from podslice.reconcile.rollback import pending

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from podslice.model.desired import PodDecision, Refusal
 from podslice.model.node_state import Eviction, PendingPod
-from podslice.policy.pending import WantedState, pending_pods
+from podslice.policy.pending_pods import WantedState, pending_pods
 from podslice.reconcile.assessment import Assessment
 
 

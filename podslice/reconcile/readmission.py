@@ -9,7 +9,7 @@ from podslice.model.desired import PodDecision, Refusal
 from podslice.model.node_state import AgentState, Eviction
 from podslice.model.pod import Pod
 from podslice.policy.admit import hold_back
-from podslice.policy.pending import EVICTED
+from podslice.policy.pending_pods import EVICTED
 from podslice.reconcile.world import World
 from podslice.store import Records, Store
 

@@ -11,7 +11,7 @@ from podslice.model.kubelet import Foreign
 from podslice.model.node_state import AgentState, Condition, PendingPod
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.unit import UnitName
-from podslice.policy.pending import EVICTED
+from podslice.policy.pending_pods import EVICTED
 from podslice.usage.unit_status import ELSEWHERE, MISSING, PropertyStatus, UnitStatus
 
 AGENT = "podslice-agent"

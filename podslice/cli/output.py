@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import replace
 from enum import StrEnum
 from typing import TextIO
 
@@ -65,9 +65,24 @@ def display_on(stream: TextIO, *, wide: bool = False) -> Display:
     is_terminal = stream.isatty()
     return Display(
         wide=wide,
-        width=shutil.get_terminal_size().columns if is_terminal and not wide else None,
+        width=_width_of(stream) if is_terminal and not wide else None,
         is_colored=is_colored(_color_mode.get(), os.environ, is_terminal=is_terminal),
     )
+
+
+def _width_of(terminal: TextIO) -> int:
+    """Return `COLUMNS`, or the width of the terminal; 80 if it is unknown, as on a serial console."""
+    stated = os.environ.get("COLUMNS", "")
+    if stated.isdecimal() and int(stated):
+        return int(stated)
+    with suppress(OSError):
+        return os.get_terminal_size(terminal.fileno()).columns or 80
+    return 80
+
+
+def display_on_terminal(width: int, *, wide: bool) -> Display:
+    """Return how a page is displayed on the whole terminal of standard output."""
+    return replace(display_on(sys.stdout), wide=wide, width=width)
 
 
 def write(lines: Iterable[str]) -> None:

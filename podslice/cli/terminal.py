@@ -12,9 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-# Source: xterm, "XTerm Control Sequences", private modes 1049 and 25
-_ENTER = "\x1b[?1049h\x1b[?25l"
-_LEAVE = "\x1b[?25h\x1b[?1049l"
+from podslice.cli.keyboard import KeyDecoder
+from podslice.cli.views.text_width import ljust
+
+# Source: xterm, "XTerm Control Sequences", private modes 1049, 7 and 25
+_ENTER = "\x1b[?1049h\x1b[?7l\x1b[?25l"
+_LEAVE = "\x1b[?25h\x1b[?7h\x1b[?1049l"
+_ESCAPE_SEC = 0.05
+"""The time in which the rest of a sequence follows its Escape, as it does also over a network."""
 _HOME, _END_OF_LINE, _END_OF_PAGE = "\x1b[H", "\x1b[K", "\x1b[J"
 _REVERSE, _PLAIN = "\x1b[7m", "\x1b[m"
 
@@ -31,6 +36,8 @@ class Screen:
     def __init__(self, on_key: Callable[[str], None], on_resize: Callable[[], None]) -> None:
         self.on_key = on_key
         self.on_resize = on_resize
+        self._decoder = KeyDecoder()
+        self._flushing: asyncio.TimerHandle | None = None
         self.ended_by: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         """Set to the signal that requests the end."""
 
@@ -41,11 +48,14 @@ class Screen:
         return os.terminal_size((width or 80, height or 24))
 
     def draw(self, lines: Sequence[str], *, marked: int | None = None) -> None:
-        """Draw as many lines as fit; the line with the number `marked` is highlighted."""
+        """Draw as many lines as fit; the line `marked`, which has no colors, is highlighted.
+
+        Lines are not broken: the terminal cuts what is too wide, as after it became narrower.
+        """
         width, height = self.size
-        shown = [line[:width] for line in lines[:height]]
+        shown = list(lines[:height])
         if marked is not None and marked < len(shown):
-            shown[marked] = f"{_REVERSE}{shown[marked].ljust(width)}{_PLAIN}"
+            shown[marked] = f"{_REVERSE}{ljust(shown[marked], width)}{_PLAIN}"
         page = f"{_END_OF_LINE}\r\n".join(shown)
         _write(f"{_HOME}{page}{_END_OF_LINE}{_END_OF_PAGE}")
 
@@ -58,6 +68,7 @@ class Screen:
         loop.add_reader(keyboard, self._read, keyboard)
         loop.add_signal_handler(signal.SIGWINCH, self.on_resize)
         loop.add_signal_handler(signal.SIGTSTP, self._suspend, keyboard, before)
+        loop.add_signal_handler(signal.SIGCONT, self._resume, keyboard)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self.end, number)
         try:
@@ -68,13 +79,25 @@ class Screen:
 
     def _read(self, keyboard: int) -> None:
         try:
-            keys = os.read(keyboard, 1024).decode(errors="replace")
+            data = os.read(keyboard, 1024)
         except OSError:
-            keys = ""
+            data = b""
+        if not data:  # the terminal was closed
+            self.end(signal.SIGHUP)
+        if self._flushing is not None:
+            self._flushing.cancel()
+        self._press(self._decoder.feed(data))
+        if self._decoder.is_pending:
+            loop = asyncio.get_running_loop()
+            self._flushing = loop.call_later(_ESCAPE_SEC, self._flush)
+
+    def _flush(self) -> None:
+        """Take an Escape that nothing has followed as the key."""
+        self._press(self._decoder.flush())
+
+    def _press(self, keys: Sequence[str]) -> None:
         for key in keys:
             self.on_key(key)
-        if not keys:  # the terminal was closed
-            self.end(signal.SIGHUP)
 
     def end(self, number: int) -> None:
         """Request the end, as this signal would."""
@@ -85,6 +108,9 @@ class Screen:
         """Suspend the process on Ctrl-Z."""
         _leave(keyboard, before)
         os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _resume(self, keyboard: int) -> None:
+        """Draw again after any stop, as the shell has changed the terminal's modes."""
         _enter(keyboard)
         self.on_resize()
 

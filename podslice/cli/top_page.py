@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,16 +12,16 @@ from typing import Any
 
 from podslice.cli import terminal
 from podslice.cli.arguments import DONE, PodFilter, Sort
+from podslice.cli.output import display_on_terminal
 from podslice.cli.usage_observer import ObservedUsage, UsageObserver
-from podslice.cli.views import usage_head, usage_table
+from podslice.cli.views import top_view
 from podslice.cli.views.style import Display
-from podslice.cli.views.usage_table import NodeUsage
+from podslice.cli.views.top_view import Frame, TopState
 from podslice.reconcile.world import LiveWorld
 
-KEYS = {"c": Sort.CPU, "m": Sort.MEMORY, "t": Sort.THROTTLED, "p": Sort.PRESSURE, "n": Sort.NAME}
-_HELP = "q quit  sort: c cpu, m memory, t throttled, p pressure, n name  w containers"
 _FIRST_SEC = 0.5
 """The pause before the second measurement, which gives the first rates."""
+_QUIT = "q"
 
 
 class LivePage:
@@ -31,9 +32,8 @@ class LivePage:
     ) -> None:
         # notes would overwrite the page
         self._observer = UsageObserver(replace(world, on_note=lambda _: None), shown)
-        self._sort = sort
+        self._state = TopState(sort=sort, wide=wide)
         self._interval_sec = interval_sec
-        self._wide = wide
         self._observed: ObservedUsage | None = None
         self._screen = terminal.Screen(self._on_key, self._draw)
 
@@ -59,29 +59,31 @@ class LivePage:
             pause_sec = self._interval_sec
 
     def _on_key(self, key: str) -> None:
-        if key == "q":
+        if key == _QUIT and not self._state.is_typing:
             self._screen.end(signal.SIGINT)
-        elif key == "w":
-            self._wide = not self._wide
-        self._sort = KEYS.get(key, self._sort)
+            return
+        pods: Sequence[str] = ()
+        if self._observed is not None:
+            usage = top_view.select(self._observed.usage, self._state)
+            pods = [each.name for each in usage.pods]
+        self._state = top_view.press(self._state, key, pods)
         self._draw()
 
     def _draw(self) -> None:
-        if self._observed is None:
-            self._screen.draw(["loading …"])
-            return
-        shown, summary = self._observed.usage.sorted(self._sort), self._observed.summary
         width, height = self._screen.size
-        display = Display(wide=self._wide, width=width)
-        head = [self._title(shown), *usage_head.head(shown, summary, display), ""]
-        rows = list(usage_table.table(shown, display))
-        room = max(0, height - len(head) - 1)
-        more = len(rows) - room
-        foot = f"{more} more rows  {_HELP}" if more > 0 else _HELP
-        self._screen.draw([*head, *rows[:room], foot], marked=len(head))
+        frame = self._frame(display_on_terminal(width, wide=self._state.wide), height)
+        self._state = frame.state
+        self._screen.draw(frame.lines, marked=frame.marked)
 
-    def _title(self, shown: NodeUsage) -> str:
-        at = datetime.fromtimestamp(shown.stats.time_usec / 1e6, UTC).astimezone()
-        return (
-            f"{at:%H:%M:%S}  {len(shown.pods)} pods by {self._sort}, every {self._interval_sec:g} s"
-        )
+    def _frame(self, display: Display, height: int) -> Frame:
+        if self._observed is None:
+            return Frame(lines=["loading …"], state=self._state)
+        if self._state.shows_help:
+            return top_view.draw_help(self._state, display, height)
+        usage, summary = self._observed.usage, self._observed.summary
+        if self._state.opened:
+            page = list(top_view.pod_page(usage, self._state.opened, display))
+            return top_view.draw_page(self._state, page, display, height)
+        at = datetime.fromtimestamp(usage.stats.time_usec / 1e6, UTC).astimezone()
+        title = top_view.format_title(self._state, usage, f"{at:%H:%M:%S}", self._interval_sec)
+        return top_view.draw_list(self._state, usage, summary, title, display, height)

@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 
 PATIENCE_SEC = 60
 
@@ -30,8 +31,9 @@ class Screen:
         self.seen = 0
 
     def see(self, wanted: str) -> None:
+        until = time.monotonic() + PATIENCE_SEC  # a page that is redrawn has always output
         while (found := self.text.find(wanted, self.seen)) < 0:
-            if not self.read():
+            if not self.read() or time.monotonic() > until:
                 sys.exit(f"{wanted!r} did not appear:\n{self.text}")
         self.seen = found + len(wanted)
 

@@ -1,6 +1,7 @@
 """`top` at a terminal and without one, on a real systemd."""
 
 import json
+import re
 
 import pytest
 
@@ -26,7 +27,9 @@ spec:
 """
 TOP = ["python3", "-m", "podslice", "top", "--interval", "300ms"]
 RUN = ("run", "busy", "-c", "main", "--detach", "--")
-ENTERED, LEFT = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+ENTERED = "\x1b[?1049h\x1b[?7l\x1b[?25l"
+LEFT = "\x1b[?25h\x1b[?7h\x1b[?1049l"
+UP, DOWN, END, PAGE_UP, ESCAPE = "\x1b[A", "\x1b[B", "\x1b[F", "\x1b[5~", "\x1b"
 
 
 def with_busy(machine):
@@ -105,18 +108,82 @@ def test_at_a_terminal_it_runs_until_it_is_stopped(fast_busy):
         ["type", "m"],
         ["see", "by memory"],
         ["resize", 8, 50],
-        ["see", "more rows  q quit"],
+        ["see", " rows  q quit"],
         ["resize", 40, 120],
-        ["see", "\x1b[K\x1b[J"],
         ["see", "w containers"],
-        ["type", "xyz\x1b[A"],
+        ["type", "xyz"],
         ["type", "q"],
     ]
     ended = at_a_terminal(fast_busy, *acts)
     assert ended["exit_code"] == 0
     assert ended["screen"].endswith(LEFT)
-    small = ended["screen"].partition("more rows")[0].rpartition("\x1b[H")[2]
-    assert max(len(line) for line in small.split("\x1b[K\r\n")) <= 50 + len("\x1b[7m\x1b[m")
+    sizes = {len(frame) for frame in frames(ended["screen"]) if " rows  q quit" in frame[-1]}
+    assert 8 in sizes
+
+
+def frames(screen):
+    """The screens in the order in which they were drawn, as lines without styles."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", screen)
+    drawn = [part.partition("\x1b[K\x1b[J")[0] for part in plain.split("\x1b[H")[1:]]
+    return [frame.split("\x1b[K\r\n") for frame in drawn]
+
+
+CROWD = "---\n".join(
+    f"""\
+apiVersion: v1
+kind: Pod
+metadata: {{name: frontend-web-server-{number:02}-of-the-large-shop, namespace: production}}
+spec: {{containers: [{{name: main}}]}}
+"""
+    for number in range(63)
+)
+
+
+def test_keys_scroll_filter_and_open_pods(namespace):
+    namespace.put("/tmp/crowd.yaml", CROWD)
+    apply(namespace, "-f", "/tmp/crowd.yaml", *BIG)
+    acts = [
+        ["resize", 24, 80],
+        ["see", "63 pods by cpu"],
+        ["type", "n"],
+        ["see", "63 pods by name"],
+        ["see", "1-18 of 68 rows"],
+        ["type", END],
+        ["see", "51-68 of 68 rows"],
+        ["type", PAGE_UP + PAGE_UP],
+        ["see", "34-51 of 68 rows"],
+        ["type", "/er-4"],
+        ["see", "filter: er-4"],
+        ["see", "/er-4▏"],
+        ["type", "\r"],
+        ["see", "? help"],
+        ["type", DOWN + DOWN + UP + "\r"],
+        ["see", "web-server-41-of"],
+        ["see", "Esc back"],
+        ["type", ESCAPE],
+        ["see", "10 of 63 pods"],
+        ["type", ESCAPE],
+        ["see", " 63 pods by name"],
+        ["type", "?"],
+        ["see", "Keys"],
+        ["type", "x"],
+        *(
+            act
+            for size in ([20, 60], [30, 120], [50, 200])
+            for act in (["resize", *size], ["see", " 63 pods by name"], ["see", "\x1b[K\x1b[J"])
+        ),
+        ["type", "q"],
+    ]
+    ended = at_a_terminal(namespace, *acts)
+    assert ended["exit_code"] == 0
+    assert ended["screen"].endswith(LEFT)
+    drawn = frames(ended["screen"])
+    assert max(len(line) for frame in drawn[-3:] for line in frame) <= 200
+    listed = next(frame for frame in drawn if frame[-1].startswith("1-18 of 68 rows"))
+    assert len(listed) == 24
+    assert max(map(len, listed)) <= 80
+    pods = [line.split()[0] for line in listed if line.startswith("prod")]
+    assert len(set(pods)) == len(pods) == 13
 
 
 @pytest.mark.parametrize(("signal", "code"), [(2, 0), (15, 143), (1, 129)])

@@ -84,7 +84,7 @@ def blocks(
 ) -> Iterator[list[str]]:
     """Yield the lines of each row of a table: one, or more where a text is folded."""
     rows = list(rows)
-    texts = [[printable(_text_of(cell)) for cell in row] for row in rows]
+    texts = [[printable(text_of(cell)) for cell in row] for row in rows]
     heads = [[column.title for column in columns]] if has_head else []
     natural = [
         max(column.width, *map(width_of, (row[index] for row in heads + texts)), 0)
@@ -106,7 +106,8 @@ def blocks(
         yield _lines(columns, widths, cells, roles, display, indent)
 
 
-def _text_of(cell: Cell) -> str:
+def text_of(cell: Cell) -> str:
+    """Return the text of a cell without its role."""
     return cell.text if isinstance(cell, Styled) else str(cell)
 
 

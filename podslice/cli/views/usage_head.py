@@ -15,9 +15,6 @@ _TWO_GAUGES = 80
 """From this width two gauges are beside each other."""
 _BAR, _LONG_BAR = 5, 10
 
-Gauge = tuple[Cell, Cell, Cell]
-"""What is measured, a bar, and the numbers."""
-
 
 def head(usage: NodeUsage, summary: NodeSummary, display: Display) -> Iterator[str]:
     """Yield the node's usage, conditions and problems in a few lines, on a terminal with bars."""
@@ -51,8 +48,13 @@ def _gauges(usage: NodeUsage, summary: NodeSummary, display: Display, width: int
     size = _LONG_BAR if width >= 2 * _TWO_GAUGES else _BAR
     memory, storage = stats.memory_capacity_bytes, stats.fs_capacity_bytes
     cpu_milli = usage.node.cpu_milli or 0
-    gauges: list[Gauge] = [
+    gauges: list[Sequence[Cell]] = [
         ("cpu", bar(cpu_milli, summary.cpus_milli, width=size), f"{_cpu(usage, summary)} used"),
+        (
+            "processes",
+            bar(stats.pids, stats.pids_max, width=size),
+            f"{stats.pids} of {stats.pids_max}",
+        ),
         (
             "memory",
             bar(memory - stats.memory_available_bytes, memory, width=size),
@@ -63,16 +65,12 @@ def _gauges(usage: NodeUsage, summary: NodeSummary, display: Display, width: int
             bar(storage - stats.fs_available_bytes, storage, width=size),
             f"{_of(stats.fs_available_bytes, storage)} free",
         ),
-        (
-            "processes",
-            bar(stats.pids, stats.pids_max, width=size),
-            f"{stats.pids} of {stats.pids_max}",
-        ),
     ]
     columns = [Column(title=""), Column(title=""), Column(title="", min_width=10)]
     rows: Sequence[Sequence[Cell]] = gauges
     if width >= _TWO_GAUGES:
-        columns, rows = columns * 2, [gauges[0] + gauges[2], gauges[1] + gauges[3]]
+        columns = columns * 2
+        rows = [(*left, *right) for left, right in zip(gauges[:2], gauges[2:], strict=True)]
     return table(columns, rows, display, has_head=False)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from podslice.cli.arguments import Sort
 from podslice.cli.views import layout
 from podslice.cli.views.documents import Document
-from podslice.cli.views.layout import Align, Column, Shorten
+from podslice.cli.views.layout import Align, Column, Shorten, text_of
 from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.cli.views.tables import human_bytes
 from podslice.errors import printable
@@ -165,6 +165,8 @@ _WIDE_COLUMNS = (
     Column(title="QOS", drop=1),
 )
 _PRESSURE = Column(title="PRESSURE", drop=5, min_width=10)
+_STEADY = {"CPU": 5, "MEM": 8, "MEM%": 4, "TASKS": 5}
+"""The widths of most numbers, so that columns stay in their place on a page that is redrawn."""
 _HIGH_PERCENT, _FULL_PERCENT = 75, 90
 """From these shares of a limit, use is a warning or an error."""
 _THROTTLED_PERCENT = 25
@@ -176,16 +178,22 @@ def table(usage: NodeUsage, display: Display) -> Iterator[str]:
     return (line for _, line in rows(usage, display))
 
 
-def rows(usage: NodeUsage, display: Display) -> Iterator[tuple[str, str]]:
-    """Yield lines, each with the name of its pod; it is empty for the titles, node and slices."""
+def rows(usage: NodeUsage, display: Display, *, plain: str = "") -> Iterator[tuple[str, str]]:
+    """Yield lines, each with the name of its pod; it is empty for the titles, node and slices.
+
+    The rows of the pod `plain` have no colors, so that they can be highlighted.
+    """
     wide = display.wide
     columns = (*(_WIDE_COLUMNS if wide else _COLUMNS), _PRESSURE)
+    if display.width is not None:
+        columns = tuple(replace(each, width=_STEADY.get(each.title, 0)) for each in columns)
     made = [("", _cells(row, "", wide=wide)) for row in (usage.node, *usage.groups)]
     for pod in usage.pods:
         made.append((pod.name, _cells(pod, "", wide=wide)))
         containers = pod.containers if wide else ()
         made += [(pod.name, _cells(each, "  ", wide=wide)) for each in containers]
-    lines = layout.table(columns, (cells for _, cells in made), display)
+    cells = (list(map(text_of, row)) if plain and pod == plain else row for pod, row in made)
+    lines = layout.table(columns, cells, display)
     return zip(("", *(pod for pod, _ in made)), lines, strict=True)
 
 

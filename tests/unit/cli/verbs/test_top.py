@@ -129,14 +129,14 @@ def test_a_page_has_the_node_its_slices_and_its_pods():
 
 
 GAUGES = """\
-cpu     █░░░░  1.50 of 8 used         storage    ███░░  40 GiB of 100 GiB free
-memory  ████░  256 MiB of 1 GiB free  processes  █░░░░  120 of 32768
+cpu        █░░░░  1.50 of 8 used  memory   ████░  256 MiB of 1 GiB free
+processes  █░░░░  120 of 32768    storage  ███░░  40 GiB of 100 GiB free
 """
 NARROW_GAUGES = """\
 cpu        █░░░░  1.50 of 8 used
+processes  █░░░░  120 of 32768
 memory     ████░  256 MiB of 1 GiB free
 storage    ███░░  40 GiB of 100 GiB free
-processes  █░░░░  120 of 32768
 """
 
 
@@ -209,16 +209,16 @@ def test_there_is_a_rate_only_where_two_samples_have_one(then, now, cpu, throttl
 
 
 NARROW = """\
-NAME             CPU      MEM  MEM%  THROTTLED  PRESSURE
-node            1.50  768 MiB   75%          -  -
-kubepods.slice  0.00  576 MiB     -          -  -
-default/a       0.50   64 MiB   50%        25%  none
-default/b       0.01  512 MiB     -          -  memory 12…
+NAME              CPU       MEM  MEM%  THROTTLED  PRESSURE
+node             1.50   768 MiB   75%          -  -
+kubepods.slice   0.00   576 MiB     -          -  -
+default/a        0.50    64 MiB   50%        25%  none
+default/b        0.01   512 MiB     -          -  memory 12…
 """
 
 
 def test_a_narrow_terminal_shows_the_most_important_columns():
-    assert text(usage_table.table(USAGE, Display(width=58))) == NARROW
+    assert text(usage_table.table(USAGE, Display(width=60))) == NARROW
     first = next(usage_table.table(USAGE, Display(width=40)))
     assert first.split() == ["NAME", "CPU", "MEM", "MEM%"]
 

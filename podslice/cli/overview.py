@@ -29,6 +29,7 @@ from podslice.usage.health import HealthProblem, problematic_pods
 from podslice.usage.unit_status import EMPTY, EXITED, UnitStatus, unit_statuses
 
 if TYPE_CHECKING:
+    from podslice.cli.views.pod_detail import PodDetail
     from podslice.processes.location import Placement
     from podslice.processes.runtimes import RuntimeContainer
 
@@ -153,13 +154,20 @@ def emit_overview(
     shown: PodFilter,
     *,
     as_tree: bool,
+    detail: PodDetail | None = None,
 ) -> None:
-    """Print the overview, and notes on standard error."""
+    """Print the overview, or the details of one pod, and notes on standard error."""
     state = found.state
     none = "no problems" if shown.only_problems and not found.problems else "no pods"
 
     def lines(display: Display) -> Iterator[str]:
         wide = display.wide
+        if detail is not None:
+            from podslice.cli.views.pod_page import pod_page
+
+            yield from pod_page(detail, display)
+            yield from status_lines.problems(found.problems, display)
+            return
         rows = status_lines.rows(found.units, found.placement, found.cgroups.usage, wide=wide)
         listed = (*rows, *status_lines.pending_rows(found.wanted.pending))
         table = status_lines.tree if as_tree else status_lines.status
@@ -177,12 +185,21 @@ def emit_overview(
             **conditions.foreign(state.foreign),
             **conditions.reserved(state.held),
             **conditions.unconfirmed(found.unconfirmed),
+            **_pod_document(detail),
         ),
         lines=lines,
         names=lambda: [unit.name for unit in found.units if unit.state not in (EMPTY, EXITED)],
     )
     for text in _notes(found):
         note(text)
+
+
+def _pod_document(detail: PodDetail | None) -> documents.Document:
+    if detail is None:
+        return {}
+    from podslice.cli.views import pod_detail
+
+    return {"pod": pod_detail.document(detail)}
 
 
 def _notes(found: Overview) -> Iterator[str]:

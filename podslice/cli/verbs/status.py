@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,6 +27,8 @@ from podslice.reconcile.assess import assess
 from podslice.reconcile.world import LiveWorld
 
 if TYPE_CHECKING:
+    from podslice.cli.overview import Overview
+    from podslice.cli.views.pod_detail import PodDetail
     from podslice.processes.location import Located
 
 Pids = Annotated[
@@ -52,7 +55,7 @@ def status(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     pid: Pids = None,
     exit_zero: ExitZero = False,  # noqa: FBT002
 ) -> int:
-    """Show what runs, and what is not as it should be.
+    """Show what runs, and what is not as it should be; with one POD, all about it.
 
     The exit status is 3 if there is any problem, of the node or of a pod that is shown.
     """
@@ -66,9 +69,20 @@ def status(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         planning = configuration.tolerate(planning)
         return DONE if _show_located(planning, output, pid) else code
     planning = overview.tolerate(planning, output)
-    found = overview.select(in_world(planning, overview.observe), shown)
-    overview.emit_overview(planning, found, output, shown, as_tree=False)
+    found, detail = in_world(planning, partial(_observe, shown))
+    found = overview.select(found, shown)
+    overview.emit_overview(planning, found, output, shown, as_tree=False, detail=detail)
     return code if found.problems else DONE
+
+
+async def _observe(shown: PodFilter, world: LiveWorld) -> tuple[Overview, PodDetail | None]:
+    """Return the overview, and details if one pod is shown."""
+    found = await overview.observe(world)
+    if len(shown.keys) != 1 or shown.only_problems:
+        return found, None
+    from podslice.cli.pod_observer import observe_pod
+
+    return found, await observe_pod(world, found, shown.keys[0])
 
 
 def _show_located(planning: Planning, output: OutputFormat, pids: list[int]) -> bool:

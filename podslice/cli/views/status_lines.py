@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 SHOWN = 10
 """The number of processes of a unit that are listed."""
 
-_OTHER = "other"  # the state of a unit in a pod that podslice does not manage
+OTHER = "other"
+"""The state of a unit in a pod that podslice does not manage."""
 _COLUMNS = {
     "WEIGHT": "CPUWeight",
     "QUOTA": "CPUQuotaPerSecUSec",
@@ -89,7 +90,7 @@ def _status_of(other: Other, depth: int, usage: Usage) -> UnitStatus:
         qos="",
         label=_short(other.unit),
         depth=depth,
-        state=other.runtime or _OTHER,
+        state=other.runtime or OTHER,
         control_group=other.control_group,
         usage=usage,
     )

@@ -5,10 +5,12 @@ import json
 
 import pytest
 
+from podslice.cli import pod_observer
 from podslice.kernel.proc import read_process as read
 from podslice.model.unit import TransientUnit, UnitName
 from podslice.processes import location
 from podslice.processes.runtimes import RuntimeContainer
+from podslice.systemd import journalctl
 from tests.unit.builders import make_files, manifest
 from tests.unit.processes.invented import processes
 
@@ -403,8 +405,10 @@ def test_a_process_has_a_number(podslice, memory):
 
 
 @pytest.fixture
-def many(podslice, files, memory):
+def many(podslice, files, memory, monkeypatch):
     """Three pods in two namespaces, one of each class."""
+    monkeypatch.setattr(journalctl, "read_events", lambda _: ())
+    monkeypatch.setattr(pod_observer, "INTERVAL_SEC", 0)
     limits = {"cpu": 1, "memory": "1Gi"}
     files({"a.json": manifest("a", limits=limits), "b.json": manifest("b", {"cpu": 1})})
     files({"c.json": manifest("c").replace('"name": "c"', '"name": "c", "namespace": "shop"')})
@@ -423,11 +427,22 @@ def named(text):
         (["pod/b"], ["kubepods.slice", "kubepods-burstable.slice", "default/b", "main"]),
         (["-n", "shop"], ["kubepods.slice", "kubepods-besteffort.slice", "shop/c", "main"]),
         (["-n", "shop", "c"], ["kubepods.slice", "kubepods-besteffort.slice", "shop/c", "main"]),
+        (
+            ["a", "shop/c"],
+            [
+                *("kubepods.slice", "default/a", "main"),
+                *("kubepods-besteffort.slice", "shop/c", "main"),
+            ],
+        ),
     ],
 )
 def test_some_pods_are_shown_with_the_slices_above(podslice, many, arguments, rows):
     ended = podslice("status", *arguments)
-    assert (ended.code, named(ended.out)) == (0, rows)
+    if (arguments[0] != "-n" and len(arguments) == 1) or len(arguments) == 3:  # its page
+        (key,) = [row for row in rows if "/" in row]
+        assert (ended.code, ended.out.split("  ")[0]) == (0, f"pod {key}")
+    else:
+        assert (ended.code, named(ended.out)) == (0, rows)
     tree = podslice("tree", *arguments)
     assert tree.code == 0
     assert [line.strip("│├└─ ").split()[0] for line in tree.out.splitlines()[1:]] == rows

@@ -1,0 +1,81 @@
+"""Observe one pod for its page."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from podslice.cli.overview import Overview
+from podslice.cli.views import status_lines, usage_table
+from podslice.cli.views.pod_detail import PodDetail
+from podslice.errors import PodsliceError
+from podslice.model.desired import PodDecision
+from podslice.model.pod import ContainerKind, InitProgress, Pod
+from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.world import LiveWorld
+from podslice.usage import stats
+from podslice.usage.stats import NodeStats
+
+if TYPE_CHECKING:
+    from podslice.systemd.journalctl import Entry
+
+INTERVAL_SEC = 0.25
+"""The time in which the use of CPUs is measured."""
+_EVENTS = 10
+
+
+async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail | None:
+    """Return what is shown about an applied pod of an overview; None if it is not applied.
+
+    Raises:
+        HostError: /proc can't be read.
+    """
+    state = found.state
+    decision = next((each for each in state.desired.pods if each.pod.key == key), None)
+    if decision is None:
+        return None
+    before = _measure(world, decision, state)
+    events, events_problem = _read_events(world, key)
+    await asyncio.sleep(INTERVAL_SEC)
+    now = _measure(world, decision, state)
+    usage = usage_table.measure(now, before, {})
+    rows = status_lines.rows(found.units, found.placement, found.cgroups.usage, wide=False)
+    progress = state.progress.get(decision.pod.uid, InitProgress())
+    return PodDetail(
+        decision=decision,
+        units=tuple(row for row in rows if row.unit.pod == key),
+        stats=now.pods[0] if now.pods else None,
+        usage=usage.pods[0] if usage.pods else None,
+        time_usec=now.time_usec,
+        phase=_phase(key, state),
+        init_containers=_init_containers(decision.pod, progress),
+        source=state.sources.get(decision.pod.uid),
+        node_conditions=tuple(state.agent.conditions) if state.agent else (),
+        events=events,
+        events_problem=events_problem,
+    )
+
+
+def _measure(world: LiveWorld, decision: PodDecision, state: Assessment) -> NodeStats:
+    return stats.read_stats((decision,), state.observed, world.config, cgroups=world.cgroups)
+
+
+def _phase(key: str, state: Assessment) -> str:
+    if state.agent and key in state.agent.terminating:
+        return "terminating"
+    return "init" if key in state.desired.initializing else "running"
+
+
+def _init_containers(pod: Pod, progress: InitProgress) -> tuple[tuple[str, bool], ...]:
+    containers = pod.of_kind(ContainerKind.INIT)
+    return tuple((each.name, each.name in progress.done) for each in containers)
+
+
+def _read_events(world: LiveWorld, key: str) -> tuple[tuple[Entry, ...], str]:
+    """Return the last events of a pod, or why they can't be read."""
+    from podslice.systemd.journalctl import Query, read_events
+
+    try:
+        return tuple(read_events(Query(pods=[key], lines=_EVENTS, manager=world.manager))), ""
+    except PodsliceError as error:
+        return (), str(error)

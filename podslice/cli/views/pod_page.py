@@ -1,0 +1,264 @@
+"""The page of `status POD` as lines. Pure: values in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from podslice.cli.views import exits, layout
+from podslice.cli.views.layout import Align, Column, Shorten
+from podslice.cli.views.pod_detail import PodDetail, used_bytes
+from podslice.cli.views.status_lines import OTHER, UnitRow, state
+from podslice.cli.views.style import Cell, Display, Role, Styled, bar
+from podslice.cli.views.tables import human_bytes
+from podslice.errors import printable
+from podslice.kernel.cgroup import Sample
+from podslice.model.properties import PROPERTIES, format_value
+from podslice.model.resources import format_amounts
+from podslice.model.unit import UnitKind
+from podslice.usage.unit_status import EMPTY, EXITED, HOLDS_PROCESSES, MISSING, UnitStatus
+
+_SHOWN = 10
+"""The number of processes of a container that are listed."""
+_BAR, _BAR_MIN, _TEXT = 20, 5, 45
+_INDENT = "  "
+_PAIR = (
+    Column(title=""),
+    Column(title="", min_width=20, shorten=Shorten.FOLD),
+)
+_BARS = (
+    Column(title=""),
+    Column(title="", drop=1),
+    Column(title="", min_width=20, shorten=Shorten.FOLD),
+)
+_PROPERTIES = (
+    Column(title="UNIT", min_width=8, shorten=Shorten.MIDDLE),
+    Column(title="PROPERTY", min_width=12, shorten=Shorten.MIDDLE),
+    Column(title="DESIRED", align=Align.RIGHT),
+    Column(title="SYSTEMD", align=Align.RIGHT),
+    Column(title="KERNEL", drop=1, align=Align.RIGHT),
+)
+_CONTAINERS = (
+    Column(title="NAME", min_width=8, shorten=Shorten.MIDDLE),
+    Column(title="STATE", min_width=8),
+    Column(title="RESTARTS", drop=2, align=Align.RIGHT),
+    Column(title="CPU", align=Align.RIGHT),
+    Column(title="MEM", align=Align.RIGHT),
+    Column(title="TASKS", drop=1, align=Align.RIGHT),
+)
+_VOLUMES = (
+    Column(title="NAME", min_width=8, shorten=Shorten.MIDDLE),
+    Column(title="USED", align=Align.RIGHT),
+    Column(title="SIZE", align=Align.RIGHT),
+    Column(title="PATH", min_width=20, shorten=Shorten.MIDDLE),
+    Column(title="UNIT", drop=1, min_width=20, shorten=Shorten.MIDDLE),
+)
+_EVENTS = (
+    Column(title="TIME"),
+    Column(title="KIND", min_width=8),
+    Column(title="MESSAGE", min_width=20, shorten=Shorten.FOLD),
+)
+
+
+def pod_page(detail: PodDetail, display: Display) -> Iterator[str]:
+    """Yield the page of a pod."""
+    yield from _head(detail, display)
+    for title, lines in (
+        ("USE", _use(detail, display)),
+        ("CONTAINERS", _containers(detail, display)),
+        ("PROPERTIES", _properties(detail, display)),
+        ("VOLUMES", _volumes(detail, display)),
+        ("EVENTS", _events(detail, display)),
+    ):
+        section = list(lines)
+        if section:
+            yield ""
+            yield display.paint(title, Role.HEADING)
+            yield from section
+
+
+def _head(detail: PodDetail, display: Display) -> Iterator[str]:
+    decision, stats = detail.decision, detail.stats
+    pod = decision.pod
+    name = display.paint(f"pod {pod.key}", Role.HEADING)
+    yield f"{name}  {decision.qos}  {_phase(detail)}"
+    started = "-"
+    if stats:
+        started = f"{_time(stats.started_usec)} ({_age(detail, stats.started_usec)} ago)"
+    pairs: list[tuple[str, Cell]] = [
+        ("manifest", detail.source or "not from a manifest directory"),
+        ("slice", decision.slice),
+        ("uid", pod.uid),
+        ("started", started),
+        ("grace", f"{pod.grace_period_sec}s"),
+        ("requests", format_amounts(decision.requests) or "none"),
+        ("limits", format_amounts(decision.limits) or "none"),
+    ]
+    if detail.node_conditions:
+        pairs.append(("node", Styled(", ".join(detail.node_conditions), Role.WARNING)))
+    yield from layout.table(_PAIR, pairs, display, indent=_INDENT, has_head=False)
+
+
+def _phase(detail: PodDetail) -> str:
+    if detail.phase != "init":
+        is_missing = detail.slice is None or detail.slice.state == MISSING
+        return "its slice is missing" if is_missing else detail.phase
+    done = sum(done for _, done in detail.init_containers)
+    return f"init phase: {done} of {len(detail.init_containers)} init containers are done"
+
+
+def _use(detail: PodDetail, display: Display) -> Iterator[str]:
+    """Yield the use, as bars where there is a limit, then throttling, pressure and OOM kills."""
+    if detail.usage is None:
+        return
+    sample = detail.usage.sample
+    width = _BAR
+    if display.width is not None:
+        width = max(_BAR_MIN, min(_BAR, display.width - _TEXT))
+    quota = detail.limit("CPUQuotaPerSecUSec")
+    rows: list[tuple[Cell, ...]] = []
+    for name, used, limit, text in (
+        ("cpu", detail.usage.cpu_milli, None if quota is None else quota // 1000, _cpus),
+        ("memory", sample.working_set_bytes, detail.limit("MemoryMax"), human_bytes),
+        ("tasks", sample.tasks, detail.limit("TasksMax"), str),
+    ):
+        if used is not None:
+            shown = bar(used, limit, width=width) if limit is not None else ""
+            of = f" of {text(limit)}" if limit is not None else ""
+            unit = " CPUs" if text is _cpus else ""
+            rows.append((name, shown, f"{text(used)}{of}{unit}{', no limit' * (not of)}"))
+    rows += [(name, "", text) for name, text in _counters(sample)]
+    yield from layout.table(_BARS, rows, display, indent=_INDENT, has_head=False)
+
+
+def _counters(sample: Sample) -> Iterator[tuple[str, Cell]]:
+    if sample.memory_bytes is not None and sample.memory_bytes != sample.working_set_bytes:
+        yield "", f"{human_bytes(sample.memory_bytes)} with reclaimable caches"
+    if sample.periods:
+        throttled = sample.throttled_periods or 0
+        text = f"{throttled} of {sample.periods} periods ({throttled * 100 // sample.periods}%)"
+        duration = exits.duration(sample.throttled_usec or 0)
+        yield "throttled", _warned(f"{text}, {duration} in total", when=throttled > 0)
+    if sample.pressure:
+        parts = (
+            f"{name} {each.some.avg10_milli / 1000:.1f}%" for name, each in sample.pressure.items()
+        )
+        high = any(each.some.avg10_milli >= _HIGH_MILLI for each in sample.pressure.values())
+        yield "pressure", _warned(f"{', '.join(parts)} of the last 10 s", when=high)
+    if sample.oom_kills is not None:
+        yield "OOM kills", _warned(str(sample.oom_kills), when=sample.oom_kills > 0)
+
+
+_HIGH_MILLI = 10_000
+
+
+def _warned(text: str, *, when: bool) -> Cell:
+    return Styled(text, Role.WARNING) if when else text
+
+
+def _containers(detail: PodDetail, display: Display) -> Iterator[str]:
+    """Yield a table of containers and other units, then the details of each that was started."""
+    rows = [row for row in detail.units if row.unit.kind in HOLDS_PROCESSES]
+    if rows:
+        cells = (_container(detail, row) for row in rows)
+        yield from layout.table(_CONTAINERS, cells, display, indent=_INDENT)
+    for row in rows:
+        pairs = list(_details(row, display))
+        if pairs:
+            yield f"{_INDENT}{printable(row.unit.label)}"
+            indent = _INDENT * 2
+            yield from layout.table(_PAIR, pairs, display, indent=indent, has_head=False)
+
+
+def _container(detail: PodDetail, row: UnitRow) -> Sequence[Cell]:
+    unit = row.unit
+    used = detail.usage_of(unit.name)
+    memory = used.sample.working_set_bytes if used else unit.usage.memory_bytes
+    tasks = unit.usage.tasks
+    return (
+        unit.label,
+        _state(unit),
+        str(unit.restarts) if unit.state != OTHER else "-",
+        "-" if used is None or used.cpu_milli is None else f"{used.cpu_milli / 1000:.2f}",
+        "-" if memory is None else human_bytes(memory),
+        "-" if tasks is None else str(tasks),
+    )
+
+
+def _state(unit: UnitStatus) -> Cell:
+    last = unit.last_exit
+    if unit.state == EXITED and last is not None and (last.is_oom or last.exit_code):
+        return Styled(state(unit), Role.ERROR if last.is_oom else Role.WARNING)
+    return state(unit)
+
+
+def _details(row: UnitRow, display: Display) -> Iterator[tuple[str, Cell]]:
+    unit = row.unit
+    if unit.state not in (EMPTY, EXITED) or display.wide:
+        yield "unit", unit.name
+    if row.processes:
+        yield "processes", _listed(row, display)
+    if unit.last_exit is not None:
+        text = exits.sentence(unit.last_exit, unit.restarts)
+        yield "last exit", _warned(text, when=unit.last_exit.is_oom)
+
+
+def _listed(row: UnitRow, display: Display) -> str:
+    shown = row.processes if display.wide else row.processes[:_SHOWN]
+    more = len(row.processes) - len(shown)
+    names = [f"{each.pid} {each.name}" for each in shown]
+    return ", ".join([*names, f"… and {more} more"] if more else names)
+
+
+def _properties(detail: PodDetail, display: Display) -> Iterator[str]:
+    """Yield a table of the desired values, systemd's and the kernel's."""
+    rows: list[Sequence[Cell]] = []
+    for unit in (row.unit for row in detail.units):
+        name = "pod" if unit.kind is UnitKind.SLICE else unit.label
+        for each in unit.properties if unit.state not in (EMPTY, EXITED) else ():
+            systemd: Cell = format_value(each.name, each.systemd)
+            if each.differs:
+                systemd = Styled(f"{systemd}!", Role.WARNING)
+            desired = format_value(each.name, each.desired)
+            key = PROPERTIES[each.name].key
+            rows.append((name, key, desired, systemd, each.kernel or "-"))
+    if rows:
+        yield from layout.table(_PROPERTIES, rows, display, indent=_INDENT)
+
+
+def _volumes(detail: PodDetail, display: Display) -> Iterator[str]:
+    rows = [
+        (
+            each.name,
+            "-" if (used := used_bytes(detail, each.name)) is None else human_bytes(used),
+            "-" if each.size_bytes is None else human_bytes(each.size_bytes),
+            each.path,
+            each.unit,
+        )
+        for each in detail.decision.volumes
+    ]
+    if rows:
+        yield from layout.table(_VOLUMES, rows, display, indent=_INDENT)
+
+
+def _events(detail: PodDetail, display: Display) -> Iterator[str]:
+    if detail.events_problem:
+        yield from layout.fold(detail.events_problem, display, indent=_INDENT, hanging=_INDENT)
+        return
+    rows = [(_time(each.time_usec), each.kind, each.message) for each in detail.events]
+    if not rows:
+        yield f"{_INDENT}none"
+        return
+    yield from layout.table(_EVENTS, rows, display, indent=_INDENT)
+
+
+def _cpus(milli: int) -> str:
+    return f"{milli / 1000:.2f}"
+
+
+def _time(usec: int) -> str:
+    return f"{datetime.fromtimestamp(usec / 1e6).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def _age(detail: PodDetail, usec: int) -> str:
+    return exits.duration(max(detail.time_usec - usec, 0))

@@ -1,0 +1,229 @@
+"""`status POD`: the page of one pod, and its JSON."""
+
+import asyncio
+import json
+import os
+import re
+from dataclasses import replace
+
+import pytest
+
+from podslice.cli import pod_observer
+from podslice.cli.views.exits import duration, sentence, summary
+from podslice.errors import HostError
+from podslice.model.container_exit import ContainerExit
+from podslice.store import histories
+from podslice.systemd import journalctl
+from podslice.systemd.journalctl import Entry
+
+SHOP = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: shop, uid: u-1}
+spec:
+  terminationGracePeriodSeconds: 7
+  resources: {limits: {cpu: 500m, memory: 64Mi}}
+  initContainers: [{name: fetch}]
+  containers:
+  - {name: app, resources: {requests: {cpu: 250m, memory: 8Mi}}}
+  - {name: log}
+  volumes:
+  - {name: page-cache, emptyDir: {medium: Memory, sizeLimit: 16Mi}}
+"""
+SLICE = "kubepods-burstable-podu_1.slice"
+GROUP = f"kubepods.slice/kubepods-burstable.slice/{SLICE}"
+SERVICE = "podslice-podu_1-app.service"
+START = 1_700_000_000_000_000
+EVENT = Entry(
+    time_usec=START,
+    kind="pod-oom",
+    level="warning",
+    pod="default/shop",
+    unit=SLICE,
+    message="the kernel OOM-killed a process of pod default/shop",
+)
+COUNTERS = {
+    "cpu.stat": ("usage_usec 1000000\nnr_periods 200\nnr_throttled 50\nthrottled_usec 61000000\n"),
+    "cpu.pressure": "some avg10=12.50 avg60=1.00 avg300=0.00 total=5\n",
+    "memory.current": f"{60 * 2**20}\n",
+    "memory.stat": f"inactive_file {12 * 2**20}\n",
+    "memory.events": "low 0\noom_kill 3\n",
+    "pids.current": "5\n",
+}
+
+
+@pytest.fixture
+def events(monkeypatch):
+    """The events of the pod, in a list that may be changed; a second measurement is immediate."""
+    found = [EVENT]
+    monkeypatch.setattr(journalctl, "read_events", lambda query: found[-query.lines :])
+    monkeypatch.setattr(pod_observer, "INTERVAL_SEC", 0)
+    return found
+
+
+@pytest.fixture
+def shop(here, podslice, files, memory, events):
+    """The pod is applied; a container runs and has ended twice before."""
+    files({"shop.yaml": SHOP})
+    assert podslice("apply", "-f", "shop.yaml").code == 0
+    assert podslice("phase", "shop", "--set", "running").code == 0
+    assert podslice("run", "shop", "-c", "app", "--detach", "--", "sh").code == 0
+    for group in (GROUP, f"{GROUP}/{SERVICE}"):
+        directory = here / "cgroup" / group
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, content in COUNTERS.items():
+            (directory / name).write_text(content)
+    (here / "cgroup/cgroup.controllers").write_text("cpu memory pids\n")
+    (here / "cgroup" / GROUP / SERVICE / "cgroup.procs").write_text("7000001\n7000002\n")
+    containers = here / "run-False/containers/u-1"
+    histories.save_start(containers, "app", START)
+    end = histories.end_path(containers, "app", START)
+    result = {"SERVICE_RESULT": "exit-code", "EXIT_CODE": "exited", "EXIT_STATUS": "7"}
+    histories.save_end(end, result)
+    os.utime(end, ns=(0, (START + 90_000_000) * 1000))
+    histories.save_start(containers, "app", START + 91_000_000)
+
+
+def test_everything_about_a_pod_is_on_one_page(shop, podslice):
+    ended = podslice("status", "shop")
+    assert (ended.code, ended.err) == (0, "")
+    sections = [block.splitlines() for block in ended.out.split("\n\n")]
+    assert [lines[0] for lines in sections] == [
+        "pod default/shop  Burstable  running",
+        *("USE", "CONTAINERS", "PROPERTIES", "VOLUMES", "EVENTS"),
+    ]
+    head, use, containers, properties, volumes, events = (
+        [line.split(maxsplit=1) for line in lines[1:]] for lines in sections
+    )
+    assert ["slice", SLICE] in head
+    assert ["uid", "u-1"] in head
+    assert ["grace", "7s"] in head
+    assert ["manifest", "not from a manifest directory"] in head
+    assert ["memory", "███████████████░░░░░  48 MiB of 64 MiB"] in use
+    assert ["60", "MiB with reclaimable caches"] in use
+    assert ["tasks", "5, no limit"] in use
+    assert ["throttled", "50 of 200 periods (25%), 1min 1s in total"] in use
+    assert ["pressure", "cpu 12.5% of the last 10 s"] in use
+    assert ["OOM", "kills", "3"] in [" ".join(row).split() for row in use]
+    assert any(row[0] == "cpu" and row[1].endswith(" of 0.50 CPUs") for row in use)
+    shown = [" ".join(row).split() for row in containers]
+    assert ["fetch", "empty", "0", "-", "-", "-"] in shown
+    assert ["unit", SERVICE] in shown
+    assert ["processes", "7000001", "?,", "7000002", "?"] in shown
+    (last,) = [" ".join(row) for row in shown if row[0] == "last"]
+    assert last.startswith("last exit exited with 7 at 20")
+    assert last.endswith(" after 1min 30s, 2 restarts")
+    assert ["pod", "MemoryMax     64Mi     64Mi       -"] in properties
+    assert volumes[1][0] == "page-cache"
+    assert events[1][1].endswith("pod-oom  the kernel OOM-killed a process of pod default/shop")
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 120])
+def test_the_page_fits_the_terminal(shop, podslice, monkeypatch, events, width):
+    events.append(replace(EVENT, message=f"{EVENT.message} " * 5))
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    lines = podslice("status", "shop").out.splitlines()
+    assert [line for line in lines if len(line) > max(width, 40)] == []
+    assert sum(line.strip() == "CONTAINERS" for line in lines) == 1
+
+
+def test_the_json_has_the_same(shop, podslice):
+    document = json.loads(podslice("status", "shop", "-o", "json").out)
+    assert {"units", "strays", "pod"} <= document.keys()
+    pod = document["pod"]
+    assert (pod["namespace"], pod["name"], pod["uid"]) == ("default", "shop", "u-1")
+    assert (pod["phase"], pod["qos_class"], pod["manifest"]) == ("running", "Burstable", None)
+    assert pod["init_containers"] == [{"name": "fetch", "done": False}]
+    usage = pod["usage"]
+    assert (usage["cpu_limit_milli"], usage["memory_limit_bytes"]) == (500, 64 * 2**20)
+    assert (usage["tasks"], usage["tasks_limit"], usage["oom_kills"]) == (5, None, 3)
+    assert usage["pressure"]["cpu"]["some"]["avg10_percent"] == 12.5
+    app = next(each for each in pod["containers"] if each["name"] == "app")
+    assert (app["unit"], app["state"], app["restarts"]) == (SERVICE, "active", 2)
+    assert app["last_exit"]["exit_code"] == 7
+    assert app["last_exit"]["duration_usec"] == 90_000_000
+    assert [each["pid"] for each in app["processes"]] == [7000001, 7000002]
+    assert pod["volumes"][0]["size_bytes"] == 16 * 2**20
+    assert [each["kind"] for each in pod["events"]] == ["pod-oom"]
+    assert pod["events_problem"] is None
+
+
+def test_only_the_last_ten_events_are_shown(shop, podslice, events):
+    events[:] = [replace(EVENT, message=f"number {n}") for n in range(12)]
+    listed = podslice("status", "shop").out.partition("\nEVENTS\n")[2].splitlines()[1:]
+    assert [line.rpartition(" ")[2] for line in listed] == [str(n) for n in range(2, 12)]
+    events.clear()
+    assert podslice("status", "shop").out.endswith("\nEVENTS\n  none\n")
+
+
+def test_events_that_cannot_be_read_are_not_an_error(shop, podslice, monkeypatch):
+    def refuse(_):
+        raise HostError("permission to read the journal denied")
+
+    monkeypatch.setattr(journalctl, "read_events", refuse)
+    ended = podslice("status", "shop")
+    assert ended.code == 0
+    assert ended.out.endswith("\nEVENTS\n  permission to read the journal denied\n")
+
+
+def test_differences_and_the_init_phase_are_on_the_page(shop, podslice, memory):
+    podslice("phase", "shop", "--set", "init")
+    assert podslice("status", "shop").out.startswith(
+        "pod default/shop  Burstable  init phase: 0 of 1 init containers are done\n"
+    )
+    asyncio.run(memory.set_properties(SLICE, {"CPUWeight": 1}))
+    ended = podslice("status", "shop")
+    assert ended.code == 3
+    assert re.search(r"^  pod +CPUWeight +\d+ +1! ", ended.out, re.MULTILINE)
+
+
+def test_a_pod_without_a_slice_has_a_page(shop, podslice, memory):
+    asyncio.run(memory.stop(SLICE))
+    ended = podslice("status", "shop")
+    assert ended.code == 3
+    assert ended.out.startswith("pod default/shop  Burstable  its slice is missing\n")
+
+
+def exit_(result, **fields):
+    return ContainerExit(result=result, started_usec=START, ended_usec=START + 5_000_000, **fields)
+
+
+@pytest.mark.parametrize(
+    ("last", "short", "how"),
+    [
+        (exit_("success", exit_code=0), "exited 0", "exited with 0"),
+        (exit_("exit-code", exit_code=7), "exited 7", "exited with 7"),
+        (exit_("signal", signal="SIGHUP"), "killed SIGHUP", "killed by SIGHUP"),
+        (exit_("success", signal="SIGTERM"), "killed SIGTERM", "killed by SIGTERM"),
+        (exit_("timeout", signal="SIGKILL"), "killed SIGKILL", "killed by SIGKILL (timeout)"),
+        (exit_("oom-kill", signal="SIGKILL", is_oom=True), "OOM-killed", "OOM-killed (SIGKILL)"),
+        (exit_("oom-kill", exit_code=137, is_oom=True), "OOM-killed", "OOM-killed (exit code 137)"),
+        (exit_("resources"), "resources", "resources"),
+        (exit_("unknown"), "exited", "ended, exit status not recorded"),
+    ],
+)
+def test_the_end_of_a_container_in_words(last, short, how):
+    assert summary(last) == short
+    assert sentence(last, 0).partition(" at 2")[0] == how
+    assert sentence(last, 0).endswith(" after 5s")
+    assert sentence(last, 1).endswith(" after 5s, 1 restart")
+    unknown = replace(last, ended_usec=None)
+    assert sentence(unknown, 0) == how
+
+
+@pytest.mark.parametrize(
+    ("sec", "text"),
+    [
+        (0.45, "450ms"),
+        (12, "12s"),
+        (60, "1min"),
+        (200, "3min 20s"),
+        (3 * 3600 + 59, "3h"),
+        (5 * 3600 + 120, "5h 2min"),
+        (2 * 86_400 + 3 * 3600, "2d 3h"),
+    ],
+)
+def test_durations(sec, text):
+    assert duration(int(sec * 1_000_000)) == text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from itertools import chain
 from typing import Annotated, Any, cast
@@ -100,6 +100,12 @@ def _group_class(
     """Return a group of commands with the help that the program formats itself."""
 
     class Group(TyperGroup):
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - of typer
+            if args[0] not in self.commands:
+                verbs = [name for name in self.commands if name not in _HIDDEN]
+                raise _unknown_verb(args[0], verbs, ctx.command_path)
+            return super().resolve_command(ctx, args)
+
         def get_help(self, _: object) -> str:
             return _group_help(app, groups, *path)
 
@@ -160,9 +166,7 @@ def _execute(given: list[str]) -> int:
     choose_colors(ColorMode.AUTO)
     verb = _verb_in(given)
     if verb and verb not in VERBS and not verb.startswith("-"):
-        hint = suggest_verb(verb, [*chain.from_iterable(VERB_GROUPS.values())])
-        message = f"no such command '{verb}'"
-        raise InputError(Problem(message=message, hint=hint or "see: podslice --help"))
+        raise _unknown_verb(verb, [*chain.from_iterable(VERB_GROUPS.values())], "podslice")
     # without a verb all of them are needed, for the help
     app = make_app([verb] if verb in VERBS else VERBS)
     if given in ([], ["-h"], ["--help"]):
@@ -171,6 +175,12 @@ def _execute(given: list[str]) -> int:
         return DONE
     code = app(given, prog_name="podslice", standalone_mode=False)
     return code if isinstance(code, int) else DONE
+
+
+def _unknown_verb(given: str, verbs: Collection[str], program: str) -> InputError:
+    """Return the error for an unknown verb after `program`."""
+    hint = suggest_verb(given, verbs, program) or f"see: {program} --help"
+    return InputError(Problem(message=f"no such command '{given}'", hint=hint))
 
 
 def _verb_in(given: list[str]) -> str:

@@ -99,18 +99,19 @@ def note(text: str) -> None:
 
 
 _BACK, _ERASE = "\r", "\033[K"
-_is_drawn = False
+_drawn = ""
 
 
 def redraw(text: str) -> None:
     """Draw a line on the terminal of standard error in place of the previous one."""
-    global _is_drawn  # noqa: PLW0603 - the terminal has one such line
-    _is_drawn = bool(text)
+    global _drawn  # noqa: PLW0603 - the terminal has one such line
+    if text == _drawn:
+        return
+    _drawn = text
     sys.stderr.write(f"{_BACK}{text}{_ERASE}")
     sys.stderr.flush()
 
 
 def wipe() -> None:
     """Wipe the line that was drawn last, if any."""
-    if _is_drawn:
-        redraw("")
+    redraw("")

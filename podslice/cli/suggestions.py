@@ -25,6 +25,7 @@ EQUIVALENTS = {
     "dry-run": "plan -f FILE",
     "edit": "apply -f FILE",
     "exec": "run POD -c CONTAINER -- CMD",
+    "generate": "new NAME",
     "get": "status",
     "help": "--help",
     "inspect": "status POD",
@@ -32,6 +33,7 @@ EQUIVALENTS = {
     "kill": "delete POD",
     "lint": "check -f FILE",
     "list": "status",
+    "log": "logs POD",
     "ls": "status",
     "monitor": "top",
     "move": "adopt POD -c CONTAINER PID",
@@ -69,12 +71,15 @@ OPTION_EQUIVALENTS = {
 """Options of other programs, by verb, with what does the same."""
 
 
-def suggest_verb(given: str, verbs: Collection[str]) -> str:
-    """Return the hint for an unknown verb: an equivalent, or the verb spelled most like it."""
-    if given in EQUIVALENTS:
+def suggest_verb(given: str, verbs: Collection[str], program: str = "podslice") -> str:
+    """Return the hint for an unknown verb: an equivalent, or the verb spelled most like it.
+
+    `program` is what precedes the verb.
+    """
+    if program == "podslice" and given in EQUIVALENTS:
         return f"use: podslice {EQUIVALENTS[given]}"
     near = get_close_matches(given, sorted(verbs), n=1)
-    return f"did you mean: podslice {near[0]}? see: podslice --help" if near else ""
+    return f"did you mean: {program} {near[0]}? see: {program} --help" if near else ""
 
 
 def suggest_option(verb: str, given: str, options: Iterable[str]) -> str:

@@ -119,6 +119,15 @@ def test_hidden_verbs_are_not_suggested(podslice):
     )
 
 
+def test_verbs_below_a_verb(podslice):
+    for given in (["node", "inti"], ["node", "-o", "json", "inti"]):
+        hint = "did you mean: podslice node init? see: podslice node --help"
+        assert podslice(*given) == (2, "", f"error: no such command 'inti'; {hint}\n")
+    assert (
+        podslice("node", "get").err == "error: no such command 'get'; see: podslice node --help\n"
+    )
+
+
 def test_the_hint_of_an_option_is_printed(podslice, web):
     assert podslice("apply", "--dry-run", "-f", web).err == (
         "error: no such option: --dry-run; use: podslice plan -f FILE\n"

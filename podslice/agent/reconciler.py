@@ -20,7 +20,7 @@ from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
 from podslice.model.pod import Pod
 from podslice.model.properties import MANAGED
-from podslice.model.unit import UnitName
+from podslice.model.unit import UnitName, parent_slice
 from podslice.plan import Plan, Step, StopUnit
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
@@ -85,6 +85,10 @@ class Reconciler:
         for name in {slice_, *(unit.name for unit in units if unit.pod == pod)}:
             self._stopped.add(name)
             self._drift.forget(name)
+            self._client.forget(name)
+        # the slices above have fewer tasks, and may be empty
+        tier = parent_slice(slice_)
+        for name in (tier, parent_slice(tier)):
             self._client.forget(name)
 
     def reload(self, manifests: ManifestDirectories) -> None:

@@ -16,7 +16,7 @@ from podslice.reconcile import converge
 from podslice.reconcile.readmission import readmit
 from podslice.reconcile.request import OngoingTerminations
 from podslice.store import Store
-from tests.unit.agent.fakes import write_group
+from tests.unit.agent.fakes import until, write_group
 from tests.unit.agent.reconciled import BATCH, POD_STEPS, WEB, Node
 from tests.unit.builders import amounts, burstable, config
 from tests.unit.reconcile.test_guard import RECORDED, start_units_of_a_kubelet
@@ -596,3 +596,18 @@ async def test_a_stuck_pod_is_published_until_it_is_removed(two, monkeypatch):
     await two.settle()
     await two.run_round()
     assert two.context.stuck == ()
+
+
+async def test_the_slices_above_a_terminated_pod_are_observed_again(here):
+    """They had its processes, and are stopped with the last pod."""
+    here.put("batch")
+    await here.settle()
+    properties = {"Slice": BATCH, "PIDs": (7,)}
+    await here.memory.start(TransientUnit(name="x.scope", properties=properties))
+    here.client.forget(None)
+    await here.run_round()
+    here.drop("batch")
+    await here.run_round()
+    await until(lambda: not here.context.terminating.in_progress)
+    await here.settle()
+    assert await here.memory.observe(["kubepods*"]) == ()

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from podslice.agent.container_ends import ContainerEnds
 from podslice.agent.context import AgentContext
 from podslice.agent.counters import Counters
 from podslice.agent.endpoints.capture import capture
@@ -224,6 +225,7 @@ class Daemon:
             watcher=self._watcher,
             units=self._units,
             oom=self._oom,
+            ends=ContainerEnds(self._context),
             reservations=ReservationMonitor(self._context),
             orphans=self._orphans,
             notifier=self._setup.notifier,

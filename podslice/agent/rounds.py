@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from podslice.agent.container_ends import ContainerEnds
 from podslice.agent.context import AgentContext
 from podslice.agent.oom_kills import OomMonitor
 from podslice.agent.orphans import OrphanCollector
@@ -27,6 +28,7 @@ class RoundParts:
     watcher: Watcher
     units: UnitFilter
     oom: OomMonitor
+    ends: ContainerEnds
     reservations: ReservationMonitor
     orphans: OrphanCollector
     notifier: Notifier
@@ -80,6 +82,7 @@ class Rounds:
             # they changed before they were watched
             self._request()
         parts.oom.follow()
+        parts.ends.follow()
         parts.reservations.check()
         parts.orphans.check()
         self._context.publish()

@@ -60,11 +60,15 @@ class ContainerHistory:
     """The number of starts after the first one."""
     last_exit: ContainerExit | None = None
 
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the end of the last start is recorded."""
+        return self.last_exit is not None and self.last_exit.started_usec == self.started_usec
+
     def exit_of(self, *, is_running: bool) -> ContainerExit | None:
         """Return the last exit; of a container without processes, that of its last start."""
-        last = self.last_exit
-        if is_running or (last is not None and last.started_usec == self.started_usec):
-            return last
+        if is_running or self.has_ended:
+            return self.last_exit
         return ContainerExit(result=UNKNOWN, started_usec=self.started_usec)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from podslice.files import NotRegularError, read_with_status
 from podslice.model.container_exit import (
+    OOM_KILL,
     UNKNOWN,
     ContainerExit,
     ContainerHistory,
@@ -80,6 +81,18 @@ def save_end(path: Path, variables: Mapping[str, str]) -> None:
     text = "".join(f"{name}={value}\0" for name, value in variables.items())
     with writing(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
         path.write_text(text)
+
+
+def save_observed_end(path: Path, *, is_oom: bool) -> None:
+    """Record the end of a container whose exit status is unknown, unless its end is recorded.
+
+    Raises:
+        HostError: it can't be written.
+    """
+    result = OOM_KILL if is_oom else UNKNOWN
+    ignored = (FileExistsError, FileNotFoundError, NotADirectoryError)
+    with writing(path), contextlib.suppress(*ignored), path.open("x") as file:
+        file.write(f"SERVICE_RESULT={result}\0")
 
 
 def discard(directory: Path) -> None:

@@ -1,0 +1,70 @@
+"""Records the ends of containers that have no parent to do it: adopted processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from podslice.agent.context import AgentContext
+from podslice.errors import HostError
+from podslice.model.naming import service_name
+from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.observe import control_group
+from podslice.store.histories import save_observed_end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Running:
+    """The running containers of a pod, and the OOM kills in it so far."""
+
+    containers: frozenset[str]
+    oom_kills: int
+
+
+class ContainerEnds:
+    """Notices containers whose unit is gone since the last round."""
+
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
+        self._running: Mapping[str, _Running] = {}
+        """By the uids of their pods."""
+
+    def follow(self) -> None:
+        """Record the ends since the last call; those of removed pods are ignored."""
+        assessment = self._context.assessment
+        if assessment is None:
+            return
+        before, self._running = self._running, self._observe(assessment)
+        for uid, now in self._running.items():
+            if uid in before and (ended := before[uid].containers - now.containers):
+                is_oom = now.oom_kills > before[uid].oom_kills
+                for container in sorted(ended):
+                    self._record(uid, container, is_oom=is_oom)
+
+    def _record(self, uid: str, container: str, *, is_oom: bool) -> None:
+        store = self._context.world.store
+        history = store.histories(uid).get(container)
+        if history is None or history.has_ended:
+            return
+        try:
+            path = store.end_path(uid, container, history.started_usec)
+            save_observed_end(path, is_oom=is_oom)
+        except HostError as error:
+            self._context.events.note(f"the end of {container} could not be recorded: {error}")
+
+    def _observe(self, assessment: Assessment) -> dict[str, _Running]:
+        units = assessment.observed.units
+        cgroups = self._context.world.cgroups
+        return {
+            pod.pod.uid: _Running(
+                containers=frozenset(
+                    each.name
+                    for each in pod.scopes
+                    if each.scope in units or service_name(each.scope) in units
+                ),
+                oom_kills=cgroups.events(control_group(pod.slice, assessment.observed)).get(
+                    "oom_kill", 0
+                ),
+            )
+            for pod in assessment.desired.pods
+        }

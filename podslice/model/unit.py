@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import NewType
 
 from podslice.errors import invalid
+from podslice.model.container_exit import ContainerExit
 from podslice.model.manager import SYSTEM, Manager
 
 UnitName = NewType("UnitName", str)
@@ -137,6 +138,10 @@ class ObservedUnit:
     """Processes and threads in the unit's control group and below, as systemd counts them."""
     memory_bytes: int | None = None
     """The current memory usage; None where it is not counted."""
+    main_exit: ContainerExit | None = None
+    """How the main process of a service exited last; None while it runs."""
+    restarts: int = 0
+    """How often systemd has restarted a service."""
     hugepages: Mapping[str, int] | None = None
     """File of the kernel → its limit in bytes; None where huge pages are not counted."""
     occupants: Occupants = NO_OCCUPANTS

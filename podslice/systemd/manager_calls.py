@@ -9,6 +9,7 @@ from operator import attrgetter
 from podslice.errors import BadMessage, JobFailed
 from podslice.model.properties import OBSERVED, PROPERTIES
 from podslice.model.unit import ListedUnit, TransientUnit, UnitKind, UnitName, Value
+from podslice.systemd import service_exits
 from podslice.systemd.call_checks import kind_of
 from podslice.systemd.dbus.connection import Connection, variant
 from podslice.systemd.dbus.wire import Received, Wire
@@ -19,6 +20,7 @@ _TYPES: Mapping[str, type] = {
     **dict.fromkeys(("MemoryCurrent", "TasksCurrent"), int),
     **dict.fromkeys(("ControlGroup", "FragmentPath", "LoadState", "ActiveState", "Version"), str),
     **dict.fromkeys(("Transient", "Perpetual"), bool),
+    **service_exits.TYPES,
     "UnitPath": tuple,
 }
 """The types of the properties that podslice reads."""
@@ -41,10 +43,14 @@ _UNIT = "org.freedesktop.systemd1.Unit"
 _MODE = "replace"
 
 _USAGE = frozenset({"ControlGroup", "MemoryCurrent", "TasksCurrent"})
-_RESOURCES = {kind: names | _USAGE for kind, names in OBSERVED.items()}
+_RESOURCES = {
+    kind: names | _USAGE | (service_exits.TYPES.keys() if kind is UnitKind.SERVICE else set())
+    for kind, names in OBSERVED.items()
+}
 _STATE = (
     frozenset(PROPERTIES)
     | _USAGE
+    | service_exits.TYPES.keys()
     | {"Transient", "Perpetual", "FragmentPath", "LoadState", "ActiveState"}
 )
 

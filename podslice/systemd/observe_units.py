@@ -11,6 +11,7 @@ from podslice.model.unit import INFINITY, ListedUnit, ObservedUnit, UnitName
 from podslice.systemd.call_checks import kind_of
 from podslice.systemd.dbus.wire import Wire
 from podslice.systemd.manager_calls import ManagerCalls, exists
+from podslice.systemd.service_exits import main_exit
 from podslice.systemd.slice_files import SliceFiles
 from podslice.systemd.tasks import run_concurrently
 
@@ -69,6 +70,8 @@ async def _observe_unit(unit: ListedUnit, calls: ManagerCalls) -> ObservedUnit |
         transient=transient,
         fragment_path=fragment_path,
         tasks=await _count_tasks(unit.name, found, calls),
+        main_exit=main_exit(found),
+        restarts=int(found.get("NRestarts", 0)),
         memory_bytes=None if found["MemoryCurrent"] == INFINITY else int(found["MemoryCurrent"]),
     )
 

@@ -93,6 +93,7 @@ def unit_statuses(
         _with_history(
             _status(unit, observed, classes.get(unit.name, ""), depth, cgroups),
             histories.get(unit.name),
+            observed.units.get(unit.name),
         )
         for depth, unit in in_tree_order(desired)
         if unit.name in observed.units or unit.name not in desired.unwanted
@@ -150,15 +151,18 @@ def _status(
     )
 
 
-def _with_history(status: UnitStatus, history: ContainerHistory | None) -> UnitStatus:
-    if history is None:
-        return status
-    has_ended = status.state == EMPTY
+def _with_history(
+    status: UnitStatus, history: ContainerHistory | None, found: ObservedUnit | None
+) -> UnitStatus:
+    """Add the starts and the last exit, from the record and from a service that is loaded."""
+    has_ended = history is not None and status.state == EMPTY
+    recorded = history.exit_of(is_running=not has_ended) if history else None
+    exits = [each for each in (recorded, found.main_exit if found else None) if each]
     return replace(
         status,
         state=EXITED if has_ended else status.state,
-        restarts=history.restarts,
-        last_exit=history.exit_of(is_running=not has_ended),
+        restarts=(history.restarts if history else 0) + (found.restarts if found else 0),
+        last_exit=max(exits, key=lambda each: each.ended_usec or each.started_usec, default=None),
     )
 
 

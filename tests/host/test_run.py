@@ -208,6 +208,37 @@ def test_the_end_of_a_service_is_recorded_also_after_a_reload(fast_shop):
         assert last["duration_usec"] == last["ended_usec"] - last["started_usec"]
 
 
+# as a quadlet of the container; systemd starts it twice
+OWN_UNIT = f"""\
+[Unit]
+StartLimitBurst=2
+StartLimitIntervalSec=1h
+[Service]
+Slice={SLICE}
+Restart=on-failure
+RestartSec=1ms
+ExecStart=sh -c 'exit 7'
+"""
+
+
+def test_the_last_exit_of_a_service_with_a_unit_file_is_that_of_systemd(fast_shop):
+    machine, unit = fast_shop, "podslice-podshop-proxy.service"
+    machine.put(f"/run/systemd/system/{unit}", OWN_UNIT)
+    machine.run("systemctl", "daemon-reload")
+    try:
+        machine.run("systemctl", "start", unit)
+        until = f"while ! systemctl -q is-failed {unit}; do :; done"
+        machine.run("timeout", "60", "sh", "-c", until)
+        last = last_exit(machine, "proxy")
+        assert (last["exit_code"], last["oom_killed"]) == (7, False)
+        assert last["ended_usec"] >= last["started_usec"]
+        assert "RESTARTS" in machine.podslice("status", "shop", check=False).stdout
+    finally:
+        machine.run("rm", f"/run/systemd/system/{unit}")
+        machine.run("systemctl", "reset-failed", unit)
+        machine.run("systemctl", "daemon-reload")
+
+
 @pytest.mark.newest
 def test_detached_it_is_a_service_with_its_output_in_the_journal(shop):
     machine = shop

@@ -1,6 +1,9 @@
 from dataclasses import replace
 
+import pytest
+
 from podslice.kernel.cgroup import CgroupFs, Usage
+from podslice.model.container_exit import ContainerExit, ContainerHistory
 from podslice.model.pod import MemoryVolume
 from podslice.model.unit import INFINITY, UnitKind, UnitName
 from podslice.usage.unit_status import MISSING, PropertyStatus, in_tree_order, unit_statuses
@@ -199,3 +202,39 @@ def test_a_scope_takes_its_label_from_its_description(tmp_path):
     scope = scope_unit("podslice-podweb-main.scope", WEB)
     found = statuses(desired(scope), observed(seen(scope.name)), tmp_path)
     assert [status.label for status in found] == ["podslice-podweb-main.scope"]
+
+
+LAST = ContainerExit(result="exit-code", exit_code=7, started_usec=5, ended_usec=9)
+
+
+@pytest.mark.parametrize(
+    ("history", "main_exit", "shown"),
+    [
+        (None, None, ("active", 1, None)),
+        (None, LAST, ("active", 1, LAST)),
+        (ContainerHistory(started_usec=7, restarts=2, last_exit=LAST), None, ("active", 3, LAST)),
+        (
+            ContainerHistory(started_usec=7, last_exit=LAST),
+            replace(LAST, exit_code=3, ended_usec=10),
+            ("active", 1, replace(LAST, exit_code=3, ended_usec=10)),
+        ),
+        (
+            ContainerHistory(started_usec=7, last_exit=replace(LAST, ended_usec=11)),
+            LAST,
+            ("active", 1, replace(LAST, ended_usec=11)),
+        ),
+    ],
+)
+def test_the_last_exit_is_recorded_or_that_of_a_loaded_service(tmp_path, history, main_exit, shown):
+    wanted = desired_for(burstable("web"))
+    there = as_observed(wanted)
+    scope = UnitName("podslice-podweb-main.scope")
+    unit = replace(there.units[scope], main_exit=main_exit, restarts=1)
+    found = unit_statuses(
+        wanted,
+        replace(there, units={**there.units, scope: unit}),
+        CgroupFs(mount=tmp_path),
+        {scope: history} if history else {},
+    )
+    (status,) = [each for each in found if each.name == scope]
+    assert (status.state, status.restarts, status.last_exit) == shown

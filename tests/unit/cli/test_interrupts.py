@@ -42,6 +42,38 @@ def test_before_anything_has_changed(ended, monkeypatch, number, code, word):
     assert ended("node") == (code, "", f"{word}: nothing was changed\n")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["apply", "-f", "web.yaml"],
+        ["adopt", "shop/web", "-c", "app", "1"],
+        ["delete", "shop/web"],
+        ["doctor"],
+        ["phase", "shop/web", "--set", "init"],
+        ["plan", "-f", "web.yaml"],
+        ["run", "shop/web", "-c", "app", "--", "/bin/true"],
+        ["run", "shop/web", "-c", "app", "--detach", "--", "/bin/true"],
+        ["status"],
+        ["status", "shop/web"],
+        ["top", "--once"],
+        ["tree"],
+    ],
+    ids=" ".join,
+)
+def test_every_verb_that_waits_for_systemd(ended, podslice, memory, web, arguments, monkeypatch):
+    assert podslice("apply", "-f", web).code == 0
+
+    async def wait(*_):
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(60)
+
+    for name in ("caps", "observe", "list_units"):
+        monkeypatch.setattr(memory, name, wait)
+    code, out, err = ended(*arguments)
+    assert (code, out, err.count("\n")) == (143, "", 1)
+    assert err.startswith("terminated: ")
+
+
 def test_a_wait_for_the_lock_ends_at_once(ended, memory, web):
     def wait(self, on_wait):
         signal.raise_signal(signal.SIGINT)

@@ -11,7 +11,7 @@ from podslice.agent.announcer import Announcer
 from podslice.agent.context import AgentContext
 from podslice.agent.drift import Drift
 from podslice.agent.manifest_files import ManifestDirectories
-from podslice.agent.manual_changes import OperatorChanges
+from podslice.agent.operator_changes import OperatorChanges
 from podslice.agent.terminations import Terminations
 from podslice.agent.wanted_pods import HeldPods, WantedPods, WantedPodsReader
 from podslice.agent.write_lock import write_lock

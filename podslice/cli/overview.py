@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from podslice.cli import configuration
 from podslice.cli.arguments import PodFilter
-from podslice.cli.health import find_problems
+from podslice.cli.node_health import find_problems
 from podslice.cli.options import Planning
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.views import conditions, documents, status_lines
@@ -158,23 +158,6 @@ def emit_overview(
 ) -> None:
     """Print the overview, or the details of one pod, and notes on standard error."""
     state = found.state
-    none = "no problems" if shown.only_problems and not found.problems else "no pods"
-
-    def lines(display: Display) -> Iterator[str]:
-        wide = display.wide
-        if detail is not None:
-            from podslice.cli.views.pod_page import pod_page
-
-            yield from pod_page(detail, display)
-            yield from status_lines.problems(found.problems, display)
-            return
-        rows = status_lines.rows(found.units, found.placement, found.cgroups.usage, wide=wide)
-        listed = (*rows, *status_lines.pending_rows(found.wanted.pending))
-        table = status_lines.tree if as_tree else status_lines.status
-        yield from table(listed, wide=wide) if listed else [none]
-        yield from status_lines.reserved(state.held)
-        yield from status_lines.problems(found.problems, display)
-
     emit(
         output,
         document=lambda: documents.document(
@@ -187,11 +170,35 @@ def emit_overview(
             **conditions.unconfirmed(found.unconfirmed),
             **_pod_document(detail),
         ),
-        lines=lines,
+        lines=lambda display: _lines(found, shown, display, as_tree=as_tree, detail=detail),
         names=lambda: [unit.name for unit in found.units if unit.state not in (EMPTY, EXITED)],
     )
     for text in _notes(found):
         note(text)
+
+
+def _lines(
+    found: Overview,
+    shown: PodFilter,
+    display: Display,
+    *,
+    as_tree: bool,
+    detail: PodDetail | None,
+) -> Iterator[str]:
+    if detail is not None:
+        from podslice.cli.views.pod_page import pod_page
+
+        yield from pod_page(detail, display)
+        yield from status_lines.problems(found.problems, display)
+        return
+    wide = display.wide
+    rows = status_lines.rows(found.units, found.placement, found.cgroups.usage, wide=wide)
+    listed = (*rows, *status_lines.pending_rows(found.wanted.pending))
+    table = status_lines.tree if as_tree else status_lines.status
+    none = "no problems" if shown.only_problems and not found.problems else "no pods"
+    yield from table(listed, wide=wide) if listed else [none]
+    yield from status_lines.reserved(found.state.held)
+    yield from status_lines.problems(found.problems, display)
 
 
 def _pod_document(detail: PodDetail | None) -> documents.Document:

@@ -17,7 +17,7 @@ from podslice.model.reserved_values import ReservedValues
 from podslice.pausable import Steps, finish
 from podslice.store import histories, lock, marks, volume_directories
 from podslice.store.atomic import entries, failed, read_json, remove, write_json, writing
-from podslice.store.manual_changes import ManualChanges
+from podslice.store.change_records import ManualChanges
 from podslice.store.records import VERSION, Record, RecordReader, Records, digest, format_record
 
 

@@ -59,8 +59,8 @@ def test_an_error_that_is_not_documented_is_found_and_minimised(monkeypatch, tmp
 @pytest.mark.parametrize(
     ("name", "part", "fault"),
     [
-        ("frame", "podslice.systemd.dbus.wire.DEPTH_MAX", 10**6),
-        ("frame", "podslice.systemd.dbus.wire.KEYS", frozenset("yvas")),
+        ("frame", "podslice.systemd.dbus.wire.NESTING_MAX", 10**6),
+        ("frame", "podslice.systemd.dbus.wire.TYPE_CODES", frozenset("yvas")),
         ("stream", "podslice.systemd.dbus.wire.MALFORMED", (ValueError,)),
         ("flags", "podslice.inputs.options.cgroup_values.UNIT_NAME_MAX", 10**6),
         ("proc", "podslice.kernel.proc.split_lines", str.splitlines),

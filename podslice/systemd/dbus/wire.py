@@ -34,7 +34,7 @@ _FIELDS = {
     7: ("sender", "s"),
     8: ("signature", "g"),
 }
-DEPTH_MAX = 64
+NESTING_MAX = 64
 """Source: D-Bus Specification, "Valid Signatures": 32 nested arrays and 32 nested structs."""
 
 # the types with a fixed size, and their formats for `struct`
@@ -47,7 +47,7 @@ _UNPACK = {
     for order in "<>"
 }
 
-KEYS = frozenset({*_FORMATS, "s", "o", "g"})
+TYPE_CODES = frozenset({*_FORMATS, "s", "o", "g"})
 """The types of keys of dictionaries."""
 MALFORMED = (ValueError, LookupError, struct.error)
 """The errors that malformed bytes cause; callers receive BadMessage."""
@@ -190,8 +190,8 @@ class WireReader:
 
     def _descend(self) -> None:
         self._depth += 1
-        if self._depth > DEPTH_MAX:
-            raise ValueError(f"more than {DEPTH_MAX} nested values")
+        if self._depth > NESTING_MAX:
+            raise ValueError(f"more than {NESTING_MAX} nested values")
 
     def _expect(self, end: int) -> None:
         if self.position != end:
@@ -234,7 +234,7 @@ class WireReader:
 
     def _entries(self, element: str, end: int) -> Iterator[tuple[Wire, Wire]]:
         key, value = _members(element)
-        if key not in KEYS:
+        if key not in TYPE_CODES:
             raise ValueError(f"{key!r} is not a type for a key")
         while self.position < end:
             self.align(8)

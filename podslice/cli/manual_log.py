@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from podslice.cli.caller import find_caller
+from podslice.errors import printable
 from podslice.model.event import Event, Kind
 from podslice.model.manager import Manager
 from podslice.model.manual_change import ManualChange
@@ -40,7 +41,8 @@ class ManualLog:
         self._change: ManualChange | None = None
         caller = find_caller(os.environ)
         self._fields = {"VERB": verb, **caller.fields}
-        self._by = f"podslice {verb} by {caller}" if str(caller) else f"podslice {verb}"
+        by = printable(str(caller))
+        self._by = f"podslice {verb} by {by}" if by else f"podslice {verb}"
 
     def report(
         self,

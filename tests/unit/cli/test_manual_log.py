@@ -212,4 +212,4 @@ def test_the_caller_is_in_the_fields(podslice, memory, web, journal, monkeypatch
     assert event.journal_fields["PODSLICE_LOGIN_UID"] == "0"
     assert event.journal_fields["PODSLICE_SUDO_USER"] == "alice\n"
     assert event.journal_fields["PODSLICE_VERB"] == "apply"
-    assert event.message.endswith("; podslice apply by root (SUDO_USER=alice\n)")
+    assert event.message.endswith("; podslice apply by root (SUDO_USER=alice\\n)")

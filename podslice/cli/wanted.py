@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from podslice.errors import InputError, Problem
+from podslice.errors import InputError, Problem, printable
 from podslice.inputs.source import list_manifests
 from podslice.model.config import Config
 from podslice.model.manager import Manager
@@ -17,6 +17,11 @@ from podslice.reconcile.pending import find_pending
 from podslice.reconcile.request import Request
 from podslice.reconcile.world import World
 from podslice.usage.health import UnwantedPod
+
+_UNREAD = (
+    "its pods are not known here; root and members of the group podslice may read it, and a running"
+    " agent reports them to all users"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +85,11 @@ async def _compare(
     wanted = finish(reader.read(state.current))
     while wanted.contents.is_partial:
         wanted = finish(reader.read(state.current))
-    problems = [*wanted.contents.problems, *wanted.problems]
+    unread = frozenset(map(printable, wanted.contents.unread))
+    problems = [
+        replace(each, hint=_UNREAD) if each.where in unread else each
+        for each in (*wanted.contents.problems, *wanted.problems)
+    ]
     request = Request(candidates=wanted.candidates, to_remove=wanted.is_unwanted)
     try:
         after = await assess_findings(world, request, findings)

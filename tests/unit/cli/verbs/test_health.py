@@ -169,6 +169,12 @@ def invalid_manifest_without_agent(machine):
     (machine.directory / "bad.yaml").write_text("[")
 
 
+def unreadable_directory(machine):
+    by_hand(machine)
+    machine.directory.rmdir()
+    machine.directory.write_text("")
+
+
 def invalid_configuration(machine):
     kept_by_the_agent(machine)
     make_files(machine.here, {"etc/podslice/podslice.toml": "eviction-hrad = 1\n"})
@@ -270,6 +276,7 @@ SITUATIONS = [
         ["node-condition MemoryPressure", "pod-pending default/batch"],
     ),
     (invalid_manifest_without_agent, [STOPPED, "invalid-manifest bad.yaml"]),
+    (unreadable_directory, [STOPPED, "invalid-manifest manifests"]),
     (invalid_configuration, ["invalid-configuration podslice.toml"]),
     (agent_stopped, [STOPPED]),
     (agent_failed, [STOPPED]),

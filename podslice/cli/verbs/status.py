@@ -55,9 +55,9 @@ def status(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     pid: Pids = None,
     exit_zero: ExitZero = False,  # noqa: FBT002
 ) -> int:
-    """Show what runs, and what is not as it should be; with one POD, all about it.
+    """Show the pods and all problems, or one pod in detail.
 
-    The exit status is 3 if there is any problem, of the node or of a pod that is shown.
+    The exit status is 3 if there is a problem with the node or a pod that is shown.
     """
     code = DONE if exit_zero else DIFFERENCES
     shown = pod_filter(pod, namespace, only_problems=problems)

@@ -239,7 +239,7 @@ def pod_page(usage: NodeUsage, pod: str, display: Display) -> Iterator[str]:
     """Yield the page of a pod: its usage and that of its containers."""
     pods = tuple(each for each in usage.pods if each.name == pod)
     if not pods:
-        yield shorten_end(f"pod {printable(pod)} is not applied any more", display.width or 0)
+        yield shorten_end(f"pod {printable(pod)} is no longer applied", display.width or 0)
         return
     yield display.paint(
         shorten_end(f"pod {printable(pod)}  {pods[0].qos}", display.width or 0), Role.HEADING

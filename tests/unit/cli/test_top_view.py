@@ -184,7 +184,7 @@ def test_enter_opens_the_page_of_a_pod_and_escape_leads_back():
     assert any(line.startswith("  main ") for line in page.lines)
     assert after(Key.DOWN, Key.ENTER, Key.ESCAPE).lines == after(Key.DOWN).lines
     gone = draw(page.state, of=usage(0))
-    assert gone.lines[0].endswith("is not applied any more")
+    assert gone.lines[0].endswith("is no longer applied")
     # a page that is longer than the screen
     small = {"height": 5, "width": 80}
     assert after(Key.ENTER, **small).lines[-1].startswith("1-4 of 8 rows")
@@ -210,7 +210,7 @@ def test_help_lists_the_keys():
     assert after(Key.ENTER, "h").lines == page.lines
 
 
-def test_an_empty_node_says_so():
+def test_an_empty_node_has_a_message():
     lines = after(Key.DOWN, Key.ENTER, of=usage(0)).lines
     assert "no pods" in lines
 

@@ -137,6 +137,8 @@ def journal_command(query: LogQuery) -> tuple[str, tuple[str, ...]]:
     """
     command = _find_command("messages of services")
     _check_rights(query.manager)
+    if not _is_readable("*.journal"):
+        raise _access_denied()
     if query.since is not None and not _succeeds([command, "--lines=0", _since(query.since)]):
         raise InputError(_not_a_time(query.since))
     return command, ("journalctl", *query.arguments)

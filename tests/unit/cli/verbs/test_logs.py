@@ -143,6 +143,16 @@ def test_wrong_names_are_invalid_input_with_the_nearest_name(
     assert ended.err.startswith(message)
 
 
+def test_without_a_readable_journal_there_are_no_messages(shop, podslice, monkeypatch, tmp_path):
+    assert podslice("apply", "-f", "shop.yaml", "--user").code == 0
+    monkeypatch.setattr(journalctl.os, "geteuid", lambda: 1000)
+    (tmp_path / "journal/0123/system.journal").unlink()
+    for user in ((), ("--user",)):
+        ended = podslice("logs", "shop", *user)
+        assert (ended.code, ended.out) == (1, "")
+        assert ended.err.startswith("error: permission to read the journal denied: run as root")
+
+
 def test_without_journalctl_there_are_no_messages(shop, podslice, monkeypatch):
     monkeypatch.setattr(journalctl.shutil, "which", lambda _: None)
     assert podslice("logs", "shop") == (

@@ -196,8 +196,8 @@ def _lines(
     listed = (*rows, *status_lines.pending_rows(found.wanted.pending))
     table = status_lines.tree if as_tree else status_lines.status
     none = "no problems" if shown.only_problems and not found.problems else "no pods"
-    yield from table(listed, wide=wide) if listed else [none]
-    yield from status_lines.reserved(found.state.held)
+    yield from table(listed, display) if listed else [none]
+    yield from status_lines.reserved(found.state.held, display)
     yield from status_lines.problems(found.problems, display)
 
 

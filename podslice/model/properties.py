@@ -327,7 +327,7 @@ MANAGED = {
 """The properties that are kept at the desired value, or unset, by the unit's kind."""
 
 
-_BYTES = ("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax")
+MEMORY_PROPERTIES = ("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax")
 
 
 def format_value(name: str, value: Value | None) -> str:
@@ -336,6 +336,6 @@ def format_value(name: str, value: Value | None) -> str:
         return "unset"
     if value == INFINITY:
         return "infinity"
-    if name in _BYTES and isinstance(value, int):
+    if name in MEMORY_PROPERTIES and isinstance(value, int):
         return format_bytes(value)
     return PROPERTIES[name].format(value)

@@ -98,7 +98,7 @@ def _show_located(planning: Planning, output: OutputFormat, pids: list[int]) -> 
         document=lambda: documents.document(
             **configuration.document(planning.origin), **documents.located(found)
         ),
-        lines=lambda _: status_lines.located(found),
+        lines=lambda display: status_lines.located(found, display),
         names=lambda: [each.home.unit for each in found if each.home],
     )
     return all(each.home for each in found)

@@ -8,17 +8,26 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from podslice.cli.views import exits
-from podslice.cli.views.layout import fold
-from podslice.cli.views.style import Display, Role
-from podslice.cli.views.tables import columns, human_bytes
+from podslice.cli.views.layout import Align, Column, Shorten, fold, table, text_of
+from podslice.cli.views.style import Cell, Display, Role, Styled
+from podslice.cli.views.tables import human_bytes
 from podslice.errors import PROBLEMS_SHOWN, printable
 from podslice.kernel.cgroup import Usage
+from podslice.model.container_exit import SUCCESS
 from podslice.model.node_state import PendingPod
-from podslice.model.properties import PROPERTIES, format_value
+from podslice.model.properties import MEMORY_PROPERTIES, PROPERTIES, format_value
+from podslice.model.quantity import format_bytes
 from podslice.model.reserved_values import ReservedValues
-from podslice.model.unit import UnitKind, UnitName
+from podslice.model.unit import INFINITY, UnitKind, UnitName, Value
 from podslice.usage.health import HealthProblem
-from podslice.usage.unit_status import EMPTY, EXITED, PropertyStatus, UnitStatus
+from podslice.usage.unit_status import (
+    ELSEWHERE,
+    EMPTY,
+    EXITED,
+    MISSING,
+    PropertyStatus,
+    UnitStatus,
+)
 
 if TYPE_CHECKING:
     from podslice.processes.location import Located, Other, Placement, Running, Stray
@@ -108,37 +117,86 @@ def _short(name: str) -> str:
     return _LONG_ID.sub(r"\1…", printable(name))
 
 
-def status(shown: Sequence[UnitRow], *, wide: bool) -> Iterator[str]:
+_NUMBER = Column(title="", align=Align.RIGHT)
+_STATUS = (
+    Column(title="NAME", min_width=20, shorten=Shorten.MIDDLE),
+    Column(title="QOS", drop=2),
+    Column(title="STATE", min_width=8),
+    replace(_NUMBER, title="WEIGHT", drop=1),
+    replace(_NUMBER, title="QUOTA", drop=6),
+    replace(_NUMBER, title="MEM LOW", drop=5),
+    replace(_NUMBER, title="MEM MAX", drop=7),
+    replace(_NUMBER, title="USED"),
+    replace(_NUMBER, title="CPU TIME", drop=4),
+    replace(_NUMBER, title="TASKS", drop=3),
+)
+_TREE = (
+    Column(title="NAME", min_width=24, shorten=Shorten.MIDDLE),
+    replace(_NUMBER, title="USED"),
+    Column(title="PROPERTIES", drop=1, min_width=12),
+)
+_UNIT = Column(title="UNIT", min_width=20, shorten=Shorten.MIDDLE)
+
+
+def status(shown: Sequence[UnitRow], display: Display) -> Iterator[str]:
     """Yield one line for each unit with its state, systemd's values and usage."""
-    table = [["UNIT" if wide else "NAME", "QOS", "STATE", *_COLUMNS, "USED", "CPU TIME", "TASKS"]]
-    units = [row.unit for row in shown]
-    for unit in units:
-        cells = [_systemd(unit, name) for name in _COLUMNS.values()]
-        label = unit.name if wide else "  " * unit.depth + unit.label
-        table.append([label, unit.qos or "-", state(unit), *cells, *usage(unit.usage)])
-    yield from columns(table)
+    wide = display.wide
+    columns = (_UNIT, *_STATUS[1:]) if wide else _STATUS
+    yield from table(columns, (_status_cells(row.unit, wide=wide) for row in shown), display)
     if wide:
-        yield from _kernel(units)
-        yield from _processes(shown)
+        yield from _kernel([row.unit for row in shown], display)
+        yield from _processes(shown, display)
 
 
-def tree(shown: Sequence[UnitRow], *, wide: bool) -> Iterator[str]:
+def _status_cells(unit: UnitStatus, *, wide: bool) -> list[Cell]:
+    label = unit.name if wide else "  " * unit.depth + unit.label
+    cells = [_systemd(unit, name, wide=wide) for name in _COLUMNS.values()]
+    return [label, unit.qos or "-", _state_cell(unit), *cells, *usage(unit.usage, wide=wide)]
+
+
+_STATE_ROLES = {
+    "active": Role.GOOD,
+    EMPTY: Role.DIM,
+    MISSING: Role.ERROR,
+    "failed": Role.ERROR,
+    ELSEWHERE: Role.WARNING,
+}
+
+
+def _state_cell(unit: UnitStatus) -> Cell:
+    """Return the state, colored by how well the unit is."""
+    role = _STATE_ROLES.get(unit.state)
+    if unit.state == EXITED:
+        is_good = unit.last_exit is not None and unit.last_exit.result == SUCCESS
+        role = Role.DIM if is_good else Role.WARNING
+    return state(unit) if role is None else Styled(state(unit), role)
+
+
+def tree(shown: Sequence[UnitRow], display: Display) -> Iterator[str]:
     """Return the slices as a tree, with their limits, usage and processes."""
-    lines: list[tuple[int, list[str]]] = []
+    lines: list[tuple[int, Sequence[Cell]]] = []
     for row in shown:
         unit = row.unit
-        label = unit.name if wide or unit.pod is None else unit.label
-        has = [each for each in unit.properties if each.systemd is not None]
-        properties = " ".join(map(_systemd_property, has)) or state(unit)
-        used = usage(unit.usage)[0]
-        lines.append((unit.depth, [f"{label} {unit.qos}".rstrip(), used, properties]))
+        label = unit.name if display.wide or unit.pod is None else unit.label
+        used = usage(unit.usage, wide=display.wide)[0]
+        name = f"{label} {unit.qos}".rstrip()
+        lines.append((unit.depth, [name, used, _properties(unit)]))
         lines += [(unit.depth + 1, [text, "", ""]) for text in _listed(row.processes)]
     depths = [depth for depth, _ in lines]
     joined = (
-        [branch + cells[0], *cells[1:]]
+        [branch + text_of(cells[0]), *cells[1:]]
         for branch, (_, cells) in zip(_branches(depths), lines, strict=True)
     )
-    return columns([["NAME", "USED", "PROPERTIES"], *joined])
+    return table(_TREE, joined, display)
+
+
+def _properties(unit: UnitStatus) -> Cell:
+    """Return the properties that systemd has; the state where it has none."""
+    has = [each for each in unit.properties if each.systemd is not None]
+    if not has:
+        return _state_cell(unit)
+    text = " ".join(map(_systemd_property, has))
+    return Styled(text, Role.WARNING) if any(each.differs for each in has) else text
 
 
 def pending_rows(found: Iterable[PendingPod]) -> Iterator[UnitRow]:
@@ -184,7 +242,7 @@ def describe_stray(stray: Stray) -> str:
     return f"{container}{stray.what} ({inside}) runs in {where}, outside of the pod"
 
 
-def reserved(held: ReservedValues) -> Iterator[str]:
+def reserved(held: ReservedValues, display: Display) -> Iterator[str]:
     """Yield the values that podslice has set outside its root, one line for each slice."""
     for unit, values in sorted(held.units.items()):
         properties = (
@@ -192,25 +250,35 @@ def reserved(held: ReservedValues) -> Iterator[str]:
             f" (previously: {format_value(name, each.before)})"
             for name, each in sorted(values.items())
         )
-        yield f"{unit}: podslice has set {', '.join(properties)}"
+        text = f"{unit}: podslice has set {', '.join(properties)}"
+        yield from fold(text, display, hanging="    ")
 
 
-def located(found: Iterable[Located]) -> Iterator[str]:
+_LOCATED = (
+    Column(title="PID"),
+    Column(title="NAME", min_width=8),
+    Column(title="POD", min_width=12, shorten=Shorten.MIDDLE),
+    Column(title="CONTAINER", drop=2, min_width=8, shorten=Shorten.MIDDLE),
+    replace(_UNIT, drop=1),
+)
+
+
+def located(found: Iterable[Located], display: Display) -> Iterator[str]:
     """Yield a table of processes and their pods, then a hint for each that is not in a pod."""
     found = tuple(found)
-    table = [["PID", "NAME", "POD", "CONTAINER", "UNIT"]]
+    made = []
     for each in found:
         home = each.home
         pod, container = (home.pod, home.container or "-") if home else ("-", "-")
         unit = home.unit if home else each.control_group or "-"
-        table.append([str(each.pid), each.name, pod, container, printable(unit)])
-    yield from columns(table)
+        made.append([str(each.pid), each.name, pod, container, unit])
+    yield from table(_LOCATED, made, display)
     for each in found:
         if not each.control_group:
-            yield f"process {each.pid} does not exist"
+            yield display.paint(f"process {each.pid} does not exist", Role.WARNING)
         elif each.home is None:
             hint = f"; to move it into a pod: {each.hint}" if each.hint else ""
-            yield f"{each.pid} {each.name} is not in a pod{hint}"
+            yield from fold(f"{each.pid} {each.name} is not in a pod{hint}", display, hanging="  ")
 
 
 def _listed(processes: Sequence[Running]) -> Iterator[str]:
@@ -221,11 +289,20 @@ def _listed(processes: Sequence[Running]) -> Iterator[str]:
         yield f"… and {len(processes) - SHOWN} more"
 
 
-def _systemd(unit: UnitStatus, name: str) -> str:
+def _systemd(unit: UnitStatus, name: str, *, wide: bool) -> Cell:
     for each in unit.properties:
         if each.name == name and each.systemd is not None:
-            return format_value(name, each.systemd) + ("!" if each.differs else "")
+            text = _readable(name, each.systemd, wide=wide)
+            return Styled(f"{text}!", Role.WARNING) if each.differs else text
     return "-"
+
+
+def _readable(name: str, value: Value, *, wide: bool) -> str:
+    """Format a value in readable units, or exactly."""
+    if wide or name not in MEMORY_PROPERTIES or not isinstance(value, int):
+        return format_value(name, value)
+    is_size = value not in (INFINITY, PROPERTIES[name].unset)
+    return human_bytes(value) if is_size else format_value(name, value)
 
 
 def _systemd_property(each: PropertyStatus) -> str:
@@ -233,31 +310,38 @@ def _systemd_property(each: PropertyStatus) -> str:
     return f"{text}!" if each.differs else text
 
 
-def _kernel(units: Sequence[UnitStatus]) -> Iterator[str]:
+_KERNEL = tuple(
+    Column(title=title) for title in ("UNIT", "PROPERTY", "DESIRED", "SYSTEMD", "KERNEL")
+)
+
+
+def _kernel(units: Sequence[UnitStatus], display: Display) -> Iterator[str]:
     """Yield a table of desired values, systemd's and the kernel's."""
     yield ""
-    table = [["UNIT", "PROPERTY", "DESIRED", "SYSTEMD", "KERNEL"]]
+    made: list[Sequence[Cell]] = []
     for unit in units:
         for each in unit.properties if unit.state not in (EMPTY, EXITED) else ():
             desired, systemd = (format_value(each.name, v) for v in (each.desired, each.systemd))
             key = PROPERTIES[each.name].key
-            table.append([unit.name, key, desired, systemd, each.kernel or "-"])
-    yield from columns(table)
+            found: Cell = Styled(systemd, Role.WARNING) if each.differs else systemd
+            made.append([unit.name, key, desired, found, each.kernel or "-"])
+    yield from table(_KERNEL, made, display)
 
 
-def _processes(shown: Iterable[UnitRow]) -> Iterator[str]:
+def _processes(shown: Iterable[UnitRow], display: Display) -> Iterator[str]:
     """Yield a table of units and their processes."""
-    table = [[row.unit.name, ", ".join(_listed(row.processes))] for row in shown if row.processes]
-    if table:
+    made = [[row.unit.name, ", ".join(_listed(row.processes))] for row in shown if row.processes]
+    if made:
         yield ""
-        yield from columns([["UNIT", "PROCESSES"], *table])
+        yield from table((Column(title="UNIT"), Column(title="PROCESSES")), made, display)
 
 
-def usage(used: Usage) -> tuple[str, str, str]:
-    """Return memory, CPU time and tasks in readable units."""
+def usage(used: Usage, *, wide: bool = False) -> tuple[str, str, str]:
+    """Return memory, CPU time and tasks in readable units; the memory exactly if `wide`."""
     memory, cpu, tasks = used.memory_bytes, used.cpu_usec, used.tasks
+    format_memory = format_bytes if wide else human_bytes
     return (
-        "-" if memory is None else human_bytes(memory),
+        "-" if memory is None else format_memory(memory),
         "-" if cpu is None else f"{cpu / 1_000_000:.2f}s",
         "-" if tasks is None else str(tasks),
     )

@@ -16,20 +16,20 @@ from tests.unit.processes.invented import processes
 
 STATUS = """\
 NAME                         QOS        STATE   WEIGHT  QUOTA  MEM LOW  MEM MAX  USED  CPU TIME  TASKS
-kubepods.slice               -          active  800     -      256Mi    32Gi     -     -         -
-  kubepods-burstable.slice   -          active  75      -      256Mi    -        -     -         -
-    shop/web                 Burstable  active  75      125%   256Mi    -        -     -         -
-      main                   -          empty   -       -      -        -        -     -         -
-  kubepods-besteffort.slice  -          active  1       -      -        -        -     -         -
+kubepods.slice               -          active     800      -  256 MiB   32 GiB     -         -      -
+  kubepods-burstable.slice   -          active      75      -  256 MiB        -     -         -      -
+    shop/web                 Burstable  active      75   125%  256 MiB        -     -         -      -
+      main                   -          empty        -      -        -        -     -         -      -
+  kubepods-besteffort.slice  -          active       1      -        -        -     -         -      -
 """
 
 TREE = """\
 NAME                          USED  PROPERTIES
-kubepods.slice                -     CPUWeight=800 MemoryLow=256Mi MemoryMax=32Gi
-├─ kubepods-burstable.slice   -     CPUWeight=75 MemoryLow=256Mi
-│  └─ shop/web Burstable      -     CPUQuota=125% CPUWeight=75 MemoryLow=256Mi
-│     └─ main                 -     empty
-└─ kubepods-besteffort.slice  -     CPUWeight=1
+kubepods.slice                   -  CPUWeight=800 MemoryLow=256Mi MemoryMax=32Gi
+├─ kubepods-burstable.slice      -  CPUWeight=75 MemoryLow=256Mi
+│  └─ shop/web Burstable         -  CPUQuota=125% CPUWeight=75 MemoryLow=256Mi
+│     └─ main                    -  empty
+└─ kubepods-besteffort.slice     -  CPUWeight=1
 """
 
 POD = "kubepods-burstable-podweb.slice"
@@ -149,7 +149,7 @@ def test_status_shows_usage_and_the_kernels_view(podslice, web, here):
         },
     )
     (row,) = (line for line in podslice("status").out.splitlines() if "shop/web" in line)
-    assert row.endswith("  1.3 MiB  1.25s     3")
+    assert row.endswith("  1.3 MiB     1.25s      3")
     wide = podslice("status", "-o", "wide").out
     assert f"{POD}  CPUQuota   125%     125%     125000 100000\n" in wide
     (unit,) = (

@@ -41,8 +41,10 @@ def node_bars(allocation: Allocation, requested: Amounts, display: Display) -> I
     indent = max(map(len, names), default=0)
     width, has_text = _bar_width(display, indent, max(map(len, texts.values()), default=0))
     if names:
-        legend = (display.paint(part.char, part.role) + f" {part.name}" for part in _PARTS)
-        yield " " * indent + _GAP + _GAP.join(legend)
+        legend = _GAP.join(f"{part.char} {part.name}" for part in _PARTS)
+        room = len(legend) + indent + len(_GAP) if display.width is None else display.width
+        painted = (display.paint(part.char, part.role) + f" {part.name}" for part in _PARTS)
+        yield " " * min(indent + len(_GAP), max(0, room - len(legend))) + _GAP.join(painted)
     for name in names:
         line = f"{name.ljust(indent)}{_GAP}{_bar(shares[name], width, display)}"
         role = Role.ERROR if free[name] < 0 else None

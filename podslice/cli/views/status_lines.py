@@ -132,7 +132,7 @@ _STATUS = (
 )
 _TREE = (
     Column(title="NAME", min_width=24, shorten=Shorten.MIDDLE),
-    replace(_NUMBER, title="USED"),
+    Column(title="USED"),
     Column(title="PROPERTIES", drop=1, min_width=12),
 )
 _UNIT = Column(title="UNIT", min_width=20, shorten=Shorten.MIDDLE)

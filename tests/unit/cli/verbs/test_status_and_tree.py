@@ -25,11 +25,11 @@ kubepods.slice               -          active     800      -  256 MiB   32 GiB 
 
 TREE = """\
 NAME                          USED  PROPERTIES
-kubepods.slice                   -  CPUWeight=800 MemoryLow=256Mi MemoryMax=32Gi
-├─ kubepods-burstable.slice      -  CPUWeight=75 MemoryLow=256Mi
-│  └─ shop/web Burstable         -  CPUQuota=125% CPUWeight=75 MemoryLow=256Mi
-│     └─ main                    -  empty
-└─ kubepods-besteffort.slice     -  CPUWeight=1
+kubepods.slice                -     CPUWeight=800 MemoryLow=256Mi MemoryMax=32Gi
+├─ kubepods-burstable.slice   -     CPUWeight=75 MemoryLow=256Mi
+│  └─ shop/web Burstable      -     CPUQuota=125% CPUWeight=75 MemoryLow=256Mi
+│     └─ main                 -     empty
+└─ kubepods-besteffort.slice  -     CPUWeight=1
 """
 
 POD = "kubepods-burstable-podweb.slice"

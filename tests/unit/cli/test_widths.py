@@ -1,0 +1,161 @@
+"""Every table on a real terminal: at 60, 80, 120 and 200 columns, with 3 and 63 pods."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import sys
+import termios
+import threading
+
+import pytest
+
+from podslice.cli.app import run
+from podslice.cli.views.text_width import width_of
+from podslice.systemd import journalctl
+from podslice.systemd.journalctl import Entry
+from tests.unit.builders import manifest
+
+WIDTHS = (60, 80, 120, 200)
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def pods(count):
+    """Manifests of pods whose long names differ before a common end."""
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "List",
+            "items": [
+                json.loads(
+                    manifest(
+                        f"frontend-web-server-{n:02}-of-the-shop", {"cpu": "10m", "memory": "1Mi"}
+                    )
+                )
+                for n in range(count)
+            ],
+        }
+    )
+
+
+@pytest.fixture
+def at_terminal(here, monkeypatch):
+    """Run a verb whose standard output is a terminal of this width; return its lines."""
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("COLUMNS", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def call(width, *arguments):
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 24, width, 0, 0))
+        parts = []
+        reader = threading.Thread(target=_read, args=(master, parts))
+        reader.start()
+        with monkeypatch.context() as patched, os.fdopen(slave, "w", encoding="utf-8") as terminal:
+            patched.setattr(sys, "stdout", terminal)
+            code = run(list(arguments))
+        reader.join()
+        os.close(master)
+        assert code in (0, 3)
+        return b"".join(parts).decode().replace("\r\n", "\n").splitlines()
+
+    return call
+
+
+def _read(terminal, parts):
+    while True:
+        try:
+            data = os.read(terminal, 1 << 16)
+        except OSError:  # the other end is closed
+            return
+        if not data:
+            return
+        parts.append(data)
+
+
+@pytest.fixture(params=[3, 63])
+def crowd(request, podslice, files, memory, monkeypatch):
+    """A machine with this number of pods, and an event for each."""
+    files({"pods.json": pods(request.param)})
+    assert podslice("apply", "-f", "pods.json").code == 0
+    events = [
+        Entry(
+            time_usec=1_795_302_032_000_000,
+            kind="pod-refused",
+            level="warning",
+            pod=f"default/frontend-web-server-{n:02}-of-the-shop",
+            unit=None,
+            message="OutOfmemory: requested 100Gi, capacity 32Gi, allocatable 31.9Gi, in use 12Gi",
+        )
+        for n in range(request.param)
+    ]
+    monkeypatch.setattr(journalctl, "read_events", lambda *_, **__: iter(events))
+    return request.param
+
+
+TABLES = (
+    ("status",),
+    ("tree",),
+    ("top", "--once", "--interval=100ms"),
+    ("events",),
+    ("node",),
+    ("plan", "-f", "pods.json", "--cpu-weight-mapping=kubelet"),
+    ("render", "-f", "pods.json"),
+)
+
+
+def test_no_table_is_wider_than_its_terminal(at_terminal, podslice, crowd):
+    for arguments in TABLES:
+        for width in WIDTHS:
+            lines = [_STYLE.sub("", line) for line in at_terminal(width, *arguments)]
+            found = [line for line in lines if width_of(line) > width]
+            assert not found, (arguments, width)
+        piped = podslice(*arguments).out
+        assert "\x1b" not in piped
+        assert arguments[0] == "plan" or "…" not in piped
+
+
+@pytest.mark.parametrize(
+    ("arguments", "title"),
+    [
+        (["status"], "NAME"),
+        (["tree"], "NAME"),
+        (["events"], "OBJECT"),
+    ],
+)
+def test_no_two_pods_look_the_same(at_terminal, crowd, arguments, title):
+    for width in WIDTHS:
+        lines = [_STYLE.sub("", line) for line in at_terminal(width, *arguments)]
+        head = next(line for line in lines if title in line.split())
+        begin = head.index(title)
+        end = re.compile(r"  +\S").search(head, begin).end() - 1
+        names = [line[begin:end].strip() for line in lines[lines.index(head) + 1 :]]
+        of_pods = [name for name in names if re.search(r"\d", name)]
+        assert len(set(of_pods)) == len(of_pods) == crowd
+
+
+def test_a_terminal_has_colors_and_a_pipe_has_none(at_terminal, podslice, crowd, monkeypatch):
+    assert any("\x1b[32mactive\x1b[0m" in line for line in at_terminal(80, "status"))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not any("\x1b" in line for line in at_terminal(80, "status"))
+    assert "\x1b[32mactive\x1b[0m" in podslice("status", "--color=always").out
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert not any("\x1b" in line for line in at_terminal(80, "status"))
+    monkeypatch.setenv("TERM", "xterm")
+    assert not any("\x1b" in line for line in at_terminal(80, "status", "--color=never"))
+
+
+def test_wide_output_is_complete_also_on_a_terminal(at_terminal, podslice, crowd):
+    lines = [_STYLE.sub("", line) for line in at_terminal(60, "status", "-o", "wide")]
+    assert lines == podslice("status", "-o", "wide").out.splitlines()
+
+
+def test_columns_overrides_the_width_of_the_terminal(at_terminal, crowd, monkeypatch):
+    narrow = at_terminal(60, "node")
+    monkeypatch.setenv("COLUMNS", "60")
+    assert at_terminal(200, "node") == narrow
+    monkeypatch.setenv("COLUMNS", "wide")
+    assert at_terminal(60, "node") == narrow

@@ -40,9 +40,9 @@ class ContainerExit:
             ValueError: a word has unexpected characters.
         """
         if not _RESULT.fullmatch(self.result):
-            raise ValueError(self.result)
+            raise ValueError(f"{self.result!r} is not the result of a service")
         if self.signal is not None and not _SIGNAL.fullmatch(self.signal):
-            raise ValueError(self.signal)
+            raise ValueError(f"{self.signal!r} is not the name of a signal")
 
     @property
     def duration_usec(self) -> int | None:

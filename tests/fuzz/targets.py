@@ -214,6 +214,18 @@ def run_record(data: bytes) -> None:
             store.remove(pod.uid)
 
 
+def run_ends(data: bytes) -> None:
+    """Read the history of a container, and its end, each from damaged files."""
+    store = Store(scratch() / "ends")
+    for damaged in ("main.json", "main,1"):
+        store.save_start("a", "main", 1)
+        (store.root / "containers/a" / damaged).write_bytes(data)
+        for history in store.histories("a").values():
+            store.save_start("a", "main", history.started_usec)
+            assert store.histories("a")["main"].restarts == history.restarts + 1
+        store.remove("a")
+
+
 def run_proc(data: bytes) -> None:
     """Read a process with a name and a control group chosen by another user.
 
@@ -338,6 +350,12 @@ TARGETS = (
         calls=400,
     ),
     Target(name="record", run=run_record, tokens=(*_JSON, *_QUANTITIES, *_FIELDS), calls=2000),
+    Target(
+        name="ends",
+        run=run_ends,
+        tokens=(*_JSON, *_HOSTILE, b"\0", b"=", b"EXIT_CODE=exited", b"oom_kill 1", b"SIGKILL"),
+        calls=2000,
+    ),
     Target(name="proc", run=run_proc, tokens=(*_HOSTILE, b")", b"(", b" ", b"0::", b":"), calls=60),
     Target(
         name="kernel", run=run_kernel, tokens=(*_HOSTILE, b"0::", b"-", b",", b"\\040"), calls=60

@@ -5,11 +5,12 @@ import json
 import pytest
 
 from tests.host import agent
-from tests.host.scenario import records
+from tests.host.scenario import records, show
 from tests.host.test_agent import WEB, is_up
 from tests.host.test_run import at_a_terminal
 
 SUDO = {"SUDO_USER": "alice", "SUDO_UID": "1000", "PYTHONPATH": "/src"}
+INIT = {"initContainers": [{"name": "init"}]}
 STUBBORN = "trap '' TERM; : > /tmp/up; exec sleep 1000"
 
 
@@ -32,10 +33,16 @@ def changes(machine):
 
 
 def test_verbs_are_events_of_their_caller_and_not_drift(node):
-    agent.put(node, "web", agent.manifest("web", initContainers=[{"name": "init"}]))
+    agent.put(node, "web", agent.manifest("web", **INIT))
     agent.start(node)
     by_sudo(node, "run", "web", "-c", "init", "--", "true")
     by_sudo(node, "run", "web", "-c", "main", "--detach", "--", "sleep", "1000")
+    node.run("systemd-run", "--unit=alone", "--collect", "sleep", "1000")
+    pid = show(node, "alone.service", "MainPID")["MainPID"]
+    by_sudo(node, "adopt", "web", "-c", "main", pid)
+    node.put("/tmp/other.json", agent.manifest("web", cpu="100m", **INIT))
+    by_sudo(node, "apply", "-f", "/tmp/other.json")
+    agent.until(lambda: show(node, WEB, "CPUWeight") == {"CPUWeight": "1"})
     by_sudo(node, "phase", "web", "--set", "init")
     by_sudo(node, "phase", "web", "--set", "running")
     by_sudo(node, "delete", "web", "--grace-period=0")
@@ -46,6 +53,8 @@ def test_verbs_are_events_of_their_caller_and_not_drift(node):
         ("run", "container-started"),
         ("run", "phase-changed"),
         ("run", "container-started"),
+        ("adopt", "processes-adopted"),
+        ("apply", "pod-changed"),
         ("phase", "phase-changed"),
         ("phase", "phase-changed"),
         ("delete", "pod-terminating"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from podslice.cli import overview
 from podslice.cli.overview import Overview
 from podslice.cli.views import status_lines, usage_table
 from podslice.cli.views.pod_detail import PodDetail
@@ -14,6 +16,7 @@ from podslice.model.pod import ContainerKind, InitProgress, Pod
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.world import LiveWorld
 from podslice.usage import stats
+from podslice.usage.health import HealthProblem
 from podslice.usage.stats import NodeStats
 
 if TYPE_CHECKING:
@@ -54,6 +57,28 @@ async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail 
         events=events,
         events_problem=events_problem,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodPage:
+    """What is known about a pod at one time."""
+
+    pod: str
+    detail: PodDetail | None = None
+    """None if the pod is not applied, or there is an error."""
+    problems: tuple[HealthProblem, ...] = ()
+    error: str = ""
+
+
+async def read_page(world: LiveWorld, pod: str) -> PodPage:
+    """Observe a pod, for a page that is refreshed."""
+    try:
+        found = await overview.observe(world)
+        detail = await observe_pod(world, found, pod)
+    except PodsliceError as error:
+        return PodPage(pod=pod, error=str(error))
+    problems = tuple(each for each in found.problems if each.pod == pod)
+    return PodPage(pod=pod, detail=detail, problems=problems)
 
 
 def _measure(world: LiveWorld, decision: PodDecision, state: Assessment) -> NodeStats:

@@ -13,8 +13,11 @@ from typing import Any
 from podslice.cli import terminal
 from podslice.cli.arguments import DONE, PodFilter, Sort
 from podslice.cli.output import display_on_terminal
+from podslice.cli.pod_observer import PodPage, read_page
 from podslice.cli.usage_observer import ObservedUsage, UsageObserver
-from podslice.cli.views import top_view
+from podslice.cli.views import status_lines, top_view
+from podslice.cli.views.layout import fold
+from podslice.cli.views.pod_page import pod_page
 from podslice.cli.views.style import Display
 from podslice.cli.views.top_view import Frame, TopState
 from podslice.reconcile.world import LiveWorld
@@ -31,22 +34,26 @@ class LivePage:
         self, world: LiveWorld, shown: PodFilter, sort: Sort, interval_sec: float, *, wide: bool
     ) -> None:
         # notes would overwrite the page
-        self._observer = UsageObserver(replace(world, on_note=lambda _: None), shown)
+        self._world = replace(world, on_note=lambda _: None)
+        self._observer = UsageObserver(self._world, shown)
         self._state = TopState(sort=sort, wide=wide)
         self._interval_sec = interval_sec
         self._observed: ObservedUsage | None = None
+        self._page: PodPage | None = None
+        self._has_opened = asyncio.Event()
         self._screen = terminal.Screen(self._on_key, self._draw)
 
     async def run(self) -> int:
         """Show the page until it is closed, and return the exit code."""
         with self._screen.full_screen():
             self._draw()
-            refreshing = asyncio.create_task(self._refresh())
-            ends: set[asyncio.Future[Any]] = {refreshing, self._screen.ended_by}
+            tasks = [asyncio.create_task(each) for each in (self._refresh(), self._refresh_page())]
+            ends: set[asyncio.Future[Any]] = {*tasks, self._screen.ended_by}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            refreshing.cancel()
-            with suppress(asyncio.CancelledError):
-                await refreshing
+            for task in tasks:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
         number = self._screen.ended_by.result()
         return DONE if number == signal.SIGINT else 128 + number
 
@@ -58,6 +65,19 @@ class LivePage:
             await asyncio.sleep(pause_sec)
             pause_sec = self._interval_sec
 
+    async def _refresh_page(self) -> None:
+        """Observe the pod whose page is open."""
+        while True:
+            await self._has_opened.wait()
+            self._has_opened.clear()
+            while pod := self._state.opened:
+                self._page = await read_page(self._world, pod)
+                self._draw()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._interval_sec):
+                        await self._has_opened.wait()
+                self._has_opened.clear()
+
     def _on_key(self, key: str) -> None:
         if key == _QUIT and not self._state.is_typing:
             self._screen.end(signal.SIGINT)
@@ -66,7 +86,11 @@ class LivePage:
         if self._observed is not None:
             usage = top_view.select(self._observed.usage, self._state)
             pods = [each.name for each in usage.pods]
+        before = self._state.opened
         self._state = top_view.press(self._state, key, pods)
+        if self._state.opened != before:
+            self._page = None
+            self._has_opened.set()
         self._draw()
 
     def _draw(self) -> None:
@@ -82,8 +106,16 @@ class LivePage:
             return top_view.draw_help(self._state, display, height)
         usage, summary = self._observed.usage, self._observed.summary
         if self._state.opened:
-            page = list(top_view.pod_page(usage, self._state.opened, display))
-            return top_view.draw_page(self._state, page, display, height)
+            return top_view.draw_page(self._state, self._page_lines(display), display, height)
         at = datetime.fromtimestamp(usage.stats.time_usec / 1e6, UTC).astimezone()
         title = top_view.format_title(self._state, usage, f"{at:%H:%M:%S}", self._interval_sec)
         return top_view.draw_list(self._state, usage, summary, title, display, height)
+
+    def _page_lines(self, display: Display) -> list[str]:
+        page, pod = self._page, self._state.opened
+        if page is None or page.pod != pod:
+            return ["loading …"]
+        if page.detail is None:
+            text = page.error or f"pod {pod} is not applied any more"
+            return list(fold(text, display))
+        return [*pod_page(page.detail, display), *status_lines.problems(page.problems, display)]

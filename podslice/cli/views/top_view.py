@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from podslice.cli.arguments import Sort
@@ -233,21 +233,6 @@ def _foot(state: TopState, position: str, display: Display) -> str:
             break
         parts.append(key)
     return display.paint(shorten_end("  ".join(parts), width), Role.DIM)
-
-
-def pod_page(usage: NodeUsage, pod: str, display: Display) -> Iterator[str]:
-    """Yield the page of a pod: its usage and that of its containers."""
-    pods = tuple(each for each in usage.pods if each.name == pod)
-    if not pods:
-        yield shorten_end(f"pod {printable(pod)} is no longer applied", display.width or 0)
-        return
-    yield display.paint(
-        shorten_end(f"pod {printable(pod)}  {pods[0].qos}", display.width or 0), Role.HEADING
-    )
-    yield shorten_end(pods[0].unit, display.width or 0)
-    yield ""
-    shown = replace(usage, groups=(), pods=pods)
-    yield from usage_table.table(shown, replace(display, wide=True))
 
 
 def draw_page(state: TopState, page: Sequence[str], display: Display, height: int) -> Frame:

@@ -191,9 +191,10 @@ UNTIL_UNLOADED = "while [ $(systemctl {user} show -P LoadState {unit}) = loaded 
 
 @pytest.mark.newest
 def test_the_end_of_a_service_is_recorded_also_after_a_reload(fast_shop):
+    """And its messages are found."""
     machine = fast_shop
     for script, stop, expected in (
-        ("exit 7", False, ("exit-code", 7, None)),
+        ("echo the first; exit 7", False, ("exit-code", 7, None)),
         ("exec sleep 1000", True, ("success", None, "SIGTERM")),
     ):
         run = ("run", "shop", "-c", "proxy", "--detach", "-o", "name", "--", "sh", "-c", script)
@@ -206,6 +207,12 @@ def test_the_end_of_a_service_is_recorded_also_after_a_reload(fast_shop):
         last = last_exit(machine, "proxy")
         assert (last["result"], last["exit_code"], last["signal"]) == expected
         assert last["duration_usec"] == last["ended_usec"] - last["started_usec"]
+    machine.run("journalctl", "--sync")
+    for container in ((), ("-c", "proxy")):
+        logged = machine.podslice("logs", "shop", *container, "-o", "cat").stdout.splitlines()
+        assert "the first" in logged
+        assert f"{unit}: Failed with result 'exit-code'." in logged
+    assert "the first" not in machine.podslice("logs", "shop", "-c", "app").stdout
 
 
 # as a quadlet of the container; systemd starts it twice

@@ -26,6 +26,8 @@ def sentence(last: ContainerExit, restarts: int) -> str:
         parts[0] += f" at {at:%Y-%m-%d %H:%M:%S}"
     if last.duration_usec is not None:
         parts[0] += f" after {duration(last.duration_usec)}"
+    if last.result == UNKNOWN:
+        parts.append("exit status not recorded")
     if restarts:
         parts.append("1 restart" if restarts == 1 else f"{restarts} restarts")
     return ", ".join(parts)
@@ -34,7 +36,7 @@ def sentence(last: ContainerExit, restarts: int) -> str:
 def _how(last: ContainerExit) -> str:
     """Return how it ended, with what the summary leaves out."""
     if last.result == UNKNOWN:
-        return "ended, exit status not recorded"
+        return "ended"
     details = []
     if last.is_oom:
         details += [last.signal] if last.signal else []

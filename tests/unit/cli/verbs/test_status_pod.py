@@ -201,7 +201,6 @@ def exit_(result, **fields):
         (exit_("oom-kill", signal="SIGKILL", is_oom=True), "OOM-killed", "OOM-killed (SIGKILL)"),
         (exit_("oom-kill", exit_code=137, is_oom=True), "OOM-killed", "OOM-killed (exit code 137)"),
         (exit_("resources"), "resources", "resources"),
-        (exit_("unknown"), "exited", "ended, exit status not recorded"),
     ],
 )
 def test_the_end_of_a_container_in_words(last, short, how):
@@ -211,6 +210,14 @@ def test_the_end_of_a_container_in_words(last, short, how):
     assert sentence(last, 1).endswith(" after 5s, 1 restart")
     unknown = replace(last, ended_usec=None)
     assert sentence(unknown, 0) == how
+
+
+def test_the_unrecorded_end_of_a_container_in_words():
+    last = exit_("unknown")
+    assert summary(last) == "exited"
+    assert sentence(last, 0).startswith("ended at 2")
+    assert sentence(last, 2).endswith(" after 5s, exit status not recorded, 2 restarts")
+    assert sentence(replace(last, ended_usec=None), 0) == "ended, exit status not recorded"
 
 
 @pytest.mark.parametrize(

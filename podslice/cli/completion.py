@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +59,23 @@ def _values(words: list[str], short: str, long: str) -> Iterator[str]:
 
 
 def _recorded(words: list[str]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield the applied pods, or the evicted ones for `readmit`."""
+    """Yield the applied pods; the evicted ones for `readmit`, and all wanted ones for `status`."""
     is_user = "--user" in words
     session = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
     base = Path(session if is_user else "/run")
-    return _evicted(base) if "readmit" in words else _applied(base)
+    if "readmit" in words:
+        return _evicted(base)
+    if "status" in words:
+        return chain(_pending(base), _evicted(base), _applied(base))
+    return _applied(base)
+
+
+def _pending(base: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield the pods that the agent reports as pending."""
+    with suppress(*_UNREADABLE):
+        for pending in _parse(base / "podslice/agent.json")["pending"]:
+            namespace, _, name = pending["pod"].partition("/")
+            yield namespace, name, ()
 
 
 def _evicted(base: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from podslice.cli import completion
+from podslice.model.node_state import AgentState, PendingPod
 from podslice.store import Store
 from tests.unit.builders import besteffort
 
@@ -18,13 +19,27 @@ def test_a_damaged_record_gives_no_name(tmp_path, monkeypatch, capsys, words, co
     store.save(besteffort("web"))
     store.marks.mkdir()
     (store.marks / "web.json").write_text(json.dumps({"pod": "default/web"}))
-    for odd in (store.root / "pods/odd.json", store.marks / "odd.json"):
+    directories = (store.root / "pods", store.marks)
+    for odd in (*(each / "odd.json" for each in directories), store.root / "agent.json"):
         if content is None:
             os.mkfifo(odd)  # a reader would wait for a writer
         else:
             odd.write_text(content)
     assert completion.main(["pods", "podslice", *words, "--user", ""]) == 0
     assert capsys.readouterr() == ("web\n", "")
+
+
+def test_status_completes_all_wanted_pods(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    store = Store(tmp_path / "podslice")
+    store.save(besteffort("web"))
+    store.marks.mkdir()
+    (store.marks / "shop.json").write_text(json.dumps({"pod": "default/shop"}))
+    big = PendingPod(pod="lab/big", reason="OutOfcpu", message="requests 100")
+    store.save_agent(AgentState(pid=1, started_ticks=2, pending=(big,)))
+    for verb, names in (("status", "lab/big\nshop\nweb\n"), ("tree", "web\n")):
+        assert completion.main(["pods", "podslice", verb, "--user", ""]) == 0
+        assert capsys.readouterr() == (names, "")
 
 
 @pytest.mark.parametrize("directory", ["/" + "a" * 5000, "/dev/null", "\udcff"])

@@ -1,0 +1,98 @@
+"""Problems of a node: what the situations of `podslice status` do not contain."""
+
+import pytest
+
+from podslice.errors import Problem, Severity
+from podslice.model.kubelet import Foreign
+from podslice.model.node_state import AgentState
+from podslice.model.unit import UnitKind, UnitName
+from podslice.usage.health import (
+    HealthFacts,
+    PlannedChange,
+    StoppedAgent,
+    problematic_pods,
+    problems_of,
+)
+from podslice.usage.unit_status import MISSING, UnitStatus
+
+WEB = UnitName("kubepods-podweb.slice")
+UNIT = UnitStatus(
+    name=WEB,
+    kind=UnitKind.SLICE,
+    pod="default/web",
+    qos="Guaranteed",
+    label="default/web",
+    depth=1,
+    state=MISSING,
+    control_group="",
+)
+START = PlannedChange(unit=WEB, pod="default/web", text=f"start {WEB}")
+PAGES = PlannedChange(unit=UnitName("a.scope"), pod="default/web", text="set hugetlb.2MB.max=4Mi")
+ERROR = Problem(where="a.toml", message="bad")
+
+
+def found(**facts):
+    problems = problems_of(HealthFacts(**facts))
+    return [(each.kind.value, each.object, each.pod) for each in problems]
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({}, []),
+        ({"units": (UNIT,), "changes": (START,)}, [("unit-missing", WEB, "default/web")]),
+        ({"changes": (PAGES,)}, [("unit-differs", "a.scope", "default/web")]),
+        # the agent stops the pod
+        (
+            {
+                "units": (UNIT,),
+                "changes": (START, PAGES),
+                "agent": AgentState(pid=1, started_ticks=1, terminating=("default/web",)),
+            },
+            [],
+        ),
+        # the kubelet's units are not podslice's
+        (
+            {"units": (UNIT,), "foreign": Foreign(reason="a kubelet", way_out="another root")},
+            [("foreign-root", "node", None)],
+        ),
+        (
+            {"not_enforced": ((UnitName("system.slice"), "5Gi are in use"),)},
+            [("reservation-not-enforced", "system.slice", None)],
+        ),
+        ({"configuration": (ERROR, ERROR)}, [("invalid-configuration", "a.toml", None)]),
+        (
+            {"manifests": (Problem(where="a", message="odd", severity=Severity.WARNING),)},
+            [],
+        ),
+    ],
+)
+def test_a_problem_has_a_kind_an_object_and_perhaps_a_pod(facts, expected):
+    assert found(**facts) == expected
+
+
+@pytest.mark.parametrize(
+    ("stopped", "message"),
+    [
+        (
+            StoppedAgent(directories=("/a", "/b"), hint="start it"),
+            "it is not running; changes in /a, /b are not applied",
+        ),
+        (StoppedAgent(has_failed=True, hint="see the journal"), "it has failed"),
+    ],
+)
+def test_an_agent_that_should_run(stopped, message):
+    (problem,) = problems_of(HealthFacts(stopped_agent=stopped))
+    assert (str(problem), problem.hint) == (f"podslice-agent: {message}", stopped.hint)
+
+
+def test_a_pod_is_named_as_one():
+    problems = problems_of(HealthFacts(units=(UNIT,), unrecorded=("default/shop",)))
+    assert [str(each) for each in problems] == [
+        (
+            "pod default/shop: it has no record; its values are those of its slice, without its"
+            " containers"
+        ),
+        f"{WEB}: it is missing",
+    ]
+    assert problematic_pods(problems) == {"default/shop", "default/web"}

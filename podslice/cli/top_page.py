@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from podslice.cli import terminal
+from podslice.cli import interrupts, terminal
 from podslice.cli.arguments import DONE, PodFilter, Sort
 from podslice.cli.output import display_on_terminal
 from podslice.cli.pod_observer import PodPage, read_page
@@ -44,7 +44,11 @@ class LivePage:
         self._screen = terminal.Screen(self._on_key, self._draw)
 
     async def run(self) -> int:
-        """Show the page until it is closed, and return the exit code."""
+        """Show the page until it is closed, and return the exit code.
+
+        Raises:
+            Interrupted: SIGTERM has ended it; Ctrl-C is its intended end.
+        """
         with self._screen.full_screen():
             self._draw()
             tasks = [asyncio.create_task(each) for each in (self._refresh(), self._refresh_page())]
@@ -55,6 +59,8 @@ class LivePage:
                 with suppress(asyncio.CancelledError):
                     await task
         number = self._screen.ended_by.result()
+        if number == signal.SIGTERM:
+            raise interrupts.Interrupted(number)
         return DONE if number == signal.SIGINT else 128 + number
 
     async def _refresh(self) -> None:

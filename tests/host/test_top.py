@@ -190,11 +190,14 @@ def test_keys_scroll_filter_and_open_pods(namespace):
     assert len(set(pods)) == len(pods) == 13
 
 
-@pytest.mark.parametrize(("signal", "code"), [(2, 0), (15, 143), (1, 129)])
-def test_a_signal_ends_it_and_restores_the_screen(fast_busy, signal, code):
+@pytest.mark.parametrize(
+    ("signal", "code", "line"),
+    [(2, 0, ""), (15, 143, "terminated: nothing was changed\n"), (1, 129, "")],
+)
+def test_a_signal_ends_it_and_restores_the_screen(fast_busy, signal, code, line):
     ended = at_a_terminal(fast_busy, ["see", "pods by"], ["signal", signal])
     assert ended["exit_code"] == code
-    assert ended["screen"].endswith(LEFT)
+    assert ended["screen"].endswith(f"{LEFT}{line}")
 
 
 def test_a_shell_may_stop_it_and_its_terminal_is_restored(fast_busy):

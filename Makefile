@@ -10,7 +10,9 @@
 #   make deb, make rpm   build the packages into dist/ (root)
 #   make lock    pin the newest versions of all dependencies, with their hashes
 #   make man     generate manual pages and completions in build/
-#   make demo    apply the example pods in a private systemd, and show them (root)
+#   make demo    run the first session of the README in a private systemd (root)
+#   make pictures    run the commands of the README in a virtual machine, and update their output
+#                and the pictures (root)
 #   make clean   remove the environment and the caches in this directory
 #   make lab-clean   remove the images of the test lab, and leftovers of killed tests
 
@@ -20,7 +22,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 PIP := $(VENV)/bin/pip install -q --disable-pip-version-check
 
-.PHONY: check coverage bench deb rpm lock man mutation test demo clean lab-clean
+.PHONY: check coverage bench deb rpm lock man mutation test demo pictures clean lab-clean
 
 check: $(VENV)/ready
 	@$(RUN) -m pytest -q -n auto tests/test_*.py tests/unit tests/cases
@@ -54,6 +56,9 @@ test: $(VENV)/ready
 
 demo: $(VENV)/ready
 	@$(SUDO) $(RUN) -m tests.lab.demo
+
+pictures: $(VENV)/ready
+	@$(SUDO) $(RUN) -m tests.readme
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

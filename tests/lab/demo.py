@@ -1,4 +1,4 @@
-"""A demo of podslice: a private systemd, the example pods in it, and what systemctl shows.
+"""The session of the README in a private systemd.
 
     python3 -m tests.lab.demo
 
@@ -6,36 +6,15 @@ Everything runs in namespaces that end with this process; the systemd of the hos
 is not affected.
 """
 
-import shlex
 import sys
 
+from tests.lab import session
 from tests.lab.machine import Machine
 from tests.lab.namespace import Namespace
 from tests.lab.paths import cache_dir, source_dir, why_unavailable
 
-STEPS = (
-    ("the seeds' pods, and an IDE whose tools share one budget",),
-    ("podslice", "check", "-f", "examples/seeds"),
-    ("podslice", "plan", "-f", "examples/seeds/ide.yaml"),
-    ("apply them",),
-    ("podslice", "apply", "-f", "examples/seeds"),
-    ("two commands as containers of the IDE",),
-    ("podslice", "run", "--detach", "myide", "-c", "ide", "--", "sleep", "infinity"),
-    ("podslice", "run", "--detach", "myide", "-c", "shell", "--", "sleep", "infinity"),
-    ("podslice", "tree"),
-    ("systemctl", "status", "kubepods.slice", "--no-pager"),
-    ("systemd-cgls", "--no-pager", "--all", "/kubepods.slice"),
-    ("the reason for each value",),
-    ("podslice", "explain", "-f", "examples/seeds/ide.yaml", "myide"),
-    ("a value is changed externally; status reports it, apply restores it",),
-    ("systemctl", "set-property", "kubepods-burstable.slice", "CPUWeight=5"),
-    ("podslice", "status"),
-    ("podslice", "apply", "-f", "examples/seeds"),
-    ("stop the pods and their processes, and remove all units",),
-    ("podslice", "delete", "--all"),
-    ("podslice", "status"),
-    ("systemctl", "list-units", "--all", "kubepods*"),
-)
+SECTION = "A first session"
+PROGRAM = '#!/bin/sh\nPYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/src exec python3 -m podslice "$@"\n'
 CAPACITY = "capacity = 'cpu=8,memory=32Gi,ephemeral-storage=100Gi'\n"
 """Makes the pods fit, and the numbers the same, on every machine."""
 
@@ -47,10 +26,15 @@ def main() -> int:
         return 1
     if not image_is_there():
         print_line("building the image of a small Debian first; this takes a minute or two, once")
+    readme = (source_dir() / "README.md").read_text()
+    steps = session.read_steps(session.sections(readme)[SECTION])
     with Namespace(bind={"/src": source_dir()}) as machine:
         machine.put("/etc/podslice/podslice.toml", CAPACITY)
+        machine.put("/usr/bin/podslice", PROGRAM, mode=0o755)
         print_line(f"systemd {machine.systemd_version}, private to this demo\n")
-        return int(not all(show(machine, step) for step in STEPS))
+        session.prepare(machine)
+        done = [show(machine, step) for step in steps]  # also those after one that fails
+        return int(not all(done))
 
 
 def image_is_there() -> bool:
@@ -58,20 +42,12 @@ def image_is_there() -> bool:
     return any((cache_dir() / "image").glob("*"))
 
 
-def show(machine: Machine, step: tuple[str, ...]) -> bool:
-    """Run one command as on a terminal, or print a sentence; return False if it failed."""
-    if len(step) == 1:
-        print_line(f"\n# {step[0]}")
-        return True
-    print_line(f"$ {shlex.join(step)}")
-    command = ["cd /src && exec", *map(shlex.quote, step)]
-    if step[0] == "podslice":
-        command[1] = "python3 -m podslice"
-    result = machine.run(
-        "sh", "-c", " ".join(command) + " 2>&1", check=False, env={"PYTHONDONTWRITEBYTECODE": "1"}
-    )
-    print_line(result.stdout.rstrip() + "\n")
-    return result.exit_code in (0, 3)
+def show(machine: Machine, step: session.Step) -> bool:
+    """Run one command as on a terminal; return False if it failed."""
+    print_line(f"$ {step.command}")
+    result = session.run(machine, step.command, color=sys.stdout.isatty())
+    print_line(result.stdout)
+    return result.exit_code == 0
 
 
 def print_line(text: str) -> None:

@@ -30,19 +30,25 @@ ROLES = {"alice": "podslice-admin", "bob": "podslice", "carol": ""}
 def boot(suite):
     fixtures.need_lab()
     machine = boot_with(suite, "polkitd")
+    install_source(machine, with_drop_ins=suite != "bookworm")
+    for user, group in ROLES.items():
+        machine.run("useradd", "--create-home", *(("-G", group) if group else ()), user)
+    machine.run("systemctl", "restart", "polkit.service")
+    return machine
+
+
+def install_source(machine, *, with_drop_ins=True):
+    """Install what the packages contain, with the source tree at /src in place of the library."""
     for pattern, place in PLACES.items():
         for path in UNITS.glob(pattern):
             machine.put(f"{place}/{path.name}", path.read_text())
-    for path in UNITS.glob(DROP_INS) if suite != "bookworm" else ():
+    for path in UNITS.glob(DROP_INS) if with_drop_ins else ():
         machine.put(f"/usr/lib/systemd/system/{path.relative_to(UNITS)}", path.read_text())
     machine.put("/usr/bin/podslice", PROGRAM, mode=0o755)
+    machine.run("ln", "-sfn", "/src", "/usr/share/doc/podslice")
     machine.run("systemd-sysusers", "podslice.conf")
     machine.run("systemd-tmpfiles", "--create", "podslice.conf")
-    for user, group in ROLES.items():
-        machine.run("useradd", "--create-home", *(("-G", group) if group else ()), user)
     machine.run("systemctl", "daemon-reload")
-    machine.run("systemctl", "restart", "polkit.service")
-    return machine
 
 
 def run_as(machine, user, *argv):

@@ -14,6 +14,7 @@ import pytest
 from podslice import __version__
 from podslice.model.event import Kind
 from tests.host.scenario import BIG, kernel, show, units
+from tests.lab import session
 from tests.lab.namespace import Namespace
 from tests.lab.paths import source_dir
 from tests.lab.vm import Vm
@@ -155,6 +156,17 @@ def test_examples_can_be_applied_and_deleted(machine):
     assert limit == str(32 * 2**30)
     machine.podslice("delete", "--all")
     assert units(machine.vm) == []
+
+
+def test_the_commands_of_the_readme_do_what_it_shows(machine):
+    """From top to bottom, as an operator would copy them; `make pictures` writes their output."""
+    session.prepare(machine.vm)
+    steps = session.read_steps((ROOT / "README.md").read_text())
+    found = [session.differences(each, session.run(machine.vm, each.command)) for each in steps]
+    assert [line for lines in found for line in lines] == []
+    assert units(machine.vm) == []
+    machine.run("rm", "-r", session.DIRECTORY)
+    machine.run("systemctl", "stop", "build.service", check=False)
 
 
 def test_reservations_are_proposed_written_and_reverted(machine):

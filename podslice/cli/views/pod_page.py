@@ -80,8 +80,9 @@ def pod_page(detail: PodDetail, display: Display) -> Iterator[str]:
 def _head(detail: PodDetail, display: Display) -> Iterator[str]:
     decision, stats = detail.decision, detail.stats
     pod = decision.pod
-    name = display.paint(f"pod {pod.key}", Role.HEADING)
-    yield f"{name}  {decision.qos}  {_phase(detail)}"
+    title = f"pod {pod.key}  {decision.qos}  {_phase(detail)}"
+    for line in layout.fold(title, display, hanging=_INDENT):
+        yield display.paint(line, Role.HEADING)
     started = "-"
     if stats:
         started = f"{_time(stats.started_usec)} ({_age(detail, stats.started_usec)} ago)"

@@ -119,7 +119,7 @@ def _short(name: str) -> str:
 
 _NUMBER = Column(title="", align=Align.RIGHT)
 _STATUS = (
-    Column(title="NAME", min_width=20, shorten=Shorten.MIDDLE),
+    Column(title="NAME", min_width=28, shorten=Shorten.MIDDLE),
     Column(title="QOS", drop=2),
     Column(title="STATE", min_width=8),
     replace(_NUMBER, title="WEIGHT", drop=1),
@@ -131,7 +131,7 @@ _STATUS = (
     replace(_NUMBER, title="TASKS", drop=3),
 )
 _TREE = (
-    Column(title="NAME", min_width=24, shorten=Shorten.MIDDLE),
+    Column(title="NAME", min_width=32, shorten=Shorten.MIDDLE),
     Column(title="USED"),
     Column(title="PROPERTIES", drop=1, min_width=12),
 )

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 ELLIPSIS = "…"
+_INDENTS = " │├└─"
+"""Spaces, and the branches of a tree."""
 
 
 def width_of(text: str) -> int:
@@ -73,12 +75,16 @@ def shorten_end(text: str, width: int) -> str:
 
 
 def _cut(text: str, width: int, tail: int) -> str:
-    """Shorten to this width, with an end of the width `tail`; shorter text is unchanged."""
+    """Shorten to this width, with an end of the width `tail`; shorter text is unchanged.
+
+    What indents it remains, if there is room.
+    """
     if width_of(text) <= width:
         return text
     if width < 1:
         return ""
-    end = _last(text, tail)
+    indent = len(text) - len(text.lstrip(_INDENTS))
+    end = _last(text, max(0, min(tail, width - 1 - indent)))
     return _first(text, width - 1 - width_of(end)) + ELLIPSIS + end
 
 
@@ -152,8 +158,11 @@ def _common(texts: list[str]) -> int:
 
 def _around(text: str, begin: int, width: int) -> str:
     """Shorten on both sides of a place: `…web-7-bl…`."""
-    kept = max(0, begin - width // 4)
-    return shorten_end(ELLIPSIS + text[kept:], width) if kept else shorten_end(text, width)
+    indent = len(text) - len(text.lstrip(_INDENTS))
+    kept = max(indent, begin - width // 4)
+    if kept == indent or indent > width // 2:
+        return shorten_end(text, width)
+    return shorten_end(text[:indent] + ELLIPSIS + text[kept:], width)
 
 
 def _numbered(text: str, width: int, taken: set[str]) -> str:

@@ -92,6 +92,14 @@ def test_cells_are_colored_without_their_spaces():
         (["日本語日本語-1", "日本語日本語-2"], 9, ["日本…語-1", "日本…語-2"]),
         (["日本語日本語-1", "日本語日本語-2"], 8, ["日本…-1", "日本…-2"]),
         (["aaa", "aaa"], 2, ["a…", "a…"]),
+        # what indents them remains
+        (["    default/web-1", "    default/web-2"], 11, ["    d…web-1", "    d…web-2"]),
+        (["│  ├─ default/web-1", "│  └─ default/web-2"], 12, ["│  ├─ …web-1", "│  └─ …web-2"]),
+        (
+            ["  " + "a" * 20 + "-1-x" + "b" * 20, "  " + "a" * 20 + "-2-x" + "b" * 20],
+            12,
+            ["  …aa-1-xbb…", "  …aa-2-xbb…"],
+        ),
         ([], 5, []),
     ],
 )

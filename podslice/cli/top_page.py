@@ -122,6 +122,6 @@ class LivePage:
         if page is None or page.pod != pod:
             return ["loading …"]
         if page.detail is None:
-            text = page.error or f"pod {pod} is not applied any more"
+            text = page.error or f"pod {pod} is no longer applied"
             return list(fold(text, display))
         return [*pod_page(page.detail, display), *status_lines.problems(page.problems, display)]

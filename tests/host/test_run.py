@@ -189,7 +189,6 @@ def last_exit(machine, container, podslice=None):
 UNTIL_UNLOADED = "while [ $(systemctl {user} show -P LoadState {unit}) = loaded ]; do :; done"
 
 
-@pytest.mark.newest
 def test_the_end_of_a_service_is_recorded_also_after_a_reload(fast_shop):
     """And its messages are found."""
     machine = fast_shop

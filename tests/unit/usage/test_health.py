@@ -1,5 +1,8 @@
 """Problems of a node: what the situations of `podslice status` do not contain."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from podslice.errors import Problem, Severity
@@ -8,6 +11,7 @@ from podslice.model.node_state import AgentState
 from podslice.model.unit import UnitKind, UnitName
 from podslice.usage.health import (
     HealthFacts,
+    HealthKind,
     PlannedChange,
     StoppedAgent,
     problematic_pods,
@@ -96,3 +100,9 @@ def test_a_pod_is_named_as_one():
         f"{WEB}: it is missing",
     ]
     assert problematic_pods(problems) == {"default/shop", "default/web"}
+
+
+def test_the_manual_has_every_kind():
+    manual = (Path(__file__).resolve().parents[3] / "packaging/man/podslice.1.md").read_text()
+    listed = re.findall(r"^\| `([a-z-]+)` \| ", manual, re.MULTILINE)
+    assert [kind for kind in HealthKind if kind.value not in listed] == []

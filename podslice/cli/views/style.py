@@ -62,6 +62,11 @@ class Display:
     """The columns of the terminal, None if lines may be of any length: in pipes, and with `wide`."""
     is_colored: bool = False
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether amounts are exact: with all details, but not on a full-screen page."""
+        return self.wide and self.width is None
+
     def paint(self, text: str, role: Role | None) -> str:
         """Return the text in the color of its role, if colors are displayed."""
         if role is None or not self.is_colored or not text:

@@ -21,11 +21,9 @@ Cells = Sequence[str]
 
 def columns(rows: Iterable[Cells], *, indent: str = "") -> Iterator[str]:
     """Yield rows as lines, with each column as wide as its widest cell."""
-    rows = [[str(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield (indent + "  ".join(cells)).rstrip()
+    rows = list(rows)
+    made = [Column(title="")] * max(map(len, rows), default=0)
+    return table(made, rows, Display(), indent=indent, has_head=False)
 
 
 def problem(found: Problem) -> str:
@@ -171,7 +169,7 @@ def _amount(resource: str, milli: int | None, display: Display) -> str:
     """Format an amount in readable units, or exactly with `-o wide`."""
     if milli is None:
         return "-"
-    is_exact = display.wide or not is_bytes(resource)
+    is_exact = display.is_exact or not is_bytes(resource)
     return format_amount(resource, milli) if is_exact else human_bytes(milli // 1000)
 
 

@@ -13,6 +13,7 @@ from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.cli.views.tables import human_bytes
 from podslice.errors import printable
 from podslice.kernel.cgroup import Sample
+from podslice.model.quantity import format_bytes
 from podslice.model.unit import UnitName
 from podslice.usage.stats import NodeStats, PodStats
 
@@ -187,23 +188,24 @@ def rows(usage: NodeUsage, display: Display, *, plain: str = "") -> Iterator[tup
     columns = (*(_WIDE_COLUMNS if wide else _COLUMNS), _PRESSURE)
     if display.width is not None:
         columns = tuple(replace(each, width=_STEADY.get(each.title, 0)) for each in columns)
-    made = [("", _cells(row, "", wide=wide)) for row in (usage.node, *usage.groups)]
+    made = [("", _cells(row, "", display)) for row in (usage.node, *usage.groups)]
     for pod in usage.pods:
-        made.append((pod.name, _cells(pod, "", wide=wide)))
+        made.append((pod.name, _cells(pod, "", display)))
         containers = pod.containers if wide else ()
-        made += [(pod.name, _cells(each, "  ", wide=wide)) for each in containers]
+        made += [(pod.name, _cells(each, "  ", display)) for each in containers]
     cells = (list(map(text_of, row)) if plain and pod == plain else row for pod, row in made)
     lines = layout.table(columns, cells, display)
     return zip(("", *(pod for pod, _ in made)), lines, strict=True)
 
 
-def _cells(row: UsageRow, indent: str, *, wide: bool) -> list[Cell]:
-    sample = row.sample
+def _cells(row: UsageRow, indent: str, display: Display) -> list[Cell]:
+    sample, wide = row.sample, display.wide
+    format_memory = format_bytes if display.is_exact else human_bytes
     used = sample.working_set_bytes
     return [
         indent + row.name,
         "-" if row.cpu_milli is None else f"{row.cpu_milli / 1000:.2f}",
-        "-" if used is None else human_bytes(used),
+        "-" if used is None else format_memory(used),
         _level(_number(row.memory_percent, "%"), row.memory_percent),
         _warned(
             _number(row.throttled_percent, "%"),

@@ -109,12 +109,12 @@ default/a       0.50   64 MiB   50%        25%      1  none
 default/b       0.01  512 MiB     -          -      1  memory 12% cpu 3%
 """
 WIDE = """\
-NAME             CPU      MEM  MEM%  THROTTLED  TASKS  OOM  QOS         PRESSURE
-node            1.50  768 MiB   75%          -    120    2  -           -
-kubepods.slice  0.00  576 MiB     -          -      1    2  -           -
-default/a       0.50   64 MiB   50%        25%      1    2  Burstable   none
-  main          0.25      0 B    0%          -      1    2  -           -
-default/b       0.01  512 MiB     -          -      1    2  Guaranteed  memory 12% cpu 3%
+NAME             CPU    MEM  MEM%  THROTTLED  TASKS  OOM  QOS         PRESSURE
+node            1.50  768Mi   75%          -    120    2  -           -
+kubepods.slice  0.00  576Mi     -          -      1    2  -           -
+default/a       0.50   64Mi   50%        25%      1    2  Burstable   none
+  main          0.25      0    0%          -      1    2  -           -
+default/b       0.01  512Mi     -          -      1    2  Guaranteed  memory 12% cpu 3%
 """
 
 

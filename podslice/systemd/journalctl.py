@@ -133,7 +133,7 @@ def journal_command(query: LogQuery) -> tuple[str, tuple[str, ...]]:
 
     Raises:
         HostError: there is no journal, or this user may not read it.
-        InputError: `since` is not a time.
+        InputError: `since` is not a time, or the format is unknown.
     """
     command = _find_command("messages of services")
     _check_rights(query.manager)
@@ -141,6 +141,11 @@ def journal_command(query: LogQuery) -> tuple[str, tuple[str, ...]]:
         raise _access_denied()
     if query.since is not None and not _succeeds([command, "--lines=0", _since(query.since)]):
         raise InputError(_not_a_time(query.since))
+    if query.format is not None and not _succeeds(
+        [command, "--lines=0", f"--output={query.format}"]
+    ):
+        message = f"{query.format!r} is not a format of journalctl"
+        raise InputError(Problem(where="--output", message=message, hint="see: journalctl -o help"))
     return command, ("journalctl", *query.arguments)
 
 

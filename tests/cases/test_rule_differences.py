@@ -32,4 +32,4 @@ def test_every_manifest_has_a_row_here_and_an_entry_in_the_manual():
     names = {path.stem for path in RULES.glob("*.yaml")}
     assert names == {row["name"] for row in ROWS}
     manual = (ROOT / "packaging/man/podslice-policy.7.md").read_text()
-    assert all(f"(`{name}.yaml`)" in manual for name in names)
+    assert all(f"Example: `{name}.yaml`." in manual for name in names)

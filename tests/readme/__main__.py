@@ -27,7 +27,7 @@ PICTURES = ROOT / "docs/pictures"
 SCREENS = {"podslice status": "status.svg", "podslice top --once": "top.svg"}
 """The commands whose output is a picture of a terminal."""
 TREE = "podslice explain -f pods"
-_SCREEN_COLUMNS = 108
+_SCREEN_COLUMNS = 112
 
 
 def main() -> int:

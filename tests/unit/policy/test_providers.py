@@ -12,6 +12,8 @@ from podslice.policy.providers import (
     aks,
     by_provider,
     eks,
+    explain_provider,
+    explain_system,
     gke,
     system_reservation,
 )
@@ -102,3 +104,13 @@ def test_all_are_shown_in_whole_mebibytes():
 def test_the_system_gets_what_it_uses_and_half_of_it(memory, used, kept):
     node = Node(capacity={"cpu": 2_000, "memory": memory * 1000})
     assert system_reservation(node, used) == Reservation(cpu_milli=100, memory_bytes=kept)
+
+
+def test_each_proposal_is_explained_with_its_source():
+    assert explain_provider("eks", 29).endswith(
+        "255Mi of memory and 11Mi for each of 29 pods (EKS, amazon-eks-ami, bootstrap.sh)"
+    )
+    assert explain_system(200 * MI).endswith("slice use now, 200Mi, in steps of 64Mi")
+    assert explain_system(None) == (
+        "100m of CPU; 5% of the memory, 128Mi to 1Gi, because the use of the slices is unknown"
+    )

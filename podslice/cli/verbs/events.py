@@ -16,7 +16,7 @@ from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, Names, Namespace, Output, key_of
 from podslice.cli.output import OutputFormat, display_on, emit, write
 from podslice.cli.views import documents
-from podslice.cli.views.layout import Column, Shorten, table
+from podslice.cli.views.layout import Column, Shorten, blocks, table
 from podslice.cli.views.style import Cell, Display, Role, Styled
 from podslice.errors import printable
 from podslice.systemd.find_manager import find_manager
@@ -46,6 +46,8 @@ _COLUMNS = {
 }
 _ROLES = {"error": Role.ERROR, "warning": Role.WARNING}
 _ANY_WIDTH = 1000
+_COMPARED = 200
+"""Objects of earlier events, from which the next one looks different."""
 
 
 Since = Annotated[
@@ -125,10 +127,15 @@ def _follow(entries: Iterable[Entry], output: OutputFormat) -> int:
     wide = output is OutputFormat.WIDE
     try:
         if wide or output is OutputFormat.TABLE:
-            write(_rows_to_come((), display_on(sys.stdout, wide=wide)))
+            display = display_on(sys.stdout, wide=wide)
+            write(table(_columns_to_come(display), (), display))
         sys.stdout.flush()
+        objects: dict[tuple[str | None, str | None], Entry] = {}
         for entry in entries:
-            _print(entry, output)
+            _print(entry, output, objects.values())
+            objects[entry.pod, entry.unit] = entry
+            if len(objects) > _COMPARED:
+                del objects[next(iter(objects))]
             sys.stdout.flush()
     except BrokenPipeError:
         return DONE
@@ -139,7 +146,7 @@ def _follow(entries: Iterable[Entry], output: OutputFormat) -> int:
     return DONE
 
 
-def _print(entry: Entry, output: OutputFormat) -> None:
+def _print(entry: Entry, output: OutputFormat, others: Iterable[Entry]) -> None:
     made = documents.document(**asdict(entry))
     if output is OutputFormat.JSON:
         write([json.dumps(made, ensure_ascii=False)])  # on one line, for programs
@@ -149,18 +156,25 @@ def _print(entry: Entry, output: OutputFormat) -> None:
     emit(
         output,
         document=lambda: made,
-        lines=lambda display: _rows_to_come([entry], display),
+        lines=lambda display: _row_to_come(entry, others, display),
         names=lambda: _names([entry]),
     )
 
 
-def _rows_to_come(entries: Sequence[Entry], display: Display) -> Iterator[str]:
-    """Yield the titles, or rows below them: of fixed widths, since later rows are not known yet."""
+def _columns_to_come(display: Display) -> list[Column]:
+    """Return columns of fixed widths, since later rows are not known yet."""
     *columns, message = _COLUMNS[display.wide]
     # the message takes all room that is left, whatever its length
-    columns.append(replace(message, width=_ANY_WIDTH))
-    rows = (_cells(each, wide=display.wide) for each in entries)
-    return table(columns, rows, display, has_head=not entries)
+    return [*columns, replace(message, width=_ANY_WIDTH)]
+
+
+def _row_to_come(entry: Entry, others: Iterable[Entry], display: Display) -> Sequence[str]:
+    """Return the row of an event; its object looks different from those of others."""
+    shortened = others if display.width is not None else ()
+    empty = (replace(each, message="") for each in shortened)
+    rows = [_cells(each, wide=display.wide) for each in (*empty, entry)]
+    *_, lines = blocks(_columns_to_come(display), rows, display, has_head=False)
+    return lines
 
 
 def _names(entries: Iterable[Entry]) -> Iterator[str]:

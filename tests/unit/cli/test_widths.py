@@ -136,6 +136,16 @@ def test_no_two_pods_look_the_same(at_terminal, crowd, arguments, title):
         assert len(set(of_pods)) == len(of_pods) == crowd
 
 
+def test_followed_events_fit_and_their_pods_look_different(at_terminal, crowd):
+    for width in WIDTHS:
+        lines = [_STYLE.sub("", line) for line in at_terminal(width, "events", "--follow")]
+        assert max(map(width_of, lines)) <= width
+        dated = [line for line in lines if line.startswith("20")]
+        assert len(dated) == crowd
+        # before the second pod, there is no difference to keep
+        assert len({line[: width - 24] for line in dated[1:]}) == crowd - 1
+
+
 def test_a_terminal_has_colors_and_a_pipe_has_none(at_terminal, podslice, crowd, monkeypatch):
     assert any("\x1b[32mactive\x1b[0m" in line for line in at_terminal(80, "status"))
     monkeypatch.setenv("NO_COLOR", "1")

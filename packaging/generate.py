@@ -18,7 +18,6 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from docs import manual, shells  # noqa: E402 - after the path
-
 from podslice.cli.app import make_app  # noqa: E402 - as above
 from podslice.cli.command_tree import read_app  # noqa: E402 - as above
 

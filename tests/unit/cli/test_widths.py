@@ -97,6 +97,7 @@ def crowd(request, podslice, files, memory, monkeypatch):
 
 TABLES = (
     ("status",),
+    ("status", "frontend-web-server-01-of-the-shop"),
     ("tree",),
     ("top", "--once", "--interval=100ms"),
     ("events",),

@@ -195,13 +195,13 @@ def _detach(
         return place
 
     place = in_world(planning, work)
-    journal = f"journalctl{planning.manager.flag}"
+    logs = f"podslice logs{planning.manager.flag} {key} -c {place.container.name}"
     emit(
         output,
         document=lambda: documents.document(
             pod=key, container=place.container.name, unit=place.service
         ),
-        lines=lambda _: [f"started {place.service}; its output: {journal} -u {place.service}"],
+        lines=lambda _: [f"started {place.service}; for its output: {logs}"],
         names=lambda: [place.service],
     )
     return DONE

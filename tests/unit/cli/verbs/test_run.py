@@ -314,7 +314,8 @@ def test_detached_it_is_a_service_that_has_what_it_needs(
     ended = podslice(
         *("run", "shop", "-c", "app", "--detach", "--env", "A=$B", "--", "sh", "-c", "echo $A")
     )
-    assert ended == (0, f"started {SERVICE}; its output: journalctl -u {SERVICE}\n", "")
+    logs = "podslice logs default/shop -c app"
+    assert ended == (0, f"started {SERVICE}; for its output: {logs}\n", "")
     (service,) = systemd.started
     assert service.name == SERVICE
     properties = service.properties

@@ -47,7 +47,8 @@ def process_use(pid: int, root: Path = Path("/")) -> PresentUse | None:
     if found[pid] is None:
         return None
     name = process_name(pid, root)
-    below = f" and {len(uses) - 1} below it" if len(uses) > 1 else ""
+    children = len(uses) - 1
+    below = f" and {children} descendant{'s' if children > 1 else ''}" if children else ""
     return PresentUse(
         name=name,
         what=f"process {pid} ({name}){below}",

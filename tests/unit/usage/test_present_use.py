@@ -76,7 +76,7 @@ def test_a_process_with_those_below_it(root):
     """9 has no memory of its own: it is a kernel thread, or a zombie."""
     assert process_use(7, root) == PresentUse(
         name="nginx",
-        what="process 7 (nginx) and 1 below it",
+        what="process 7 (nginx) and 1 descendant",
         age_sec=100,
         cpu_usec=20 * 1_000_000 // TICKS,
         memory_bytes=200 * 1024,

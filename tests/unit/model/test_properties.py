@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from podslice.model.codec import share_of_percent
-from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES
+from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES, format_value
 from podslice.model.unit import INFINITY, UnitKind
 
 BOOLEANS = [row for row in PROPERTIES.values() if row.signature == "b"]
@@ -133,3 +133,17 @@ def test_a_percentage_survives_the_way_through_a_file(percent):
     assert PROPERTIES["ManagedOOMMemoryPressureLimit"].format(share) == f"{percent}%"
     assert PROPERTIES["ManagedOOMMemoryPressureLimit"].parse(f"{percent}.00%") == share
     assert share == (percent * 100 * (2**32 - 1) + 5000) // 10_000
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("MemoryMax", 2**29, "512Mi"),
+        ("MemoryMax", INFINITY, "unset"),
+        ("MemoryLow", INFINITY, "infinity"),
+        ("CPUWeight", 100, "100"),
+        ("CPUWeight", None, "unset"),
+    ],
+)
+def test_a_value_that_is_not_set_is_not_an_amount(name, value, text):
+    assert format_value(name, value) == text

@@ -9,6 +9,7 @@ from podslice.model.resources import (
     cpu_milli,
     format_amount,
     format_amounts,
+    is_bytes,
     is_hugepages,
     is_pod_level_resource,
     memory_bytes,
@@ -97,3 +98,17 @@ def test_the_pod_level_takes_cpu_memory_and_huge_pages():
         False,
     ]
     assert [is_hugepages(name) for name in names] == [False, False, False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("resource", "expected"),
+    [
+        ("memory", True),
+        ("ephemeral-storage", True),
+        ("hugepages-2Mi", True),
+        ("cpu", False),
+        ("pid", False),
+    ],
+)
+def test_resources_that_are_counted_in_bytes(resource, expected):
+    assert is_bytes(resource) is expected

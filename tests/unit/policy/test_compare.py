@@ -39,3 +39,11 @@ def test_a_problem_is_marked_as_one():
     assert problem.is_problem
     assert (problem.proposal, problem.kubernetes) == ("warning", "error")
     assert not any(each.is_problem for pod in pods() for each in compare_rules(pod, NODE, PLAIN))
+
+
+def test_a_difference_of_a_property_names_it():
+    """A view formats the value as that of the property, without reading the text."""
+    level = Resources(requests={"cpu": 500}, limits={"cpu": 1000, "memory": 2 * GI})
+    each = pod(container(Resources()), container(GUARANTEED, 1), uid="a1", resources=level)
+    found = {each.what: each.property for each in compare_rules(each, NODE, PLAIN)}
+    assert found["MemoryMax of container container0"] == "MemoryMax"

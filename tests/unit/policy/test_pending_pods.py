@@ -1,5 +1,7 @@
 """The pods that are wanted and do not run, each with its reason."""
 
+from dataclasses import replace
+
 import pytest
 
 from podslice.model.desired import Refusal
@@ -90,3 +92,9 @@ def test_pods_are_in_the_order_of_their_names():
 def test_the_condition_that_holds_a_pod_back(refusal, condition):
     (found,) = pending(WEB, refused=(refusal,))
     assert found.condition is condition
+
+
+def test_a_reason_whose_message_has_the_remedy_needs_no_hint():
+    taken = replace(LARGE, reason="NameInUse")
+    (found,) = pending(WEB, refused=(taken,))
+    assert found.hint == ""

@@ -13,7 +13,7 @@ from podslice.model.node import Node
 from podslice.model.pod import Qos
 from podslice.model.resources import Resources, total
 from podslice.policy.admit import admit
-from podslice.policy.allocatable import allocate, threshold_amount, validate_node
+from podslice.policy.allocatable import allocate, threshold_amount, unrequested, validate_node
 from podslice.policy.decide import decide
 from podslice.policy.tiers import protection, requested, requested_bytes, tier_properties
 from tests.unit.policy.worlds import container, pod
@@ -276,3 +276,10 @@ def test_a_shuffled_tier_is_the_same_tier():
     expected = tier_properties(Qos.BURSTABLE, tuple(made), 10**10, config, page_size=4096)
     random.Random(1).shuffle(made)
     assert tier_properties(Qos.BURSTABLE, tuple(made), 10**10, config, page_size=4096) == expected
+
+
+def test_what_is_not_requested_is_free_and_may_be_negative():
+    allocation = allocate(NODE, PLAIN)
+    free = unrequested(allocation, {"cpu": 1000, "memory": 5_000_000})
+    assert free == {"cpu": 3000, "memory": -1_000_000}
+    assert unrequested(allocation, {}) == allocation.allocatable

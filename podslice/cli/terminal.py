@@ -56,8 +56,10 @@ class Screen:
         shown = list(lines[:height])
         if marked is not None and marked < len(shown):
             shown[marked] = f"{_REVERSE}{ljust(shown[marked], width)}{_PLAIN}"
-        page = f"{_END_OF_LINE}\r\n".join(shown)
-        _write(f"{_HOME}{page}{_END_OF_LINE}{_END_OF_PAGE}")
+        # erased before it is written: at the right margin the last character would be erased, too
+        page = "\r\n".join(f"{_END_OF_LINE}{line}" for line in shown)
+        rest = f"\r\n{_END_OF_PAGE}" if len(shown) < height else ""
+        _write(f"{_HOME}{page}{rest}")
 
     @contextmanager
     def full_screen(self) -> Iterator[None]:

@@ -103,14 +103,23 @@ def folded(text: str, width: int) -> list[str]:
 def shorten_middle(texts: Iterable[str], width: int) -> list[str]:
     """Shorten to this width such that different texts remain different: `default/web-…-7`.
 
-    All are cut at the same place, which is in the middle if that suffices. Texts that are then
-    still equal are cut around their first difference, or finally numbered.
+    All are cut at the same place, which is in the middle if that suffices, and such that their ends
+    begin with a word if one begins nearby: `…-42`, not `…2`. Texts that are then still equal are
+    cut around their first difference, or finally numbered.
     """
     texts = list(texts)
     distinct = list(dict.fromkeys(texts))
     if max(map(width_of, distinct), default=0) <= width:
         return texts
-    best = min((_at(distinct, width, tail) for tail in _tails(width)), key=_count_equal)
+    tail = min(_tails(width), key=lambda tail: _count_equal(_at(distinct, width, tail)))
+    best = _at(distinct, width, tail)
+    for more in range(tail, min(tail + width // 4, width)):
+        wider = _at(distinct, width, more)
+        if _count_equal(wider) == _count_equal(best) and all(
+            width_of(text) <= width or _begins_word(text, more) for text in distinct
+        ):
+            best = wider
+            break
     shown = dict(zip(distinct, best, strict=True))
     if _count_equal(best):
         _separate(shown, width)
@@ -123,6 +132,12 @@ def _tails(width: int) -> Iterator[int]:
     yield max(0, middle)
     for step in range(1, width):
         yield from (tail for tail in (middle + step, middle - step) if 0 <= tail < width)
+
+
+def _begins_word(text: str, tail: int) -> bool:
+    """Return whether the end of this width begins with a word, or with the character before it."""
+    begin = len(text) - len(_last(text, tail))
+    return not (text[max(0, begin - 1) : begin].isalnum() and text[begin : begin + 1].isalnum())
 
 
 def _at(texts: Iterable[str], width: int, tail: int) -> list[str]:

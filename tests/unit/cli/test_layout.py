@@ -107,6 +107,12 @@ def test_names_are_shortened_where_they_do_not_differ(texts, width, shown):
     assert shorten_middle(texts, width) == shown
 
 
+def test_the_end_of_a_name_begins_with_a_word():
+    names = [f"default/team-a-service-{number}-of-the-shop" for number in (40, 43, 46)]
+    shown = [f"default/t…{number}-of-the-shop" for number in (40, 43, 46)]
+    assert shorten_middle(names, 24) == shown
+
+
 @given(st.lists(st.text("ab-", min_size=1, max_size=40), max_size=40), st.integers(6, 40))
 def test_different_names_remain_different(texts, width):
     shown = shorten_middle(texts, width)

@@ -52,6 +52,7 @@ CHANGING = {
     "phase": (("web", "--set", "running"),),
     "node init": ((),),
     "events": ((), ("--since=1h",)),  # changes nothing, but not every user may read the journal
+    "logs": (("web",),),  # likewise
     "confirm": ((),),
     "readmit": (("gone",),),
     "agent": ((),),
@@ -200,8 +201,8 @@ def test_a_session_without_a_service_manager_is_reported(applied_fast):
     applied_fast.run("sh", "-c", f"mkdir -p {users.RUNTIME_DIR} && chown lab {users.RUNTIME_DIR}")
     try:
         for verb, ways in {**READING, **CHANGING}.items():
-            # readmit needs none, and the agent waits for it
-            if verb in (*WITHOUT_MANAGER, "plan", "cgroup-parent", "readmit", "agent"):
+            # readmit and logs need none, and the agent waits for it
+            if verb in (*WITHOUT_MANAGER, "plan", "cgroup-parent", "readmit", "logs", "agent"):
                 continue
             calls = {verb: ways[:1]}
             for line, ended in called(applied_fast, calls, "--user", env=users.SESSION):

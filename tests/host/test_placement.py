@@ -121,7 +121,7 @@ def test_a_user_cannot_forge_the_location_of_a_process(site):
     site.put("/tmp/forge", FORGE)
     mount = "/sys/fs/cgroup/systemd" if site.cgroup_version == 1 else "/sys/fs/cgroup"
     service = ("systemd-run", "--unit=eve", "--uid=nobody", "--property=Delegate=yes")
-    site.run("mkfifo", "-m", "666", "/tmp/up")
+    site.run("sh", "-c", "rm -f /tmp/up; mkfifo -m 666 /tmp/up")
     site.run(*service, "sh", "/tmp/forge", f"{mount}/system.slice/eve.service")
     site.run("sh", "-c", "read _ </tmp/up; rm /tmp/up")
     pid = int(site.run("systemctl", "show", "--property=MainPID", "--value", "eve").stdout)
@@ -142,7 +142,7 @@ def test_a_user_cannot_forge_the_location_of_a_process(site):
 def test_processes_elsewhere_are_shown(site_in_namespace):
     site = site_in_namespace
     quietly = f"{ELSEWHERE} </dev/null >/dev/null 2>&1"
-    site.run("sh", "-c", f"mkfifo /tmp/up; {quietly} & read _ </tmp/up; rm /tmp/up")
+    site.run("sh", "-c", f"rm -f /tmp/up; mkfifo /tmp/up; {quietly} & read _ </tmp/up; rm /tmp/up")
     seen, code = status(site)
     assert code == 3
     held = {unit["container"]: unit for unit in seen["units"] if "container" in unit}

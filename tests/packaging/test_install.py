@@ -87,10 +87,11 @@ class Machine:
         return {line for line in lines if "__pycache__" not in line or "podslice" in line}
 
 
-RESERVED = (
-    *("--system-reserved", "cpu=500m", "--system-reserved-cgroup", "/system.slice"),
-    *("--enforce-node-allocatable", "pods,system-reserved-compressible"),
-)
+RESERVED = """
+system-reserved = "cpu=500m"
+system-reserved-cgroup = "/system.slice"
+enforce-node-allocatable = "pods,system-reserved-compressible"
+"""
 
 
 @pytest.fixture(scope="module", params=["trixie", "bookworm"])
@@ -263,7 +264,10 @@ def test_removal_leaves_the_pods_and_the_configuration(machine):
     machine.run("rm", "/etc/podslice/podslice.toml")
     machine.podslice("node", "init")
     weight = show(machine.vm, "system.slice", "CPUWeight")
-    machine.podslice("apply", "-f", MANIFESTS, *RESERVED)
+    # also for the agent, which would restore what only the command line requests
+    machine.vm.put("/etc/podslice/podslice.toml", RESERVED)
+    machine.run("systemctl", "reload", AGENT)
+    machine.podslice("apply", "-f", MANIFESTS)
     assert show(machine.vm, "system.slice", "CPUWeight") == {"CPUWeight": "50"}
     machine.run("apt-get", "remove", "--yes", "-q", "podslice", timeout_sec=300)
     for name in (AGENT, "podslice-agent.socket"):

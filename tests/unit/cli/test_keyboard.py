@@ -1,6 +1,9 @@
 """Keys from the bytes of a terminal."""
 
 import pytest
+
+pytest.importorskip("hypothesis")
+
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,6 +1,9 @@
 """Tables within a width: what is dropped, what is shortened, and how names remain different."""
 
 import pytest
+
+pytest.importorskip("hypothesis")
+
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -2,6 +2,9 @@
 
 import pytest
 import yaml
+
+pytest.importorskip("hypothesis")
+
 from hypothesis import given
 from hypothesis import strategies as st
 

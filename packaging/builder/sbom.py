@@ -26,6 +26,7 @@ FILE = "podslice.cdx.json"
 PROPERTY = "podslice:requires"
 LICENCE = "Apache-2.0"
 NEEDED = {
+    "init-system-helpers": "BSD-3-Clause AND GPL-2.0-or-later",
     "libc6": "LGPL-2.1-or-later",
     "libgcc-s1": "GPL-3.0-or-later WITH GCC-exception-3.1",
     "python3": "PSF-2.0",
@@ -41,8 +42,11 @@ NEEDED = {
 """The licence of each dependency that a distribution provides."""
 LIBRARIES = ("dbus-next", "h11", "prometheus-client", "pydantic", "typer")
 NEEDS = {
-    "trixie": ("python3", "systemd", "python3-yaml", *(f"python3-{name}" for name in LIBRARIES)),
-    "bookworm": ("libc6", "libgcc-s1", "python3", "systemd"),
+    "trixie": (
+        *("init-system-helpers", "python3", "systemd", "python3-yaml"),
+        *(f"python3-{name}" for name in LIBRARIES),
+    ),
+    "bookworm": ("init-system-helpers", "libc6", "libgcc-s1", "python3", "systemd"),
     "rpm": ("python3", "systemd", "python3-pyyaml", *(f"python3-{name}" for name in LIBRARIES)),
 }
 """The dependencies of each package; tests/packaging/test_sbom.py compares them with the builds."""

@@ -80,7 +80,8 @@ def test_files_modes_and_owners(in_root, packages):
         "/usr/share/licenses/podslice/LICENSE",
     }
     assert {name for name in files if not name.startswith(f"{PRIVATE}/")} == expected
-    packed = {name.removeprefix(f"{PRIVATE}/") for name in files if name.endswith(".py")}
+    modules = (name for name in files if name.startswith(f"{PRIVATE}/") and name.endswith(".py"))
+    packed = {name.removeprefix(f"{PRIVATE}/") for name in modules}
     assert packed == {str(path.relative_to(ROOT)) for path in (ROOT / "podslice").rglob("*.py")}
 
 

@@ -57,7 +57,7 @@ def box():
             *("--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/tmp/tsdb"),
             "--web.listen-address=127.0.0.1:9090",
         )
-        agent.until(lambda: value(booted, "up") == 1, 90, what="the scrape")
+        agent.until(lambda: value(booted, "up") == 1, 300, what="the scrape")
         yield booted
 
 

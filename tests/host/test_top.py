@@ -104,7 +104,7 @@ def test_at_a_terminal_it_runs_until_it_is_stopped(fast_busy):
         ["type", "n"],
         ["see", "2 pods by name"],
         ["type", "w"],
-        ["see", "\n  main "],
+        ["see", "\x1b[K  main "],
         ["type", "m"],
         ["see", "by memory"],
         ["resize", 8, 50],
@@ -124,8 +124,9 @@ def test_at_a_terminal_it_runs_until_it_is_stopped(fast_busy):
 def frames(screen):
     """The screens in the order in which they were drawn, as lines without styles."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", screen)
-    drawn = [part.partition("\x1b[K\x1b[J")[0] for part in plain.split("\x1b[H")[1:]]
-    return [frame.split("\x1b[K\r\n") for frame in drawn]
+    ends = re.compile(r"\r\n\x1b\[J|\x1b\[\?")
+    drawn = [ends.split(part)[0].removeprefix("\x1b[K") for part in plain.split("\x1b[H")[1:]]
+    return [frame.split("\r\n\x1b[K") for frame in drawn]
 
 
 CROWD = "---\n".join(
@@ -174,7 +175,7 @@ def test_keys_scroll_filter_and_open_pods(namespace):
         *(
             act
             for size in ([20, 60], [30, 120], [50, 200])
-            for act in (["resize", *size], ["see", " 63 pods by name"], ["see", "\x1b[K\x1b[J"])
+            for act in (["resize", *size], ["see", " 63 pods by name"], ["see", "q quit"])
         ),
         ["type", "q"],
     ]

@@ -81,6 +81,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         finally:
             _state.cancel = None
 
+    _state.number = 0  # an earlier run in this process may have been cancelled
     try:
         return asyncio.run(cancellable())
     except BaseException as error:

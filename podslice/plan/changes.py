@@ -203,10 +203,8 @@ def hugepages_step(
             why = f"the kernel has no huge pages of {format_bytes(size)}"
             skipped.append(Skipped(unit=unit.name, name=names[0], why=why))
             continue
-        why, new = (
-            f"huge pages of {format_bytes(size)}",
-            limit // size * size,
-        )  # as the kernel rounds it
+        why = f"huge pages of {format_bytes(size)}"
+        new = limit // size * size  # as the kernel rounds it
         for name in names:
             old = None if starts else there.get(name)
             if old != new and (name in there or not there):

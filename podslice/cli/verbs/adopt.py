@@ -51,7 +51,11 @@ def adopt(
         with locked(world.store), manual_log("adopt", world.store, world.manager) as log:
             interrupts.begin("processes may have been moved; see: podslice status")
             adopted = await adoption.adopt(world, key, container, pid)
-            moved = [each for each in adopted.processes if each.outcome == "adopted"]
+            moved = [
+                each
+                for each in adopted.processes
+                if each.outcome is adoption.AdoptionOutcome.ADOPTED
+            ]
             if moved:
                 pids = " ".join(str(each.pid) for each in moved)
                 text = f"moved {_list(moved)} into {adopted.unit}"

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from podslice.cli.output import OutputFormat
+from podslice.cli.suggestions import closest
 from podslice.errors import InputError, Problem, Severity
 
 DONE, FAILED, BAD_INPUT, DIFFERENCES = 0, 1, 2, 3
@@ -173,9 +174,7 @@ def pod_filter(
 
 def nearest_pod(key: str, known: Collection[str]) -> str:
     """Return a hint with the most similar known pod; empty if there is none."""
-    from difflib import get_close_matches
-
     name = key.rpartition("/")[2]
     elsewhere = sorted(each for each in known if each.rpartition("/")[2] == name)
-    near = elsewhere or get_close_matches(key, sorted(known), n=1)
-    return f"did you mean {near[0]}?" if near else ""
+    near = elsewhere[0] if elsewhere else closest(key, known)
+    return f"did you mean {near}?" if near else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from difflib import get_close_matches
 
 DESTRUCTIVE = frozenset(
     {
@@ -71,6 +70,13 @@ OPTION_EQUIVALENTS = {
 """Options of other programs, by verb, with what does the same."""
 
 
+def closest(given: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is spelled most like a given one; None if none is similar."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(given, sorted(known), n=1)), None)
+
+
 def suggest_verb(given: str, verbs: Collection[str], program: str = "podslice") -> str:
     """Return the hint for an unknown verb: an equivalent, or the verb spelled most like it.
 
@@ -78,8 +84,8 @@ def suggest_verb(given: str, verbs: Collection[str], program: str = "podslice") 
     """
     if program == "podslice" and given in EQUIVALENTS:
         return f"use: podslice {EQUIVALENTS[given]}"
-    near = get_close_matches(given, sorted(verbs), n=1)
-    return f"did you mean: {program} {near[0]}? see: {program} --help" if near else ""
+    near = closest(given, verbs)
+    return f"did you mean: {program} {near}? see: {program} --help" if near else ""
 
 
 def suggest_option(verb: str, given: str, options: Iterable[str]) -> str:
@@ -91,5 +97,5 @@ def suggest_option(verb: str, given: str, options: Iterable[str]) -> str:
     name = given.partition("=")[0]
     if use := OPTION_EQUIVALENTS.get((verb, name)):
         return f"use: {use}"
-    near = get_close_matches(name, sorted(options), n=1)
-    return f"did you mean: {near[0]}?" if near and near[0] not in DESTRUCTIVE else ""
+    near = closest(name, options)
+    return f"did you mean: {near}?" if near and near not in DESTRUCTIVE else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from difflib import get_close_matches
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ from podslice.cli.arguments import Namespace, PodFilter, PodName, key_of
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note
 from podslice.cli.session import open_store
+from podslice.cli.suggestions import closest
 from podslice.errors import InputError, Problem
 from podslice.model.naming import OVERHEAD, Tree, scope_name, service_name
 from podslice.model.pod import Pod, Qos
@@ -113,8 +113,8 @@ def _require(pod: Pod | None, key: str, container: str) -> None:
     names = [name for name in _containers(pod) if name != OVERHEAD or (pod and pod.overhead)]
     if pod is None or container in names:
         return
-    near = get_close_matches(container, names, n=1)
-    nearest = f"did you mean {near[0]}? " if near else ""
+    near = closest(container, names)
+    nearest = f"did you mean {near}? " if near else ""
     raise InputError(
         Problem(
             where=f"pod {key}",

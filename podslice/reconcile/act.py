@@ -62,10 +62,11 @@ async def act(
     *,
     limit_hugepages: LimitHugepages = _no_hugepages,
 ) -> list[StepResult]:
-    """Take every step that can be taken; return the results in order of completion.
+    """Take every step that can be taken; return the results in the order of the plan.
 
-    After a failure the later steps on that unit, and on units below it, are "not tried"; all others
-    continue.
+    Steps that are independent of each other are taken concurrently: `on_result` receives each
+    result when its step is complete. After a failure the
+    later steps on that unit, and on units below it, are "not tried"; all others continue.
     """
     results: list[StepResult] = []
     failed: set[UnitName] = set()
@@ -87,7 +88,8 @@ async def act(
                 why = f"a step on {culprit} failed"
                 note(StepResult(step=step, outcome=Outcome.NOT_TRIED, error=why))
         await _take(ready, edges)
-    return results
+    position = {id(step): place for place, step in enumerate(plan.steps)}
+    return sorted(results, key=lambda result: position[id(result.step)])
 
 
 async def act_alone(step: Step, client: Client) -> StepResult:

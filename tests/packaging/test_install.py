@@ -163,11 +163,13 @@ def test_the_commands_of_the_readme_do_what_it_shows(machine):
     """From top to bottom, as an operator would copy them; `make pictures` writes their output."""
     session.prepare(machine.vm)
     steps = session.read_steps((ROOT / "README.md").read_text())
-    found = [session.differences(each, session.run(machine.vm, each.command)) for each in steps]
+    try:
+        found = [session.differences(each, session.run(machine.vm, each.command)) for each in steps]
+    finally:
+        machine.run("rm", "-r", session.DIRECTORY)
+        machine.run("systemctl", "stop", "build.service", check=False)
     assert [line for lines in found for line in lines] == []
     assert units(machine.vm) == []
-    machine.run("rm", "-r", session.DIRECTORY)
-    machine.run("systemctl", "stop", "build.service", check=False)
 
 
 def test_reservations_are_proposed_written_and_reverted(machine):

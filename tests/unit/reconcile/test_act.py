@@ -328,8 +328,9 @@ async def test_the_grace_of_one_pod_does_not_hold_up_another():
     idle = StopUnit(name=other, why="x", pod="default/other", grace_sec=30)
     ends = []
     plan = Plan(steps=(*stop(grace_sec=0.01).steps, idle))
-    await act(plan, memory, lambda result: ends.append(result.step.name))
+    results = await act(plan, memory, lambda result: ends.append(result.step.name))
     assert ends == [other, POD]
+    assert tuple(result.step for result in results) == plan.steps
 
 
 async def test_many_pods_have_their_graces_at_once():

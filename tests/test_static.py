@@ -31,11 +31,11 @@ def run_tool(module, *arguments):
 
 
 def test_ruff_finds_nothing():
-    run_tool("ruff", "check", "podslice", "tests", "packaging")
+    run_tool("ruff", "check", "podslice", "tests", "packaging", "examples")
 
 
 def test_ruff_would_format_nothing():
-    run_tool("ruff", "format", "--check", "podslice", "tests", "packaging")
+    run_tool("ruff", "format", "--check", "podslice", "tests", "packaging", "examples")
 
 
 def test_mypy_finds_nothing():

@@ -80,11 +80,12 @@ def closest(given: str, known: Iterable[str]) -> str | None:
 def suggest_verb(given: str, verbs: Collection[str], program: str = "podslice") -> str:
     """Return the hint for an unknown verb: an equivalent, or the verb spelled most like it.
 
-    `program` is what precedes the verb.
+    `program` is what precedes the verb. Misspelled verbs of other programs are recognized as well.
     """
-    if program == "podslice" and given in EQUIVALENTS:
-        return f"use: podslice {EQUIVALENTS[given]}"
-    near = closest(given, verbs)
+    equivalents = EQUIVALENTS if program == "podslice" else {}
+    near = given if given in equivalents else closest(given, {*verbs, *equivalents})
+    if near in equivalents:
+        return f"use: podslice {equivalents[near]}"
     return f"did you mean: {program} {near}? see: {program} --help" if near else ""
 
 

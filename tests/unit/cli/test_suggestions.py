@@ -99,6 +99,8 @@ def test_the_verbs_of_others_are_not_verbs_here():
         ("aply", "did you mean: podslice apply? see: podslice --help"),
         ("evnets", "did you mean: podslice events? see: podslice --help"),
         ("get", "use: podslice status"),
+        ("gett", "use: podslice status"),
+        ("describ", "use: podslice status POD"),
         ("describe", "use: podslice status POD"),
         ("rm", "use: podslice delete POD"),
         ("exec", "use: podslice run POD -c CONTAINER -- CMD"),

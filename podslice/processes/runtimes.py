@@ -36,7 +36,8 @@ KUBERNETES_SANDBOX = "POD"
 LIMIT_SEC = 5.0
 """How long a runtime may take to answer."""
 
-_PODMAN = ("podman", "ps", "--filter=status=running", "--filter=status=paused", "--format=json")
+_PODMAN = ("podman", "ps", "--format=json")
+_WITH_PROCESSES = ("--filter=status=running", "--filter=status=paused")
 _PODMAN_PODS = ("podman", "pod", "ps", "--format=json")
 
 RunCommand = Callable[..., Awaitable[str]]
@@ -47,21 +48,21 @@ GroupOf = Callable[[int], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeContainer:
-    """A running container of a pod, as reported by its runtime."""
+    """A container of a pod, as reported by its runtime."""
 
     runtime: str
     """`podman` or `docker`."""
     id: str
     name: str
     pid: int
-    """Its first process, in the host's PID namespace."""
+    """Its first process, in the host's PID namespace; 0 after its exit."""
     pod_key: str | None
     """`namespace/name` of the pod; None where only the uid is known."""
     pod_uid: str | None
     container: str | None
     """The container of the pod; None where it is not reported."""
     control_group: str
-    """The control group of its first process."""
+    """The control group of its first process; empty after its exit."""
 
 
 class NoAnswerError(Exception):
@@ -73,10 +74,11 @@ async def containers(
     *,
     manager: Manager,
     on_note: Callable[[str], None],
+    with_exited: bool = False,
     run_command: RunCommand | None = None,
     root: Path = Path("/"),
 ) -> tuple[RuntimeContainer, ...]:
-    """List the running containers of podman and docker that belong to pods.
+    """List the containers of podman and docker that belong to pods.
 
     Only runtimes of the manager's user are queried: root's for the system manager. A runtime that is
     not running or does not answer in time has no containers.
@@ -85,6 +87,7 @@ async def containers(
         pods: the applied pods; a name alone identifies only one of these.
         manager: the service manager of the pods.
         on_note: receives the runtimes that did not answer, with the reason.
+        with_exited: list containers without processes, too.
         run_command: runs a command, for tests.
         root: the directory of /proc.
     """
@@ -95,12 +98,23 @@ async def containers(
     # a query would create podman's directories, and start docker's daemon by its socket
     running = _running(root)
     queries = []
-    if "conmon" in running and shutil.which("podman"):
-        queries.append(_list_or_note("podman", _podman(pods, run_command, group_of), on_note))
+    if ("conmon" in running or (with_exited and _podman_storage(root).exists())) and shutil.which(
+        "podman"
+    ):
+        found = _podman(pods, run_command, group_of, with_exited=with_exited)
+        queries.append(_list_or_note("podman", found, on_note))
     socket = root / manager.runtime_directory.lstrip("/") / "docker.sock"
     if "dockerd" in running and socket.exists() and shutil.which("docker"):
-        queries.append(_list_or_note("docker", _docker(socket, run_command, group_of), on_note))
+        found = _docker(socket, run_command, group_of, with_exited=with_exited)
+        queries.append(_list_or_note("docker", found, on_note))
     return tuple(each for answer in await asyncio.gather(*queries) for each in answer)
+
+
+def _podman_storage(root: Path) -> Path:
+    """Return the default directory of this user's containers. Source: containers-storage.conf(5)."""
+    if os.geteuid():
+        return root / Path.home().relative_to("/") / ".local/share/containers/storage"
+    return root / "var/lib/containers/storage"
 
 
 def _running(root: Path) -> frozenset[str]:
@@ -163,21 +177,30 @@ async def _list_or_note(
 
 
 async def _podman(
-    pods: Collection[Pod], run_command: RunCommand, group_of: GroupOf
+    pods: Collection[Pod], run_command: RunCommand, group_of: GroupOf, *, with_exited: bool
 ) -> list[RuntimeContainer]:
-    listed = json.loads(await run_command(*_PODMAN))
+    options = ("--all",) if with_exited else _WITH_PROCESSES
+    listed = json.loads(await run_command(*_PODMAN, *options))
     in_pods = any(entry["Pod"] for entry in listed)
     podman_pods = json.loads(await run_command(*_PODMAN_PODS)) if in_pods else []
-    return list(parse_podman(listed, podman_pods, pods, group_of))
+    found = parse_podman(listed, podman_pods, pods, group_of)
+    return _selected(found, with_exited=with_exited)
 
 
 async def _docker(
-    socket: Path, run_command: RunCommand, group_of: GroupOf
+    socket: Path, run_command: RunCommand, group_of: GroupOf, *, with_exited: bool
 ) -> list[RuntimeContainer]:
     docker = partial(run_command, "docker", f"--host=unix://{socket}")
-    listed = split_lines(await docker("ps", "--quiet", "--no-trunc"))
+    options = ("--all",) if with_exited else ()
+    listed = split_lines(await docker("ps", "--quiet", "--no-trunc", *options))
     ids = [id_ for id_ in listed if id_]
-    return list(parse_docker(json.loads(await docker("inspect", *ids)), group_of)) if ids else []
+    found = parse_docker(json.loads(await docker("inspect", *ids)), group_of) if ids else ()
+    return _selected(found, with_exited=with_exited)
+
+
+def _selected(found: Iterable[RuntimeContainer], *, with_exited: bool) -> list[RuntimeContainer]:
+    """Return the containers; one that has exited since the runtime listed it has no control group."""
+    return [each for each in found if with_exited or each.control_group]
 
 
 def parse_podman(
@@ -204,8 +227,8 @@ def parse_podman(
         if claim is None and podman_pod in by_id:
             claim = _labelled_pod(by_id[podman_pod]["Labels"] or {}, labels)
             claim = claim or played.get((by_id[podman_pod]["Name"], name))
-        if claim and (group := group_of(entry["Pid"])):
-            yield _container("podman", entry["Id"], name, entry["Pid"], claim, group)
+        if claim:
+            yield _container("podman", entry["Id"], name, entry["Pid"], claim, group_of)
 
 
 def parse_docker(inspected: Iterable[Any], group_of: GroupOf) -> Iterator[RuntimeContainer]:
@@ -213,8 +236,8 @@ def parse_docker(inspected: Iterable[Any], group_of: GroupOf) -> Iterator[Runtim
     for entry in inspected:
         name, pid = entry["Name"].removeprefix("/"), entry["State"]["Pid"]
         claim = _labelled(entry["Config"]["Labels"] or {})
-        if claim and pid and (group := group_of(pid)):
-            yield _container("docker", entry["Id"], name, pid, claim, group)
+        if claim:
+            yield _container("docker", entry["Id"], name, pid, claim, group_of)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +292,7 @@ def _played(pods: Iterable[Pod]) -> Iterator[tuple[tuple[str, str], _Claim]]:
 
 
 def _container(
-    runtime: str, id_: str, name: str, pid: int, claim: _Claim, control_group: str
+    runtime: str, id_: str, name: str, pid: int, claim: _Claim, group_of: GroupOf
 ) -> RuntimeContainer:
     return RuntimeContainer(
         runtime=runtime,
@@ -279,5 +302,5 @@ def _container(
         pod_key=claim.key,
         pod_uid=claim.uid,
         container=claim.container and printable(claim.container),
-        control_group=control_group,
+        control_group=group_of(pid) if pid else "",
     )

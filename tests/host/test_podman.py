@@ -173,6 +173,17 @@ def test_containers_without_the_options_are_reported(box):
     box.run("podman", "rm", "--force", "--time=0", "labelled", "forgotten")
 
 
+def test_messages_of_a_container_are_found_after_its_exit(box):
+    options = line(box, "web", "-c", "log", "-o", "podman")
+    box.run(
+        *("podman", "run", "--name=said", "--network=none", *options),
+        *("--rootfs", "/rootfs", "/bin/sh", "-c", "echo the last message"),
+    )
+    shown = box.podslice("logs", "web", "-c", "log", "-o", "cat").stdout
+    assert shown.strip() == "the last message"
+    box.run("podman", "rm", "said")
+
+
 def test_deleting_a_pod_stops_the_containers_in_it(box):
     options = line(box, "db", "-c", "main", "-o", "podman")
     pid = start(box, "inside", "--network=none", *options)

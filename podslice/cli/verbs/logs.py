@@ -137,15 +137,17 @@ def _slices(planning: Planning, uid: str) -> list[UnitName]:
 
 
 def _runtime_ids(planning: Planning, pod: Pod | None, container: str | None) -> list[str]:
-    """Return the ids of the containers that podman and docker run in a pod."""
+    """Return the ids of the containers that podman and docker have for a pod."""
     from podslice.processes.runtimes import containers
 
     if pod is None:
         return []
-    running = asyncio.run(containers((pod,), manager=planning.manager, on_note=note))
+    found = asyncio.run(
+        containers((pod,), manager=planning.manager, on_note=note, with_exited=True)
+    )
     return [
         each.id
-        for each in running
+        for each in found
         if pod.uid == each.pod_uid or pod.key == each.pod_key
         if container in (None, each.container)
     ]

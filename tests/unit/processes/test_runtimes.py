@@ -104,11 +104,11 @@ def test_podmans_infra_container_is_none_of_the_pod_s_whatever_its_labels():
     assert podman(listed=[infra]) == []
 
 
-def test_containers_that_have_exited_are_omitted():
-    assert list(parse_podman(PODMAN["ps"], PODMAN["pods"], (), lambda _: "")) == []
-    assert list(parse_docker(DOCKER, lambda _: "")) == []
+def test_containers_that_have_exited_have_no_control_group():
     ended = {**DOCKER[0], "State": {"Pid": 0}}
-    assert list(parse_docker([ended], group_of)) == []
+    assert [each.control_group for each in parse_docker([ended], group_of)] == [""]
+    (ended, *_) = ({**each, "Pid": 0} for each in PODMAN["ps"])
+    assert [each.control_group for each in parse_podman([ended], (), (), group_of)] == [""]
 
 
 def test_dockers_containers_are_known_by_their_labels():
@@ -230,12 +230,17 @@ def manager_of(host):
     return user_manager(uid, {"XDG_RUNTIME_DIR": "/run"}) if uid else SYSTEM
 
 
-async def list_containers(host, answers, *, pods=(), manager=None):
+async def list_containers(host, answers, *, pods=(), manager=None, with_exited=False):
     notes = []
     tools = Tools(answers)
     manager = manager or manager_of(host)
     found = await containers(
-        pods, manager=manager, on_note=notes.append, run_command=tools, root=host
+        pods,
+        manager=manager,
+        on_note=notes.append,
+        with_exited=with_exited,
+        run_command=tools,
+        root=host,
     )
     return found, notes, tools.commands
 
@@ -256,6 +261,32 @@ async def test_both_runtimes_are_asked(host):
 
 async def test_no_query_is_made_without_a_running_runtime(host):
     assert await list_containers(host, {}) == ((), [], [])
+
+
+async def test_containers_that_have_exited_are_listed_on_request(host):
+    both_run(host)
+    for entry in (*PODMAN["ps"], *DOCKER):
+        pid = entry["Pid"] if "Pid" in entry else entry["State"]["Pid"]
+        (host / f"proc/{pid}/cgroup").unlink(missing_ok=True)
+    assert (await list_containers(host, BOTH))[0] == ()
+    found, _, commands = await list_containers(host, BOTH, with_exited=True)
+    assert [each.name for each in found] == ["one", "team-a", "forgotten", "shop-web-1"]
+    assert [each for each in commands if " ps " in each and "--all" not in each] == [
+        "podman pod ps --format=json"
+    ]
+
+
+@pytest.mark.parametrize("uid", [0, 1000])
+async def test_containers_that_have_exited_are_listed_without_a_running_one(host, monkeypatch, uid):
+    monkeypatch.setattr(runtimes.os, "geteuid", lambda: uid)
+    monkeypatch.setenv("HOME", "/home/one")
+    home = "home/one/.local/share" if uid else "var/lib"
+    manager = user_manager(uid, {"XDG_RUNTIME_DIR": "/run"}) if uid else SYSTEM
+    listing = {"manager": manager, "with_exited": True}
+    assert await list_containers(host, {}, **listing) == ((), [], [])
+    (host / home / "containers/storage").mkdir(parents=True)
+    _, _, commands = await list_containers(host, {"podman ps": "[]"}, **listing)
+    assert commands == ["podman ps --format=json --all"]
 
 
 async def test_podman_pods_are_queried_only_for_containers_in_one(host):

@@ -15,6 +15,7 @@ import pytest
 from podslice import __main__
 from podslice.cli import caller, manual_log, options, session, wanted
 from podslice.cli.app import run
+from podslice.cli.verbs import doctor
 from podslice.errors import BusUnavailable
 from podslice.inputs.options.config_files import read_files
 from podslice.kernel.cgroup import CgroupFs
@@ -25,6 +26,7 @@ from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import Events
 from tests.unit.builders import make_files, node
 from tests.unit.cli.pods import WEB
+from tests.unit.doctor.hosts import host
 
 
 class Ended(NamedTuple):
@@ -155,3 +157,17 @@ def web(files):
     """The manifest of one pod with two containers."""
     files({"web.yaml": WEB})
     return "web.yaml"
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Make a host of files, which the verb checks as root."""
+
+    def make(*changes):
+        root = host(tmp_path / "host", *changes)
+        monkeypatch.setattr(doctor, "HOST_ROOT", root)
+        monkeypatch.setattr(doctor.os, "getuid", lambda: 0)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/0")
+        return root
+
+    return make

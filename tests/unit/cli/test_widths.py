@@ -17,6 +17,7 @@ from podslice.cli.views.text_width import width_of
 from podslice.systemd import journalctl
 from podslice.systemd.journalctl import Entry
 from tests.unit.builders import manifest
+from tests.unit.doctor.hosts import program
 
 WIDTHS = (60, 80, 120, 200)
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -116,6 +117,15 @@ def test_no_table_is_wider_than_its_terminal(at_terminal, podslice, crowd):
         piped = podslice(*arguments).out
         assert "\x1b" not in piped
         assert arguments[0] == "plan" or "…" not in piped
+
+
+def test_findings_are_folded_at_the_terminal_s_width(at_terminal, memory, machine):
+    driver = '{"exec-opts": ["native.cgroupdriver=cgroupfs"]}'
+    machine(program("dockerd"), {"etc/docker/daemon.json": driver})
+    for width in WIDTHS:
+        lines = [_STYLE.sub("", line) for line in at_terminal(width, "doctor")]
+        assert "".join(lines).count("control groups are created by") == 1
+        assert max(map(width_of, lines)) <= width
 
 
 @pytest.mark.parametrize(

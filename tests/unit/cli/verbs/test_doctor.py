@@ -2,28 +2,12 @@
 
 import json
 
-import pytest
 import yaml
 
-from podslice.cli.verbs import doctor
 from podslice.systemd import bus
-from tests.unit.doctor.hosts import PLAIN, USER_GROUP, host, program
+from tests.unit.doctor.hosts import PLAIN, USER_GROUP, program
 
 DRIVER = {"etc/docker/daemon.json": '{"exec-opts": ["native.cgroupdriver=cgroupfs"]}'}
-
-
-@pytest.fixture
-def machine(tmp_path, monkeypatch):
-    """Make a host of files, which the verb checks as root."""
-
-    def make(*changes):
-        root = host(tmp_path / "host", *changes)
-        monkeypatch.setattr(doctor, "HOST_ROOT", root)
-        monkeypatch.setattr(doctor.os, "getuid", lambda: 0)
-        monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/0")
-        return root
-
-    return make
 
 
 def test_a_host_without_findings_in_full(podslice, memory, machine):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,11 @@ from types import ModuleType
 from typing import cast
 
 _PYDANTIC = {"PYDANTIC_SKIP_VALIDATING_CORE_SCHEMAS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
+_HASHES = (
+    *("_md5", "_sha1", "_sha3", "_blake2"),
+    *(("_sha2",) if sys.version_info >= (3, 12) else ("_sha256", "_sha512")),
+)
+"""Modules of the standard library with the functions of hashlib."""
 
 
 @contextmanager
@@ -27,6 +33,39 @@ def without(name: str) -> Iterator[None]:
     finally:
         if is_hidden:
             del sys.modules[name]
+
+
+def never_import(name: str) -> None:
+    """Have a library seem not to be installed from now on, unless it is imported already."""
+    sys.modules.setdefault(name, cast("ModuleType", None))
+
+
+def never_import_openssl() -> None:
+    """Have asyncio do without TLS, and hashlib and hmac use Python's own functions.
+
+    OpenSSL takes 5 MiB and several milliseconds, and podslice has no encrypted connections. Some
+    distributions build Python without its own hash functions: then OpenSSL's are used.
+    """
+    never_import("ssl")
+    own = (name in sys.builtin_module_names or importlib.util.find_spec(name) for name in _HASHES)
+    if all(own):
+        never_import("_hashlib")
+
+
+@contextmanager
+def modules_of(package: str) -> Iterator[None]:
+    """Import modules of a package without executing the package itself.
+
+    Used for packages that import all of their modules, with more memory and time than those needed.
+    """
+    spec = None if package in sys.modules else importlib.util.find_spec(package)
+    if spec is not None:
+        sys.modules[package] = importlib.util.module_from_spec(spec)
+    try:
+        yield
+    finally:
+        if spec is not None:
+            del sys.modules[package]
 
 
 @contextmanager

@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "doctor": CORE | {"files", "kernel"},
     "agent": CORE
     | {"files", "policy", "plan", "inputs", "kernel", "systemd", "usage", "store", "reconcile"}
-    | {"processes", "__version__"},
+    | {"processes", "imports", "__version__"},
 }
 OUTERMOST = {"cli", "__main__", "__init__"}
 ONLY_IN = {

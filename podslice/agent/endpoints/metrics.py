@@ -9,11 +9,8 @@ pkg/kubelet/metrics/metrics.go; cAdvisor, metrics/prometheus.go.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain
-
-from prometheus_client import ProcessCollector, generate_latest
-from prometheus_client.core import Metric
 
 from podslice import __version__
 from podslice.agent.endpoints.metric_families import (
@@ -27,13 +24,19 @@ from podslice.agent.endpoints.metric_families import (
     sample_families,
     usage_metrics,
 )
+from podslice.agent.endpoints.metric_text import format_family
 from podslice.agent.endpoints.pod_metrics import collect_containers, collect_pods
 from podslice.agent.endpoints.snapshot import Snapshot
+from podslice.imports import modules_of
 from podslice.model.event import Kind
 from podslice.model.node import Allocation
 from podslice.model.node_state import Condition
 from podslice.policy.allocatable import threshold_amount
 from podslice.usage.stats import NodeStats
+
+with modules_of("prometheus_client"):
+    from prometheus_client.metrics_core import Metric
+    from prometheus_client.process_collector import ProcessCollector
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -43,8 +46,7 @@ _GROUP_METRICS = (*usage_metrics("podslice_group", "group"), *detail_metrics("po
 
 def expose(snapshot: Snapshot, stats: NodeStats) -> Iterator[bytes]:
     """Yield all metrics in the text format of Prometheus, family by family."""
-    for family in collect(snapshot, stats):
-        yield generate_latest(_SingleFamily(family))
+    yield from map(format_family, collect(snapshot, stats))
 
 
 def collect(snapshot: Snapshot, stats: NodeStats) -> Iterator[Metric]:
@@ -58,16 +60,6 @@ def collect(snapshot: Snapshot, stats: NodeStats) -> Iterator[Metric]:
         _PROCESS.collect(),
     )
     return (family for family in families if family.samples)
-
-
-class _SingleFamily:
-    """A registry of one family, for `generate_latest`."""
-
-    def __init__(self, family: Metric) -> None:
-        self._family = family
-
-    def collect(self) -> Iterable[Metric]:
-        return (self._family,)
 
 
 # The node and its parts.

@@ -8,7 +8,8 @@ from podslice.model.node import Node
 from podslice.model.pod import Container, Pod, default_uid
 from podslice.model.quantity import parse_quantity
 from podslice.model.resources import Resources
-from podslice.policy import decide, desire
+from podslice.policy.decide import decide
+from podslice.policy.desire import desire
 
 
 def amount(text: str) -> int:

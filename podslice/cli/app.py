@@ -17,7 +17,7 @@ from podslice.cli.arguments import BAD_INPUT, DONE, FAILED
 from podslice.cli.options import Color, color_option
 from podslice.cli.output import choose_colors, note, write
 from podslice.cli.suggestions import suggest_option, suggest_verb
-from podslice.cli.views import tables
+from podslice.cli.views.problem_lines import problem_line, problem_lines
 from podslice.cli.views.style import ColorMode
 from podslice.errors import InputError, PodsliceError, Problem
 
@@ -137,7 +137,7 @@ def run(arguments: list[str] | None = None) -> int:
         found = Problem(where=where, message=(error.strerror or str(error)).lower())
     except MemoryError:
         found = Problem(where="", message="out of memory")
-    note(tables.problem(found))
+    note(problem_line(found))
     return FAILED
 
 
@@ -146,14 +146,14 @@ def _run(given: list[str]) -> int:
     try:
         return _execute(given)
     except InputError as error:
-        for line in tables.problem_lines(error.problems):
+        for line in problem_lines(error.problems):
             note(line)
         return error.exit_code
     except PodsliceError as error:
-        note(tables.problem(Problem(where="", message=str(error))))
+        note(problem_line(Problem(where="", message=str(error))))
         return error.exit_code
     except _UsageError as error:
-        note(tables.problem(_usage_problem(error)))
+        note(problem_line(_usage_problem(error)))
         return BAD_INPUT
     except typer.Exit as done:
         return done.exit_code

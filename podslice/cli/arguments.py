@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from podslice.cli.output import OutputFormat
-from podslice.cli.suggestions import closest
 from podslice.errors import InputError, Problem, Severity
 
 DONE, FAILED, BAD_INPUT, DIFFERENCES = 0, 1, 2, 3
@@ -174,6 +173,8 @@ def pod_filter(
 
 def nearest_pod(key: str, known: Collection[str]) -> str:
     """Return a hint with the most similar known pod; empty if there is none."""
+    from podslice.cli.suggestions import closest
+
     name = key.rpartition("/")[2]
     elsewhere = sorted(each for each in known if each.rpartition("/")[2] == name)
     near = elsewhere[0] if elsewhere else closest(key, known)

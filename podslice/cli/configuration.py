@@ -10,11 +10,10 @@ from podslice.cli import session
 from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.cli.views import documents
-from podslice.cli.views.tables import problem
+from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import HostError, InputError, Problem, Severity
 from podslice.inputs.options.config_files import make_config, restore
 from podslice.model.config import Config, Origin, Source
-from podslice.store import Store
 
 _SUBSTITUTES = {
     Source.LAST_VALID: "this command uses the last valid configuration",
@@ -40,10 +39,10 @@ def tolerate(planning: Planning, *, is_listed: bool = False) -> Planning:
     else:
         return planning
     for found in () if is_listed else origin.problems:
-        note(problem(found))
+        note(problem_line(found))
     message = f"the configuration files are invalid: {_SUBSTITUTES[origin.source]}"
     hint = "after correcting them, run: podslice check"
-    note(problem(Problem(where="", message=message, hint=hint, severity=Severity.WARNING)))
+    note(problem_line(Problem(where="", message=message, hint=hint, severity=Severity.WARNING)))
     return replace(planning, substitute=(config, origin))
 
 
@@ -54,6 +53,8 @@ def _substitute(planning: Planning, error: InputError) -> tuple[Config, Origin]:
         InputError: `error`, because the options are invalid with both.
     """
     recorded: Mapping[str, object] | None = None
+    from podslice.store import Store
+
     with suppress(HostError):  # there is no session
         recorded = Store(session.runtime_directory(planning.manager)).options()
     for source, settings in ((Source.LAST_VALID, recorded), (Source.DEFAULT, {})):

@@ -10,7 +10,7 @@ from podslice.cli.arguments import key_of, nearest_pod
 from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.cli.session import load_node
-from podslice.cli.views.tables import problem_lines
+from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import InputError, Problem, Severity
 from podslice.inputs.limits import BYTES_MAX, PROBLEMS_MAX
 from podslice.model.config import Config

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -10,10 +9,12 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from enum import StrEnum
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from podslice.cli.views.documents import Document
 from podslice.cli.views.style import ColorMode, Display, is_colored
+
+if TYPE_CHECKING:
+    from podslice.cli.views.documents import Document
 
 
 class OutputFormat(StrEnum):
@@ -39,6 +40,8 @@ def emit(
     """
     match format_:
         case OutputFormat.JSON:
+            import json
+
             write([json.dumps(document(), indent=2, ensure_ascii=False)])
         case OutputFormat.YAML:
             import yaml

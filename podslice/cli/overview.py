@@ -11,9 +11,9 @@ from podslice.cli.arguments import PodFilter
 from podslice.cli.node_health import find_problems
 from podslice.cli.options import Planning
 from podslice.cli.output import OutputFormat, emit, note
-from podslice.cli.views import conditions, documents, status_lines
+from podslice.cli.views import conditions, documents, status_documents, status_lines
+from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
-from podslice.cli.views.tables import problem
 from podslice.cli.wanted import WantedByManifests, read_wanted
 from podslice.errors import Severity, printable
 from podslice.kernel.cgroup import CgroupFs
@@ -163,7 +163,7 @@ def emit_overview(
         document=lambda: documents.document(
             **configuration.document(planning.origin),
             **conditions.health(found.problems, found.wanted.problems),
-            **documents.status(state, found.units, found.placement),
+            **status_documents.status(state, found.units, found.placement),
             **conditions.pending(found.wanted.pending),
             **conditions.foreign(state.foreign),
             **conditions.reserved(state.held),
@@ -223,4 +223,4 @@ def _notes(found: Overview) -> Iterator[str]:
         yield f"pod {printable(key)} is terminating (within its grace period)"
     for each in found.wanted.problems:
         if each.severity is Severity.WARNING:
-            yield problem(each)
+            yield problem_line(each)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from podslice.cli import configuration
 from podslice.cli.output import OutputFormat, emit
-from podslice.cli.views import documents
+from podslice.cli.views import change_documents, documents
 from podslice.cli.views.report_lines import report_lines
 from podslice.model.config import Origin
 from podslice.reconcile.report import Report
@@ -15,7 +15,7 @@ def emit_report(report: Report, output: OutputFormat, origin: Origin | None = No
     emit(
         output,
         document=lambda: documents.document(
-            **(configuration.document(origin) if origin else {}), **documents.report(report)
+            **(configuration.document(origin) if origin else {}), **change_documents.report(report)
         ),
         lines=lambda display: report_lines(report, display),
         names=lambda: [result.step.name for result in report.results],

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from podslice.cli import interrupts
-from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.errors import BusUnavailable, HostError
 from podslice.kernel.host import read_node
-from podslice.model.config import Config
-from podslice.model.manager import Manager
 from podslice.model.node import Node
-from podslice.model.pod import Pod
 from podslice.model.resources import CPU, MEMORY
-from podslice.reconcile.world import LiveWorld, World
-from podslice.store import Store
 from podslice.systemd.find_manager import find_manager
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+    from podslice.cli.options import Planning
+    from podslice.model.config import Config
+    from podslice.model.manager import Manager
+    from podslice.model.pod import Pod
+    from podslice.reconcile.world import LiveWorld, World
+    from podslice.store import Store
 
 T = TypeVar("T")
 
@@ -76,6 +79,8 @@ def open_store(planning: Planning) -> Store:
     Raises:
         HostError: there is no session, or it is another user's.
     """
+    from podslice.store import Store
+
     directory = runtime_directory(planning.manager)
     return Store(directory, cgroup_root=planning.config.cgroup_root)
 
@@ -106,6 +111,8 @@ def offline_world(planning: Planning) -> World:
     Raises:
         HostError: there is no session, or it is another user's.
     """
+    from podslice.reconcile.world import World
+
     return World(
         node=load_node(planning.config),
         config=planning.config,
@@ -191,8 +198,11 @@ def recorded_pods(planning: Planning) -> tuple[Pod, ...]:
 @asynccontextmanager
 async def open_recorded_world(store: Store) -> AsyncIterator[LiveWorld]:
     """Connect with the recorded root slice, independent of the configuration."""
+    from podslice.model.config import Config
     from podslice.reconcile.guard import Guarded
     from podslice.reconcile.rollback import recorded
+    from podslice.reconcile.world import LiveWorld
+    from podslice.store import Store
     from podslice.systemd.bus import Bus
 
     async with Bus(find_manager()) as bus:

@@ -12,7 +12,8 @@ from podslice.inputs.manifest.load import parse_manifest
 from podslice.model.config import Config, MemoryProtection, Rules, WeightMapping
 from podslice.model.node import Node
 from podslice.model.unit import INFINITY
-from podslice.policy import decide, desire
+from podslice.policy.decide import decide
+from podslice.policy.desire import desire
 
 RECORDED = json.loads((Path(__file__).parent / "kubelet/node.json").read_text())
 PODS, UNITS = RECORDED["pods"], RECORDED["node"]

@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from podslice.cli.views import tables
+from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import BadMessage, HostError, InputError, PodsliceError, Problem
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.manifest.load import format_manifest, load_text, parse_manifest
@@ -165,7 +166,7 @@ def run_manifest(data: bytes, name: str) -> None:
 def check_problems(problems: tuple[Problem, ...]) -> None:
     """Check that problems are printable: each on one line, and shorter than the input."""
     for problem in problems:
-        shown = tables.problem(problem)
+        shown = problem_line(problem)
         assert shown.isprintable()
         assert len(shown) < 4096
 

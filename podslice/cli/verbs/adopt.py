@@ -13,7 +13,7 @@ from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import in_world, locked
-from podslice.cli.views import documents
+from podslice.cli.views import documents, status_documents
 from podslice.cli.views.tables import columns
 from podslice.model.event import Kind
 from podslice.reconcile.world import LiveWorld
@@ -67,7 +67,7 @@ def adopt(
     adopted = in_world(planning, work)
     emit(
         output,
-        document=lambda: documents.document(**documents.adopted(adopted)),
+        document=lambda: documents.document(**status_documents.adopted(adopted)),
         lines=lambda _: _lines(adopted),
         names=lambda: [adopted.unit],
     )

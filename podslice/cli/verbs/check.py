@@ -11,7 +11,8 @@ from podslice.cli.manifests import all_problems, decide_all, load_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import load_node
-from podslice.cli.views import documents, tables
+from podslice.cli.views import documents
+from podslice.cli.views.problem_lines import count_problems, problem_line, problem_lines
 from podslice.errors import InputError, bounded
 from podslice.model.config import Config
 from podslice.policy.allocatable import validate_node
@@ -48,8 +49,8 @@ def check(
             problems=documents.listed(bounded(problems), documents.problem),
         ),
         lines=lambda _: [
-            *tables.problem_lines(problems),
-            tables.count_problems(problems, len(decisions)),
+            *problem_lines(problems),
+            count_problems(problems, len(decisions)),
         ],
         names=lambda: [each.pod.key for each in decisions if each.is_valid],
     )
@@ -69,7 +70,7 @@ def _check_configuration(config: Config, output: OutputFormat) -> int:
     emit(
         output,
         document=lambda: documents.document(problems=documents.listed(problems, documents.problem)),
-        lines=lambda _: [*map(tables.problem, problems), "the configuration is valid"],
+        lines=lambda _: [*map(problem_line, problems), "the configuration is valid"],
         names=list,
     )
     return DONE

@@ -15,7 +15,7 @@ from podslice.cli.output import OutputFormat, note
 from podslice.cli.progress import StepProgress, both
 from podslice.cli.report_output import emit_report
 from podslice.cli.session import in_world, locked
-from podslice.cli.views import tables
+from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import InputError, Problem
 from podslice.model.config import Source
 from podslice.model.event import Kind
@@ -83,7 +83,7 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     report = in_world(planning, work)
     code = emit_report(report, output, planning.origin)
     for key in (missing := sorted(keys - report.matched)):
-        note(tables.problem(_not_applied(key)))
+        note(problem_line(_not_applied(key)))
     return FAILED if missing else code
 
 

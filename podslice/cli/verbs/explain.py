@@ -14,13 +14,13 @@ from podslice.cli.manifests import all_problems, decide_all, load_all, named_pod
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.session import applied_pods, load_node
-from podslice.cli.views import documents, tables
+from podslice.cli.views import documents, pod_documents, tables
+from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import bounded, invalid
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision
 from podslice.model.node import Node
 from podslice.policy.allocatable import allocate
-from podslice.policy.compare import compare_rules
 from podslice.policy.desire import desire
 from podslice.policy.volumes import unmounted
 
@@ -68,13 +68,13 @@ def explain(
     valid = [each for each in decisions if each.is_valid]
     allocation = allocate(node, config)
     requested = desire(valid, node, config).requested
-    for line in tables.problem_lines(loaded.problems):
+    for line in problem_lines(loaded.problems):
         note(line)
     emit(
         output,
         document=lambda: documents.document(
-            node=documents.node(allocation, requested),
-            pods=documents.listed(shown, documents.pod),
+            node=pod_documents.node(allocation, requested),
+            pods=documents.listed(shown, pod_documents.pod),
             problems=documents.listed(bounded(loaded.problems), documents.problem),
         ),
         lines=lambda _: _separated(map(tables.explanation, shown)),
@@ -107,11 +107,13 @@ def _load_applied(
 def _emit_differences(
     shown: tuple[PodDecision, ...], node: Node, config: Config, output: OutputFormat
 ) -> int:
+    from podslice.policy.compare import compare_rules
+
     found = [(each, compare_rules(each.pod, node, config)) for each in shown]
     emit(
         output,
         document=lambda: documents.document(
-            pods=[documents.differences(each, differences) for each, differences in found]
+            pods=[pod_documents.differences(each, differences) for each, differences in found]
         ),
         lines=lambda _: _separated(
             tables.differences_of_rules(each, differences) for each, differences in found

@@ -15,8 +15,8 @@ from podslice.cli.arguments import DONE, code_of
 from podslice.cli.options import Planning
 from podslice.cli.output import note, write
 from podslice.cli.session import in_world, load_node
-from podslice.cli.views import tables
 from podslice.cli.views.new_manifest import NewPod, format_lines, make_document, with_proposals
+from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import HostError, InputError, Problem, invalid
 from podslice.inputs.scalars import quote
 from podslice.model.config import Config
@@ -111,7 +111,7 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         problems = _validate(pod)
     if code_of(problems):
         raise InputError(problems)
-    for line in tables.problem_lines(problems):
+    for line in problem_lines(problems):
         note(line)
     lines = list(format_lines(pod, use))
     if output_file is None:

@@ -9,8 +9,9 @@ from podslice.cli.arguments import DONE, Output, code_of
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.session import load_node, recorded_pods
-from podslice.cli.views import documents, tables
+from podslice.cli.views import documents, pod_documents, tables
 from podslice.cli.views.node_bars import node_bars
+from podslice.cli.views.problem_lines import problem_lines
 from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.desire import desire
 
@@ -29,16 +30,16 @@ def node(planning: Planning, context: typer.Context, output: Output = OutputForm
     allocation = allocate(host, config)
     requested = desire((), host, config, current=recorded_pods(planning)).requested
     problems = validate_node(host, config)
-    for line in tables.problem_lines(problems):
+    for line in problem_lines(problems):
         note(line)
     emit(
         output,
         document=lambda: (
-            documents.node_status(allocation)
+            pod_documents.node_status(allocation)
             if output is OutputFormat.YAML
             else documents.document(
                 **configuration.document(planning.origin),
-                **documents.node(allocation, requested),
+                **pod_documents.node(allocation, requested),
             )
         ),
         lines=lambda display: (

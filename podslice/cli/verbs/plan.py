@@ -16,7 +16,7 @@ from podslice.cli.manifests import load_candidates
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.session import in_world_or_offline
-from podslice.cli.views import conditions, documents
+from podslice.cli.views import change_documents, conditions, documents
 from podslice.cli.views.report_lines import plan_lines
 from podslice.reconcile.assess import assess
 from podslice.reconcile.request import Request
@@ -39,7 +39,7 @@ def plan(
     emit(
         output,
         document=lambda: documents.document(
-            **documents.plan(made),
+            **change_documents.plan(made),
             **conditions.foreign(state.foreign),
             **conditions.reserved(state.held),
         ),

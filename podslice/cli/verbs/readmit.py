@@ -12,7 +12,7 @@ from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
 from podslice.cli.session import open_store
-from podslice.cli.views import tables
+from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import Problem
 from podslice.model.event import Kind
 from podslice.model.node_state import Eviction
@@ -45,7 +45,7 @@ def readmit(
     missing = keys - {mark.pod for mark in marks}
     for key in sorted(missing):
         note(
-            tables.problem(
+            problem_line(
                 Problem(
                     where="",
                     message=f"pod {key} was not evicted",

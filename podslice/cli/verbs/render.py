@@ -13,7 +13,8 @@ from podslice.cli.manifests import all_problems, decide_all, load_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, write
 from podslice.cli.session import load_node
-from podslice.cli.views import documents, tables
+from podslice.cli.views import documents, pod_documents, tables
+from podslice.cli.views.problem_lines import problem_lines
 from podslice.model.desired import Desired
 from podslice.model.pod import InitProgress
 from podslice.policy.allocatable import validate_node
@@ -42,7 +43,7 @@ def render(
     # the final values: a file cannot represent the progress of init containers
     over = {each.pod.uid: InitProgress(over=True) for each in valid}
     desired = desire(valid, node, config, progress=over, mounts=not planning.manager.is_user)
-    for line in tables.problem_lines(problems):
+    for line in problem_lines(problems):
         note(line)
     for refusal in desired.refused:
         note(describe_refusal(refusal))
@@ -57,7 +58,7 @@ def render(
 def _emit_units(output: OutputFormat, desired: Desired) -> None:
     emit(
         output,
-        document=lambda: documents.document(units=documents.units(desired)),
+        document=lambda: documents.document(units=pod_documents.units(desired)),
         lines=lambda display: tables.units(desired, display),
         names=lambda: [unit.name for unit in desired.lasting],
     )

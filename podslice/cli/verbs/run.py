@@ -16,7 +16,8 @@ from podslice.cli.manual_log import ManualLog, manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.session import in_world, locked
-from podslice.cli.views import documents, tables
+from podslice.cli.views import documents
+from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import HostError, InputError, PodsliceError, Problem
 from podslice.model.event import Kind
 from podslice.model.pod import ContainerKind
@@ -169,7 +170,7 @@ def _be_child(place: Place, command: Invocation) -> NoReturn:
     try:
         _enter(place, command)
     except PodsliceError as error:
-        note(tables.problem(Problem(where="", message=str(error))))
+        note(problem_line(Problem(where="", message=str(error))))
         sys.stderr.flush()
         os._exit(error.exit_code)
 

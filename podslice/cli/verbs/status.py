@@ -21,7 +21,7 @@ from podslice.cli.arguments import (
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import in_world
-from podslice.cli.views import documents, status_lines
+from podslice.cli.views import documents, status_documents, status_lines
 from podslice.errors import invalid
 from podslice.reconcile.assess import assess
 from podslice.reconcile.world import LiveWorld
@@ -96,7 +96,7 @@ def _show_located(planning: Planning, output: OutputFormat, pids: list[int]) -> 
     emit(
         output,
         document=lambda: documents.document(
-            **configuration.document(planning.origin), **documents.located(found)
+            **configuration.document(planning.origin), **status_documents.located(found)
         ),
         lines=lambda display: status_lines.located(found, display),
         names=lambda: [each.home.unit for each in found if each.home],

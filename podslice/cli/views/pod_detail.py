@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from podslice.cli.views import documents
+from podslice.cli.views import pod_documents, status_documents
 from podslice.cli.views.documents import Document
 from podslice.cli.views.status_lines import UnitRow
 from podslice.cli.views.usage_table import UsageRow
@@ -78,8 +78,8 @@ def document(detail: PodDetail) -> Document:
         "slice": decision.slice,
         "started_usec": stats.started_usec if stats else None,
         "grace_period_sec": pod.grace_period_sec,
-        "requests": documents.amounts(decision.requests),
-        "limits": documents.amounts(decision.limits),
+        "requests": pod_documents.amounts(decision.requests),
+        "limits": pod_documents.amounts(decision.limits),
         "usage": _usage(detail),
         "containers": [
             _container(detail, row) for row in detail.units if row.unit.kind in HOLDS_PROCESSES
@@ -154,7 +154,7 @@ def _container(detail: PodDetail, row: UnitRow) -> Document:
         "unit": unit.name,
         "state": unit.state,
         "restarts": unit.restarts,
-        "last_exit": unit.last_exit and documents.container_exit(unit.last_exit),
+        "last_exit": unit.last_exit and status_documents.container_exit(unit.last_exit),
         "processes": [{"pid": each.pid, "name": each.name} for each in row.processes],
         "usage": None if used is None else _row(used),
     }

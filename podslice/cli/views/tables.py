@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from podslice.cli.views.layout import Align, Column, Shorten, fold, table
+from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.style import Display
-from podslice.errors import Problem, Severity, bounded, printable
 from podslice.model.desired import Desired, PodDecision
 from podslice.model.node import Allocation
 from podslice.model.pod import ContainerKind, Pod
@@ -24,27 +24,6 @@ def columns(rows: Iterable[Cells], *, indent: str = "") -> Iterator[str]:
     rows = list(rows)
     made = [Column(title="")] * max(map(len, rows), default=0)
     return table(made, rows, Display(), indent=indent, has_head=False)
-
-
-def problem(found: Problem) -> str:
-    """Format a problem as one line, with control characters escaped."""
-    return f"{found.severity}: {printable(str(found))}"
-
-
-def problem_lines(found: Sequence[Problem]) -> Iterator[str]:
-    """Yield the first problems as lines, and the number of the others."""
-    return map(problem, bounded(found))
-
-
-def count_problems(problems: Sequence[Problem], pods: int) -> str:
-    """Return a summary: `5 pods, 2 errors, 1 warning`."""
-    errors = sum(found.severity is Severity.ERROR for found in problems)
-    parts = [_count(pods, "pod"), _count(errors, "error")]
-    return ", ".join([*parts, _count(len(problems) - errors, "warning")])
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def format_property(stated: PropertyValue) -> str:
@@ -83,7 +62,7 @@ def explanation(decision: PodDecision) -> Iterator[str]:
         yield f"    {volume.path}"
         yield f"    {size}  {volume.why}"
     for found in decision.problems:
-        yield f"  {problem(found)}"
+        yield f"  {problem_line(found)}"
 
 
 _KINDS = {

@@ -7,7 +7,8 @@ import pytest
 
 from podslice import __version__
 from podslice.cli.output import OutputFormat, emit
-from podslice.cli.views import documents, status_lines, tables
+from podslice.cli.views import documents, pod_documents, status_lines, tables
+from podslice.cli.views.problem_lines import count_problems, problem_line
 from podslice.errors import Problem, Severity
 from podslice.kernel.cgroup import Usage
 from podslice.model.unit import INFINITY
@@ -47,7 +48,7 @@ def test_unknown_usage_is_a_dash():
 
 def test_problems_are_escaped():
     problem = Problem(where="a\x1b", message="b\n", hint="c\u202e", severity=Severity.WARNING)
-    assert tables.problem(problem) == "warning: a\\x1b: b\\n; c\\u202e"
+    assert problem_line(problem) == "warning: a\\x1b: b\\n; c\\u202e"
 
 
 def test_counts_agree_with_their_nouns():
@@ -55,8 +56,8 @@ def test_counts_agree_with_their_nouns():
         Problem(where="", message=""),
         Problem(where="", message="", severity=Severity.WARNING),
     )
-    assert tables.count_problems([error], 1) == "1 pod, 1 error, 0 warnings"
-    assert tables.count_problems([error, error, warning], 2) == "2 pods, 2 errors, 1 warning"
+    assert count_problems([error], 1) == "1 pod, 1 error, 0 warnings"
+    assert count_problems([error, error, warning], 2) == "2 pods, 2 errors, 1 warning"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_numbers_in_documents(value, shown):
 
 
 def test_amounts_in_documents():
-    assert documents.amounts(
+    assert pod_documents.amounts(
         amounts("cpu=500m,memory=1Ki,ephemeral-storage=1k,pid=7,hugepages-2Mi=4Mi,x.io/gpu=1")
     ) == {
         "cpu_milli": 500,
@@ -80,8 +81,8 @@ def test_amounts_in_documents():
 
 
 def test_amounts_that_are_not_stated_are_absent():
-    assert documents.amounts({}) == {}
-    assert documents.amounts({"cpu": 0}) == {"cpu_milli": 0}
+    assert pod_documents.amounts({}) == {}
+    assert pod_documents.amounts({"cpu": 0}) == {"cpu_milli": 0}
 
 
 def test_yaml_keeps_the_order_and_the_letters(capsys):

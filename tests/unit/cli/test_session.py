@@ -7,6 +7,7 @@ import pytest
 from podslice.cli import session
 from podslice.cli.output import note
 from podslice.errors import HostError
+from podslice.store import Store
 from podslice.systemd.find_manager import find_manager
 from tests.unit.builders import manifest
 
@@ -81,7 +82,7 @@ def test_records_that_can_not_be_read_are_not_counted(podslice, here, monkeypatc
     def refuse(_):
         raise HostError("pods: Permission denied")
 
-    monkeypatch.setattr(session.Store, "load", refuse)
+    monkeypatch.setattr(Store, "load", refuse)
     ended = podslice("node", "-o", "name")
     assert ended.code == 0
     assert ended.err == "pods: Permission denied; applied pods are not counted\n"

@@ -12,7 +12,7 @@ pytest.importorskip("hypothesis")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.cli.views import documents
+from podslice.cli.views import change_documents, pod_documents
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import Caps, Observed
 from podslice.plan import make_plan
@@ -36,10 +36,10 @@ NOTHING = Observed(caps=Caps(systemd_version=257))
 def all_bytes(desired, observed):
     """Everything that is printed of a decision and of its plan."""
     document = {
-        "pods": [documents.pod(each) for each in desired.pods],
-        "node": documents.node(desired.allocation, desired.requested),
-        "units": documents.units(desired),
-        "plan": documents.plan(make_plan(desired, observed)),
+        "pods": [pod_documents.pod(each) for each in desired.pods],
+        "node": pod_documents.node(desired.allocation, desired.requested),
+        "units": pod_documents.units(desired),
+        "plan": change_documents.plan(make_plan(desired, observed)),
     }
     return json.dumps(document).encode()
 

@@ -1,0 +1,147 @@
+"""The JSON documents of units, containers and processes as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from podslice.cli.views.change_documents import step
+from podslice.cli.views.documents import Document, number
+from podslice.errors import printable
+from podslice.usage.unit_status import HOLDS_PROCESSES
+
+if TYPE_CHECKING:
+    from podslice.model.container_exit import ContainerExit
+    from podslice.model.node_state import AgentState
+    from podslice.processes.adoption import Adopted
+    from podslice.processes.location import Located, Placement, Running
+    from podslice.reconcile.assessment import Assessment
+    from podslice.usage.unit_status import UnitStatus
+
+
+def status(state: Assessment, units: Iterable[UnitStatus], placement: Placement) -> Document:
+    """Return units with their values, usage and processes, differences and strays."""
+    return {
+        "in_sync": not state.plan and not state.broken_records,
+        "units": [_unit_status(unit, placement) for unit in units],
+        "others": [
+            {
+                "unit": printable(other.unit),
+                "pod": other.pod,
+                "container": other.container,
+                "runtime": other.runtime,
+                "processes": _processes(other.processes),
+            }
+            for other in placement.others
+        ],
+        "strays": [
+            {
+                "pod": stray.pod,
+                "container": stray.container,
+                "what": printable(stray.what),
+                "found_by": stray.found_by,
+                "pid": process.pid if process else None,
+                "name": process.name if process else None,
+                "control_group": printable(stray.control_group),
+                "hint": stray.hint,
+            }
+            for stray in placement.strays
+            for process in stray.processes or (None,)
+        ],
+        "orphans": list(state.orphans),
+        "evicted": [asdict(mark) for mark in state.evicted],
+        **_agent(state.agent),
+        "steps": [step(taken) for taken in state.plan.steps],
+    }
+
+
+def _agent(agent: AgentState | None) -> Document:
+    """Return the state of the agent; the same keys without an agent."""
+    return {
+        "agent_pid": None if agent is None else agent.pid,
+        "conditions": [] if agent is None else [each.value for each in agent.conditions],
+        "terminating": [] if agent is None else list(map(printable, agent.terminating)),
+    }
+
+
+def adopted(done: Adopted) -> Document:
+    """Return the outcome of moving processes into a container."""
+    return {
+        "unit": done.unit,
+        "control_group": done.control_group,
+        "processes": [
+            {"pid": each.pid, "name": each.name, "outcome": each.outcome.value, "why": each.why}
+            for each in done.processes
+        ],
+    }
+
+
+def located(found: Iterable[Located]) -> Document:
+    """Return processes with their pods and units."""
+    return {
+        "processes": [
+            {
+                "pid": each.pid,
+                "name": each.name,
+                "pod": each.home and each.home.pod,
+                "container": each.home and each.home.container,
+                "unit": each.home and printable(each.home.unit),
+                "control_group": printable(each.control_group),
+                "hint": each.hint,
+            }
+            for each in found
+        ]
+    }
+
+
+def _processes(found: Iterable[Running]) -> list[Document]:
+    return [{"pid": process.pid, "name": process.name} for process in found]
+
+
+def _held(unit: UnitStatus, placement: Placement) -> Document:
+    """Return the processes of a container."""
+    if unit.kind not in HOLDS_PROCESSES:
+        return {}
+    return {
+        "container": unit.label,
+        "processes": _processes(placement.held.get(unit.name, ())),
+        "restarts": unit.restarts,
+        "last_exit": unit.last_exit and container_exit(unit.last_exit),
+    }
+
+
+def container_exit(last: ContainerExit) -> Document:
+    """Return the last exit of a container."""
+    return {
+        "result": last.result,
+        "exit_code": last.exit_code,
+        "signal": last.signal,
+        "oom_killed": last.is_oom,
+        "started_usec": last.started_usec,
+        "ended_usec": last.ended_usec,
+        "duration_usec": last.duration_usec,
+    }
+
+
+def _unit_status(unit: UnitStatus, placement: Placement) -> Document:
+    return {
+        "name": unit.name,
+        "kind": unit.kind.value,
+        "pod": unit.pod,
+        "qos_class": unit.qos or None,
+        "state": unit.state,
+        "control_group": unit.control_group,
+        "differs": unit.differs,
+        **_held(unit, placement),
+        "properties": [
+            {
+                "name": each.name,
+                "desired": number(each.desired),
+                "systemd": number(each.systemd),
+                "kernel": each.kernel,
+            }
+            for each in unit.properties
+        ],
+        "usage": {name: value for name, value in asdict(unit.usage).items() if value is not None},
+    }

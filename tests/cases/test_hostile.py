@@ -25,6 +25,7 @@ FILES = sorted({row["file"] for row in ROWS})
 MIB = 2**20
 CPU_SECONDS_MAX = 4.0  # of the process that reads: what else the host does does not count
 PIPE_SECONDS_MAX = 30.0
+STUCK_SECONDS = 600.0  # on a busy host each second of the processor takes many
 
 POD = b"kind: Pod\nmetadata: {name: web}\nspec:\n  containers: [{name: app}]\n"
 
@@ -175,6 +176,7 @@ import json, resource, sys, time
 from podslice.inputs.manifest.load import load_pods
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 resource.setrlimit(resource.RLIMIT_DATA, (400 * 2**20, 400 * 2**20))
+resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
 started = time.process_time()
 loaded = load_pods(sys.argv[1:], stdin=lambda: b"")
 seconds = time.process_time() - started
@@ -188,7 +190,7 @@ def load_apart(path):
     run = subprocess.run(
         [sys.executable, "-c", CHILD, str(path)],
         capture_output=True,
-        timeout=30,
+        timeout=STUCK_SECONDS,
         check=False,
         env={**os.environ, "PYTHONPATH": str(FOLDER.parents[2])},
     )

@@ -15,32 +15,37 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 PARALLEL = ("-n", "auto")
-AGENT = tuple(
-    f"tests/host/test_{name}.py"
-    for name in (
-        *("agent", "agent_soak", "confirm", "events", "kernel_events", "monitoring"),
-        "top",
+AGENT, MONITORING = (
+    tuple(f"tests/host/test_{name}.py" for name in names)
+    for names in (
+        ("agent", "agent_soak", "confirm", "events", "kernel_events"),
+        ("monitoring", "top"),
     )
 )
-"""A part of its own, because it takes as long as all other tests of its directory."""
+INSTALL = "tests/packaging/test_install.py"
 PRESSURE = ["tests/host/test_eviction.py"]
 """A race with the kernel for the last 100 MiB, which other parts would slow down."""
 BENCH = ["tests/host/test_bench.py"]
 """One small round of each benchmark, which checks that no other program did the work."""
 PARTS = {
     "static": ["tests/test_static.py", "tests/test_layers.py", "tests/test_locks.py", *PARALLEL],
-    "unit": ["tests/unit", *PARALLEL],
     "cases": ["tests/cases", *PARALLEL],
+    "unit": ["tests/unit", *PARALLEL],
     "bus": ["tests/bus"],
-    "packaging": ["tests/packaging"],
     "pressure": PRESSURE,
     "bench": BENCH,
-    "host": ["tests/host", *(f"--ignore={path}" for path in (*AGENT, *PRESSURE, *BENCH))],
+    "install": [INSTALL],
     "agent": [*AGENT],
+    "host": [
+        "tests/host",
+        *(f"--ignore={path}" for path in (*AGENT, *MONITORING, *PRESSURE, *BENCH)),
+    ],
+    "packaging": ["tests/packaging", f"--ignore={INSTALL}"],
+    "monitoring": [*MONITORING],
 }
-IN_PARALLEL = ("packaging", "host", "agent")
-"""Parts that mostly wait for virtual machines and thus run in parallel; earlier parts create what
-they share: the images and missing packages of the host."""
+IN_PARALLEL = ("install", "agent", "host", "packaging", "monitoring")
+"""Parts that mostly wait for virtual machines and thus run in parallel, from a queue with the longest
+first; earlier parts create what they share: the images and missing packages of the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +64,7 @@ def main() -> int:
     results += _run_in_parallel([part for part in chosen if part in IN_PARALLEL])
     for each in results:
         outcome = "failed" if each.code else "passed"
-        sys.stdout.write(f"{each.part:9} {each.seconds:7.1f} s  {outcome}\n")
+        sys.stdout.write(f"{each.part:10} {each.seconds:7.1f} s  {outcome}\n")
     return int(any(each.code for each in results))
 
 
@@ -72,10 +77,11 @@ def _run(part: str) -> PartResult:
 
 
 def _run_in_parallel(parts: list[str]) -> list[PartResult]:
-    """Run parts in parallel; print the output of each when it is complete."""
+    """Run parts from a queue; print the output of each when it is complete."""
     if len(parts) < 2:
         return [_run(part) for part in parts]
-    with ThreadPoolExecutor(len(parts)) as threads:
+    # one more than processors, because a part also waits; with more, machines only slow each other
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0)) + 1) as threads:
         runs = [threads.submit(_run_and_print, part) for part in parts]
         return [each.result() for each in as_completed(runs)]
 

@@ -16,7 +16,7 @@ from podslice import __version__
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED
 from podslice.cli.options import Color, color_option
 from podslice.cli.output import choose_colors, note, write
-from podslice.cli.suggestions import suggest_option, suggest_verb
+from podslice.cli.stated import asks_help, flags_of_verb, with_stated
 from podslice.cli.views.problem_lines import problem_line, problem_lines
 from podslice.cli.views.style import ColorMode
 from podslice.errors import InputError, PodsliceError, Problem
@@ -57,30 +57,34 @@ _STYLE: dict[str, Any] = {
 }
 
 
-def make_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
-    """Return the command line with these verbs."""
+def make_app(verbs: Iterable[str] = VERBS, words: Sequence[str] | None = None) -> typer.Typer:
+    """Return the command line with these verbs, and the parameters that the words may state."""
     app = typer.Typer(
         name="podslice", add_completion=False, pretty_exceptions_enable=False, **_STYLE
     )
-    app.callback(invoke_without_command=True, cls=_group_class(app, VERB_GROUPS))(root)
+    group = _group_class(app, root, VERB_GROUPS)
+    app.callback(invoke_without_command=True, cls=group)(with_stated(root, words))
     for name in verbs:
         plain = name.strip("_").replace("-", "_")
         verb = color_option(getattr(import_module(f"podslice.cli.verbs.{plain}"), plain))
         if name == "node":
-            app.add_typer(_node(verb), name=name)
+            app.add_typer(_node(verb, words), name=name)
         else:
-            app.command(name, cls=_command_class(verb, name), hidden=name in _HIDDEN)(verb)
+            command = app.command(name, cls=_command_class(verb, name), hidden=name in _HIDDEN)
+            command(with_stated(verb, words, names=1))
     return app
 
 
-def _node(verb: Callable[..., int]) -> typer.Typer:
+def _node(verb: Callable[..., int], words: Sequence[str] | None) -> typer.Typer:
     """Return `node` with the verbs below it."""
     from podslice.cli.verbs import node_init
 
     nodes = typer.Typer(**_STYLE)
-    nodes.callback(invoke_without_command=True, cls=_group_class(nodes, None, "node"))(verb)
+    group = _group_class(nodes, verb, None, "node")
+    nodes.callback(invoke_without_command=True, cls=group)(with_stated(verb, words, names=1))
     for below in (color_option(node_init.init), color_option(node_init.reset)):
-        nodes.command(cls=_command_class(below, "node", below.__name__))(below)
+        command = nodes.command(cls=_command_class(below, "node", below.__name__))
+        command(with_stated(below, words, names=2))
     return nodes
 
 
@@ -88,6 +92,8 @@ def _command_class(verb: Callable[..., int], *path: str) -> type[TyperCommand]:
     """Return a command with the help that the program formats itself."""
 
     class Command(TyperCommand):
+        declares = staticmethod(verb)
+
         def get_help(self, _: object) -> str:
             return _help(lambda tree: tree.read_verb(verb, path), None)
 
@@ -95,11 +101,16 @@ def _command_class(verb: Callable[..., int], *path: str) -> type[TyperCommand]:
 
 
 def _group_class(
-    app: typer.Typer, groups: Mapping[str, Sequence[str]] | None, *path: str
+    app: typer.Typer,
+    verb: Callable[..., object],
+    groups: Mapping[str, Sequence[str]] | None,
+    *path: str,
 ) -> type[TyperGroup]:
     """Return a group of commands with the help that the program formats itself."""
 
     class Group(TyperGroup):
+        declares = staticmethod(verb)
+
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - of typer
             if args[0] not in self.commands:
                 verbs = [name for name in self.commands if name not in _HIDDEN]
@@ -168,7 +179,8 @@ def _execute(given: list[str]) -> int:
     if verb and verb not in VERBS and not verb.startswith("-"):
         raise _unknown_verb(verb, [*chain.from_iterable(VERB_GROUPS.values())], "podslice")
     # without a verb all of them are needed, for the help
-    app = make_app([verb] if verb in VERBS else VERBS)
+    # the help shows everything
+    app = make_app([verb], None if asks_help(given) else given) if verb in VERBS else make_app()
     if given in ([], ["-h"], ["--help"]):
         # typer would first build every option of every verb
         write([_group_help(app, VERB_GROUPS)])
@@ -179,6 +191,8 @@ def _execute(given: list[str]) -> int:
 
 def _unknown_verb(given: str, verbs: Collection[str], program: str) -> InputError:
     """Return the error for an unknown verb after `program`."""
+    from podslice.cli.suggestions import suggest_verb
+
     hint = suggest_verb(given, verbs, program) or f"see: {program} --help"
     return InputError(Problem(message=f"no such command '{given}'", hint=hint))
 
@@ -215,9 +229,11 @@ def _usage_problem(error: typer.BadParameter) -> Problem:
 
 def _suggest_option(error: typer.BadParameter, given: str) -> str:
     """Return the hint for an option that the verb does not have."""
+    from podslice.cli.suggestions import suggest_option
+
     if error.ctx is None:
         return ""
-    options = [flag for parameter in error.ctx.command.params for flag in parameter.opts]
+    options = flags_of_verb(error.ctx.command.declares)
     verb = error.ctx.command_path.partition(" ")[2]
     hint = suggest_option(verb, given, options)
     return f"{hint} see: {error.ctx.command_path} --help" if hint.endswith("?") else hint

@@ -17,6 +17,7 @@ import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 from podslice.cli.options import COMMON_FLAGS
+from podslice.cli.stated import dashed, flags_of
 from podslice.inputs.options.table import OPTIONS
 
 _WORDS = re.compile(r"[a-z0-9_-]+(\|[a-z0-9_-]+)+")
@@ -106,7 +107,7 @@ def read_app(app: typer.Typer, path: tuple[str, ...] = (), *, with_options: bool
     read = read_verb if with_options else read_summary
     callback = app.registered_callback.callback if app.registered_callback else None
     verbs = [
-        read(command.callback, (*path, command.name or _dashed(command.callback.__name__)))
+        read(command.callback, (*path, command.name or dashed(command.callback.__name__)))
         for command in app.registered_commands
         if command.callback is not None and not command.hidden
     ]
@@ -157,12 +158,12 @@ def _option(parameter: inspect.Parameter, kind: object, info: OptionInfo) -> Opt
         choices = tuple(str(each.value) for each in bare)
     metavar = info.metavar or ("|".join(choices) if choices else "")
     if not metavar and bare is not bool:
-        metavar = "DIR" if bare is Path else _dashed(parameter.name).upper()
+        metavar = "DIR" if bare is Path else dashed(parameter.name).upper()
     if not choices and _WORDS.fullmatch(metavar):
         choices = tuple(metavar.split("|"))
     default = parameter.default
     return Option(
-        flags=_flags(parameter, info),
+        flags=flags_of(parameter, info),
         metavar=metavar,
         help=info.help or "",
         choices=choices,
@@ -182,20 +183,13 @@ def _limits(info: OptionInfo) -> str:
 
 
 def _argument(parameter: inspect.Parameter, kind: object, info: ArgumentInfo) -> Argument:
-    shown = info.metavar or _dashed(parameter.name).upper()
+    shown = info.metavar or dashed(parameter.name).upper()
     return Argument(
         metavar=shown.strip("[].…"),
         help=info.help or "",
         is_required=parameter.default in (inspect.Parameter.empty, ...),
         is_repeatable=_is_list(kind),
     )
-
-
-def _flags(parameter: inspect.Parameter, info: OptionInfo) -> tuple[str, ...]:
-    # in Annotated[] the first declaration arrives in the place of the default
-    first = (info.default,) if isinstance(info.default, str) else ()
-    stated = (*first, *(info.param_decls or ())) or (f"--{_dashed(parameter.name)}",)
-    return tuple(sorted(stated, key=lambda flag: flag.startswith("--")))
 
 
 def _bare(kind: object) -> object:
@@ -206,7 +200,3 @@ def _bare(kind: object) -> object:
 
 def _is_list(kind: object) -> bool:
     return get_origin(kind) is list or any(_is_list(each) for each in get_args(kind))
-
-
-def _dashed(name: str) -> str:
-    return name.strip("_").replace("_", "-")

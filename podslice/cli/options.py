@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from podslice.cli.output import choose_colors
+from podslice.cli.stated import declared
 from podslice.cli.views.style import ColorMode
 from podslice.inputs.options.config_files import make_config, read_files
 from podslice.inputs.options.table import OPTIONS, ConfigOption
@@ -81,10 +82,10 @@ def color_option(verb: Callable[..., int]) -> Callable[..., int]:
     parameters = [*signature.parameters.values(), _COLOR]
 
     def with_color(**given: Any) -> int:  # noqa: ANN401 (typer passes what it has parsed)
-        choose_colors(given.pop("color"))
+        choose_colors(given.pop("color", None))
         return verb(**given)
 
-    return _declared(with_color, verb, parameters)
+    return declared(with_color, verb, parameters)
 
 
 def agent_options(verb: Callable[..., int]) -> Callable[..., int]:
@@ -98,28 +99,17 @@ def _with_options(verb: Callable[..., int], rows: tuple[ConfigOption, ...]) -> C
     parameters = [*own, *_COMMON, *map(_config_option, rows)]
 
     def with_options(**given: Any) -> int:  # noqa: ANN401 (typer passes what it has parsed)
-        flags = {row.key: given.pop(_name(row.key)) for row in rows}
-        if given.pop("no_admission"):
+        flags = {row.key: given.pop(_name(row.key), None) for row in rows}
+        if given.pop("no_admission", False):
             flags["admission"] = False
         planning = Planning(
-            config_file=given.pop("config"),
-            manager=find_manager(user=given.pop("user")),
+            config_file=given.pop("config", None),
+            manager=find_manager(user=given.pop("user", False)),
             flags={key: value for key, value in flags.items() if value is not None},
         )
         return verb(planning, **given)
 
-    return _declared(with_options, verb, parameters)
-
-
-def _declared(
-    made: Callable[..., int], verb: Callable[..., int], parameters: list[inspect.Parameter]
-) -> Callable[..., int]:
-    """Give a function the name and the help of a verb, and these parameters."""
-    made.__name__ = verb.__name__
-    made.__doc__ = verb.__doc__
-    made.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    made.__annotations__ = {each.name: each.annotation for each in parameters}
-    return made
+    return declared(with_options, verb, parameters)
 
 
 def _name(key: str) -> str:

@@ -218,7 +218,7 @@ def test_a_file_name_that_is_not_utf8_is_an_error(podslice):
 
 
 def test_exit_codes_that_are_not_numbers_are_success(monkeypatch):
-    monkeypatch.setattr(app_module, "make_app", lambda _: lambda *_, **__: None)
+    monkeypatch.setattr(app_module, "make_app", lambda *_: lambda *_, **__: None)
     assert app_module.run(["check"]) == 0
 
 
@@ -226,5 +226,5 @@ def test_exits_that_are_raised_are_taken(monkeypatch):
     def leave(*_, **__):
         raise typer.Exit(5)
 
-    monkeypatch.setattr(app_module, "make_app", lambda _: leave)
+    monkeypatch.setattr(app_module, "make_app", lambda *_: leave)
     assert app_module.run(["check"]) == 5

@@ -71,7 +71,8 @@ def _run_verb() -> int:
     from podslice.imports import never_import_openssl, without
 
     never_import_openssl()
-    with without("rich"):  # not used here; half the time of typer's import before version 0.17
+    # not used here, and rich is half the time of the import of typer before version 0.17
+    with without("rich"), without("shellingham"):
         from podslice.cli.app import run
     return run()
 

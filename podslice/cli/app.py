@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from podslice import __version__
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED
-from podslice.cli.options import Color, color_option
+from podslice.cli.color_option import Color, color_option
 from podslice.cli.output import choose_colors, note, write
 from podslice.cli.stated import asks_help, flags_of_verb, with_stated
 from podslice.cli.views.problem_lines import problem_line, problem_lines
@@ -63,14 +63,16 @@ def make_app(verbs: Iterable[str] = VERBS, words: Sequence[str] | None = None) -
         name="podslice", add_completion=False, pretty_exceptions_enable=False, **_STYLE
     )
     group = _group_class(app, root, VERB_GROUPS)
-    app.callback(invoke_without_command=True, cls=group)(with_stated(root, words))
+    own = {"add_help_option": words is None}  # typer validates that option, too
+    app.callback(invoke_without_command=True, cls=group, **own)(with_stated(root, words))
     for name in verbs:
         plain = name.strip("_").replace("-", "_")
         verb = color_option(getattr(import_module(f"podslice.cli.verbs.{plain}"), plain))
         if name == "node":
-            app.add_typer(_node(verb, words), name=name)
+            app.add_typer(_node(verb, words), name=name, **own)
         else:
-            command = app.command(name, cls=_command_class(verb, name), hidden=name in _HIDDEN)
+            is_hidden = name in _HIDDEN
+            command = app.command(name, cls=_command_class(verb, name), hidden=is_hidden, **own)
             command(with_stated(verb, words, names=1))
     return app
 
@@ -81,9 +83,10 @@ def _node(verb: Callable[..., int], words: Sequence[str] | None) -> typer.Typer:
 
     nodes = typer.Typer(**_STYLE)
     group = _group_class(nodes, verb, None, "node")
-    nodes.callback(invoke_without_command=True, cls=group)(with_stated(verb, words, names=1))
+    own = {"add_help_option": words is None}
+    nodes.callback(invoke_without_command=True, cls=group, **own)(with_stated(verb, words, names=1))
     for below in (color_option(node_init.init), color_option(node_init.reset)):
-        command = nodes.command(cls=_command_class(below, "node", below.__name__))
+        command = nodes.command(cls=_command_class(below, "node", below.__name__), **own)
         command(with_stated(below, words, names=2))
     return nodes
 

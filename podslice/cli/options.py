@@ -7,13 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 
-from podslice.cli.output import choose_colors
 from podslice.cli.stated import declared
-from podslice.cli.views.style import ColorMode
 from podslice.inputs.options.config_files import make_config, read_files
 from podslice.inputs.options.table import OPTIONS, ConfigOption
 from podslice.model.config import Config, Origin
@@ -74,18 +72,6 @@ def planning_options(verb: Callable[..., int]) -> Callable[..., int]:
     The verb receives them as its first argument, `Planning`.
     """
     return _with_options(verb, tuple(row for row in OPTIONS if not row.is_agent_only))
-
-
-def color_option(verb: Callable[..., int]) -> Callable[..., int]:
-    """Add `--color`, which every verb has."""
-    signature = inspect.signature(verb, eval_str=True)
-    parameters = [*signature.parameters.values(), _COLOR]
-
-    def with_color(**given: Any) -> int:  # noqa: ANN401 (typer passes what it has parsed)
-        choose_colors(given.pop("color", None))
-        return verb(**given)
-
-    return declared(with_color, verb, parameters)
 
 
 def agent_options(verb: Callable[..., int]) -> Callable[..., int]:
@@ -163,15 +149,6 @@ _COMMON = (
         Path | None,
     ),
 )
-
-Color = Annotated[
-    ColorMode | None,
-    typer.Option(
-        "--color",
-        help="When to color the output; auto: on a terminal, unless NO_COLOR is set or TERM is dumb.",
-    ),
-]
-_COLOR = _parameter("color", get_args(Color)[1], ColorMode | None)
 
 COMMON_FLAGS = ("--user", "--no-admission", "--config", "--color")
 """Options of every verb that plans; `--color` is one of every verb."""

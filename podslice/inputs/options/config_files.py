@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -174,6 +173,8 @@ def _exists(directory: str, path: Path) -> bool:
 
 def _read_file(path: Path, problems: list[Problem]) -> dict[str, Any]:
     """Return the values of a file; a link to /dev/null is an empty file, which masks others."""
+    import tomllib  # noqa: PLC0415 - only where there is a file
+
     where = printable(str(path))
     try:
         if path.is_symlink() and str(path.readlink()) == "/dev/null":

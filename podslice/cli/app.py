@@ -63,7 +63,7 @@ def make_app(verbs: Iterable[str] = VERBS, words: Sequence[str] | None = None) -
         name="podslice", add_completion=False, pretty_exceptions_enable=False, **_STYLE
     )
     group = _group_class(app, root, VERB_GROUPS)
-    own = {"add_help_option": words is None}  # typer validates that option, too
+    own: dict[str, Any] = {"add_help_option": words is None}  # typer validates that option, too
     app.callback(invoke_without_command=True, cls=group, **own)(with_stated(root, words))
     for name in verbs:
         plain = name.strip("_").replace("-", "_")
@@ -83,7 +83,7 @@ def _node(verb: Callable[..., int], words: Sequence[str] | None) -> typer.Typer:
 
     nodes = typer.Typer(**_STYLE)
     group = _group_class(nodes, verb, None, "node")
-    own = {"add_help_option": words is None}
+    own: dict[str, Any] = {"add_help_option": words is None}
     nodes.callback(invoke_without_command=True, cls=group, **own)(with_stated(verb, words, names=1))
     for below in (color_option(node_init.init), color_option(node_init.reset)):
         command = nodes.command(cls=_command_class(below, "node", below.__name__), **own)
@@ -236,7 +236,8 @@ def _suggest_option(error: typer.BadParameter, given: str) -> str:
 
     if error.ctx is None:
         return ""
-    options = flags_of_verb(error.ctx.command.declares)
+    command = cast("Any", error.ctx.command)  # one of the two classes above
+    options = flags_of_verb(command.declares)
     verb = error.ctx.command_path.partition(" ")[2]
     hint = suggest_option(verb, given, options)
     return f"{hint} see: {error.ctx.command_path} --help" if hint.endswith("?") else hint

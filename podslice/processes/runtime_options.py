@@ -14,7 +14,11 @@ from podslice.model.manager import SYSTEM, Manager
 from podslice.model.naming import SCOPE_PREFIX
 from podslice.model.properties import PROPERTIES, QUOTA_PERIOD_USEC
 from podslice.model.unit import INFINITY
-from podslice.processes.runtimes import CONTAINER_LABEL, POD_LABEL
+
+POD_LABEL = "io.podslice.pod"
+"""The pod of a container, `namespace/name`."""
+CONTAINER_LABEL = "io.podslice.container"
+"""The container of the pod."""
 
 # as kernel files: the conversion of CPU shares differs between versions of runtimes
 _FILES = {"cpu.weight": "CPUWeight", "memory.min": "MemoryMin"}

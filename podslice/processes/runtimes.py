@@ -22,11 +22,7 @@ from podslice.kernel.proc import read_process
 from podslice.kernel.text import read_value, split_lines
 from podslice.model.manager import Manager
 from podslice.model.pod import Pod
-
-POD_LABEL = "io.podslice.pod"
-"""The pod of a container, `namespace/name`."""
-CONTAINER_LABEL = "io.podslice.container"
-"""The container of the pod."""
+from podslice.processes.runtime_options import CONTAINER_LABEL, POD_LABEL
 
 KUBERNETES = "io.kubernetes"
 """Source: Kubernetes, staging/src/k8s.io/kubelet/pkg/types/labels.go."""

@@ -18,7 +18,6 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.model.desired import PodDecision
 from podslice.policy.decide import decide
 from podslice.processes.runtime_options import FORMATTERS, Form, Parent
-from podslice.processes.target import find_container
 
 HINTS = {
     Form.PODMAN: "in a podman pod, every container needs these options, and the pod itself none",
@@ -73,10 +72,14 @@ def cgroup_parent(
     else:
         planning = configuration.tolerate(planning)
         found = _find_applied(planning, key)
-    needs_container = container is not None or output is Form.OCI
+    limits_of = None
+    if container is not None or output is Form.OCI:
+        from podslice.processes.target import find_container
+
+        limits_of = find_container(found, container)
     parent = Parent(
         pod=found,
-        container=find_container(found, container) if needs_container else None,
+        container=limits_of,
         manager=planning.manager,
         exists=_exists(planning, found),
     )

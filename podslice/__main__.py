@@ -48,6 +48,11 @@ def _run(arguments: list[str]) -> int:
 
         sys.stdout.write(f"podslice {__version__}\n")
         return _flush(0)
+    if arguments in ([], ["-h"], ["--help"]):
+        from podslice.cli.program import help_of_program
+
+        sys.stdout.write(f"{help_of_program()}\n")
+        return _flush(0)
     if arguments[:1] == ["__complete"]:
         # called at every press of the completion key
         from podslice.cli.completion import main as complete
@@ -71,8 +76,7 @@ def _run_verb() -> int:
     from podslice.imports import never_import_openssl, without
 
     never_import_openssl()
-    # not used here, and rich is half the time of the import of typer before version 0.17
-    with without("rich"), without("shellingham"):
+    with without("rich"):  # not used here; half the time of typer's import before version 0.17
         from podslice.cli.app import run
     return run()
 

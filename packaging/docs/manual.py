@@ -24,7 +24,7 @@ from pathlib import Path
 
 from docs import roff
 from podslice import __version__
-from podslice.cli.command_tree import Option, OptionGroup, Verb
+from podslice.cli.command_line import Option, OptionGroup, Verb
 from podslice.inputs.options.table import OPTIONS, ConfigOption
 from podslice.model.config import Config, Threshold, WeightMapping
 from podslice.model.quantity import format_shortest, parse_quantity

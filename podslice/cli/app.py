@@ -16,30 +16,12 @@ from podslice import __version__
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED
 from podslice.cli.color_option import Color, color_option
 from podslice.cli.output import choose_colors, note, write
+from podslice.cli.program import VERB_GROUPS, VERSION_HELP, help_of_program
 from podslice.cli.stated import asks_help, flags_of_verb, with_stated
 from podslice.cli.views.problem_lines import problem_line, problem_lines
 from podslice.cli.views.style import ColorMode
 from podslice.errors import InputError, PodsliceError, Problem
 
-VERB_GROUPS = {
-    "Inspect": (
-        "new",
-        "check",
-        "explain",
-        "render",
-        "plan",
-        "status",
-        "tree",
-        "top",
-        "events",
-        "logs",
-    ),
-    "Change": ("apply", "confirm", "delete", "readmit"),
-    "Processes": ("run", "adopt", "cgroup-parent", "phase"),
-    "Node": ("node", "doctor"),
-    "Agent": ("agent",),
-}
-"""The verbs under their headings in the help."""
 _HIDDEN = ("__init_done", "__restore_reserved")
 VERBS = (*chain.from_iterable(VERB_GROUPS.values()), *_HIDDEN)
 """Every verb: the function of its name in the module of its name.
@@ -182,12 +164,11 @@ def _execute(given: list[str]) -> int:
     if verb and verb not in VERBS and not verb.startswith("-"):
         raise _unknown_verb(verb, [*chain.from_iterable(VERB_GROUPS.values())], "podslice")
     # without a verb all of them are needed, for the help
+    if given in ([], ["-h"], ["--help"]):
+        write([help_of_program()])
+        return DONE
     # the help shows everything
     app = make_app([verb], None if asks_help(given) else given) if verb in VERBS else make_app()
-    if given in ([], ["-h"], ["--help"]):
-        # typer would first build every option of every verb
-        write([_group_help(app, VERB_GROUPS)])
-        return DONE
     code = app(given, prog_name="podslice", standalone_mode=False)
     return code if isinstance(code, int) else DONE
 
@@ -245,7 +226,7 @@ def _suggest_option(error: typer.BadParameter, given: str) -> str:
 
 def root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,  # noqa: FBT002
+    version: Annotated[bool, typer.Option("--version", help=VERSION_HELP)] = False,  # noqa: FBT002
     color: Color = None,
 ) -> None:
     """Give every pod a slice: Kubernetes' node resource model on any systemd host."""

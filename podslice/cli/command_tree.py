@@ -1,102 +1,28 @@
-"""The command line as values: verbs, options and arguments, for the help, manuals and completions.
+"""Read the command line from what is declared.
 
-Read from what is declared, not from typer's objects, which differ between its versions.
+typer's own objects are not used, since they differ between its versions.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from enum import Enum, StrEnum
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
+from podslice.cli.command_line import HELP, Argument, Option, OptionGroup, Verb
 from podslice.cli.options import COMMON_FLAGS
 from podslice.cli.stated import dashed, flags_of
 from podslice.inputs.options.table import OPTIONS
 
 _WORDS = re.compile(r"[a-z0-9_-]+(\|[a-z0-9_-]+)+")
 _CONFIG_OPTIONS = {f"--{row.key}": row for row in OPTIONS}
-
-
-class OptionGroup(StrEnum):
-    """A heading in the help of a verb, in this order."""
-
-    OWN = "Options"
-    COMMON = "Common options"
-    AGENT = "Agent options, keys of podslice.toml(5)"
-    CONFIG = "Configuration options, keys of podslice.toml(5)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One option of a verb."""
-
-    flags: tuple[str, ...]
-    """Short ones first."""
-    metavar: str
-    """Empty for a flag without a value."""
-    help: str
-    choices: tuple[str, ...] = ()
-    is_required: bool = False
-    is_repeatable: bool = False
-    default: str = ""
-    limits: str = ""
-    """`1 to 3600`; empty if any number is accepted."""
-
-    @property
-    def name(self) -> str:
-        """The first long flag."""
-        return next(flag for flag in self.flags if flag.startswith("--"))
-
-    @property
-    def group(self) -> OptionGroup:
-        """The heading that it belongs to."""
-        if row := _CONFIG_OPTIONS.get(self.name):
-            return OptionGroup.AGENT if row.is_agent_only else OptionGroup.CONFIG
-        is_common = self.name in {*COMMON_FLAGS, HELP.name}
-        return OptionGroup.COMMON if is_common else OptionGroup.OWN
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Argument:
-    """A positional argument of a verb."""
-
-    metavar: str
-    help: str
-    is_required: bool
-    is_repeatable: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verb:
-    """A verb, or the program itself, with the verbs below it."""
-
-    path: tuple[str, ...]
-    help: tuple[str, ...]
-    """Paragraphs; the first is the summary."""
-    options: tuple[Option, ...]
-    arguments: tuple[Argument, ...] = ()
-    verbs: tuple[Verb, ...] = field(default=())
-
-    @property
-    def name(self) -> str:
-        """The words after `podslice`."""
-        return " ".join(self.path)
-
-    def walk(self) -> Iterator[Verb]:
-        """Yield the verb and all below it, parents first."""
-        yield self
-        for verb in self.verbs:
-            yield from verb.walk()
-
-
-HELP = Option(flags=("-h", "--help"), metavar="", help="Show this help and exit.")
 
 
 def read_app(app: typer.Typer, path: tuple[str, ...] = (), *, with_options: bool = True) -> Verb:
@@ -173,7 +99,16 @@ def _option(parameter: inspect.Parameter, kind: object, info: OptionInfo) -> Opt
         if metavar and default not in (inspect.Parameter.empty, ..., None)
         else "",
         limits=_limits(info),
+        group=_group(flags_of(parameter, info)),
     )
+
+
+def _group(flags: tuple[str, ...]) -> OptionGroup:
+    """Return the heading that an option belongs to."""
+    name = next(flag for flag in flags if flag.startswith("--"))
+    if row := _CONFIG_OPTIONS.get(name):
+        return OptionGroup.AGENT if row.is_agent_only else OptionGroup.CONFIG
+    return OptionGroup.COMMON if name in COMMON_FLAGS else OptionGroup.OWN
 
 
 def _limits(info: OptionInfo) -> str:

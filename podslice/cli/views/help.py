@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 
-from podslice.cli.command_tree import Argument, Option, OptionGroup, Verb
+from podslice.cli.command_line import Argument, Option, OptionGroup, Verb
 
 WIDTH_MIN = 50
 _COLUMN_MAX = 32

@@ -20,11 +20,13 @@ from dataclasses import dataclass
 from typing import Protocol, Self, cast
 
 from podslice.errors import BadMessage, BadProperty, BusUnavailable, CallTimeout
-from podslice.imports import without
+from podslice.imports import modules_of
 from podslice.systemd.dbus import wire
 from podslice.systemd.dbus.handshake import open_socket
 
-with without("gi"):  # GLib's loop, several MiB, and this one is asyncio's
+# the package imports two clients, introspection and an XML parser
+with modules_of("dbus_next"):
+    import dbus_next.errors  # noqa: F401 - first, since it and the message import each other
     from dbus_next.constants import MessageFlag
     from dbus_next.message import Message
     from dbus_next.signature import Variant

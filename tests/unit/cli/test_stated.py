@@ -13,7 +13,7 @@ def verb(
     pod: Annotated[str, typer.Argument(metavar="POD")],
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...")] = None,
     namespace: Annotated[str | None, typer.Option("--namespace", "-n")] = None,
-    prune: Annotated[bool, typer.Option("--prune")] = False,
+    prune: Annotated[bool, typer.Option("--prune")] = False,  # noqa: FBT002
     capacity: Annotated[str, typer.Option("--capacity", "--size")] = "all",
 ) -> int:
     return f"{pod} {names} {namespace} {prune} {capacity}"

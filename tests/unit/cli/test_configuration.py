@@ -7,10 +7,7 @@ import pytest
 
 from podslice.store import Store
 from tests.unit.builders import make_files, manifest
-from tests.unit.cli.verbs import test_doctor
 from tests.unit.cli.verbs.test_phase import SHOP
-
-machine = test_doctor.machine
 
 VALID = 'cgroup-root = "/elsewhere"\nkube-reserved = "memory=2Gi"\ncpu-weight-mapping = "oci"\n'
 INVALID = f'{VALID}rules = "own"\neviction-hrad = ""\nfoo = 1\n'

@@ -1,8 +1,8 @@
 """SIGINT and SIGTERM end every verb with one line on what was done.
 
 The first signal cancels a coroutine, so that it can tidy up; where none runs, and at the second
-signal, the verb ends at once. What it has done is complete enough for the next `apply`: records
-are written before units change.
+signal, the verb ends at once. What it has done is complete enough for the next `apply`: the record
+of a pod is written before its slice is started or changed.
 """
 
 from __future__ import annotations

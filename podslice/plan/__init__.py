@@ -18,6 +18,7 @@ from podslice.plan.steps import (
     Step,
     StopUnit,
     depth_of,
+    order_of,
     stage_of,
     transient_unit,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "depth_of",
     "feasible",
     "make_plan",
+    "order_of",
     "planning",
     "restore_values",
     "stage_of",

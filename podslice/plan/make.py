@@ -6,7 +6,7 @@ from podslice.model.desired import Desired
 from podslice.model.unit import DesiredUnit, Observed, ObservedUnit, UnitKind, UnitName
 from podslice.pausable import Steps, at_once, paced
 from podslice.plan.changes import feasible, hugepages_step, not_active, spare, step_for, volume_step
-from podslice.plan.steps import Plan, Skipped, Stage, StartUnit, Step, stage_of
+from podslice.plan.steps import Plan, Skipped, StartUnit, Step, order_of
 from podslice.plan.stops import TerminatingPods, find_stops, settle_moves
 
 _NONE = TerminatingPods()
@@ -42,7 +42,7 @@ def planning(
             skipped += left_out
     yield
     return Plan(
-        steps=tuple(sorted(steps, key=_order)),
+        steps=tuple(sorted(steps, key=order_of)),
         skipped=tuple(sorted(skipped, key=lambda each: (each.unit, each.name))),
         refused=tuple(sorted((*desired.refused, *moving), key=lambda refusal: refusal.pod)),
     )
@@ -70,10 +70,6 @@ def _steps_for(
 
 
 make_plan = at_once(planning)
-
-
-def _order(step: Step) -> tuple[tuple[Stage, int], UnitName]:
-    return stage_of(step), step.name
 
 
 def _is_elsewhere(unit: DesiredUnit, there: ObservedUnit) -> bool:

@@ -182,6 +182,11 @@ def stage_of(step: Step) -> tuple[Stage, int]:
     return (Stage.TIGHTEN, -depth) if step.tightens else (Stage.GROW, depth)
 
 
+def order_of(step: Step) -> tuple[tuple[Stage, int], UnitName]:
+    """Return the position of a step in a plan, to sort by."""
+    return stage_of(step), step.name
+
+
 def depth_of(name: UnitName) -> int:
     """Return the depth of a unit; units other than slices are the deepest."""
     return name.count("-") if name.endswith(".slice") else 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -18,9 +18,12 @@ from podslice.plan import (
     Plan,
     SetHugepages,
     SetProperties,
+    Stage,
     StartUnit,
     Step,
     StopUnit,
+    depth_of,
+    order_of,
     stage_of,
     transient_unit,
 )
@@ -46,9 +49,16 @@ _STOP_PATIENCE_SEC = 60.0
 """How long the job of a stop may take beyond the grace period."""
 
 OnResult = Callable[[StepResult], None]
+Before = Callable[[Sequence[Step]], Awaitable[None]]
+"""Awaited with steps before they are taken; what it raises ends the operation."""
 LimitHugepages = Callable[[str, Mapping[str, int]], None]
 """Takes a control group and the limits by file; raises `HostError`."""
 StepT = TypeVar("StepT", StartUnit, StopUnit)
+AnyStepT = TypeVar("AnyStepT", bound=Step)
+
+
+async def nothing(_: Sequence[Step]) -> None:
+    """Do nothing before steps."""
 
 
 def _no_hugepages(control_group: str, _: Mapping[str, int]) -> None:
@@ -60,6 +70,7 @@ async def act(
     client: Client,
     on_result: OnResult = lambda _: None,
     *,
+    before: Before = nothing,
     limit_hugepages: LimitHugepages = _no_hugepages,
 ) -> list[StepResult]:
     """Take every step that can be taken; return the results in the order of the plan.
@@ -77,17 +88,14 @@ async def act(
         results.append(result)
         on_result(result)
 
-    edges = _Edges(client=client, note=note, limit_hugepages=limit_hugepages)
-    for _, group in groupby(plan.steps, key=stage_of):
-        ready: list[Step] = []
-        for step in group:
-            culprit = _culprit(step, failed)
-            if culprit is None:
-                ready.append(step)
-            else:
-                why = f"a step on {culprit} failed"
-                note(StepResult(step=step, outcome=Outcome.NOT_TRIED, error=why))
-        await _take(ready, edges)
+    edges = _Edges(
+        client=client, before=before, note=note, failed=failed, limit_hugepages=limit_hugepages
+    )
+    for turn, group in groupby(plan.steps, key=_turn_of):
+        if turn == _SLICES:
+            await _start_slices([step for step in group if isinstance(step, StartUnit)], edges)
+        else:
+            await _take(edges.ready(group), edges)
     position = {id(step): place for place, step in enumerate(plan.steps)}
     return sorted(results, key=lambda result: position[id(result.step)])
 
@@ -100,11 +108,35 @@ async def act_alone(step: Step, client: Client) -> StepResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Edges:
-    """The destinations of effects."""
+    """The destinations of effects, and what has failed."""
 
     client: Client
+    before: Before
     note: OnResult
+    failed: set[UnitName]
     limit_hugepages: LimitHugepages
+
+    def ready(self, steps: Iterable[AnyStepT]) -> list[AnyStepT]:
+        """Return the steps that no failure prevents; report the others."""
+        ready: list[AnyStepT] = []
+        for step in steps:
+            culprit = _culprit(step, self.failed)
+            if culprit is None:
+                ready.append(step)
+            else:
+                why = f"a step on {culprit} failed"
+                self.note(StepResult(step=step, outcome=Outcome.NOT_TRIED, error=why))
+        return ready
+
+
+_SLICES = (Stage.START, 0)
+"""The turn in which slices of any depth are started."""
+
+
+def _turn_of(step: Step) -> tuple[Stage, int]:
+    """Return the turn of a step: the one of the plan, except that all slices start in one."""
+    is_start = isinstance(step, StartUnit) and step.name.endswith(".slice")
+    return _SLICES if is_start else stage_of(step)
 
 
 def _culprit(step: Step, failed: set[UnitName]) -> UnitName | None:
@@ -120,20 +152,62 @@ def _culprit(step: Step, failed: set[UnitName]) -> UnitName | None:
     return None
 
 
+async def _start_slices(steps: Sequence[StartUnit], edges: _Edges) -> None:
+    """Start slices: parents before what is in them, and of the others the deepest first.
+
+    At each start systemd checks the active units of every slice above. So the slices directly
+    below the root, which are checked at every start, come last. Source: systemd,
+    src/core/cgroup.c, unit_add_family_to_cgroup_realize_queue.
+    """
+    parents = {step.unit.parent for step in steps}
+    above = [step for step in steps if step.name in parents]
+    inside = [step for step in steps if step.name not in parents]
+    if len(inside) < BATCH_MIN:
+        for _, level in groupby(steps, key=stage_of):
+            await _start_batches(edges.ready(level), edges)
+        return
+    inside.sort(key=lambda step: -depth_of(step.name))
+    room = max(BATCH_MAX - len(above), 0) if above else 0
+    if room:  # one call instead of one for each level
+        await _start_batches(edges.ready((*above, *inside[:room])), edges)
+    else:
+        for turn in _levels(above):
+            await _start_batches(edges.ready(turn), edges)
+    await _start_batches(edges.ready(inside[room:]), edges)
+
+
+def _levels(steps: Iterable[AnyStepT]) -> Iterator[list[AnyStepT]]:
+    """Yield steps in turns, starts of units after those of the units that contain them."""
+    left = list(steps)
+    while left:
+        names = {step.name for step in left if isinstance(step, StartUnit)}
+        turn: list[AnyStepT] = []
+        later: list[AnyStepT] = []
+        for step in left:
+            waits = isinstance(step, StartUnit) and step.unit.parent in names
+            (later if waits else turn).append(step)
+        yield turn
+        left = later
+
+
 async def _take(steps: list[Step], edges: _Edges) -> None:
     """Take steps that are independent of each other."""
-    client = edges.client
-    starts = [step for step in steps if isinstance(step, StartUnit)]
     stops = [step for step in steps if isinstance(step, StopUnit)]
     idle = [step for step in stops if not step.takes_time]
-    await _in_batches(
-        starts, lambda batch: client.start_batch([_transient(step) for step in batch]), edges
-    )
+    await _start_batches([step for step in steps if isinstance(step, StartUnit)], edges)
+    client = edges.client
     await _in_batches(idle, lambda batch: client.stop_batch([step.name for step in batch]), edges)
     # a batch would take as long as its slowest stop
     await _singly([step for step in stops if step.takes_time], edges)
     others = [step for step in steps if isinstance(step, SetProperties | SetHugepages)]
     await _singly(others, edges)
+
+
+async def _start_batches(steps: Sequence[StartUnit], edges: _Edges) -> None:
+    client = edges.client
+    await _in_batches(
+        steps, lambda batch: client.start_batch([_transient(step) for step in batch]), edges
+    )
 
 
 async def _in_batches(
@@ -144,20 +218,29 @@ async def _in_batches(
 
     async def take(batch: Sequence[StepT]) -> None:
         async with gate:
+            await edges.before(batch)
             try:
                 await call(batch)
             except SystemdError:
-                await _singly(batch, edges)
+                await _one_by_one(batch, edges)
             else:
-                for step in batch:
+                for step in sorted(batch, key=order_of):
                     edges.note(StepResult(step=step, outcome=Outcome.DONE))
 
     batches = [steps[start : start + BATCH_MAX] for start in range(0, len(steps), BATCH_MAX)]
     await run_concurrently(take(batch) for batch in batches if len(batch) >= BATCH_MIN)
-    await _singly([step for batch in batches if len(batch) < BATCH_MIN for step in batch], edges)
+    small = [step for batch in batches if len(batch) < BATCH_MIN for step in batch]
+    await _one_by_one(small, edges)
+
+
+async def _one_by_one(steps: Sequence[StepT], edges: _Edges) -> None:
+    """Take steps with a call for each, level by level."""
+    for turn in _levels(steps):
+        await _singly(edges.ready(turn), edges)
 
 
 async def _singly(steps: Sequence[Step], edges: _Edges) -> None:
+    await edges.before(steps)
     await run_concurrently(_one(step, edges) for step in steps)
 
 

@@ -16,14 +16,14 @@ from podslice.model.unit import control_group_of
 from podslice.plan import Plan, SetProperties, StartUnit, StopUnit
 from podslice.policy.desire import without_reserved
 from podslice.policy.init_phase import pending
-from podslice.reconcile.act import OnResult, act
+from podslice.reconcile.act import Before, OnResult, act, nothing
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.guard import refuse
 from podslice.reconcile.observe import control_group
 from podslice.reconcile.occupants import describe_processes
-from podslice.reconcile.pace import Pace
 from podslice.reconcile.readmission import living_agent, readmit
+from podslice.reconcile.recording import recording
 from podslice.reconcile.report import Outcome, Report, StepResult
 from podslice.reconcile.request import Request
 from podslice.reconcile.reserved import note, settle_values
@@ -61,9 +61,9 @@ class _Operation:
     on_plan: OnPlan
     on_result: OnResult
 
-    async def take(self, plan: Plan) -> list[StepResult]:
+    async def take(self, plan: Plan, before: Before = nothing) -> list[StepResult]:
         """Take the steps of a plan."""
-        return await _act(self.world, plan, self.on_result)
+        return await _act(self.world, plan, self.on_result, before)
 
 
 async def apply(
@@ -219,16 +219,20 @@ async def _converge(operation: _Operation) -> Report:
     if is_confirming and await confirm_implicitly(world):
         assessment = await operation.assess()
     operation.on_plan(assessment.plan)
-    # written before the slices are made: a crash then leaves a record without a slice, never a
-    # slice without a record
-    await _record(operation, assessment)
-    note(world, assessment.held, assessment.plan)
-    if operation.confirm_sec is None:
-        results = await operation.take(assessment.plan)
-    else:
-        results = await on_trial(
-            world, assessment.plan, operation.confirm_sec, operation.take, operation.on_result
-        )
+    async with recording(
+        world,
+        assessment,
+        source_of=lambda decision: operation.source_of(decision, assessment),
+        in_progress=operation.request.terminating.in_progress,
+    ) as before:
+        note(world, assessment.held, assessment.plan)
+        take = partial(operation.take, before=before)
+        if operation.confirm_sec is None:
+            results = await take(assessment.plan)
+        else:
+            results = await on_trial(
+                world, assessment.plan, operation.confirm_sec, take, operation.on_result
+            )
     settle_values(world, assessment.held, results)
     report = Report(
         results=tuple(results),
@@ -266,10 +270,12 @@ def _overruled(plan: Plan, results: Iterable[StepResult]) -> Plan:
     return Plan(steps=tuple(step for step in steps if step.name in started))
 
 
-async def _act(world: LiveWorld, plan: Plan, on_result: OnResult = _ignore) -> list[StepResult]:
+async def _act(
+    world: LiveWorld, plan: Plan, on_result: OnResult = _ignore, before: Before = nothing
+) -> list[StepResult]:
     root = control_group_of(world.tree.root)
     limit = partial(hugetlb.limit, world.cgroups, root)
-    return await act(plan, world.client, on_result, limit_hugepages=limit)
+    return await act(plan, world.client, on_result, before=before, limit_hugepages=limit)
 
 
 def _note_phases(world: LiveWorld, assessment: Assessment, wanted: Collection[str]) -> None:
@@ -290,41 +296,6 @@ def _note_phases(world: LiveWorld, assessment: Assessment, wanted: Collection[st
 
 def _recorded_source(decision: PodDecision, assessment: Assessment) -> str | None:
     return assessment.sources.get(decision.pod.uid)
-
-
-async def _record(operation: _Operation, assessment: Assessment) -> None:
-    world, in_progress = operation.world, operation.request.terminating.in_progress
-    for path in assessment.broken_records:
-        world.store.discard(path)
-    if assessment.desired.pods and world.origin.options is not None:
-        world.store.save_options(world.origin.options)
-    staying = {refusal.pod for refusal in assessment.plan.refused}
-    staying |= {pod.key for pod in assessment.current if pod.uid in in_progress}
-    marked = {mark.uid for mark in assessment.evicted}
-    recorded = {pod.uid: pod for pod in assessment.current if pod.uid in assessment.digests}
-    pace = Pace()
-    for decision in assessment.desired.pods:
-        if decision.pod.key not in staying:
-            source = operation.source_of(decision, assessment)
-            is_known = recorded.get(decision.pod.uid) == decision.pod
-            if not is_known or assessment.sources.get(decision.pod.uid) != source:
-                world.store.save(decision.pod, source)
-            if decision.pod.uid in marked:
-                world.store.unmark(decision.pod.uid)  # its manifest has changed
-            if world.manager.is_user:
-                _make_volumes(world, decision.pod)
-        await pace.pause()
-
-
-def _make_volumes(world: LiveWorld, pod: Pod) -> None:
-    """Make directories instead of volumes: a user's manager can't mount."""
-    for volume in pod.volumes:
-        if not world.store.volume_path(pod.uid, volume.name).exists():
-            path = world.store.make_volume(pod.uid, volume.name)
-            world.on_note(
-                f"pod {pod.key}: volume {volume.name} is the directory {path}, without a size of"
-                " its own: a user's manager can't mount"
-            )
 
 
 async def _forget(

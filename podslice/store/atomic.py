@@ -73,17 +73,18 @@ def read_json(path: Path) -> dict[str, Any]:
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a mapping atomically; create the directories above it."""
     new = path.with_suffix(".new")
+    # on one line: with indentation it takes several times as long
+    text = json.dumps(content)
     tries_left = _WRITE_TRIES
     while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            # on one line: with indentation it takes several times as long
-            create_file(new, json.dumps(content))
+            create_file(new, text)
             new.replace(path)
-        except FileNotFoundError:  # another process has removed the directory meanwhile
+        except FileNotFoundError:  # nothing was written there, or another process removed it
             tries_left -= 1
             if not tries_left:
                 raise
+            path.parent.mkdir(parents=True, exist_ok=True)
         except OSError:
             with contextlib.suppress(OSError):
                 new.unlink()
@@ -96,9 +97,12 @@ def create_file(path: Path, text: str) -> None:
     """Create a file; remains of a crash at its path are removed, not opened."""
     if len(text) > RECORD_BYTES_MAX:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-    with path.open("x") as file:
+    try:
+        file = path.open("x")
+    except FileExistsError:
+        path.unlink(missing_ok=True)
+        file = path.open("x")
+    with file:
         file.write(text)
 
 
@@ -118,5 +122,14 @@ def entries(directory: Path) -> list[Path]:
     """Return the entries of a directory by name; none where it can't be read."""
     try:
         return sorted(directory.iterdir())
+    except OSError:
+        return []
+
+
+def scan(directory: Path) -> list[os.DirEntry[str]]:
+    """Return the entries of a directory, with their types; none where it can't be read."""
+    try:
+        with os.scandir(directory) as found:
+            return list(found)
     except OSError:
         return []

@@ -69,12 +69,12 @@ class RecordReader:
         return {path: record for path, (_, record) in self._read.items()}
 
     def remember(self, path: Path, pod: Pod, record: Mapping[str, Any]) -> None:
-        """Cache a record that was just written.
+        """Cache a record that was just written, as `format_record` formats it.
 
         Raises:
             OSError: it was removed.
         """
-        known = _record_of(pod, record)
+        known = _record_of(pod, record, record["manifest"])
         self._read[str(path)] = stamp(path.stat()), known
 
     def _read_file(self, file: os.DirEntry[str]) -> tuple[Stamp, Record | None] | None:
@@ -100,18 +100,19 @@ def parse(path: Path) -> Record | None:
     try:
         record = parse_json(path)
         pod = parse_manifest(record["manifest"], where=f"record of {path.stem}")
-        return _record_of(pod, record)
+        return _record_of(pod, record, _format(pod))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
-def _record_of(pod: Pod, record: Mapping[str, Any]) -> Record:
+def _record_of(pod: Pod, record: Mapping[str, Any], manifest: Mapping[str, Any]) -> Record:
+    """Return a record; `manifest` is the one that the pod is formatted as."""
     source, cgroup_root = record.get("source"), record.get("cgroup_root", "/")
     if not isinstance(cgroup_root, str):
         raise TypeError(cgroup_root)
     return Record(
         pod=pod,
-        digest=digest(pod),
+        digest=_digest(manifest),
         cgroup_root=cgroup_root,
         progress=_read_progress(record),
         source=source if isinstance(source, str) else None,
@@ -120,21 +121,23 @@ def _record_of(pod: Pod, record: Mapping[str, Any]) -> Record:
 
 def format_record(pod: Pod, *, cgroup_root: str, source: str | None) -> dict[str, Any]:
     """Format the record of a pod as JSON."""
-    from podslice.inputs.manifest.load import format_manifest  # noqa: PLC0415
-
-    record: dict[str, Any] = {
-        "version": VERSION,
-        "cgroup_root": cgroup_root,
-        "manifest": format_manifest(pod),
-    }
+    record = {"version": VERSION, "cgroup_root": cgroup_root, "manifest": _format(pod)}
     return record if source is None else {**record, "source": source}
 
 
 def digest(pod: Pod) -> str:
     """Return the digest of a pod's manifest, independent of its spelling."""
+    return _digest(_format(pod))
+
+
+def _format(pod: Pod) -> dict[str, Any]:
     from podslice.inputs.manifest.load import format_manifest  # noqa: PLC0415
 
-    text = json.dumps(format_manifest(pod), sort_keys=True, separators=(",", ":"))
+    return format_manifest(pod)
+
+
+def _digest(manifest: Mapping[str, Any]) -> str:
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -16,7 +16,7 @@ from podslice.model.pod import InitProgress, Pod
 from podslice.model.reserved_values import ReservedValues
 from podslice.pausable import Steps, finish
 from podslice.store import histories, lock, marks, volume_directories
-from podslice.store.atomic import entries, failed, read_json, remove, write_json, writing
+from podslice.store.atomic import entries, failed, read_json, remove, scan, write_json, writing
 from podslice.store.change_records import ManualChanges
 from podslice.store.records import VERSION, Record, RecordReader, Records, digest, format_record
 
@@ -275,12 +275,12 @@ class Store:
 
     def tidy(self) -> None:
         """Remove remains of interrupted writes, and empty directories."""
-        for path in (*entries(self._pods), *entries(self.marks)):
-            if path.suffix == ".new":
+        for file in (*scan(self._pods), *scan(self.marks)):
+            if file.name.endswith(".new"):
                 with contextlib.suppress(OSError):
-                    path.unlink()
-            elif path.is_dir() and not self._record(path.name).exists():
-                volume_directories.remove_empty(path)
+                    Path(file.path).unlink()
+            elif file.is_dir() and not self._record(file.name).exists():
+                volume_directories.remove_empty(Path(file.path))
         for directory in entries(self._containers):
             if not self._record(directory.name).exists():
                 with contextlib.suppress(OSError):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.errors import JobFailed, Refused, UnitExists
+from podslice.errors import HostError, JobFailed, Refused, UnitExists
 from podslice.model.unit import INFINITY, Occupants, TransientUnit, UnitKind, UnitName
 from podslice.plan import (
     Change,
@@ -159,7 +159,7 @@ async def test_many_starts_go_in_batches():
     memory = FakeSystemd()
     count = BATCH_MAX + BATCH_MIN
     results = await act(start_all(slice_unit(ROOT), *numbered(count)), memory)
-    assert memory.calls == {"start": 1, "start_batch": 2}
+    assert memory.calls == {"start_batch": 2}
     assert len(results) == count + 1
     assert len(await names(memory)) == count + 1
 
@@ -168,6 +168,85 @@ async def test_few_starts_go_one_by_one():
     memory = FakeSystemd()
     await act(start_all(slice_unit(ROOT), *numbered(BATCH_MIN - 1)), memory)
     assert memory.calls == {"start": BATCH_MIN}
+
+
+class Ordered(FakeSystemd):
+    """Lists the slices of each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun = []
+
+    async def _begin(self, call, *names):
+        if call.startswith(("start", "set")):
+            self.begun.append(names)
+        await super()._begin(call, *names)
+
+
+def two_classes(count):
+    names = [f"kubepods-podg{number}" for number in range(count)]
+    names += [f"kubepods-burstable-podb{number}" for number in range(count)]
+    return [slice_unit(ROOT), slice_unit(BURSTABLE), *(slice_unit(f"{n}.slice") for n in names)]
+
+
+async def test_parents_start_in_the_first_batch_and_the_deepest_slices_before_others(monkeypatch):
+    monkeypatch.setattr("podslice.reconcile.act.BATCH_MAX", 6)
+    memory, reported = Ordered(), []
+    plan = start_all(*two_classes(8))
+    results = await act(plan, memory, reported.append)
+    assert memory.begun[0][:2] == (ROOT, BURSTABLE)
+    started = [name for names in memory.begun for name in names]
+    assert [name.count("-") for name in started[2:]] == [2] * 8 + [1] * 8
+    assert [result.step for result in results] == list(plan.steps)
+    assert [result.step.name for result in reported[:2]] == [ROOT, BURSTABLE]
+
+
+async def test_no_slice_is_started_before_the_batch_with_its_parents_is_up(monkeypatch):
+    monkeypatch.setattr("podslice.reconcile.act.BATCH_MAX", 6)
+
+    class Slow(Ordered):
+        """Finishes the first call after a while."""
+
+        async def _begin(self, call, *names):
+            await super()._begin(call, *names)
+            if len(self.begun) == 1:
+                for _ in range(100):
+                    await asyncio.sleep(0)
+                assert len(self.begun) == 1
+
+    memory = Slow()
+    results = await act(start_all(*two_classes(8)), memory)
+    assert {result.outcome for result in results} == {Outcome.DONE}
+
+
+@pytest.mark.parametrize("batch", [6, 64])
+async def test_below_a_parent_that_fails_in_a_batch_nothing_is_started(monkeypatch, batch):
+    monkeypatch.setattr("podslice.reconcile.act.BATCH_MAX", batch)
+    memory = Ordered()
+    memory.refuse(BURSTABLE, NO)
+    found = outcomes(await act(start_all(*two_classes(8)), memory))
+    assert found.pop(BURSTABLE) is Outcome.FAILED
+    below = {name for name in found if name.startswith("kubepods-burstable-")}
+    assert {found[name] for name in below} == {Outcome.NOT_TRIED}
+    assert {found[name] for name in found.keys() - below} == {Outcome.DONE}
+    assert not below.intersection(*memory.begun[1:])
+    assert len(await names(memory)) == 9
+
+
+async def test_before_each_call_its_steps_are_announced_and_may_be_prevented(monkeypatch):
+    monkeypatch.setattr("podslice.reconcile.act.BATCH_MAX", 6)
+    memory, announced = Ordered(), set()
+
+    async def before(steps):
+        if len(announced) > 6:
+            raise HostError("no space left on device")
+        announced.update(step.name for step in steps)
+
+    with pytest.raises(HostError, match="no space"):
+        await act(start_all(*two_classes(8)), memory, before=before)
+    assert {name for names in memory.begun for name in names} <= announced
+    assert len(await names(memory)) in {6, 12}
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_a_batch_that_fails_is_taken_one_by_one_to_find_the_culprit():

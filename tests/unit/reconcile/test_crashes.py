@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from podslice.errors import SystemdError
+from podslice.policy.recover import uid_of
 from podslice.store import Store
 from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import (
@@ -17,44 +18,59 @@ from tests.unit.builders import (
 from tests.unit.reconcile.worlds import WRITES, assert_settled, put, slices, written
 
 
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch):
+    """Let a few pods have several batches, which the records are written between."""
+    monkeypatch.setattr("podslice.reconcile.act.BATCH_MAX", 5)
+
+
 class Killed(Exception):
     """The process dies."""
 
 
+class Life:
+    """The writes that a process still makes; it stays dead after the last."""
+
+    def __init__(self, *, calls=None, records=None):
+        self.left = {"calls": calls, "records": records}
+        self.is_over = False
+
+    def spend(self, what):
+        left = self.left[what]
+        if self.is_over or left == 0:
+            self.is_over = True
+            raise Killed
+        if left is not None:
+            self.left[what] = left - 1
+
+
 class Mortal(FakeSystemd):
-    """Dies before the effect of a write, and stays dead until revived."""
+    """Dies before the effect of a write."""
 
     def __init__(self):
         super().__init__()
-        self.writes_left = None
+        self.life = Life()
 
     async def _begin(self, call, *writes):
-        if call in WRITES and self.writes_left is not None:
-            if self.writes_left == 0:
-                raise Killed
-            self.writes_left -= 1
+        if call in WRITES:
+            self.life.spend("calls")
         await super()._begin(call, *writes)
 
 
 class MortalStore(Store):
     """Dies before a record is written or removed."""
 
-    def __init__(self, root, writes_left):
+    def __init__(self, root, life):
         super().__init__(root)
-        self.writes_left = writes_left
+        self.life = life
 
     def save(self, pod, source=None):
-        self._one_less()
+        self.life.spend("records")
         super().save(pod, source)
 
     def remove(self, uid):
-        self._one_less()
+        self.life.spend("records")
         super().remove(uid)
-
-    def _one_less(self):
-        if self.writes_left == 0:
-            raise Killed
-        self.writes_left -= 1
 
 
 MANY = tuple(besteffort(f"many{number}") for number in range(6))
@@ -79,15 +95,14 @@ async def die_and_come_back(tmp_path, was, then, *, calls=None, records=None):
     memory = Mortal()
     here = world(tmp_path, memory)
     await put(here, *was)
-    memory.writes_left = calls
-    dying = here
-    if records is not None:
-        dying = replace(here, store=MortalStore(here.store.root, records))
-    died = True
+    memory.life = Life(calls=calls, records=records)
     with suppress(Killed):
-        await put(dying, *then, prune=True)
-        died = False
-    memory.writes_left = None
+        await put(replace(here, store=MortalStore(here.store.root, memory.life)), *then, prune=True)
+    died = memory.life.is_over
+    memory.life = Life()
+    assert {uid_of(name) for name in await slices(memory)} - {None} <= {
+        pod.uid for pod in here.store.load().pods
+    }
     report = await put(here, *then, prune=True)
     assert report.exit_code == 0
     await assert_settled(here, *then)

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from podslice.errors import Refused
 from podslice.plan import SetProperties
 from podslice.reconcile.assess import assess
@@ -64,16 +66,22 @@ class WithDropIn(FakeSystemd):
         await super().start(unit)
         await self.set_properties(unit.name, {"ManagedOOMMemoryPressure": "kill"})
 
+    async def start_batch(self, units):
+        await super().start_batch(units)
+        for unit in units:
+            await self.set_properties(unit.name, {"ManagedOOMMemoryPressure": "kill"})
 
-async def test_drop_ins_for_all_slices_are_overridden_at_once(tmp_path):
+
+@pytest.mark.parametrize("pods", [(burstable("web"),), THREE], ids=["single", "batch"])
+async def test_drop_ins_for_all_slices_are_overridden_at_once(tmp_path, pods):
     here = world(tmp_path, WithDropIn())
-    report = await put(here, burstable("web"))
+    report = await put(here, *pods)
     assert report.exit_code == 0
     set_again = [r.step for r in report.results if isinstance(r.step, SetProperties)]
     assert {change.name for step in set_again for change in step.changes} == {
         "ManagedOOMMemoryPressure"
     }
-    await assert_settled(here, burstable("web"))
+    await assert_settled(here, *pods)
 
 
 # Records.

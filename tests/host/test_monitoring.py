@@ -10,6 +10,7 @@ import pytest
 from tests.host import agent
 from tests.host.scenario import show
 from tests.lab import extras, fixtures
+from tests.lab.namespace import Namespace
 from tests.lab.paths import source_dir
 from tests.lab.recipe import DEFAULT_SUITE
 from tests.lab.vm import Vm
@@ -20,12 +21,20 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("prometheus",)
 NOT_NEEDED = ("usr/share/javascript", "usr/share/nodejs", "usr/share/fonts", "usr/share/prometheus")
 LISTEN = "units/examples/podslice-agent.service.d/listen.conf"
-FETCH = """
-import sys, urllib.request
-print(urllib.request.urlopen(sys.argv[1], timeout=30).read().decode())
-"""
 MI = 2**20
 SOCKET_UNIT = "podslice-agent.socket"
+BUSY = {"limits": {"cpu": "300m"}}
+
+
+@pytest.fixture(scope="module")
+def tools():
+    """Namespaces with promtool and the files of the examples, where it is native."""
+    fixtures.need_lab()
+    with Namespace() as booted:
+        extras.unpack(booted, DEFAULT_SUITE, PACKAGES, left_out=NOT_NEEDED)
+        for path in (*FOLDER.iterdir(), ROOT / "tests/host/alerts_test.yml"):
+            booted.put(f"/etc/prometheus/{path.name}", path.read_text())
+        yield booted
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +46,9 @@ def box():
         extras.unpack(booted, DEFAULT_SUITE, PACKAGES, left_out=NOT_NEEDED)
         for path in FOLDER.iterdir():
             booted.put(f"/etc/prometheus/{path.name}", path.read_text())
-        agent.put(booted, "busy", agent.manifest("busy", memory="16Mi", limit="64Mi"))
+        # a limit, otherwise it would take a processor of this host from all other tests
+        busy = agent.manifest("busy", memory="16Mi", limit="64Mi", resources=BUSY)
+        agent.put(booted, "busy", busy)
         agent.put(booted, "idle", agent.manifest("idle"))
         drop_in = (ROOT / LISTEN).read_text()
         here = drop_in.replace("/usr/bin/podslice", "/usr/bin/python3 -m podslice")
@@ -47,10 +58,12 @@ def box():
         agent.install(booted)
         booted.run("systemctl", "start", SOCKET_UNIT, agent.UNIT)
         booted.podslice("run", "--detach", "busy", "--", "sh", "-c", "while :; do :; done")
-        # a shorter interval than in the example, as a test has less time
+        # a shorter interval than in the example, as a test has less time; it is also the time limit of
+        # a scrape
         config = (FOLDER / "prometheus.yml").read_text()
         booted.put(
-            "/etc/prometheus/prometheus.yml", config.replace("15s", "5s\n  evaluation_interval: 5s")
+            "/etc/prometheus/prometheus.yml",
+            config.replace("15s", "10s\n  evaluation_interval: 10s"),
         )
         booted.run(
             *("systemd-run", "--unit=scraper", "--service-type=exec", "prometheus"),
@@ -64,7 +77,7 @@ def box():
 def api(box, path, **query):
     """Return the answer of Prometheus; nothing while it is not up yet."""
     url = f"http://127.0.0.1:9090/api/v1/{path}?{urllib.parse.urlencode(query)}"
-    result = box.run("python3", "-c", FETCH, url, check=False)
+    result = box.module("tests.host.fetch", url, check=False)
     return json.loads(result.stdout)["data"] if result.exit_code == 0 else None
 
 
@@ -81,26 +94,25 @@ def figure(box, expression):
     return found[-1]
 
 
-def promtool(box, *arguments, **more):
+def promtool(tools, *arguments, **more):
     """Check that a tool succeeds without any remark."""
-    result = box.run("promtool", *arguments, **more)
+    result = tools.run("promtool", *arguments, **more)
     assert "FAIL" not in result.stdout + result.stderr
     return result
 
 
-def test_promtool_accepts_the_metrics(box):
-    result = promtool(box, "check", "metrics", input=agent.ask(box, "/metrics"))
+def test_promtool_accepts_the_metrics(box, tools):
+    result = promtool(tools, "check", "metrics", input=agent.ask(box, "/metrics"))
     assert (result.stdout, result.stderr) == ("", "")
 
 
-def test_promtool_accepts_the_configuration(box):
-    result = promtool(box, "check", "config", "/etc/prometheus/prometheus.yml")
+def test_promtool_accepts_the_configuration(tools):
+    result = promtool(tools, "check", "config", "/etc/prometheus/prometheus.yml")
     assert f"{len(alerts())} rules found" in result.stdout
 
 
-def test_alerts_fire_when_they_should(box):
-    box.put("/etc/prometheus/alerts_test.yml", (ROOT / "tests/host/alerts_test.yml").read_text())
-    promtool(box, "test", "rules", "/etc/prometheus/alerts_test.yml", timeout_sec=600)
+def test_alerts_fire_when_they_should(tools):
+    promtool(tools, "test", "rules", "/etc/prometheus/alerts_test.yml", timeout_sec=600)
 
 
 def test_a_query_returns_the_use_of_the_pods(box):

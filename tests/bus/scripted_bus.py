@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from dbus_next._private.marshaller import Marshaller
 from dbus_next.signature import Variant
@@ -14,11 +14,16 @@ from podslice.model.unit import TransientUnit, UnitName
 from podslice.systemd.bus import Bus
 from podslice.systemd.dbus import wire
 
+T = TypeVar("T")
+
 METHOD_RETURN = 2
 BUS = "org.freedesktop.DBus"
 OWNER = ":1.1"
 NAME = UnitName("podslicetest.slice")
 SCOPE = UnitName("a.scope")
+TIMEOUT_SEC = 5
+QUIET_TURNS = 50
+"""Turns of the loop, in which both ends run, after which nothing more is under way."""
 JOB = "/org/freedesktop/systemd1/job/7"
 UNIT = TransientUnit(name=NAME, properties={"CPUWeight": 5})
 TIMER = (
@@ -121,8 +126,11 @@ class ScriptedBus:
         self.script: Script = self._answer_nothing
         self._path = path
         self._server: asyncio.Server | None = None
+        self._skipped_sec = 0.0
 
     async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        loop.time = lambda: type(loop).time(loop) + self._skipped_sec  # type: ignore[method-assign]
         self._server = await asyncio.start_unix_server(self._serve, self._path)
         return self
 
@@ -133,7 +141,20 @@ class ScriptedBus:
         await until(lambda: len(asyncio.all_tasks()) == 1)  # the task of each client has finished
 
     def client(self, **options: Any) -> Bus:
-        return Bus(Manager(bus_address=self.address), **{"timeout_sec": 5, **options})
+        return Bus(Manager(bus_address=self.address), timeout_sec=TIMEOUT_SEC, **options)
+
+    def expire(self) -> None:
+        """Let every call that waits for a reply or a job time out now, without waiting."""
+        self._skipped_sec += 10 * TIMEOUT_SEC
+
+    async def settle(self, work: Awaitable[T]) -> T:
+        """Return the result of calls; those that still wait when the bus is quiet time out."""
+        task = asyncio.ensure_future(work)
+        while not task.done():
+            for _ in range(QUIET_TURNS):
+                await asyncio.sleep(0)
+            self.expire()
+        return await task
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.clients += 1

@@ -108,11 +108,12 @@ async def test_refused_authentication(bus: ScriptedBus) -> None:
 
 async def test_silence_during_authentication(bus: ScriptedBus) -> None:
     async def be_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        bus.expire()
         await reader.read()
 
     bus.handshake = be_silent
-    with pytest.raises(BusUnavailable, match=r"no reply within 0\.1 s"):
-        await bus.client(timeout_sec=0.1).__aenter__()
+    with pytest.raises(BusUnavailable, match="no reply within 5 s"):
+        await bus.client().__aenter__()
 
 
 @pytest.mark.parametrize("start", [b"", b"OK 0\r\n"])
@@ -185,9 +186,9 @@ async def test_replies_of_other_types_are_podslice_errors(
             caller.reply(call, "v", Variant("d", 0.5))
 
     bus.script = script
-    async with bus.client(timeout_sec=0.1) as client:
+    async with bus.client() as client:
         with contextlib.suppress(SystemdError):
-            await work(client)
+            await bus.settle(work(client))
 
 
 @pytest.mark.parametrize("body", [("u", (7,)), ("a{sv}", ({},)), ("uavss", (1, [], "", ""))])
@@ -326,9 +327,9 @@ async def test_job_that_does_not_end(bus: ScriptedBus) -> None:
         caller.reply(call, "o", JOB)
 
     bus.script = script
-    async with bus.client(timeout_sec=0.1) as client:
-        with pytest.raises(CallTimeout, match=rf"{NAME}: no reply within 0\.4 s"):
-            await client.start(UNIT)
+    async with bus.client() as client:
+        with pytest.raises(CallTimeout, match=f"{NAME}: no reply within 20 s"):
+            await bus.settle(client.start(UNIT))
         assert client.jobs.waiting == {}
 
 
@@ -337,15 +338,15 @@ async def test_job_that_does_not_end(bus: ScriptedBus) -> None:
 
 async def test_call_without_an_answer(bus: ScriptedBus) -> None:
     async def script(caller: Caller, call: wire.Received) -> None:
-        if len(bus.calls) > 1:
+        if len(bus.calls) == 1:
+            bus.expire()
+        else:
             caller.reply(call, "v", Variant("s", "252"))
 
     bus.script = script
-    async with bus.client(timeout_sec=0.1) as client:
-        begin = time.monotonic()
+    async with bus.client() as client:
         with pytest.raises(CallTimeout, match="systemd's Version"):
             await client.caps()
-        assert time.monotonic() - begin < 2
         assert (await client.caps()).systemd_version == 252
         assert client.connection
         assert client.connection.replies == {}
@@ -357,12 +358,14 @@ async def test_late_answer_is_ignored(bus: ScriptedBus) -> None:
 
     async def script(caller: Caller, call: wire.Received) -> None:
         waiting.append(call)
-        if len(waiting) == 2:
+        if len(waiting) == 1:
+            bus.expire()
+        else:
             caller.reply(waiting[0], "v", Variant("s", "1"))
             caller.reply(waiting[1], "v", Variant("s", "2"))
 
     bus.script = script
-    async with bus.client(timeout_sec=0.1) as client:
+    async with bus.client() as client:
         with pytest.raises(CallTimeout):
             await client.caps()
         assert (await client.caps()).systemd_version == 2

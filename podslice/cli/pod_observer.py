@@ -38,8 +38,10 @@ async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail 
     if decision is None:
         return None
     before = _measure(world, decision, state)
-    events, events_problem = _read_events(world, key)
-    await asyncio.sleep(INTERVAL_SEC)
+    # journalctl may take long, while top answers keys
+    (events, events_problem), _ = await asyncio.gather(
+        asyncio.to_thread(_read_events, world, key), asyncio.sleep(INTERVAL_SEC)
+    )
     now = _measure(world, decision, state)
     usage = usage_table.measure(now, before, {})
     rows = status_lines.rows(found.units, found.placement, found.cgroups.usage, wide=False)

@@ -7,13 +7,15 @@ ones, are written before anything changes.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
+from podslice.errors import HostError
 from podslice.model.desired import PodDecision
 from podslice.model.pod import Pod
 from podslice.model.unit import UnitName
-from podslice.plan import StartUnit, Step
+from podslice.plan import StartUnit, Step, depth_of
 from podslice.reconcile import act
 from podslice.reconcile.act import Before
 from podslice.reconcile.assessment import Assessment
@@ -38,10 +40,15 @@ async def recording(
     """
     records = _Records(world, assessment, source_of, in_progress)
     await records.begin()
+    ahead = asyncio.create_task(records.write_ahead())
     try:
         yield records.before
     finally:
-        records.finish()
+        ahead.cancel()
+        try:
+            records.finish()
+        finally:
+            await asyncio.wait([ahead])
 
 
 class _Records:
@@ -68,7 +75,9 @@ class _Records:
         if len(new) <= act.BATCH_MAX:
             new = set()  # all are started with the first call or the next
         self._at_once = [each for each in pods if each.slice not in new]
-        self._waiting = {each.slice: each for each in pods if each.slice in new}
+        waiting = sorted((each.slice for each in pods if each.slice in new), key=_by_start)
+        by_slice = {each.slice: each for each in pods}
+        self._waiting = {name: by_slice[name] for name in waiting}
 
     def _new_slices(self) -> set[UnitName]:
         """Return the slices of pods that were not applied before, which the plan starts."""
@@ -107,6 +116,17 @@ class _Records:
             self._write_waiting(step.name)
             await pace.pause()
 
+    async def write_ahead(self) -> None:
+        """Write the records in the order of their steps, with a turn of other tasks after each.
+
+        So they are written while systemd works on steps of others. An error is left to the step
+        that requires the record.
+        """
+        with suppress(HostError):
+            for name in list(self._waiting):
+                await asyncio.sleep(0)
+                self._write_waiting(name)
+
     def finish(self) -> None:
         """Write the remaining records, of pods whose steps were not taken.
 
@@ -118,9 +138,10 @@ class _Records:
 
     def _write_waiting(self, name: UnitName) -> None:
         """Write the record of the pod of a slice, unless it is written already."""
-        decision = self._waiting.pop(name, None)
+        decision = self._waiting.get(name)
         if decision is not None:
             self._write(decision)
+            del self._waiting[name]
 
     def _write(self, decision: PodDecision) -> None:
         world, source, pod = self._world, self._source_of(decision), decision.pod
@@ -131,6 +152,11 @@ class _Records:
             world.store.unmark(pod.uid)  # its manifest has changed
         if world.manager.is_user:
             _make_volumes(world, pod)
+
+
+def _by_start(name: UnitName) -> tuple[int, UnitName]:
+    """Return the position in which slices are started, as `act` does it."""
+    return -depth_of(name), name
 
 
 def _make_volumes(world: World, pod: Pod) -> None:

@@ -88,13 +88,30 @@ async def test_records_of_applied_pods_precede_every_change(tmp_path, watched):
     assert {pod.key for pod in store.load().pods} == {pod.key for pod in NEW}
 
 
-async def test_an_interruption_leaves_the_records_of_all_pods(tmp_path, watched):
+async def test_records_are_written_while_systemd_works(tmp_path, watched):
     here = world(tmp_path, watched)
-    watched.hangs_at = 2
+    watched.hangs_at = 1
     running = asyncio.create_task(put(here, *NEW))
     async with asyncio.timeout(60):
         await watched.hangs.wait()
-    assert recorded(here).keys() < {pod.name for pod in NEW}
+    for _ in range(2 * len(NEW)):
+        await asyncio.sleep(0)
+    assert len(watched.seen) == 1
+    assert len(watched.seen[0][2]) < len(NEW)
+    assert recorded(here).keys() == {pod.name for pod in NEW}
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_an_interruption_leaves_the_records_of_all_pods(tmp_path, watched):
+    here = world(tmp_path, watched)
+    watched.hangs_at = 1
+    running = asyncio.create_task(put(here, *NEW))
+    async with asyncio.timeout(60):
+        await watched.hangs.wait()
+    assert len(watched.seen[0][2]) < len(NEW)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

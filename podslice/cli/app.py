@@ -16,8 +16,8 @@ from podslice import __version__
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED
 from podslice.cli.color_option import Color, color_option
 from podslice.cli.output import choose_colors, note, write
-from podslice.cli.program import VERB_GROUPS, VERSION_HELP, help_of_program
 from podslice.cli.stated import asks_help, flags_of_verb, with_stated
+from podslice.cli.verb_table import VERB_GROUPS, VERSION_HELP
 from podslice.cli.views.problem_lines import problem_line, problem_lines
 from podslice.cli.views.style import ColorMode
 from podslice.errors import InputError, PodsliceError, Problem
@@ -165,6 +165,8 @@ def _execute(given: list[str]) -> int:
         raise _unknown_verb(verb, [*chain.from_iterable(VERB_GROUPS.values())], "podslice")
     # without a verb all of them are needed, for the help
     if given in ([], ["-h"], ["--help"]):
+        from podslice.cli.program import help_of_program
+
         write([help_of_program()])
         return DONE
     # the help shows everything

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from podslice.cli.output import choose_colors
-from podslice.cli.program import COLOR_HELP
 from podslice.cli.stated import declared
+from podslice.cli.verb_table import COLOR_HELP
 from podslice.cli.views.style import ColorMode
 
 Color = Annotated[

@@ -1,4 +1,4 @@
-"""The program itself: its verbs with their summaries, its options, and its help.
+"""The program itself as values, and its help.
 
 The help is printed without typer and the modules of the verbs, whose import would take most of the
 time. A test compares it with the declarations of the verbs.
@@ -9,48 +9,9 @@ from __future__ import annotations
 import shutil
 
 from podslice.cli.command_line import HELP, Option, OptionGroup, Verb
+from podslice.cli.verb_table import COLOR_HELP, SUMMARIES, VERB_GROUPS, VERSION_HELP
 from podslice.cli.views.help import format_help
 
-SUMMARIES = {
-    "Inspect": {
-        "new": "Write the manifest of a new pod, with a comment on each field.",
-        "check": "Check the configuration and manifests, and report all problems.",
-        "explain": "Show each pod's QoS class and values, and their reasons.",
-        "render": "Show the desired units, or write them as unit files.",
-        "plan": "Show what apply would change, and why.",
-        "status": "Show the pods and all problems, or one pod in detail.",
-        "tree": "Show the slices as a tree, with limits, usage and processes.",
-        "top": "Show the usage of the node and its pods, live on a terminal.",
-        "events": "Show the events of the agent and of verbs, the latest last.",
-        "logs": "Show the messages of a pod in the journal.",
-    },
-    "Change": {
-        "apply": "Create and change slices as the manifests request.",
-        "confirm": "Keep the values that `apply --confirm` has set.",
-        "delete": "Stop pods and remove their slices.",
-        "readmit": "Allow evicted pods to run again.",
-    },
-    "Processes": {
-        "run": "Run a command as a container of an applied pod.",
-        "adopt": "Move running processes into a container's scope.",
-        "cgroup-parent": "Print a pod's slice, or the options that use it.",
-        "phase": "Show whether a pod is in its init phase, or set the phase.",
-    },
-    "Node": {
-        "node": "Show the node's capacity, reservations and requests.",
-        "doctor": "Check whether this host meets the requirements.",
-    },
-    "Agent": {
-        "agent": "Run the agent, which keeps pods as their manifests request.",
-    },
-}
-"""The verbs under their headings in the help, with the first paragraph of their descriptions."""
-VERB_GROUPS = {heading: tuple(verbs) for heading, verbs in SUMMARIES.items()}
-
-VERSION_HELP = "Print the version."
-COLOR_HELP = (
-    "When to color the output; auto: on a terminal, unless NO_COLOR is set or TERM is dumb."
-)
 COLOR_MODES = ("auto", "always", "never")
 PROGRAM = Verb(
     path=(),

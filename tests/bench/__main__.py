@@ -21,6 +21,7 @@ from tests.bench.result import Result, to_json, to_markdown, to_text
 
 MODULES = {
     "planning": "planning",
+    "start-up": "start_up",
     "bring-up": "bring_up",
     "steady": "steady",
     "agent": "agent_cost",

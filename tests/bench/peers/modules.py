@@ -2,6 +2,7 @@
 
     python3 modules.py list FILE VERB [ARGUMENT]...   run the verb, and write what it has imported
     python3 modules.py import FILE                    import these, in the same order
+    python3 modules.py packages FILE                  import only those that are not of podslice or Python
 
 Modules whose import a verb suppresses are not imported here either.
 """
@@ -9,6 +10,9 @@ Modules whose import a verb suppresses are not imported here either.
 import gc
 import os
 import sys
+from importlib.util import find_spec, module_from_spec
+
+OF_PACKAGES = ("/dist-packages/", "/site-packages/")
 
 
 class Only:
@@ -23,31 +27,66 @@ class Only:
             raise ModuleNotFoundError(f"{name} is not imported here", name=name)
 
 
+class Record:
+    """Records the order in which imports begin; modules that import each other depend on it."""
+
+    def __init__(self) -> None:
+        self.names = list(sys.modules)
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Return None, by which other finders are tried."""
+        self.names.append(name)
+
+
 def list_modules(path: str) -> None:
-    """Run the verb, and write one module name a line."""
+    """Run the verb, and write one module name a line; those of packages in a second file."""
     from podslice.__main__ import main  # noqa: PLC0415
 
+    record = Record()
+    sys.meta_path.insert(0, record)
     sys.argv[1:] = sys.argv[3:]
     os._exit = sys.exit  # podslice exits at once, without exit handlers
     try:
         main()
     finally:
         own = ("__main__", "__mp_main__")
-        names = [name for name, module in sys.modules.items() if module and name not in own]
-        with open(path, "w") as file:  # noqa: PTH123 - pathlib is for the verb to import
-            file.write("\n".join(names))
+        found = {name: sys.modules.get(name) for name in record.names if name not in own}
+        names = [name for name, module in found.items() if module]
+        packages = [name for name in names if is_of_package(found[name])]
+        for file_name, lines in ((path, names), (f"{path}.packages", packages)):
+            with open(file_name, "w") as file:  # noqa: PTH123 - pathlib is for the verb to import
+                file.write("\n".join(lines))
 
 
-def import_modules(path: str) -> None:
-    """Import the modules."""
+def is_of_package(module: object) -> bool:
+    """Return whether a module is neither of podslice nor of Python."""
+    return any(part in (getattr(module, "__file__", None) or "") for part in OF_PACKAGES)
+
+
+def import_modules(path: str, names_path: str) -> None:
+    """Import the modules of the second file; these may import those of the first one."""
     gc.disable()  # as podslice does
-    with open(path) as file:  # noqa: PTH123
-        names = file.read().split()
-    sys.meta_path.insert(0, Only(names))
+    known, names = read_names(path), read_names(names_path)
+    for package in {name.partition(".")[0] for name in names}.difference(known):
+        # a package whose modules were imported without it
+        spec = find_spec(package)
+        assert spec is not None
+        sys.modules[package] = module_from_spec(spec)
+    sys.meta_path.insert(0, Only(known))
     for name in names:
         if name not in sys.modules:
             __import__(name)
 
 
+def read_names(path: str) -> list[str]:
+    """Return the lines of a file."""
+    with open(path) as file:  # noqa: PTH123
+        return file.read().split()
+
+
 if __name__ == "__main__":
-    {"list": list_modules, "import": import_modules}[sys.argv[1]](sys.argv[2])
+    kind, file = sys.argv[1], sys.argv[2]
+    if kind == "list":
+        list_modules(file)
+    else:
+        import_modules(file, f"{file}.packages" if kind == "packages" else file)

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from podslice.agent.container_ends import ContainerEnds
@@ -28,7 +29,7 @@ from podslice.agent.orphans import OrphanCollector
 from podslice.agent.reconciler import Reconciler
 from podslice.agent.reservations import ReservationMonitor
 from podslice.agent.rounds import RoundParts, Rounds
-from podslice.agent.scheduler import Scheduler
+from podslice.agent.scheduler import COMPLETE_QUIET_SEC, Scheduler
 from podslice.agent.terminations import Terminations
 from podslice.agent.unit_filter import UnitFilter
 from podslice.agent.watcher import Watcher, WatchEvents
@@ -185,6 +186,7 @@ class Daemon:
     def _open_watcher(self) -> Watcher:
         events = WatchEvents(
             on_manifests=self._scheduler.request,
+            on_complete_manifests=partial(self._scheduler.request, COMPLETE_QUIET_SEC),
             on_unit=self._on_unit_changed,
             on_memory_event=self._oom.notice,
             on_pressure=self._evictor.wake,

@@ -90,6 +90,8 @@ class ManifestDirectories:
         self._directories = tuple(dict.fromkeys(map(_plain, directories)))
         self._limits = limits
         self._read: dict[str, _ReadFile] = {}
+        self._used: Mapping[BudgetItem, int] = {}
+        """The share of all of these files in the budget."""
 
     def read(self, owners: Mapping[str, str] | None = None) -> Steps[ManifestContents]:
         """Return the present contents of the directories.
@@ -116,11 +118,12 @@ class ManifestDirectories:
                 new.append((size, path))
             else:
                 kept[path] = known
-        budget = Budget(limits=self._limits)
-        for file in kept.values():
-            budget.add(file.used)
+        budget = Budget(limits=self._limits, used=dict(self._used))
+        for path in self._read.keys() - kept.keys():
+            budget.release(self._read[path].used)
         later = yield from self._take_all([path for _, path in sorted(new)], budget, kept)
         self._read = {path: kept[path] for path in paths if path in kept}
+        self._used = budget.used
         files = {path: file.loaded for path, file in self._read.items()}
         files |= {path: _unreadable(path, _LATER) for path in later}
         contents = yield from _join(files, unread, owners or {})
@@ -230,19 +233,20 @@ def _join(
     broken: set[str] = set()
     found_pods: dict[str, ManifestPod] = {}
     claims = _Claims(files, unread, owners)
-    for path, loaded in files.items():
+    for number, (path, loaded) in enumerate(files.items(), 1):
         found = [*loaded.all_problems]
         for pod in paced(loaded.pods, _PODS_PER_STEP):
             if pod is None:
                 yield
             elif (clash := claims.claim(pod, path)) is not None:
                 found.append(clash)
-            elif pod.is_valid:
+            elif not pod.problems or pod.is_valid:
                 found_pods[pod.key] = ManifestPod(pod=pod, source=path)
-        if any(problem.severity is Severity.ERROR for problem in found):
+        if found and any(problem.severity is Severity.ERROR for problem in found):
             broken.add(path)
         problems += found
-        yield
+        if number % _FILES_PER_STEP == 0 or len(loaded.pods) >= _FILES_PER_STEP:
+            yield
     pods = tuple(found_pods[key] for key in sorted(found_pods))
     return ManifestContents(
         pods=pods,

@@ -21,7 +21,7 @@ from podslice.model.event import Kind
 from podslice.model.pod import Pod
 from podslice.model.properties import MANAGED
 from podslice.model.unit import UnitName, parent_slice
-from podslice.plan import Plan, Step, StopUnit
+from podslice.plan import NO_MATCHES, Plan, Step, StopUnit
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.converge import apply
@@ -59,6 +59,7 @@ class Reconciler:
         self._drift = Drift(context)
         self._operators = OperatorChanges(context)
         self._known: tuple[PodDecision, ...] = ()
+        self._matches = NO_MATCHES
         self._was_settled = False
         self._stopped: set[UnitName] = set()
         """The units that the agent has stopped since the last assessment began."""
@@ -94,7 +95,7 @@ class Reconciler:
     def reload(self, manifests: ManifestDirectories) -> None:
         """Take over a new configuration."""
         self._reader = self._make_reader(manifests)
-        self._known = ()
+        self._known, self._matches = (), NO_MATCHES
         self._drift.forget(None)
 
     def _make_reader(self, manifests: ManifestDirectories) -> WantedPodsReader:
@@ -173,6 +174,7 @@ class Reconciler:
         self._stopped.clear()
         assessment = await assess(self._context.world, self._request(wanted))
         self._known = assessment.desired.pods
+        self._matches = assessment.plan.matches
         self._context.assessment = assessment
         self._context.pending = find_pending(
             assessment,
@@ -191,6 +193,7 @@ class Reconciler:
             candidates=wanted.candidates,
             to_remove=wanted.is_unwanted,
             known=self._known,
+            matches=self._matches,
             terminating=self._context.terminating,
         )
 

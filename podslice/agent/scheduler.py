@@ -9,6 +9,8 @@ from typing import NoReturn
 
 QUIET_SEC = 0.01
 """Delay before a round, so that related changes are handled together."""
+COMPLETE_QUIET_SEC = 0.003
+"""The same after changes each of which is complete in itself, such as a new manifest."""
 STUCK_SEC = 600.0
 """A round that takes longer does not end: systemd is to restart the agent."""
 _RETRY_SEC, _RETRY_MAX_SEC = 0.1, 3.0
@@ -24,11 +26,13 @@ class Scheduler:
         """`period_sec` returns the longest time between two rounds."""
         self._period_sec = period_sec
         self._requested = asyncio.Event()
+        self._quiet_sec = 0.0
         self._failures = 0
         self._finished_at = time.monotonic()
 
-    def request(self) -> None:
-        """Request a round."""
+    def request(self, quiet_sec: float = QUIET_SEC) -> None:
+        """Request a round, after a delay for related changes."""
+        self._quiet_sec = max(self._quiet_sec, quiet_sec)
         self._requested.set()
 
     @property
@@ -49,6 +53,7 @@ class Scheduler:
         """Run rounds; `run_round` returns whether the node is as desired."""
         while True:
             self._requested.clear()
+            self._quiet_sec = 0.0
             is_settled = await run_round()
             self._failures = 0 if is_settled else self._failures + 1
             self._finished_at = time.monotonic()
@@ -57,7 +62,14 @@ class Scheduler:
                 async with asyncio.timeout(delay_sec):
                     await self._requested.wait()
             except TimeoutError:
-                pass
+                self.request()
             # a failing round may request the next one itself: a failed job is a change, too
             least_sec = delay_sec * _MIN_RETRY_SHARE if self._failures else 0.0
-            await asyncio.sleep(max(QUIET_SEC, least_sec))
+            await self._wait_quiet(least_sec)
+
+    async def _wait_quiet(self, least_sec: float) -> None:
+        """Wait as long as the requests until then require."""
+        delay_sec = max(self._quiet_sec, least_sec)
+        await asyncio.sleep(delay_sec)
+        if self._quiet_sec > delay_sec:  # of a request in between
+            await asyncio.sleep(self._quiet_sec - delay_sec)

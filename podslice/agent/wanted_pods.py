@@ -168,10 +168,13 @@ class _Comparison:
         self._marked = {mark.uid for mark in records.evicted}
         self._uids = {each.pod.key: each.pod.uid for each in contents.pods}
         self._keys = {each.pod.uid: each.pod.key for each in contents.pods}
-        self._applied: dict[str, list[Pod]] = {}
+        self._applied: dict[str, Pod] = {}
+        self._further: dict[str, list[Pod]] = {}
+        """Further applied pods of the same name or uid, which are rare."""
         for pod in (*records.pods, *unrecorded):
             for name in (pod.key, pod.uid):
-                self._applied.setdefault(name, []).append(pod)
+                if self._applied.setdefault(name, pod) is not pod:
+                    self._further.setdefault(name, []).append(pod)
         self.new: list[Pod] = []
         self.problems: dict[Problem, None] = {}
         self.errors: dict[str, dict[Problem, None]] = {}
@@ -182,6 +185,9 @@ class _Comparison:
         """Compare a pod."""
         pod, source = checked.pod, self._contents.sources[checked.pod.uid]
         others = self._conflicting(pod)
+        if not others and not checked.problems:
+            self._add_new(checked, source)
+            return
         found = (*checked.problems, *_conflicts(pod, others, self._records.sources))
         self.problems |= dict.fromkeys(found)
         errors = [each for each in found if each.severity is Severity.ERROR]
@@ -191,8 +197,12 @@ class _Comparison:
             # the end of a terminating pod requests a round
             self.is_waiting |= any(other.uid not in self._terminating for other in others)
             self.waiting.append(_wait_for(pod, others))
-        elif not self._is_applied(checked, source) and not self._is_held_back(pod):
-            self.new.append(pod)
+        else:
+            self._add_new(checked, source)
+
+    def _add_new(self, checked: _CheckedPod, source: str) -> None:
+        if not self._is_applied(checked, source) and not self._is_held_back(checked.pod):
+            self.new.append(checked.pod)
 
     def is_unwanted(self, pod: Pod) -> bool:
         """Return whether an applied pod is to be stopped, and is not terminating yet."""
@@ -212,10 +222,14 @@ class _Comparison:
 
     def _conflicting(self, pod: Pod) -> list[Pod]:
         """Return the applied pods that share either the name or the uid of a pod."""
+        by_key, by_uid = self._applied.get(pod.key), self._applied.get(pod.uid)
+        if by_key is by_uid and not self._further:
+            return []
+        of_key, of_uid = self._further.get(pod.key, ()), self._further.get(pod.uid, ())
         return [
             other
-            for other in (*self._applied.get(pod.key, ()), *self._applied.get(pod.uid, ()))
-            if (other.key == pod.key) != (other.uid == pod.uid)
+            for other in (by_key, *of_key, by_uid, *of_uid)
+            if other is not None and (other.key == pod.key) != (other.uid == pod.uid)
         ]
 
     def _is_applied(self, checked: _CheckedPod, source: str) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from podslice.inputs.source import is_manifest_name
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.inotify import (
     IN_ATTRIB,
@@ -51,6 +52,8 @@ class WatchEvents:
 
     on_manifests: Callable[[], None]
     """A directory of manifests may have changed."""
+    on_complete_manifests: Callable[[], None]
+    """The same; no manifest was removed, which may be a part of its replacement."""
     on_unit: Callable[[UnitName | None], None]
     """A followed unit may have been changed externally; None: any of them."""
     on_memory_event: Callable[[UnitName], None]
@@ -215,8 +218,13 @@ class Watcher:
     def _on_manifest(self, directory: Path) -> OnEvent:
         def on_event(name: str, mask: int) -> None:
             # a new file is still empty, unless it is a link
-            if not name or not mask & IN_CREATE or _is_link(directory / name):
+            if name and mask & IN_CREATE and not _is_link(directory / name):
+                return
+            is_removal = mask & (IN_MOVED_FROM | IN_DELETE) and is_manifest_name(name)
+            if not name or is_removal:
                 self._events.on_manifests()
+            else:
+                self._events.on_complete_manifests()
 
         return on_event
 

@@ -87,10 +87,10 @@ class Budget:
         """Return a copy, whose charges count here only after `take`."""
         return Budget(limits=self.limits, used=dict(self.used))
 
-    def add(self, used: Mapping[BudgetItem, int]) -> None:
-        """Add amounts that were charged in an earlier load."""
+    def release(self, used: Mapping[BudgetItem, int]) -> None:
+        """Return amounts that were charged in an earlier load."""
         for item, amount in used.items():
-            self.used[item] = self.used.get(item, 0) + amount
+            self.used[item] -= amount
 
     def take(self, part: Budget) -> None:
         """Replace the charges by those of a part."""

@@ -175,9 +175,13 @@ def _read_directory(directory: str, budget: Budget) -> Iterator[InputText]:
         yield _read(path, budget, lambda path, limit: read_manifest(path, limit)[0], named=False)
 
 
+def is_manifest_name(name: str) -> bool:
+    """Return whether a file of this name in a directory is a manifest."""
+    return name.endswith(MANIFESTS) and not name.startswith(".")
+
+
 def _is_manifest(entry: os.DirEntry[str]) -> bool:
-    name = entry.name
-    if name.startswith(".") or not name.endswith(MANIFESTS):
+    if not is_manifest_name(entry.name):
         return False
     try:
         return not entry.is_dir()

@@ -81,11 +81,12 @@ class Pod:
     """The path of its spec in the document: `spec`, `items[3].spec.template.spec`."""
     problems: tuple[Problem, ...] = ()
     """Problems of the manifest; a pod with an error is never applied."""
+    key: str = field(init=False, compare=False, repr=False)
+    """`namespace/name`."""
 
-    @property
-    def key(self) -> str:
-        """Return `namespace/name`."""
-        return f"{self.namespace}/{self.name}"
+    def __post_init__(self) -> None:
+        """Set the key: it is used many times for each pod."""
+        object.__setattr__(self, "key", f"{self.namespace}/{self.name}")
 
     def of_kind(self, *kinds: ContainerKind) -> tuple[Container, ...]:
         """Return the containers of some kinds, in their order."""

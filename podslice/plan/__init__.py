@@ -5,6 +5,7 @@ Policy states intent; what the service manager does not support is left out here
 
 from podslice.plan.changes import feasible
 from podslice.plan.make import make_plan, planning
+from podslice.plan.matches import NO_MATCHES, Matches
 from podslice.plan.restore import Restoration, restore_values
 from podslice.plan.steps import (
     Action,
@@ -26,8 +27,10 @@ from podslice.plan.stops import CLASS_CHANGED, TerminatingPods
 
 __all__ = [
     "CLASS_CHANGED",
+    "NO_MATCHES",
     "Action",
     "Change",
+    "Matches",
     "Plan",
     "Restoration",
     "SetHugepages",

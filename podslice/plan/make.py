@@ -6,10 +6,12 @@ from podslice.model.desired import Desired
 from podslice.model.unit import DesiredUnit, Observed, ObservedUnit, UnitKind, UnitName
 from podslice.pausable import Steps, at_once, paced
 from podslice.plan.changes import feasible, hugepages_step, not_active, spare, step_for, volume_step
+from podslice.plan.matches import NO_MATCHES, Matches, Pair
 from podslice.plan.steps import Plan, Skipped, StartUnit, Step, order_of
 from podslice.plan.stops import TerminatingPods, find_stops, settle_moves
 
 _NONE = TerminatingPods()
+_OF_PROCESSES = (UnitKind.SCOPE, UnitKind.SERVICE)
 _UNITS_PER_STEP = 200
 """Units between two pauses: a millisecond or two."""
 
@@ -20,12 +22,16 @@ def planning(
     *,
     force: bool = False,
     terminating: TerminatingPods = _NONE,
+    known: Matches = NO_MATCHES,
 ) -> Steps[Plan]:
     """Return the steps that bring `observed` to `desired`.
 
     Without `force` no limit is set below the current memory usage: a reserved slice keeps its
-    limit, and the memory of one of podslice's units is reclaimed first.
+    limit, and the memory of one of podslice's units is reclaimed first. `known` are the matches of
+    an earlier plan; the same objects are not compared again.
     """
+    pairs = known.pairs if (known.caps, known.force) == (observed.caps, force) else {}
+    matching: dict[UnitName, Pair] = {}
     staying, moving = settle_moves(desired, observed)
     yield
     keep = {unit.name for unit in staying.values()}
@@ -37,15 +43,28 @@ def planning(
         if unit is None:
             yield
         elif unit.pod not in staying and unit.name not in stopped:
-            taken, left_out = _steps_for(unit, desired, observed, stopped, force=force)
-            steps += taken
-            skipped += left_out
+            pair = pairs.get(unit.name)
+            there = observed.units.get(unit.name)
+            if pair is None or pair[0] is not unit or pair[1] is not there:
+                taken, left_out = _steps_for(unit, desired, observed, stopped, force=force)
+                steps += taken
+                skipped += left_out
+                is_match = not taken and not left_out
+                pair = (unit, there) if is_match and there and _is_alone(unit) else None
+            if pair is not None:
+                matching[unit.name] = pair
     yield
     return Plan(
         steps=tuple(sorted(steps, key=order_of)),
         skipped=tuple(sorted(skipped, key=lambda each: (each.unit, each.name))),
         refused=tuple(sorted((*desired.refused, *moving), key=lambda refusal: refusal.pod)),
+        matches=Matches(caps=observed.caps, force=force, pairs=matching),
     )
+
+
+def _is_alone(unit: DesiredUnit) -> bool:
+    """Return whether the steps for a unit do not depend on other units."""
+    return unit.pod is not None and unit.kind is not UnitKind.MOUNT
 
 
 def _steps_for(
@@ -58,6 +77,8 @@ def _steps_for(
 ) -> tuple[list[Step], list[Skipped]]:
     """Return the steps on a unit that is not stopped, and what is left out."""
     there = observed.units.get(unit.name)
+    if there is None and unit.kind in _OF_PROCESSES:
+        return [], []  # a container that is not running needs no properties
     if there is None and unit.name in desired.unwanted:
         return [], []
     if there is not None and _is_elsewhere(unit, there):
@@ -74,7 +95,7 @@ make_plan = at_once(planning)
 
 def _is_elsewhere(unit: DesiredUnit, there: ObservedUnit) -> bool:
     """Return whether a unit with a container's name is outside its pod, so not podslice's."""
-    if unit.kind not in (UnitKind.SCOPE, UnitKind.SERVICE):
+    if unit.kind not in _OF_PROCESSES:
         return False
     return there.properties.get("Slice", unit.parent) != unit.parent
 
@@ -103,6 +124,4 @@ def _unit(
     is_tier = unit.owned and unit.pod is None and unit.name != desired.root
     step = step_for(unit, properties, there, reclaims=not force and not is_tier)
     pages, no_pages = hugepages_step(unit, there, observed.caps, starts=isinstance(step, StartUnit))
-    if unit.kind is not UnitKind.SLICE and there is None:
-        skipped = []  # a container that is not running needs no properties
     return [each for each in (step, pages) if each], skipped + no_pages

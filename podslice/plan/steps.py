@@ -17,6 +17,7 @@ from podslice.model.unit import (
     UnitName,
     Value,
 )
+from podslice.plan.matches import NO_MATCHES, Matches
 
 
 class Action(StrEnum):
@@ -139,6 +140,8 @@ class Plan:
     steps: tuple[Step, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     refused: tuple[Refusal, ...] = ()
+    matches: Matches = field(default=NO_MATCHES, compare=False, repr=False)
+    """What later plans need not compare again."""
 
     def __bool__(self) -> bool:
         """Return whether there are steps."""

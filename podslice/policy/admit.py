@@ -23,11 +23,13 @@ def admit(
     Source: Kubernetes, pkg/scheduler/framework/plugins/noderesources/fit.go, fitsRequest;
     pkg/kubelet/lifecycle/predicate.go, InsufficientResourceError ("OutOf" + resource).
     """
+    waiting, has_more = sorted(candidates, key=_order), True
+    if not waiting:
+        return (), ()
     in_force = {decision.pod.key: decision for decision in admitted}
     used = total(decision.requests for decision in admitted)
     accepted: list[PodDecision] = []
     refused: list[Refusal] = []
-    waiting, has_more = sorted(candidates, key=_order), True
     while has_more:
         tried, waiting, refused, has_more = waiting, [], [], False
         for candidate in tried:

@@ -38,6 +38,7 @@ from podslice.policy.unit_properties import cpu_weight, memory_limit, settle
 
 _PODS_PER_STEP = 100
 """Pods between two pauses: a millisecond, or one pod that must be decided."""
+_NO_PROGRESS = InitProgress()
 
 
 def desiring(  # noqa: PLR0913 (the whole input; arguments with a default are keywords)
@@ -124,10 +125,10 @@ def _phasing(
     initializing = frozenset(
         pod.pod.key
         for pod in pods
-        if is_initializing(pod.pod, progress.get(pod.pod.uid, InitProgress()), config.rules)
+        if is_initializing(pod.pod, progress.get(pod.pod.uid, _NO_PROGRESS), config.rules)
     )
     yield
-    in_phase = tuple(_in_phase(pod, initializing) for pod in pods)
+    in_phase = tuple(_in_phase(pod, initializing) for pod in pods) if initializing else pods
     yield
     return initializing, in_phase
 
@@ -159,13 +160,16 @@ def _finding_unwanted(
 
 def _known(pod: Pod, before: Mapping[str, PodDecision]) -> PodDecision | None:
     decision = before.get(pod.uid)
-    return decision if decision is not None and decision.pod == pod else None
+    is_same = decision is not None and (decision.pod is pod or decision.pod == pod)
+    return decision if is_same else None
 
 
 def _split_by_requests(
     wanted: list[PodDecision], in_force: list[PodDecision]
 ) -> tuple[list[PodDecision], list[PodDecision]]:
     """Return the candidates whose requests differ from those in force, and the others."""
+    if not wanted:
+        return [], []
     before = {pod.pod.key: pod.requests for pod in in_force}
     new = [pod for pod in wanted if before.get(pod.pod.key) != pod.requests]
     return new, [pod for pod in wanted if before.get(pod.pod.key) == pod.requests]
@@ -182,8 +186,9 @@ def _unwanted(
     """Yield slices of pods that are removed or of another class; without pods the whole tree."""
     present = {pod.slice for pod in pods}
     for pod in pods:
+        why = f"pod {pod.pod.key} is now {pod.qos}"
         for name in pod.elsewhere:
-            yield name, f"pod {pod.pod.key} is now {pod.qos}"
+            yield name, why
     for removed in terminating:
         for name in {tree.pod(removed.uid, qos) for qos in Qos} - present:
             yield name, f"pod {removed.key} is removed"
@@ -196,9 +201,12 @@ def _unwanted_volumes(
     pods: tuple[PodDecision, ...], in_force: list[PodDecision]
 ) -> Iterator[tuple[UnitName, str]]:
     """Yield mounts of volumes that a pod no longer has; removed pods are stopped as a whole."""
+    with_volumes = [before for before in in_force if before.volumes]
+    if not with_volumes:
+        return
     present = {volume.unit for pod in pods for volume in pod.volumes}
     staying = {pod.pod.key for pod in pods}
-    for before in in_force:
+    for before in with_volumes:
         for volume in before.volumes if before.pod.key in staying else ():
             if volume.unit not in present:
                 yield volume.unit, f"pod {before.pod.key} no longer has volume {volume.name}"

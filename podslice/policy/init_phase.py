@@ -18,8 +18,13 @@ def is_initializing(pod: Pod, progress: InitProgress, rules: Rules) -> bool:
 
 def pending(pod: Pod, progress: InitProgress) -> tuple[str, ...]:
     """Return the init containers that have not exited with 0, in the order in which they run."""
-    names = (container.name for container in pod.of_kind(ContainerKind.INIT))
-    return tuple(name for name in names if name not in progress.done)
+    return tuple(
+        [
+            each.name
+            for each in pod.containers
+            if each.kind is ContainerKind.INIT and each.name not in progress.done
+        ]
+    )
 
 
 def finish(pod: Pod, progress: InitProgress, container: str) -> InitProgress:

@@ -25,6 +25,7 @@ CRI_SCOPES = ("cri-containerd-*.scope", "crio-*.scope")
 Source: containerd, internal/cri/server/podsandbox/helpers.go, getCgroupsPath; CRI-O,
 internal/config/cgmgr/cgmgr.go, CrioPrefix.
 """
+_CRI_PREFIXES = tuple(glob.partition("*")[0] for glob in CRI_SCOPES)
 _DEFAULT_ROOT = "/"
 _SHOWN = 3
 
@@ -58,6 +59,11 @@ def find_foreign(
     )
 
 
+def may_be_kubelets(unit: ObservedUnit) -> bool:
+    """Return whether a unit may be a kubelet's, by its own name and description."""
+    return unit.description.startswith(LIBCONTAINER) or _is_cri_scope(unit.name)
+
+
 def _created_by_libcontainer(
     tree: Tree, units: Iterable[ObservedUnit], recorded: Collection[UnitName]
 ) -> list[UnitName]:
@@ -84,8 +90,7 @@ def _by_depth(name: UnitName) -> tuple[bool, int, UnitName]:
 
 
 def _is_cri_scope(name: UnitName) -> bool:
-    prefixes = tuple(glob.partition("*")[0] for glob in CRI_SCOPES)
-    return name.endswith(f".{UnitKind.SCOPE}") and name.startswith(prefixes)
+    return name.startswith(_CRI_PREFIXES) and name.endswith(f".{UnitKind.SCOPE}")
 
 
 def _reason(root: UnitName, running: Sequence[Kubelet], made: Sequence[UnitName]) -> str:

@@ -97,9 +97,10 @@ def protection(pods: Iterable[PodDecision], why: str, config: Config) -> list[Pr
     ancestors' effective protection".
     """
     name = PROTECTION_PROPERTY.get(config.memory_protection)
-    found = (each.value for pod in pods for each in pod.properties if each.name == name)
-    value = sum(map(int, found))
-    return [PropertyValue(name=name, value=value, why=why)] if name and value else []
+    if name is None:
+        return []
+    value = sum([int(each.value) for pod in pods for each in pod.properties if each.name == name])
+    return [PropertyValue(name=name, value=value, why=why)] if value else []
 
 
 def _tier_memory(

@@ -207,7 +207,13 @@ async def _plan_for(
     terminating = TerminatingPods(pods=slices, grace_sec=request.grace_sec)
     returning = restore_values(desired, observed, findings.reserved)
     plan = await in_turns(
-        planning(returning.desired, observed, force=request.force, terminating=terminating)
+        planning(
+            returning.desired,
+            observed,
+            force=request.force,
+            terminating=terminating,
+            known=request.matches,
+        )
     )
     skipped = (*plan.skipped, *returning.skipped)
     return _Planned(returning=returning, observed=observed, plan=replace(plan, skipped=skipped))
@@ -249,6 +255,8 @@ def _with_recovered(world: World, observed: Observed, records: Records) -> Recor
             )
             known |= {pod.uid, pod.key}
             recovered.append(pod)
+    if not recovered:
+        return records
     return replace(
         records, pods=tuple(sorted(chain(records.pods, recovered), key=lambda pod: pod.key))
     )

@@ -310,8 +310,10 @@ async def _forget(
     present = {pod.pod.uid for pod in assessment.desired.pods}
     stuck = []
     for pod in assessment.current:
+        if pod.uid in present:
+            continue
         slices = {world.tree.pod(pod.uid, qos) for qos in Qos}
-        if pod.uid in present or slices & failed:
+        if slices & failed:
             continue
         groups = sorted(control_group(name, assessment.observed) for name in slices)
         left = await _find_remains(world, pod, groups)

@@ -20,7 +20,7 @@ from podslice.model.manager import Manager
 from podslice.model.naming import Tree
 from podslice.model.pod import Pod, Qos
 from podslice.model.unit import ObservedUnit, TransientUnit, UnitKind, UnitName, Value
-from podslice.policy.root_owner import CRI_SCOPES, find_foreign
+from podslice.policy.root_owner import CRI_SCOPES, find_foreign, may_be_kubelets
 from podslice.store import Store
 from podslice.systemd.client import Client
 from podslice.systemd.delegating_client import DelegatingClient
@@ -51,9 +51,12 @@ class Guard:
         self, tree: Tree, units: Iterable[ObservedUnit], pods: Iterable[Pod], manager: Manager
     ) -> Foreign | None:
         """Return why podslice does not own the root, None where it does, by observed units."""
-        recorded = {tree.pod(pod.uid, qos) for pod in pods for qos in Qos}
         kubelets = () if manager.is_user or tree.cgroup_root != "/" else await self.kubelets()
-        foreign = find_foreign(tree, units, recorded, kubelets, manager=manager)
+        suspects = [unit for unit in units if may_be_kubelets(unit)]
+        foreign = None
+        if kubelets or suspects:
+            recorded = {tree.pod(pod.uid, qos) for pod in pods for qos in Qos}
+            foreign = find_foreign(tree, suspects, recorded, kubelets, manager=manager)
         self._judged = (self._now(), foreign)
         return foreign
 

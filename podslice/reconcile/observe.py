@@ -27,6 +27,7 @@ NO_SYSTEMD = Observed(caps=Caps(systemd_version=999))
 """The observation of a host without a service manager: no units, no missing features."""
 
 _HUGETLB = "hugetlb"
+_SERVICE = f".{UnitKind.SERVICE}"
 _TOP = UnitName("-.slice")
 
 
@@ -89,7 +90,9 @@ def meet(
     units = {**observed.units, **dict(_left(world, desired.unwanted.keys() & names, observed))}
     for name in desired.unwanted.keys() & slices.keys() & units.keys():
         units[name] = _with_occupants(world, units[name], slices[name])
-    desired = replace(desired, units=tuple(_as_it_runs(unit, observed) for unit in desired.units))
+    if any(name.endswith(_SERVICE) for name in observed.units):
+        as_they_run = tuple(_as_it_runs(unit, observed) for unit in desired.units)
+        desired = replace(desired, units=as_they_run)
     for unit in desired.units if observed.caps.hugetlb else ():
         if unit.hugepages and unit.name in units:
             pages = world.cgroups.hugepages(unit.control_group)

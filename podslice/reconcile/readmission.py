@@ -38,7 +38,7 @@ def readmit(store: Store, keys: Collection[str] | None) -> tuple[Eviction, ...]:
 
 def is_evicted(pod: Pod, records: Records) -> bool:
     """Return whether an applied pod is to be removed because its present manifest was evicted."""
-    return any(
+    return bool(records.evicted) and any(
         mark.uid == pod.uid and mark.digest == records.digests.get(pod.uid, mark.digest)
         for mark in records.evicted
     )

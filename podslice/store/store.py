@@ -41,6 +41,14 @@ class Store:
         """The record of values outside the root; it exists while there is one."""
         self.manual_changes = ManualChanges(root / "changes")
         self._reader = RecordReader()
+        self._known: tuple[Mapping[str, Record | None], Records] = {}, Records()
+        """The last records without marks and invalid files, and what followed from them."""
+        self._is_held = False
+        self._is_current = False
+        """Whether all changes of records since the last reading are known: while the lock is held,
+        only this store changes them."""
+        self._changes = 0
+        """The number of times that a reading under way may have missed something."""
 
     def load(self) -> Records:
         """Run `loading` without pauses.
@@ -53,13 +61,39 @@ class Store:
     def loading(self) -> Steps[Records]:
         """Return all records and marks, and the names of files that are not valid.
 
-        A record that has not changed since this store read it last is not read again.
+        A record that has not changed since this store read it last is not read again; if none has,
+        the result is the same object.
 
         Raises:
             HostError: the records can't be read, or are of pods below another `cgroup_root`.
         """
-        found = yield from self._reader.read(_files(self._pods))
+        found = yield from self._find_records()
         marked = {file.path: self._mark(Path(file.path)) for file in _files(self.marks)}
+        before, known = self._known
+        if found is before and not marked:
+            return known
+        read = self._combine(found, marked)
+        if not marked and not read.broken:
+            self._known = found, read
+        return read
+
+    def _find_records(self) -> Steps[Mapping[str, Record | None]]:
+        """Read the records; while the lock is held, once."""
+        if self._is_current:
+            return self._reader.known()
+        before = self._changes
+        found = yield from self._reader.read(_files(self._pods))
+        self._is_current = self._is_held and self._changes == before
+        return found
+
+    def _note_change(self) -> None:
+        """Have the next call read the records again."""
+        self._is_current = False
+        self._changes += 1
+
+    def _combine(
+        self, found: Mapping[str, Record | None], marked: Mapping[str, Eviction | None]
+    ) -> Records:
         records = sorted(filter(None, found.values()), key=lambda record: record.pod.key)
         for record in records:
             self._refuse_other_root(record)
@@ -113,8 +147,11 @@ class Store:
             if "progress" in before:
                 record["progress"] = before["progress"]
             if record != before:
+                is_current = self._is_current
+                self._note_change()
                 write_json(path, record)
                 self._reader.remember(path, pod, record)
+                self._is_current = is_current
 
     def save_progress(self, uid: str, progress: InitProgress) -> None:
         """Write the progress of the init containers of a recorded pod.
@@ -129,6 +166,7 @@ class Store:
                 raise HostError(f"{path}: the pod has no record")
             stated = {"done": sorted(progress.done), "over": progress.over}
             if record.get("progress") != stated:
+                self._note_change()
                 write_json(path, {**record, "progress": stated})
 
     def remove(self, uid: str) -> None:
@@ -139,6 +177,7 @@ class Store:
 
     def discard(self, path: str) -> None:
         """Remove a file that is not valid, as named by `load`."""
+        self._note_change()
         with writing(self.root):
             remove(Path(path))
 
@@ -313,9 +352,13 @@ class Store:
 
     @contextlib.contextmanager
     def _held(self, handle: int) -> Iterator[None]:
+        self._note_change()
+        self._is_held = True
         try:
             yield
         finally:
+            self._is_held = False
+            self._note_change()
             lock.release(
                 self.root, handle, is_needed=self._pods.exists() or self.reserved_path.exists()
             )

@@ -119,11 +119,16 @@ class CachingClient(DelegatingClient):
             return units
         listed = await self._client.list_units(patterns)
         self._forget_gone(tuple(patterns), frozenset(unit.name for unit in listed))
-        unread = [unit for unit in listed if not self._is_known(unit)]
-        known = [self.units[unit.name].unit for unit in listed if self._is_known(unit)]
-        found = {unit.name: unit for unit in known if unit is not None}
+        unread: list[ListedUnit] = []
+        found: dict[UnitName, ObservedUnit] = {}
+        for unit in listed:
+            cached = self.units.get(unit.name)
+            if cached is None or cached.listed != unit:
+                unread.append(unit)
+            elif cached.unit is not None:
+                found[unit.name] = cached.unit
         found |= {unit.name: unit for unit in await self._read_again(unread, patterns)}
-        return tuple(found[name] for name in sorted(found))
+        return tuple([found[name] for name in sorted(found)])
 
     async def start(self, unit: TransientUnit) -> None:
         with self._touching(unit.name):
@@ -162,9 +167,6 @@ class CachingClient(DelegatingClient):
             await self._client.reset_failed(name)
 
     # Internals
-
-    def _is_known(self, unit: ListedUnit) -> bool:
-        return unit.name in self.units and self.units[unit.name].listed == unit
 
     def _forget_gone(self, patterns: tuple[str, ...], there: frozenset[UnitName]) -> None:
         for name in self._there.get(patterns, frozenset()) - there:

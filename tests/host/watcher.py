@@ -52,6 +52,7 @@ async def main():
         ["/etc/podslice/manifests"],
         WatchEvents(
             on_manifests=record("manifests"),
+            on_complete_manifests=record("manifests"),
             on_unit=record("unit"),
             on_memory_event=record("memory"),
             on_pressure=record("pressure"),

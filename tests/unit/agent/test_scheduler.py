@@ -68,6 +68,18 @@ async def test_requests_at_the_same_time_share_a_round(start, rounds):
     assert rounds.count == 2
 
 
+async def test_a_round_waits_as_long_as_any_of_its_requests_requires(start, rounds):
+    scheduler = start(HOUR_SEC)
+    await until(lambda: rounds.count == 1)
+    scheduler.request(0.0)
+    await until(lambda: rounds.count == 2)
+    scheduler.request(0.0)
+    scheduler.request(HOUR_SEC)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert rounds.count == 2
+
+
 async def test_a_request_during_a_round_starts_another_one():
     scheduler, counts = Scheduler(lambda: HOUR_SEC), []
 

@@ -36,6 +36,7 @@ async def watch(calls, root):
         ["/etc/podslice/manifests"],
         WatchEvents(
             on_manifests=calls.callback("manifests"),
+            on_complete_manifests=calls.callback("manifests"),
             on_unit=calls.callback("unit"),
             on_memory_event=calls.callback("memory"),
             on_pressure=calls.callback("pressure"),
@@ -127,6 +128,51 @@ async def test_a_changed_or_removed_manifest_is_reported(manifests, watch, calls
     change(manifests / "old.yaml")
     await calls.until(len)
     assert set(calls) == {("manifests",)}
+
+
+@pytest.fixture
+async def watch_completeness(calls, root):
+    """Watch manifests only, and distinguish the two reports about them."""
+    opened = Watcher(
+        ["/etc/podslice/manifests"],
+        WatchEvents(
+            on_manifests=calls.callback("removed"),
+            on_complete_manifests=calls.callback("complete"),
+            on_unit=calls.callback("unit"),
+            on_memory_event=calls.callback("memory"),
+            on_pressure=calls.callback("pressure"),
+        ),
+        manager=SYSTEM,
+        root=root,
+    )
+    yield opened
+    opened.close()
+
+
+def replace(path):
+    path.with_suffix(".yaml.new").write_text("y")
+    path.with_suffix(".yaml.new").rename(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "report"),
+    [
+        (write, "complete"),
+        (replace, "complete"),
+        (close_to_all, "complete"),
+        (remove, "removed"),
+        (leave, "removed"),
+    ],
+)
+async def test_a_removal_may_be_a_part_of_a_replacement(
+    manifests, watch_completeness, calls, change, report
+):
+    (manifests / "old.yaml").write_text("x")
+    await calls.until(len)
+    calls.clear()
+    change(manifests / "old.yaml")
+    await calls.until(len)
+    assert set(calls) == {(report,)}
 
 
 async def test_a_manifest_that_is_being_written_is_not_reported(manifests, watch, calls):
@@ -359,6 +405,7 @@ async def test_closing_leaves_no_open_files(calls, root):
         ["/etc/podslice/manifests"],
         WatchEvents(
             on_manifests=calls.callback("manifests"),
+            on_complete_manifests=calls.callback("manifests"),
             on_unit=calls.callback("unit"),
             on_memory_event=calls.callback("memory"),
             on_pressure=calls.callback("pressure"),

@@ -89,7 +89,7 @@ def test_desire_pauses_after_each_pod_that_it_decides(monkeypatch):
 def test_the_plan_pauses_after_so_many_units(monkeypatch):
     node, config = builders.node(), builders.config(admission=False)
     desired = desire(decide_each(replicas(400), node, config), node, config)
-    unit = Counted(monkeypatch, "podslice.plan.make.hugepages_step")  # once for each unit
+    unit = Counted(monkeypatch, "podslice.plan.make._steps_for")  # once for each unit
     observed = Observed(caps=Caps(systemd_version=257))
     most, plan = unit.most_between_pauses(planning(desired, observed))
     assert unit.calls > 1000

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.errors import HostError, Refused
+from podslice.errors import HostError, InputError, Refused
 from podslice.policy.recover import uid_of
 from podslice.store import Store
 from tests.fake_systemd import FakeSystemd
@@ -126,6 +126,16 @@ async def test_failed_and_untried_steps_leave_the_records_of_all_pods(tmp_path, 
     report = await put(here, *NEW)
     assert report.exit_code == 1
     assert recorded(here).keys() == {pod.name for pod in NEW}
+
+
+async def test_nothing_is_changed_where_one_of_many_pods_is_refused(tmp_path, watched):
+    here = world(tmp_path, watched)
+    await put(here, besteffort("web"))
+    watched.seen.clear()
+    with pytest.raises(InputError, match="is applied with uid web, not other"):
+        await put(here, *NEW, replace(besteffort("web"), uid="other"))
+    assert not watched.seen
+    assert recorded(here).keys() == {"web"}
 
 
 async def test_nothing_is_changed_where_no_record_can_be_written(tmp_path, watched):

@@ -83,6 +83,18 @@ def test_steps_without_effect_and_skipped_properties_are_reported(
     assert out[-1] == f"{len(again)} done"
 
 
+def test_nothing_is_sent_before_the_whole_input_is_known_to_be_valid(
+    podslice, web, memory, files, here
+):
+    """Also with so many pods that the first could be started before the last is read."""
+    many = "---\n".join(manifest(f"many-{number}") for number in range(200))
+    files({"many.yaml": many, "z.yaml": manifest("z", {"cpu": "a lot"})})
+    ended = podslice("apply", "-f", "many.yaml", "-f", web, "-f", "z.yaml")
+    assert (ended.code, ended.out) == (2, "")
+    assert not memory.calls
+    assert not (here / "run-False").exists()
+
+
 def test_apply_names_what_it_did(podslice, web, memory):
     assert podslice("apply", "-f", web, "-o", "name").out.splitlines()[-1] == POD
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from podslice.agent.context import AgentContext
 from podslice.errors import HostError
+from podslice.model.desired import PodDecision
 from podslice.model.naming import service_name
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.observe import control_group
@@ -35,11 +36,13 @@ class ContainerEnds:
         if assessment is None:
             return
         before, self._running = self._running, self._observe(assessment)
-        for uid, now in self._running.items():
-            if uid in before and (ended := before[uid].containers - now.containers):
-                is_oom = now.oom_kills > before[uid].oom_kills
+        for pod in assessment.desired.pods if before else ():
+            was, now = before.get(pod.pod.uid), self._running.get(pod.pod.uid)
+            ended = was.containers - (now.containers if now else frozenset()) if was else None
+            if was is not None and ended:
+                is_oom = self._count_oom_kills(pod, assessment) > was.oom_kills
                 for container in sorted(ended):
-                    self._record(uid, container, is_oom=is_oom)
+                    self._record(pod.pod.uid, container, is_oom=is_oom)
 
     def _record(self, uid: str, container: str, *, is_oom: bool) -> None:
         store = self._context.world.store
@@ -53,18 +56,20 @@ class ContainerEnds:
             self._context.events.note(f"the end of {container} could not be recorded: {error}")
 
     def _observe(self, assessment: Assessment) -> dict[str, _Running]:
+        """Return the pods with running containers."""
         units = assessment.observed.units
-        cgroups = self._context.world.cgroups
-        return {
-            pod.pod.uid: _Running(
-                containers=frozenset(
-                    each.name
-                    for each in pod.scopes
-                    if each.scope in units or service_name(each.scope) in units
-                ),
-                oom_kills=cgroups.events(control_group(pod.slice, assessment.observed)).get(
-                    "oom_kill", 0
-                ),
-            )
-            for pod in assessment.desired.pods
-        }
+        found = {}
+        for pod in assessment.desired.pods:
+            running = [
+                each.name
+                for each in pod.scopes
+                if each.scope in units or service_name(each.scope) in units
+            ]
+            if running:
+                kills = self._count_oom_kills(pod, assessment)
+                found[pod.pod.uid] = _Running(containers=frozenset(running), oom_kills=kills)
+        return found
+
+    def _count_oom_kills(self, pod: PodDecision, assessment: Assessment) -> int:
+        group = control_group(pod.slice, assessment.observed)
+        return self._context.world.cgroups.events(group).get("oom_kill", 0)

@@ -24,8 +24,9 @@ class AgentContext:
     def __init__(self, world: LiveWorld, journal: Journal, counters: Counters) -> None:
         self.world = world
         """Replaced when the configuration is reloaded."""
-        self.assessment: Assessment | None = None
-        """The last one; None before the first round."""
+        self._assessment: Assessment | None = None
+        self.assessments = 0
+        """The number of assessments so far, to notice a new one without keeping the old one."""
         self.pending: tuple[PendingPod, ...] | None = None
         """The pods that did not run as wanted at that time."""
         self.stuck: tuple[StuckPod, ...] = ()
@@ -35,6 +36,16 @@ class AgentContext:
         self.status = NodeStatus(self.events, self.publish)
         self.marks = EvictionMarks(lambda: self.world.store, self.status)
         self._pid = os.getpid()
+
+    @property
+    def assessment(self) -> Assessment | None:
+        """Return the last assessment; None before the first round."""
+        return self._assessment
+
+    @assessment.setter
+    def assessment(self, assessment: Assessment | None) -> None:
+        self._assessment = assessment
+        self.assessments += 1
 
     def publish(self) -> None:
         """Write the agent's state for other podslice processes; a failure is retried next time."""

@@ -28,7 +28,8 @@ class Drift:
         """Begin without known units; `now` is a monotonic clock."""
         self._context = context
         self._now = now
-        self._settled: dict[UnitName, Mapping[str, Value]] = {}
+        self._settled: dict[UnitName, DesiredUnit] = {}
+        """The units as they were desired then."""
         self._repairs: dict[UnitName, deque[float]] = {}
         self._contested: set[UnitName] = set()
 
@@ -37,7 +38,7 @@ class Drift:
         due = {step.name for step in assessment.plan.steps}
         units = {unit.name: unit for unit in assessment.desired.lasting}
         self._settled = {
-            name: self._settled[name] if name in due else _values(unit)
+            name: self._settled[name] if name in due else unit
             for name, unit in units.items()
             if (name in self._settled if name in due else name in assessment.observed.units)
         }
@@ -57,9 +58,10 @@ class Drift:
 
     def is_repair(self, step: Step) -> bool:
         """Return whether a step undoes an external change."""
-        before = self._settled.get(step.name)
-        if before is None or isinstance(step, StopUnit):
+        unit = self._settled.get(step.name)
+        if unit is None or isinstance(step, StopUnit):
             return False
+        before = _values(unit)
         return isinstance(step, StartUnit) or any(
             change.old != before.get(change.name, _unset(change.name)) for change in step.changes
         )

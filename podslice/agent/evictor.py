@@ -89,9 +89,9 @@ class Evictor:
         self._paused_until: dict[str, float] = {}
         self._without_candidates: set[str] = set()
         """The signals reported as having no pod to evict."""
-        self._last_assessment: Assessment | None = None
+        self._assessments = 0
         self._evicted: set[str] = set()
-        """The uids of the pods evicted since that assessment, or still terminating."""
+        """The uids of the pods evicted since the last assessment, or still terminating."""
 
     def wake(self) -> None:
         """Observe again at once, as the kernel has reported pressure."""
@@ -118,8 +118,8 @@ class Evictor:
     async def check(self) -> float:
         """Observe, and evict one pod if needed; return the seconds until the next observation."""
         assessment = self._context.assessment
-        if assessment is not self._last_assessment:
-            self._last_assessment = assessment
+        if self._context.assessments != self._assessments:
+            self._assessments = self._context.assessments
             self._evicted.intersection_update(self._context.terminating.in_progress)
         observed_at = time.monotonic()
         verdict, observations = self._judge(assessment)

@@ -108,6 +108,9 @@ class InitProgress:
     """Whether the init phase is over: all were done once, or the operator has set it."""
 
 
+NO_PROGRESS = InitProgress()
+
+
 def default_uid(namespace: str, name: str) -> str:
     """Return the uid of a pod whose manifest has none: the same name always gives the same uid.
 

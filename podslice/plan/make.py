@@ -30,7 +30,7 @@ def planning(
     limit, and the memory of one of podslice's units is reclaimed first. `known` are the matches of
     an earlier plan; the same objects are not compared again.
     """
-    pairs = known.pairs if (known.caps, known.force) == (observed.caps, force) else {}
+    known = known.under(observed.caps, force=force)
     matching: dict[UnitName, Pair] = {}
     staying, moving = settle_moves(desired, observed)
     yield
@@ -43,16 +43,15 @@ def planning(
         if unit is None:
             yield
         elif unit.pod not in staying and unit.name not in stopped:
-            pair = pairs.get(unit.name)
             there = observed.units.get(unit.name)
-            if pair is None or pair[0] is not unit or pair[1] is not there:
+            is_match = known.has(unit, there)
+            if not is_match:
                 taken, left_out = _steps_for(unit, desired, observed, stopped, force=force)
                 steps += taken
                 skipped += left_out
-                is_match = not taken and not left_out
-                pair = (unit, there) if is_match and there and _is_alone(unit) else None
-            if pair is not None:
-                matching[unit.name] = pair
+                is_match = _is_alone(unit) and not taken and not left_out
+            if is_match and there is not None:
+                matching[unit.name] = unit, there
     yield
     return Plan(
         steps=tuple(sorted(steps, key=order_of)),

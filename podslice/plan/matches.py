@@ -18,5 +18,14 @@ class Matches:
     force: bool = False
     pairs: Mapping[UnitName, Pair] = field(default_factory=dict)
 
+    def under(self, caps: Caps, *, force: bool) -> Matches:
+        """Return them if they hold with these capabilities and this option, else none."""
+        return self if (self.caps, self.force) == (caps, force) else NO_MATCHES
+
+    def has(self, unit: DesiredUnit, there: ObservedUnit | None) -> bool:
+        """Return whether exactly these objects were compared."""
+        pair = self.pairs.get(unit.name)
+        return pair is not None and pair[0] is unit and pair[1] is there
+
 
 NO_MATCHES = Matches(caps=Caps(systemd_version=0))

@@ -9,7 +9,7 @@ from podslice.model.config import Config, Enforce, Rules
 from podslice.model.desired import Desired, PodDecision, Refusal
 from podslice.model.naming import TIERS, Tree, slice_of_cgroup
 from podslice.model.node import Allocation, Node
-from podslice.model.pod import InitProgress, Pod, Qos
+from podslice.model.pod import NO_PROGRESS, InitProgress, Pod, Qos
 from podslice.model.resources import (
     CPU,
     MEMORY,
@@ -38,7 +38,6 @@ from podslice.policy.unit_properties import cpu_weight, memory_limit, settle
 
 _PODS_PER_STEP = 100
 """Pods between two pauses: a millisecond, or one pod that must be decided."""
-_NO_PROGRESS = InitProgress()
 
 
 def desiring(  # noqa: PLR0913 (the whole input; arguments with a default are keywords)
@@ -125,7 +124,7 @@ def _phasing(
     initializing = frozenset(
         pod.pod.key
         for pod in pods
-        if is_initializing(pod.pod, progress.get(pod.pod.uid, _NO_PROGRESS), config.rules)
+        if is_initializing(pod.pod, progress.get(pod.pod.uid, NO_PROGRESS), config.rules)
     )
     yield
     in_phase = tuple(_in_phase(pod, initializing) for pod in pods) if initializing else pods

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from podslice.model.node_state import Eviction
-from podslice.model.pod import InitProgress, Pod
+from podslice.model.pod import NO_PROGRESS, InitProgress, Pod
 from podslice.pausable import Steps
 from podslice.store.atomic import Stamp, failed, parse_json, stamp
 
@@ -158,6 +158,8 @@ def _digest(manifest: Mapping[str, Any]) -> str:
 
 def _read_progress(record: Mapping[str, Any]) -> InitProgress:
     stated = record.get("progress") or {}
+    if not stated:
+        return NO_PROGRESS
     return InitProgress(
         done=frozenset(map(str, stated.get("done", ()))), over=stated.get("over") is True
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Awaitable, Mapping, Sequence
 from operator import attrgetter
 
@@ -103,7 +104,12 @@ class ManagerCalls:
         reply = await self.call("ListUnitsByPatterns", "asas", [], list(patterns), about=about)
         (rows,) = reply.body("a(ssssssouso)")
         units = [
-            ListedUnit(name=name, description=words, load_state=load_state, active_state=state)
+            ListedUnit(
+                name=name,
+                description=words,
+                load_state=sys.intern(load_state),
+                active_state=sys.intern(state),
+            )
             for name, words, load_state, state, *_ in rows
             if name.endswith(_SUFFIXES) and load_state != "not-found"
         ]

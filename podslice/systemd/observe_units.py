@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -65,7 +66,7 @@ async def _observe_unit(unit: ListedUnit, calls: ManagerCalls) -> ObservedUnit |
         description=unit.description,
         load_state=unit.load_state,
         active_state=unit.active_state,
-        properties={key: value for key, value in found.items() if key in observed},
+        properties={key: _shared(value) for key, value in found.items() if key in observed},
         control_group=found["ControlGroup"],
         transient=transient,
         fragment_path=fragment_path,
@@ -74,6 +75,13 @@ async def _observe_unit(unit: ListedUnit, calls: ManagerCalls) -> ObservedUnit |
         restarts=int(found.get("NRestarts", 0)),
         memory_bytes=None if found["MemoryCurrent"] == INFINITY else int(found["MemoryCurrent"]),
     )
+
+
+def _shared(value: Wire) -> Wire:
+    """Return one object for equal values that many units have, and that a cache may keep."""
+    if isinstance(value, str):
+        return sys.intern(value)
+    return INFINITY if value == INFINITY else value
 
 
 async def _count_tasks(name: UnitName, found: Mapping[str, Wire], calls: ManagerCalls) -> int:

@@ -19,7 +19,7 @@ from typing import Any, Literal, Self
 from tests.lab import keeper, recipe
 from tests.lab.channel import Channel, OutputSink, RemoteProcess
 from tests.lab.machine import DEFAULT_TIMEOUT_SEC, LabError, Result, pack_tree, to_bytes
-from tests.lab.paths import run_dir
+from tests.lab.paths import run_dir, source_dir
 
 SOURCE_ENVIRONMENT = {"PYTHONPATH": recipe.SOURCE_DIR}
 POLL_SEC = 0.003
@@ -122,6 +122,14 @@ class Held:
             self._keeper = None
 
 
+def source_modules() -> tuple[str, ...]:
+    """Return the modules of podslice: verbs import theirs late, which each fork would repeat."""
+    top = source_dir()
+    paths = (path.relative_to(top).with_suffix("") for path in top.glob("podslice/**/*.py"))
+    names = (".".join(path.parts).removesuffix(".__init__") for path in paths)
+    return tuple(sorted(name for name in names if not name.endswith("__main__")))
+
+
 class RemoteMachine:
     """A machine, as far as the agent provides it."""
 
@@ -192,7 +200,7 @@ class RemoteMachine:
     ) -> Result:
         if not self._is_source_preloaded:
             self.preload()
-            self._import(recipe.SOURCE_MODULES, recipe.SOURCE_DIR)
+            self._import(source_modules(), recipe.SOURCE_DIR)
             self._is_source_preloaded = True
         return self.module(
             "podslice", *args, input=input, check=check, timeout_sec=timeout_sec, env=env

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from podslice.cli.arguments import key_of, nearest_pod
-from podslice.cli.options import Planning
 from podslice.cli.output import note
 from podslice.cli.session import load_node
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import InputError, Problem, Severity
 from podslice.inputs.limits import BYTES_MAX, PROBLEMS_MAX
-from podslice.model.config import Config
-from podslice.model.desired import PodDecision
-from podslice.model.node import Node
 from podslice.policy.allocatable import validate_node
 from podslice.policy.replicas import decide_each
 
 if TYPE_CHECKING:
+    from podslice.cli.options import Planning
     from podslice.inputs.manifest.load import LoadedPods
+    from podslice.model.config import Config
+    from podslice.model.desired import PodDecision
+    from podslice.model.node import Node
 
 
 def load_manifests(sources: Sequence[str], namespace: str | None) -> LoadedPods:

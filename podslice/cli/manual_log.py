@@ -5,27 +5,33 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from podslice.cli.caller import find_caller
 from podslice.errors import printable
 from podslice.model.event import Event, Kind
-from podslice.model.manager import Manager
-from podslice.model.manual_change import ManualChange
-from podslice.model.unit import UnitName
-from podslice.plan import Plan, SetProperties, StopUnit
+from podslice.plan import SetProperties, StopUnit
 from podslice.reconcile import manual_changes
 from podslice.reconcile.report import (
     Outcome,
-    Report,
-    StepResult,
     describe_refusal,
     describe_result,
     describe_stuck,
     describe_wait,
 )
 from podslice.reconcile.step_events import kind_of, pod_of
-from podslice.store import Store
 from podslice.systemd.journal import Journal
+
+if TYPE_CHECKING:
+    from podslice.model.manager import Manager
+    from podslice.model.manual_change import ManualChange
+    from podslice.model.unit import UnitName
+    from podslice.plan import Plan
+    from podslice.reconcile.report import (
+        Report,
+        StepResult,
+    )
+    from podslice.store import Store
 
 _PATIENCE_SEC = 1
 """How long a verb waits for a busy journal."""

@@ -6,15 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from podslice.cli.views import status_lines
-from podslice.cli.wanted import WantedByManifests
-from podslice.model.manager import Manager
-from podslice.model.reserved_values import PendingTrial, TrialState
+from podslice.model.reserved_values import TrialState
 from podslice.model.unit import UnitName
-from podslice.plan import Plan, StopUnit
+from podslice.plan import StopUnit
 from podslice.policy.allocatable import validate_node
-from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.report import describe_step, describe_unconfirmed
-from podslice.reconcile.world import LiveWorld
 from podslice.usage.health import (
     HealthFacts,
     HealthKind,
@@ -23,10 +19,16 @@ from podslice.usage.health import (
     StoppedAgent,
     problems_of,
 )
-from podslice.usage.unit_status import UnitStatus
 
 if TYPE_CHECKING:
+    from podslice.cli.wanted import WantedByManifests
+    from podslice.model.manager import Manager
+    from podslice.model.reserved_values import PendingTrial
+    from podslice.plan import Plan
     from podslice.processes.location import Stray
+    from podslice.reconcile.assessment import Assessment
+    from podslice.reconcile.world import LiveWorld
+    from podslice.usage.unit_status import UnitStatus
 
 _AGENT, _APPLY = UnitName("podslice-agent.service"), UnitName("podslice-apply.service")
 

@@ -7,31 +7,35 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from podslice.cli import configuration
-from podslice.cli.arguments import PodFilter
 from podslice.cli.node_health import find_problems
-from podslice.cli.options import Planning
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.views import conditions, documents, status_documents, status_lines
 from podslice.cli.views.problem_lines import problem_line
-from podslice.cli.views.style import Display
-from podslice.cli.wanted import WantedByManifests, read_wanted
+from podslice.cli.wanted import read_wanted
 from podslice.errors import Severity, printable
-from podslice.kernel.cgroup import CgroupFs
-from podslice.model.reserved_values import PendingTrial, TrialState
+from podslice.model.reserved_values import TrialState
 from podslice.reconcile.assess import assess_findings, read_findings
-from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.container_histories import container_histories
 from podslice.reconcile.report import describe_skipped, describe_unconfirmed
 from podslice.reconcile.request import Request
 from podslice.reconcile.rollback import pending
-from podslice.reconcile.world import LiveWorld
-from podslice.usage.health import HealthProblem, problematic_pods
-from podslice.usage.unit_status import EMPTY, EXITED, UnitStatus, unit_statuses
+from podslice.usage.health import problematic_pods
+from podslice.usage.unit_status import EMPTY, EXITED, unit_statuses
 
 if TYPE_CHECKING:
+    from podslice.cli.arguments import PodFilter
+    from podslice.cli.options import Planning
     from podslice.cli.views.pod_detail import PodDetail
+    from podslice.cli.views.style import Display
+    from podslice.cli.wanted import WantedByManifests
+    from podslice.kernel.cgroup import CgroupFs
+    from podslice.model.reserved_values import PendingTrial
     from podslice.processes.location import Placement
     from podslice.processes.runtimes import RuntimeContainer
+    from podslice.reconcile.assessment import Assessment
+    from podslice.reconcile.world import LiveWorld
+    from podslice.usage.health import HealthProblem
+    from podslice.usage.unit_status import UnitStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

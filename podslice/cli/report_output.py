@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from podslice.cli import configuration
-from podslice.cli.output import OutputFormat, emit
+from podslice.cli.output import emit
 from podslice.cli.views import change_documents, documents
 from podslice.cli.views.report_lines import report_lines
-from podslice.model.config import Origin
-from podslice.reconcile.report import Report
+
+if TYPE_CHECKING:
+    from podslice.cli.output import OutputFormat
+    from podslice.model.config import Origin
+    from podslice.reconcile.report import Report
 
 
 def emit_report(report: Report, output: OutputFormat, origin: Origin | None = None) -> int:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from podslice.errors import InputError, Problem, printable
+from podslice.errors import InputError, printable
 from podslice.inputs.source import list_manifests
 from podslice.model.config import Config
-from podslice.model.manager import Manager
-from podslice.model.node_state import PendingPod
 from podslice.pausable import finish
-from podslice.reconcile.assess import Findings, assess_findings
-from podslice.reconcile.assessment import Assessment
+from podslice.reconcile.assess import assess_findings
 from podslice.reconcile.pending import find_pending
 from podslice.reconcile.request import Request
-from podslice.reconcile.world import World
 from podslice.usage.health import UnwantedPod
+
+if TYPE_CHECKING:
+    from podslice.errors import Problem
+    from podslice.model.manager import Manager
+    from podslice.model.node_state import PendingPod
+    from podslice.reconcile.assess import Findings
+    from podslice.reconcile.assessment import Assessment
+    from podslice.reconcile.world import World
 
 _UNREAD = (
     "its pods are not known here; root and members of the group podslice may read it, and a running"

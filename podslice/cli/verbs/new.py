@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,8 +24,10 @@ from podslice.model.resources import CPU, MEMORY
 from podslice.model.unit import ObservedUnit, is_unit_name
 from podslice.policy.decide import decide
 from podslice.policy.proposal import PresentUse, StatedAmount, propose_amounts
-from podslice.reconcile.world import LiveWorld
 from podslice.systemd.find_manager import find_manager
+
+if TYPE_CHECKING:
+    from podslice.reconcile.world import LiveWorld
 
 _DEFAULT_CONTAINER = "main"
 _YOUNG_SEC = 600

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from podslice.cli.views.documents import Document, number
+from podslice.cli.views.documents import number
 from podslice.plan import SetProperties, StopUnit
 
 if TYPE_CHECKING:
+    from podslice.cli.views.documents import Document
     from podslice.model.desired import Refusal
     from podslice.plan import Plan, Skipped, Step
     from podslice.reconcile.report import Report

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from podslice.model.container_exit import SUCCESS, UNKNOWN, ContainerExit
+from podslice.model.container_exit import SUCCESS, UNKNOWN
+
+if TYPE_CHECKING:
+    from podslice.model.container_exit import ContainerExit
 
 
 def summary(last: ContainerExit) -> str:

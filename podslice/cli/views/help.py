@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
-from podslice.cli.command_line import Argument, Option, OptionGroup, Verb
+from podslice.cli.command_line import OptionGroup
+
+if TYPE_CHECKING:
+    from podslice.cli.command_line import Argument, Option, Verb
 
 WIDTH_MIN = 50
 _COLUMN_MAX = 32

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
-from podslice.cli.views.style import Cell, Display, Role, Styled
+from podslice.cli.views.style import Role, Styled
 from podslice.cli.views.text_width import (
     folded,
     ljust,
@@ -21,6 +21,9 @@ from podslice.cli.views.text_width import (
     width_of,
 )
 from podslice.errors import printable
+
+if TYPE_CHECKING:
+    from podslice.cli.views.style import Cell, Display
 
 _GAP = "  "
 

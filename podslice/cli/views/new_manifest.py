@@ -6,10 +6,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from podslice.model.quantity import parse_quantity
 from podslice.model.resources import CPU, MEMORY
-from podslice.policy.proposal import PresentUse, ProposedAmounts, StatedAmount, format_age
+from podslice.policy.proposal import StatedAmount, format_age
+
+if TYPE_CHECKING:
+    from podslice.policy.proposal import PresentUse, ProposedAmounts
 
 _COLUMN_MAX = 34
 """Where comments start at most; after a longer line they follow at once."""

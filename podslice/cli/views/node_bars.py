@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from podslice.cli.views.style import Display, Role
+from podslice.cli.views.style import Role
 from podslice.cli.views.tables import human_bytes
-from podslice.model.node import Allocation
 from podslice.model.quantity import format_milli
-from podslice.model.resources import CPU, PIDS, Amounts, is_extended
+from podslice.model.resources import CPU, PIDS, is_extended
 from podslice.policy.allocatable import unrequested
+
+if TYPE_CHECKING:
+    from podslice.cli.views.style import Display
+    from podslice.model.node import Allocation
+    from podslice.model.resources import Amounts
 
 _WIDTH, _WIDTH_MIN = 40, 10
 _GAP = "  "

@@ -6,18 +6,20 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from podslice.cli.views import pod_documents, status_documents
-from podslice.cli.views.documents import Document
-from podslice.cli.views.status_lines import UnitRow
-from podslice.cli.views.usage_table import UsageRow
 from podslice.errors import printable
-from podslice.kernel.cgroup import Pressure, Waited
-from podslice.model.desired import PodDecision
-from podslice.model.unit import INFINITY, UnitName
-from podslice.usage.stats import PodStats
-from podslice.usage.unit_status import HOLDS_PROCESSES, UnitStatus
+from podslice.model.unit import INFINITY
+from podslice.usage.unit_status import HOLDS_PROCESSES
 
 if TYPE_CHECKING:
+    from podslice.cli.views.documents import Document
+    from podslice.cli.views.status_lines import UnitRow
+    from podslice.cli.views.usage_table import UsageRow
+    from podslice.kernel.cgroup import Pressure, Waited
+    from podslice.model.desired import PodDecision
+    from podslice.model.unit import UnitName
     from podslice.systemd.journalctl import Entry
+    from podslice.usage.stats import PodStats
+    from podslice.usage.unit_status import UnitStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

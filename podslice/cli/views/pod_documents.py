@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from podslice.cli.views.documents import Document, number, problem
+from podslice.cli.views.documents import number, problem
 from podslice.model.quantity import parse_quantity
 from podslice.model.resources import (
     CPU,
@@ -20,6 +20,7 @@ from podslice.model.resources import (
 from podslice.policy.allocatable import unrequested
 
 if TYPE_CHECKING:
+    from podslice.cli.views.documents import Document
     from podslice.model.desired import Desired, PodDecision
     from podslice.model.node import Allocation
     from podslice.model.resources import Amounts

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from podslice.cli.views import exits, layout
 from podslice.cli.views.layout import Align, Column, Shorten
-from podslice.cli.views.pod_detail import PodDetail, used_bytes
-from podslice.cli.views.status_lines import OTHER, UnitRow, state
-from podslice.cli.views.style import Cell, Display, Role, Styled, bar
+from podslice.cli.views.pod_detail import used_bytes
+from podslice.cli.views.status_lines import OTHER, state
+from podslice.cli.views.style import Role, Styled, bar
 from podslice.cli.views.tables import human_bytes
 from podslice.errors import printable
-from podslice.kernel.cgroup import Sample
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.resources import format_amounts
 from podslice.model.unit import UnitKind
-from podslice.usage.unit_status import EMPTY, EXITED, HOLDS_PROCESSES, MISSING, UnitStatus
+from podslice.usage.unit_status import EMPTY, EXITED, HOLDS_PROCESSES, MISSING
+
+if TYPE_CHECKING:
+    from podslice.cli.views.pod_detail import PodDetail
+    from podslice.cli.views.status_lines import UnitRow
+    from podslice.cli.views.style import Cell, Display
+    from podslice.kernel.cgroup import Sample
+    from podslice.usage.unit_status import UnitStatus
 
 _SHOWN = 10
 """The number of processes of a container that are listed."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from podslice.errors import Problem, Severity, bounded, printable
+from podslice.errors import Severity, bounded, printable
+
+if TYPE_CHECKING:
+    from podslice.errors import Problem
 
 
 def problem_line(found: Problem) -> str:

@@ -7,11 +7,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from podslice.cli.views.change_documents import step
-from podslice.cli.views.documents import Document, number
+from podslice.cli.views.documents import number
 from podslice.errors import printable
 from podslice.usage.unit_status import HOLDS_PROCESSES
 
 if TYPE_CHECKING:
+    from podslice.cli.views.documents import Document
     from podslice.model.container_exit import ContainerExit
     from podslice.model.node_state import AgentState
     from podslice.processes.adoption import Adopted

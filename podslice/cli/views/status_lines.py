@@ -9,28 +9,32 @@ from typing import TYPE_CHECKING
 
 from podslice.cli.views import exits
 from podslice.cli.views.layout import Align, Column, Shorten, fold, table, text_of
-from podslice.cli.views.style import Cell, Display, Role, Styled
+from podslice.cli.views.style import Role, Styled
 from podslice.cli.views.tables import human_bytes
 from podslice.errors import PROBLEMS_SHOWN, printable
-from podslice.kernel.cgroup import Usage
 from podslice.model.container_exit import SUCCESS
-from podslice.model.node_state import PendingPod
 from podslice.model.properties import MEMORY_PROPERTIES, PROPERTIES, format_value
 from podslice.model.quantity import format_bytes
-from podslice.model.reserved_values import ReservedValues
-from podslice.model.unit import INFINITY, UnitKind, UnitName, Value
-from podslice.usage.health import HealthProblem
+from podslice.model.unit import INFINITY, UnitKind, UnitName
 from podslice.usage.unit_status import (
     ELSEWHERE,
     EMPTY,
     EXITED,
     MISSING,
-    PropertyStatus,
     UnitStatus,
 )
 
 if TYPE_CHECKING:
+    from podslice.cli.views.style import Cell, Display
+    from podslice.kernel.cgroup import Usage
+    from podslice.model.node_state import PendingPod
+    from podslice.model.reserved_values import ReservedValues
+    from podslice.model.unit import Value
     from podslice.processes.location import Located, Other, Placement, Running, Stray
+    from podslice.usage.health import HealthProblem
+    from podslice.usage.unit_status import (
+        PropertyStatus,
+    )
 
 SHOWN = 10
 """The number of processes of a unit that are listed."""

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from podslice.cli.arguments import Sort
 from podslice.cli.views import layout
-from podslice.cli.views.documents import Document
 from podslice.cli.views.layout import Align, Column, Shorten, text_of
-from podslice.cli.views.style import Cell, Display, Role, Styled
+from podslice.cli.views.style import Role, Styled
 from podslice.cli.views.tables import human_bytes
 from podslice.errors import printable
 from podslice.kernel.cgroup import Sample
 from podslice.model.quantity import format_bytes
 from podslice.model.unit import UnitName
-from podslice.usage.stats import NodeStats, PodStats
+
+if TYPE_CHECKING:
+    from podslice.cli.views.documents import Document
+    from podslice.cli.views.style import Cell, Display
+    from podslice.usage.stats import NodeStats, PodStats
 
 NODE = UnitName("")
 """The key of the node among units."""

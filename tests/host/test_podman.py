@@ -176,12 +176,12 @@ def test_containers_without_the_options_are_reported(box):
 def test_messages_of_a_container_are_found_after_its_exit(box):
     options = line(box, "web", "-c", "log", "-o", "podman")
     box.run(
-        *("podman", "run", "--name=said", "--network=none", *options),
+        *("podman", "run", "--name=ended", "--network=none", *options),
         *("--rootfs", "/rootfs", "/bin/sh", "-c", "echo the last message"),
     )
     shown = box.podslice("logs", "web", "-c", "log", "-o", "cat").stdout
     assert shown.strip() == "the last message"
-    box.run("podman", "rm", "said")
+    box.run("podman", "rm", "ended")
 
 
 def test_deleting_a_pod_stops_the_containers_in_it(box):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from podslice.model.desired import Desired
 from podslice.model.unit import DesiredUnit, Observed, ObservedUnit, UnitKind, UnitName
 from podslice.pausable import Steps, at_once, paced
@@ -9,6 +12,9 @@ from podslice.plan.changes import feasible, hugepages_step, not_active, spare, s
 from podslice.plan.matches import NO_MATCHES, Matches, Pair
 from podslice.plan.steps import Plan, Skipped, StartUnit, Step, order_of
 from podslice.plan.stops import TerminatingPods, find_stops, settle_moves
+
+_Difference = tuple[list[Step], list[Skipped]]
+"""The steps for a unit, and what is left out."""
 
 _NONE = TerminatingPods()
 _OF_PROCESSES = (UnitKind.SCOPE, UnitKind.SERVICE)
@@ -30,35 +36,46 @@ def planning(
     limit, and the memory of one of podslice's units is reclaimed first. `known` are the matches of
     an earlier plan; the same objects are not compared again.
     """
-    known = known.under(observed.caps, force=force)
-    matching: dict[UnitName, Pair] = {}
     staying, moving = settle_moves(desired, observed)
     yield
     keep = {unit.name for unit in staying.values()}
     stops, skipped = find_stops(desired, observed, keep, terminating)
     stopped = {stop.name for stop in stops}
     yield
-    steps: list[Step] = [*stops]
-    for unit in paced(desired.units, _UNITS_PER_STEP):
-        if unit is None:
-            yield
-        elif unit.pod not in staying and unit.name not in stopped:
-            there = observed.units.get(unit.name)
-            is_match = known.has(unit, there)
-            if not is_match:
-                taken, left_out = _steps_for(unit, desired, observed, stopped, force=force)
-                steps += taken
-                skipped += left_out
-                is_match = _is_alone(unit) and not taken and not left_out
-            if is_match and there is not None:
-                matching[unit.name] = unit, there
+    units = [unit for unit in desired.units if unit.pod not in staying and unit.name not in stopped]
+    compare = partial(_steps_for, desired=desired, observed=observed, stopped=stopped, force=force)
+    known = known.under(observed.caps, force=force)
+    steps, left_out, pairs = yield from _comparing(units, observed, known, compare)
     yield
     return Plan(
-        steps=tuple(sorted(steps, key=order_of)),
-        skipped=tuple(sorted(skipped, key=lambda each: (each.unit, each.name))),
+        steps=tuple(sorted((*stops, *steps), key=order_of)),
+        skipped=tuple(sorted((*skipped, *left_out), key=lambda each: (each.unit, each.name))),
         refused=tuple(sorted((*desired.refused, *moving), key=lambda refusal: refusal.pod)),
-        matches=Matches(caps=observed.caps, force=force, pairs=matching),
+        matches=Matches(caps=observed.caps, force=force, pairs=pairs),
     )
+
+
+def _comparing(
+    units: list[DesiredUnit],
+    observed: Observed,
+    known: Matches,
+    compare: Callable[[DesiredUnit], _Difference],
+) -> Steps[tuple[list[Step], list[Skipped], dict[UnitName, Pair]]]:
+    """Return the steps for units that are not known to match, what is left out, and the matches."""
+    steps: list[Step] = []
+    skipped: list[Skipped] = []
+    pairs: dict[UnitName, Pair] = {}
+    for unit in paced(units, _UNITS_PER_STEP):
+        if unit is None:
+            yield
+            continue
+        there = observed.units.get(unit.name)
+        taken, left_out = ([], []) if known.has(unit, there) else compare(unit)
+        if there is not None and _is_alone(unit) and not taken and not left_out:
+            pairs[unit.name] = unit, there
+        steps += taken
+        skipped += left_out
+    return steps, skipped, pairs
 
 
 def _is_alone(unit: DesiredUnit) -> bool:
@@ -68,12 +85,12 @@ def _is_alone(unit: DesiredUnit) -> bool:
 
 def _steps_for(
     unit: DesiredUnit,
+    *,
     desired: Desired,
     observed: Observed,
     stopped: set[UnitName],
-    *,
     force: bool,
-) -> tuple[list[Step], list[Skipped]]:
+) -> _Difference:
     """Return the steps on a unit that is not stopped, and what is left out."""
     there = observed.units.get(unit.name)
     if there is None and unit.kind in _OF_PROCESSES:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from importlib import import_module
 from typing import Annotated
 
 import typer
@@ -12,13 +14,16 @@ from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat
 from podslice.cli.progress import StepProgress, both
-from podslice.cli.report_output import emit_report
 from podslice.cli.session import in_world, locked
 from podslice.errors import InputError, Problem
+from podslice.plan import Plan
 from podslice.reconcile.converge import apply as apply_pods
 from podslice.reconcile.report import Report
 from podslice.reconcile.request import Request
 from podslice.reconcile.world import LiveWorld
+
+_SENT_SEC = 0.02
+"""The first call is sent within this time after the plan."""
 
 CONFIRM_MAX_SEC = 86_400
 """A day; a longer time is most likely an error."""
@@ -67,10 +72,23 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
                     world,
                     Request(candidates=candidates, prune=prune, force=force, by_operator=True),
                     confirm_sec=confirm,
-                    on_plan=both(log.start, progress.start),
+                    on_plan=both(both(log.start, progress.start), _import_later),
                     on_result=both(log.step, progress.step),
                 )
             log.finish(report)
         return report
 
-    return emit_report(in_world(planning, work), output)
+    return _emit(in_world(planning, work), output)
+
+
+def _emit(report: Report, output: OutputFormat) -> int:
+    from podslice.cli.report_output import emit_report
+
+    return emit_report(report, output)
+
+
+def _import_later(made: Plan) -> None:
+    """Import what prints the report while systemd takes the first steps."""
+    if made:
+        loop = asyncio.get_running_loop()
+        loop.call_later(_SENT_SEC, import_module, "podslice.cli.report_output")

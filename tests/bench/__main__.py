@@ -24,6 +24,7 @@ MODULES = {
     "start-up": "start_up",
     "bring-up": "bring_up",
     "steady": "steady",
+    "boot": "boot",
     "agent": "agent_cost",
     "blocking": "blocking",
     "sharing": "sharing",

@@ -39,6 +39,13 @@ def read_deb(package):
         return found
 
 
+def install(machine, built):
+    """Install a package in a machine of its suite."""
+    path = f"/root/deb/{built.package.name}"
+    machine.put(path, built.package.read_bytes())
+    machine.run("apt-get", "install", "--yes", "-q", path, timeout_sec=300)
+
+
 class Packages:
     """Builds packages on request."""
 

@@ -13,16 +13,18 @@ import pytest
 
 from podslice import __version__
 from podslice.model.event import Kind
+from tests.bench import boot
 from tests.host.scenario import BIG, kernel, show, units
 from tests.lab import session
 from tests.lab.namespace import Namespace
 from tests.lab.paths import source_dir
 from tests.lab.vm import Vm
-from tests.packaging.builds import NEXT_VERSION, ROOT
+from tests.packaging.builds import NEXT_VERSION, ROOT, install
 
 AGENT = "podslice-agent.service"
 UNITS = ("podslice-apply.service", AGENT, "podslice-agent.socket", "podruntime.slice")
 MANIFESTS = "/etc/podslice/manifests"
+POD1 = "default/pod1"
 EXAMPLES = "/usr/share/doc/podslice/examples"
 POD = """\
 apiVersion: v1
@@ -61,16 +63,11 @@ class Machine:
         self.before = self.files()
         self.seen = {}
 
-    def install(self, built):
-        path = f"/root/deb/{built.package.name}"
-        self.vm.put(path, built.package.read_bytes())
-        self.run("apt-get", "install", "--yes", "-q", path, timeout_sec=300)
-
     def install_present(self):
-        self.install(self._packages.get(self.suite))
+        install(self.vm, self._packages.get(self.suite))
 
     def install_next(self):
-        self.install(self._packages.next(self.suite))
+        install(self.vm, self._packages.next(self.suite))
 
     def podslice(self, *arguments, check=True):
         return self.run("podslice", *arguments, check=check)
@@ -155,21 +152,53 @@ def test_examples_can_be_applied_and_deleted(machine):
     assert len(pods) == 8
     limit = kernel(machine.vm, "/kubepods.slice", "memory.max")
     assert limit == str(32 * 2**30)
+    start_and_adopt(machine)
     machine.podslice("delete", "--all")
     assert units(machine.vm) == []
 
 
-def test_the_commands_of_the_readme_do_what_it_shows(machine):
+def start_and_adopt(machine):
+    """Move processes into both containers of a pod, and check where the kernel has them."""
+    machine.podslice("run", "--detach", POD1, "-c", "foo", "--", "sleep", "infinity")
+    machine.run("systemd-run", "--quiet", "--unit=outside", "sleep", "infinity")
+    adopted = show(machine.vm, "outside.service", "MainPID")["MainPID"]
+    machine.podslice("adopt", POD1, "-c", "bar", adopted)
+    (started,) = machine.run(
+        "systemctl", "show", "-P", "MainPID", "podslice-*foo.service"
+    ).stdout.split()
+    for pid, unit in ((started, "-foo.service"), (adopted, "-bar.scope")):
+        group = machine.vm.get(f"/proc/{pid}/cgroup").decode().strip()
+        assert group.startswith("0::/kubepods.slice/")
+        assert group.endswith(unit)
+    shown = machine.podslice("top", "--once", *BIG).stdout
+    assert POD1 in shown
+
+
+@pytest.fixture
+def readme_machine(machine, packages):
+    """The virtual machine with Debian 13; for Debian 12 namespaces, where commands are native.
+
+    What depends on the kernel is tested in the virtual machine by the examples and the agent.
+    """
+    if machine.suite == "trixie":
+        yield machine.vm
+        return
+    with Namespace(machine.suite) as namespace:
+        install(namespace, packages.get(machine.suite))
+        yield namespace
+
+
+def test_the_commands_of_the_readme_do_what_it_shows(readme_machine):
     """From top to bottom, as an operator would copy them; `make pictures` writes their output."""
-    session.prepare(machine.vm)
+    session.prepare(readme_machine)
     steps = session.read_steps((ROOT / "README.md").read_text())
     try:
-        found = [session.differences(each, session.run(machine.vm, each.command)) for each in steps]
+        results = [(each, session.run(readme_machine, each.command)) for each in steps]
     finally:
-        machine.run("rm", "-r", session.DIRECTORY)
-        machine.run("systemctl", "stop", "build.service", check=False)
-    assert [line for lines in found for line in lines] == []
-    assert units(machine.vm) == []
+        readme_machine.run("rm", "-r", session.DIRECTORY)
+        readme_machine.run("systemctl", "stop", "build.service", check=False)
+    assert [line for step, found in results for line in session.differences(step, found)] == []
+    assert units(readme_machine) == []
 
 
 def test_reservations_are_proposed_written_and_reverted(machine):
@@ -202,6 +231,16 @@ def test_after_a_reboot_the_pods_exist_before_multi_user_target(machine):
     group = show(machine.vm, pod, "ControlGroup")["ControlGroup"]
     assert kernel(machine.vm, group, "memory.max") == str(8 * 2**20)
     machine.seen["pod"] = pod
+
+
+def test_the_benchmark_of_the_boot_finds_the_service_in_it(machine):
+    """Of the boot above; `make bench` measures boots with more pods."""
+    booted = boot.measure(machine.vm, pods=1)
+    assert booted.service_cpu_sec > 0
+    assert 0 < booted.service_sec < booted.target_sec
+    assert booted.chain[0].unit == boot.TARGET
+    result = boot.make_result([booted])
+    assert {len(row) for table in result.tables for row in table.rows} == {3, 6}
 
 
 def test_the_agent_keeps_the_pods_and_answers_the_group(machine):

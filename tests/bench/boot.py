@@ -4,7 +4,7 @@
 
 A virtual machine with Debian 13 and the package is rebooted, in turn with the service enabled and
 disabled. Its processor is emulated, so that seconds are ten to twenty times those of hardware, for
-systemd as for Python; the service's share of the boot is comparable.
+systemd as for Python, and it starts little beside the service: the share is an upper limit.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def boot_table(boots: list[Boot]) -> Table:
             )
             for group in (with_pods, without)
         ),
-        note="In the emulated machine: shares and ratios are those of hardware, seconds are not.",
+        note="The machine is emulated, and starts little else: on hardware seconds and shares are less.",
     )
 
 

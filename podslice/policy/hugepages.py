@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 
 from podslice.model.config import Config, Rules
 from podslice.model.node import Node
@@ -30,7 +31,7 @@ def pod_hugepages(counted: Resources, known: Iterable[int] = ()) -> HugePages:
     Source: Kubernetes, pkg/kubelet/cm/helpers_linux.go, HugePageLimits, and
     cgroup_manager_linux.go, maybeSetHugetlb ("for each page size omitted, limit to 0").
     """
-    return {**dict.fromkeys(known, 0), **_by_size(counted.requests)}
+    return _shared({**dict.fromkeys(known, 0), **_by_size(counted.requests)})
 
 
 def container_hugepages(
@@ -56,7 +57,17 @@ def container_hugepages(
             limits[size] = 0
         elif rules is Rules.KUBERNETES:
             limits[size] = at_pod[size]
-    return limits
+    return _shared(limits)
+
+
+def _shared(limits: HugePages) -> HugePages:
+    """Return one object for equal limits, which most pods and containers have."""
+    return _one_of(tuple(limits.items()))
+
+
+@lru_cache(maxsize=64)
+def _one_of(limits: tuple[tuple[int, int], ...]) -> HugePages:
+    return dict(limits)
 
 
 def counts_as_memory(node: Node, config: Config) -> bool:

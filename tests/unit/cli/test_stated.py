@@ -1,11 +1,13 @@
 """The parameters that a command line may state are those that typer gets."""
 
 import inspect
+from importlib import import_module
 from typing import Annotated
 
 import pytest
 import typer
 
+from podslice.cli.app import VERBS
 from podslice.cli.stated import asks_help, flags_of_verb, with_stated
 
 
@@ -66,3 +68,14 @@ def test_words_that_do_not(words):
 
 def test_all_flags_of_a_verb_are_known_also_without_words():
     assert flags_of_verb(verb) == ["-n", "--namespace", "--prune", "--capacity", "--size"]
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_each_flag_of_a_verb_keeps_its_parameter(name):
+    plain = name.strip("_").replace("-", "_")
+    real = getattr(import_module(f"podslice.cli.verbs.{plain}"), plain)
+    known = inspect.signature(real).parameters
+    for flag in flags_of_verb(real):
+        kept = with_stated(real, [name, flag], names=1)
+        assert flag in flags_of_verb(kept), flag
+        assert inspect.signature(kept).parameters.keys() <= known.keys()

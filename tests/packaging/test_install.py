@@ -158,7 +158,7 @@ def test_examples_can_be_applied_and_deleted(machine):
 
 
 def start_and_adopt(machine):
-    """Move processes into both containers of a pod, and check where the kernel has them."""
+    """Move processes into both containers of a pod, check their control groups, and stop one."""
     machine.podslice("run", "--detach", POD1, "-c", "foo", "--", "sleep", "infinity")
     machine.run("systemd-run", "--quiet", "--unit=outside", "sleep", "infinity")
     adopted = show(machine.vm, "outside.service", "MainPID")["MainPID"]
@@ -172,6 +172,10 @@ def start_and_adopt(machine):
         assert group.endswith(unit)
     shown = machine.podslice("top", "--once", *BIG).stdout
     assert POD1 in shown
+    machine.run("systemctl", "stop", "podslice-*foo.service")
+    status = json.loads(machine.podslice("status", "-o", "json", *BIG).stdout)
+    exits = [unit["last_exit"] for unit in status["units"] if unit.get("last_exit")]
+    assert [each["signal"] for each in exits] == ["SIGTERM"]
 
 
 @pytest.fixture

@@ -201,11 +201,11 @@ def measure(machine: Vm, way: str, number: int, *, swap: bool) -> Round:
         began = time.monotonic()
         start(machine, "hog", "anon", "touch", f"{held_mib}", STEP, f"{HOG_PAUSE_SEC}")
         start(machine, "hog", "file", "read", HOG_FILE, f"{STREAM_MIB}", STEP, "0")
+        await_pressure(machine)
         time.sleep(PRESSURE_SEC)
         hog = look_at(machine, "hog", groups["hog"])
         guard = after_this_pass(machine, groups["guard"])
         pressed_sec = time.monotonic() - began
-    check_pressed(machine)
     end(machine, swap=swap)
     return Round(
         number=number,
@@ -322,11 +322,14 @@ def expected(way: str, guard: str, root_max: str) -> dict[str, str]:
     }
 
 
-def check_pressed(machine: Vm) -> None:
-    """Check that memory was short.
+def await_pressure(machine: Vm) -> None:
+    """Wait until memory is short.
 
     Raises:
-        RuntimeError: there was enough.
+        RuntimeError: there is enough.
     """
-    if not any(numbers(machine, f"{group}/memory.events")["max"] for group in (ROOT, TIER)):
-        raise RuntimeError("neither the pods nor the BestEffort tier have come to their limit")
+    deadline = time.monotonic() + LIMIT_SEC
+    while not any(numbers(machine, f"{group}/memory.events")["max"] for group in (ROOT, TIER)):
+        if time.monotonic() > deadline:
+            raise RuntimeError("neither the pods nor the BestEffort tier come to their limit")
+        time.sleep(POLL_SEC)

@@ -115,7 +115,14 @@ class Host:
         builders.make_files(self.root, files)
 
 
-async def until(condition, timeout_sec=5.0):
+def skip_time(monkeypatch, seconds):
+    """Move the clock of the running loop forward."""
+    loop = asyncio.get_running_loop()
+    before = loop.time
+    monkeypatch.setattr(loop, "time", lambda: before() + seconds)
+
+
+async def until(condition, timeout_sec=30.0):
     """Wait for a condition that has no event."""
     async with asyncio.timeout(timeout_sec):
         while not condition():  # noqa: ASYNC110 - there is no event

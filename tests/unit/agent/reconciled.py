@@ -67,7 +67,7 @@ class Node:
 
     async def settle(self):
         """Run rounds until the node is settled; drop their events."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not (await self.run_round()).is_settled:
                 pass
         self.context.events.journal.clear()

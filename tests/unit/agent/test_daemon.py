@@ -74,7 +74,7 @@ class Node:
     async def end(self):
         if self.task is not None and not self.task.done():
             self.signal(signal.SIGTERM)
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(30):
                 await self.task
 
     @property
@@ -167,7 +167,7 @@ async def test_sigterm_stops_the_agent_during_a_long_call(node):
     await node.begin()
     node.memory.start = start
     node.put("web")
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         await hangs.wait()
     await node.end()
     assert node.result is None

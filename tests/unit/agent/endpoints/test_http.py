@@ -15,6 +15,7 @@ from podslice.agent.endpoints.http import Server
 from podslice.agent.endpoints.http_connection import WaitingFor
 from podslice.agent.endpoints.pages import Page, Response
 from podslice.errors import HostError
+from tests.unit.agent.fakes import skip_time
 
 pytestmark = pytest.mark.usefixtures("allow_effects")  # sockets in the test's own directory
 
@@ -43,7 +44,7 @@ class Pages:
         return Response(body=[b"x" * 100_000] * 50, content_type="application/json")
 
     async def costly(self):
-        return Response(body=[b"%d" % self._count("/costly")], fresh_sec=0.2)
+        return Response(body=[b"%d" % self._count("/costly")], fresh_sec=5.0)
 
     async def bad(self):
         raise self.broken
@@ -247,9 +248,8 @@ async def test_a_new_client_replaces_an_idle_one(server, connect, monkeypatch):
 async def test_many_clients_at_once_are_served_or_disconnected(server, connect, monkeypatch):
     monkeypatch.setattr(listener, "PEER_CONNECTIONS_MAX", 3)
     crowd = await asyncio.gather(*(connect() for _ in range(30)))
-    await asyncio.sleep(0.05)
+    await until(lambda: sum(each.reader.at_eof() for each in crowd) == 27)
     ended = [each for each in crowd if each.reader.at_eof()]
-    assert len(ended) == 27
     for each in crowd:
         if each not in ended:
             assert (await each.ask("/hello"))[0] == 200
@@ -434,11 +434,11 @@ async def test_a_peer_of_tcp_is_its_address(pages, connect):
     await server.close()
 
 
-async def test_an_expensive_response_is_shared(server, connect, pages):
+async def test_an_expensive_response_is_shared(server, connect, pages, monkeypatch):
     asking = [await connect() for _ in range(5)]
     answers = await asyncio.gather(*(each.ask("/costly") for each in asking))
     assert {body for _, _, body in answers} == {b"1"}
-    await asyncio.sleep(0.25)
+    skip_time(monkeypatch, 6)
     assert (await asking[0].ask("/costly"))[2] == b"2"
 
 

@@ -161,7 +161,7 @@ def test_no_resource_grows_in_thousands_of_rounds(node):
         sys.stdout.write(f"\n{done}\n{stages[-1]}\n")
     sys.stdout.write(f"{done['taken']} rounds in {time.monotonic() - began:.0f} s\n")
     assert agent.pid(node) == first
-    # the first stage is for caches that are filled once
-    warm, *_, last = stages
-    assert last.pop("anon_kib") <= warm.pop("anon_kib") * 1.03
+    # the first stages are for caches that are filled once
+    _, warm, *_, last = stages
+    assert last.pop("anon_kib") <= warm.pop("anon_kib") * 1.02
     assert last == warm

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from importlib import import_module
 from itertools import chain
 from typing import Annotated, Any, cast
@@ -44,8 +44,8 @@ def make_app(verbs: Iterable[str] = VERBS, words: Sequence[str] | None = None) -
     app = typer.Typer(
         name="podslice", add_completion=False, pretty_exceptions_enable=False, **_STYLE
     )
-    group = _group_class(app, root, VERB_GROUPS)
-    own: dict[str, Any] = {"add_help_option": words is None}  # typer validates that option, too
+    own = _own_options(words)
+    group = _group_class(root, _help_of_program)
     app.callback(invoke_without_command=True, cls=group, **own)(with_stated(root, words))
     for name in verbs:
         plain = name.strip("_").replace("-", "_")
@@ -64,13 +64,22 @@ def _node(verb: Callable[..., int], words: Sequence[str] | None) -> typer.Typer:
     from podslice.cli.verbs import node_init
 
     nodes = typer.Typer(**_STYLE)
-    group = _group_class(nodes, verb, None, "node")
-    own: dict[str, Any] = {"add_help_option": words is None}
+    own = _own_options(words)
+
+    def show_help() -> str:
+        return _help(lambda tree: tree.read_app(nodes, ("node",), with_options=False))
+
+    group = _group_class(verb, show_help)
     nodes.callback(invoke_without_command=True, cls=group, **own)(with_stated(verb, words, names=1))
     for below in (color_option(node_init.init), color_option(node_init.reset)):
         command = nodes.command(cls=_command_class(below, "node", below.__name__), **own)
         command(with_stated(below, words, names=2))
     return nodes
+
+
+def _own_options(words: Sequence[str] | None) -> dict[str, Any]:
+    """Return whether typer adds its own option, which it validates as the others."""
+    return {"add_help_option": words is None}
 
 
 def _command_class(verb: Callable[..., int], *path: str) -> type[TyperCommand]:
@@ -80,17 +89,12 @@ def _command_class(verb: Callable[..., int], *path: str) -> type[TyperCommand]:
         declares = staticmethod(verb)
 
         def get_help(self, _: object) -> str:
-            return _help(lambda tree: tree.read_verb(verb, path), None)
+            return _help(lambda tree: tree.read_verb(verb, path))
 
     return Command
 
 
-def _group_class(
-    app: typer.Typer,
-    verb: Callable[..., object],
-    groups: Mapping[str, Sequence[str]] | None,
-    *path: str,
-) -> type[TyperGroup]:
+def _group_class(verb: Callable[..., object], show_help: Callable[[], str]) -> type[TyperGroup]:
     """Return a group of commands with the help that the program formats itself."""
 
     class Group(TyperGroup):
@@ -103,21 +107,22 @@ def _group_class(
             return super().resolve_command(ctx, args)
 
         def get_help(self, _: object) -> str:
-            return _group_help(app, groups, *path)
+            return show_help()
 
     return Group
 
 
-def _group_help(app: typer.Typer, groups: Mapping[str, Sequence[str]] | None, *path: str) -> str:
-    return _help(lambda tree: tree.read_app(app, path, with_options=False), groups)
-
-
-def _help(read: Callable[[Any], Any], groups: Mapping[str, Sequence[str]] | None) -> str:
+def _help(read: Callable[[Any], Any]) -> str:
     from podslice.cli import command_tree
     from podslice.cli.views.help import format_help
 
-    width = shutil.get_terminal_size().columns
-    return format_help(read(command_tree), width=width, groups=groups)
+    return format_help(read(command_tree), width=shutil.get_terminal_size().columns)
+
+
+def _help_of_program() -> str:
+    from podslice.cli.program import help_of_program
+
+    return help_of_program()
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -163,13 +168,7 @@ def _execute(given: list[str]) -> int:
     verb = _verb_in(given)
     if verb and verb not in VERBS and not verb.startswith("-"):
         raise _unknown_verb(verb, [*chain.from_iterable(VERB_GROUPS.values())], "podslice")
-    # without a verb all of them are needed, for the help
-    if given in ([], ["-h"], ["--help"]):
-        from podslice.cli.program import help_of_program
-
-        write([help_of_program()])
-        return DONE
-    # the help shows everything
+    # the help of a verb shows everything
     app = make_app([verb], None if asks_help(given) else given) if verb in VERBS else make_app()
     code = app(given, prog_name="podslice", standalone_mode=False)
     return code if isinstance(code, int) else DONE

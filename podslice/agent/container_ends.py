@@ -22,6 +22,9 @@ class _Running:
     oom_kills: int
 
 
+_NONE = _Running(containers=frozenset(), oom_kills=0)
+
+
 class ContainerEnds:
     """Notices containers whose unit is gone since the last round."""
 
@@ -37,9 +40,8 @@ class ContainerEnds:
             return
         before, self._running = self._running, self._observe(assessment)
         for pod in assessment.desired.pods if before else ():
-            was, now = before.get(pod.pod.uid), self._running.get(pod.pod.uid)
-            ended = was.containers - (now.containers if now else frozenset()) if was else None
-            if was is not None and ended:
+            was, now = (each.get(pod.pod.uid, _NONE) for each in (before, self._running))
+            if ended := was.containers - now.containers:
                 is_oom = self._count_oom_kills(pod, assessment) > was.oom_kills
                 for container in sorted(ended):
                     self._record(pod.pod.uid, container, is_oom=is_oom)

@@ -94,9 +94,8 @@ async def containers(
     # a query would create podman's directories, and start docker's daemon by its socket
     running = _running(root)
     queries = []
-    if ("conmon" in running or (with_exited and _podman_storage(root).exists())) and shutil.which(
-        "podman"
-    ):
+    has_podman = "conmon" in running or (with_exited and _podman_storage(root).exists())
+    if has_podman and shutil.which("podman"):
         found = _podman(pods, run_command, group_of, with_exited=with_exited)
         queries.append(_list_or_note("podman", found, on_note))
     socket = root / manager.runtime_directory.lstrip("/") / "docker.sock"

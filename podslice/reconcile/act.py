@@ -76,8 +76,8 @@ async def act(
     """Take every step that can be taken; return the results in the order of the plan.
 
     Steps that are independent of each other are taken concurrently: `on_result` receives each
-    result when its step is complete. After a failure the
-    later steps on that unit, and on units below it, are "not tried"; all others continue.
+    result when its step is complete. After a failure the later steps on that unit, and on units
+    below it, are "not tried"; all others continue.
     """
     results: list[StepResult] = []
     failed: set[UnitName] = set()

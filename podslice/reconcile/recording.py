@@ -75,9 +75,8 @@ class _Records:
         if len(new) <= act.BATCH_MAX:
             new = set()  # all are started with the first call or the next
         self._at_once = [each for each in pods if each.slice not in new]
-        waiting = sorted((each.slice for each in pods if each.slice in new), key=_by_start)
-        by_slice = {each.slice: each for each in pods}
-        self._waiting = {name: by_slice[name] for name in waiting}
+        waiting = {each.slice: each for each in pods if each.slice in new}
+        self._waiting = {name: waiting[name] for name in sorted(waiting, key=_by_start)}
 
     def _new_slices(self) -> set[UnitName]:
         """Return the slices of pods that were not applied before, which the plan starts."""

@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import os
 
 import pytest
@@ -30,13 +31,13 @@ def root(tmp_path):
     return tmp_path
 
 
-@pytest.fixture
-async def watch(calls, root):
-    opened = Watcher(
+def open_watcher(calls, root, *, removed="manifests", complete="manifests"):
+    """Watch; `removed` and `complete` are the reports about manifests."""
+    return Watcher(
         ["/etc/podslice/manifests"],
         WatchEvents(
-            on_manifests=calls.callback("manifests"),
-            on_complete_manifests=calls.callback("manifests"),
+            on_manifests=calls.callback(removed),
+            on_complete_manifests=calls.callback(complete),
             on_unit=calls.callback("unit"),
             on_memory_event=calls.callback("memory"),
             on_pressure=calls.callback("pressure"),
@@ -44,8 +45,12 @@ async def watch(calls, root):
         manager=SYSTEM,
         root=root,
     )
-    yield opened
-    opened.close()
+
+
+@pytest.fixture
+async def watch(calls, root):
+    with contextlib.closing(open_watcher(calls, root)) as opened:
+        yield opened
 
 
 async def so_far(calls, root):
@@ -132,21 +137,11 @@ async def test_a_changed_or_removed_manifest_is_reported(manifests, watch, calls
 
 @pytest.fixture
 async def watch_completeness(calls, root):
-    """Watch manifests only, and distinguish the two reports about them."""
-    opened = Watcher(
-        ["/etc/podslice/manifests"],
-        WatchEvents(
-            on_manifests=calls.callback("removed"),
-            on_complete_manifests=calls.callback("complete"),
-            on_unit=calls.callback("unit"),
-            on_memory_event=calls.callback("memory"),
-            on_pressure=calls.callback("pressure"),
-        ),
-        manager=SYSTEM,
-        root=root,
-    )
-    yield opened
-    opened.close()
+    """Watch, and distinguish the two reports about manifests."""
+    with contextlib.closing(
+        open_watcher(calls, root, removed="removed", complete="complete")
+    ) as opened:
+        yield opened
 
 
 def replace(path):

@@ -12,6 +12,7 @@ from podslice.model.unit import INFINITY, TransientUnit, UnitName
 from podslice.systemd.bus import Bus
 from podslice.systemd.slice_files import parse_slice
 from tests.bus.files import ACCOUNTING, files_of
+from tests.lab.machine import START_SERVICE
 
 VALUES = {
     "none": {},
@@ -96,7 +97,7 @@ async def test_tasks_and_usage_are_observed(lab, top):
     async with Bus(Manager(bus_address=lab.bus_address)) as bus:
         await bus.start(unit(top))
     service = f"{top.removesuffix('.slice')}.service"
-    run = ("systemd-run", "--service-type=exec", f"--unit={service}", f"--slice={top}")
+    run = (*START_SERVICE, f"--unit={service}", f"--slice={top}")
     lab.run(*run, "sleep", "1000")
     over_bus, read, found_by_files = await both(lab, top)
     assert found_by_files == {top}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab import fixtures, keeper, state
-from tests.lab.machine import CommandError, CommandTimeout, Machine
+from tests.lab.machine import START_SERVICE, CommandError, CommandTimeout, Machine
 from tests.lab.namespace import Namespace
 from tests.lab.paths import run_dir, source_dir
 
@@ -132,7 +132,7 @@ def test_clean_removes_everything(clean_machine: Machine) -> None:
 
 def test_clean_makes_stopped_transient_slices_loadable_again(clean_machine: Machine) -> None:
     machine = clean_machine
-    machine.run("systemd-run", "--slice=kubepods.slice", "--unit=podslice-a", "sleep", "1000")
+    machine.run(*START_SERVICE, "--slice=kubepods.slice", "--unit=podslice-a", "sleep", "1000")
     start = ("busctl", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1")
     manager = "org.freedesktop.systemd1.Manager"
     slice_ = ("kubepods-burstable.slice", "fail", "0", "0")

@@ -7,6 +7,7 @@ import pytest
 
 from tests.host import crowd, users
 from tests.host.scenario import BIG, apply, pods, show
+from tests.lab.machine import START_SERVICE
 
 POD, OTHER = "default/many-0", "default/many-1"
 LIVING, DYING = 140, 60
@@ -100,8 +101,8 @@ def test_a_user_moves_processes_of_the_same_user(machine):
     with users.user_manager(machine) as podslice:
         machine.put("/tmp/many.yaml", pods(1))
         podslice("apply", "-f", "/tmp/many.yaml", *BIG)
-        users.command(machine, "systemd-run", "--user", "--unit=own1", "sleep", str(FOREVER))
-        users.command(machine, "systemd-run", "--user", "--unit=own2", "sleep", str(FOREVER))
+        users.command(machine, *START_SERVICE, "--user", "--unit=own1", "sleep", str(FOREVER))
+        users.command(machine, *START_SERVICE, "--user", "--unit=own2", "sleep", str(FOREVER))
         one, two = (
             int(users.command(machine, "systemctl", "--user", "show", unit, "-PMainPID").stdout)
             for unit in ("own1", "own2")

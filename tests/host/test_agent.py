@@ -10,6 +10,7 @@ import pytest
 from tests.host import agent
 from tests.host.chaos import Chaos
 from tests.host.scenario import kernel, records, show, units
+from tests.lab.machine import START_SERVICE
 
 WEB = "kubepods-burstable-podb96bf486_0bab_55d8_bda7_fec205add294.slice"
 BURST = int(os.environ.get("PODSLICE_BURST", "25"))
@@ -151,7 +152,7 @@ def lose_slowly(node, grace_sec):
     agent.put(node, "web", agent.manifest("web", terminationGracePeriodSeconds=grace_sec))
     agent.start(node)
     script = "trap '' TERM; while :; do sleep 1; done"
-    node.run("systemd-run", "--quiet", "--service-type=exec", f"--slice={WEB}", "sh", "-c", script)
+    node.run(*START_SERVICE, f"--slice={WEB}", "sh", "-c", script)
     node.run("rm", f"{agent.MANIFESTS}/web.yaml")
     (event,) = agent.until(lambda: agent.events(node, "pod-terminating"))
     return event
@@ -201,7 +202,7 @@ def test_orphans_are_reported_and_with_collect_orphans_removed(node):
     agent.put(node, "web", agent.manifest("web"))
     agent.start(node, "--collect-orphans")
     orphan = "kubepods-podaa_bb.slice"
-    node.run("systemd-run", "--service-type=exec", f"--slice={orphan}", "sleep", "1000")
+    node.run(*START_SERVICE, f"--slice={orphan}", "sleep", "1000")
     (event,) = agent.until(lambda: agent.events(node, "orphan-found"))
     assert event["PODSLICE_UNIT"] == orphan
     assert "sleep" in event["MESSAGE"]

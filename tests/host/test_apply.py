@@ -19,6 +19,7 @@ from tests.host.scenario import (
     show,
     units,
 )
+from tests.lab.machine import START_SERVICE
 
 WRITES = ("StartTransientUnit", "SetUnitProperties", "StopUnit", "StartUnit", "Reload")
 
@@ -270,7 +271,7 @@ def test_foreign_units_below_the_root_are_not_changed(clean_machine):
     apply(machine, "-f", SEED, *BIG)
     machine.run(
         # exec: it returns once the process is in its control group
-        *("systemd-run", "--service-type=exec", "--slice=kubepods.slice"),
+        *(*START_SERVICE, "--slice=kubepods.slice"),
         *("--unit=podlab-foreign", "sleep", "1000"),
     )
     try:

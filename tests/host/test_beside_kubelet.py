@@ -6,6 +6,7 @@ import pytest
 
 from tests.host import agent
 from tests.host.scenario import BIG, ROOT, SEED
+from tests.lab.machine import START_SERVICE
 
 RECORDED = json.loads((ROOT / "tests/kubelet_units.json").read_text())["units"]
 START = (
@@ -38,7 +39,7 @@ def node(clean_namespace):
     for name, unit in RECORDED.items():
         if name.endswith(".slice"):
             start(machine, name, unit)
-    machine.run("systemd-run", "--service-type=exec", f"--unit={HELD}", "sleep", "1000")
+    machine.run(*START_SERVICE, f"--unit={HELD}", "sleep", "1000")
     pid = machine.run("systemctl", "show", "-P", "MainPID", HELD).stdout.strip()
     scope, unit = next(each for each in RECORDED.items() if each[0].endswith(".scope"))
     start(machine, scope, unit, pid)

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tests.lab.machine import START_SERVICE
+
 A, B = "kubepods-poda.slice", "kubepods-podb.slice"
 GROUP_A, GROUP_B = f"/sys/fs/cgroup/kubepods.slice/{A}", f"/sys/fs/cgroup/kubepods.slice/{B}"
 EAT = (
@@ -26,7 +28,7 @@ pytestmark = [pytest.mark.host, pytest.mark.cgroup2]
 def machine_with_slices(clean_vm):
     for name in (A, B):
         clean_vm.run(
-            *("systemd-run", "--quiet", f"--slice={name}", f"--unit=sleeper-{name[12]}"),
+            *(*START_SERVICE, f"--slice={name}", f"--unit=sleeper-{name[12]}"),
             *("sleep", "1000"),
         )
     yield clean_vm

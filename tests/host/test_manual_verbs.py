@@ -8,6 +8,7 @@ from tests.host import agent
 from tests.host.scenario import records, show
 from tests.host.test_agent import WEB, is_up
 from tests.host.test_run import at_a_terminal
+from tests.lab.machine import START_SERVICE
 
 SUDO = {"SUDO_USER": "alice", "SUDO_UID": "1000", "PYTHONPATH": "/src"}
 INIT = {"initContainers": [{"name": "init"}]}
@@ -37,7 +38,7 @@ def test_verbs_are_events_of_their_caller_and_not_drift(node):
     agent.start(node)
     by_sudo(node, "run", "web", "-c", "init", "--", "true")
     by_sudo(node, "run", "web", "-c", "main", "--detach", "--", "sleep", "1000")
-    node.run("systemd-run", "--unit=alone", "--collect", "sleep", "1000")
+    node.run(*START_SERVICE, "--unit=alone", "--collect", "sleep", "1000")
     pid = show(node, "alone.service", "MainPID")["MainPID"]
     by_sudo(node, "adopt", "web", "-c", "main", pid)
     node.put("/tmp/other.json", agent.manifest("web", cpu="100m", **INIT))

@@ -10,6 +10,7 @@ import pytest
 from tests.host import agent
 from tests.host.scenario import show
 from tests.lab import extras, fixtures
+from tests.lab.machine import START_SERVICE
 from tests.lab.namespace import Namespace
 from tests.lab.paths import source_dir
 from tests.lab.recipe import DEFAULT_SUITE
@@ -66,7 +67,7 @@ def box():
             config.replace("15s", "10s\n  evaluation_interval: 10s"),
         )
         booted.run(
-            *("systemd-run", "--unit=scraper", "--service-type=exec", "prometheus"),
+            *(*START_SERVICE, "--unit=scraper", "prometheus"),
             *("--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/tmp/tsdb"),
             "--web.listen-address=127.0.0.1:9090",
         )

@@ -8,6 +8,7 @@ from podslice.cli.app import make_app
 from tests.host import users
 from tests.host.scenario import BIG, apply
 from tests.lab import fixtures
+from tests.lab.machine import START_SERVICE
 
 WEB = """\
 apiVersion: v1
@@ -120,7 +121,7 @@ def _applied(machine):
     machine.put(FILE, WEB)
     apply(machine, "-f", FILE, *BIG, *UNCONFIRMED)
     machine.put("/run/podslice/evicted/0a1c.json", MARK)
-    machine.run("systemd-run", f"--unit={DAEMON}", f"--slice={SLICE}", "sleep", "1000")
+    machine.run(*START_SERVICE, f"--unit={DAEMON}", f"--slice={SLICE}", "sleep", "1000")
     yield machine
     machine.run("systemctl", "stop", DAEMON)
     machine.run("rm", FILE)

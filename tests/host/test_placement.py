@@ -7,6 +7,7 @@ import pytest
 from tests.host import crowd
 from tests.host.scenario import BIG, apply
 from tests.lab import fixtures
+from tests.lab.machine import START_SERVICE
 
 SITE = """\
 apiVersion: v1
@@ -56,7 +57,7 @@ def test_processes_inside_and_empty_containers_are_shown(site):
     below = "/sys/fs/cgroup/systemd" if site.cgroup_version == 1 else "/sys/fs/cgroup"
     below = f"{below}{GROUP}/{WEB}/container"
     site.run("sh", "-c", f"mkdir {below} && echo {deep} > {below}/cgroup.procs")
-    site.run("systemd-run", f"--slice={SLICE}", "--unit=helper", "sleep", "1000")
+    site.run(*START_SERVICE, f"--slice={SLICE}", "--unit=helper", "sleep", "1000")
 
     seen, code = status(site)
     assert code == 0

@@ -1,6 +1,7 @@
 """Invalid input, which must not change anything, on a machine where it could."""
 
 from tests.host.scenario import BIG, ROOT, apply, pods, units
+from tests.lab.machine import START_SERVICE
 
 HOSTILE = ROOT / "tests/cases/hostile"
 
@@ -48,9 +49,7 @@ def test_a_pod_that_does_not_fit_is_refused_and_the_others_are_applied(clean_mac
 def test_a_kubelet_that_owns_the_root_is_not_disturbed(clean_machine):
     machine = clean_machine
     machine.run("cp", "/bin/sleep", "/tmp/kubelet")
-    machine.run(
-        *("systemd-run", "--service-type=exec", "--unit=podlab-kubelet", "/tmp/kubelet", "1000")
-    )
+    machine.run(*START_SERVICE, "--unit=podlab-kubelet", "/tmp/kubelet", "1000")
     try:
         result = apply(machine, "-f", "/src/examples/seeds/pods.yaml", *BIG, check=False)
         assert result.exit_code == 1

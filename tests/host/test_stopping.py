@@ -3,6 +3,7 @@
 import pytest
 
 from tests.host.scenario import BIG, apply, control_groups, records, show, units
+from tests.lab.machine import START_SERVICE
 
 SLICE = "kubepods-burstable-podshop.slice"
 GROUP = f"/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/{SLICE}"
@@ -51,7 +52,7 @@ def shop(clean_machine):
     machine = clean_machine
     machine.put("/tmp/shop.yaml", SHOP)
     apply(machine, "-f", "/tmp/shop.yaml", *BIG)
-    machine.run("systemd-run", "--unit=podlab-neighbour", "sleep", "1000")
+    machine.run(*START_SERVICE, "--unit=podlab-neighbour", "sleep", "1000")
     yield machine
     machine.run("systemctl", "stop", "podlab-neighbour.service")
     machine.run("sh", "-c", "rm -f /tmp/up /tmp/asked /tmp/ended")

@@ -6,6 +6,7 @@ import pytest
 
 from tests.host import users
 from tests.host.scenario import BIG, GI, SEED
+from tests.lab.machine import START_SERVICE
 
 MI = 2**20
 UID = "0a1b"
@@ -99,8 +100,8 @@ def test_a_user_has_processes_in_pods(machine, podslice):
     assert machine.run("stat", "-c", "%s %U", f"{VOLUME}/file").stdout == f"{8 * MI} lab\n"
 
     # adopt, and run --detach
-    service = ("--user", "--quiet", "--service-type=exec", "--unit=podlab-work")
-    users.command(machine, "systemd-run", *service, "sleep", "1000")
+    service = (*START_SERVICE, "--user", "--unit=podlab-work")
+    users.command(machine, *service, "sleep", "1000")
     shown = users.command(machine, "systemctl", "--user", "show", "-P", "MainPID", "podlab-work")
     pid = shown.stdout.strip()
     adopted = podslice("adopt", "site", "-c", "helper", pid)

@@ -15,6 +15,12 @@ NOT_PUSHED = frozenset(
 
 Kind = Literal["namespace", "vm", "local"]
 
+START_SERVICE = ("systemd-run", "--quiet", "--service-type=exec")
+"""Starts a service and returns once its command is executed, in its control group.
+
+With the default type the process may still be in the control group of its manager.
+"""
+
 
 class LabError(Exception):
     """The lab itself failed: no image, no boot, a machine that crashed."""

@@ -16,6 +16,7 @@ from podslice.model.event import Kind
 from tests.bench import boot
 from tests.host.scenario import BIG, kernel, show, units
 from tests.lab import session
+from tests.lab.machine import START_SERVICE
 from tests.lab.namespace import Namespace
 from tests.lab.paths import source_dir
 from tests.lab.vm import Vm
@@ -163,7 +164,7 @@ def start_and_adopt(machine):
     A command takes the CPU time of its start from its container, of which foo has hardly any.
     """
     machine.podslice("run", "--detach", POD1, "-c", "bar", "--", "sleep", "infinity")
-    machine.run("systemd-run", "--quiet", "--unit=outside", "sleep", "infinity")
+    machine.run(*START_SERVICE, "--unit=outside", "sleep", "infinity")
     adopted = show(machine.vm, "outside.service", "MainPID")["MainPID"]
     machine.podslice("adopt", POD1, "-c", "foo", adopted)
     (started,) = machine.run(
@@ -277,7 +278,7 @@ def wait_for_memory_max(machine, wanted):
 
 def put_something_in(machine):
     machine.run(
-        *("systemd-run", "--quiet", "--unit=inside", f"--slice={machine.seen['pod']}"),
+        *(*START_SERVICE, "--unit=inside", f"--slice={machine.seen['pod']}"),
         *("sleep", "infinity"),
     )
     machine.seen["alive"] = alive(machine)

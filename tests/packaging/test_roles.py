@@ -10,6 +10,7 @@ from itertools import product
 
 import pytest
 
+from tests.lab.machine import START_SERVICE
 from tests.lab.recipe import SUITES
 from tests.packaging.installed import AGENT, MANIFESTS, ROLES, SERVICE, run_as
 
@@ -55,7 +56,7 @@ def pod(machine):
     for name in (SLICE, OTHER_SLICE):
         machine.run(*transient(name))
     machine.run(
-        *("systemd-run", "--quiet", f"--unit={CONTAINER}", f"--slice={SLICE}"),
+        *(*START_SERVICE, f"--unit={CONTAINER}", f"--slice={SLICE}"),
         *(f"--property={name}" for name in CONTAINER_PROPERTIES),
         *("sleep", "infinity"),
     )

@@ -8,13 +8,14 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "podslice"
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 
-CORE = {"errors", "model", "pausable"}
+CORE = {"errors", "model", "pausable", "dataclass"}
 MAY_IMPORT = {
-    "errors": set(),
+    "dataclass": set(),
+    "errors": {"dataclass"},
     "imports": set(),
     "files": set(),
     "pausable": set(),
-    "model": {"errors"},
+    "model": {"errors", "dataclass"},
     "policy": CORE,
     "plan": CORE,
     "inputs": CORE | {"imports", "files"},
@@ -87,6 +88,13 @@ def test_libraries_stay_where_they_belong():
     assert not wrong
 
 
+def test_all_dataclasses_have_the_cheap_decorator():
+    importing = {
+        path.name for path in modules() if "dataclasses.dataclass" in set(imports_of(path))
+    }
+    assert importing == {"dataclass.py"}
+
+
 def test_only_one_module_imports_dbus_next():
     importing = {
         str(path.relative_to(PACKAGE))
@@ -114,8 +122,8 @@ def strings_of(path):
 
 
 def test_the_dbus_package_has_no_knowledge_of_systemd():
-    """It imports errors only, and no constant names systemd, its objects or its errors."""
-    allowed = ("podslice.errors", "podslice.imports", "podslice.systemd.dbus")
+    """It imports nothing that has it, and no constant names systemd, its objects or its errors."""
+    allowed = ("podslice.dataclass", "podslice.errors", "podslice.imports", "podslice.systemd.dbus")
     wrong = [
         f"{path.relative_to(PACKAGE)}: {found}"
         for path in (PACKAGE / "systemd/dbus").glob("*.py")

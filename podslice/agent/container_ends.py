@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from podslice.agent.context import AgentContext
+from podslice.dataclass import dataclass
 from podslice.errors import HostError
 from podslice.model.desired import PodDecision
 from podslice.model.naming import service_name

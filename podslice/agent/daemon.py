@@ -11,7 +11,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from podslice.agent.scheduler import COMPLETE_QUIET_SEC, Scheduler
 from podslice.agent.terminations import Terminations
 from podslice.agent.unit_filter import UnitFilter
 from podslice.agent.watcher import Watcher, WatchEvents
+from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, SystemdError
 from podslice.model.config import Config
 from podslice.model.event import Kind

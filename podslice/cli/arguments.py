@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from podslice.cli.output import OutputFormat
+from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem, Severity
 
 DONE, FAILED, BAD_INPUT, DIFFERENCES = 0, 1, 2, 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from podslice.cli import configuration
@@ -12,6 +12,7 @@ from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.views import conditions, documents, status_documents, status_lines
 from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.wanted import read_wanted
+from podslice.dataclass import dataclass
 from podslice.errors import Severity, printable
 from podslice.model.reserved_values import TrialState
 from podslice.reconcile.assess import assess_findings, read_findings

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from podslice.cli import overview
 from podslice.cli.overview import Overview
 from podslice.cli.views import status_lines, usage_table
 from podslice.cli.views.pod_detail import PodDetail
+from podslice.dataclass import dataclass
 from podslice.errors import PodsliceError
 from podslice.model.desired import PodDecision
 from podslice.model.pod import ContainerKind, InitProgress, Pod

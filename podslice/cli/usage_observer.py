@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from podslice.cli import overview
 from podslice.cli.arguments import PodFilter
 from podslice.cli.views import usage_table
 from podslice.cli.views.usage_table import NodeSummary, NodeUsage
+from podslice.dataclass import dataclass
 from podslice.errors import PodsliceError
 from podslice.kernel.proc import read_process
 from podslice.model.resources import CPU

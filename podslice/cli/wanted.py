@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from podslice.dataclass import dataclass
 from podslice.errors import InputError, printable
 from podslice.inputs.source import list_manifests
 from podslice.model.config import Config

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import islice
 from typing import Any
 
+from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity
 from podslice.inputs.limits import UNKNOWN_FIELDS_MAX
 from podslice.inputs.scalars import extend_path, quote

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path, PurePosixPath
 
+from podslice.dataclass import dataclass
 from podslice.kernel.text import read_text, read_value, split_lines, split_words
 from podslice.model.unit import INFINITY
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from podslice.dataclass import dataclass
 from podslice.model.unit import INFINITY, Value
 
 WHOLE_SHARE = 2**32 - 1

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from podslice.dataclass import dataclass
 from podslice.errors import Problem
 from podslice.model.pod import Qos
 from podslice.model.resources import Amounts, ExactAmounts

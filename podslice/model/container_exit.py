@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from podslice.dataclass import dataclass
 
 SUCCESS = "success"
 OOM_KILL = "oom-kill"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity
 from podslice.model.node import Allocation
 from podslice.model.pod import ContainerKind, Pod, Qos

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from podslice.dataclass import dataclass
 
 SYSTEM_BUS_ADDRESS = "unix:path=/run/dbus/system_bus_socket"
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from podslice.dataclass import dataclass
 from podslice.model.unit import UnitName
 
 

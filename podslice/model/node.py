@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from podslice.dataclass import dataclass
 from podslice.model.resources import Amounts
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity
 from podslice.model.resources import Amounts, Resources
 

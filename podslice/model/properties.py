@@ -6,8 +6,7 @@ policy may then state it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from podslice.dataclass import dataclass
 from podslice.model.codec import (
     AMOUNT,
     BOOLEAN,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from podslice.dataclass import dataclass
 from podslice.model.desired import PodDecision, Refusal
 from podslice.model.node_state import Condition, Eviction, PendingPod
 from podslice.model.pod import Pod

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from podslice.dataclass import dataclass
 from podslice.model.quantity import about_bytes, format_bytes, format_milli
 
 MI = 2**20

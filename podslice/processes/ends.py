@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from podslice.dataclass import dataclass
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.container_exit import OOM_KILL, SUCCESS
 from podslice.processes.target import Place

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, Problem
 from podslice.model.config import Rules
 from podslice.model.desired import PodDecision

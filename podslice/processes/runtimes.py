@@ -12,11 +12,11 @@ import json
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from podslice.dataclass import dataclass
 from podslice.errors import printable
 from podslice.kernel.proc import read_process
 from podslice.kernel.text import read_value, split_lines

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, Problem
 from podslice.model.description import describe_container
 from podslice.model.desired import ContainerDecision, PodDecision

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
+from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem
 from podslice.model.desired import Desired, PodDecision, Refusal
 from podslice.model.kubelet import Foreign

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from podslice.dataclass import dataclass
 from podslice.model.desired import Desired
 from podslice.model.kubelet import Foreign
 from podslice.model.node_state import AgentState, Eviction

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
+from podslice.dataclass import dataclass
 from podslice.errors import printable
 from podslice.kernel import hugetlb
 from podslice.model.desired import PodDecision

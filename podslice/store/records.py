@@ -6,10 +6,11 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from podslice.dataclass import dataclass
 from podslice.model.node_state import Eviction
 from podslice.model.pod import NO_PROGRESS, InitProgress, Pod
 from podslice.pausable import Steps

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from podslice.dataclass import dataclass
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.unit import (
     Caps,

@@ -9,10 +9,11 @@ import select
 import shutil
 import subprocess
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, Problem
 from podslice.model.event import Kind, Level
 from podslice.model.manager import SYSTEM, Manager

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
+from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity
 from podslice.model.kubelet import Foreign
 from podslice.model.node_state import AgentState, Condition, PendingPod

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 
+from podslice.dataclass import dataclass
 from podslice.kernel.cgroup import CgroupFs, Usage
 from podslice.model.container_exit import ContainerExit, ContainerHistory
 from podslice.model.description import parse_description

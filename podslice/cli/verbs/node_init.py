@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
 from typing import Annotated
@@ -20,6 +19,7 @@ from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, FAILED
 from podslice.cli.output import note, write
 from podslice.cli.views.tables import columns
+from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, Problem
 from podslice.files import NotRegularError, follow_links, read_regular
 from podslice.kernel.cgroup import CgroupFs

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+from podslice.dataclass import dataclass
 from podslice.model.quantity import parse_quantity
 from podslice.model.resources import CPU, MEMORY
 from podslice.policy.proposal import StatedAmount, format_age

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from podslice.cli.views import pod_documents, status_documents
+from podslice.dataclass import dataclass
 from podslice.errors import printable
 from podslice.model.unit import INFINITY
 from podslice.usage.unit_status import HOLDS_PROCESSES

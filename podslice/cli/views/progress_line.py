@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from podslice.dataclass import dataclass
 
 _NAMED_MAX = 5
 """Terminating pods that are named where the width is not limited."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from podslice.cli.views import exits
 from podslice.cli.views.layout import Align, Column, Shorten, fold, table, text_of
 from podslice.cli.views.style import Role, Styled
 from podslice.cli.views.tables import human_bytes
+from podslice.dataclass import dataclass
 from podslice.errors import PROBLEMS_SHOWN, printable
 from podslice.model.container_exit import SUCCESS
 from podslice.model.properties import MEMORY_PROPERTIES, PROPERTIES, format_value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from podslice.cli.arguments import Sort
@@ -11,6 +11,7 @@ from podslice.cli.views import layout
 from podslice.cli.views.layout import Align, Column, Shorten, text_of
 from podslice.cli.views.style import Role, Styled
 from podslice.cli.views.tables import human_bytes
+from podslice.dataclass import dataclass
 from podslice.errors import printable
 from podslice.kernel.cgroup import Sample
 from podslice.model.quantity import format_bytes

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from podslice.dataclass import dataclass
 from podslice.inputs.fields import (
     AMOUNT_FIELDS,
     CONTAINER_FIELDS,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity, warning
 from podslice.inputs.fields import FieldSet, find_misspelled, unknown_fields
 from podslice.inputs.limits import POD_PROBLEMS_MAX, UNKNOWN_FIELDS_MAX

@@ -5,8 +5,7 @@ The command line and the manual pages are generated from it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from podslice.dataclass import dataclass
 from podslice.inputs.options.agent_values import (
     read_directories,
     read_listen,

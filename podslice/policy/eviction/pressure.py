@@ -6,8 +6,9 @@ Pure: the caller passes the observations and the time of a monotonic clock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from podslice.dataclass import dataclass
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision
 from podslice.model.node_state import Condition

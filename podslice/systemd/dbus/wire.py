@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
+from podslice.dataclass import dataclass
 from podslice.errors import BadMessage
 
 ERROR = 3

@@ -43,7 +43,8 @@ def install(machine, built):
     """Install a package in a machine of its suite."""
     path = f"/root/deb/{built.package.name}"
     machine.put(path, built.package.read_bytes())
-    machine.run("apt-get", "install", "--yes", "-q", path, timeout_sec=300)
+    env = {"DEBIAN_FRONTEND": "noninteractive"}  # otherwise debconf tries terminals
+    machine.run("apt-get", "install", "--yes", "-q", path, timeout_sec=300, env=env)
 
 
 class Packages:

@@ -2,7 +2,7 @@
 
     make pictures
 
-The files keep their owner. tests/packaging/test_install.py runs the same commands with the package.
+The files keep their owner. tests/packaging/test_upgrade.py runs the same commands with the package.
 """
 
 from __future__ import annotations

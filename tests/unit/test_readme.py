@@ -1,6 +1,6 @@
 """The README: its configuration, figures and pictures; and the tools that run its commands.
 
-tests/packaging/test_install.py runs the commands.
+tests/packaging/test_upgrade.py runs the commands.
 """
 
 import re

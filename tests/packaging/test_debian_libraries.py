@@ -1,0 +1,52 @@
+"""The tests of podslice with the installed package and the libraries of Debian 13, in namespaces."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.lab.namespace import Namespace
+from tests.lab.paths import source_dir
+from tests.packaging.builds import ROOT
+
+EXAMPLES = "/usr/share/doc/podslice/examples"
+
+
+@pytest.fixture(scope="module")
+def installed(packages, tmp_path_factory):
+    """Debian 13 in namespaces, with the package, and in /src the checkout without podslice/."""
+    package = packages.get("trixie").package
+    source = tmp_path_factory.mktemp("source")
+    skip = shutil.ignore_patterns(".*", "__pycache__", "podslice", "dist")
+    shutil.copytree(source_dir(), source, ignore=skip, dirs_exist_ok=True)
+    with Namespace("trixie", bind={"/src": source}) as namespace:
+        namespace.put(f"/root/{package.name}", package.read_bytes())
+        namespace.run("dpkg", "--install", f"/root/{package.name}")
+        yield namespace
+
+
+def test_the_installed_package_is_imported(installed):
+    script = "cd /src && python3 -c 'import podslice; print(podslice.__file__)'"
+    found = installed.run("sh", "-c", script).stdout
+    assert found == "/usr/lib/python3/dist-packages/podslice/__init__.py\n"
+
+
+@pytest.mark.parametrize("part", ["unit", "bus"])
+def test_the_tests_pass_against_the_installed_package(installed, part):
+    result = installed.run(
+        *("sh", "-c", 'cd /src && exec python3 -m pytest -q -p no:cacheprovider "$@"', "sh"),
+        f"tests/{part}",
+        env={"PODSLICE_TEST_LOCAL": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        check=False,
+        timeout_sec=600,
+    )
+    assert result.exit_code == 0, result.stdout[-5000:]
+    assert " passed" in result.stdout
+
+
+def test_the_examples_of_the_package_are_those_of_the_checkout(installed):
+    found = installed.run("sh", "-c", f"cd {EXAMPLES} && find . -type f").stdout.splitlines()
+    examples = ROOT / "examples"
+    expected = {f"./{p.relative_to(examples)}" for p in examples.rglob("*") if p.is_file()}
+    assert expected <= set(found)

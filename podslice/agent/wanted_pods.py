@@ -168,13 +168,10 @@ class _Comparison:
         self._marked = {mark.uid for mark in records.evicted}
         self._uids = {each.pod.key: each.pod.uid for each in contents.pods}
         self._keys = {each.pod.uid: each.pod.key for each in contents.pods}
-        self._applied: dict[str, Pod] = {}
-        self._further: dict[str, list[Pod]] = {}
-        """Further applied pods of the same name or uid, which are rare."""
+        self._applied: dict[str, list[Pod]] = {}
         for pod in (*records.pods, *unrecorded):
             for name in (pod.key, pod.uid):
-                if self._applied.setdefault(name, pod) is not pod:
-                    self._further.setdefault(name, []).append(pod)
+                self._applied.setdefault(name, []).append(pod)
         self.new: list[Pod] = []
         self.problems: dict[Problem, None] = {}
         self.errors: dict[str, dict[Problem, None]] = {}
@@ -222,14 +219,10 @@ class _Comparison:
 
     def _conflicting(self, pod: Pod) -> list[Pod]:
         """Return the applied pods that share either the name or the uid of a pod."""
-        by_key, by_uid = self._applied.get(pod.key), self._applied.get(pod.uid)
-        if by_key is by_uid and not self._further:
-            return []
-        of_key, of_uid = self._further.get(pod.key, ()), self._further.get(pod.uid, ())
         return [
             other
-            for other in (by_key, *of_key, by_uid, *of_uid)
-            if other is not None and (other.key == pod.key) != (other.uid == pod.uid)
+            for other in (*self._applied.get(pod.key, ()), *self._applied.get(pod.uid, ()))
+            if (other.key == pod.key) != (other.uid == pod.uid)
         ]
 
     def _is_applied(self, checked: _CheckedPod, source: str) -> bool:

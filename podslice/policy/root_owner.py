@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from podslice.model.kubelet import Foreign, Kubelet
 from podslice.model.manager import SYSTEM, Manager
 from podslice.model.naming import Tree
+from podslice.model.pod import Pod, Qos
 from podslice.model.unit import ObservedUnit, UnitKind, UnitName
 
 LIBCONTAINER = "libcontainer container "
@@ -26,14 +27,20 @@ Source: containerd, internal/cri/server/podsandbox/helpers.go, getCgroupsPath; C
 internal/config/cgmgr/cgmgr.go, CrioPrefix.
 """
 _CRI_PREFIXES = tuple(glob.partition("*")[0] for glob in CRI_SCOPES)
+_SCOPE, _SLICE = f".{UnitKind.SCOPE}", f".{UnitKind.SLICE}"
 _DEFAULT_ROOT = "/"
 _SHOWN = 3
+
+
+def is_kubelets_root(tree: Tree, manager: Manager) -> bool:
+    """Return whether the root is the one that a kubelet has by default."""
+    return tree.cgroup_root == _DEFAULT_ROOT and not manager.is_user
 
 
 def find_foreign(
     tree: Tree,
     units: Iterable[ObservedUnit],
-    recorded: Collection[UnitName],
+    pods: Collection[Pod],
     kubelets: Sequence[Kubelet],
     *,
     manager: Manager = SYSTEM,
@@ -43,54 +50,52 @@ def find_foreign(
     Args:
         tree: the names below the configured root.
         units: the loaded units of the root, and the scopes of containers (`CRI_SCOPES`).
-        recorded: the slices that the recorded pods of podslice may have.
+        pods: the recorded pods of podslice.
         kubelets: the kubelet processes of the host. They own the default root of the system
             manager only.
         manager: the manager of the units.
     """
-    has_default_root = tree.cgroup_root == _DEFAULT_ROOT and not manager.is_user
-    running = tuple(kubelets) if has_default_root else ()
-    made = _created_by_libcontainer(tree, units, recorded)
+    running = tuple(kubelets) if is_kubelets_root(tree, manager) else ()
+    made = _created_by_libcontainer(tree, units, pods)
     if not running and not made:
         return None
     return Foreign(
         reason=_reason(tree.root, running, made),
-        way_out=_way_out(tree, running, made, has_pods=bool(recorded), manager=manager),
+        way_out=_way_out(tree, running, made, has_pods=bool(pods), manager=manager),
     )
 
 
-def may_be_kubelets(unit: ObservedUnit) -> bool:
-    """Return whether a unit may be a kubelet's, by its own name and description."""
-    return unit.description.startswith(LIBCONTAINER) or _is_cri_scope(unit.name)
-
-
 def _created_by_libcontainer(
-    tree: Tree, units: Iterable[ObservedUnit], recorded: Collection[UnitName]
+    tree: Tree, units: Iterable[ObservedUnit], pods: Iterable[Pod]
 ) -> list[UnitName]:
-    """Return the root and its units that libcontainer has created and no record contains.
+    """Return the root and its units that libcontainer has created and that belong to no pod.
 
     A container that runc has started in the slice of a recorded pod belongs to that pod.
     """
-    below = f"{tree.root.removesuffix('.slice')}-"
+    root = tree.root
+    below = f"{root.removesuffix(_SLICE)}-"
+    slices = {
+        unit.name: slice_
+        for unit in units
+        if (slice_ := _slice_by_libcontainer(unit)) == root or slice_.startswith(below)
+    }
+    # the names of all pods cost more than all else here
+    recorded = {tree.pod(pod.uid, qos) for pod in pods for qos in Qos} if slices else ()
+    return sorted(
+        (name for name, slice_ in slices.items() if slice_ not in recorded), key=_by_depth
+    )
 
-    def is_foreign(unit: ObservedUnit) -> bool:
-        if unit.name.endswith(f".{UnitKind.SLICE}"):
-            is_there = unit.name == tree.root or unit.name.startswith(below)
-            is_theirs = unit.description == f"{LIBCONTAINER}{unit.name}"
-            return is_there and is_theirs and unit.name not in recorded
-        slice_ = str(unit.properties.get("Slice", ""))
-        is_there = slice_ == tree.root or slice_.startswith(below)
-        return is_there and slice_ not in recorded and _is_cri_scope(unit.name)
 
-    return sorted((unit.name for unit in units if is_foreign(unit)), key=_by_depth)
+def _slice_by_libcontainer(unit: ObservedUnit) -> str:
+    """Return the slice that libcontainer has created, or a container of it is in; or nothing."""
+    if unit.name.endswith(_SLICE):
+        return unit.name if unit.description == LIBCONTAINER + unit.name else ""
+    is_container = unit.name.startswith(_CRI_PREFIXES) and unit.name.endswith(_SCOPE)
+    return str(unit.properties.get("Slice", "")) if is_container else ""
 
 
 def _by_depth(name: UnitName) -> tuple[bool, int, UnitName]:
-    return not name.endswith(f".{UnitKind.SLICE}"), name.count("-"), name
-
-
-def _is_cri_scope(name: UnitName) -> bool:
-    return name.startswith(_CRI_PREFIXES) and name.endswith(f".{UnitKind.SCOPE}")
+    return not name.endswith(_SLICE), name.count("-"), name
 
 
 def _reason(root: UnitName, running: Sequence[Kubelet], made: Sequence[UnitName]) -> str:

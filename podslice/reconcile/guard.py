@@ -18,9 +18,9 @@ from podslice.kernel.kubelets import find_kubelets
 from podslice.model.kubelet import Foreign, Kubelet
 from podslice.model.manager import Manager
 from podslice.model.naming import Tree
-from podslice.model.pod import Pod, Qos
+from podslice.model.pod import Pod
 from podslice.model.unit import ObservedUnit, TransientUnit, UnitKind, UnitName, Value
-from podslice.policy.root_owner import CRI_SCOPES, find_foreign, may_be_kubelets
+from podslice.policy.root_owner import CRI_SCOPES, find_foreign, is_kubelets_root
 from podslice.store import Store
 from podslice.systemd.client import Client
 from podslice.systemd.delegating_client import DelegatingClient
@@ -48,15 +48,11 @@ class Guard:
         self._judging = asyncio.Lock()
 
     async def judge(
-        self, tree: Tree, units: Iterable[ObservedUnit], pods: Iterable[Pod], manager: Manager
+        self, tree: Tree, units: Iterable[ObservedUnit], pods: Collection[Pod], manager: Manager
     ) -> Foreign | None:
         """Return why podslice does not own the root, None where it does, by observed units."""
-        kubelets = () if manager.is_user or tree.cgroup_root != "/" else await self.kubelets()
-        suspects = [unit for unit in units if may_be_kubelets(unit)]
-        foreign = None
-        if kubelets or suspects:
-            recorded = {tree.pod(pod.uid, qos) for pod in pods for qos in Qos}
-            foreign = find_foreign(tree, suspects, recorded, kubelets, manager=manager)
+        kubelets = await self.kubelets() if is_kubelets_root(tree, manager) else ()
+        foreign = find_foreign(tree, units, pods, kubelets, manager=manager)
         self._judged = (self._now(), foreign)
         return foreign
 
@@ -90,7 +86,7 @@ class Guard:
 
 def scope_patterns(tree: Tree, manager: Manager) -> tuple[str, ...]:
     """Return the patterns of a kubelet's containers; none where the root is not a kubelet's."""
-    return () if manager.is_user or tree.cgroup_root != "/" else CRI_SCOPES
+    return CRI_SCOPES if is_kubelets_root(tree, manager) else ()
 
 
 async def list_evidence(client: Client, tree: Tree, manager: Manager) -> Sequence[ObservedUnit]:

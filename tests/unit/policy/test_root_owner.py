@@ -9,10 +9,9 @@ import pytest
 from podslice.model.kubelet import Kubelet
 from podslice.model.manager import SYSTEM
 from podslice.model.naming import Tree
-from podslice.model.pod import Qos
 from podslice.model.unit import ObservedUnit
 from podslice.policy.root_owner import LIBCONTAINER, find_foreign
-from tests.unit.builders import USER
+from tests.unit.builders import USER, besteffort
 
 RECORDED = json.loads((Path(__file__).parents[2] / "kubelet_units.json").read_text())["units"]
 UNITS = [
@@ -32,7 +31,7 @@ OURS = [
     ObservedUnit(name="kubepods-burstable.slice", description="Burstable pods"),
     ObservedUnit(name="kubepods-burstable-podweb.slice", description="Pod default/web (Burstable)"),
 ]
-WEB = {TREE.pod("web", qos) for qos in Qos}
+WEB = (besteffort("web"),)
 NOBODYS = ObservedUnit(name="kubepods-podstray.slice", description="kubepods-podstray.slice")
 
 
@@ -40,12 +39,12 @@ def unit(name):
     return next(each for each in UNITS if each.name == name)
 
 
-def judge(units, *, kubelets=(), recorded=(), tree=TREE, manager=SYSTEM):
-    return find_foreign(tree, units, recorded, kubelets, manager=manager)
+def judge(units, *, kubelets=(), pods=(), tree=TREE, manager=SYSTEM):
+    return find_foreign(tree, units, pods, kubelets, manager=manager)
 
 
 @pytest.mark.parametrize(
-    ("units", "recorded"),
+    ("units", "pods"),
     [
         ([], ()),
         (OURS, WEB),
@@ -62,8 +61,8 @@ def judge(units, *, kubelets=(), recorded=(), tree=TREE, manager=SYSTEM):
         ([*OURS, replace(unit(POD), name="b.slice", description=f"{LIBCONTAINER}b.slice")], WEB),
     ],
 )
-def test_the_root_is_podslices_own(units, recorded):
-    assert judge(units, recorded=recorded) is None
+def test_the_root_is_podslices_own(units, pods):
+    assert judge(units, pods=pods) is None
 
 
 def test_a_kubelet_that_was_stopped_leaves_its_units():
@@ -79,7 +78,7 @@ def test_a_kubelet_that_was_stopped_leaves_its_units():
 @pytest.mark.parametrize("name", list(RECORDED))
 def test_each_unit_of_a_kubelet_is_enough(name):
     others = [each for each in OURS if each.name != name]
-    foreign = judge([*others, unit(name)], recorded=WEB)
+    foreign = judge([*others, unit(name)], pods=WEB)
     assert "belongs to a kubelet" in foreign.reason
     assert name in f"{foreign.reason} {foreign.way_out}"
 
@@ -101,15 +100,15 @@ def test_a_running_kubelet_is_enough(units):
 
 
 def test_a_kubelet_that_came_later_has_a_way_out_for_the_pods_that_are_there():
-    foreign = judge([*OURS, unit(POD), unit(SCOPE)], kubelets=[K3S], recorded=WEB)
+    foreign = judge([*OURS, unit(POD), unit(SCOPE)], kubelets=[K3S], pods=WEB)
     assert foreign.way_out == (
         "podslice has pods there as well; to move them: stop the kubelet; stop its units"
         f" (systemctl stop {POD} {SCOPE}); run podslice delete --all; use another root for podslice:"
         ' cgroup-root = "/podslice" in podslice.toml'
     )
     # which works: each step leaves what the next needs
-    assert judge([*OURS, unit(POD), unit(SCOPE)], recorded=WEB) is not None
-    assert judge(OURS, recorded=WEB) is None
+    assert judge([*OURS, unit(POD), unit(SCOPE)], pods=WEB) is not None
+    assert judge(OURS, pods=WEB) is None
 
 
 def test_many_units_are_counted():
@@ -123,16 +122,16 @@ def test_many_units_are_counted():
 
 def test_a_container_in_the_root_itself_is_one_of_a_kubelet():
     scope = replace(unit(SCOPE), properties={"Slice": "kubepods.slice"})
-    assert SCOPE in judge([*OURS, scope], recorded=WEB).reason
+    assert SCOPE in judge([*OURS, scope], pods=WEB).reason
 
 
 def test_only_steps_that_are_needed_are_listed():
-    stopped = judge([*OURS, unit(POD)], recorded=WEB).way_out
+    stopped = judge([*OURS, unit(POD)], pods=WEB).way_out
     assert stopped.startswith(
         "podslice has pods there as well; to move them: stop its units"
         f" (systemctl stop {POD}); run podslice delete --all; use another root"
     )
-    running = judge(OURS, kubelets=[K3S], recorded=WEB).way_out
+    running = judge(OURS, kubelets=[K3S], pods=WEB).way_out
     assert running.startswith(
         "podslice has pods there as well; to move them: stop the kubelet; run podslice delete --all"
     )

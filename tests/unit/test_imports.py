@@ -35,6 +35,31 @@ def test_what_is_set_for_pydantic_is_unset_again(monkeypatch):
     assert "PYDANTIC_SKIP_VALIDATING_CORE_SCHEMAS" not in os.environ
 
 
+def test_no_package_seems_to_be_installed_while_models_are_defined(monkeypatch):
+    name = "importlib.metadata"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with quick_models():
+        found = import_module(name)
+        assert (found.entry_points(group="pydantic"), found.distributions()) == ((), ())
+        with pytest.raises(AttributeError):
+            found.__path__  # noqa: B018 (the import system asks)
+    assert name not in sys.modules
+    real = import_module(name)
+    with quick_models():
+        assert sys.modules[name] is real, "it is used"
+
+
+def test_other_functions_for_installed_packages_are_the_real_ones(monkeypatch):
+    name = "importlib.metadata"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with quick_models():
+        found = import_module(name)
+        assert found.version("pydantic") == import_module(name).version("pydantic")
+        real = sys.modules[name]
+        assert real is not found
+    assert sys.modules[name] is real
+
+
 def test_a_library_is_never_imported(monkeypatch):
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     never_import("colorsys")

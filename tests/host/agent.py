@@ -6,8 +6,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = "podslice-agent.service"
+UNIT_FILE, NEW_UNIT_FILE = f"/run/systemd/system/{UNIT}", f"/run/{UNIT}.new"
 SYSUSERS = ROOT / "units/sysusers.d/podslice.conf"
 MANIFESTS = "/etc/podslice/manifests"
+OPTIONS = "/run/podslice-agent-options"
 SOCKET = "/run/podslice/agent.sock"
 ASK = """
 import http.client, socket, sys
@@ -18,6 +20,23 @@ connection.request("GET", sys.argv[2])
 answer = connection.getresponse()
 print(answer.read().decode())
 sys.exit(answer.status != 200)
+"""
+# a daemon-reload takes seconds in an emulated machine
+INSTALL = f"""
+mkdir -p {MANIFESTS} /run/systemd/system
+if [ "$1" ] && ! [ -e "$1" ]; then
+  python3 -m compileall -q /src/podslice && touch "$1" || exit
+fi
+if ! cmp -s {NEW_UNIT_FILE} {UNIT_FILE}; then
+  mv {NEW_UNIT_FILE} {UNIT_FILE} && systemd-sysusers podslice.conf && systemctl daemon-reload || exit
+fi
+shift
+"$@"
+"""
+REMOVE = f"""
+systemctl stop {UNIT}
+systemctl reset-failed {UNIT}
+rm -rf {MANIFESTS} {OPTIONS}
 """
 
 
@@ -31,37 +50,39 @@ def begin(machine):
 
 def install(machine, *options, more=""):
     """Install the unit, with options of the verb and further directives of the service."""
+    _install(machine, options, more, then=())
+
+
+def start(machine, *options, more=""):
+    """Install and start the agent; it is ready on return."""
+    _install(machine, options, more, then=("systemctl", "start", UNIT))
+
+
+def remove(machine):
+    """Stop the agent, and remove its manifests; applied pods and, for the next test, its unit stay."""
+    machine.run("sh", "-c", REMOVE)
+    if machine.kind == "local":
+        machine.run("rm", "-f", UNIT_FILE)
+        machine.run("systemctl", "daemon-reload")
+
+
+def _install(machine, options, more, then):
     text = (ROOT / "units" / UNIT).read_text()
-    command = " ".join(["/usr/bin/python3", "-m", "podslice", "agent", *options])
     text = text.replace("ExecReload=/usr/bin/podslice ", "ExecReload=/usr/bin/python3 -m podslice ")
+    command = "/usr/bin/python3 -m podslice agent $AGENT_OPTIONS"
     lines = [
         f"ExecStart={command}" if line.startswith("ExecStart=") else line
         for line in text.splitlines()
     ]
     place = lines.index("[Service]") + 1
-    lines[place:place] = ["WorkingDirectory=/src", *more.splitlines()]
-    if machine.kind == "vm":
-        # as in a package: the sandbox may not write, and every start would take seconds longer
-        machine.run("python3", "-m", "compileall", "-q", "/src/podslice")
-    machine.put(f"/run/systemd/system/{UNIT}", "\n".join(lines) + "\n")
+    # read at each start, so that other options need no daemon-reload
+    lines[place:place] = ["WorkingDirectory=/src", f"EnvironmentFile={OPTIONS}", *more.splitlines()]
+    machine.put(OPTIONS, f'AGENT_OPTIONS="{" ".join(options)}"\n')
     machine.put("/usr/lib/sysusers.d/podslice.conf", SYSUSERS.read_text())
-    machine.run("systemd-sysusers", "podslice.conf")
-    machine.put(f"{MANIFESTS}/.keep", "")
-    machine.run("systemctl", "daemon-reload")
-
-
-def start(machine, *options, more=""):
-    """Install and start the agent; it is ready on return."""
-    install(machine, *options, more=more)
-    machine.run("systemctl", "start", UNIT)
-
-
-def remove(machine):
-    """Stop the agent, and remove it and its manifests; applied pods stay."""
-    machine.run("systemctl", "stop", UNIT, check=False)
-    machine.run("systemctl", "reset-failed", UNIT, check=False)
-    machine.run("rm", "-rf", f"/run/systemd/system/{UNIT}", MANIFESTS)
-    machine.run("systemctl", "daemon-reload")
+    machine.put(NEW_UNIT_FILE, "\n".join(lines) + "\n")
+    # as in a package: the sandbox may not write, and every start would take seconds longer
+    compiled = "/src/.compiled" if machine.kind == "vm" else ""
+    machine.run("sh", "-c", INSTALL, "install", compiled, *then)
 
 
 def pid(machine):
@@ -92,15 +113,18 @@ def put(machine, name, text):
 def until(check, timeout_sec=30.0, *, what="it", explain=str):
     """Wait until a check holds, and return its result; the timeout is for a busy machine.
 
-    It is below the agent's sync period, which would hide a missed event.
+    It is below the agent's sync period, which would hide a missed event. A check that takes long,
+    as all do in an emulated machine, is repeated less often: it delays the agent.
     """
     deadline = time.monotonic() + timeout_sec
     while True:
+        began = time.monotonic()
         found = check()
         if found:
             return found
-        assert time.monotonic() < deadline, f"{what} is not so after {timeout_sec} s {explain()}"
-        time.sleep(0.05)
+        now = time.monotonic()
+        assert now < deadline, f"{what} is not so after {timeout_sec} s {explain()}"
+        time.sleep(min(max(0.05, 2 * (now - began)), 1.0))
 
 
 def events(machine, *kinds):
@@ -112,16 +136,18 @@ def all_events(machine, *kinds):
     """Return these events, and those of verbs."""
     since = [f"--after-cursor={_began[machine]}"]
     names = [f"PODSLICE_EVENT={kind}" for kind in kinds] or ["SYSLOG_IDENTIFIER=podslice"]
-    machine.run("journalctl", "--sync")
-    out = machine.run("journalctl", "-o", "json", "--no-pager", *since, *names).stdout
-    return [json.loads(line) for line in out.splitlines()]
+    return [json.loads(line) for line in _journal(machine, *since, *names).splitlines()]
 
 
 def cursor(machine):
     """Return the present end of the journal."""
-    machine.run("journalctl", "--sync")
-    out = machine.run("journalctl", "-n", "1", "-o", "json", "--no-pager").stdout
-    return json.loads(out)["__CURSOR"]
+    return json.loads(_journal(machine, "-n", "1"))["__CURSOR"]
+
+
+def _journal(machine, *arguments):
+    """Return entries of the journal, all that have been logged so far."""
+    script = 'journalctl --sync && exec journalctl -o json --no-pager "$@"'
+    return machine.run("sh", "-c", script, "journalctl", *arguments).stdout
 
 
 def ask(machine, path):
@@ -131,11 +157,8 @@ def ask(machine, path):
 
 def last_log_sec(machine):
     """Return the time of the agent's last journal entry, in seconds since the boot."""
-    machine.run("journalctl", "--sync")
-    out = machine.run(
-        "journalctl", "-n", "1", "-o", "json", "--no-pager", "SYSLOG_IDENTIFIER=podslice"
-    ).stdout
-    return int(json.loads(out)["__MONOTONIC_TIMESTAMP"]) / 1e6
+    last = json.loads(_journal(machine, "-n", "1", "SYSLOG_IDENTIFIER=podslice"))
+    return int(last["__MONOTONIC_TIMESTAMP"]) / 1e6
 
 
 def until_quiet(machine, timeout_sec=60.0):

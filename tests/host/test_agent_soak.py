@@ -120,8 +120,9 @@ def node(namespace):
     for machine in fixtures.keep_clean(namespace):
         agent.begin(machine)
         yield machine
-        machine.run("rm", "-rf", f"/run/systemd/system/{agent.UNIT}.d")
         agent.remove(machine)
+        machine.run("rm", "-rf", f"/run/systemd/system/{agent.UNIT}.d")
+        machine.run("systemctl", "daemon-reload")
         machine.podslice("delete", "--all", "--grace-period", "0", check=False)
 
 

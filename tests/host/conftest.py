@@ -10,14 +10,22 @@ from tests.lab.vm import Vm
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cgroup2: looks at cgroup v2, so only in the vm")
+    config.addinivalue_line("markers", "namespace: nothing of the kernel matters, so only there")
     config.addinivalue_line("markers", "newest: also in a namespace with the newest systemd")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run tests that use a machine in each kind; those of cgroup v2 in the vm only."""
+    """Run tests that use a machine in each kind; those of cgroup v2 in the vm only.
+
+    A test is only in the namespace if it compares names, output, records, the journal or what
+    systemd itself has: not values, events or processes in control groups, nor pressure. systemd
+    is the same in both, and the virtual machine is ten times slower.
+    """
     if "machine" in metafunc.fixturenames:
-        is_vm_only = metafunc.definition.get_closest_marker("cgroup2") is not None
-        kinds = ["vm"] if is_vm_only else ["namespace", "vm"]
+        kinds = ["namespace", "vm"]
+        for marker, only in (("cgroup2", "vm"), ("namespace", "namespace")):
+            if metafunc.definition.get_closest_marker(marker) is not None:
+                kinds = [only]
         if metafunc.definition.get_closest_marker("newest") is not None:
             kinds.append("new_namespace")
         metafunc.parametrize("machine", kinds, indirect=True)

@@ -88,6 +88,7 @@ def test_a_manifest_directory_is_followed_through_permissions_moves_and_mounts(n
     has_web()
 
 
+@pytest.mark.namespace
 def test_an_invalid_manifest_affects_no_other_pod(node):
     agent.put(node, "web", agent.manifest("web"))
     agent.put(node, "other", agent.manifest("other"))
@@ -109,6 +110,7 @@ def test_an_invalid_manifest_affects_no_other_pod(node):
     assert "web.yaml" not in status.stdout + status.stderr
 
 
+@pytest.mark.namespace
 def test_a_pod_that_the_rules_refuse_is_an_invalid_manifest(node):
     beyond = agent.manifest("web", resources={"limits": {"memory": "32Mi"}})
     agent.put(node, "web", beyond)
@@ -129,6 +131,7 @@ def test_the_agent_exits_at_once_and_leaves_the_pods(node):
     assert show(node, agent.UNIT, "Result") == {"Result": "success"}
 
 
+@pytest.mark.namespace
 def test_a_reload_reads_the_configuration(node):
     agent.put(node, "web", agent.manifest("web", cpu="1"))
     agent.start(node)
@@ -210,6 +213,7 @@ def test_orphans_are_reported_and_with_collect_orphans_removed(node):
     assert not is_up(node, orphan)
 
 
+@pytest.mark.namespace
 def test_applied_pods_stay_beside_those_of_manifests(node):
     agent.start(node)
     node.podslice("apply", "-f", "-", input=agent.manifest("byhand"))

@@ -224,6 +224,7 @@ def nothing_is_left(machine):
     )
 
 
+@pytest.mark.namespace
 @pytest.mark.newest
 def test_a_pod_that_systemd_refuses_does_not_block_the_others(clean_machine):
     machine = clean_machine
@@ -247,6 +248,7 @@ def test_a_pod_that_systemd_refuses_does_not_block_the_others(clean_machine):
     assert machine.podslice("plan", "-f", SEED, *BIG).exit_code == 0
 
 
+@pytest.mark.namespace
 def test_a_failed_tier_is_reported_with_the_skipped_steps(clean_machine):
     machine = clean_machine
     machine.run("ln", "-s", "/dev/null", "/run/systemd/system/kubepods-burstable.slice")
@@ -284,14 +286,14 @@ def test_foreign_units_below_the_root_are_not_changed(clean_machine):
         machine.run("systemctl", "stop", "podlab-foreign.service")
 
 
+@pytest.mark.namespace
 def test_apply_converges_after_being_killed_at_any_point(clean_machine):
     machine = clean_machine
-    rounds = 50 if machine.kind != "vm" else 4  # a round takes ten seconds there
     machine.put("/tmp/pods.yaml", pods(40))
     machine.podslice("apply", "-f", "/tmp/pods.yaml", *BIG)
     seconds = duration_of_apply(machine)
     chance = random.Random(20261120)  # the same points in every run, as far as a clock allows
-    for number in range(rounds):
+    for number in range(50):
         count = chance.choice((1, 20, 40, 41, 60))
         machine.put("/tmp/pods.yaml", pods(count, memory=chance.choice(("8Mi", "16Mi"))))
         process = machine.spawn(
@@ -319,6 +321,7 @@ def duration_of_apply(machine):
     return int(machine.run("bash", "-c", script).stdout) / 1e9
 
 
+@pytest.mark.namespace
 def test_lost_records_are_rebuilt_and_reported(clean_machine):
     machine = clean_machine
     apply(machine, "-f", SEED, *BIG)

@@ -85,6 +85,7 @@ def test_old_values_are_restored_without_podslice(runtime, stated):
     assert show(runtime, SLICE, *NAMES) == stated
 
 
+@pytest.mark.namespace
 def test_the_values_of_a_killed_apply_are_restored(runtime):
     """The timer exists before the values are set: at every moment one can lose the connection."""
     line = ("python3", "-m", "podslice", "apply", "-f", SEED, *BIG, *reserve(), "--confirm", "20")
@@ -103,6 +104,7 @@ def test_the_values_of_a_killed_apply_are_restored(runtime):
     )
 
 
+@pytest.mark.namespace
 def test_confirmed_values_stay(runtime):
     applied(runtime, seconds=300)
     status = runtime.podslice("status", "-o", "json", *BIG, *reserve())
@@ -116,6 +118,7 @@ def test_confirmed_values_stay(runtime):
     assert (plan.exit_code, plan.stdout) == (0, "nothing to do\n")
 
 
+@pytest.mark.namespace
 def test_restored_values_stay_until_the_next_apply(runtime):
     applied(runtime, seconds=2)
     wait_for(runtime, SLICE, UNSET)
@@ -129,6 +132,7 @@ def test_restored_values_stay_until_the_next_apply(runtime):
     assert runtime.podslice("status", *BIG, *reserve()).stderr == ""
 
 
+@pytest.mark.namespace
 def test_a_second_restore_uses_the_first_old_values(runtime):
     applied(runtime, seconds=300)
     applied(runtime, *reserve(memory="160Mi"), seconds=15)

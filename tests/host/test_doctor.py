@@ -47,6 +47,7 @@ def test_findings_match_the_machine(clean_machine):
         assert what == "cpu, memory and pids are available, also in kubepods.slice"
 
 
+@pytest.mark.namespace
 def test_drivers_other_than_systemd_are_found(clean_machine):
     machine = clean_machine
     files = {
@@ -116,6 +117,7 @@ def test_the_fix_for_delegation_works(machine):
         machine.run("systemctl", "daemon-reload")
 
 
+@pytest.mark.namespace
 def test_a_user_without_a_session_is_reported(machine):
     found = findings_by_check(
         users.podslice(machine, "doctor", "--user", "-o", "json", check=False)
@@ -124,6 +126,7 @@ def test_a_user_without_a_session_is_reported(machine):
     assert "loginctl enable-linger lab" in found["session"]["fix"]
 
 
+@pytest.mark.namespace
 def test_any_user_may_run_it_and_nothing_is_written(clean_machine):
     machine = clean_machine
     mark = "/run/before-doctor"

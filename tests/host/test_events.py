@@ -8,6 +8,8 @@ from podslice.model.event import Kind
 from tests.host import users
 from tests.host.test_run import at_a_terminal
 
+pytestmark = pytest.mark.namespace
+
 LOG_EVENTS = """\
 from podslice.systemd.journal import Journal
 from podslice.model.event import Event, Kind

@@ -1,7 +1,11 @@
 """Invalid input, which must not change anything, on a machine where it could."""
 
+import pytest
+
 from tests.host.scenario import BIG, ROOT, apply, pods, units
 from tests.lab.machine import START_SERVICE
+
+pytestmark = pytest.mark.namespace
 
 HOSTILE = ROOT / "tests/cases/hostile"
 
@@ -10,8 +14,6 @@ def test_hostile_files_end_in_exit_2_and_change_nothing(clean_machine):
     machine = clean_machine
     files = sorted(path for path in HOSTILE.iterdir() if path.name != "expect.toml")
     assert len(files) >= 40
-    if machine.kind == "vm":
-        files = files[::8]  # the same code on a slow machine; the namespace tests all of them
     for path in files:
         result = apply(machine, "-f", f"/src/tests/cases/hostile/{path.name}", *BIG, check=False)
         assert result.exit_code == 2, path.name

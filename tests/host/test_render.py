@@ -39,6 +39,7 @@ def test_the_files_have_the_values_of_apply(rendered):
     assert {unit: values_of(machine, unit) for unit in made} == made
 
 
+@pytest.mark.namespace
 @pytest.mark.newest
 def test_systemd_reports_no_problem_with_them(rendered):
     machine, files, _ = rendered
@@ -46,6 +47,7 @@ def test_systemd_reports_no_problem_with_them(rendered):
     assert (result.exit_code, result.stdout + result.stderr) == (0, "")
 
 
+@pytest.mark.namespace
 def test_they_can_be_enabled_at_boot(rendered):
     machine, _, made = rendered
     machine.run("systemctl", "enable", "--runtime", *made)

@@ -11,6 +11,7 @@ from podslice.imports import (
     modules_of,
     never_import,
     never_import_openssl,
+    never_search_packages,
     quick_models,
     without,
 )
@@ -25,38 +26,28 @@ def test_a_library_is_hidden_while_something_is_imported(monkeypatch):
         assert sys.modules["colorsys"] is found, "it is used"
 
 
-def test_what_is_set_for_pydantic_is_unset_again(monkeypatch):
-    monkeypatch.setenv("PYDANTIC_DISABLE_PLUGINS", "mine")
-    monkeypatch.delenv("PYDANTIC_SKIP_VALIDATING_CORE_SCHEMAS", raising=False)
+@pytest.mark.parametrize("before", [None, "mine"])
+def test_what_is_set_for_pydantic_is_unset_again(monkeypatch, before):
+    name = "PYDANTIC_SKIP_VALIDATING_CORE_SCHEMAS"
+    monkeypatch.setenv(name, before) if before else monkeypatch.delenv(name, raising=False)
     with quick_models():
-        assert os.environ["PYDANTIC_DISABLE_PLUGINS"] == "__all__"
-        assert os.environ["PYDANTIC_SKIP_VALIDATING_CORE_SCHEMAS"] == "1"
-    assert os.environ["PYDANTIC_DISABLE_PLUGINS"] == "mine"
-    assert "PYDANTIC_SKIP_VALIDATING_CORE_SCHEMAS" not in os.environ
+        assert os.environ[name] == "1"
+    assert os.environ.get(name) == before
 
 
-def test_no_package_seems_to_be_installed_while_models_are_defined(monkeypatch):
+def test_no_package_seems_to_be_installed(monkeypatch):
     name = "importlib.metadata"
     monkeypatch.delitem(sys.modules, name, raising=False)
-    with quick_models():
-        found = import_module(name)
-        assert (found.entry_points(group="pydantic"), found.distributions()) == ((), ())
-        with pytest.raises(AttributeError):
-            found.__path__  # noqa: B018 (the import system asks)
-    assert name not in sys.modules
-    real = import_module(name)
-    with quick_models():
-        assert sys.modules[name] is real, "it is used"
-
-
-def test_other_functions_for_installed_packages_are_the_real_ones(monkeypatch):
-    name = "importlib.metadata"
-    monkeypatch.delitem(sys.modules, name, raising=False)
-    with quick_models():
-        found = import_module(name)
-        assert found.version("pydantic") == import_module(name).version("pydantic")
-        real = sys.modules[name]
-        assert real is not found
+    never_search_packages()
+    found = import_module(name)
+    assert (found.entry_points(group="pydantic"), found.distributions()) == ((), ())
+    with pytest.raises(AttributeError):
+        found.__path__  # noqa: B018 (the import system asks)
+    assert sys.modules[name] is found
+    assert found.version("pydantic") == import_module(name).version("pydantic")
+    real = sys.modules[name]
+    assert real is not found, "another function is used"
+    never_search_packages()
     assert sys.modules[name] is real
 
 

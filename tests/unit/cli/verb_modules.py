@@ -66,7 +66,7 @@ COMMANDS = {
     "tree": ("tree", USER),
 }
 WATCHED = frozenset(
-    {"asyncio", "dbus_next", "h11", "json", "prometheus_client", "pydantic", "rich", "ssl"}
+    {"asyncio", "dbus_next", "email", "h11", "json", "prometheus_client", "pydantic", "rich", "ssl"}
     | {"subprocess", "typer", "xml", "yaml"}
 )
 """Libraries and expensive modules of Python."""

@@ -72,6 +72,14 @@ class Report:
         """Whether there were steps, and all succeeded."""
         return bool(self.results) and self.count(Outcome.DONE) == len(self.results)
 
+    @property
+    def is_change(self) -> bool:
+        """Whether a step succeeded, or the record or the eviction mark of a pod was removed."""
+        failed = (each.step for each in self.results if each.outcome is not Outcome.DONE)
+        left = {step.pod for step in failed if isinstance(step, StopUnit)}
+        removed = self.matched - left - {each.pod for each in self.stuck}
+        return bool(removed) or self.count(Outcome.DONE) > 0
+
     def count(self, outcome: Outcome) -> int:
         """Return the number of steps with an outcome."""
         return sum(result.outcome is outcome for result in self.results)

@@ -54,6 +54,7 @@ def _skipped(left_out: Iterable[Skipped]) -> list[Document]:
 def plan(made: Plan) -> Document:
     """Return a plan: its steps in order, skipped properties and refused pods."""
     return {
+        "changed": bool(made),
         "steps": [step(taken) for taken in made.steps],
         "skipped": _skipped(made.skipped),
         "refused": [refusal(refused) for refused in made.refused],
@@ -63,6 +64,7 @@ def plan(made: Plan) -> Document:
 def report(done: Report) -> Document:
     """Return the report of an apply or a delete."""
     return {
+        "changed": done.is_change,
         "steps": [
             {**step(result.step), "outcome": result.outcome.value, "error": result.error}
             for result in done.results

@@ -18,6 +18,7 @@ spec:
 PLAN_JSON = """\
 {
   "version": 1,
+  "changed": true,
   "steps": [
     {
       "action": "start",

@@ -261,3 +261,27 @@ def test_exit_code_and_last_line(report, code, text):
 def test_steps_are_counted():
     assert count_steps([START, SET, START, STOP]) == "1 to stop, 2 to start, 1 to set"
     assert count_steps([]) == "nothing to do"
+
+
+STUCK = StuckPod(pod="default/web", why="", hint="")
+MATCHED = frozenset({"default/web"})
+
+
+@pytest.mark.parametrize(
+    ("report", "is_change"),
+    [
+        (Report(), False),
+        (Report(results=(done(START),)), True),
+        (Report(results=(StepResult(step=START, outcome=Outcome.FAILED),)), False),
+        (Report(matched=MATCHED), True),
+        (Report(matched=MATCHED, stuck=(STUCK,)), False),
+        (
+            Report(
+                results=(StepResult(step=STOP_POD, outcome=Outcome.NOT_TRIED),), matched=MATCHED
+            ),
+            False,
+        ),
+    ],
+)
+def test_a_change_is_a_step_or_a_removed_record(report, is_change):
+    assert report.is_change is is_change

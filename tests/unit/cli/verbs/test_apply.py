@@ -43,6 +43,26 @@ def test_apply_as_json(podslice, web, memory):
     ]
 
 
+def test_apply_states_whether_it_changed_something(podslice, web, memory):
+    """The first time as `plan` does; then nothing is left to change."""
+
+    def changed(verb):
+        return json.loads(podslice(verb, "-f", web, "-o", "json").out)["changed"]
+
+    assert [changed(verb) for verb in ("plan", "apply", "plan", "apply")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_an_apply_whose_first_step_fails_has_changed_nothing(podslice, web, memory):
+    memory.refuse("kubepods.slice", Refused("access denied"))
+    ended = podslice("apply", "-f", web, "-o", "json")
+    assert (ended.code, json.loads(ended.out)["changed"]) == (1, False)
+
+
 def test_apply_reports_failures_refusals_and_steps_not_tried(podslice, web, memory, files):
     files({"a.yaml": manifest("a", {"cpu": 9})})
     memory.refuse(POD, Refused("access denied"))

@@ -1,9 +1,11 @@
 """`delete`."""
 
 import asyncio
+import json
 
 import pytest
 
+from podslice.errors import Refused
 from tests.unit.cli.pods import POD, lines
 
 
@@ -61,6 +63,28 @@ def test_delete_needs_pods(podslice, memory):
 
 def test_delete_all_of_nothing(podslice, memory):
     assert podslice("delete", "--all") == (0, "nothing to do\n", "")
+
+
+def test_delete_states_whether_it_changed_something(podslice, web, memory):
+    podslice("apply", "-f", web)
+
+    def changed():
+        return json.loads(podslice("delete", "--all", "-o", "json").out)["changed"]
+
+    units = (POD, "kubepods-besteffort.slice")
+    for unit in units:
+        memory.refuse(unit, Refused("access denied"))
+    assert changed() is False
+    for unit in units:
+        memory.refuse(unit, None)
+    assert [changed(), changed()] == [True, False]
+
+
+def test_a_removed_record_is_a_change(podslice, web, memory):
+    podslice("apply", "-f", web)
+    asyncio.run(memory.stop("kubepods.slice"))
+    document = json.loads(podslice("delete", "shop/web", "-o", "json").out)
+    assert (document["changed"], document["steps"]) == (True, [])
 
 
 def test_delete_reports_running_tasks(podslice, web, memory):

@@ -62,6 +62,12 @@ def test_a_readmitted_pod_is_admitted_again(podslice, store, evicted):
     assert podslice("apply", "-f", "web.json").code == 0
 
 
+def test_a_removed_mark_is_a_change(podslice, store, evicted):
+    document = json.loads(podslice("delete", "web", "-o", "json").out)
+    assert (document["changed"], document["steps"]) == (True, [])
+    assert names(store) == ["default/shop"]
+
+
 def test_an_agent_brings_its_pods_back_itself(podslice, store, evicted):
     run_agent(store)
     ended = podslice("readmit", "default/web", "shop")

@@ -13,7 +13,7 @@ import typer
 
 from podslice.cli.stated import declared
 from podslice.dataclass import dataclass
-from podslice.inputs.options.config_files import make_config, read_files
+from podslice.inputs.options.config_files import make_config, read_as, read_files
 from podslice.inputs.options.table import OPTIONS, ConfigOption
 from podslice.model.config import Config, Origin
 from podslice.model.manager import SYSTEM, Manager
@@ -25,6 +25,8 @@ class Planning:
     """The options common to all verbs that plan."""
 
     config_file: Path | None = None
+    place: Path | None = None
+    """Where `config_file` is assumed to be, beside the other configuration files."""
     flags: dict[str, object] = field(default_factory=dict)
     manager: Manager = SYSTEM
     substitute: tuple[Config, Origin] | None = None
@@ -53,7 +55,10 @@ class Planning:
         """Read the configuration once, so that it is the same during the whole call."""
         if self.substitute is not None:
             return self.substitute
-        files = read_files(file=self.config_file)
+        if self.config_file is not None and self.place is not None:
+            files = read_as(self.config_file, self.place)
+        else:
+            files = read_files(file=self.config_file)
         return make_config(files, self.flags), Origin(options=files.options)
 
     @property

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,9 +16,17 @@ from podslice.cli.output import OutputFormat, emit
 from podslice.cli.session import load_node
 from podslice.cli.views import documents
 from podslice.cli.views.problem_lines import count_problems, problem_line, problem_lines
-from podslice.errors import InputError, bounded
-from podslice.model.config import Config
+from podslice.errors import InputError, Problem, bounded
 from podslice.policy.allocatable import validate_node
+
+Place = Annotated[
+    Path | None,
+    typer.Option(
+        "--as",
+        metavar="PATH",
+        help="Check the file of --config as if it were at this place, with the files beside it.",
+    ),
+]
 
 
 @planning_options
@@ -32,10 +43,51 @@ def check(
     ] = None,
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
+    place: Place = None,
 ) -> int:
     """Check the configuration and manifests, and report all problems."""
+    if place is not None and planning.config_file is None:
+        hint = "add --config FILE"
+        raise InputError(Problem(where="--as", message="there is no file to check", hint=hint))
+    planning = replace(planning, place=place)
     if not filename:
-        return _check_configuration(planning.config, output)
+        return _listed(
+            output, {"valid": False, "effective": None}, lambda: _check(planning, output)
+        )
+    return _listed(
+        output, {"pods": []}, lambda: _check_manifests(planning, filename, namespace, output)
+    )
+
+
+def _listed(output: OutputFormat, rest: documents.Document, work: Callable[[], int]) -> int:
+    """Check, and list the problems of an error in the document, which programs read.
+
+    Raises:
+        InputError: there are errors, and the output is not a document.
+    """
+    try:
+        return work()
+    except InputError as error:
+        if output not in (OutputFormat.JSON, OutputFormat.YAML):
+            raise
+        problems = documents.listed(bounded(error.problems), documents.problem)
+    emit(
+        output,
+        document=lambda: documents.document(**rest, problems=problems),
+        lines=lambda _: (),
+        names=list,
+    )
+    return InputError.exit_code
+
+
+def _check_manifests(
+    planning: Planning, filename: list[str], namespace: str | None, output: OutputFormat
+) -> int:
+    """Check manifests with the configuration.
+
+    Raises:
+        InputError: the configuration is invalid, or there are too many problems.
+    """
     config, loaded = load_all(planning, filename, namespace)
     decisions = decide_all(loaded, load_node(config, lenient=True), config)
     problems = all_problems(loaded, decisions)
@@ -57,19 +109,25 @@ def check(
     return code_of(problems)
 
 
-def _check_configuration(config: Config, output: OutputFormat) -> int:
-    """Compare the configuration with this node.
+def _check(planning: Planning, output: OutputFormat) -> int:
+    """Check the configuration, and compare it with this node.
 
     Raises:
-        InputError: the reservations exceed its capacity.
+        InputError: it is invalid, or the reservations exceed the node's capacity.
     """
+    config = planning.config
     host = load_node(config, lenient=True)
     problems = validate_node(host, config) if host.capacity else []
     if code_of(problems):
         raise InputError(problems)
+    effective = {**(planning.origin.options or {}), **planning.flags}
     emit(
         output,
-        document=lambda: documents.document(problems=documents.listed(problems, documents.problem)),
+        document=lambda: documents.document(
+            valid=True,
+            effective=dict(sorted(effective.items())),
+            problems=documents.listed(problems, documents.problem),
+        ),
         lines=lambda _: [*map(problem_line, problems), "the configuration is valid"],
         names=list,
     )

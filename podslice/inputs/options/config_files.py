@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import field, replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ CONFIG_DIRECTORIES = ("etc", "run", "usr/lib")
 Directories and Precedence" in systemd-system.conf(5)."""
 
 
+NO_TEXTS: Mapping[Path, bytes | None] = {}
 _BY_KEY = {name: option for option in OPTIONS for name in (option.key, *option.aliases)}
 
 
@@ -63,7 +65,12 @@ class Stated:
         return {key: each.value for key, each in self.values.items()}
 
 
-def read_files(*, root: Path = Path("/"), file: Path | None = None) -> Stated:
+def read_files(
+    *,
+    root: Path = Path("/"),
+    file: Path | None = None,
+    texts: Mapping[Path, bytes | None] = NO_TEXTS,
+) -> Stated:
     """Read the configuration files.
 
     The places and their precedence are those of systemd: `podslice.toml` in /etc, or else in /run or
@@ -73,12 +80,38 @@ def read_files(*, root: Path = Path("/"), file: Path | None = None) -> Stated:
     Args:
         root: the parent of the directories.
         file: read instead of all these files; it must exist.
+        texts: files that have these texts, or with None do not exist, whatever is there.
     """
     problems: list[Problem] = []
     stated: dict[str, _Stated] = {}
-    for path in _find_files(root) if file is None else [file]:
-        _take(_read_file(path, problems), f"{printable(str(path))}: ", stated, problems)
+    for path in _find_files(root, texts) if file is None else [file]:
+        values = _read_file(path, texts.get(path), problems)
+        _take(values, f"{printable(str(path))}: ", stated, problems)
     return Stated(values=stated, problems=tuple(problems))
+
+
+def read_as(file: Path, place: Path, *, root: Path = Path("/")) -> Stated:
+    """Read the configuration files as if `file` were at `place`.
+
+    Raises:
+        InputError: the file cannot be read, or no configuration file is read from that place.
+    """
+    is_main = place.name == CONFIG_NAME
+    is_drop_in = place.parent.name == f"{CONFIG_NAME}.d" and fnmatch(place.name, "[!.]*.toml")
+    directory = place.parent if is_main else place.parent.parent
+    if directory not in _directories(Path("/")) or not (is_main or is_drop_in):
+        raise invalid(
+            f"{printable(str(place))} is not a place of configuration files",
+            f"write /etc/podslice/{CONFIG_NAME}, or a file in /etc/podslice/{CONFIG_NAME}.d that"
+            " ends with .toml",
+            where="--as",
+        )
+    try:
+        text = read_bytes(file, limit_bytes=TOML_BYTES_MAX)
+    except OSError as error:
+        message = (error.strerror or str(error)).lower()
+        raise invalid(message, where=printable(str(file))) from error
+    return read_files(root=root, texts={root / place.relative_to("/"): text})
 
 
 def restore(options: Mapping[str, object]) -> Stated:
@@ -146,16 +179,28 @@ def _build(stated: Mapping[str, _Stated], problems: list[Problem]) -> tuple[Conf
     return Config(**fields), frozenset(failed)
 
 
-def _find_files(root: Path) -> list[Path]:
+def _directories(root: Path) -> list[Path]:
+    return [root / directory / "podslice" for directory in CONFIG_DIRECTORIES]
+
+
+def _find_files(root: Path, texts: Mapping[Path, bytes | None]) -> list[Path]:
     """Return the main file, and the drop-ins by name."""
-    files = (
-        (directory, root / directory / "podslice" / CONFIG_NAME) for directory in CONFIG_DIRECTORIES
+    files = zip(
+        CONFIG_DIRECTORIES, (each / CONFIG_NAME for each in _directories(root)), strict=True
     )
-    main = next((path for directory, path in files if _exists(directory, path)), None)
+    main = next(
+        (
+            path
+            for directory, path in files
+            if (texts[path] is not None if path in texts else _exists(directory, path))
+        ),
+        None,
+    )
     drop_ins: dict[str, Path] = {}
-    for directory in reversed(CONFIG_DIRECTORIES):
-        for path in (root / directory / "podslice" / f"{CONFIG_NAME}.d").glob("*.toml"):
-            if not path.name.startswith("."):
+    for directory in (each / f"{CONFIG_NAME}.d" for each in reversed(_directories(root))):
+        added = (path for path in texts if path.parent == directory)
+        for path in (*directory.glob("*.toml"), *added):
+            if not path.name.startswith(".") and texts.get(path, b"") is not None:
                 drop_ins[path.name] = path
     return [*([main] if main else []), *(drop_ins[name] for name in sorted(drop_ins))]
 
@@ -172,15 +217,19 @@ def _exists(directory: str, path: Path) -> bool:
         return directory != "run"
 
 
-def _read_file(path: Path, problems: list[Problem]) -> dict[str, Any]:
-    """Return the values of a file; a link to /dev/null is an empty file, which masks others."""
+def _read_file(path: Path, given: bytes | None, problems: list[Problem]) -> dict[str, Any]:
+    """Return the values of a file, or of the given text.
+
+    A link to /dev/null is an empty file, which masks others.
+    """
     import tomllib  # noqa: PLC0415 - only where there is a file
 
     where = printable(str(path))
     try:
-        if path.is_symlink() and str(path.readlink()) == "/dev/null":
+        if given is None and path.is_symlink() and str(path.readlink()) == "/dev/null":
             return {}
-        text = read_bytes(path, limit_bytes=TOML_BYTES_MAX).decode("utf-8-sig")
+        data = read_bytes(path, limit_bytes=TOML_BYTES_MAX) if given is None else given
+        text = data.decode("utf-8-sig")
         _check_dots(text, where)
         return tomllib.loads(text, parse_float=Number)
     except FileNotFoundError:

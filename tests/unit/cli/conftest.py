@@ -17,7 +17,7 @@ from podslice.cli import caller, manual_log, options, session, wanted
 from podslice.cli.app import run
 from podslice.cli.verbs import doctor
 from podslice.errors import BusUnavailable
-from podslice.inputs.options.config_files import read_files
+from podslice.inputs.options.config_files import read_as, read_files
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.kubelets import find_kubelets
 from podslice.processes import runtimes
@@ -66,6 +66,7 @@ def here(tmp_path, monkeypatch, journal):
         session, "runtime_directory", lambda manager: root / f"run-{manager.is_user}"
     )
     monkeypatch.setattr(options, "read_files", partial(read_files, root=root))
+    monkeypatch.setattr(options, "read_as", partial(read_as, root=root))
     monkeypatch.setattr("podslice.reconcile.guard.find_kubelets", _kubelets)
     monkeypatch.setattr(wanted, "manifest_directories", lambda *_: (str(root / "manifests"),))
     monkeypatch.setitem(CgroupFs.__init__.__kwdefaults__, "mount", root / "cgroup")

@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+import yaml
 
 from podslice.store import Store
 from tests.unit.builders import make_files, manifest
@@ -231,3 +232,103 @@ def test_check_compares_the_configuration_with_the_node(podslice, configure):
     ended = podslice("check")
     assert (ended.code, ended.out) == (2, "")
     assert "memory" in ended.err
+
+
+def test_check_as_json_has_what_is_effective(podslice, configure):
+    configure('kube-reserved = { cpu = "500m" }\nrules = "proposal"\n')
+    ended = podslice("check", "--rules", "kubernetes", "-o", "json")
+    assert (ended.code, ended.err) == (0, "")
+    assert json.loads(ended.out) == {
+        "version": 1,
+        "valid": True,
+        "effective": {"kube-reserved": {"cpu": "500m"}, "rules": "kubernetes"},
+        "problems": [],
+    }
+
+
+@pytest.mark.parametrize("format_", ["json", "yaml"])
+def test_a_document_of_check_lists_every_error_of_the_configuration(podslice, configure, format_):
+    configure(INVALID)
+    ended = podslice("check", "-o", format_)
+    assert (ended.code, ended.err) == (2, "")
+    document = yaml.safe_load(ended.out)
+    assert (document["valid"], document["effective"]) == (False, None)
+    found = [f"{each['where']}: {each['message']}" for each in document["problems"]]
+    assert len(found) == len(PROBLEMS)
+    for problem, text in zip(PROBLEMS, found, strict=True):
+        assert problem.partition("; ")[0] in text
+
+
+def test_a_document_of_check_has_errors_of_configuration_and_manifests(podslice, configure, files):
+    configure(INVALID)
+    files({"bad.yaml": manifest("bad", {"cpu": "1core"})})
+    ended = podslice("check", "-f", "bad.yaml", "-o", "json")
+    assert (ended.code, ended.err) == (2, "")
+    document = json.loads(ended.out)
+    assert document["pods"] == []
+    assert len(document["problems"]) == len(PROBLEMS) + 1
+
+
+DROP_IN = "/etc/podslice/podslice.toml.d/50-site.toml"
+GRACE = 'eviction-soft-grace-period = "memory.available=1m30s"\n'
+
+
+@pytest.fixture
+def beside(here, files):
+    """A drop-in that is valid only with another file, in neither of which the values belong yet."""
+    make_files(here, {"etc/podslice/podslice.toml.d/40-grace.toml": GRACE})
+    files({"new.toml": 'eviction-soft = "memory.available<1Gi"\n'})
+
+
+def test_a_file_is_checked_where_it_will_be(podslice, here, beside):
+    alone = podslice("check", "--config", "new.toml")
+    assert (alone.code, alone.out) == (2, "")
+    assert "error: new.toml: eviction-soft: memory.available has no grace period" in alone.err
+    ended = podslice("check", "--config", "new.toml", "--as", DROP_IN, "-o", "json")
+    assert ended.code == 0
+    assert json.loads(ended.out)["effective"] == {
+        "eviction-soft": "memory.available<1Gi",
+        "eviction-soft-grace-period": "memory.available=1m30s",
+    }
+    assert not (here / DROP_IN.removeprefix("/")).exists()
+
+
+def test_problems_of_a_file_name_the_place_where_it_will_be(podslice, here, beside, files):
+    files({"new.toml": "eviction-hrad = 1\n"})
+    ended = podslice("check", "--config", "new.toml", "--as", DROP_IN)
+    assert (ended.code, ended.out) == (2, "")
+    assert f"error: {here}{DROP_IN}: eviction-hrad: unknown option" in ended.err
+
+
+def test_a_file_replaces_the_one_that_is_there(podslice, here, beside, files):
+    make_files(here, {DROP_IN.removeprefix("/"): "nonsense"})
+    assert podslice("check").code == 2
+    assert podslice("check", "--config", "new.toml", "--as", DROP_IN).code == 0
+    files({"empty.toml": ""})
+    ended = podslice("check", "--config", "empty.toml", "--as", DROP_IN)
+    assert ended.code == 2
+    assert "40-grace.toml: eviction-soft-grace-period: memory.available has no soft" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--as", DROP_IN), "error: --as: there is no file to check; add --config FILE\n"),
+        (
+            ("--config", "new.toml", "--as", "/etc/podslice/50-site.toml"),
+            (
+                "error: --as: /etc/podslice/50-site.toml is not a place of configuration files;"
+                " write /etc/podslice/podslice.toml, or a file in /etc/podslice/podslice.toml.d"
+                " that ends with .toml\n"
+            ),
+        ),
+        (
+            ("--config", "none.toml", "--as", DROP_IN),
+            "error: none.toml: no such file or directory\n",
+        ),
+    ],
+)
+def test_a_place_needs_a_file_and_must_be_one_of_the_configuration(
+    podslice, beside, arguments, message
+):
+    assert podslice("check", *arguments) == (2, "", message)

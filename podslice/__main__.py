@@ -42,7 +42,7 @@ def _write_error(text: str) -> None:
 
 def _run(arguments: list[str]) -> int:
     """Run a verb, flush its output, and return the exit code."""
-    if arguments == ["--version"]:
+    if arguments in (["--version"], ["version"]):
         # before typer and pydantic are imported: scripts ask this often
         from podslice import __version__
 

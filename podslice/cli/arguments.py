@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli.output import OutputFormat
+from podslice.cli.output import OutputFormat, ReportFormat
 from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem, Severity
 
@@ -62,6 +62,7 @@ OnlyNamespace = Annotated[
         help="Show only pods of this namespace; with POD, the namespace of pods without one.",
     ),
 ]
+TextOrJson = Annotated[ReportFormat, typer.Option("--output", "-o", help="Output format.")]
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")]
 Names = Annotated[
     list[str] | None,

@@ -27,6 +27,13 @@ class OutputFormat(StrEnum):
     NAME = "name"
 
 
+class ReportFormat(StrEnum):
+    """Values of `-o` of verbs without tables."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 def emit(
     format_: OutputFormat,
     *,
@@ -40,9 +47,7 @@ def emit(
     """
     match format_:
         case OutputFormat.JSON:
-            import json
-
-            write([json.dumps(document(), indent=2, ensure_ascii=False)])
+            write_json(document())
         case OutputFormat.YAML:
             import yaml
 
@@ -52,6 +57,13 @@ def emit(
             write(names())
         case OutputFormat.TABLE | OutputFormat.WIDE:
             write(lines(display_on(sys.stdout, wide=format_ is OutputFormat.WIDE)))
+
+
+def write_json(document: Document) -> None:
+    """Print a document."""
+    import json
+
+    write([json.dumps(document, indent=2, ensure_ascii=False)])
 
 
 _color_mode: ContextVar[ColorMode] = ContextVar("color_mode", default=ColorMode.AUTO)

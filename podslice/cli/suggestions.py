@@ -48,7 +48,6 @@ EQUIVALENTS = {
     "template": "render -f FILE",
     "update": "apply -f FILE",
     "validate": "check -f FILE",
-    "version": "--version",
     "watch": "top",
 }
 """Verbs of kubectl, docker, podman and systemctl, with the arguments of podslice for the same."""

@@ -30,6 +30,7 @@ SUMMARIES = {
     "Node": {
         "node": "Show the node's capacity, reservations and requests.",
         "doctor": "Check whether this host meets the requirements.",
+        "version": "Print the version, as JSON with those of systemd and Python.",
     },
     "Agent": {
         "agent": "Run the agent, which keeps pods as their manifests request.",

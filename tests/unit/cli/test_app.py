@@ -1,6 +1,9 @@
 """The command line: its verbs, their help, and the errors of usage."""
 
+import json
+import os
 import re
+import sys
 from dataclasses import replace
 
 import pytest
@@ -25,7 +28,7 @@ VERBS = sorted(
         *(group.name for group in make_app().registered_groups),
     ]
 )
-NO_PLAN = ["confirm", "events", "new"]
+NO_PLAN = ["confirm", "events", "new", "version"]
 """Verbs without configuration options."""
 FILE_VERBS = ["apply", "explain", "plan", "render"]
 
@@ -53,6 +56,7 @@ def test_every_verb_is_known():
         "status",
         "top",
         "tree",
+        "version",
     ]
 
 
@@ -118,7 +122,30 @@ def test_every_invalid_option_is_reported(podslice):
 
 
 def test_the_version(podslice):
-    assert podslice("--version") == (0, f"podslice {__version__}\n", "")
+    text = f"podslice {__version__}\n"
+    assert podslice("--version") == podslice("version") == (0, text, "")
+
+
+@pytest.fixture(params=["memory", "no_systemd"])
+def systemd_version(request):
+    """The version of systemd; None where there is none."""
+    request.getfixturevalue(request.param)
+    return 257 if request.param == "memory" else None
+
+
+def test_the_version_as_json(podslice, systemd_version):
+    ended = podslice("version", "-o", "json")
+    assert (ended.code, ended.err) == (0, "")
+    declared = read_app(make_app(), with_options=False)
+    assert json.loads(ended.out) == {
+        "version": 1,
+        "podslice": __version__,
+        "systemd": systemd_version,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "kernel": os.uname().release,
+        "machine": os.uname().machine,
+        "verbs": sorted(verb.name for verb in declared.walk() if verb.name),
+    }
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

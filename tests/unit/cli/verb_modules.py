@@ -64,6 +64,7 @@ COMMANDS = {
     "status": ("status", USER),
     "top": ("top", USER),
     "tree": ("tree", USER),
+    "version": ("version", "--output=json"),
 }
 WATCHED = frozenset(
     {"asyncio", "dbus_next", "email", "h11", "json", "prometheus_client", "pydantic", "rich", "ssl"}

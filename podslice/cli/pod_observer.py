@@ -12,7 +12,7 @@ from podslice.cli.views.pod_detail import PodDetail
 from podslice.dataclass import dataclass
 from podslice.errors import PodsliceError
 from podslice.model.desired import PodDecision
-from podslice.model.pod import ContainerKind, InitProgress, Pod
+from podslice.model.pod import NO_PROGRESS, ContainerKind, InitProgress, Pod
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.world import LiveWorld
 from podslice.usage import stats
@@ -45,7 +45,7 @@ async def observe_pod(world: LiveWorld, found: Overview, key: str) -> PodDetail 
     now = _measure(world, decision, state)
     usage = usage_table.measure(now, before, {})
     rows = status_lines.rows(found.units, found.placement, found.cgroups.usage, wide=False)
-    progress = state.progress.get(decision.pod.uid, InitProgress())
+    progress = state.progress.get(decision.pod.uid, NO_PROGRESS)
     return PodDetail(
         decision=decision,
         units=tuple(row for row in rows if row.unit.pod == key),

@@ -8,7 +8,7 @@ from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, Problem
 from podslice.model.config import Rules
 from podslice.model.desired import PodDecision
-from podslice.model.pod import ContainerKind, InitProgress
+from podslice.model.pod import NO_PROGRESS, ContainerKind, InitProgress
 from podslice.policy.init_phase import finish
 from podslice.processes.target import find_pod
 from podslice.reconcile.assess import assess
@@ -42,7 +42,7 @@ async def read_phase(world: LiveWorld, key: str) -> Phase:
     pod = find_pod(assessment, key)
     return Phase(
         pod=pod,
-        progress=assessment.progress.get(pod.pod.uid, InitProgress()),
+        progress=assessment.progress.get(pod.pod.uid, NO_PROGRESS),
         initializing=key in assessment.desired.initializing,
     )
 
@@ -78,7 +78,7 @@ async def set_phase(world: LiveWorld, key: str, *, initializing: bool) -> Report
     await world.guard.claim(world)
     phase = await read_phase(world, key)
     _refuse_without_phase(phase, world.config.rules)
-    progress = InitProgress() if initializing else replace(phase.progress, over=True)
+    progress = NO_PROGRESS if initializing else replace(phase.progress, over=True)
     world.store.save_progress(phase.pod.pod.uid, progress)
     return await settle(world, key)
 

@@ -12,7 +12,7 @@ from podslice.errors import printable
 from podslice.kernel import hugetlb
 from podslice.model.desired import PodDecision
 from podslice.model.node_state import StuckPod
-from podslice.model.pod import InitProgress, Pod, Qos
+from podslice.model.pod import NO_PROGRESS, Pod, Qos
 from podslice.model.unit import control_group_of
 from podslice.plan import Plan, SetProperties, StartUnit, StopUnit
 from podslice.policy.desire import without_reserved
@@ -286,7 +286,7 @@ def _note_phases(world: LiveWorld, assessment: Assessment, wanted: Collection[st
         is_new = pod.key in wanted and pod.key in assessment.desired.initializing
         if not is_new or decision.init_properties is None:
             continue
-        awaited = pending(pod, assessment.progress.get(pod.uid, InitProgress()))
+        awaited = pending(pod, assessment.progress.get(pod.uid, NO_PROGRESS))
         what = "init container" if len(awaited) == 1 else "init containers"
         world.on_note(
             f"pod {pod.key}: its own limits bind once its {what} {', '.join(awaited)} exited"

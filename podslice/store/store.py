@@ -12,7 +12,7 @@ from pathlib import Path
 from podslice.errors import HostError
 from podslice.model.container_exit import ContainerHistory
 from podslice.model.node_state import AgentState, Eviction
-from podslice.model.pod import InitProgress, Pod
+from podslice.model.pod import NO_PROGRESS, InitProgress, Pod
 from podslice.model.reserved_values import ReservedValues
 from podslice.pausable import Steps, finish
 from podslice.store import histories, lock, marks, volume_directories
@@ -108,7 +108,7 @@ class Store:
             progress={
                 record.pod.uid: record.progress
                 for record in records
-                if record.progress != InitProgress()
+                if record.progress != NO_PROGRESS
             },
             sources={
                 record.pod.uid: record.source for record in records if record.source is not None

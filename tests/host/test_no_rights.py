@@ -64,8 +64,8 @@ READING = {
     "explain": (("-f", FILE, *BIG),),
     "render": (("-f", FILE, *BIG),),
     "node": ((),),
-    "node init": (("--dry-run",),),
-    "node reset": ((),),
+    "node init": (("--dry-run",), ("--dry-run", "-o", "json")),
+    "node reset": ((), ("-o", "json")),
     "plan": (("-f", FILE, *BIG),),
     "status": (BIG,),
     "tree": (BIG,),
@@ -73,6 +73,7 @@ READING = {
     "phase": (("web",),),
     "cgroup-parent": (("web",),),
     "doctor": ((),),
+    "version": ((), ("-o", "json")),
 }
 WITHOUT_MANAGER = (
     "new",
@@ -83,6 +84,7 @@ WITHOUT_MANAGER = (
     "node init",
     "node reset",
     "doctor",
+    "version",
     "events",
     "confirm",  # there are no reserved slices with --user
 )

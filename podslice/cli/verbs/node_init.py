@@ -1,27 +1,21 @@
-"""`podslice node init` and `node reset`: files with reservations for this machine.
-
-The first line of each file marks it, and the second has the checksum of the rest, so that `reset`
-removes only unmodified files.
-"""
+"""`podslice node init` and `node reset`: files with reservations for this machine."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from podslice.cli import interrupts
-from podslice.cli.arguments import DONE, FAILED
-from podslice.cli.output import note, write
+from podslice.cli.arguments import BAD_INPUT, DONE, FAILED, TextOrJson
+from podslice.cli.node_files import FileChange, body, mark, read
+from podslice.cli.output import ReportFormat, note, write, write_json
 from podslice.cli.views.tables import columns
 from podslice.dataclass import dataclass
-from podslice.errors import HostError, InputError, Problem
-from podslice.files import NotRegularError, follow_links, read_regular
+from podslice.errors import InputError, Problem
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.host import read_node
 from podslice.model.naming import KUBE_RESERVED_SLICE
@@ -35,10 +29,11 @@ from podslice.policy.providers import (
     system_reservation,
 )
 
-MARK = "# Written by podslice node init; podslice node reset removes it."
+if TYPE_CHECKING:
+    from podslice.cli.views.documents import Document
+    from podslice.model.node import Node
+
 CONFIG = "etc/podslice/podslice.toml"
-_BYTES_MAX = 2**20
-"""A larger file was not written by `node init`."""
 SERVICES = ("containerd", "crio", "docker", "kubelet", "podman")
 """Services of kube-reserved: container runtimes and the kubelet."""
 _UNIT_DIRECTORIES = (
@@ -78,6 +73,12 @@ DryRun = Annotated[
 Root = Annotated[
     Path, typer.Option("--root", metavar="DIR", help="Read and write files below this directory.")
 ]
+Keep = Annotated[
+    bool,
+    typer.Option(
+        "--keep", help="Keep reservations that node init has written, and add what is missing."
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +104,8 @@ def init(
     ] = 30,
     dry_run: DryRun = False,  # noqa: FBT002
     root: Root = Path("/"),
+    keep: Keep = False,  # noqa: FBT002
+    output: TextOrJson = ReportFormat.TEXT,
 ) -> int:
     """Propose reservations for this machine, and write them to /etc.
 
@@ -114,45 +117,158 @@ def init(
         raise InputError(Problem(where="--like", message=f"unknown provider {like!r}", hint=hint))
     node = read_node()
     proposals = by_provider(node, pods)
+    proposal = _propose(node, proposals, like, pods)
+    changes = [
+        FileChange(path=root / name, before=read(root / name), wanted=mark(text))
+        for name, text in _files(proposal, root, keep=keep).items()
+    ]
+    if output is ReportFormat.JSON:
+        return _write_as_json(changes, root, _proposals(proposals, proposal, pods), dry_run=dry_run)
+    write(_table(proposals, proposal.system))
+    write(("", *_explain(proposal, pods), "", *_explain_services(root), ""))
+    return _write_all(changes, dry_run=dry_run)
+
+
+def _propose(
+    node: Node, proposals: Mapping[str, Reservation], like: str | None, pods: int
+) -> _Proposal:
+    """Return the reservations of one provider, or those with the least memory, and the system's."""
     least = min(proposals, key=lambda name: proposals[name].memory_bytes)
     used_bytes = used_by_system()
-    proposal = _Proposal(
+    return _Proposal(
         kube=proposals[like or least],
         why_kube=f"as {like}" if like else f"as {least}, the lowest memory of the three",
         formula=explain_provider(like or least, pods),
         system=system_reservation(node, used_bytes),
         why_system=explain_system(used_bytes),
     )
-    write(_table(proposals, proposal.system))
-    write(("", *_explain(proposal, pods), "", *_explain_services(root), ""))
-    return _write_all(_files(proposal, root), root, dry_run=dry_run)
 
 
 def reset(
     dry_run: DryRun = False,  # noqa: FBT002
     root: Root = Path("/"),
+    output: TextOrJson = ReportFormat.TEXT,
 ) -> int:
     """Remove the unmodified files that `node init` has written."""
-    code, is_changed, is_found = DONE, False, False
-    for path in (root / name for name in _names()):
-        text = _read(path)
-        if text is None or not text.startswith(MARK):
-            continue
-        is_found = True
-        if text != _marked(_body(text)):
-            note(f"{path} was modified and is kept; remove it manually")
-            code = FAILED
-        elif dry_run:
-            write([f"would remove {path}"])
-        else:
-            _remove(path, root)
-            write([f"removed {path}"])
-            is_changed = True
-    if is_changed:
+    paths = (root / name for name in _names())
+    found = (FileChange(path=path, before=read(path), wanted=None) for path in paths)
+    changes = [each for each in found if each.is_marked]
+    modified = _modified(changes)
+    if output is ReportFormat.JSON:
+        if not dry_run:
+            _execute(changes)
+        write_json(_document(changes, modified, root, dry_run=dry_run))
+    else:
+        for problem in modified:
+            note(f"{problem.where} {problem.message}; {problem.hint}")
+        _remove_all(changes, dry_run=dry_run)
+    return FAILED if modified else DONE
+
+
+def _remove_all(changes: Sequence[FileChange], *, dry_run: bool) -> None:
+    """Remove the unmodified files, and print each."""
+    removed = [each for each in changes if each.is_change]
+    for each in removed:
+        if not dry_run:
+            each.execute()
+        write([f"{'would remove' if dry_run else 'removed'} {each.path}"])
+    if removed and not dry_run:
         write(["now run: systemctl daemon-reload"])
-    elif not is_found:
+    elif not changes:
         write(["nothing to remove"])
-    return code
+
+
+def _execute(changes: Sequence[FileChange]) -> None:
+    for each in changes:
+        if each.is_change:
+            each.execute()
+
+
+def _modified(changes: Sequence[FileChange]) -> list[Problem]:
+    """Return the files that `reset` keeps."""
+    message, hint = "was modified and is kept", "remove it manually"
+    kept = (str(each.path) for each in changes if not each.is_ours)
+    return [Problem(where=path, message=message, hint=hint) for path in kept]
+
+
+def _foreign(changes: Sequence[FileChange]) -> list[Problem]:
+    """Return the files that `init` does not overwrite."""
+    message = "the file exists and was not written by podslice, or was modified"
+    hint = "move it away, or add the reservations to it manually"
+    foreign = (str(each.path) for each in changes if not each.is_ours)
+    return [Problem(where=path, message=message, hint=hint) for path in foreign]
+
+
+def _write_all(changes: Sequence[FileChange], *, dry_run: bool) -> int:
+    """Write the files, unless one exists that podslice has not written.
+
+    Raises:
+        InputError: a file exists that podslice did not write; nothing was written.
+        HostError: a file cannot be written.
+    """
+    foreign = _foreign(changes)
+    if foreign and not dry_run:
+        raise InputError(foreign)
+    for problem in foreign:
+        note(f"error: {problem}")
+    for each in changes:
+        if not each.differs:
+            write([f"unchanged {each.path}"])
+        elif dry_run:
+            lines = body(each.wanted or "").removesuffix("\n").split("\n")
+            write([f"would write {each.path}", *(f"  {line}" for line in lines)])
+        else:
+            each.execute()
+            write([f"wrote {each.path}"])
+    if not dry_run and any(each.differs for each in changes):
+        write(["now run: systemctl daemon-reload; then restart the container runtimes"])
+    return FAILED if foreign else DONE
+
+
+def _write_as_json(
+    changes: Sequence[FileChange], root: Path, proposals: Document, *, dry_run: bool
+) -> int:
+    """Write the files, and print the document; with a file of others nothing is written."""
+    foreign = _foreign(changes)
+    if foreign:
+        changes = [each.stay() for each in changes]
+    if not dry_run:
+        _execute(changes)
+    write_json({**_document(changes, foreign, root, dry_run=dry_run), "proposals": proposals})
+    if foreign:
+        return FAILED if dry_run else BAD_INPUT
+    return DONE
+
+
+def _proposals(by_name: Mapping[str, Reservation], proposal: _Proposal, pods: int) -> Document:
+    """Return the reservation that each provider proposes, and the one for the system."""
+    formulas = {name: explain_provider(name, pods) for name in by_name}
+    formulas["system"] = proposal.why_system
+    return {
+        name: {
+            "cpu_milli": each.cpu_milli,
+            "memory_bytes": each.memory_bytes,
+            "formula": formulas[name],
+        }
+        for name, each in {**by_name, "system": proposal.system}.items()
+    }
+
+
+def _document(
+    changes: Sequence[FileChange], problems: Sequence[Problem], root: Path, *, dry_run: bool
+) -> Document:
+    """Return the document of `init` and `reset`."""
+    from podslice.cli.views import node_file_documents
+
+    placed = {root / _drop_in(name): f"{name}.service" for name in SERVICES}
+    return node_file_documents.document(
+        changes,
+        node_file_documents.read_allocation(read_node(), changes, root),
+        problems,
+        placed=placed,
+        config=root / CONFIG,
+        dry_run=dry_run,
+    )
 
 
 def _names() -> Iterator[str]:
@@ -163,10 +279,21 @@ def _drop_in(service: str) -> str:
     return f"etc/systemd/system/{service}.service.d/50-podslice.conf"
 
 
-def _files(proposal: _Proposal, root: Path) -> dict[str, str]:
+def _files(proposal: _Proposal, root: Path, *, keep: bool) -> dict[str, str]:
     """Return the texts, without their first two lines, by path below the root."""
+    present = FileChange(path=root / CONFIG, before=read(root / CONFIG), wanted=None)
+    is_kept = keep and present.is_marked and present.is_ours
+    config = body(present.before or "") if is_kept else _config(proposal)
+    shipped = root / "usr/lib/systemd/system" / KUBE_RESERVED_SLICE
+    slice_file = {} if shipped.exists() else {_SLICE_FILE: _SLICE_UNIT}
+    drop_ins = {_drop_in(name): _DROP_IN for name in _installed(root)}
+    return {CONFIG: config, **slice_file, **drop_ins}
+
+
+def _config(proposal: _Proposal) -> str:
+    """Return the text of `podslice.toml`."""
     why_kube = f"Reserved for container runtimes and podslice, {proposal.why_kube}: "
-    config = "\n".join(
+    return "\n".join(
         (
             *_comment(f"{why_kube}{proposal.formula}."),
             f'kube-reserved = "{_flag(proposal.kube)}"',
@@ -178,10 +305,6 @@ def _files(proposal: _Proposal, root: Path) -> dict[str, str]:
             "",
         )
     )
-    shipped = root / "usr/lib/systemd/system" / KUBE_RESERVED_SLICE
-    slice_file = {} if shipped.exists() else {_SLICE_FILE: _SLICE_UNIT}
-    drop_ins = {_drop_in(name): _DROP_IN for name in _installed(root)}
-    return {CONFIG: config, **slice_file, **drop_ins}
 
 
 def _comment(text: str) -> list[str]:
@@ -245,90 +368,3 @@ def used_by_system() -> int | None:
     used = [cgroups.usage(slice_).memory_bytes for slice_ in SYSTEM_SLICES]
     counted = [number for number in used if number is not None]
     return sum(counted) if counted else None
-
-
-def _write_all(files: dict[str, str], root: Path, *, dry_run: bool) -> int:
-    """Write the files, unless one exists that podslice has not written.
-
-    Raises:
-        InputError: a file exists that podslice did not write; nothing was written.
-        HostError: a file cannot be written.
-    """
-    foreign = [
-        Problem(
-            where=str(root / name),
-            message="the file exists and was not written by podslice, or was modified",
-            hint="move it away, or add the reservations to it manually",
-        )
-        for name in files
-        if not _is_ours(root / name)
-    ]
-    if foreign and not dry_run:
-        raise InputError(foreign)
-    for problem in foreign:
-        note(f"error: {problem}")
-    for name, text in files.items():
-        path = root / name
-        if dry_run:
-            write(
-                [
-                    f"would write {path}",
-                    *(f"  {line}" for line in text.removesuffix("\n").split("\n")),
-                ]
-            )
-        else:
-            _write(path, _marked(text))
-            write([f"wrote {path}"])
-    if not dry_run:
-        write(["now run: systemctl daemon-reload; then restart the container runtimes"])
-    return FAILED if foreign else DONE
-
-
-def _marked(text: str) -> str:
-    checksum = hashlib.sha256(text.encode()).hexdigest()
-    return f"{MARK}\n# {checksum}\n{text}"
-
-
-def _body(text: str) -> str:
-    return text.partition("\n")[2].partition("\n")[2]
-
-
-def _is_ours(path: Path) -> bool:
-    """Return whether the file does not exist, or is unmodified since podslice wrote it."""
-    text = _read(path)
-    return text is None or text == _marked(_body(text))
-
-
-def _read(path: Path) -> str | None:
-    try:
-        data = read_regular(path, limit_bytes=_BYTES_MAX, locate=follow_links)
-        return data.decode(errors="replace")
-    except FileNotFoundError:
-        return None
-    except NotRegularError as error:
-        raise HostError(f"{path} {error}") from error
-    except OSError as error:
-        raise HostError(f"{path}: {error.strerror}") from error
-
-
-def _write(path: Path, text: str) -> None:
-    interrupts.begin("not all files may be written; to continue, run the same command again")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f".{path.name}.new")
-        new.write_text(text)
-        new.replace(path)
-    except OSError as error:
-        raise HostError(f"{path}: {error.strerror}; run as root") from error
-
-
-def _remove(path: Path, root: Path) -> None:
-    """Remove a file, and its drop-in directory if that is empty."""
-    interrupts.begin("not all files may be removed; to continue, run the same command again")
-    try:
-        path.unlink()
-        if path.parent.name.endswith(".d") and path.parent != root:
-            path.parent.rmdir()
-    except OSError as error:
-        if path.exists():
-            raise HostError(f"{path}: {error.strerror}; run as root") from error

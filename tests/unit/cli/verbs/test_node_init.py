@@ -1,9 +1,11 @@
 """`node init` and `node reset`: files written and removed, and foreign files kept."""
 
+import json
 import tomllib
 
 import pytest
 
+from podslice.cli.node_files import MARK
 from podslice.cli.verbs import node_init
 from podslice.model.node import Node
 
@@ -178,3 +180,147 @@ def test_a_directory_that_cannot_be_written_is_an_error(podslice, host):
     ended = podslice("node", "init", "--root", str(host))
     assert ended.code == 1
     assert ended.err.startswith(f"error: {host}/etc/podslice")
+
+
+MI = 2**20
+AGENT = "podslice-agent.service"
+RESERVED = {
+    "kube": {"cpu_milli": 80, "memory_bytes": 585 * MI},
+    "system": {"cpu_milli": 100, "memory_bytes": 320 * MI},
+    "eviction": {"memory_bytes": 100 * MI},
+    "hugepages": {},
+}
+ALLOCATABLE = {"cpu_milli": 3820, "memory_bytes": 8 * GI - (585 + 320 + 100) * MI}
+
+
+@pytest.fixture
+def as_json(podslice, host):
+    """Run `node VERB -o json` below the host; the code is added to the document."""
+
+    def call(verb, *arguments):
+        ended = podslice("node", verb, "--root", str(host), "-o", "json", *arguments)
+        assert ended.err == ""
+        return {**json.loads(ended.out), "code": ended.code}
+
+    return call
+
+
+def names(document, host, *, changed=True):
+    """The paths of files below the host that change, or do not."""
+    found = (each["path"] for each in document["files"] if each["changed"] is changed)
+    return sorted(path.removeprefix(f"{host}/") for path in found)
+
+
+def test_init_as_json_states_what_it_writes_and_what_it_makes_of_the_node(as_json, host):
+    dry = as_json("init", "--dry-run")
+    assert not (host / "etc").exists()
+    done = as_json("init")
+    assert (dry.pop("dry_run"), done.pop("dry_run")) == (True, False)
+    assert dry == done
+    assert (done["version"], done["code"], done["changed"], done["problems"]) == (1, 0, True, [])
+    assert done["capacity"] == {"cpu_milli": 4000, "memory_bytes": 8 * GI}
+    assert (done["reserved"], done["allocatable"]) == (RESERVED, ALLOCATABLE)
+    assert done["effective"] == tomllib.loads(CONFIG)
+    assert names(done, host) == files(host)
+    for each in done["files"]:
+        assert each["before"] is None
+        assert (host / each["path"]).read_text() == each["after"]
+    services = ["docker.service", "podman.service"]
+    assert done["services"] == done["needs_restart"] == services
+    assert (done["needs_daemon_reload"], done["needs_reload"]) == (True, [AGENT])
+    assert done["proposals"]["aks"]["memory_bytes"] == 650 * MI
+    assert done["proposals"]["system"]["formula"].startswith("100m of CPU; 1.5 times")
+
+
+def test_init_as_json_states_that_nothing_changes(as_json, host):
+    as_json("init")
+    again = as_json("init")
+    assert (again["code"], again["changed"], names(again, host)) == (0, False, [])
+    assert (again["needs_daemon_reload"], again["needs_restart"]) == (False, [])
+    assert again["needs_reload"] == []
+    assert again["allocatable"] == ALLOCATABLE
+
+
+def test_files_that_are_as_they_should_be_are_named_and_not_written(podslice, host):
+    podslice("node", "init", "--root", str(host))
+    for arguments in ((), ("--dry-run",)):
+        ended = podslice("node", "init", "--root", str(host), *arguments)
+        assert ended.out.count("unchanged ") == 4
+        assert "wr" not in ended.out.rpartition("init again")[2]
+        assert "daemon-reload" not in ended.out
+
+
+def test_keep_leaves_the_reservations_and_adds_what_is_missing(as_json, host, monkeypatch):
+    as_json("init")
+    monkeypatch.setattr(node_init, "used_by_system", lambda: 900 * MI)
+    install(host, "containerd")
+    assert "etc/podslice/podslice.toml" in names(as_json("init", "--dry-run"), host)
+    kept = as_json("init", "--keep")
+    drop_in = "etc/systemd/system/containerd.service.d/50-podslice.conf"
+    assert names(kept, host) == [drop_in]
+    assert (kept["reserved"], kept["needs_restart"]) == (RESERVED, ["containerd.service"])
+    assert kept["needs_reload"] == []
+    assert as_json("init", "--keep")["changed"] is False
+
+
+def test_keep_writes_reservations_where_there_are_none(as_json, host):
+    assert as_json("init", "--keep")["reserved"] == RESERVED
+
+
+def test_other_files_of_the_configuration_count(as_json, host):
+    drop_in = host / "etc/podslice/podslice.toml.d/50-site.toml"
+    drop_in.parent.mkdir(parents=True)
+    drop_in.write_text('kube-reserved = "cpu=1"\n')
+    document = as_json("init", "--dry-run")
+    assert document["reserved"]["kube"] == {"cpu_milli": 1000}
+    assert document["effective"]["kube-reserved"] == "cpu=1"
+    drop_in.write_text("nonsense = 1\n")
+    document = as_json("init", "--dry-run")
+    assert (document["allocatable"], document["effective"]) == (None, None)
+    (problem,) = document["configuration_problems"]
+    assert problem["where"] == f"{drop_in}: nonsense"
+
+
+@pytest.mark.parametrize(("arguments", "code"), [((), 2), (("--dry-run",), 1)])
+def test_a_file_of_others_is_a_problem_and_nothing_changes(as_json, host, arguments, code):
+    theirs = host / "etc/podslice/podslice.toml"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text('kube-reserved = "cpu=2"\n')
+    document = as_json("init", *arguments)
+    assert (document["code"], document["changed"], names(document, host)) == (code, False, [])
+    (problem,) = document["problems"]
+    assert problem["where"] == str(theirs)
+    assert document["files"][0]["after"] == theirs.read_text()
+    assert document["reserved"]["kube"] == {"cpu_milli": 2000}
+    assert files(host) == ["etc/podslice/podslice.toml"]
+
+
+def test_reset_as_json(as_json, host):
+    as_json("init")
+    dry = as_json("reset", "--dry-run")
+    assert names(dry, host) == files(host)
+    done = as_json("reset")
+    assert (dry.pop("dry_run"), done.pop("dry_run")) == (True, False)
+    assert dry == done
+    assert (done["code"], done["changed"], done["effective"]) == (0, True, {})
+    assert all(each["before"].startswith(MARK) for each in done["files"])
+    assert {each["after"] for each in done["files"]} == {None}
+    assert done["allocatable"] == {"cpu_milli": 4000, "memory_bytes": 8 * GI - 100 * MI}
+    assert done["needs_restart"] == ["docker.service", "podman.service"]
+    assert (done["services"], done["needs_reload"]) == ([], [AGENT])
+    assert files(host) == []
+    again = as_json("reset")
+    assert (again["code"], again["changed"], again["files"]) == (0, False, [])
+    assert (again["needs_daemon_reload"], again["needs_restart"]) == (False, [])
+
+
+def test_reset_as_json_names_what_stays(as_json, host):
+    as_json("init")
+    changed = host / "etc/podslice/podslice.toml"
+    changed.write_text(changed.read_text() + "# mine\n")
+    document = as_json("reset")
+    assert (document["code"], document["changed"]) == (1, True)
+    assert names(document, host, changed=False) == files(host) == ["etc/podslice/podslice.toml"]
+    (problem,) = document["problems"]
+    assert problem["where"] == str(changed)
+    assert (document["reserved"], document["needs_reload"]) == (RESERVED, [])

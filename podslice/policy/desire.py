@@ -200,15 +200,14 @@ def _unwanted_volumes(
     pods: tuple[PodDecision, ...], in_force: list[PodDecision]
 ) -> Iterator[tuple[UnitName, str]]:
     """Yield mounts of volumes that a pod no longer has; removed pods are stopped as a whole."""
-    with_volumes = [before for before in in_force if before.volumes]
-    if not with_volumes:
+    before = {volume.unit: (pod, volume) for pod in in_force for volume in pod.volumes}
+    if not before:
         return
     present = {volume.unit for pod in pods for volume in pod.volumes}
     staying = {pod.pod.key for pod in pods}
-    for before in with_volumes:
-        for volume in before.volumes if before.pod.key in staying else ():
-            if volume.unit not in present:
-                yield volume.unit, f"pod {before.pod.key} no longer has volume {volume.name}"
+    for unit, (pod, volume) in before.items():
+        if unit not in present and pod.pod.key in staying:
+            yield unit, f"pod {pod.pod.key} no longer has volume {volume.name}"
 
 
 def _node_units(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from podslice.policy.decide import decide
@@ -17,14 +19,21 @@ PASSES = (
 
 
 @pytest.mark.parametrize(
-    ("count", "is_known", "decisions", "units"),
+    ("count", "known", "decisions", "units"),
     [
-        (101, True, 2, 1),  # the first and the 101st; the units of the first 100
-        (30, False, 30, 0),  # each takes a step
+        (101, [{}], 2, 1),  # the first and the 101st; the units of the first 100
+        (101, [{"where": "elsewhere"}], 2, 1),  # equal pods, read again
+        (30, [{"priority": 1}], 30, 0),  # each takes a step, as after a change of each
+        (30, [], 30, 0),
     ],
+    ids=["known", "equal", "changed", "new"],
 )
-def test_work_pauses_after_each_pass_and_each_hundred_pods(count, is_known, decisions, units):
+def test_work_pauses_after_each_pass_and_each_hundred_pods(count, known, decisions, units):
     pods = [pod(container(BURSTABLE), name=f"pod-{number}") for number in range(count)]
-    known = [decide(each, NODE, PLAIN) for each in pods] if is_known else []
+    known = [
+        decide(replace(each, **fields) if fields else each, NODE, PLAIN)
+        for fields in known
+        for each in pods
+    ]
     pauses = list(desiring((), NODE, PLAIN, current=pods, known=known))
     assert len(pauses) == decisions + len(PASSES) + units

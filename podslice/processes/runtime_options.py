@@ -239,6 +239,11 @@ def _json(parent: Parent) -> Iterator[str]:
         "podman_options": podman_options(parent),
         "podman_pod_options": podman_pod_options(parent),
         "docker_options": docker_options(parent),
+        "lines": {
+            form.value: "\n".join(make(parent))
+            for form, make in FORMATTERS.items()
+            if form is not Form.JSON and (container or form is not Form.OCI)
+        },
     }
     yield json.dumps(document, indent=2)
 

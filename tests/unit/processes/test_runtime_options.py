@@ -206,6 +206,10 @@ def test_the_document_has_options_one_by_one():
     assert document.pop("podman_options") == text(Form.PODMAN, named="main").split(" ")
     assert document.pop("podman_pod_options") == ["--label", "io.podslice.pod=shop/web"]
     assert document.pop("docker_options") == text(Form.DOCKER, named="main").split(" ")
+    forms = [form for form in Form if form is not Form.JSON]
+    assert document.pop("lines") == {
+        form.value: text(form, named="main", exists=False) for form in forms
+    }
     assert document == {
         "version": 1,
         "pod": "shop/web",
@@ -226,7 +230,10 @@ def test_the_document_has_options_one_by_one():
             },
         },
     }
-    assert json.loads(text(Form.JSON))["container"] is None
+    of_pod = json.loads(text(Form.JSON))
+    assert of_pod["container"] is None
+    assert of_pod["lines"]["name"] == SLICE
+    assert "oci" not in of_pod["lines"]
 
 
 def test_every_form_has_lines():

@@ -80,19 +80,19 @@ def test_examples_can_be_applied_and_deleted(host):
     ]
     arguments = [word for name in files for word in ("-f", name)]
     host.podslice("apply", *arguments, *BIG)
-    status = json.loads(host.podslice("status", "-o", "json", *BIG).stdout)
-    assert status["in_sync"]
-    pods = [unit for unit in status["units"] if unit["pod"] and unit["kind"] == "slice"]
-    assert len(pods) == 8
     limit = kernel(host.machine, "/kubepods.slice", "memory.max")
     assert limit == str(32 * 2**30)
     start_and_adopt(host)
+    shown = host.podslice("top", "--once", *BIG).stdout
+    assert POD1 in shown
+    host.run("systemctl", "stop", "podslice-*bar.service")
+    check_status(json.loads(host.podslice("status", "-o", "json", *BIG).stdout))
     host.podslice("delete", "--all")
     assert units(host.machine) == []
 
 
 def start_and_adopt(host):
-    """Move processes into both containers of a pod, check their control groups, and stop one.
+    """Move processes into both containers of a pod, and check their control groups.
 
     A command takes the CPU time of its start from its container, of which foo has hardly any.
     """
@@ -107,13 +107,21 @@ def start_and_adopt(host):
         group = host.machine.get(f"/proc/{pid}/cgroup").decode().strip()
         assert group.startswith("0::/kubepods.slice/")
         assert group.endswith(unit)
-    shown = host.podslice("top", "--once", *BIG).stdout
-    assert POD1 in shown
-    host.run("systemctl", "stop", "podslice-*bar.service")
-    status = json.loads(host.podslice("status", "-o", "json", *BIG).stdout)
+
+
+def check_status(status):
+    """Check the pods of the examples, and the end of the command that was stopped."""
+    assert status["in_sync"]
+    pods = [unit for unit in status["units"] if unit["pod"] and unit["kind"] == "slice"]
+    assert len(pods) == 8
     exits = [unit["last_exit"] for unit in status["units"] if unit.get("last_exit")]
     found = [(each["result"], each["exit_code"], each["signal"]) for each in exits]
     assert found == [("success", None, "SIGTERM")]
+
+
+def test_reservations_are_proposed_by_the_use_of_the_slices(host):
+    shown = host.podslice("node", "init", "--dry-run").stdout
+    assert "times the memory that system.slice and user.slice use now" in " ".join(shown.split())
 
 
 def test_after_a_reboot_the_pods_exist_before_multi_user_target(host):

@@ -40,10 +40,7 @@ def boot_namespace(suite: str = DEFAULT_SUITE) -> Machine:
 
 def keep_clean(machine: Machine) -> Iterator[Machine]:
     """Provide a machine to one test, without any state of podslice before and after it."""
-    if state.find_leftovers(machine):
-        state.clean(machine)
+    state.restore(machine)
     yield machine
-    if state.find_leftovers(machine):
-        state.clean(machine)
-    if stuck := state.find_leftovers(machine):
+    if stuck := state.restore(machine):
         pytest.fail(f"cannot be taken away: {', '.join(stuck)}", pytrace=False)

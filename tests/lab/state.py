@@ -3,29 +3,38 @@
 from tests.lab.machine import Machine
 
 # Of units: those that run or are loaded under podslice's names. Of files: those that such calls write.
-# Failed lookups: a transient unit that existed during a daemon-reload and was stopped later. systemd
-# (252 and 257) then looks for the file it has removed, and reports "not found" even where any slice
-# could be started, until the next daemon-reload.
+# Failed lookups: a transient unit that existed when systemd last listed the unit files and was stopped
+# later. systemd (252 and 257) then looks for the file it has removed, and reports "not found" even where
+# any slice could be started, until the next daemon-reload.
+# A shell's own commands, because a process takes 50 ms to start in an emulated machine.
 LEFTOVERS_SCRIPT = r"""
-systemctl list-units --all --plain --no-legend 'kubepods*' 'podslice*' 'podruntime*' 'run-podslice*' |
-  while read -r unit load active _; do
-    [ "$active" = inactive ] && [ "$load" = not-found ] || echo "unit $unit ($load, $active)"
+find_leftovers() {
+  systemctl list-units --all --plain --no-legend 'kubepods*' 'podslice*' 'podruntime*' 'run-podslice*' |
+    while read -r unit load active _; do
+      [ "$active" = inactive ] && [ "$load" = not-found ] || echo "unit $unit ($load, $active)"
+    done
+  for file in /run/systemd/system.control/* /etc/systemd/system.control/* /run/podslice \
+      /run/systemd/transient/kubepods* /run/systemd/transient/podslice* /run/systemd/transient/podruntime*
+  do
+    if [ -e "$file" ] || [ -L "$file" ]; then echo "file $file"; fi
   done
-for dir in /run/systemd/system.control /etc/systemd/system.control; do
-  [ -d $dir ] && find $dir -mindepth 1 -maxdepth 1 -printf 'file %p\n'
-done
-for name in kubepods podslice podruntime; do
-  find /run/systemd/transient -name "$name*" -printf 'file %p\n' 2>/dev/null
-done
-[ -e /run/podslice ] && echo 'file /run/podslice'
-systemctl show --property=Id,LoadState --value kubepods.slice kubepods-burstable.slice \
-  kubepods-besteffort.slice podruntime.slice | paste -d ' ' - - - | grep -v ' loaded' |
-  sed 's/^/forgotten file of /'
-true
+  systemctl show --property=Id,LoadState --value kubepods.slice kubepods-burstable.slice \
+    kubepods-besteffort.slice podruntime.slice | grep -v '^$' |
+    while read -r unit && read -r load; do
+      [ "$load" = loaded ] || echo "forgotten file of $unit ($load)"
+    done
+}
+# What systemd's list of unit files depends on: the last daemon-reload, and directories of administrators.
+describe_unit_files() {
+  systemctl show -P UnitsLoadTimestampMonotonic
+  stat -c '%n %y' /run/systemd/system /etc/systemd/system /usr/lib/systemd/system 2>&1
+  true
+}
 """
 # Units first, because systemd removes the files of transient ones itself. Stopping a slice stops its
 # units. systemd 262 stops none of several units if one has been removed meanwhile.
 # A unit of any name that failed in a slice keeps the slice loaded, so all failures are reset.
+# A daemon-reload, which takes seconds in an emulated machine, only if systemd may know removed files.
 CLEAN_SCRIPT = r"""
 units=$(systemctl list-units --all --plain --no-legend 'kubepods*' 'podslice*' 'podruntime*' 'run-podslice*' |
   while read -r unit _; do echo "$unit"; done)
@@ -35,17 +44,31 @@ if [ -n "$units" ]; then
 fi 2>/dev/null
 systemctl reset-failed
 cd /run/systemd && rm -rf /run/podslice
-rm -rf system.control/* /etc/systemd/system.control/* \
-  transient/kubepods* transient/podslice* transient/podruntime*
-systemctl daemon-reload
+seen=/run/podlab-unit-files
+if [ "$(find_leftovers)" ] || [ "$(describe_unit_files)" != "$(cat $seen 2>/dev/null)" ]; then
+  rm -rf system.control/* /etc/systemd/system.control/* \
+    transient/kubepods* transient/podslice* transient/podruntime*
+  systemctl daemon-reload
+  describe_unit_files >$seen
+  find_leftovers
+fi
 """
 
 
 def find_leftovers(machine: Machine) -> list[str]:
     """Return units and files of podslice that exist now, as text."""
-    return sorted(machine.run("sh", "-c", LEFTOVERS_SCRIPT).stdout.splitlines())
+    return _run(machine, "find_leftovers")
 
 
 def clean(machine: Machine) -> None:
     """Remove everything that `find_leftovers` finds."""
-    machine.run("sh", "-c", CLEAN_SCRIPT)
+    _run(machine, CLEAN_SCRIPT)
+
+
+def restore(machine: Machine) -> list[str]:
+    """Clean if there are leftovers; return those that could not be removed."""
+    return _run(machine, f'if [ "$(find_leftovers)" ]; then\n{CLEAN_SCRIPT}\nfi')
+
+
+def _run(machine: Machine, script: str) -> list[str]:
+    return sorted(machine.run("sh", "-c", LEFTOVERS_SCRIPT + script).stdout.splitlines())

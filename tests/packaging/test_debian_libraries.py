@@ -68,7 +68,7 @@ def test_the_tests_pass_against_the_installed_package(installed, part):
     assert " passed" in result.stdout
 
 
-def test_what_is_left_out_of_the_bus_tests_is_no_whole_test(installed):
+def test_some_parameters_of_each_bus_test_run(installed):
     shown = installed.run(
         *("sh", "-c", 'cd /src && exec python3 -m pytest -q --collect-only "$@"', "sh"),
         *("-p", "no:cacheprovider", *PARTS["bus"][:2]),

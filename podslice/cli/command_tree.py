@@ -99,14 +99,15 @@ def _option(parameter: inspect.Parameter, kind: object, info: OptionInfo) -> Opt
         if metavar and default not in (inspect.Parameter.empty, ..., None)
         else "",
         limits=_limits(info),
-        group=_group(flags_of(parameter, info)),
+        group=_group(flags_of(parameter, info), info.help),
     )
 
 
-def _group(flags: tuple[str, ...]) -> OptionGroup:
-    """Return the heading that an option belongs to."""
+def _group(flags: tuple[str, ...], text: str | None) -> OptionGroup:
+    """Return the heading that an option belongs to: that of the table has the table's help."""
     name = next(flag for flag in flags if flag.startswith("--"))
-    if row := _CONFIG_OPTIONS.get(name):
+    row = _CONFIG_OPTIONS.get(name)
+    if row is not None and row.help == text:
         return OptionGroup.AGENT if row.is_agent_only else OptionGroup.CONFIG
     return OptionGroup.COMMON if name in COMMON_FLAGS else OptionGroup.OWN
 

@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from podslice.cli.arguments import BAD_INPUT, DONE, FAILED, TextOrJson
 from podslice.cli.node_files import FileChange, body, mark, read
+from podslice.cli.node_proposal import (
+    KUBE,
+    SYSTEM,
+    Proposal,
+    config_text,
+    explain,
+    proposals_document,
+    propose,
+    read_stated,
+    table,
+)
 from podslice.cli.output import ReportFormat, note, write, write_json
-from podslice.cli.views.tables import columns
-from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.host import read_node
 from podslice.model.naming import KUBE_RESERVED_SLICE
-from podslice.model.quantity import format_bytes, format_milli
-from podslice.policy.providers import (
-    PROVIDERS,
-    Reservation,
-    by_provider,
-    explain_provider,
-    explain_system,
-    system_reservation,
-)
+from podslice.policy.providers import PROVIDERS, by_provider
 
 if TYPE_CHECKING:
     from podslice.cli.views.documents import Document
-    from podslice.model.node import Node
 
 CONFIG = "etc/podslice/podslice.toml"
 SERVICES = ("containerd", "crio", "docker", "kubelet", "podman")
@@ -73,6 +72,22 @@ DryRun = Annotated[
 Root = Annotated[
     Path, typer.Option("--root", metavar="DIR", help="Read and write files below this directory.")
 ]
+Like = Annotated[
+    str | None,
+    typer.Option("--like", metavar="gke|eks|aks", help="Use the reservations of this provider."),
+]
+Pods = Annotated[
+    int, typer.Option("--pods", metavar="COUNT", help="Number of pods to reserve for.", min=1)
+]
+_AMOUNTS = "RESOURCE=QUANTITY,…"
+KubeReserved = Annotated[
+    str | None,
+    typer.Option(f"--{KUBE}", metavar=_AMOUNTS, help="Write this instead of the proposal."),
+]
+SystemReserved = Annotated[
+    str | None,
+    typer.Option(f"--{SYSTEM}", metavar=_AMOUNTS, help="Write this instead of the proposal."),
+]
 Keep = Annotated[
     bool,
     typer.Option(
@@ -81,27 +96,11 @@ Keep = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Proposal:
-    """The reservations to write, with their reasons."""
-
-    kube: Reservation
-    why_kube: str
-    formula: str
-    system: Reservation
-    why_system: str
-
-
-def init(
-    like: Annotated[
-        str | None,
-        typer.Option(
-            "--like", metavar="gke|eks|aks", help="Use the reservations of this provider."
-        ),
-    ] = None,
-    pods: Annotated[
-        int, typer.Option("--pods", metavar="COUNT", help="Number of pods to reserve for.", min=1)
-    ] = 30,
+def init(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
+    like: Like = None,
+    pods: Pods = 30,
+    kube_reserved: KubeReserved = None,
+    system_reserved: SystemReserved = None,
     dry_run: DryRun = False,  # noqa: FBT002
     root: Root = Path("/"),
     keep: Keep = False,  # noqa: FBT002
@@ -115,33 +114,21 @@ def init(
     if like is not None and like not in PROVIDERS:
         hint = f"use one of {', '.join(PROVIDERS)}"
         raise InputError(Problem(where="--like", message=f"unknown provider {like!r}", hint=hint))
+    stated = read_stated({KUBE: kube_reserved, SYSTEM: system_reserved})
     node = read_node()
     proposals = by_provider(node, pods)
-    proposal = _propose(node, proposals, like, pods)
+    proposal = propose(node, proposals, like, pods, stated, used_by_system())
     changes = [
         FileChange(path=root / name, before=read(root / name), wanted=mark(text))
         for name, text in _files(proposal, root, keep=keep).items()
     ]
     if output is ReportFormat.JSON:
-        return _write_as_json(changes, root, _proposals(proposals, proposal, pods), dry_run=dry_run)
-    write(_table(proposals, proposal.system))
-    write(("", *_explain(proposal, pods), "", *_explain_services(root), ""))
+        return _write_as_json(
+            changes, root, proposals_document(proposals, proposal, pods), dry_run=dry_run
+        )
+    write(table(proposals, proposal.system))
+    write(("", *explain(proposal, pods), "", *_explain_services(root), ""))
     return _write_all(changes, dry_run=dry_run)
-
-
-def _propose(
-    node: Node, proposals: Mapping[str, Reservation], like: str | None, pods: int
-) -> _Proposal:
-    """Return the reservations of one provider, or those with the least memory, and the system's."""
-    least = min(proposals, key=lambda name: proposals[name].memory_bytes)
-    used_bytes = used_by_system()
-    return _Proposal(
-        kube=proposals[like or least],
-        why_kube=f"as {like}" if like else f"as {least}, the lowest memory of the three",
-        formula=explain_provider(like or least, pods),
-        system=system_reservation(node, used_bytes),
-        why_system=explain_system(used_bytes),
-    )
 
 
 def reset(
@@ -240,20 +227,6 @@ def _write_as_json(
     return DONE
 
 
-def _proposals(by_name: Mapping[str, Reservation], proposal: _Proposal, pods: int) -> Document:
-    """Return the reservation that each provider proposes, and the one for the system."""
-    formulas = {name: explain_provider(name, pods) for name in by_name}
-    formulas["system"] = proposal.why_system
-    return {
-        name: {
-            "cpu_milli": each.cpu_milli,
-            "memory_bytes": each.memory_bytes,
-            "formula": formulas[name],
-        }
-        for name, each in {**by_name, "system": proposal.system}.items()
-    }
-
-
 def _document(
     changes: Sequence[FileChange], problems: Sequence[Problem], root: Path, *, dry_run: bool
 ) -> Document:
@@ -279,36 +252,20 @@ def _drop_in(service: str) -> str:
     return f"etc/systemd/system/{service}.service.d/50-podslice.conf"
 
 
-def _files(proposal: _Proposal, root: Path, *, keep: bool) -> dict[str, str]:
+def _files(proposal: Proposal, root: Path, *, keep: bool) -> dict[str, str]:
     """Return the texts, without their first two lines, by path below the root."""
     present = FileChange(path=root / CONFIG, before=read(root / CONFIG), wanted=None)
     is_kept = keep and present.is_marked and present.is_ours
-    config = body(present.before or "") if is_kept else _config(proposal)
+    if is_kept:
+        from podslice.inputs.options.config_files import read_files
+
+        values = read_files(file=root / CONFIG).options
+        is_kept = all(values.get(key) == text for key, text in proposal.stated.items())
+    config = body(present.before or "") if is_kept else config_text(proposal)
     shipped = root / "usr/lib/systemd/system" / KUBE_RESERVED_SLICE
     slice_file = {} if shipped.exists() else {_SLICE_FILE: _SLICE_UNIT}
     drop_ins = {_drop_in(name): _DROP_IN for name in _installed(root)}
     return {CONFIG: config, **slice_file, **drop_ins}
-
-
-def _config(proposal: _Proposal) -> str:
-    """Return the text of `podslice.toml`."""
-    why_kube = f"Reserved for container runtimes and podslice, {proposal.why_kube}: "
-    return "\n".join(
-        (
-            *_comment(f"{why_kube}{proposal.formula}."),
-            f'kube-reserved = "{_flag(proposal.kube)}"',
-            f'kube-reserved-cgroup = "/{KUBE_RESERVED_SLICE}"',
-            *_comment(f"Reserved for system daemons: {proposal.why_system}."),
-            f'system-reserved = "{_flag(proposal.system)}"',
-            "# Limits pods only. Measure the usage before adding kube-reserved here.",
-            'enforce-node-allocatable = "pods"',
-            "",
-        )
-    )
-
-
-def _comment(text: str) -> list[str]:
-    return wrap(text, 98, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
 
 
 def _installed(root: Path) -> dict[str, Path]:
@@ -321,15 +278,6 @@ def _installed(root: Path) -> dict[str, Path]:
         if path is not None and not (path.is_symlink() and str(path.readlink()) == os.devnull):
             found[name] = path
     return found
-
-
-def _explain(proposal: _Proposal, pods: int) -> Iterator[str]:
-    """Yield each provider's formula, and the proposed values, with their sources."""
-    yield from (f"{name}: {explain_provider(name, pods)}" for name in PROVIDERS)
-    yield f"system: {proposal.why_system}"
-    yield ""
-    yield f"kube-reserved {_flag(proposal.kube)}: for container runtimes and podslice, {proposal.why_kube}"
-    yield f"system-reserved {_flag(proposal.system)}: for system daemons"
 
 
 def _explain_services(root: Path) -> Iterator[str]:
@@ -345,21 +293,6 @@ def _explain_services(root: Path) -> Iterator[str]:
             f"not installed: {', '.join(missing)}; after installing one of them, run podslice node"
             " init again"
         )
-
-
-def _flag(reservation: Reservation) -> str:
-    cpu, memory = format_milli(reservation.cpu_milli), format_bytes(reservation.memory_bytes)
-    return f"cpu={cpu},memory={memory}"
-
-
-def _table(proposals: dict[str, Reservation], system: Reservation) -> Iterator[str]:
-    """Return a table of the providers' reservations, and of the system's."""
-    kept = {f"kube, as {name}": each for name, each in proposals.items()} | {"system": system}
-    rows = [
-        (name, format_milli(each.cpu_milli), format_bytes(each.memory_bytes))
-        for name, each in kept.items()
-    ]
-    return columns([("RESERVATION", "CPU", "MEMORY"), *rows])
 
 
 def used_by_system() -> int | None:

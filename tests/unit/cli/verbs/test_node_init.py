@@ -324,3 +324,42 @@ def test_reset_as_json_names_what_stays(as_json, host):
     (problem,) = document["problems"]
     assert problem["where"] == str(changed)
     assert (document["reserved"], document["needs_reload"]) == (RESERVED, [])
+
+
+STATED = ("--kube-reserved", "cpu=1,memory=1Gi", "--system-reserved", "memory=512Mi")
+
+
+def test_reservations_can_be_stated(podslice, as_json, host):
+    document = as_json("init", *STATED)
+    assert document["reserved"]["kube"] == {"cpu_milli": 1000, "memory_bytes": GI}
+    assert document["reserved"]["system"] == {"memory_bytes": 512 * MI}
+    written = (host / "etc/podslice/podslice.toml").read_text()
+    assert (
+        "\n# Reserved for container runtimes and podslice, as stated with --kube-reserved.\n"
+        in (written)
+    )
+    assert "\n# Reserved for system daemons, as stated with --system-reserved.\n" in written
+    assert as_json("init", *STATED)["changed"] is False
+    assert as_json("init", *STATED, "--keep")["changed"] is False
+    shown = podslice("node", "init", "--root", str(host), "--dry-run", *STATED).out
+    assert "\nsystem-reserved memory=512Mi: for system daemons, as stated with --system-" in shown
+
+
+def test_keep_writes_stated_reservations_that_differ(as_json, host, monkeypatch):
+    as_json("init", *STATED[:2])
+    monkeypatch.setattr(node_init, "used_by_system", lambda: 900 * MI)
+    kept = as_json("init", "--keep", *STATED[:2])
+    assert (kept["changed"], kept["reserved"]["system"]) == (False, RESERVED["system"])
+    assert as_json("init", "--keep", "--kube-reserved=cpu=2")["reserved"]["kube"] == {
+        "cpu_milli": 2000
+    }
+
+
+def test_invalid_reservations_are_all_reported_and_nothing_is_written(podslice, host):
+    stated = ("--kube-reserved=cpu=1core", "--system-reserved=disk=1Gi")
+    ended = podslice("node", "init", "--root", str(host), *stated)
+    assert (ended.code, ended.out) == (2, "")
+    first, second = ended.err.splitlines()
+    assert first.startswith("error: --kube-reserved")
+    assert second.startswith("error: --system-reserved")
+    assert not (host / "etc").exists()

@@ -22,7 +22,10 @@ AGENT, MONITORING = (
         ("monitoring", "top"),
     )
 )
-INSTALL = "tests/packaging/test_install.py"
+INSTALL, UPGRADE = (
+    tuple(f"tests/packaging/test_{name}.py" for name in names)
+    for names in (("install",), ("upgrade", "debian_libraries"))
+)
 PRESSURE = ["tests/host/test_eviction.py"]
 """A race with the kernel for the last 100 MiB, which other parts would slow down."""
 BENCH = ["tests/host/test_bench.py"]
@@ -34,16 +37,17 @@ PARTS = {
     "bus": ["tests/bus"],
     "pressure": PRESSURE,
     "bench": BENCH,
-    "install": [INSTALL],
+    "install": [*INSTALL],
     "agent": [*AGENT],
     "host": [
         "tests/host",
         *(f"--ignore={path}" for path in (*AGENT, *MONITORING, *PRESSURE, *BENCH)),
     ],
-    "packaging": ["tests/packaging", f"--ignore={INSTALL}"],
+    "upgrade": [*UPGRADE],
+    "packaging": ["tests/packaging", *(f"--ignore={path}" for path in (*INSTALL, *UPGRADE))],
     "monitoring": [*MONITORING],
 }
-IN_PARALLEL = ("install", "host", "agent", "packaging", "monitoring", "bus")
+IN_PARALLEL = ("host", "agent", "install", "upgrade", "packaging", "monitoring", "bus")
 """Parts in which other parts change no result: they run in parallel, from a queue with the longest
 first; earlier parts create what they share: images and missing packages of the host."""
 

@@ -107,6 +107,8 @@ def test_a_growing_pod_is_evicted_before_the_kernel_kills(node):
         "allocatableMemory.available",
     }
     assert kills(node) == before
+    # a record precedes the values of the slices
+    agent.until(lambda: node.podslice("status", check=False).exit_code == 0)
     for pod in ("calm", "guard"):
         status = json.loads(node.podslice("status", "-o", "json").stdout)
         assert any(unit.get("pod") == f"default/{pod}" for unit in status["units"])

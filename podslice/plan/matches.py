@@ -24,9 +24,12 @@ class Matches:
         return self if (self.caps, self.force) == (caps, force) else NO_MATCHES
 
     def has(self, unit: DesiredUnit, there: ObservedUnit | None) -> bool:
-        """Return whether exactly these objects were compared."""
-        pair = self.pairs.get(unit.name)
-        return pair is not None and pair[0] is unit and pair[1] is there
+        """Return whether these units, or equal ones, were compared.
+
+        Usually they are the same objects. Where the hugetlb controller exists, observed slices with
+        limits of huge pages are new objects in every round.
+        """
+        return self.pairs.get(unit.name) == (unit, there)
 
 
 NO_MATCHES = Matches(caps=Caps(systemd_version=0))

@@ -14,6 +14,7 @@ SCOPE = "podslice-podweb-main.scope"
 
 UNIT = slice_unit(WEB, pod=POD, CPUWeight=7)
 CONTAINER = scope_unit(SCOPE, WEB, pod=POD, CPUWeight=7)
+OTHER = slice_unit(WEB, pod=POD, CPUWeight=9)
 TIER = slice_unit(BURSTABLE, CPUWeight=7)
 RESERVED = slice_unit("system.slice", owned=False, CPUWeight=7)
 NEWER = slice_unit(WEB, pod=POD, MemoryMin=5)
@@ -57,14 +58,16 @@ def test_matches_hold_for_the_same_systemd_and_the_same_option(matches, version,
     ("unit", "there", "expected"),
     [
         (UNIT, SEEN, True),
-        (replace(UNIT), SEEN, False),
-        (UNIT, replace(SEEN), False),
+        (replace(UNIT), replace(SEEN), True),
+        (OTHER, SEEN, False),
+        (UNIT, DRIFTED, False),
+        (UNIT, replace(SEEN, hugepages={2 << 20: 0}), False),
         (UNIT, None, False),
         (TIER, SEEN, False),
     ],
-    ids=["the same", "another desired", "another observed", "not there", "another name"],
+    ids=["same", "equal", "other desired", "other observed", "pages", "not there", "other name"],
 )
-def test_a_match_is_of_the_same_objects(unit, there, expected):
+def test_a_match_is_of_equal_units(unit, there, expected):
     assert MATCHES.has(unit, there) is expected
 
 
@@ -107,17 +110,17 @@ def test_known_units_are_not_compared_again(known, force):
 
 
 @pytest.mark.parametrize(
-    ("unit", "there", "force", "version"),
+    ("unit", "there", "force", "version", "values"),
     [
-        (replace(UNIT), DRIFTED, False, 257),
-        (UNIT, replace(DRIFTED), False, 257),
-        (UNIT, DRIFTED, True, 257),
-        (UNIT, DRIFTED, False, 252),
+        (OTHER, DRIFTED, False, 257, (8, 9)),
+        (UNIT, seen(WEB, values={"CPUWeight": 6}), False, 257, (6, 7)),
+        (UNIT, DRIFTED, True, 257, (8, 7)),
+        (UNIT, DRIFTED, False, 252, (8, 7)),
     ],
     ids=["desired", "observed", "option", "systemd"],
 )
-def test_units_are_compared_again_after_a_change(unit, there, force, version):
+def test_units_are_compared_again_after_a_change(unit, there, force, version, values):
     planted = replace(MATCHES, pairs={UNIT.name: (UNIT, DRIFTED)})
     plan = make_plan(desired(unit), observed(there, version=version), force=force, known=planted)
-    assert only(plan).changes == (change("CPUWeight", 8, 7),)
+    assert only(plan).changes == (change("CPUWeight", *values),)
     assert not plan.matches.pairs

@@ -10,8 +10,10 @@ Modules whose import a verb suppresses are not imported here either.
 import gc
 import os
 import sys
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, module_from_spec
 
+METADATA = "importlib.metadata"
 OF_PACKAGES = ("/dist-packages/", "/site-packages/")
 
 
@@ -67,6 +69,11 @@ def import_modules(path: str, names_path: str) -> None:
     """Import the modules of the second file; these may import those of the first one."""
     gc.disable()  # as podslice does
     known, names = read_names(path), read_names(names_path)
+    if METADATA not in known:
+        # podslice replaces it by these functions, which find nothing
+        found = module_from_spec(ModuleSpec(METADATA, None))
+        vars(found).update(entry_points=lambda **_: (), distributions=lambda: ())
+        sys.modules[METADATA] = found
     for package in {name.partition(".")[0] for name in names}.difference(known):
         # a package whose modules were imported without it
         spec = find_spec(package)

@@ -53,3 +53,10 @@ def install_source(machine, *, with_drop_ins=True):
 
 def run_as(machine, user, *argv):
     return machine.run("runuser", "-u", user, "--", *argv, check=False).exit_code
+
+
+def reload_agent(machine):
+    """Reload the agent, which does so after systemctl has sent the signal, and wait for its end."""
+    machine.run("systemctl", "reload", AGENT)
+    is_active = f"systemctl show -P ActiveState {AGENT} | grep -qx active"
+    machine.run("timeout", "60", "sh", "-c", f"until {is_active}; do sleep 0.05; done")

@@ -7,7 +7,16 @@ from functools import partial
 import pytest
 
 from tests.lab.recipe import SUITES
-from tests.packaging.installed import AGENT, DROP_INS, MANIFESTS, PLACES, SERVICE, UNITS, run_as
+from tests.packaging.installed import (
+    AGENT,
+    DROP_INS,
+    MANIFESTS,
+    PLACES,
+    SERVICE,
+    UNITS,
+    reload_agent,
+    run_as,
+)
 
 UNIT_NAMES = [
     path.name for pattern in ("*.service", "*.slice", "*.socket") for path in UNITS.glob(pattern)
@@ -268,17 +277,10 @@ def test_root_and_the_group_may_query_the_agent(host):
     assert may == {"bob": True, "carol": False}
 
 
-def reload(host):
-    """Reload the agent, which does so after systemctl has sent the signal, and wait for its end."""
-    host.run("systemctl", "reload", AGENT)
-    is_active = f"systemctl show -P ActiveState {AGENT} | grep -qx active"
-    host.run("timeout", "60", "sh", "-c", f"until {is_active}; do :; done")
-
-
 def test_the_agent_reloads_its_configuration_and_continues(host):
     pid = start_agent(host)
     host.put("/etc/podslice/podslice.toml", 'system-reserved = "cpu=1"\n')
-    reload(host)
+    reload_agent(host)
     host.run("rm", "/etc/podslice/podslice.toml")
     assert show(host, AGENT, "MainPID") == {"MainPID": pid}
 
@@ -304,7 +306,7 @@ def test_a_reload_fails_where_the_configuration_is_invalid(host):
         host.run("sh", "-c", f"until {keeps}; do sleep 0.1; done")
     finally:
         host.run("rm", "/etc/podslice/podslice.toml")
-    reload(host)
+    reload_agent(host)
     assert (ended.exit_code, "Job for podslice-agent.service failed" in ended.stderr) == (1, True)
     assert show(host, AGENT, "MainPID", "ActiveState") == {"MainPID": pid, "ActiveState": "active"}
     assert status["configuration"]["source"] == "last-valid"

@@ -14,6 +14,7 @@ from tests.lab import session
 from tests.lab.machine import START_SERVICE
 from tests.lab.namespace import Namespace
 from tests.packaging.builds import NEXT_VERSION, ROOT
+from tests.packaging.installed import reload_agent
 from tests.packaging.release import AGENT, MANIFESTS, POD, SUITES, Host
 
 RESERVED = """
@@ -105,7 +106,7 @@ def test_removal_leaves_the_pods_and_the_configuration(host):
     weight = show(host.machine, "system.slice", "CPUWeight")
     # also for the agent, which would restore what only the command line requests
     host.machine.put("/etc/podslice/podslice.toml", RESERVED)
-    host.run("systemctl", "reload", AGENT)
+    reload_agent(host)
     host.podslice("apply", "-f", MANIFESTS)
     assert show(host.machine, "system.slice", "CPUWeight") == {"CPUWeight": "50"}
     host.run("apt-get", "remove", "--yes", "-q", "podslice", timeout_sec=300)

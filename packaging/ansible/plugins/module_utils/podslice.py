@@ -1,0 +1,225 @@
+# Copyright: Contributors to podslice
+# Apache License 2.0 (see LICENSE or https://www.apache.org/licenses/LICENSE-2.0)
+
+"""The command line of podslice on a host: its calls, its documents and its errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from typing import Any, Callable, NamedTuple, Optional
+
+Document = dict[str, Any]
+
+REQUIRED_VERSION = "0.1.0"
+"""The oldest podslice whose options and documents this collection uses."""
+DOCUMENT_VERSION = 1
+"""The version of JSON documents that this collection reads."""
+
+DONE, FAILED, BAD_INPUT, DIFFERENCES = 0, 1, 2, 3
+"""Exit codes of podslice."""
+
+OTHER_DIRECTORIES = ("/usr/local/bin", "/opt/podslice/bin")
+"""Where podslice may be besides PATH, which is short in a session without a login."""
+
+INSTALL = (
+    "install the package of podslice on the host, for example with the role podslice.host.host, or"
+    " set the option 'executable' to its path"
+)
+
+COMMON_ARGUMENTS: Document = {
+    "executable": {"type": "path", "default": "podslice"},
+    "scope": {"type": "str", "choices": ["system", "user"], "default": "system"},
+    "cgroup_root": {"type": "str"},
+}
+"""Options that all modules have."""
+
+
+class Failure(Exception):
+    """What a module fails with: a message, and facts for its result."""
+
+    def __init__(self, message: str, **facts: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts = facts
+
+
+class Ended(NamedTuple):
+    """The result of a call."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[[list[str], Optional[str]], Ended]
+"""Runs a command with a text as its standard input, or none."""
+
+
+class Podslice:
+    """The podslice of a host, called with the options that are common to all modules."""
+
+    def __init__(self, run: Run, parameters: Document) -> None:
+        self._run = run
+        self._executable = parameters["executable"]
+        self.is_user = parameters["scope"] == "user"
+        self.options = ["--user"] if self.is_user else []
+        if parameters["cgroup_root"] is not None:
+            self.options.append(f"--cgroup-root={parameters['cgroup_root']}")
+
+    def call(self, *words: str, text: str | None = None) -> Ended:
+        """Run podslice with exactly these words."""
+        return self._run([self._executable, *words], text)
+
+    def read(
+        self, *words: str, text: str | None = None, accept: tuple[int, ...] = (DONE,)
+    ) -> Document:
+        """Return the document of a verb that plans, with the common options.
+
+        Raises:
+            Failure: the exit code is not one of those to accept.
+        """
+        return self.read_plain(*words, *self.options, text=text, accept=accept)
+
+    def read_plain(
+        self, *words: str, text: str | None = None, accept: tuple[int, ...] = (DONE,)
+    ) -> Document:
+        """Return the document of a verb, without the common options.
+
+        Raises:
+            Failure: as `read`.
+        """
+        ended = self.call(*words, "--output=json", text=text)
+        found = parse_document(ended.out)
+        if ended.code not in accept or found is None:
+            raise failure_of(words, ended)
+        version = found.get("version")
+        if version != DOCUMENT_VERSION:
+            raise Failure(
+                f"podslice {words[0]} prints documents of version {version}, and this collection"
+                f" reads version {DOCUMENT_VERSION}: install the collection podslice.host of the"
+                " same version as podslice"
+            )
+        return {**found, "notes": note_lines(ended.err)}
+
+    def require_version(self) -> str:
+        """Return the version of podslice.
+
+        Raises:
+            Failure: it is older than the one that this collection requires.
+        """
+        # the fastest of all calls, which every podslice has
+        ended = self.call("--version")
+        present = ended.out.strip().rpartition(" ")[2]
+        if not re.match(r"\d", present):
+            raise Failure(
+                f"{self._executable} does not print the version of podslice",
+                rc=ended.code,
+                stdout=ended.out,
+                stderr=ended.err,
+            )
+        if is_new_enough(present):
+            return present
+        raise Failure(
+            f"podslice {present} ({self._executable}) is too old: this collection requires"
+            f" {REQUIRED_VERSION} or later. To upgrade it, install a newer package on the host, for"
+            " example with the role podslice.host.host; or install the collection of this version:"
+            f" ansible-galaxy collection install podslice.host:{present}",
+            podslice_version=present,
+            required_version=REQUIRED_VERSION,
+        )
+
+
+def is_new_enough(version: str, required: str = REQUIRED_VERSION) -> bool:
+    """Return whether a version is at least the required one; `1.2.0~rc1` counts as 1.2.0."""
+    return _numbers(version) >= _numbers(required)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    numbers = [int(each) for each in found[0].split(".")] if found else []
+    return tuple([*numbers, 0, 0, 0][:3])
+
+
+def find_executable(name: str) -> str:
+    """Return the path of an executable.
+
+    Raises:
+        Failure: there is none.
+    """
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), *OTHER_DIRECTORIES))
+    found = shutil.which(name, path=path)
+    if found is None:
+        where = name if os.sep in name else f"{name} in PATH"
+        raise Failure(f"podslice is not installed: there is no {where}; {INSTALL}")
+    return found
+
+
+def environment_of(scope: str, environment: dict[str, str], uid: int) -> dict[str, str]:
+    """Return the variables that podslice needs, and that a connection without a login lacks."""
+    added = {"LC_ALL": "C.UTF-8"}
+    runtime = f"/run/user/{uid}"
+    if scope == "user" and not environment.get("XDG_RUNTIME_DIR") and os.path.isdir(runtime):
+        added["XDG_RUNTIME_DIR"] = runtime
+    return added
+
+
+def parse_document(text: str) -> Document | None:
+    """Return the JSON object in a text; None if it is none."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+_SEVERITIES = ("error", "warning")
+
+
+def problems_of(ended: Ended) -> list[Document]:
+    """Return all problems that a call reported, in its document or on standard error."""
+    found = parse_document(ended.out) or {}
+    pods = found.get("pods") or []
+    listed = [*(found.get("problems") or [])]
+    for pod in pods:
+        listed += pod.get("problems") or []
+    for line in ended.err.splitlines():
+        severity, _, message = line.partition(": ")
+        if severity in _SEVERITIES and message:
+            listed.append({"severity": severity, "where": "", "message": message, "hint": ""})
+    problems = []
+    for each in listed:
+        if each not in problems:
+            problems.append(each)
+    return problems
+
+
+def describe_problem(problem: Document) -> str:
+    """Return a problem as `where: message; hint`."""
+    text = ": ".join(part for part in (problem.get("where"), problem["message"]) if part)
+    return f"{text}; {problem['hint']}" if problem.get("hint") else text
+
+
+def failure_of(words: tuple[str, ...], ended: Ended, what: str = "") -> Failure:
+    """Return the failure for a call that ended with an error: all problems, or its messages."""
+    problems = problems_of(ended)
+    lines = [describe_problem(each) for each in problems if each.get("severity") != "warning"]
+    if not lines:
+        lines = [line for line in ended.err.splitlines() if line] or [
+            f"it ended with exit code {ended.code} and without a message"
+        ]
+    head = what or f"podslice {words[0]} failed"
+    return Failure(
+        f"{head}: {lines[0]}" if len(lines) == 1 else "\n- ".join((f"{head}:", *lines)),
+        problems=problems,
+        rc=ended.code,
+        stderr=ended.err,
+    )
+
+
+def note_lines(text: str) -> list[str]:
+    """Return what podslice reported on standard error besides errors and its progress."""
+    lines = (line.strip() for line in text.splitlines())
+    return [line.replace("warning: ", "", 1) for line in lines if line]

@@ -472,10 +472,7 @@ class _Present(_Work):
         """Add the values that a new connection has to confirm, also those of an earlier run."""
         if self.wanted["confirm_seconds"] is None or self.check_mode:
             return
-        status = self.podslice.read("status", accept=(DONE, DIFFERENCES))
-        found = status.get("unconfirmed")
-        if found is not None and found["state"] != "returned":
-            self.result.unconfirmed = found
+        self.result.unconfirmed = self.podslice.unconfirmed()
 
 
 class _Absent(_Work):

@@ -73,6 +73,10 @@ class Podslice:
         """Run podslice with exactly these words."""
         return self._run([self._executable, *words], text)
 
+    def run_other(self, words: list[str]) -> Ended:
+        """Run another command."""
+        return self._run(words, None)
+
     def read(
         self, *words: str, text: str | None = None, accept: tuple[int, ...] = (DONE,)
     ) -> Document:
@@ -103,6 +107,17 @@ class Podslice:
                 " same version as podslice"
             )
         return {**found, "notes": note_lines(ended.err)}
+
+    def unconfirmed(self) -> Document | None:
+        """Return the values on trial, with the commands for a second connection; None without any."""
+        found = self.read("status", accept=(DONE, DIFFERENCES)).get("unconfirmed")
+        if found is None or found["state"] == "returned":
+            return None
+        return {
+            **found,
+            "confirm_command": [self._executable, "confirm"],
+            "status_command": [self._executable, "status", "--output=json"],
+        }
 
     def require_version(self) -> str:
         """Return the version of podslice.

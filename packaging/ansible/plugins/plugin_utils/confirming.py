@@ -1,0 +1,58 @@
+# Copyright: Contributors to podslice
+# Apache License 2.0 (see LICENSE or https://www.apache.org/licenses/LICENSE-2.0)
+
+"""The action of modules with the option confirm_seconds: the module, then a second connection."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from typing import Any
+
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+
+from .trial import Ended, NoLogin, conclude
+
+
+class _Connection:
+    """The connection of an action."""
+
+    def __init__(self, action: ConfirmingAction) -> None:
+        self._action = action
+
+    def log_in(self) -> None:
+        """Close the connection, with a persistent one that other tasks would use again."""
+        try:
+            self._action._connection.reset()  # noqa: SLF001 - the interface of actions
+        except AnsibleConnectionFailure as error:
+            raise NoLogin(str(error)) from error
+
+    def run(self, words: list[str]) -> Ended:
+        """Run a command, with `become` if the task has it."""
+        try:
+            ended = self._action._low_level_execute_command(  # noqa: SLF001
+                shlex.join(words), sudoable=True
+            )
+        except AnsibleConnectionFailure as error:
+            raise NoLogin(str(error)) from error
+        return Ended(ended["rc"], ended.get("stdout", ""), ended.get("stderr", ""))
+
+
+class ConfirmingAction(ActionBase):
+    """Runs the module, and confirms what it has set on trial."""
+
+    _supports_check_mode = True
+    _supports_async = False
+    _supports_diff = True
+
+    def run(
+        self, tmp: str | None = None, task_vars: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the result of the task."""
+        result = super().run(tmp, task_vars)
+        result.update(self._execute_module(task_vars=task_vars))
+        unconfirmed = result.get("unconfirmed")
+        if unconfirmed and not result.get("failed"):
+            result.update(conclude(unconfirmed, _Connection(self), time))
+        return result

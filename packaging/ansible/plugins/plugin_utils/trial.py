@@ -1,0 +1,112 @@
+# Copyright: Contributors to podslice
+# Apache License 2.0 (see LICENSE or https://www.apache.org/licenses/LICENSE-2.0)
+
+"""The confirmation of values on trial: by a new login, or not at all.
+
+Pure, but for the functions that it is given.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple, Protocol
+
+RETRY_SEC = 2.0
+"""Between two logins."""
+RETURN_SEC = 5.0
+"""After this time, systemd on the host has restored the old values."""
+LOOKS = 5
+"""Logins after that, which find out what has happened."""
+
+_FINAL = ("nothing to confirm", "the old ones are restored")
+"""Messages of `podslice confirm` after which another call has the same result."""
+
+
+class NoLogin(Exception):
+    """A login has failed."""
+
+
+class Ended(NamedTuple):
+    """The result of a command on the host."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Host(Protocol):
+    """The host, with a connection that can be replaced by a new one."""
+
+    def log_in(self) -> None:
+        """Close the connection, so that the next command begins with a new login."""
+
+    def run(self, words: list[str]) -> Ended:
+        """Run a command.
+
+        Raises:
+            NoLogin: there was no connection for it.
+        """
+
+
+class Clock(Protocol):
+    """A clock that does not go back, and a way to wait."""
+
+    def monotonic(self) -> float:
+        """Return the time in seconds."""
+
+    def sleep(self, seconds: float, /) -> None:
+        """Wait."""
+
+
+def conclude(unconfirmed: dict[str, Any], host: Host, clock: Clock) -> dict[str, Any]:
+    """Confirm values over a new connection before they are restored, and return the result."""
+    deadline = clock.monotonic() + unconfirmed["remaining_sec"]
+    names = ", ".join(unit["unit"] for unit in unconfirmed["units"])
+    error = ""
+    while True:
+        try:
+            host.log_in()
+            ended = host.run(unconfirmed["confirm_command"])
+        except NoLogin as failure:
+            error = f"no new login succeeded in time: {failure}"
+        else:
+            if ended.code == 0:
+                return {"confirmed": True}
+            error = ended.err.strip() or ended.out.strip() or f"exit code {ended.code}"
+            if any(text in error for text in _FINAL):
+                break
+        if clock.monotonic() + RETRY_SEC > deadline:
+            break
+        clock.sleep(RETRY_SEC)
+    clock.sleep(max(deadline - clock.monotonic(), 0) + RETURN_SEC)
+    state = _look(unconfirmed["status_command"], host, clock)
+    return {
+        "failed": True,
+        "confirmed": False,
+        "reverted": None if state is None else state == "returned",
+        "msg": f"the new values of {names} were not confirmed: {error}; {_describe(state)}",
+    }
+
+
+def _look(command: list[str], host: Host, clock: Clock) -> str | None:
+    """Return the state of the values; None if it cannot be determined."""
+    for _ in range(LOOKS):
+        try:
+            host.log_in()
+            status = json.loads(host.run(command).out)
+        except (NoLogin, ValueError):
+            clock.sleep(RETRY_SEC)
+        else:
+            return str((status.get("unconfirmed") or {"state": "confirmed"})["state"])
+    return None
+
+
+def _describe(state: str | None) -> str:
+    if state == "returned":
+        return "systemd on the host has restored the old ones"
+    if state is None:
+        return (
+            "systemd on the host restores the old ones without a connection, but the host cannot be"
+            " reached to verify it"
+        )
+    return f"on the host they are {state}; see: podslice status"

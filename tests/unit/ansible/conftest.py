@@ -12,6 +12,7 @@ from tests.unit.cli.conftest import (  # noqa: F401
     files,
     here,
     journal,
+    machine,
     memory,
     no_loop,
     podslice,
@@ -36,6 +37,11 @@ _import_collection()
 def utility(name):
     """Import a module of plugins/module_utils."""
     return importlib.import_module(f"ansible_collections.podslice.host.plugins.module_utils.{name}")
+
+
+def plugin_utility(name):
+    """Import a module of plugins/plugin_utils."""
+    return importlib.import_module(f"ansible_collections.podslice.host.plugins.plugin_utils.{name}")
 
 
 def with_defaults(arguments, given):

@@ -41,9 +41,12 @@ def run(wanted: Document, podslice: Podslice, *, check_mode: bool) -> Document:
     except Failure as failure:
         hint = "" if source is not None else "; 'definition' or 'src' names its manifest"
         raise Failure(f"{failure.message}{hint}", **failure.facts) from failure
-    ended = podslice.call(*words, f"--output={wanted['output']}", *podslice.options, text=text)
-    if ended.code != DONE:
-        raise failure_of(("cgroup-parent",), ended)
+    line = found["lines"].get(wanted["output"])
+    if line is None:  # the form requires the choice of a container, or an error about it
+        ended = podslice.call(*words, f"--output={wanted['output']}", *podslice.options, text=text)
+        if ended.code != DONE:
+            raise failure_of(("cgroup-parent",), ended)
+        line = ended.out.rstrip("\n")
     warns = not found["exists"] and not check_mode
     return {
         "changed": False,
@@ -51,6 +54,6 @@ def run(wanted: Document, podslice: Podslice, *, check_mode: bool) -> Document:
         "control_group": found["control_group"],
         "exists": found["exists"],
         "labels": found["labels"],
-        "line": ended.out.rstrip("\n"),
+        "line": line,
         "warnings": found["notes"] if warns else [],
     }

@@ -1,0 +1,120 @@
+"""The confirmation of values on trial: by a new login in time, or not at all."""
+
+import json
+
+import pytest
+
+from tests.unit.ansible.conftest import plugin_utility
+
+trial = plugin_utility("trial")
+Ended, NoLogin = trial.Ended, trial.NoLogin
+UNCONFIRMED = {
+    "state": "armed",
+    "remaining_sec": 30,
+    "units": [{"unit": "system.slice"}],
+    "confirm_command": ["podslice", "confirm"],
+    "status_command": ["podslice", "status", "-o", "json"],
+}
+RETURNED = Ended(3, json.dumps({"unconfirmed": {"state": "returned"}}), "")
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+class Host:
+    """A host on which logins fail for some seconds."""
+
+    def __init__(self, clock, replies, *, dark_sec=0.0):
+        self.clock = clock
+        self.replies = replies
+        self.until = clock.now + dark_sec
+        self.did = []
+
+    def log_in(self):
+        self.did.append("login")
+
+    def run(self, words):
+        if self.clock.now < self.until:
+            raise NoLogin("connection timed out")
+        self.did.append(words[1])
+        return self.replies[words[1]]
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def test_a_new_login_confirms(clock):
+    host = Host(clock, {"confirm": Ended(0, "confirmed", "")})
+    assert trial.conclude(UNCONFIRMED, host, clock) == {"confirmed": True}
+    assert host.did == ["login", "confirm"]
+    assert clock.now == 1000
+
+
+def test_a_login_may_be_repeated_until_the_time_is_over(clock):
+    host = Host(clock, {"confirm": Ended(0, "", "")}, dark_sec=20)
+    assert trial.conclude(UNCONFIRMED, host, clock) == {"confirmed": True}
+    assert clock.now <= 1030
+
+
+def test_without_a_login_the_values_are_restored(clock):
+    host = Host(clock, {"status": RETURNED}, dark_sec=31)
+    found = trial.conclude(UNCONFIRMED, host, clock)
+    assert (found["failed"], found["confirmed"], found["reverted"]) == (True, False, True)
+    assert "the new values of system.slice were not confirmed: no new login" in found["msg"]
+    assert "connection timed out" in found["msg"]
+    assert found["msg"].endswith("has restored the old ones")
+    assert "confirm" not in host.did
+
+
+def test_a_host_that_stays_out_of_reach(clock):
+    host = Host(clock, {}, dark_sec=10**6)
+    found = trial.conclude(UNCONFIRMED, host, clock)
+    assert (found["failed"], found["reverted"]) == (True, None)
+    assert "cannot be reached to verify it" in found["msg"]
+
+
+def test_an_error_of_the_command_is_repeated(clock):
+    host = Host(clock, {"confirm": Ended(1, "", "error: no answer"), "status": RETURNED})
+    found = trial.conclude(UNCONFIRMED, host, clock)
+    assert host.did.count("confirm") > 5
+    assert "error: no answer" in found["msg"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "there is nothing to confirm",
+        "the new values of system.slice were not confirmed: the old ones are restored",
+    ],
+)
+def test_a_final_answer_is_not_repeated(clock, message):
+    host = Host(clock, {"confirm": Ended(1, "", message), "status": RETURNED})
+    found = trial.conclude(UNCONFIRMED, host, clock)
+    assert host.did.count("confirm") == 1
+    assert message in found["msg"]
+
+
+def test_a_document_that_is_cut_off_is_read_again(clock):
+    host = Host(clock, {"confirm": Ended(1, "", "nothing to confirm"), "status": Ended(1, "{", "")})
+    assert trial.conclude(UNCONFIRMED, host, clock)["reverted"] is None
+    assert host.did.count("status") == trial.LOOKS
+
+
+def test_the_messages_are_those_of_podslice():
+    """What `confirm` reports when it is too late, which is recognised by its text."""
+    from podslice.model.reserved_values import PendingTrial, TrialState, Unconfirmed
+    from podslice.reconcile.report import describe_unconfirmed
+
+    values = Unconfirmed(old={"system.slice": {}}, new={}, until_usec=0)
+    message, _ = describe_unconfirmed(PendingTrial(values=values, state=TrialState.RETURNED))
+    assert any(text in message for text in trial._FINAL)

@@ -8,6 +8,7 @@
 #                BENCH='planning steady' measures these only
 #   make test    all tests, with a real systemd in namespaces and in a virtual machine (root)
 #   make deb, make rpm   build the packages into dist/ (root)
+#   make ansible build the Ansible collection into dist/
 #   make lock    pin the newest versions of all dependencies, with their hashes
 #   make man     generate manual pages and completions in build/
 #   make demo    run the first session of the README in a private systemd (root)
@@ -22,7 +23,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 PIP := $(VENV)/bin/pip install -q --disable-pip-version-check
 
-.PHONY: check coverage bench deb rpm lock man mutation test demo pictures clean lab-clean
+.PHONY: check coverage bench deb rpm ansible lock man mutation test demo pictures clean lab-clean
 
 check: $(VENV)/ready
 	@$(RUN) -m pytest -q -n auto tests/test_*.py tests/unit tests/cases
@@ -44,6 +45,9 @@ deb: $(VENV)/ready
 
 rpm: $(VENV)/ready
 	@$(SUDO) $(RUN) packaging/build.py rpm
+
+ansible: $(VENV)/ready
+	@$(RUN) packaging/build.py ansible
 
 lock: $(VENV)/ready
 	@$(RUN) packaging/build.py lock

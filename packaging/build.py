@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Build the packages into dist/: debs for Debian 13 and Debian 12, and the rpm.
+"""Build the packages into dist/: debs for Debian 13 and Debian 12, the rpm, the Ansible collection.
 
     packaging/build.py deb [--suite trixie|bookworm]
     packaging/build.py rpm
+    packaging/build.py ansible
     packaging/build.py lock      updates the files that pin dependencies: builder/locks.py
 
-Requires root and Debian: each build runs in a temporary copy of a small Debian, without network.
-Builds are reproducible. $SOURCE_DATE_EPOCH dates a package whose changelog has no date yet.
+Debs and the rpm require root and Debian: each build runs in a temporary copy of a small Debian,
+without network. Builds are reproducible. $SOURCE_DATE_EPOCH dates a package whose changelog has no date yet.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path[:0] = [path for path in (str(HERE), str(ROOT)) if path not in sys.path]
 
-from builder import locks, sbom, wheels  # noqa: E402 - after the path
+from builder import collection, locks, sbom, wheels  # noqa: E402 - after the path
 from builder.changelog import date_sec, debian_changelog, rpm_changelog  # noqa: E402 - as above
 from builder.chroot import SUITES, ensure_chroot, run_in  # noqa: E402
 
@@ -85,8 +86,8 @@ class Built:
 def main() -> int:
     """Run the verb of the command line and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    verbs = parser.add_subparsers(required=True, dest="verb", metavar="deb|rpm|lock")
-    for verb in ("deb", "rpm"):
+    verbs = parser.add_subparsers(required=True, dest="verb", metavar="deb|rpm|ansible|lock")
+    for verb in ("deb", "rpm", "ansible"):
         options = verbs.add_parser(verb, allow_abbrev=False)
         options.add_argument("--dist", type=Path, default=ROOT / "dist", metavar="DIR")
         options.add_argument("--version", help="default: that of the source")
@@ -97,6 +98,10 @@ def main() -> int:
     try:
         if arguments.verb == "lock":
             locks.write_locks()
+            return 0
+        if arguments.verb == "ansible":
+            version = arguments.version or source_version()
+            report(collection.build_collection(arguments.dist, version, source_date()))
             return 0
         kinds = ("rpm",) if arguments.verb == "rpm" else arguments.suite or SUITES
         for kind in kinds:
@@ -113,9 +118,15 @@ def put_into(dist: Path, package: Path) -> None:
     dist.mkdir(exist_ok=True)
     target = dist / package.name
     shutil.copyfile(package, target)
+    report(target)
+
+
+def report(target: Path) -> None:
+    """Give a file to the user who owns the source, and print its path."""
     owner = ROOT.stat()
-    for path in (dist, target):
-        os.chown(path, owner.st_uid, owner.st_gid)
+    if os.geteuid() == 0:
+        for path in (target.parent, target):
+            os.chown(path, owner.st_uid, owner.st_gid)
     sys.stdout.write(f"{target}\n")
 
 

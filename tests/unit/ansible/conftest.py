@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from podslice import __version__
+
 # the simulated machine of the command line's own tests
 from tests.unit.cli.conftest import (  # noqa: F401
     files,
@@ -64,8 +66,6 @@ def run_podslice(podslice, tmp_path, monkeypatch, calls):  # noqa: F811
     def run(words, text):
         calls.append(tuple(words[1:]))
         if words[1:] == ["--version"]:
-            from podslice import __version__
-
             return utility("podslice").Ended(0, f"podslice {__version__}\n", "")
         path = tmp_path / "stdin"
         path.write_text(text or "")

@@ -131,7 +131,10 @@ def enforced(here, memory):
 def test_values_of_reserved_slices_are_on_trial(module, memory, enforced):
     found = module("node", confirm_seconds=60)
     trial = found["unconfirmed"]
-    assert (trial["state"], [unit["unit"] for unit in trial["units"]]) == ("armed", ["system.slice"])
+    assert (trial["state"], [unit["unit"] for unit in trial["units"]]) == (
+        "armed",
+        ["system.slice"],
+    )
     assert trial["confirm_command"] == ["podslice", "confirm"]
     assert "system.slice" in found["diff"][-1]["after"]
 

@@ -6,8 +6,8 @@ import shutil
 import pytest
 import yaml
 
-from tests.unit.ansible.conftest import utility
 from podslice.errors import Refused
+from tests.unit.ansible.conftest import utility
 from tests.unit.builders import make_files, manifest
 from tests.unit.cli.pods import POD, WEB
 
@@ -81,7 +81,10 @@ def test_the_difference_is_a_few_lines_of_yaml(pods, memory):
     pods(definition=DEFINITION)
     found = pods(definition=WEB.replace("500m", "250m"), file="shop_web", check_mode=True)
     units, file = found["diff"]
-    assert units["before"] == f"kubepods-burstable.slice:\n  CPUWeight: 75\n{POD}:  # shop/web\n  CPUWeight: 75\n"
+    assert (
+        units["before"]
+        == f"kubepods-burstable.slice:\n  CPUWeight: 75\n{POD}:  # shop/web\n  CPUWeight: 75\n"
+    )
     assert yaml.safe_load(units["after"]) == {
         "kubepods-burstable.slice": {"CPUWeight": 50},
         POD: {"CPUWeight": 50},
@@ -218,7 +221,9 @@ def test_a_directory_elsewhere_is_not_kept(pods, memory, files):
 def test_the_namespace_is_part_of_the_file(pods, memory, directory):
     found = pods(definition=pod("a"), namespace="shop")
     assert list(found["slices"]) == ["shop/a"]
-    assert yaml.safe_load((directory / "shop_a.yaml").read_text())["metadata"]["namespace"] == "shop"
+    assert (
+        yaml.safe_load((directory / "shop_a.yaml").read_text())["metadata"]["namespace"] == "shop"
+    )
     with pytest.raises(Failure, match="must state its namespace"):
         pods(definition=manifest("a"), namespace="shop")
 
@@ -242,7 +247,9 @@ def test_a_pod_is_removed_with_its_file(pods, memory, directory, here):
     make_files(here, {f"{GROUP}/pids.current": "3\n", "cgroup/cgroup.controllers": ""})
     with pytest.raises(Failure, match="3 tasks"):
         pods(name=["shop/web"], state="absent", check_mode=True)
-    found = pods(name=["shop/web"], state="absent", allow_stop=True, grace_period=1, check_mode=True)
+    found = pods(
+        name=["shop/web"], state="absent", allow_stop=True, grace_period=1, check_mode=True
+    )
     assert found["changed"]
     assert POD in units(memory)
     assert names(directory) == ["shop_web.yaml"]

@@ -48,7 +48,7 @@ def test_a_form_that_needs_a_container(module, applied):
 
 
 def test_a_pod_that_is_not_applied(module, memory):
-    with pytest.raises(Failure, match="not applied.*'definition' or 'src' names its manifest"):
+    with pytest.raises(Failure, match=r"not applied.*'definition' or 'src' names its manifest"):
         module("cgroup_parent", pod="shop/web")
     found = module("cgroup_parent", pod="shop/web", definition=DEFINITION, check_mode=True)
     assert (found["slice"], found["exists"], found["warnings"]) == (POD, False, [])

@@ -35,7 +35,7 @@ def test_yaml_is_read_as_the_same_value(value):
 def test_yaml_is_for_people():
     value = {"kind": "Pod", "spec": {"containers": [{"name": "a", "args": ["x y"]}]}, "cpu": "500m"}
     assert rendering.to_yaml(value, {"spec": "why"}) == (
-        "kind: Pod\nspec:  # why\n  containers:\n    - name: a\n      args:\n        - \"x y\"\n"
+        'kind: Pod\nspec:  # why\n  containers:\n    - name: a\n      args:\n        - "x y"\n'
         "cpu: 500m\n"
     )
 
@@ -77,6 +77,6 @@ def test_other_values_stay():
 def test_a_step_that_stops_a_unit_shows_its_processes():
     step = {"action": "stop", "unit": "a.slice", "properties": [], "tasks": 2, "occupants": []}
     found = changes.unit_diff([step, {**step, "unit": "b.slice", "tasks": 0}])
-    assert found["before"] == "a.slice:\n  processes:\n    - \"2 tasks\"\nb.slice: {}\n"
+    assert found["before"] == 'a.slice:\n  processes:\n    - "2 tasks"\nb.slice: {}\n'
     assert found["after"] == ""
     assert changes.stops_of([step])[0]["processes"] == ["2 tasks"]

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from podslice.model.reserved_values import PendingTrial, TrialState, Unconfirmed
+from podslice.reconcile.report import describe_unconfirmed
 from tests.unit.ansible.conftest import plugin_utility
 
 trial = plugin_utility("trial")
@@ -112,9 +114,6 @@ def test_a_document_that_is_cut_off_is_read_again(clock):
 
 def test_the_messages_are_those_of_podslice():
     """What `confirm` reports when it is too late, which is recognised by its text."""
-    from podslice.model.reserved_values import PendingTrial, TrialState, Unconfirmed
-    from podslice.reconcile.report import describe_unconfirmed
-
     values = Unconfirmed(old={"system.slice": {}}, new={}, until_usec=0)
     message, _ = describe_unconfirmed(PendingTrial(values=values, state=TrialState.RETURNED))
     assert any(text in message for text in trial._FINAL)

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+from .manifests import read_source
 from .podslice import DONE, Document, Failure, Podslice, failure_of
-from .pods import read_source
 
 ARGUMENTS: Document = {
     "pod": {"type": "str", "required": True},
@@ -14,7 +14,16 @@ ARGUMENTS: Document = {
     "namespace": {"type": "str"},
     "output": {
         "type": "str",
-        "choices": ["name", "podman", "podman-pod", "docker", "compose", "systemd", "quadlet", "oci"],
+        "choices": [
+            "name",
+            "podman",
+            "podman-pod",
+            "docker",
+            "compose",
+            "systemd",
+            "quadlet",
+            "oci",
+        ],
         "default": "podman",
     },
     "definition": {"type": "raw"},

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from .podslice import Document
 from .rendering import format_value, key_of, to_yaml
@@ -25,7 +26,10 @@ def unit_diff(steps: Iterable[Document], pods: Mapping[str, str] | None = None) 
             for each in step["properties"]
             if each["old"] is not None
         }
-        new = {key_of(each["name"]): format_value(each["name"], each["new"]) for each in step["properties"]}
+        new = {
+            key_of(each["name"]): format_value(each["name"], each["new"])
+            for each in step["properties"]
+        }
         if step["action"] == "set":
             before.setdefault(unit, {}).update(old)
         after.setdefault(unit, {}).update(new)

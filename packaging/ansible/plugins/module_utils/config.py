@@ -53,6 +53,7 @@ def run(wanted: Document, podslice: Podslice, *, check_mode: bool) -> Document:
     return {
         "changed": is_changed,
         "path": path,
+        "previous": old,
         "effective": checked["effective"],
         "diff": [file_diff(path, old, new)] if is_changed else [],
         "warnings": [describe_problem(each) for each in checked["problems"]],

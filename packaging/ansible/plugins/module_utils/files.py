@@ -50,7 +50,9 @@ def write_text(path: str, text: str, *, mode: int | None = None) -> None:
             mode = mode_of_files(os.stat(directory).st_mode)
         descriptor, new = tempfile.mkstemp(dir=directory, prefix=f".{os.path.basename(path)}.")
         try:
-            with open(descriptor, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            with open(
+                descriptor, "w", encoding="utf-8", errors="surrogateescape", newline=""
+            ) as file:
                 file.write(text)
                 file.flush()
                 os.fchmod(descriptor, mode)
@@ -60,7 +62,9 @@ def write_text(path: str, text: str, *, mode: int | None = None) -> None:
             os.unlink(new)
             raise
     except OSError as error:
-        raise Failure(f"{path} cannot be written: {error.strerror}; this requires 'become: true'") from error
+        raise Failure(
+            f"{path} cannot be written: {error.strerror}; this requires 'become: true'"
+        ) from error
 
 
 def mode_of_files(directory_mode: int) -> int:
@@ -79,7 +83,9 @@ def remove(path: str) -> None:
     except FileNotFoundError:
         pass
     except OSError as error:
-        raise Failure(f"{path} cannot be removed: {error.strerror}; this requires 'become: true'") from error
+        raise Failure(
+            f"{path} cannot be removed: {error.strerror}; this requires 'become: true'"
+        ) from error
 
 
 def list_manifests(directory: str) -> list[str]:

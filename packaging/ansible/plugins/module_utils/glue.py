@@ -32,9 +32,7 @@ def run_module(logic: Logic, arguments: Document, **rules: Any) -> None:  # noqa
     environment = environment_of(wanted["scope"], dict(os.environ), os.getuid())
 
     def run(words: list[str], text: str | None) -> Ended:
-        found = module.run_command(
-            words, data=text, binary_data=True, environ_update=environment
-        )
+        found = module.run_command(words, data=text, binary_data=True, environ_update=environment)
         return Ended(*found)
 
     failure = None
@@ -49,6 +47,5 @@ def run_module(logic: Logic, arguments: Document, **rules: Any) -> None:  # noqa
     if not module._diff:  # noqa: SLF001 - as the documentation of Ansible states it
         result.pop("diff", None)
     if failure is not None:
-        result.pop("changed", None)
         module.fail_json(msg=failure.message, **result)
     module.exit_json(**result)

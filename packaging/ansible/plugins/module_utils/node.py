@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from typing import Iterable
+from collections.abc import Iterable
 
 from .changes import describe_skipped, file_diff, shortcomings, unit_diff
 from .podslice import (
@@ -19,6 +19,7 @@ from .podslice import (
     Podslice,
     describe_problem,
     failure_of,
+    list_under,
     parse_document,
 )
 
@@ -91,7 +92,7 @@ def _files(wanted: Document, podslice: Podslice, *, check_mode: bool) -> Documen
     found = podslice.read_plain(*words, accept=(DONE, FAILED, BAD_INPUT))
     if found["problems"]:
         raise Failure(
-            "\n- ".join((f"podslice node {verb} failed:", *map(describe_problem, found["problems"]))),
+            list_under(f"podslice node {verb} failed", map(describe_problem, found["problems"])),
             problems=found["problems"],
         )
     return found
@@ -109,16 +110,19 @@ def _systemctl(podslice: Podslice, *words: str) -> str:
     return ended.out
 
 
-def needs_restart(
-    podslice: Podslice, placed: Iterable[str], changed: Iterable[str]
-) -> list[str]:
+def needs_restart(podslice: Podslice, placed: Iterable[str], changed: Iterable[str]) -> list[str]:
     """Return the running services that are not where their drop-in puts them, or were put by one."""
     wanted = set(placed)
     services = sorted(wanted | set(changed))
     if not services:
         return []
     shown = _systemctl(
-        podslice, "show", "--property=Id", "--property=ActiveState", "--property=ControlGroup", *services
+        podslice,
+        "show",
+        "--property=Id",
+        "--property=ActiveState",
+        "--property=ControlGroup",
+        *services,
     )
     found = []
     for block in shown.strip().split("\n\n"):
@@ -155,7 +159,9 @@ def _enforce(seconds: int, podslice: Podslice, result: Document, *, check_mode: 
             missing = shortcomings(report) if report is not None else []
             if not missing:
                 raise failure_of(("apply",), ended)
-            raise Failure("\n- ".join(("not everything was applied:", *missing)), report=report)
+            raise Failure(
+                list_under("not everything was applied", missing), report=report, **result
+            )
     found = podslice.unconfirmed()
     if found is not None:
         result["unconfirmed"] = found

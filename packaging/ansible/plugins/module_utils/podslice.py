@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Iterable
 from typing import Any, Callable, NamedTuple, Optional
 
 Document = dict[str, Any]
@@ -217,6 +218,12 @@ def describe_problem(problem: Document) -> str:
     return f"{text}; {problem['hint']}" if problem.get("hint") else text
 
 
+def list_under(head: str, lines: Iterable[str]) -> str:
+    """Return a message with one line for each item; with one item it is on the same line."""
+    first, *others = lines
+    return "\n- ".join((f"{head}:", first, *others)) if others else f"{head}: {first}"
+
+
 def failure_of(words: tuple[str, ...], ended: Ended, what: str = "") -> Failure:
     """Return the failure for a call that ended with an error: all problems, or its messages."""
     problems = problems_of(ended)
@@ -227,7 +234,7 @@ def failure_of(words: tuple[str, ...], ended: Ended, what: str = "") -> Failure:
         ]
     head = what or f"podslice {words[0]} failed"
     return Failure(
-        f"{head}: {lines[0]}" if len(lines) == 1 else "\n- ".join((f"{head}:", *lines)),
+        list_under(head, lines),
         problems=problems,
         rc=ended.code,
         stderr=ended.err,

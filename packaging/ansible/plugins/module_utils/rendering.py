@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*|[0-9]+(?:m|[KMGTPE]i?|k)|[0-9]+(?:\.[0-9]+)?%")
 """Strings that are the same with and without quotes: names, paths, quantities, percentages."""
@@ -59,7 +60,9 @@ def _scalar(value: object) -> str:
 
 def quote(text: str) -> str:
     """Return a string in double quotes, with the escapes that JSON, YAML and TOML share."""
-    return _NOT_PRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
+    return _NOT_PRINTABLE.sub(
+        lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False)
+    )
 
 
 def to_toml(settings: Mapping[str, object]) -> str:

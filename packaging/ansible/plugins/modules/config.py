@@ -68,6 +68,10 @@ path:
   returned: always
   type: str
   sample: /etc/podslice/podslice.toml.d/50-ansible.toml
+previous:
+  description: The text of the file before. Null if it did not exist.
+  returned: always
+  type: str
 effective:
   description: The options that are set by all configuration files together, by key.
   returned: always

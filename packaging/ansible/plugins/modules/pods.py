@@ -24,8 +24,8 @@ options:
     description:
       - The manifests, as a mapping, a list of mappings or a text in YAML or JSON. Pods, lists, and
         the templates of Deployment, StatefulSet, DaemonSet, ReplicaSet, Job and CronJob are read.
-      - For a file of the controller use C({{ lookup('ansible.builtin.file', 'web.yaml') }}), for a
-        template C({{ lookup('ansible.builtin.template', 'web.yaml.j2') }}).
+      - For a file of the controller use the lookup P(ansible.builtin.file#lookup), for a template
+        P(ansible.builtin.template#lookup).
     type: raw
   src:
     description:

@@ -94,7 +94,7 @@ def _look(command: list[str], host: Host, clock: Clock) -> str | None:
         try:
             host.log_in()
             status = json.loads(host.run(command).out)
-        except (NoLogin, ValueError):
+        except (NoLogin, ValueError):  # noqa: PERF203 - an attempt each
             clock.sleep(RETRY_SEC)
         else:
             return str((status.get("unconfirmed") or {"state": "confirmed"})["state"])

@@ -93,6 +93,18 @@ def test_reservations_of_a_provider(module, memory):
     assert "50 pods" in found["diff"][0]["after"].replace("\n# ", " ")
 
 
+def test_stated_reservations(module, memory, here):
+    stated = {"kube": {"cpu": "300m", "memory": "1Gi"}, "system": "memory=2Gi"}
+    found = module("node", reservations=stated)
+    assert found["reserved"]["kube"] == {"cpu_milli": 300, "memory_bytes": 2**30}
+    assert found["reserved"]["system"] == {"memory_bytes": 2**31}
+    assert not module("node", reservations=stated)["changed"]
+    with pytest.raises(Failure, match="kube must be a mapping or a text"):
+        module("node", reservations={"kube": 3})
+    with pytest.raises(Failure, match="half"):
+        module("node", reservations={"kube": {"cpu": "half"}})
+
+
 def test_a_file_of_others_is_kept(module, here, memory):
     make_files(here, {CONFIG: 'rules = "kubernetes"\n'})
     for check_mode in (True, False):

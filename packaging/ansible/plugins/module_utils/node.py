@@ -34,6 +34,8 @@ ARGUMENTS: Document = {
         "options": {
             "like": {"type": "str", "choices": ["gke", "eks", "aks"]},
             "pods": {"type": "int"},
+            "kube": {"type": "raw"},
+            "system": {"type": "raw"},
             "refresh": {"type": "bool", "default": False},
         },
     },
@@ -87,6 +89,9 @@ def _files(wanted: Document, podslice: Podslice, *, check_mode: bool) -> Documen
         stated = wanted["reservations"] or {}
         words += [f"--like={stated['like']}"] if stated.get("like") else []
         words += [f"--pods={stated['pods']}"] if stated.get("pods") is not None else []
+        for name in ("kube", "system"):
+            if stated.get(name) is not None:
+                words.append(f"--{name}-reserved={amounts(stated[name], name)}")
         words += [] if stated.get("refresh") else ["--keep"]
     words += ["--dry-run"] if check_mode else []
     found = podslice.read_plain(*words, accept=(DONE, FAILED, BAD_INPUT))
@@ -96,6 +101,19 @@ def _files(wanted: Document, podslice: Podslice, *, check_mode: bool) -> Documen
             problems=found["problems"],
         )
     return found
+
+
+def amounts(stated: object, name: str) -> str:
+    """Return amounts as the command line has them: `cpu=500m,memory=1Gi`.
+
+    Raises:
+        Failure: they are neither a mapping nor a text.
+    """
+    if isinstance(stated, dict):
+        return ",".join(f"{resource}={stated[resource]}" for resource in stated)
+    if isinstance(stated, str):
+        return stated
+    raise Failure(f"reservations.{name} must be a mapping or a text, such as cpu=500m,memory=1Gi")
 
 
 def _systemctl(podslice: Podslice, *words: str) -> str:

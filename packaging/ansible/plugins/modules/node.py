@@ -30,7 +30,7 @@ options:
     choices: [initialized, reset]
     default: initialized
   reservations:
-    description: How reservations are computed. For certain amounts use M(podslice.host.config).
+    description: What is reserved. Without it, podslice computes it for the size of the host.
     type: dict
     suboptions:
       like:
@@ -41,6 +41,15 @@ options:
       pods:
         description: The number of pods to reserve for. podslice assumes 30.
         type: int
+      kube:
+        description:
+          - Reserve these amounts for container runtimes and podslice instead of computed ones, as a
+            mapping of resources to quantities, or as a text, V(cpu=500m,memory=1Gi).
+        type: raw
+      system:
+        description:
+          - Reserve these amounts for the daemons of the system instead of computed ones.
+        type: raw
       refresh:
         description:
           - Compute reservations again that C(node init) has written before. They depend on the
@@ -79,6 +88,12 @@ EXAMPLES = r"""
     reservations:
       like: gke
     confirm_seconds: 60
+
+- name: Reserve what the inventory states
+  podslice.host.node:
+    reservations:
+      kube: {cpu: 500m, memory: 1Gi}
+      system: {cpu: 500m, memory: "{{ '2Gi' if 'build' in group_names else '1Gi' }}"}
 
 - name: Remove all of it
   podslice.host.node:

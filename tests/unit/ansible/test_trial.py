@@ -106,6 +106,26 @@ def test_a_final_answer_is_not_repeated(clock, message):
     assert message in found["msg"]
 
 
+@pytest.mark.parametrize(
+    ("state", "reverted", "message"),
+    [
+        ({"state": "returned"}, True, "has restored the old ones"),
+        ({"state": "armed"}, False, "their state is armed"),
+        (None, False, "there are no values to confirm"),
+    ],
+)
+def test_a_connection_that_is_lost_while_values_are_set(clock, state, reverted, message):
+    status = Ended(3, json.dumps({"unconfirmed": state} if state else {}), "")
+    host = Host(clock, {"status": status}, dark_sec=60)
+    found = trial.conclude_lost(60, "podslice", "broken pipe", host, clock)
+    assert (found["failed"], found["confirmed"], found["reverted"]) == (True, False, reverted)
+    assert "the connection was lost while new values were set" in found["msg"]
+    assert "broken pipe" in found["msg"]
+    assert message in found["msg"]
+    assert clock.now >= 1000 + 60 + trial.RETURN_SEC
+    assert host.did == ["login", "status"]
+
+
 def test_a_document_that_is_cut_off_is_read_again(clock):
     host = Host(clock, {"confirm": Ended(1, "", "nothing to confirm"), "status": Ended(1, "{", "")})
     assert trial.conclude(UNCONFIRMED, host, clock)["reverted"] is None

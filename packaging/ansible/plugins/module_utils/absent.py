@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from .changes import file_diff, shortcomings, unit_diff
 from .files import read_text, remove
 from .manifests import Source, as_definition, key_of
-from .pod_status import applied_pods, occupied, removals
+from .pod_status import occupied, present_pods, removals
 from .pod_work import PodWork, Result, warnings_of
 from .podslice import (
     DIFFERENCES,
@@ -41,8 +41,7 @@ class Absent(PodWork):
         if target is not None and self.source is None and not self.wanted["name"]:
             keys = self._keys_of_file(target)
         status = self.podslice.read("status", accept=(DONE, DIFFERENCES))
-        marked = {each["pod"] for each in status["evicted"]}
-        present = [key for key in keys if key in applied_pods(status) or key in marked]
+        present = present_pods(status, keys)
         self._check_files(keys, target)
         steps = list(removals(status, present))
         result = self.result
@@ -128,7 +127,9 @@ class Absent(PodWork):
         report = parse_document(ended.out)
         if report is None or ended.code != DONE:
             missing = shortcomings(report) if report is not None else []
-            if not missing:
+            if report is not None and not missing and not self._still_present(keys):
+                return  # an agent has removed them in the meantime
+            if report is None or not missing:
                 raise failure_of(("delete",), ended)
             raise Failure(
                 list_under("not everything was removed", missing),
@@ -137,3 +138,6 @@ class Absent(PodWork):
                 **self.result.facts(changed=report["changed"] or self.result.file is not None),
             )
         self.warn(warnings_of(ended))
+
+    def _still_present(self, keys: Sequence[str]) -> list[str]:
+        return present_pods(self.podslice.read("status", accept=(DONE, DIFFERENCES)), keys)

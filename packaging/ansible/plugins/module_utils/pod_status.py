@@ -15,6 +15,12 @@ def applied_pods(status: Document) -> set[str]:
     return {unit["pod"] for unit in status["units"] if unit["pod"] is not None}
 
 
+def present_pods(status: Document, keys: Sequence[str]) -> list[str]:
+    """Return the pods that `delete` would remove: applied ones, and marks of evicted ones."""
+    known = applied_pods(status) | {each["pod"] for each in status["evicted"]}
+    return [key for key in keys if key in known]
+
+
 def removals(status: Document, keys: Sequence[str]) -> Iterator[Document]:
     """Yield the slices of pods as steps that stop them: `delete` has no dry run."""
     stops = {stop["unit"]: stop for stop in occupied(status, keys)}

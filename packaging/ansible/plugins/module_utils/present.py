@@ -1,7 +1,7 @@
 # Copyright: Contributors to podslice
 # Apache License 2.0 (see LICENSE or https://www.apache.org/licenses/LICENSE-2.0)
 
-"""State present of the module pods: plan, compare the file, apply, write the file."""
+"""State present of the module pods: plan, compare the file, write it, apply."""
 
 from __future__ import annotations
 
@@ -64,10 +64,11 @@ class Present(PodWork):
         self._judge(plan)
         self._release(lost)
         if not self.check_mode:
-            if plan["changed"] or is_new_text or target is None:
-                self._apply(target, text)
             if target is not None and is_new_text and text is not None:
+                # first, because an agent would undo what differs from the file that it knows
                 write_text(target, text)
+            if plan["changed"] or is_new_text or target is None:
+                self._apply(target, text, has_written=is_new_text)
         self._note_unconfirmed()
         return self.result
 
@@ -230,7 +231,7 @@ class Present(PodWork):
             [stop for stop in occupied(status, running) if stop not in self.result.stopped]
         )
 
-    def _apply(self, target: str | None, text: str | None) -> None:
+    def _apply(self, target: str | None, text: str | None, *, has_written: bool) -> None:
         """Apply the pods.
 
         Raises:
@@ -253,7 +254,7 @@ class Present(PodWork):
                 list_under("not everything was applied", missing),
                 report=report,
                 stderr=ended.err,
-                **self.result.facts(changed=report["changed"]),
+                **self.result.facts(changed=report["changed"] or has_written),
             )
         if report["changed"]:
             self.result.changed = True

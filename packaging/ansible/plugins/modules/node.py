@@ -148,6 +148,12 @@ confirmed:
   description: Whether the values were confirmed over a new connection.
   returned: with O(confirm_seconds), if such values changed
   type: bool
+reverted:
+  description:
+    - Whether the old values are restored. Null if the host cannot be reached to verify it, which does
+      not prevent it.
+  returned: if the values were not confirmed
+  type: bool
 """
 
 from ..module_utils import node

@@ -61,8 +61,9 @@ options:
       - Keep the manifest in a file of O(directory), so that it is applied at boot
         (C(podslice-apply.service)) or kept applied (C(podslice-agent.service)), where these
         services are enabled. Without it, the pods exist until the host is shut down.
-      - The file is written after the pods are applied, completely or not at all, with mode 0644,
-        or 0640 where other users may not read the directory.
+      - The file is written before the pods are applied, because an agent undoes what differs from its
+        manifests. It is written completely or not at all, with mode 0644, or 0640 where other users
+        may not read the directory.
     type: bool
     default: true
   directory:
@@ -205,6 +206,12 @@ unconfirmed:
 confirmed:
   description: Whether the values were confirmed over a new connection.
   returned: with O(confirm_seconds), if such values changed
+  type: bool
+reverted:
+  description:
+    - Whether the old values are restored. Null if the host cannot be reached to verify it, which does
+      not prevent it.
+  returned: if the values were not confirmed
   type: bool
 problems:
   description: What is wrong with the definition, with its places.

@@ -12,7 +12,7 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
-from .trial import Ended, NoLogin, conclude
+from .trial import Ended, NoLogin, conclude, conclude_lost
 
 
 class _Connection:
@@ -51,7 +51,18 @@ class ConfirmingAction(ActionBase):
     ) -> dict[str, Any]:
         """Return the result of the task."""
         result = super().run(tmp, task_vars)
-        result.update(self._execute_module(task_vars=task_vars))
+        seconds = self._task.args.get("confirm_seconds")
+        if not seconds or self._task.check_mode:
+            result.update(self._execute_module(task_vars=task_vars))
+            return result
+        # a host that cannot be reached at all is unreachable, as in every task
+        self._low_level_execute_command("true")
+        try:
+            result.update(self._execute_module(task_vars=task_vars))
+        except AnsibleConnectionFailure as error:
+            name = self._task.args.get("executable") or "podslice"
+            result.update(conclude_lost(int(seconds), name, str(error), _Connection(self), time))
+            return result
         unconfirmed = result.get("unconfirmed")
         if unconfirmed and not result.get("failed"):
             result.update(conclude(unconfirmed, _Connection(self), time))

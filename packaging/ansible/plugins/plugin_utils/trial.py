@@ -78,13 +78,29 @@ def conclude(unconfirmed: dict[str, Any], host: Host, clock: Clock) -> dict[str,
         if clock.monotonic() + RETRY_SEC > deadline:
             break
         clock.sleep(RETRY_SEC)
-    clock.sleep(max(deadline - clock.monotonic(), 0) + RETURN_SEC)
-    state = _look(unconfirmed["status_command"], host, clock)
+    clock.sleep(max(deadline - clock.monotonic(), 0))
+    what = f"the new values of {names} were not confirmed: {error}"
+    return _failed(what, unconfirmed["status_command"], host, clock)
+
+
+def conclude_lost(
+    seconds: int, executable: str, error: str, host: Host, clock: Clock
+) -> dict[str, Any]:
+    """Return the result after the connection was lost while values were set on trial."""
+    clock.sleep(seconds)
+    what = f"the connection was lost while new values were set, which were not confirmed: {error}"
+    return _failed(what, [executable, "status", "--output=json"], host, clock)
+
+
+def _failed(what: str, status_command: list[str], host: Host, clock: Clock) -> dict[str, Any]:
+    """Return the result of a trial whose time is over."""
+    clock.sleep(RETURN_SEC)
+    state = _look(status_command, host, clock)
     return {
         "failed": True,
         "confirmed": False,
         "reverted": None if state is None else state == "returned",
-        "msg": f"the new values of {names} were not confirmed: {error}; {_describe(state)}",
+        "msg": f"{what}; {_describe(state)}",
     }
 
 
@@ -97,7 +113,7 @@ def _look(command: list[str], host: Host, clock: Clock) -> str | None:
         except (NoLogin, ValueError):  # noqa: PERF203 - an attempt each
             clock.sleep(RETRY_SEC)
         else:
-            return str((status.get("unconfirmed") or {"state": "confirmed"})["state"])
+            return str((status.get("unconfirmed") or {"state": "unchanged"})["state"])
     return None
 
 
@@ -109,4 +125,6 @@ def _describe(state: str | None) -> str:
             "systemd on the host restores the old ones without a connection, but the host cannot be"
             " reached to verify it"
         )
-    return f"on the host they are {state}; see: podslice status"
+    if state == "unchanged":
+        return "on the host there are no values to confirm"
+    return f"on the host their state is {state}; see: podslice status"

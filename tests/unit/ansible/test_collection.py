@@ -107,6 +107,53 @@ def test_the_tarball_is_complete_and_reproducible(build, tmp_path):
     assert manifest["collection_info"]["version"] == "1.2.3"
     assert manifest["collection_info"]["license"] == ["Apache-2.0"]
     assert {each["name"] for each in listed} == {*names, "."} - {"MANIFEST.json", "FILES.json"}
-    assert {"LICENSE", "README.md", "plugins/modules/pods.py", "roles/host/tasks/main.yml"} <= {*names}
+    expected = {"LICENSE", "README.md", "plugins/modules/pods.py", "roles/host/tasks/main.yml"}
+    assert expected <= {*names}
     assert not [name for name in names if "__pycache__" in name or name.startswith((".", "ruff"))]
     assert "galaxy.yml" not in names
+
+
+# the example of a fleet
+
+FLEET = COLLECTION.parents[1] / "examples/fleet"
+KINDS = sorted(path.stem for path in (FLEET / "group_vars").glob("*.yml"))
+
+
+def variables(kind):
+    """Return the variables of a host of one kind."""
+    files = (FLEET / f"group_vars/{name}.yml" for name in ("all", kind))
+    return {key: value for file in files for key, value in yaml.safe_load(file.read_text()).items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_variables_of_the_example_are_those_of_the_role(kind):
+    defaults = yaml.safe_load((COLLECTION / "roles/host/defaults/main.yml").read_text())
+    assert variables(kind).keys() <= defaults.keys()
+    options = {option for entry in variables(kind).get("podslice_pods", []) for option in entry}
+    assert options <= utility("pods").ARGUMENTS.keys()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_configuration_and_pods_of_the_example_are_valid(kind, module, memory, tmp_path, podslice):
+    toml = utility("rendering").to_toml(variables(kind)["podslice_settings"])
+    (tmp_path / "podslice.toml").write_text(toml)
+    ended = podslice("check", "--config", str(tmp_path / "podslice.toml"))
+    assert (ended.code, ended.err) == (0, "")
+    for entry in variables(kind).get("podslice_pods", []):
+        found = module("pods", **entry, directory=str(tmp_path / "manifests"))
+        assert (found["changed"], found["warnings"]) == (True, [])
+
+
+def test_the_inventory_has_a_group_for_each_kind():
+    groups = yaml.safe_load((FLEET / "inventory.yml").read_text())
+    assert sorted({*groups, "all"}) == KINDS
+
+
+def test_the_playbook_uses_the_collection():
+    plays = yaml.safe_load((FLEET / "site.yml").read_text())
+    assert [role["role"] for play in plays for role in play.get("roles", [])] == [
+        "podslice.host.host"
+    ]
+    tasks = [task for play in plays for task in play.get("tasks", [])]
+    used = {name for task in tasks for name in task if name.startswith("podslice.host.")}
+    assert {name.rpartition(".")[2] for name in used} <= {*MODULES}

@@ -125,6 +125,18 @@ def test_reset_removes_the_files(module, here, memory, services):
     assert not module("node", state="reset")["changed"]
 
 
+def test_reset_keeps_a_modified_file_and_removes_the_others(module, here, memory, commands):
+    module("node")
+    (here / CONFIG).write_text((here / CONFIG).read_text() + "# more\n")
+    commands.clear()
+    with pytest.raises(Failure, match="was modified and is kept") as caught:
+        module("node", state="reset")
+    assert caught.value.facts["changed"]
+    assert caught.value.facts["removed"]
+    assert ["systemctl", "daemon-reload"] in commands
+    assert (here / CONFIG).exists()
+
+
 def test_it_is_about_the_host(module, memory):
     with pytest.raises(Failure, match="those of the host"):
         module("node", scope="user")

@@ -180,6 +180,16 @@ def test_prune_keeps_the_pods_of_other_files(pods, memory):
     assert POD in units(memory)
 
 
+def test_prune_with_a_kept_file_keeps_the_others(pods, memory, directory):
+    pods(definition=DEFINITION)
+    (directory / "b.yaml").write_text(manifest("b"))
+    pods(src=str(directory / "b.yaml"), prune=True)
+    assert POD in units(memory)
+    (directory / "shop_web.yaml").unlink()
+    pods(src=str(directory), prune=True)
+    assert POD not in units(memory)
+
+
 def test_a_pod_of_another_file_is_refused(pods, memory, directory):
     (directory / "mine.yaml").write_text(WEB)
     with pytest.raises(Failure, match=r"already used by a pod in .*mine\.yaml") as caught:
@@ -265,6 +275,21 @@ def test_a_pod_is_removed_with_its_file(pods, memory, directory, here):
     assert POD not in units(memory)
     assert names(directory) == []
     assert not pods(name=["shop/web"], state="absent")["changed"]
+
+
+def test_a_pod_that_an_agent_has_removed_meanwhile(pods, memory, monkeypatch, podslice):
+    """The agent stops the pods of a manifest as soon as the file is removed."""
+    pods(definition=DEFINITION)
+    logic = utility("absent")
+    original = logic.remove
+
+    def remove(path):
+        original(path)
+        podslice("delete", "shop/web")
+
+    monkeypatch.setattr(logic, "remove", remove)
+    assert pods(name=["shop/web"], state="absent")["changed"]
+    assert POD not in units(memory)
 
 
 def test_an_empty_pod_is_removed_without_permission_to_stop(pods, memory, directory):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -14,23 +15,42 @@ from .podslice import Failure
 MANIFEST_SUFFIXES = (".json", ".yaml", ".yml")
 """Suffixes of manifests in a directory."""
 _BYTES_MAX = 16 * 2**20
+_CHUNK = 2**18
 
 
-def read_text(path: str) -> str | None:
+def read_text(path: str, *, follow: bool = False) -> str | None:
     """Return the text of a file; None if it does not exist.
+
+    Members of a group may write to the directory of manifests, and this may run as root. So only
+    regular files are read, without blocking, and links only where that is requested.
 
     Raises:
         Failure: it cannot be read, or is not a file.
     """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise Failure(f"{path} is not a regular file")
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-            return file.read(_BYTES_MAX)
+        descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise Failure(f"{path} is a symbolic link: remove it, or use its target") from error
         raise Failure(f"{path}: {error.strerror}") from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Failure(f"{path} is not a regular file")
+        return _read(descriptor).decode("utf-8", "surrogateescape")
+    finally:
+        os.close(descriptor)
+
+
+def _read(descriptor: int) -> bytes:
+    chunks = []
+    left = _BYTES_MAX
+    while left > 0 and (chunk := os.read(descriptor, min(left, _CHUNK))):
+        chunks.append(chunk)
+        left -= len(chunk)
+    return b"".join(chunks)
 
 
 def write_text(path: str, text: str, *, mode: int | None = None) -> None:
@@ -91,6 +111,8 @@ def remove(path: str) -> None:
 def list_manifests(directory: str) -> list[str]:
     """Return the paths of the manifests in a directory, in the order of their names.
 
+    As podslice does with a directory, it leaves out what is not a file, and links of other users.
+
     Raises:
         Failure: the directory cannot be read.
     """
@@ -99,7 +121,9 @@ def list_manifests(directory: str) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise Failure(f"{directory}: {error.strerror}; this requires 'become: true'") from error
+        raise Failure(
+            f"{directory}: {error.strerror}; this requires 'become: true'"
+        ) from error
     paths = (os.path.join(directory, name) for name in sorted(names))
     return [path for path in paths if is_manifest(path)]
 
@@ -107,5 +131,12 @@ def list_manifests(directory: str) -> list[str]:
 def is_manifest(path: str) -> bool:
     """Return whether podslice reads a file of a directory as a manifest."""
     name = os.path.basename(path)
-    is_named = name.endswith(MANIFEST_SUFFIXES) and not name.startswith(".")
-    return is_named and not os.path.isdir(path)
+    if not name.endswith(MANIFEST_SUFFIXES) or name.startswith("."):
+        return False
+    try:
+        itself, target = os.lstat(path), os.stat(path)
+    except OSError:
+        return False
+    is_link = stat.S_ISLNK(itself.st_mode)
+    is_followed = itself.st_uid in (0, os.geteuid(), target.st_uid)
+    return stat.S_ISREG(target.st_mode) and (is_followed or not is_link)

@@ -72,6 +72,13 @@ def run(wanted: Document, podslice: Podslice, *, check_mode: bool) -> Document:
         "diff": [file_diff(each["path"], each["before"], each["after"]) for each in changed],
         "warnings": [describe_problem(each) for each in found["configuration_problems"]],
     }
+    if found["problems"]:
+        verb = "init" if wanted["state"] == "initialized" else "reset"
+        raise Failure(
+            list_under(f"podslice node {verb} failed", map(describe_problem, found["problems"])),
+            problems=found["problems"],
+            **result,
+        )
     if wanted["confirm_seconds"] is not None and not (check_mode and changed):
         _enforce(wanted["confirm_seconds"], podslice, result, check_mode=check_mode)
     return result
@@ -80,8 +87,11 @@ def run(wanted: Document, podslice: Podslice, *, check_mode: bool) -> Document:
 def _files(wanted: Document, podslice: Podslice, *, check_mode: bool) -> Document:
     """Return the document of `node init` or `node reset`.
 
+    Files that are not podslice's own are problems of it: `init` then writes nothing, and `reset`
+    removes the others.
+
     Raises:
-        Failure: a file is not podslice's own, so that nothing was written.
+        Failure: the options are invalid, or a file cannot be written.
     """
     verb = "init" if wanted["state"] == "initialized" else "reset"
     words = ["node", verb]
@@ -95,11 +105,6 @@ def _files(wanted: Document, podslice: Podslice, *, check_mode: bool) -> Documen
         words += [] if stated.get("refresh") else ["--keep"]
     words += ["--dry-run"] if check_mode else []
     found = podslice.read_plain(*words, accept=(DONE, FAILED, BAD_INPUT))
-    if found["problems"]:
-        raise Failure(
-            list_under(f"podslice node {verb} failed", map(describe_problem, found["problems"])),
-            problems=found["problems"],
-        )
     return found
 
 

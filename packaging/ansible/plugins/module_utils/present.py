@@ -106,7 +106,7 @@ class Present(PodWork):
                 f"{path} is a directory, and one task keeps one file in {self.directory}: use a"
                 " task for each file, or 'persist: false'"
             )
-        return read_text(path), target
+        return read_text(path, follow=True), target
 
     def _is_kept(self, path: str | None) -> bool:
         """Return whether a path is the manifest directory, or a manifest in it."""
@@ -168,14 +168,23 @@ class Present(PodWork):
     def _call(self, verb: str, target: str | None, text: str | None, *options: str) -> Ended:
         """Plan or apply the pods; to prune means to keep those of the other files, too."""
         words = [verb, "--output=json"]
-        if target is not None and self.wanted["prune"]:
-            words += [f"--filename={path}" for path in self.others(target)]
+        if self.wanted["prune"]:
+            words += [f"--filename={path}" for path in self._kept_beside(target)]
         words += self.source.arguments if target is None else ["--filename=-"]
         words += self.namespace
         words += ["--prune"] if self.wanted["prune"] else []
         words += ["--force"] if self.wanted["force"] else []
         given = self.source.text if target is None else text
         return self.podslice.call(*words, *options, *self.podslice.options, text=given)
+
+    def _kept_beside(self, target: str | None) -> list[str]:
+        """Return the manifests whose pods `prune` keeps, because they are in other files."""
+        if target is not None:
+            return self.others(target)
+        kept = self._kept_file()
+        if kept is None or os.path.isdir(kept):
+            return []
+        return self.others(os.path.join(self.directory, os.path.basename(kept)))
 
     def _failure(self, verb: str, ended: Ended) -> Failure:
         return as_definition(failure_of((verb,), ended), self.source)

@@ -238,6 +238,15 @@ def test_the_namespace_is_part_of_the_file(pods, memory, directory):
         pods(definition=manifest("a"), namespace="shop")
 
 
+def test_the_namespace_is_not_that_of_other_files(pods, memory, directory):
+    (directory / "b.yaml").write_text(manifest("b"))
+    (directory / "web.yaml").write_text(WEB.replace("shop", "other"))
+    assert pods(definition=pod("a"), namespace="shop", prune=True)["warnings"] == []
+    assert pods(definition=pod("b"), namespace="shop")["file"] == str(directory / "shop_b.yaml")
+    assert pods(name=["b"], namespace="shop", state="absent")["changed"]
+    assert names(directory) == ["b.yaml", "shop_a.yaml", "web.yaml"]
+
+
 def test_what_was_not_applied_fails_and_is_repeated(pods, memory, directory):
     memory.refuse(POD, Refused("access denied"))
     for _ in range(2):
@@ -322,3 +331,13 @@ def test_options_that_do_not_fit_together(pods, memory):
     ):
         with pytest.raises(Failure, match=message):
             pods(**given)
+
+
+def test_many_processes_are_counted():
+    logic = utility("pod_status")
+    processes = [{"name": "sh", "pid": number} for number in range(12)]
+    unit = {"name": "a.slice", "kind": "slice", "pod": "default/a", "usage": {"tasks": 12}}
+    scope = {"kind": "scope", "pod": "default/a", "processes": processes}
+    (stop,) = logic.occupied({"units": [unit, scope], "others": []}, ["default/a"])
+    assert (len(stop["processes"]), stop["processes"][-1]) == (11, "2 more")
+    assert stop["tasks"] == 12

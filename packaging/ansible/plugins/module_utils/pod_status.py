@@ -21,6 +21,10 @@ def present_pods(status: Document, keys: Sequence[str]) -> list[str]:
     return [key for key in keys if key in known]
 
 
+PROCESSES_SHOWN = 10
+"""Processes of a pod that are named; the others are counted."""
+
+
 def removals(status: Document, keys: Sequence[str]) -> Iterator[Document]:
     """Yield the slices of pods as steps that stop them: `delete` has no dry run."""
     stops = {stop["unit"]: stop for stop in occupied(status, keys)}
@@ -49,6 +53,9 @@ def occupied(status: Document, keys: Sequence[str]) -> list[Document]:
     for unit in _slices(status):
         pod = unit["pod"]
         processes = found.get(pod, [])
+        more = len(processes) - PROCESSES_SHOWN
+        if more > 0:
+            processes = [*processes[:PROCESSES_SHOWN], f"{more} more"]
         if not processes and tasks[pod]:
             processes = [f"{tasks[pod]} tasks"]
         if pod in keys and processes:

@@ -76,9 +76,8 @@ class PodWork:
             files.append("--filename=-")
         if not files:
             return {"pods": [], "problems": []}
-        return self.podslice.read(
-            "check", *files, *self.namespace, text=text, accept=(DONE, BAD_INPUT)
-        )
+        # without the option `namespace`: files are read as at boot, and a text has it
+        return self.podslice.read("check", *files, text=text, accept=(DONE, BAD_INPUT))
 
     def others(self, target: str | None) -> list[str]:
         """Return the manifests of the directory besides one."""

@@ -170,8 +170,7 @@ class Present(PodWork):
         words = [verb, "--output=json"]
         if self.wanted["prune"]:
             words += [f"--filename={path}" for path in self._kept_beside(target)]
-        words += self.source.arguments if target is None else ["--filename=-"]
-        words += self.namespace
+        words += [*self.source.arguments, *self.namespace] if target is None else ["--filename=-"]
         words += ["--prune"] if self.wanted["prune"] else []
         words += ["--force"] if self.wanted["force"] else []
         given = self.source.text if target is None else text

@@ -45,13 +45,32 @@ class FakeModule:
         raise Exit({"failed": True, **result})
 
 
+class FakeConnection:
+    """A connection of ssh, which keeps one for all tasks."""
+
+    transport = "ssh"
+
+    def __init__(self, action):
+        self.action = action
+        self.ssh_args = "-o ControlMaster=auto -o ControlPersist=60s"
+
+    def reset(self):
+        self.action.did.append("reset")
+
+    def get_option(self, name):
+        return getattr(self, name)
+
+    def set_option(self, name, value):
+        setattr(self, name, value)
+
+
 class FakeAction:
     """An ActionBase: a task, a connection, and the results of its calls."""
 
     def __init__(self, arguments, *, check_mode=False):
         self._task = types.SimpleNamespace(args=arguments, check_mode=check_mode)
-        self._connection = types.SimpleNamespace(reset=lambda: self.did.append("reset"))
-        self.did = []
+        self._connection = FakeConnection(self)
+        self.did, self.used = [], []
         self.module_result = {"changed": True}
         self.fails = ()
 
@@ -66,6 +85,7 @@ class FakeAction:
 
     def _low_level_execute_command(self, command, sudoable=True):
         self.did.append(command)
+        self.used.append(self._connection.ssh_args)
         if command in self.fails:
             raise ConnectionFailure("no route to host")
         return {"rc": 0, "stdout": "{}", "stderr": ""}
@@ -179,7 +199,24 @@ def test_a_trial_is_confirmed_over_a_second_connection(action):
     made = action({"confirm_seconds": 60})
     made.module_result = {"changed": True, "unconfirmed": UNCONFIRMED}
     assert made.run()["confirmed"] is True
-    assert made.did == ["true", "module", "reset", "podslice confirm"]
+    assert made.did == ["true", "module", "reset", "reset", "podslice confirm"]
+
+
+def test_the_second_connection_is_not_the_one_that_ssh_keeps(action):
+    made = action({"confirm_seconds": 60})
+    made.module_result = {"changed": True, "unconfirmed": UNCONFIRMED}
+    kept = made._connection.ssh_args
+    made.run()
+    assert made.used == [kept, f"-o ControlPath=none {kept}"]
+    assert made._connection.ssh_args == kept
+
+
+def test_other_connections_are_only_reset(action):
+    made = action({"confirm_seconds": 60})
+    made._connection.transport = "local"
+    made.module_result = {"changed": True, "unconfirmed": UNCONFIRMED}
+    assert made.run()["confirmed"] is True
+    assert len(set(made.used)) == 1
 
 
 def test_no_trial_without_new_values_or_in_check_mode_or_after_a_failure(action):
@@ -205,7 +242,7 @@ def test_a_connection_that_is_lost_in_the_module_is_not_unreachable(action):
     made.fails = ("module",)
     found = made.run()
     assert (found["failed"], found["confirmed"]) == (True, False)
-    assert made.did == ["true", "module", "reset", "podslice status --output=json"]
+    assert made.did == ["true", "module", "reset", "reset", "podslice status --output=json"]
 
 
 def test_a_host_without_a_connection_is_unreachable(action):

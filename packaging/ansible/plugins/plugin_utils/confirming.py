@@ -7,12 +7,30 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from .trial import Ended, NoLogin, conclude, conclude_lost
+
+
+@contextmanager
+def _logging_in(connection: Any) -> Iterator[None]:  # noqa: ANN401 - of any plugin
+    """Let each command begin with a login, even if ssh keeps a connection for all tasks."""
+    connection.reset()
+    if connection.transport != "ssh":
+        yield
+        return
+    before = connection.get_option("ssh_args")
+    # the first value of an option counts
+    connection.set_option("ssh_args", f"-o ControlPath=none {before or ''}".strip())
+    try:
+        yield
+    finally:
+        connection.set_option("ssh_args", before)
 
 
 class _Connection:
@@ -22,7 +40,7 @@ class _Connection:
         self._action = action
 
     def log_in(self) -> None:
-        """Close the connection, with a persistent one that other tasks would use again."""
+        """Close the connection, so that the next command begins with a login."""
         try:
             self._action._connection.reset()  # noqa: SLF001 - the interface of actions
         except AnsibleConnectionFailure as error:
@@ -61,9 +79,12 @@ class ConfirmingAction(ActionBase):
             result.update(self._execute_module(task_vars=task_vars))
         except AnsibleConnectionFailure as error:
             name = self._task.args.get("executable") or "podslice"
-            result.update(conclude_lost(int(seconds), name, str(error), _Connection(self), time))
+            with _logging_in(self._connection):
+                lost = conclude_lost(int(seconds), name, str(error), _Connection(self), time)
+            result.update(lost)
             return result
         unconfirmed = result.get("unconfirmed")
         if unconfirmed and not result.get("failed"):
-            result.update(conclude(unconfirmed, _Connection(self), time))
+            with _logging_in(self._connection):
+                result.update(conclude(unconfirmed, _Connection(self), time))
         return result

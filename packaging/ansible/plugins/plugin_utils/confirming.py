@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
@@ -20,7 +20,8 @@ from .trial import Ended, NoLogin, conclude, conclude_lost
 @contextmanager
 def _logging_in(connection: Any) -> Iterator[None]:  # noqa: ANN401 - of any plugin
     """Let each command begin with a login, even if ssh keeps a connection for all tasks."""
-    connection.reset()
+    with suppress(AnsibleConnectionFailure):  # some plugins connect again at once
+        connection.reset()
     if connection.transport != "ssh":
         yield
         return

@@ -61,7 +61,9 @@ def test_options_are_documented_as_they_are(name):
 def test_examples_use_options_of_the_module(name):
     module = texts(COLLECTION / f"plugins/modules/{name}.py")
     tasks = yaml.safe_load(module["EXAMPLES"])
-    used = [task[f"podslice.host.{name}"] or {} for task in tasks if f"podslice.host.{name}" in task]
+    used = [
+        task[f"podslice.host.{name}"] or {} for task in tasks if f"podslice.host.{name}" in task
+    ]
     assert used
     assert {option for given in used for option in given} <= documented(name).keys()
     assert yaml.safe_load(module["RETURN"])

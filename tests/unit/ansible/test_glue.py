@@ -83,7 +83,7 @@ class FakeAction:
             raise ConnectionFailure("broken pipe")
         return self.module_result
 
-    def _low_level_execute_command(self, command, sudoable=True):
+    def _low_level_execute_command(self, command, **_):
         self.did.append(command)
         self.used.append(self._connection.ssh_args)
         if command in self.fails:

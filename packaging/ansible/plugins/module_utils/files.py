@@ -121,9 +121,7 @@ def list_manifests(directory: str) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise Failure(
-            f"{directory}: {error.strerror}; this requires 'become: true'"
-        ) from error
+        raise Failure(f"{directory}: {error.strerror}; this requires 'become: true'") from error
     paths = (os.path.join(directory, name) for name in sorted(names))
     return [path for path in paths if is_manifest(path)]
 

@@ -32,7 +32,14 @@ def run_module(logic: Logic, arguments: Document, **rules: Any) -> None:  # noqa
     environment = environment_of(wanted["scope"], dict(os.environ), os.getuid())
 
     def run(words: list[str], text: str | None) -> Ended:
-        found = module.run_command(words, data=text, binary_data=True, environ_update=environment)
+        found = module.run_command(
+            words,
+            data=text,
+            binary_data=True,
+            environ_update=environment,
+            # they are as the task states them
+            expand_user_and_vars=False,
+        )
         return Ended(*found)
 
     failure = None

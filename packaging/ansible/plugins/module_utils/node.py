@@ -104,8 +104,7 @@ def _files(wanted: Document, podslice: Podslice, *, check_mode: bool) -> Documen
                 words.append(f"--{name}-reserved={amounts(stated[name], name)}")
         words += [] if stated.get("refresh") else ["--keep"]
     words += ["--dry-run"] if check_mode else []
-    found = podslice.read_plain(*words, accept=(DONE, FAILED, BAD_INPUT))
-    return found
+    return podslice.read_plain(*words, accept=(DONE, FAILED, BAD_INPUT))
 
 
 def amounts(stated: object, name: str) -> str:

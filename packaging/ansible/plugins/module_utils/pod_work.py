@@ -62,8 +62,7 @@ class PodWork:
         """Return the path of the file of pods; None if their number leaves its name open."""
         name = self.wanted["file"]
         if name is None and len(keys) == 1:
-            namespace, _, pod = keys[0].partition("/")
-            name = pod if namespace == "default" else f"{namespace}_{pod}"
+            name = keys[0].removeprefix("default/").replace("/", "_")
         if name is None:
             return None
         is_named = name.endswith((".json", ".yaml", ".yml"))

@@ -202,7 +202,8 @@ def problems_of(ended: Ended) -> list[Document]:
     for pod in pods:
         listed += pod.get("problems") or []
     for line in ended.err.splitlines():
-        severity, _, message = line.partition(": ")
+        severity = line.split(": ", 1)[0]
+        message = line[len(severity) + 2 :]
         if severity in _SEVERITIES and message:
             listed.append({"severity": severity, "where": "", "message": message, "hint": ""})
     problems = []

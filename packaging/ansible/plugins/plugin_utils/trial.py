@@ -106,12 +106,13 @@ def _failed(what: str, status_command: list[str], host: Host, clock: Clock) -> d
 
 def _look(command: list[str], host: Host, clock: Clock) -> str | None:
     """Return the state of the values; None if it cannot be determined."""
-    for _ in range(LOOKS):
+    for look in range(LOOKS):
         try:
             host.log_in()
             status = json.loads(host.run(command).out)
         except (NoLogin, ValueError):  # noqa: PERF203 - an attempt each
-            clock.sleep(RETRY_SEC)
+            if look < LOOKS - 1:
+                clock.sleep(RETRY_SEC)
         else:
             return str((status.get("unconfirmed") or {"state": "unchanged"})["state"])
     return None

@@ -7,6 +7,7 @@ import yaml
 
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.quantity import format_bytes
+from podslice.model.unit import INFINITY
 from tests.unit.ansible.conftest import utility
 
 rendering = utility("rendering")
@@ -51,7 +52,7 @@ def test_toml_is_read_as_the_same_value(value):
     assert tomllib.loads(rendering.to_toml(value)) == value
 
 
-@pytest.mark.parametrize("number", [0, 1, 1023, 1024, 1536, 2**20, 3 * 2**30, 128_000_000, 2**62])
+@pytest.mark.parametrize("number", [1, 1023, 1024, 1536, 2**20, 3 * 2**30, 128_000_000, 2**62])
 def test_amounts_are_those_of_podslice(number):
     assert str(rendering.format_value("MemoryMax", number)) == format_bytes(number)
 
@@ -64,12 +65,18 @@ MANAGED = sorted(name for name, row in PROPERTIES.items() if row.managed)
 def test_properties_are_as_podslice_shows_them(name, value):
     """Their keys are those of unit files, so that no row of the table is forgotten."""
     assert rendering.key_of(name) == PROPERTIES[name].key
-    if isinstance(PROPERTIES[name].unset, int):
+    unset = PROPERTIES[name].unset
+    if isinstance(unset, int):
+        raw = "infinity" if unset == INFINITY else unset
+        if name != "ManagedOOMMemoryPressureLimit":
+            assert rendering.format_value(name, raw) == "unset" == format_value(name, unset)
         assert str(rendering.format_value(name, value)) == format_value(name, value)
 
 
 def test_other_values_stay():
-    assert rendering.format_value("MemoryMax", "infinity") == "infinity"
+    assert rendering.format_value("MemoryMax", "infinity") == "unset"
+    assert rendering.format_value("MemoryLow", "infinity") == "infinity"
+    assert rendering.format_value("MemoryLow", 0) == "unset"
     assert rendering.format_value("ManagedOOMSwap", "kill") == "kill"
     assert rendering.format_value("hugetlb.2MB.max", 2**21) == "2Mi"
 

@@ -86,6 +86,8 @@ def _toml(value: object) -> str:
 _BYTES = ("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax")
 _SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _WHOLE_SHARE = 2**32 - 1
+_UNSET = {"MemoryMin": 0, "MemoryLow": 0}
+"""What a property has that was never set; `infinity` for the others."""
 _KEYS = {"CPUQuotaPerSecUSec": "CPUQuota", "CPUQuotaPeriodUSec": "CPUQuotaPeriodSec"}
 """Properties whose key in a unit file differs from their name on the bus."""
 
@@ -96,7 +98,9 @@ def key_of(name: str) -> str:
 
 
 def format_value(name: str, value: object) -> object:
-    """Return the value of a property as a unit file has it: `512Mi`, `150%`."""
+    """Return the value of a property as a unit file has it, `512Mi` or `150%`, or `unset`."""
+    if value == _UNSET.get(name, "infinity"):
+        return "unset"
     if not isinstance(value, int) or isinstance(value, bool):
         return value
     if name in _BYTES or name.startswith("hugetlb."):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*|[0-9]+(?:m|[KMGTPE]i?|k)|[0-9]+(?:\.[0-9]+)?%")
@@ -103,15 +103,8 @@ def format_value(name: str, value: object) -> object:
         return "unset"
     if not isinstance(value, int) or isinstance(value, bool):
         return value
-    if name in _BYTES or name.startswith("hugetlb."):
-        return _format_bytes(value)
-    if name == "CPUQuotaPerSecUSec":
-        return _format_hundredths(value // 100)
-    if name == "CPUQuotaPeriodUSec":
-        return f"{value}us"
-    if name == "ManagedOOMMemoryPressureLimit":
-        return _format_hundredths((value * 10_000 + _WHOLE_SHARE // 2) // _WHOLE_SHARE)
-    return value
+    is_bytes = name in _BYTES or name.startswith("hugetlb.")
+    return _format_bytes(value) if is_bytes else _FORMATS.get(name, int)(value)
 
 
 def _format_bytes(number: int) -> str | int:
@@ -126,3 +119,15 @@ def _format_bytes(number: int) -> str | int:
 def _format_hundredths(hundredths: int) -> str:
     whole, rest = divmod(hundredths, 100)
     return f"{whole}.{rest:02}%" if rest else f"{whole}%"
+
+
+def _format_share(value: int) -> str:
+    return _format_hundredths((value * 10_000 + _WHOLE_SHARE // 2) // _WHOLE_SHARE)
+
+
+_FORMATS: dict[str, Callable[[int], object]] = {
+    "CPUQuotaPerSecUSec": lambda value: _format_hundredths(value // 100),
+    "CPUQuotaPeriodUSec": lambda value: f"{value}us",
+    "ManagedOOMMemoryPressureLimit": _format_share,
+}
+"""How values of properties are shown that are neither plain numbers nor bytes."""

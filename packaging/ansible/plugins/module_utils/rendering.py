@@ -55,7 +55,9 @@ def _scalar(value: object) -> str:
         return value if is_plain else quote(value)
     if value is None or isinstance(value, (bool, int, float)):
         return json.dumps(value)
-    return {dict: "{}", list: "[]"}.get(type(value)) or quote(str(value))
+    if isinstance(value, (dict, list)):
+        return "{}" if isinstance(value, dict) else "[]"
+    return quote(str(value))
 
 
 def quote(text: str) -> str:

@@ -54,7 +54,7 @@ EXAMPLES = r"""
       system-reserved-cgroup: /system.slice
       enforce-node-allocatable: [pods, system-reserved]
       eviction-hard: memory.available<200Mi
-  notify: Reload podslice-agent
+  notify: Reload podslice-agent   # systemctl reload podslice-agent.service
 
 - name: Without the drop-in of an earlier version of this playbook
   podslice.host.config:

@@ -104,8 +104,7 @@ class Podslice:
         if version != DOCUMENT_VERSION:
             raise Failure(
                 f"podslice {words[0]} prints documents of version {version}, and this collection"
-                f" reads version {DOCUMENT_VERSION}: install the collection podslice.host of the"
-                " same version as podslice"
+                f" reads version {DOCUMENT_VERSION}: use the collection of the version of podslice"
             )
         return {**found, "notes": note_lines(ended.err)}
 
@@ -141,8 +140,7 @@ class Podslice:
         raise Failure(
             f"podslice {present} ({self._executable}) is too old: this collection requires"
             f" {REQUIRED_VERSION} or later. To upgrade it, install a newer package on the host, for"
-            " example with the role podslice.host.host; or install the collection of this version:"
-            f" ansible-galaxy collection install podslice.host:{present}",
+            " example with the role podslice.host.host; or use the collection of this version",
             podslice_version=present,
             required_version=REQUIRED_VERSION,
         )

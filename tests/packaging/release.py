@@ -5,11 +5,10 @@ from __future__ import annotations
 from podslice.model.event import Kind
 from tests.host.scenario import show
 from tests.packaging.builds import install
+from tests.packaging.installed import AGENT, SERVICE
 
 SUITES = ("trixie", "bookworm")
-AGENT = "podslice-agent.service"
-UNITS = ("podslice-apply.service", AGENT, "podslice-agent.socket", "podruntime.slice")
-MANIFESTS = "/etc/podslice/manifests"
+UNITS = (SERVICE, AGENT, "podslice-agent.socket", "podruntime.slice")
 POD = """\
 apiVersion: v1
 kind: Pod

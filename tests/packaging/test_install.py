@@ -16,7 +16,8 @@ from tests.bench import boot
 from tests.host.scenario import BIG, kernel, show, units
 from tests.lab.machine import START_SERVICE
 from tests.lab.vm import Vm
-from tests.packaging.release import AGENT, MANIFESTS, POD, SUITES, UNITS, Host
+from tests.packaging.installed import AGENT, MANIFESTS
+from tests.packaging.release import POD, SUITES, UNITS, Host
 
 POD1 = "default/pod1"
 EXAMPLES = "/usr/share/doc/podslice/examples"

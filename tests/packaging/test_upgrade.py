@@ -14,8 +14,8 @@ from tests.lab import session
 from tests.lab.machine import START_SERVICE
 from tests.lab.namespace import Namespace
 from tests.packaging.builds import NEXT_VERSION, ROOT
-from tests.packaging.installed import reload_agent
-from tests.packaging.release import AGENT, MANIFESTS, POD, SUITES, Host
+from tests.packaging.installed import AGENT, MANIFESTS, reload_agent
+from tests.packaging.release import POD, SUITES, Host
 
 RESERVED = """
 system-reserved = "cpu=500m"

@@ -31,6 +31,7 @@ from podslice.policy.providers import PROVIDERS, by_provider
 
 if TYPE_CHECKING:
     from podslice.cli.views.documents import Document
+    from podslice.model.node import Node
 
 CONFIG = "etc/podslice/podslice.toml"
 SERVICES = ("containerd", "crio", "docker", "kubelet", "podman")
@@ -123,9 +124,8 @@ def init(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         for name, text in _files(proposal, root, keep=keep).items()
     ]
     if output is ReportFormat.JSON:
-        return _write_as_json(
-            changes, root, proposals_document(proposals, proposal, pods), dry_run=dry_run
-        )
+        found = proposals_document(proposals, proposal, pods)
+        return _write_as_json(changes, node, root, found, dry_run=dry_run)
     write(table(proposals, proposal.system))
     write(("", *explain(proposal, pods), "", *_explain_services(root), ""))
     return _write_all(changes, dry_run=dry_run)
@@ -140,11 +140,11 @@ def reset(
     paths = (root / name for name in _names())
     found = (FileChange(path=path, before=read(path), wanted=None) for path in paths)
     changes = [each for each in found if each.is_marked]
-    modified = _modified(changes)
+    modified = _not_ours(changes, "was modified and is kept", "remove it manually")
     if output is ReportFormat.JSON:
         if not dry_run:
             _execute(changes)
-        write_json(_document(changes, modified, root, dry_run=dry_run))
+        write_json(_document(changes, modified, read_node(), root, dry_run=dry_run))
     else:
         for problem in modified:
             note(f"{problem.where} {problem.message}; {problem.hint}")
@@ -171,19 +171,16 @@ def _execute(changes: Sequence[FileChange]) -> None:
             each.execute()
 
 
-def _modified(changes: Sequence[FileChange]) -> list[Problem]:
-    """Return the files that `reset` keeps."""
-    message, hint = "was modified and is kept", "remove it manually"
-    kept = (str(each.path) for each in changes if not each.is_ours)
-    return [Problem(where=path, message=message, hint=hint) for path in kept]
-
-
 def _foreign(changes: Sequence[FileChange]) -> list[Problem]:
     """Return the files that `init` does not overwrite."""
     message = "the file exists and was not written by podslice, or was modified"
-    hint = "move it away, or add the reservations to it manually"
-    foreign = (str(each.path) for each in changes if not each.is_ours)
-    return [Problem(where=path, message=message, hint=hint) for path in foreign]
+    return _not_ours(changes, message, "move it away, or add the reservations to it manually")
+
+
+def _not_ours(changes: Sequence[FileChange], message: str, hint: str) -> list[Problem]:
+    """Return a problem for each file that others have written or modified."""
+    paths = (str(each.path) for each in changes if not each.is_ours)
+    return [Problem(where=path, message=message, hint=hint) for path in paths]
 
 
 def _write_all(changes: Sequence[FileChange], *, dry_run: bool) -> int:
@@ -213,7 +210,7 @@ def _write_all(changes: Sequence[FileChange], *, dry_run: bool) -> int:
 
 
 def _write_as_json(
-    changes: Sequence[FileChange], root: Path, proposals: Document, *, dry_run: bool
+    changes: Sequence[FileChange], node: Node, root: Path, proposals: Document, *, dry_run: bool
 ) -> int:
     """Write the files, and print the document; with a file of others nothing is written."""
     foreign = _foreign(changes)
@@ -221,14 +218,20 @@ def _write_as_json(
         changes = [each.stay() for each in changes]
     if not dry_run:
         _execute(changes)
-    write_json({**_document(changes, foreign, root, dry_run=dry_run), "proposals": proposals})
+    shown = _document(changes, foreign, node, root, dry_run=dry_run)
+    write_json({**shown, "proposals": proposals})
     if foreign:
         return FAILED if dry_run else BAD_INPUT
     return DONE
 
 
 def _document(
-    changes: Sequence[FileChange], problems: Sequence[Problem], root: Path, *, dry_run: bool
+    changes: Sequence[FileChange],
+    problems: Sequence[Problem],
+    node: Node,
+    root: Path,
+    *,
+    dry_run: bool,
 ) -> Document:
     """Return the document of `init` and `reset`."""
     from podslice.cli.views import node_file_documents
@@ -236,7 +239,7 @@ def _document(
     placed = {root / _drop_in(name): f"{name}.service" for name in SERVICES}
     return node_file_documents.document(
         changes,
-        node_file_documents.read_allocation(read_node(), changes, root),
+        node_file_documents.read_allocation(node, changes, root),
         problems,
         placed=placed,
         config=root / CONFIG,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podslice.cli.views import documents
-from podslice.cli.views.pod_documents import amounts
+from podslice.cli.views.pod_documents import division
 from podslice.errors import InputError
 from podslice.inputs.options.config_files import make_config, read_files
 from podslice.policy.allocatable import allocate, validate_node
@@ -35,16 +35,8 @@ def read_allocation(node: Node, changes: Sequence[FileChange], root: Path) -> Do
         found = documents.listed(error.problems, documents.problem)
         unknown = dict.fromkeys(("capacity", "reserved", "allocatable", "effective"))
         return {**unknown, "configuration_problems": found}
-    divided = allocate(node, config)
     return {
-        "capacity": amounts(divided.capacity),
-        "reserved": {
-            "kube": amounts(divided.kube_reserved),
-            "system": amounts(divided.system_reserved),
-            "eviction": amounts(divided.eviction),
-            "hugepages": amounts(divided.hugepages),
-        },
-        "allocatable": amounts(divided.allocatable),
+        **division(allocate(node, config)),
         "effective": dict(sorted(files.options.items())),
         "configuration_problems": documents.listed(problems, documents.problem),
     }

@@ -77,9 +77,8 @@ def differences(decision: PodDecision, found: Iterable[Difference]) -> Document:
     }
 
 
-def node(allocation: Allocation, requested: Amounts) -> Document:
-    """Return the node's capacity, reservations, allocatable and requests."""
-    free = unrequested(allocation, requested)
+def division(allocation: Allocation) -> Document:
+    """Return the node's capacity, reservations and allocatable."""
     return {
         "capacity": amounts(allocation.capacity),
         "reserved": {
@@ -89,6 +88,14 @@ def node(allocation: Allocation, requested: Amounts) -> Document:
             "hugepages": amounts(allocation.hugepages),
         },
         "allocatable": amounts(allocation.allocatable),
+    }
+
+
+def node(allocation: Allocation, requested: Amounts) -> Document:
+    """Return the node's capacity, reservations, allocatable and requests."""
+    free = unrequested(allocation, requested)
+    return {
+        **division(allocation),
         "requested": amounts(requested),
         "free": amounts({name: max(milli, 0) for name, milli in free.items()}),
         "memory_hugetlb_accounting": allocation.counts_hugepages,

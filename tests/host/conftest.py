@@ -35,8 +35,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def vm() -> Iterator[Vm]:
     """A restored virtual machine with the source tree at /src; tests must restore its state."""
     fixtures.need_lab()
-    with Vm() as restored:
-        restored.push(source_dir(), "/src")
+    with Vm(has_source=True) as restored:
         yield restored
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.machine import LabError, Machine
+from tests.lab.machine import LabError, Machine, pack_tree
 from tests.lab.paths import run_dir, source_dir
 from tests.lab.vm import Vm
 
@@ -24,6 +24,19 @@ def test_run_keeps_the_streams_apart(machine: Machine) -> None:
 
 def test_source_tree_is_present(machine: Machine) -> None:
     assert machine.get("/src/tests/lab/vm.py") == Path(source_dir(), "tests/lab/vm.py").read_bytes()
+
+
+def test_caches_do_not_change_the_packed_tree(tmp_path: Path) -> None:
+    """It is the key of the template that has it."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/module.py").write_text("x = 1\n")
+    packed = pack_tree(tmp_path)
+    (tmp_path / "package/__pycache__").mkdir()
+    (tmp_path / ".hypothesis").mkdir()
+    os.utime(tmp_path / "package", (1, 1))
+    assert pack_tree(tmp_path) == packed
+    (tmp_path / "package/module.py").write_text("x = 2\n")
+    assert pack_tree(tmp_path) != packed
 
 
 def test_module_runs_as_python_would(machine: Machine) -> None:

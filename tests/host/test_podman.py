@@ -10,7 +10,6 @@ from podslice.model.unit import control_group_of
 from tests.host import users
 from tests.host.scenario import kernel, show
 from tests.lab import extras, fixtures
-from tests.lab.paths import source_dir
 from tests.lab.recipe import DEFAULT_SUITE
 from tests.lab.vm import Vm
 
@@ -81,8 +80,7 @@ def box():
     Containers in their place may stay in it.
     """
     fixtures.need_lab()
-    with Vm() as booted:
-        booted.push(source_dir(), "/src")
+    with Vm(has_source=True) as booted:
         extras.unpack(booted, DEFAULT_SUITE, PACKAGES, left_out=NOT_NEEDED)
         booted.run("sh", "-c", MAKE_ROOTFS)
         booted.put("/web.yaml", WEB)

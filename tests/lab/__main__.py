@@ -149,9 +149,7 @@ def boot(arguments: argparse.Namespace) -> RemoteMachine:
         raise LabError("--cold is for --vm only")
     if not arguments.vm:
         return Namespace(arguments.suite, bind={"/src": paths.source_dir()})
-    machine = Vm(arguments.suite, is_cold=arguments.cold)
-    machine.push(paths.source_dir(), "/src")
-    return machine
+    return Vm(arguments.suite, has_source=True, is_cold=arguments.cold)
 
 
 def run_attached(machine: RemoteMachine, command: Sequence[str], timeout_sec: float) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.lab import bootstrap, deps, recipe
-from tests.lab.machine import LabError
+from tests.lab.machine import LabError, to_bytes
 from tests.lab.paths import cache_dir, require_host
 
 DISK_SIZE_BYTES = 4 << 30
@@ -199,11 +199,11 @@ def _padded(data: bytes) -> bytes:
     return data + b"\0" * (-len(data) % 4)
 
 
-def make_key(*parts: str | Path) -> str:
-    """Return a short hash of words and of the content of files."""
+def make_key(*parts: str | bytes | Path) -> str:
+    """Return a short hash of words, and of the content of files."""
     digest = hashlib.sha256()
     for part in parts:
-        data = part.read_bytes() if isinstance(part, Path) else part.encode()
+        data = part.read_bytes() if isinstance(part, Path) else to_bytes(part)
         digest.update(b"%d:" % len(data) + data)
     return digest.hexdigest()[:16]
 

@@ -10,7 +10,10 @@ from typing import Literal, Protocol, Self
 
 DEFAULT_TIMEOUT_SEC = 120.0
 NOT_PUSHED = frozenset(
-    {".git", ".venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", "dist", "build"}
+    {
+        *(".git", ".venv", "dist", "build"),
+        *("__pycache__", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache"),
+    }
 )
 
 Kind = Literal["namespace", "vm", "local"]
@@ -228,6 +231,8 @@ def to_bytes(data: str | bytes | None) -> bytes:
 def _skip_caches(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     if Path(member.name).name in NOT_PUSHED or member.name.endswith(".pyc"):
         return None
+    if member.isdir():
+        member.mtime = 0  # changes with each cache: the archive is the key of a template
     member.uid = member.gid = 0
     member.uname = member.gname = "root"
     return member

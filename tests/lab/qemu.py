@@ -51,15 +51,22 @@ def make_overlay(backing: Path, disk: Path) -> None:
 
 
 def command_line(
-    image: Image, hardware: Hardware, *, disk: Path, memory: Path, is_restored: bool
+    image: Image,
+    hardware: Hardware,
+    *,
+    disk: Path,
+    memory: Path,
+    is_memory_private: bool,
+    is_restored: bool,
 ) -> tuple[str, ...]:
     """Return the arguments for QEMU, to be started in the directory of its sockets.
 
     Args:
-        memory: file of the guest's memory. A cold machine writes it; a restored one maps it
-            privately and waits for `Control.restore`.
+        memory: file of the guest's memory.
+        is_memory_private: changes are not written to that file.
+        is_restored: wait for `Control.restore`.
     """
-    share = "off" if is_restored else "on"
+    share = "off" if is_memory_private else "on"
     return (
         *(PROGRAM, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-machine", "pc,memory-backend=memory", "-accel", "tcg,thread=multi,tb-size=256"),

@@ -198,10 +198,7 @@ class RemoteMachine:
         timeout_sec: float = DEFAULT_TIMEOUT_SEC,
         env: Mapping[str, str] | None = None,
     ) -> Result:
-        if not self._is_source_preloaded:
-            self.preload()
-            self._import(source_modules(), recipe.SOURCE_DIR)
-            self._is_source_preloaded = True
+        self.preload_source()
         return self.module(
             "podslice", *args, input=input, check=check, timeout_sec=timeout_sec, env=env
         )
@@ -211,6 +208,13 @@ class RemoteMachine:
         if not self._is_preloaded:
             self._import(recipe.PRELOADED_MODULES, "/usr/lib/python3/dist-packages")
             self._is_preloaded = True
+
+    def preload_source(self) -> None:
+        """Let the agent import podslice from the source tree, once."""
+        if not self._is_source_preloaded:
+            self.preload()
+            self._import(source_modules(), recipe.SOURCE_DIR)
+            self._is_source_preloaded = True
 
     def spawn(
         self, *argv: str, env: Mapping[str, str] | None = None, sink: OutputSink | None = None

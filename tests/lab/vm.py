@@ -6,13 +6,13 @@ import time
 from dataclasses import astuple
 from pathlib import Path
 
-from tests.lab import keeper, qemu
+from tests.lab import keeper, qemu, recipe
 from tests.lab.channel import Channel
-from tests.lab.deps import ensure_deps
+from tests.lab.deps import ensure_deps, run_tool
 from tests.lab.image import Image, ensure_dir, ensure_image, make_key
-from tests.lab.machine import CommandTimeout, Kind, LabError, MachineGone
+from tests.lab.machine import CommandTimeout, Kind, LabError, MachineGone, pack_tree
+from tests.lab.paths import source_dir
 from tests.lab.qemu import Hardware
-from tests.lab.recipe import DEFAULT_SUITE
 from tests.lab.remote import Held, RemoteMachine
 
 BOOT_TIMEOUT_SEC = 120.0
@@ -41,12 +41,18 @@ class Vm(RemoteMachine):
 
     def __init__(
         self,
-        suite: str = DEFAULT_SUITE,
+        suite: str = recipe.DEFAULT_SUITE,
         *,
         hardware: Hardware | None = None,
+        has_source: bool = False,
         is_cold: bool = False,
+        will_freeze: bool = False,
     ) -> None:
         """Restore or boot.
+
+        Args:
+            has_source: the source tree is at /src, and its modules are imported.
+            will_freeze: the machine is restored for `freeze`, with disk and memory of its own.
 
         Raises:
             LabError: no image, or it does not boot.
@@ -61,6 +67,13 @@ class Vm(RemoteMachine):
             if is_cold:
                 qemu.make_overlay(self._image.disk, self._disk)
                 self._boot_again()
+                if has_source:
+                    self.push(source_dir(), recipe.SOURCE_DIR)
+            elif will_freeze:
+                self._restore_copy(ensure_template(self._image, self._hardware))
+            elif has_source:
+                self._restore(ensure_source_template(self._image, self._hardware))
+                self._is_source_preloaded = True
             else:
                 self._restore(ensure_template(self._image, self._hardware))
         except BaseException:
@@ -95,7 +108,18 @@ class Vm(RemoteMachine):
 
     def _restore(self, template: Path) -> None:
         qemu.make_overlay(template / "disk.qcow2", self._disk)
-        self._start(template / "memory", is_restored=True)
+        self._continue(template, template / "memory", is_memory_private=True)
+
+    def _restore_copy(self, template: Path) -> None:
+        """Restore a machine that needs nothing of its template later."""
+        memory = self._held.dir / "memory"
+        for source, copy in ((template / "disk.qcow2", self._disk), (template / "memory", memory)):
+            run_tool("cp", "--sparse=always", "--no-preserve=mode", str(source), str(copy))
+        self._continue(template, memory, is_memory_private=False)
+
+    def _continue(self, template: Path, memory: Path, *, is_memory_private: bool) -> None:
+        """Start from the template's state."""
+        self._start(memory, is_restored=True, is_memory_private=is_memory_private)
         control = qemu.Control(self._held.connect(self._held.dir / qemu.CONTROL_SOCKET))
         control.restore(template / "state")
         control.close()
@@ -113,24 +137,29 @@ class Vm(RemoteMachine):
 
     def _boot(self) -> None:
         self._is_preloaded = self._is_source_preloaded = False
-        self._start(self._held.dir / "memory", is_restored=False)
+        self._start(self._held.dir / "memory", is_restored=False, is_memory_private=False)
         try:
             self._agent().ask({"do": "ping"}, timeout_sec=BOOT_TIMEOUT_SEC)
         except CommandTimeout as error:
             raise LabError(f"{self.name} does not boot\n{self._held.last_words()}") from error
         self._wait_booted(BOOT_TIMEOUT_SEC)
 
-    def _start(self, memory: Path, *, is_restored: bool) -> None:
+    def _start(self, memory: Path, *, is_restored: bool, is_memory_private: bool) -> None:
         super().close()
         argv = qemu.command_line(
-            self._image, self._hardware, disk=self._disk, memory=memory, is_restored=is_restored
+            self._image,
+            self._hardware,
+            disk=self._disk,
+            memory=memory,
+            is_memory_private=is_memory_private,
+            is_restored=is_restored,
         )
         self._held.start(keeper.Orders(argv=argv, run_dir=str(self._held.dir)))
         connection = self._held.connect(self._held.dir / qemu.AGENT_SOCKET)
         self._channel = Channel(connection, self._held.last_words)
 
     def freeze(self, target: Path) -> None:
-        """Save the state of a machine that was booted cold, for `ensure_template`, and end it."""
+        """Save a machine that was booted cold or restored for this, and end it."""
         self.run("sync")
         control = qemu.Control(self._held.connect(self._held.dir / qemu.CONTROL_SOCKET))
         control.save(target / "state")
@@ -161,5 +190,31 @@ def _make_template(image: Image, hardware: Hardware, target: Path) -> None:
         vm.run("sh", "-c", MASK_GENERATORS)
         vm.run("systemctl", "--version")  # loads the files that every test uses into the page cache
         vm.freeze(target)
-    for path in target.iterdir():
+    _protect(target)
+
+
+def ensure_source_template(image: Image, hardware: Hardware) -> Path:
+    """Save a machine once that has the source tree at /src, and has imported its modules.
+
+    Raises:
+        LabError: it does not start.
+    """
+    base = ensure_template(image, hardware)
+    key = make_key(base.name, pack_tree(source_dir()))
+    name = base.name.rpartition("-")[0] + "-source"
+    return ensure_dir(
+        "template", name, key, lambda new: _make_source_template(image, hardware, new)
+    )
+
+
+def _make_source_template(image: Image, hardware: Hardware, target: Path) -> None:
+    with Vm(image.suite, hardware=hardware, will_freeze=True) as vm:
+        vm.push(source_dir(), recipe.SOURCE_DIR)
+        vm.preload_source()
+        vm.freeze(target)
+    _protect(target)
+
+
+def _protect(template: Path) -> None:
+    for path in template.iterdir():
         path.chmod(0o444)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.lab import session
 from tests.lab.machine import Machine
-from tests.lab.paths import source_dir, why_unavailable
+from tests.lab.paths import why_unavailable
 from tests.lab.session import Step
 from tests.lab.vm import Vm
 from tests.packaging.installed import install_source
@@ -37,8 +37,7 @@ def main() -> int:
         return 1
     text = README.read_text()
     steps = session.read_steps(text)
-    with Vm() as machine:
-        machine.push(source_dir(), "/src")
+    with Vm(has_source=True) as machine:
         install_source(machine)
         session.prepare(machine)
         outputs = list(run(machine, steps))

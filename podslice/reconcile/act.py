@@ -163,8 +163,8 @@ async def _start_slices(steps: Sequence[StartUnit], edges: _Edges) -> None:
     above = [step for step in steps if step.name in parents]
     inside = [step for step in steps if step.name not in parents]
     if len(inside) < BATCH_MIN:
-        for _, level in groupby(steps, key=stage_of):
-            await _start_batches(edges.ready(level), edges)
+        for turn in _levels(steps):
+            await _start_batches(edges.ready(turn), edges)
         return
     inside.sort(key=lambda step: -depth_of(step.name))
     room = max(BATCH_MAX - len(above), 0) if above else 0

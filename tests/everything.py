@@ -26,17 +26,14 @@ INSTALL, UPGRADE = (
     tuple(f"tests/packaging/test_{name}.py" for name in names)
     for names in (("install",), ("upgrade", "debian_libraries"))
 )
-PRESSURE = ["tests/host/test_eviction.py"]
-"""A race with the kernel for the last 100 MiB, which other parts would slow down."""
-BENCH = ["tests/host/test_bench.py"]
-"""One small round of each benchmark: some check shares of the processors, which other parts change."""
+PRESSURE, BENCH = ("tests/host/test_eviction.py",), ("tests/host/test_bench.py",)
 PARTS = {
     "static": ["tests/test_static.py", "tests/test_layers.py", "tests/test_locks.py", *PARALLEL],
     "cases": ["tests/cases", *PARALLEL],
     "unit": ["tests/unit", *PARALLEL],
     "bus": ["tests/bus"],
-    "pressure": PRESSURE,
-    "bench": BENCH,
+    "pressure": [*PRESSURE],
+    "bench": [*BENCH],
     "install": [*INSTALL],
     "agent": [*AGENT],
     "host": [
@@ -47,9 +44,12 @@ PARTS = {
     "packaging": ["tests/packaging", *(f"--ignore={path}" for path in (*INSTALL, *UPGRADE))],
     "monitoring": [*MONITORING],
 }
-IN_PARALLEL = ("host", "agent", "install", "upgrade", "packaging", "monitoring", "bus")
-"""Parts in which other parts change no result: they run in parallel, from a queue with the longest
-first; earlier parts create what they share: images and missing packages of the host."""
+IN_PARALLEL = (
+    *("host", "agent", "install", "upgrade", "packaging", "bench", "monitoring", "pressure"),
+    *("bus",),
+)
+"""Parts with machines, which run in parallel, from a queue with the longest first. Other parts change no
+result: a machine that has to wait for a processor does so with all that runs in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,11 @@ not the kernel; test_install.py checks values of the kernel, in virtual machines
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from tests.host.scenario import show, units
+from tests.host.scenario import BIG, show, units
 from tests.lab import session
 from tests.lab.machine import START_SERVICE
 from tests.lab.namespace import Namespace
@@ -17,6 +19,10 @@ from tests.packaging.builds import NEXT_VERSION, ROOT
 from tests.packaging.installed import AGENT, MANIFESTS, reload_agent
 from tests.packaging.release import POD, SUITES, Host
 
+POD1 = "default/pod1"
+EXAMPLES = "/usr/share/doc/podslice/examples"
+SYSTEMD = ("name=systemd", "")
+"""The hierarchies of systemd in /proc/PID/cgroup, of cgroup v1 and v2."""
 RESERVED = """
 system-reserved = "cpu=500m"
 system-reserved-cgroup = "/system.slice"
@@ -44,6 +50,52 @@ def test_the_commands_of_the_readme_do_what_it_shows(host):
         host.run("systemctl", "stop", "build.service", check=False)
     assert [line for step, found in results for line in session.differences(step, found)] == []
     assert units(host.machine) == []
+
+
+def test_examples_can_be_applied_and_deleted(host):
+    files = [
+        f"{EXAMPLES}/{name}" for name in ("seeds/pods.yaml", "database.yaml", "ci-runner.yaml")
+    ]
+    arguments = [word for name in files for word in ("-f", name)]
+    host.podslice("apply", *arguments, *BIG)
+    assert show(host.machine, "kubepods.slice", "MemoryMax") == {"MemoryMax": str(32 * 2**30)}
+    start_and_adopt(host)
+    shown = host.podslice("top", "--once", *BIG).stdout
+    assert POD1 in shown
+    host.run("systemctl", "stop", "podslice-*bar.service")
+    check_status(json.loads(host.podslice("status", "-o", "json", *BIG).stdout))
+    host.podslice("delete", "--all")
+    assert units(host.machine) == []
+
+
+def start_and_adopt(host):
+    """Move processes into both containers of a pod, and check their control groups.
+
+    A command takes the CPU time of its start from its container, of which foo has hardly any.
+    """
+    host.podslice("run", "--detach", POD1, "-c", "bar", "--", "sleep", "infinity")
+    host.run(*START_SERVICE, "--unit=outside", "sleep", "infinity")
+    adopted = show(host.machine, "outside.service", "MainPID")["MainPID"]
+    host.podslice("adopt", POD1, "-c", "foo", adopted)
+    (started,) = host.run(
+        "systemctl", "show", "-P", "MainPID", "podslice-*bar.service"
+    ).stdout.split()
+    for pid, unit in ((started, "-bar.service"), (adopted, "-foo.scope")):
+        lines = host.machine.get(f"/proc/{pid}/cgroup").decode().splitlines()
+        # with both versions of control groups, each has a line
+        (group,) = {line.split(":")[2] for line in lines if line.split(":")[1] in SYSTEMD}
+        assert group.startswith("/kubepods.slice/")
+        assert group.endswith(unit)
+
+
+def check_status(status):
+    """Check the pods of the examples, and the end of the command that was stopped."""
+    assert status["in_sync"]
+    pods = [unit for unit in status["units"] if unit["pod"] and unit["kind"] == "slice"]
+    assert len(pods) == 8
+    exits = [unit["last_exit"] for unit in status["units"] if unit.get("last_exit")]
+    found = [(each["result"], each["exit_code"], each["signal"]) for each in exits]
+    assert found == [("success", None, "SIGTERM")]
 
 
 def test_reservations_are_proposed_written_and_reverted(host):

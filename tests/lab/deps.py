@@ -6,8 +6,9 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.lab.lock import locked
 from tests.lab.machine import LabError
-from tests.lab.paths import require_host
+from tests.lab.paths import cache_dir, require_host
 
 # a file or a command that shows that the package is installed; faster than a dpkg call
 PACKAGES = {
@@ -29,15 +30,21 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def ensure_deps() -> list[str]:
-    """Install missing packages; return their names.
+    """Install missing packages, one process after the other; return their names.
 
     Raises:
         LabError: not root, not Debian, or apt failed.
     """
-    wanted = missing()
-    if not wanted:
+    if not missing():
         return []
     require_host()
+    with locked(cache_dir() / ".apt.lock"):
+        return _install(missing())
+
+
+def _install(wanted: list[str]) -> list[str]:
+    if not wanted:
+        return []
     if shutil.which("apt-get") is None:
         raise LabError(f"missing on this host: {', '.join(wanted)}; only apt is known here")
     suite = host_suite()
@@ -74,8 +81,7 @@ def debian_mirror() -> str:
     """
     if named := os.environ.get("PODSLICE_MIRROR"):
         return named
-    found = _indexed_mirror()
-    if found is None:
+    if (found := _indexed_mirror()) is None:
         _update()
         found = _indexed_mirror()
     if found is None:
@@ -151,4 +157,5 @@ def run_tool(*argv: str, check: bool = True) -> str:
 
 def _update() -> None:
     """Update the indices; a failing archive is ignored, as the installation will fail."""
-    run_tool("apt-get", "-q", "update", check=False)
+    with locked(cache_dir() / ".apt-lists.lock"):
+        run_tool("apt-get", "-q", "update", check=False)

@@ -4,12 +4,12 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.lab import bootstrap, deps, recipe
+from tests.lab.lock import locked
 from tests.lab.machine import LabError, to_bytes
 from tests.lab.paths import cache_dir, require_host
 
@@ -77,9 +77,8 @@ def ensure_dir(kind: str, name: str, key: str, build: Callable[[Path], None]) ->
     process holds the returned directory: it is not removed while the process lives.
     """
     parent = cache_dir() / kind
-    parent.mkdir(parents=True, exist_ok=True)
     path = parent / f"{name}-{key}"
-    with _locked(parent / f".{name}.lock"):
+    with locked(parent / f".{name}.lock"):
         if not path.is_dir():
             new = parent / f".new-{name}"
             shutil.rmtree(new, ignore_errors=True)  # of a killed builder
@@ -206,16 +205,6 @@ def make_key(*parts: str | bytes | Path) -> str:
         data = part.read_bytes() if isinstance(part, Path) else to_bytes(part)
         digest.update(b"%d:" % len(data) + data)
     return digest.hexdigest()[:16]
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 _held: dict[Path, int] = {}  # for the life of the process

@@ -66,12 +66,19 @@ def runtime(clean_machine):
     restore(machine)
 
 
-@pytest.mark.parametrize("stated", [UNSET, STATED], ids=["unset", "stated"])
-def test_old_values_are_restored_without_podslice(runtime, stated):
-    if stated is STATED:
-        lines = "".join(f"{name}={value}\n" for name, value in STATED.items())
-        runtime.put(f"/etc/systemd/system/{SLICE}", f"[Slice]\n{lines}")
-        runtime.run("systemctl", "daemon-reload")
+def test_old_values_are_restored_without_podslice(runtime):
+    restored_without_podslice(runtime, UNSET)
+
+
+@pytest.mark.namespace
+def test_old_values_of_a_unit_file_are_restored_without_podslice(runtime):
+    lines = "".join(f"{name}={value}\n" for name, value in STATED.items())
+    runtime.put(f"/etc/systemd/system/{SLICE}", f"[Slice]\n{lines}")
+    runtime.run("systemctl", "daemon-reload")
+    restored_without_podslice(runtime, STATED)
+
+
+def restored_without_podslice(runtime, stated):
     assert show(runtime, SLICE, *NAMES) == stated
     result = applied(runtime, seconds=15)
     assert f"the old values of {SLICE} are restored in 15 s" in result.stderr

@@ -64,6 +64,7 @@ def test_megabytes_both_ways_while_another_command_writes(machine: Machine) -> N
 def test_tests_run_inside(machine: Machine) -> None:
     result = machine.module(
         *("pytest", "-q", "-p", "no:cacheprovider", "tests/bus/test_lab_namespace.py"),
+        *(("-k", "streams or facts or reaches_the_kernel") if machine.kind == "vm" else ()),
         env={"PODSLICE_TEST_LOCAL": "1"},
         check=False,
     )

@@ -56,6 +56,7 @@ def test_they_can_be_enabled_at_boot(rendered):
     machine.run("systemctl", "disable", "--runtime", *made)
 
 
+@pytest.mark.namespace
 def test_apply_takes_over_the_slices_unchanged(rendered):
     machine, _, made = rendered
     machine.run("systemctl", "start", *made)

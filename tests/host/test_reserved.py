@@ -32,6 +32,7 @@ def runtime(clean_machine):
     machine.run("systemctl", "daemon-reload")
 
 
+@pytest.mark.namespace
 def test_a_reservation_becomes_weight_and_limit_of_its_slice(runtime):
     apply(runtime, "-f", SEED, *BIG, *RESERVE)
     assert show(runtime, SLICE, "CPUWeight", "MemoryMax") == {
@@ -56,6 +57,7 @@ def test_a_slice_is_not_limited_to_less_than_it_uses(runtime):
     assert active == "active\n"
 
 
+@pytest.mark.namespace
 def test_a_missing_slice_is_reported_with_the_fix(clean_machine):
     result = apply(clean_machine, "-f", SEED, *BIG, *RESERVE, check=False)
     assert result.exit_code == 1

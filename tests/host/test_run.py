@@ -111,7 +111,7 @@ def test_at_a_terminal_run_is_the_command(shop, container):
     well = [["type", f"{run} 'exit 0'\n"], *exits_with(0)]
     acts = [*job_control, *interrupted, *killed, *terminated, *well]
     if shop.kind == "vm":  # the same code on a slow machine: each of them once
-        acts = [*job_control, *well] if is_init else [*job_control, *interrupted, *killed]
+        acts = [*job_control, *well] if is_init else [*interrupted, *killed]
     in_a_shell(shop, *acts, WINDOW=WINDOW)
     assert phase(shop)["init_containers"][0] == {"name": "fetch", "done": is_init}
 
@@ -245,6 +245,7 @@ def test_the_last_exit_of_a_service_with_a_unit_file_is_that_of_systemd(fast_sho
         machine.run("systemctl", "daemon-reload")
 
 
+@pytest.mark.namespace
 @pytest.mark.newest
 def test_detached_it_is_a_service_with_its_output_in_the_journal(shop):
     machine = shop
@@ -321,6 +322,7 @@ def test_only_one_process_is_killed_where_that_is_configured(shop):
     assert ended.stdout.splitlines()[-1] == "ended with 137"
 
 
+@pytest.mark.namespace
 @pytest.mark.newest
 def test_a_detached_init_container_counts_when_it_succeeds(shop):
     machine = shop

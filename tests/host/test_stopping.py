@@ -98,6 +98,7 @@ def test_a_process_that_ignores_sigterm_is_killed_and_all_are_named(shop):
     assert neighbour(shop) == before
 
 
+@pytest.mark.namespace
 @pytest.mark.newest
 def test_a_process_that_ends_by_itself_gets_its_grace_period(shop):
     process = run(shop, OURS, POLITE)
@@ -144,6 +145,7 @@ def test_a_pod_with_only_a_record_and_processes_can_be_deleted(shop):
     assert_nothing_is_left(shop)
 
 
+@pytest.mark.namespace
 def test_a_failed_unit_in_a_pod_does_not_block(shop):
     """It keeps the slice loaded in systemd, with its properties."""
     shop.run("systemctl", "set-property", "--runtime", SLICE, "TasksMax=77")
@@ -164,6 +166,7 @@ def test_a_failed_unit_in_a_pod_does_not_block(shop):
     assert_nothing_is_left(shop)
 
 
+@pytest.mark.namespace
 def test_a_pod_keeps_its_record_while_its_volumes_are_mounted(shop):
     volume = "/run/podslice/pods/shop/volumes/cache"
     shop.run("mkdir", "-p", volume)

@@ -8,27 +8,49 @@ from pathlib import Path
 import yaml
 
 FOLDER = Path(__file__).parents[3] / "examples/monitoring"
-DASHBOARD = json.loads((FOLDER / "podslice-dashboard.json").read_text())
+RULES, FLEET_RULES = ("podslice.rules.yml", "podslice-fleet.rules.yml")
+DASHBOARD, FLEET_DASHBOARD = DASHBOARDS = tuple(
+    json.loads((FOLDER / name).read_text())
+    for name in ("podslice-dashboard.json", "podslice-fleet-dashboard.json")
+)
 
 
-def alerts():
-    groups = yaml.safe_load((FOLDER / "podslice.rules.yml").read_text())["groups"]
+def rules(file):
+    groups = yaml.safe_load((FOLDER / file).read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
 
 
-def panels():
-    return DASHBOARD["panels"]
+def alerts(file=RULES):
+    return [rule for rule in rules(file) if "alert" in rule]
 
 
-def targets():
-    return [target for panel in panels() for target in panel.get("targets", ())]
+def records():
+    """Return the recording rules, which exist for the fleet only."""
+    return [rule for rule in rules(FLEET_RULES) if "record" in rule]
+
+
+def panels(dashboard):
+    return dashboard["panels"]
+
+
+def targets(dashboard):
+    return [target for panel in panels(dashboard) for target in panel.get("targets", ())]
+
+
+def queries(dashboard):
+    """Return the expressions of its panels and annotations."""
+    of_annotations = [each["expr"] for each in dashboard["annotations"]["list"]]
+    return [*(target["expr"] for target in targets(dashboard)), *of_annotations]
 
 
 def expressions():
-    """Return the expressions of alerts, panels, and annotations of the dashboard."""
-    of_annotations = [each["expr"] for each in DASHBOARD["annotations"]["list"]]
-    of_panels = [target["expr"] for target in targets()]
-    return [*(rule["expr"] for rule in alerts()), *of_panels, *of_annotations]
+    """Return the expressions of alerts, and of the node's dashboard."""
+    return [*(rule["expr"] for rule in alerts()), *queries(DASHBOARD)]
+
+
+def fleet_expressions():
+    """Return the expressions of the fleet's rules and dashboard."""
+    return [*(rule["expr"] for rule in rules(FLEET_RULES)), *queries(FLEET_DASHBOARD)]
 
 
 def filled_in(expression):

@@ -13,20 +13,29 @@ from podslice.agent.endpoints.metrics import collect
 from podslice.model.event import Kind
 from tests.unit.agent import sample_node
 from tests.unit.agent.monitoring import (
-    DASHBOARD,
+    DASHBOARDS,
+    FLEET_RULES,
     FOLDER,
+    RULES,
     alerts,
     expressions,
+    fleet_expressions,
     panels,
+    queries,
+    records,
     targets,
 )
 
+EXPRESSIONS = [*expressions(), *fleet_expressions()]
 # added by Prometheus itself
 OWN_NAMES = {"up", "ALERTS"}
 OWN_LABELS = {"instance", "job", "le", "alertname", "alertstate"}
+RECORDS = {rule["record"] for rule in records()}
 # keywords of the language that are not followed by a bracket
-WORDS = {"or"}
+WORDS = {"and", "or", "unless"}
 NAME = r"[a-zA-Z_][a-zA-Z0-9_]*"
+METRIC = r"[a-zA-Z_][a-zA-Z0-9_:]*"
+MATCHING = r"\b(?:by|without|ignoring|on)\s*\(([^)]*)\)"
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +49,14 @@ def labels_in(expression):
     for matcher in re.findall(r"\{([^}]*)\}", expression):
         for name, _, value in re.findall(rf'({NAME})\s*(=~|=)\s*"([^"]*)"', matcher):
             yield name, value
-    for names in re.findall(r"\b(?:by|without|ignoring)\s*\(([^)]*)\)", expression):
+    for names in re.findall(MATCHING, expression):
         for name in names.split(","):
             yield name.strip(), None
 
 
 def metrics_in(expression):
-    bare = re.sub(r"\{[^}]*\}|\[[^]]*\]|\b(?:by|without|ignoring)\s*\([^)]*\)", " ", expression)
-    return set(re.findall(rf"\b{NAME}\b(?!\s*\()", bare)) - WORDS
+    bare = re.sub(rf"\{{[^}}]*\}}|\[[^]]*\]|{MATCHING}", " ", expression)
+    return set(re.findall(rf"\b{METRIC}\b(?!\s*\()", bare)) - WORDS
 
 
 def test_the_check_finds_names_and_labels():
@@ -58,14 +67,14 @@ def test_the_check_finds_names_and_labels():
     assert set(labels_in(expression)) == {("pod", None), ("x", "1"), ("y", "2|3"), ("z", None)}
 
 
-@pytest.mark.parametrize("expression", expressions())
+@pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_every_metric_is_one_that_the_agent_has(expression, samples):
     found = metrics_in(expression)
     assert found
-    assert found <= {sample.name for sample in samples} | OWN_NAMES
+    assert found <= {sample.name for sample in samples} | OWN_NAMES | RECORDS
 
 
-@pytest.mark.parametrize("expression", expressions())
+@pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_every_label_and_value_is_one_of_the_agent(expression, samples):
     asked = metrics_in(expression)
     known = {}
@@ -84,7 +93,7 @@ def test_every_label_and_value_is_one_of_the_agent(expression, samples):
 
 
 def test_kinds_of_events_exist():
-    text = (FOLDER / "podslice.rules.yml").read_text()
+    text = (FOLDER / RULES).read_text()
     kinds = set(re.findall(r'events_total\{kind="([^"]*)"', text))
     assert kinds
     assert kinds <= {kind.label for kind in Kind}
@@ -97,10 +106,24 @@ def test_every_alert_has_a_severity_and_advice(rule):
     assert rule["annotations"]["description"].endswith(".")
 
 
-def test_names_of_alerts_are_all_different():
-    names = [rule["alert"] for rule in alerts()]
-    assert len(set(names)) == len(names)
+@pytest.mark.parametrize("rule", alerts(FLEET_RULES), ids=lambda rule: rule["alert"])
+def test_every_alert_about_several_hosts_states_how_many(rule):
+    assert rule["labels"]["severity"] in ("critical", "warning", "info")
+    assert rule["annotations"]["summary"].startswith("{{ $value }} ")
+    assert rule["annotations"]["description"].endswith(".")
+
+
+def test_names_of_rules_are_all_different():
+    names = [rule["alert"] for file in (RULES, FLEET_RULES) for rule in alerts(file)]
     assert all(name.startswith("Podslice") for name in names)
+    names += [rule["record"] for rule in records()]
+    assert len(set(names)) == len(names)
+
+
+def test_every_recording_rule_is_of_a_host_and_shown_in_the_dashboard_of_the_fleet():
+    used = set().union(*(metrics_in(query) for query in queries(DASHBOARDS[1])))
+    assert used == RECORDS
+    assert all(re.fullmatch(r"instance:podslice_[a-z_]+:[a-z0-9]+", name) for name in RECORDS)
 
 
 def test_metrics_named_in_the_readme_exist(samples):
@@ -109,33 +132,47 @@ def test_metrics_named_in_the_readme_exist(samples):
     assert len(named) > 5
     assert named <= {sample.name for sample in samples}
     files = {path.name for path in FOLDER.iterdir()} - {"README.md"}
-    assert files == set(re.findall(r"^\| `([\w.-]+)` \|", text, re.MULTILINE)[:3])
+    assert files == set(re.findall(r"^\| `([\w.-]+\.(?:yml|json))` \|", text, re.MULTILINE))
 
 
-def test_the_scrape_job_is_the_one_that_the_alerts_expect():
-    config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+@pytest.mark.parametrize(
+    ("file", "loaded"),
+    [("prometheus.yml", [RULES]), ("prometheus-fleet.yml", [RULES, FLEET_RULES])],
+)
+def test_the_scrape_job_is_the_one_that_the_alerts_expect(file, loaded):
+    config = yaml.safe_load((FOLDER / file).read_text())
     (job,) = config["scrape_configs"]
     assert job["job_name"] == "podslice"
-    assert config["rule_files"] == ["podslice.rules.yml"]
+    assert config["rule_files"] == loaded
 
 
-def test_the_dashboard_works_with_every_data_source():
-    variables = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda each: each["uid"])
+def test_the_dashboards_work_with_every_data_source(dashboard):
+    variables = {each["name"]: each for each in dashboard["templating"]["list"]}
     assert variables["datasource"]["type"] == "datasource"
     assert variables["datasource"]["query"] == "prometheus"
-    asking = [each for each in panels() if each["type"] != "row"]
-    sources = [each["datasource"]["uid"] for each in (*asking, *targets())]
+    asking = [each for each in panels(dashboard) if each["type"] != "row"]
+    sources = [each["datasource"]["uid"] for each in (*asking, *targets(dashboard))]
     sources += [each["datasource"]["uid"] for each in variables.values() if "datasource" in each]
     assert set(sources) == {"${datasource}"}
-    assert "__inputs" not in DASHBOARD
-    used = set(re.findall(r"\$(?!__)\{?(\w+)", json.dumps([*panels(), *variables.values()])))
+    assert "__inputs" not in dashboard
+    text = json.dumps([*panels(dashboard), *variables.values()])
+    used = set(re.findall(r"\$\{?(?!__)(\w+)", text))
     assert used == variables.keys()
 
 
-def test_panels_have_titles_and_explanations_and_cover_nothing():
-    assert len({panel["id"] for panel in panels()}) == len(panels())
+def test_links_of_the_fleet_lead_to_the_node():
+    node, fleet = DASHBOARDS
+    urls = set(re.findall(r'"url": "([^"]*)"', json.dumps(fleet)))
+    assert urls
+    assert all(url.startswith(f"/d/{node['uid']}/podslice?var-instance=$") for url in urls)
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda each: each["uid"])
+def test_panels_have_titles_and_explanations_and_cover_nothing(dashboard):
+    assert len({panel["id"] for panel in panels(dashboard)}) == len(panels(dashboard))
     taken = {}
-    for panel in panels():
+    for panel in panels(dashboard):
         assert panel["title"]
         assert panel["type"] == "row" or panel["description"].endswith((".", "POD", "events"))
         place = panel["gridPos"]

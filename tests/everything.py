@@ -19,7 +19,7 @@ AGENT, MONITORING = (
     tuple(f"tests/host/test_{name}.py" for name in names)
     for names in (
         ("agent", "agent_soak", "confirm", "events", "kernel_events"),
-        ("monitoring", "top"),
+        ("monitoring", "fleet_monitoring", "top"),
     )
 )
 INSTALL, UPGRADE = (

@@ -1,8 +1,12 @@
-"""Print what a web server answers; in a machine, `python3 -m tests.host.fetch URL`."""
+"""Print what a web server answers, as a JSON list; in a machine, `python3 -m tests.host.fetch URL...`."""
 
+import json
 import sys
 import urllib.request
 
 if __name__ == "__main__":
-    with urllib.request.urlopen(sys.argv[1], timeout=30) as answer:  # noqa: S310 - of a test
-        sys.stdout.write(answer.read().decode())
+    answers = []
+    for url in sys.argv[1:]:
+        with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - of a test
+            answers.append(answer.read().decode())
+    json.dump(answers, sys.stdout)

@@ -1,114 +1,163 @@
-"""A real Prometheus scrapes a real agent, with the rules of the examples."""
+"""A real Prometheus scrapes real agents, with the rules of the examples.
+
+Prometheus runs in a namespace beside an agent. What only the kernel of cgroup v2 counts is from an
+agent in a virtual machine, whose answers are recorded; Prometheus scrapes these, too.
+"""
 
 import json
 import time
-import urllib.parse
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
-from tests.host import agent
+from tests.host import agent, prometheus
+from tests.host.prometheus import alert_states, api, figure, promtool, value
 from tests.host.scenario import show
-from tests.lab import extras, fixtures
-from tests.lab.machine import START_SERVICE
+from tests.lab import fixtures, state
 from tests.lab.namespace import Namespace
 from tests.lab.paths import source_dir
-from tests.lab.recipe import DEFAULT_SUITE
-from tests.lab.vm import Vm
-from tests.unit.agent.monitoring import FOLDER, alerts, expressions, filled_in
+from tests.unit.agent.monitoring import FOLDER, alerts, expressions, filled_in, records
 from tests.unit.agent.summary_schema import decode
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("prometheus",)
-NOT_NEEDED = ("usr/share/javascript", "usr/share/nodejs", "usr/share/fonts", "usr/share/prometheus")
 LISTEN = "units/examples/podslice-agent.service.d/listen.conf"
+DROP_IN = f"/run/systemd/system/{agent.UNIT}.d/listen.conf"
 MI = 2**20
 SOCKET_UNIT = "podslice-agent.socket"
+SOCKET_FILE = f"/run/systemd/system/{SOCKET_UNIT}"
 BUSY = {"limits": {"cpu": "300m"}}
+HERE, RECORDED = "127.0.0.1:9469", "recorded"
+"""The instance of the agent beside Prometheus, and that whose answers are from the virtual machine."""
+PAGES = "127.0.0.1:9470"
+"""The address at which they are served."""
+
+
+def start_agent(machine):
+    """Start an agent that listens on loopback, with a busy pod and an idle one."""
+    # a limit, otherwise it would take a processor of this host from all other tests
+    busy = agent.manifest("busy", memory="16Mi", limit="64Mi", resources=BUSY)
+    agent.put(machine, "busy", busy)
+    agent.put(machine, "idle", agent.manifest("idle"))
+    drop_in = (ROOT / LISTEN).read_text()
+    here = drop_in.replace("/usr/bin/podslice", "/usr/bin/python3 -m podslice")
+    assert here != drop_in
+    machine.put(DROP_IN, here)
+    machine.put(SOCKET_FILE, (ROOT / "units" / SOCKET_UNIT).read_text())
+    agent.install(machine)
+    machine.run("systemctl", "start", SOCKET_UNIT, agent.UNIT)
+    machine.podslice("run", "--detach", "busy", "--", "sh", "-c", "while :; do :; done")
+
+
+def remove_agent(machine):
+    """Remove it, its pods and its listeners, for other tests."""
+    machine.run("systemctl", "stop", SOCKET_UNIT, check=False)
+    agent.remove(machine)
+    machine.run("rm", "-f", DROP_IN, SOCKET_FILE)
+    assert not state.restore(machine)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What an agent has answered at one time."""
+
+    time_sec: float
+    metrics: str
+    summary: dict
+    pods: dict
+
+
+def pressure(answers):
+    """Return the seconds for which the busy pod has waited for CPU."""
+    (found,) = (
+        sample.value
+        for family in text_string_to_metric_families(answers.metrics)
+        for sample in family.samples
+        if sample.name == "podslice_pod_pressure_waiting_seconds_total"
+        and (sample.labels["pod"], sample.labels["resource"]) == ("busy", "cpu")
+    )
+    return found
+
+
+def ask_all(machine):
+    """Return an agent's answers at its TCP address."""
+    urls = (f"http://{HERE}/{path}" for path in ("metrics", "stats/summary", "pods"))
+    texts = json.loads(machine.module("tests.host.fetch", *urls).stdout)
+    metrics, summary, pods = texts
+    return Answers(
+        time_sec=time.time(),
+        metrics=metrics,
+        summary=json.loads(summary),
+        pods=json.loads(pods),
+    )
+
+
+@pytest.fixture(scope="module")
+def recorded(vm):
+    """The virtual machine with such an agent, and without it for other tests."""
+    try:
+        start_agent(vm)
+        yield vm
+    finally:
+        remove_agent(vm)
+
+
+@pytest.fixture(scope="module")
+def answers(recorded):
+    """Two answers of an agent on cgroup v2, seconds apart, between which the busy pod has waited."""
+
+    def has_waited():
+        found = ask_all(recorded)
+        return found if pressure(found) > 0 else None
+
+    first = agent.until(has_waited, 120, what="the pressure of the busy pod")
+    time.sleep(3)
+    second = ask_all(recorded)
+    assert show(recorded, agent.UNIT, "NRestarts") == {"NRestarts": "0"}
+    return first, second
 
 
 @pytest.fixture(scope="module")
 def tools():
-    """Namespaces with promtool and the files of the examples, where it is native."""
+    """A namespace with an agent, promtool and the files of the examples."""
     fixtures.need_lab()
-    with Namespace() as booted:
-        extras.unpack(booted, DEFAULT_SUITE, PACKAGES, left_out=NOT_NEEDED)
-        for path in (*FOLDER.iterdir(), ROOT / "tests/host/alerts_test.yml"):
-            booted.put(f"/etc/prometheus/{path.name}", path.read_text())
+    with Namespace(bind={"/src": source_dir()}) as booted:
+        prometheus.install(booted, ROOT / "tests/host/alerts_test.yml")
+        start_agent(booted)
         yield booted
 
 
 @pytest.fixture(scope="module")
-def box():
-    """A machine of this module's own: the agent, a busy pod and an idle one, and a Prometheus server."""
-    fixtures.need_lab()
-    with Vm() as booted:
-        booted.push(source_dir(), "/src")
-        extras.unpack(booted, DEFAULT_SUITE, PACKAGES, left_out=NOT_NEEDED)
-        for path in FOLDER.iterdir():
-            booted.put(f"/etc/prometheus/{path.name}", path.read_text())
-        # a limit, otherwise it would take a processor of this host from all other tests
-        busy = agent.manifest("busy", memory="16Mi", limit="64Mi", resources=BUSY)
-        agent.put(booted, "busy", busy)
-        agent.put(booted, "idle", agent.manifest("idle"))
-        drop_in = (ROOT / LISTEN).read_text()
-        here = drop_in.replace("/usr/bin/podslice", "/usr/bin/python3 -m podslice")
-        assert here != drop_in
-        booted.put(f"/run/systemd/system/{agent.UNIT}.d/listen.conf", here)
-        booted.put(f"/run/systemd/system/{SOCKET_UNIT}", (ROOT / "units" / SOCKET_UNIT).read_text())
-        agent.install(booted)
-        booted.run("systemctl", "start", SOCKET_UNIT, agent.UNIT)
-        booted.podslice("run", "--detach", "busy", "--", "sh", "-c", "while :; do :; done")
-        # a shorter interval than in the example, as a test has less time; it is also the time limit of
-        # a scrape
-        config = (FOLDER / "prometheus.yml").read_text()
-        booted.put(
-            "/etc/prometheus/prometheus.yml",
-            config.replace("15s", "10s\n  evaluation_interval: 10s"),
+def box(tools, answers, tmp_path_factory):
+    """The same with Prometheus, which has scraped this agent and the recorded answers."""
+    first, second = answers
+    page = tmp_path_factory.mktemp("pages") / "metrics"
+    prometheus.put_page(page, prometheus.with_time(first.metrics, first.time_sec))
+    scraped = f'timestamp(kubelet_running_pods{{instance="{RECORDED}"}})'
+    config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+    (job,) = config["scrape_configs"]
+    job["static_configs"].append({"targets": [PAGES], "labels": {"instance": RECORDED}})
+    with prometheus.serving(tools, {PAGES: page}):
+        prometheus.start(tools, config, targets=2)
+        prometheus.put_page(page, prometheus.with_time(second.metrics, second.time_sec))
+        agent.until(
+            lambda: value(tools, scraped) == pytest.approx(second.time_sec, abs=0.01),
+            60,
+            what="the second page",
         )
-        booted.run(
-            *(*START_SERVICE, "--unit=scraper", "prometheus"),
-            *("--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/tmp/tsdb"),
-            "--web.listen-address=127.0.0.1:9090",
-        )
-        agent.until(lambda: value(booted, "up") == 1, 300, what="the scrape")
-        yield booted
+        yield tools
 
 
-def api(box, path, **query):
-    """Return the answer of Prometheus; nothing while it is not up yet."""
-    url = f"http://127.0.0.1:9090/api/v1/{path}?{urllib.parse.urlencode(query)}"
-    result = box.module("tests.host.fetch", url, check=False)
-    return json.loads(result.stdout)["data"] if result.exit_code == 0 else None
-
-
-def value(box, expression):
-    """Return the only value of an expression; None without one."""
-    data = api(box, "query", query=expression)
-    return float(data["result"][0]["value"][1]) if data and data["result"] else None
-
-
-def figure(box, expression):
-    """Return the only value, once there is one: a scrape may fail on a slow machine."""
-    found = []
-    agent.until(lambda: found.append(value(box, expression)) or found[-1] is not None, 60)
-    return found[-1]
-
-
-def promtool(tools, *arguments, **more):
-    """Check that a tool succeeds without any remark."""
-    result = tools.run("promtool", *arguments, **more)
-    assert "FAIL" not in result.stdout + result.stderr
-    return result
-
-
-def test_promtool_accepts_the_metrics(box, tools):
-    result = promtool(tools, "check", "metrics", input=agent.ask(box, "/metrics"))
-    assert (result.stdout, result.stderr) == ("", "")
+def test_promtool_accepts_the_metrics(tools, answers):
+    for page in (agent.ask(tools, "/metrics"), answers[1].metrics):
+        result = promtool(tools, "check", "metrics", input=page)
+        assert (result.stdout, result.stderr) == ("", "")
 
 
 def test_promtool_accepts_the_configuration(tools):
-    result = promtool(tools, "check", "config", "/etc/prometheus/prometheus.yml")
+    result = promtool(tools, "check", "config", prometheus.EXAMPLE)
     assert f"{len(alerts())} rules found" in result.stdout
 
 
@@ -116,26 +165,40 @@ def test_alerts_fire_when_they_should(tools):
     promtool(tools, "test", "rules", "/etc/prometheus/alerts_test.yml", timeout_sec=600)
 
 
-def test_a_query_returns_the_use_of_the_pods(box):
-    busy = 'namespace="default", pod="busy"'
-    agent.until(
-        lambda: (value(box, f"rate(pod_cpu_usage_seconds_total{{{busy}}}[1m])") or 0) > 0.1,
-        90,
-        what="the busy pod's use of CPU",
-    )
-    used = figure(box, f"pod_memory_working_set_bytes{{{busy}}}")
-    assert 0 < used < 64 * MI
-    assert figure(box, f'podslice_pod_resource_limit{{resource="memory", {busy}}}') == 64 * MI
+def busy_pod(instance):
+    return f'instance="{instance}", namespace="default", pod="busy"'
+
+
+@pytest.mark.parametrize("instance", [HERE, RECORDED])
+def test_a_query_returns_the_pods_and_what_they_have(box, answers, instance):
+    of_busy, here = busy_pod(instance), f'instance="{instance}"'
+
+    def found(expression):
+        # of the recorded answer, although the test may take longer than a sample is valid
+        more = {"time": answers[1].time_sec + 1} if instance == RECORDED else {}
+        return figure(box, expression, **more)
+
+    assert 0 < found(f"pod_memory_working_set_bytes{{{of_busy}}}") < 64 * MI
+    assert found(f'podslice_pod_resource_limit{{resource="memory", {of_busy}}}') == 64 * MI
+    running = found(f"kubelet_running_pods{{{here}}}")
+    assert found(f"sum(podslice_pods{{{here}}})") == running == 2
+    assert found(f'podslice_group_memory_working_set_bytes{{group="kubelet", {here}}}') > MI
+    created = 'kubelet_cgroup_manager_duration_seconds_count{operation_type="create"'
+    assert found(f"{created}, {here}}}") >= 2
+
+
+def test_a_query_returns_the_use_of_cpu(box, answers):
+    at = answers[1].time_sec + 1
+    of_pod = f"pod_cpu_usage_seconds_total{{{busy_pod(RECORDED)}}}"
+    assert 0.1 < figure(box, f"irate({of_pod}[5m])", time=at) < 0.5
     # the pod has only this container; its figures are read a moment later
-    of_container = f'container_cpu_usage_seconds_total{{container="main", {busy}}}'
-    of_pod = f"pod_cpu_usage_seconds_total{{{busy}}}"
-    share = figure(box, f"{of_container} / ignoring (container) {of_pod}")
+    of_container = f'container_cpu_usage_seconds_total{{container="main", {busy_pod(RECORDED)}}}'
+    share = figure(box, f"{of_container} / ignoring (container) {of_pod}", time=at)
     assert share == pytest.approx(1, abs=0.1)
-    assert figure(box, f'podslice_pod_pressure_waiting_seconds_total{{resource="cpu", {busy}}}') > 0
-    assert figure(box, "sum(podslice_pods)") == figure(box, "kubelet_running_pods") == 2
-    assert figure(box, 'podslice_group_memory_working_set_bytes{group="kubelet"}') > MI
-    created = 'kubelet_cgroup_manager_duration_seconds_count{operation_type="create"}'
-    assert figure(box, created) >= 2
+    (rule,) = (rule for rule in records() if "used_cpu" in rule["record"])
+    assert 0 < figure(box, f"({rule['expr']}) and on (instance) {of_pod}", time=at) < 0.5
+    waiting = "podslice_pod_pressure_waiting_seconds_total"
+    assert figure(box, f'{waiting}{{resource="cpu", {busy_pod(RECORDED)}}}', time=at) > 0
 
 
 @pytest.mark.parametrize("expression", expressions())
@@ -146,24 +209,20 @@ def test_prometheus_accepts_the_expressions_of_alerts_and_panels(box, expression
 def test_the_rules_are_loaded_and_an_alert_begins(box):
     agent.put(box, "broken", "kind: Pod\nmetadata: {name: web\n")
 
-    def states():
-        groups = api(box, "rules", type="alert")["groups"]
-        rules = [rule for group in groups for rule in group["rules"]]
-        assert {rule["health"] for rule in rules} <= {"ok", "unknown"}
-        return {rule["name"]: rule["state"] for rule in rules}
-
-    assert states().keys() == {rule["alert"] for rule in alerts()}
+    assert alert_states(box).keys() == {rule["alert"] for rule in alerts()}
     agent.until(
-        lambda: states()["PodsliceManifestBroken"] == "pending", 60, what="the alert's beginning"
+        lambda: alert_states(box)["PodsliceManifestBroken"] == "pending",
+        60,
+        what="the alert's beginning",
     )
     box.run("rm", f"{agent.MANIFESTS}/broken.yaml")
 
 
-def test_a_consumer_of_the_summary_api_reads_it(box):
-    decode(json.loads(agent.ask(box, "/stats/summary")))
-    time.sleep(2)
-    summary = json.loads(agent.ask(box, "/stats/summary"))
-    decode(summary)
+def test_a_consumer_of_the_summary_api_reads_it(tools, answers):
+    decode(json.loads(agent.ask(tools, "/stats/summary")))
+    for each in answers:
+        decode(each.summary)
+    summary = answers[1].summary
     names = {each["name"] for each in summary["node"]["systemContainers"]}
     assert names == {"kubelet", "runtime", "misc", "pods"}
     pods = {pod["podRef"]["name"]: pod for pod in summary["pods"]}
@@ -176,14 +235,14 @@ def test_a_consumer_of_the_summary_api_reads_it(box):
     assert summary["node"]["memory"]["availableBytes"] > 0
 
 
-def test_pods_are_listed_with_their_conditions(box):
-    items = json.loads(agent.ask(box, "/pods"))["items"]
-    phases = {item["metadata"]["name"]: item["status"]["phase"] for item in items}
-    assert phases == {"busy": "Running", "idle": "Pending"}
+def test_pods_are_listed_with_their_conditions(tools, answers):
+    for pods in (json.loads(agent.ask(tools, "/pods")), answers[1].pods):
+        phases = {item["metadata"]["name"]: item["status"]["phase"] for item in pods["items"]}
+        assert phases == {"busy": "Running", "idle": "Pending"}
 
 
-def test_the_agent_is_healthy_and_its_socket_is_for_its_group(box):
-    assert agent.ask(box, "/healthz").strip() == "ok"
-    mode = box.run("stat", "-c", "%a %U %G", agent.SOCKET).stdout.strip()
+def test_the_agent_is_healthy_and_its_socket_is_for_its_group(tools):
+    assert agent.ask(tools, "/healthz").strip() == "ok"
+    mode = tools.run("stat", "-c", "%a %U %G", agent.SOCKET).stdout.strip()
     assert mode == "660 root podslice"
-    assert show(box, agent.UNIT, "NRestarts") == {"NRestarts": "0"}
+    assert show(tools, agent.UNIT, "NRestarts") == {"NRestarts": "0"}

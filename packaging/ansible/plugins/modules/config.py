@@ -41,6 +41,7 @@ options:
     default: present
 notes:
   - O(scope=user) is not supported, because the configuration is that of the host.
+  - O(cgroup_root) has no effect. The option C(cgroup-root) of O(settings) states it.
 seealso:
   - module: podslice.host.node
   - module: podslice.host.pods

@@ -67,6 +67,7 @@ options:
     type: int
 notes:
   - O(scope=user) is not supported, because reservations are those of the host.
+  - O(cgroup_root) has an effect only with O(confirm_seconds).
   - In check mode, O(confirm_seconds) shows the changes of slices only if no file would change.
 seealso:
   - module: podslice.host.config

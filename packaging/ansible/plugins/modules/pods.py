@@ -30,7 +30,7 @@ options:
   src:
     description:
       - A file with manifests on the host, or a directory of such files.
-      - A directory is kept only if it is O(directory) itself.
+      - A directory other than O(directory) requires O(persist=false), because a task keeps one file.
     type: path
   name:
     description:
@@ -116,8 +116,9 @@ notes:
     has shown.
   - In check mode, O(state=absent) shows the slices of the pods that are removed, without the changes
     of the slices above them.
-  - The difference contains the manifest, as with P(ansible.builtin.copy#module). Use C(diff=false)
-    for manifests with secrets.
+  - The difference contains the manifest, as with P(ansible.builtin.copy#module), and Ansible logs the
+    options of a task, so also O(definition), to the journal of the host. Use C(no_log=true) for
+    manifests with secrets, which prevents both.
 seealso:
   - module: podslice.host.config
   - module: podslice.host.cgroup_parent

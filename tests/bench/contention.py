@@ -16,7 +16,6 @@ from podslice.model.pod import Qos
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
 from tests.bench.load import watch_load
-from tests.lab.paths import source_dir
 from tests.lab.vm import Vm
 
 SETTLE_SEC, WINDOW_SEC = 1.5, 4.0
@@ -165,7 +164,6 @@ def decided(pods: list[Pod], mapping: WeightMapping, case: Case) -> Desired:
 
 def prepare(machine: Vm) -> None:
     """The machine and state of all cases."""
-    machine.push(source_dir(), "/src")
     machine.run("systemd-run", f"--unit={BUSY.rpartition('/')[2]}", *spinner())
 
 

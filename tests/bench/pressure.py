@@ -12,7 +12,6 @@ from podslice.model.config import Config
 from podslice.model.node import Node
 from podslice.policy.decide import decide
 from tests.bench.load import watch_load
-from tests.lab.paths import source_dir
 from tests.lab.vm import Vm
 
 PRESSURE_SEC = 5.0
@@ -117,7 +116,6 @@ class Idle:
 
 def prepare(machine: Vm) -> None:
     """The machine and state of all rounds."""
-    machine.push(source_dir(), "/src")
     machine.run(*PROGRAM, "make", GUARD_FILE, f"{WORKING_SET_MIB}")
     machine.run(*PROGRAM, "make", HOG_FILE, f"{STREAM_MIB}")
     machine.run("dd", "if=/dev/zero", f"of={SWAP_FILE}", "bs=1M", f"count={SWAP_MIB}")

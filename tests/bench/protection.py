@@ -59,7 +59,7 @@ def run(*, quick: bool = False) -> Result:
     require_host()
     measured, count = (QUICK_MEASURED, QUICK_ROUNDS) if quick else (MEASURED, ROUNDS)
     rounds: list[Round] = []
-    with Vm() as machine:
+    with Vm(has_source=True) as machine:
         pressure.prepare(machine)
         for number in range(1, count + 1):
             sys.stderr.write(f"memory, round {number}\n")

@@ -54,7 +54,7 @@ from tests.bench.sharing_pods import (
     pods_of,
 )
 from tests.bench.sharing_tables import summarize
-from tests.lab.paths import require_host, source_dir
+from tests.lab.paths import require_host
 from tests.lab.vm import Vm
 
 NAME = "sharing"
@@ -88,7 +88,7 @@ def run(*, quick: bool = False) -> Result:
     require_host()
     scale = QUICK if quick else Scale()
     rows: list[Row] = []
-    with ThreadPoolExecutor() as executor, Vm() as vm:
+    with ThreadPoolExecutor() as executor, Vm(has_source=True) as vm:
         node = Node(vm, executor)
         node.begin(scale)
         for number in range(1, scale.rounds + 1):
@@ -118,7 +118,6 @@ class Node:
     def begin(self, scale: Scale) -> None:
         """Apply the pods, start their containers, and check the limits."""
         print_progress("making pods\n")
-        self._vm.push(source_dir(), "/src")
         staff = pods_of(scale)
         self._pods = {pod.name: pod for pod in staff}
         items = [pod.manifest() for pod in staff]

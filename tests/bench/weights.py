@@ -40,7 +40,7 @@ def run(*, quick: bool = False) -> Result:
     require_host()
     cases, count = (QUICK_CASES, QUICK_ROUNDS) if quick else (CASES, ROUNDS)
     rounds: list[Round] = []
-    with Vm() as machine:
+    with Vm(has_source=True) as machine:
         contention.prepare(machine)
         for case in cases:
             rounds += contention.measure(machine, case, count)

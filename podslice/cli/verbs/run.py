@@ -260,16 +260,22 @@ def _record_command(planning: Planning, place: Place) -> tuple[str, ...]:
     user = ["--user"] if planning.manager.is_user else []
     search = os.environ.get("PYTHONPATH")
     path = [] if search is None else [f"--setenv=PYTHONPATH={search}"]
-    python = [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "podslice"]
     passed = [f"--setenv={name}" for name in init_containers.SUCCESS]
     what = f"--description=End of {place.full_name}"
     return (
         *(runner, *user, "--quiet", "--collect", "--no-block", what, *passed, *path, "--"),
         *(
-            *python,
+            *_this_program(),
             init_containers.VERB,
             *planning.arguments,
             place.pod.pod.key,
             place.container.name,
         ),
     )
+
+
+def _this_program() -> tuple[str, ...]:
+    """Return the command that starts this podslice: an installed one knows where its libraries are."""
+    if Path(sys.argv[0]).name == "podslice" and Path(sys.argv[0]).is_absolute():
+        return (sys.argv[0],)
+    return (sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "podslice")

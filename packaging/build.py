@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Build the packages into dist/: debs for Debian 13 and Debian 12, the rpm, the Ansible collection.
+"""Build the packages into dist/: debs, the rpm, the Ansible collection.
 
-    packaging/build.py deb [--suite trixie|bookworm]
+    packaging/build.py deb [--kind KIND]     for Debian 13, Debian 12, and others on amd64 and arm64
     packaging/build.py rpm
     packaging/build.py ansible
     packaging/build.py lock      updates the files that pin dependencies: builder/locks.py
@@ -27,7 +27,7 @@ sys.path[:0] = [path for path in (str(HERE), str(ROOT)) if path not in sys.path]
 
 from builder import collection, locks, sbom, wheels  # noqa: E402 - after the path
 from builder.changelog import date_sec, debian_changelog, rpm_changelog  # noqa: E402 - as above
-from builder.chroot import SUITES, ensure_chroot, run_in  # noqa: E402
+from builder.chroot import ensure_chroot, run_in  # noqa: E402
 
 from tests.lab import deps  # noqa: E402
 from tests.lab.image import ensure_dir, make_key  # noqa: E402
@@ -40,12 +40,10 @@ SOURCES = (
 )
 NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 VERSION_LINE = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
-# sorts before the same version for Debian 13, so that an upgrade of Debian installs the latter
-VERSION_SUFFIX = {"trixie": "", "bookworm": "~deb12"}
 
 BUILD_DEB = """
 dpkg-checkbuilddeps -I
-dpkg-buildpackage --no-sign --build=binary --no-check-builddeps
+{how}dpkg-buildpackage --no-sign --build=binary --no-check-builddeps{options}
 cp ../*.deb ../*.changes ../*.buildinfo /out/
 """
 LINT_DEB = "lintian --allow-root --display-info --pedantic --tag-display-limit 0 {files}"
@@ -65,10 +63,46 @@ LINT_RPM = "rpmlint --config packaging/rpm/rpmlint.toml {files}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Deb:
+    """How a package for Debian is built.
+
+    Args:
+        chroot: the release of Debian in which it is built.
+        directory: its files in packaging/deb, which replace common ones.
+        suffix: of its version. It sorts before the same version for Debian 13, so that an upgrade
+            of Debian installs the latter.
+        target: the release in its changelog.
+        architecture: for which it is built, if that is not the one of the chroot.
+    """
+
+    chroot: str
+    directory: str
+    target: str
+    suffix: str = ""
+    architecture: str | None = None
+
+
+DEBS = {
+    "trixie": Deb(chroot="trixie", directory="trixie", target="trixie"),
+    "bookworm": Deb(chroot="bookworm", directory="bookworm", target="bookworm", suffix="~deb12"),
+    **{
+        f"generic-{architecture}": Deb(
+            chroot="trixie",
+            directory="generic",
+            target="unstable",
+            suffix="~generic",
+            architecture=architecture,
+        )
+        for architecture in wheels.MACHINES
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
     """The result of a build, in the lab's cache; the directory must not be changed."""
 
-    kind: str  # a suite of Debian, or "rpm"
+    kind: str  # of DEBS, or "rpm"
     dir: Path
 
     @property
@@ -92,7 +126,7 @@ def main() -> int:
         options.add_argument("--dist", type=Path, default=ROOT / "dist", metavar="DIR")
         options.add_argument("--version", help="default: that of the source")
         if verb == "deb":
-            options.add_argument("--suite", action="append", choices=SUITES, help="default: all")
+            options.add_argument("--kind", action="append", choices=DEBS, help="default: all")
     verbs.add_parser("lock", allow_abbrev=False)
     arguments = parser.parse_args()
     try:
@@ -103,7 +137,7 @@ def main() -> int:
             version = arguments.version or source_version()
             report(collection.build_collection(arguments.dist, version, source_date()))
             return 0
-        kinds = ("rpm",) if arguments.verb == "rpm" else arguments.suite or SUITES
+        kinds = ("rpm",) if arguments.verb == "rpm" else arguments.kind or DEBS
         for kind in kinds:
             for package in build(kind, version=arguments.version).packages:
                 put_into(arguments.dist, package)
@@ -137,33 +171,34 @@ def build(
     label: str = "",
     build_dir: str = "/build",
     epoch: int | None = None,
+    compression: int | None = None,
 ) -> Built:
     """Build a package, unless the cache has one of the same source.
 
     Args:
-        kind: a suite of Debian, or "rpm".
+        kind: of DEBS, or "rpm".
         version: overrides that of the source.
         label: distinguishes builds that the cache keeps at the same time.
         build_dir: the directory in the chroot, which must not affect the result.
         epoch: the date of the package; `source_date` by default.
+        compression: of the generic debs, from 1 (fast) to 9; 6 by default.
 
     Raises:
         LabError: not root, or the build failed.
     """
     require_host()
-    suite = "trixie" if kind == "rpm" else kind
     version = version or source_version()
     epoch = source_date() if epoch is None else epoch
     with tempfile.TemporaryDirectory(prefix="podslice-build.") as name:
         source = Path(name) / "source"
         copy_source(source, version)
-        chroot = ensure_chroot(suite)
+        chroot = ensure_chroot("trixie" if kind == "rpm" else DEBS[kind].chroot)
         if kind == "rpm":
             prepare_rpm(source, version, epoch)
             script = BUILD_RPM.format(version=version)
         else:
-            prepare_deb(source, version, epoch, suite)
-            script = BUILD_DEB
+            prepare_deb(source, version, epoch, kind)
+            script = build_deb(DEBS[kind], compression)
         put_sbom(source, kind, version, epoch, chroot)
         level(source, epoch)
         # the build scripts are part of the source
@@ -175,10 +210,17 @@ def build(
         return Built(kind=kind, dir=ensure_dir("package", f"{kind}{label}", key, fill))
 
 
+def build_deb(deb: Deb, compression: int | None) -> str:
+    """Return the script that builds a package for Debian."""
+    how = "" if compression is None else f"COMPRESSION={compression} "
+    options = "" if deb.architecture is None else f" --host-arch={deb.architecture}"
+    return BUILD_DEB.format(how=how, options=options)
+
+
 def lint(built: Built) -> str:
     """Return what lintian or rpmlint report about a build."""
     is_rpm = built.kind == "rpm"
-    chroot = ensure_chroot("trixie" if is_rpm else built.kind)
+    chroot = ensure_chroot("trixie" if is_rpm else DEBS[built.kind].chroot)
     script = LINT_RPM if is_rpm else LINT_DEB
     files = "/out/*.spec /out/*.rpm" if is_rpm else "/out/*.changes"
     with tempfile.TemporaryDirectory(prefix="podslice-build.") as name:
@@ -231,19 +273,33 @@ def level(directory: Path, epoch: int) -> None:
         os.utime(path, (epoch, epoch))
 
 
-def prepare_deb(source: Path, version: str, epoch: int, suite: str) -> None:
-    """Create debian/, in which files of the suite replace common ones."""
+def prepare_deb(source: Path, version: str, epoch: int, kind: str) -> None:
+    """Create debian/, in which files of the kind replace common ones."""
+    deb = DEBS[kind]
     debian = source / "debian"
-    shutil.copytree(ROOT / "packaging/deb", debian, ignore=shutil.ignore_patterns(*SUITES))
-    own = ROOT / "packaging/deb" / suite
+    directories = shutil.ignore_patterns(*(each.directory for each in DEBS.values()))
+    shutil.copytree(ROOT / "packaging/deb", debian, ignore=directories)
+    own = ROOT / "packaging/deb" / deb.directory
     if own.is_dir():
         shutil.copytree(own, debian, dirs_exist_ok=True)
     (debian / "rules").chmod(0o755)
     changelog = (ROOT / "CHANGELOG.md").read_text()
-    entries = debian_changelog(changelog, version, VERSION_SUFFIX[suite], suite, epoch)
+    entries = debian_changelog(changelog, version, deb.suffix, deb.target, epoch)
     (debian / "changelog").write_text(entries)
     if (debian / "requirements.txt").exists():
-        shutil.copytree(wheels.ensure_wheels(), debian / "wheels")
+        shutil.copytree(wheels.ensure_wheels(kind), debian / "wheels")
+        copyright_file = (ROOT / "packaging/deb/bookworm/copyright").read_text()
+        (debian / "copyright").write_text(copyright_of(copyright_file, debian / "wheels"))
+
+
+def copyright_of(text: str, directory: Path) -> str:
+    """Return debian/copyright without the libraries that a package does not include."""
+    return "\n\n".join(
+        paragraph
+        for paragraph in text.split("\n\n")
+        if not (found := re.match(r"Files: debian/wheels/(\S+)", paragraph))
+        or any(directory.glob(found[1]))
+    )
 
 
 def prepare_rpm(source: Path, version: str, epoch: int) -> None:

@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 DEV = "requirements-dev.txt"
 TOOL = "packaging/builder/uv.txt"
 VENDORED = "packaging/deb/bookworm/requirements.txt"
-LOCKS = (DEV, TOOL, VENDORED)
+GENERIC = "packaging/deb/generic/requirements.txt"
+LOCKS = (DEV, TOOL, VENDORED, GENERIC)
 # Debian 12, Fedora, Debian 13, and the next version
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -105,13 +106,27 @@ def test_the_vendored_wheels_are_what_pyproject_asks_for():
     assert {pin.requirement.name for pin in read(VENDORED) if len(pin.hashes) != 1} == set()
 
 
-def test_what_is_vendored_is_what_the_tests_run_with():
+def test_the_wheels_of_the_generic_package_are_for_each_python_and_architecture():
+    for python in PYTHONS:
+        where = environment(python)
+        assert unmet(REQUIRED, versions(GENERIC, where), where) == []
+    several = {
+        pin.requirement.name: len(pin.hashes) for pin in read(GENERIC) if len(pin.hashes) > 1
+    }
+    assert several == dict.fromkeys(["pydantic-core", "pyyaml"], 2 * len(PYTHONS))
+    # what is left out is what typer can do without
+    left_out = versions(VENDORED, environment("3.11")).keys() - versions(GENERIC, where).keys()
+    assert left_out == {"markdown-it-py", "mdurl", "pygments", "rich"}
+
+
+@pytest.mark.parametrize("lock", [VENDORED, GENERIC])
+def test_what_is_vendored_is_what_the_tests_run_with(lock):
     tested = versions(DEV, environment("3.11"))
-    vendored = versions(VENDORED, environment("3.11"))
+    vendored = versions(lock, environment("3.11"))
     assert vendored == {name: tested[name] for name in vendored}
     hashes = {pin.requirement.name: set(pin.hashes) for pin in read(DEV)}
     assert [
-        p.requirement.name for p in read(VENDORED) if not {*p.hashes} <= hashes[p.requirement.name]
+        p.requirement.name for p in read(lock) if not {*p.hashes} <= hashes[p.requirement.name]
     ] == []
 
 

@@ -1,6 +1,6 @@
 """Update the files that pin packages of Python's registry, with their hashes.
 
-`packaging/build.py lock` writes all three; nothing else solves dependencies.
+`packaging/build.py lock` writes all four; nothing else solves dependencies.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def write_locks() -> None:
         constraints = Path(name) / "constraints.txt"
         constraints.write_text("\n".join(PIN.findall(dev)))
         wheels.LOCK.write_text(wheels.locked_requirements(constraints))
+        wheels.GENERIC_LOCK.write_text(wheels.generic_requirements(constraints))
 
 
 def _install_uv(directory: Path) -> Path:

@@ -47,6 +47,7 @@ NEEDS = {
         *(f"python3-{name}" for name in LIBRARIES),
     ),
     "bookworm": ("init-system-helpers", "libc6", "libgcc-s1", "python3", "systemd"),
+    "generic": ("init-system-helpers", "libc6", "libgcc-s1", "python3", "systemd"),
     "rpm": ("python3", "systemd", "python3-pyyaml", *(f"python3-{name}" for name in LIBRARIES)),
 }
 """The dependencies of each package; tests/packaging/test_sbom.py compares them with the builds."""
@@ -68,7 +69,7 @@ def make_sbom(
     """Return the document of one package.
 
     Args:
-        kind: a suite of Debian, or "rpm".
+        kind: of the deb, or "rpm".
         version: of podslice.
         epoch: the date of the package, in seconds since 1970.
         control: the text that states the dependencies of the package.
@@ -76,8 +77,9 @@ def make_sbom(
         wheels: the directory of the included wheels.
     """
     root = _component("podslice", version, LICENCE, "generic", role=ComponentType.APPLICATION)
-    found = [_needed(kind, name, control, chroot) for name in NEEDS[kind]]
-    found += [_vendored(path) for path in sorted(wheels.glob("*.whl"))] if wheels else []
+    needs = NEEDS[kind.partition("-")[0]]
+    found = [_needed(kind, name, control, chroot) for name in needs]
+    found += [_vendored(paths) for paths in _libraries(wheels)] if wheels else []
     bom = Bom(components=found)
     bom.metadata.component = root
     bom.metadata.timestamp = datetime.fromtimestamp(epoch, tz=UTC)
@@ -93,6 +95,8 @@ def _needed(kind: str, name: str, control: str, chroot: Path) -> Component:
     required = Property(name=PROPERTY, value=", ".join(dict.fromkeys(limits)) or "any version")
     if kind == "rpm":
         place, version = {"type": "rpm", "namespace": "fedora"}, None
+    elif kind.startswith("generic-"):
+        place, version = {"type": "deb", "namespace": "debian"}, None
     else:
         place = {"type": "deb", "namespace": "debian", "qualifiers": {"distro": kind}}
         version = deps.run_tool(
@@ -111,9 +115,20 @@ def _needed(kind: str, name: str, control: str, chroot: Path) -> Component:
     )
 
 
-def _vendored(wheel: Path) -> Component:
-    """Describe a wheel, including its own bill of materials if it has one."""
-    with zipfile.ZipFile(wheel) as archive:
+def _libraries(wheels: Path) -> list[list[Path]]:
+    """Return the wheels of each library; a compiled one may have one for each Python."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(wheels.glob("*.whl")):
+        found.setdefault(path.name.partition("-")[0], []).append(path)
+    return list(found.values())
+
+
+def _vendored(wheels: list[Path]) -> Component:
+    """Describe a library, including the bill of materials of its wheel if it has one.
+
+    Wheels for several Pythons are built from the same source, with the same components.
+    """
+    with zipfile.ZipFile(wheels[0]) as archive:
         names = archive.namelist()
         (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
         fields = email.message_from_bytes(archive.read(metadata))
@@ -122,6 +137,7 @@ def _vendored(wheel: Path) -> Component:
     made = _component(name, fields["Version"], _licence_of(fields), "pypi")
     made.hashes = [
         HashType(alg=HashAlgorithm.SHA_256, content=sha256(wheel.read_bytes()).hexdigest())
+        for wheel in wheels
     ]
     made.components = [*_within(name), *_crates(boms)]
     return made

@@ -55,14 +55,19 @@ class Packages:
         self.install = load("install")
 
     def get(self, kind):
-        """Return the package of the present source: of a suite of Debian, or the rpm."""
-        return self.script.build(kind, label="-test", epoch=EPOCH)
+        """Return the package of the present source: one of Debian's, or the rpm."""
+        return self._build(kind, label="-test")
 
     def again(self, kind):
         """Return the package, built once more in another directory."""
         place = "/var/tmp/some/other/place"
-        return self.script.build(kind, label="-again", build_dir=place, epoch=EPOCH)
+        return self._build(kind, label="-again", build_dir=place)
 
     def next(self, kind):
         """Return the package of a later release."""
-        return self.script.build(kind, label="-next", version=NEXT_VERSION, epoch=EPOCH)
+        return self._build(kind, label="-next", version=NEXT_VERSION)
+
+    def _build(self, kind, **how):
+        # with more compression most of the time would be for it
+        compression = 1 if kind.startswith("generic") else None
+        return self.script.build(kind, epoch=EPOCH, compression=compression, **how)

@@ -94,6 +94,14 @@ def test_handlers_and_notifications_agree():
     } == names
 
 
+def test_a_host_that_stays_out_of_reach_stops_the_play():
+    """An unreachable host is not a failed one: with `serial` the play would go on to the others."""
+    tasks = yaml.safe_load((COLLECTION / "roles/host/tasks/configure.yml").read_text())
+    *restoring, last = tasks[0]["rescue"]
+    assert [task["name"] for task in restoring if not task.get("ignore_unreachable")] == []
+    assert "ansible.builtin.fail" in last
+
+
 @pytest.fixture
 def build(tmp_path):
     return runpy.run_path(str(BUILD))["build_collection"]

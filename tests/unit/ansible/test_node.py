@@ -1,11 +1,14 @@
 """The module node: reservations, the services that were moved, and values on trial."""
 
+import asyncio
+
 import pytest
 
 from podslice.cli.verbs import node_init
 from podslice.model.unit import UnitName
 from tests.unit.ansible.conftest import utility
 from tests.unit.builders import make_files, node
+from tests.unit.cli.pods import POD, WEB
 
 Failure, Ended = utility("podslice").Failure, utility("podslice").Ended
 CONFIG = "etc/podslice/podslice.toml"
@@ -180,3 +183,11 @@ def test_check_mode_shows_the_values_of_present_files(module, memory, enforced):
     assert found["changed"]
     assert "MemoryMax: 1Gi" in found["diff"][0]["after"]
     assert "unconfirmed" not in found
+
+
+def test_the_difference_names_the_pods_of_drifted_slices(module, memory, here, tmp_path):
+    """The trial sets all values of the configuration, also those of applied pods."""
+    module("pods", definition=WEB, directory=str(tmp_path / "manifests"))
+    asyncio.run(memory.set_properties(UnitName(POD), {"CPUWeight": 7}))
+    found = module("node", confirm_seconds=60, check_mode=False)
+    assert f"{POD}:  # shop/web\n  CPUWeight: 7\n" in found["diff"][-1]["before"]

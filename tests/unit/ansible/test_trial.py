@@ -88,7 +88,7 @@ def test_a_host_that_stays_out_of_reach(clock):
 def test_an_error_of_the_command_is_repeated(clock):
     host = Host(clock, {"confirm": Ended(1, "", "error: no answer"), "status": RETURNED})
     found = trial.conclude(UNCONFIRMED, host, clock)
-    assert host.did.count("confirm") > 5
+    assert host.did.count("confirm") >= 5
     assert "error: no answer" in found["msg"]
 
 
@@ -137,3 +137,28 @@ def test_the_messages_are_those_of_podslice():
     values = Unconfirmed(old={"system.slice": {}}, new={}, until_usec=0)
     message, _ = describe_unconfirmed(PendingTrial(values=values, state=TrialState.RETURNED))
     assert any(text in message for text in trial._FINAL)
+
+
+class Sshd(Host):
+    """A host that refuses logins, and a source with too many of them even for longer."""
+
+    def __init__(self, clock, answers, dark_sec):
+        super().__init__(clock, answers, dark_sec=dark_sec)
+        self.penalty_ends = clock.now
+
+    def run(self, words):
+        if self.penalty_ends - self.clock.now >= 15:
+            raise trial.NoLogin("connection closed by remote host")
+        try:
+            return super().run(words)
+        except trial.NoLogin:
+            self.penalty_ends = max(self.penalty_ends, self.clock.now) + 5
+            raise
+
+
+def test_failed_logins_do_not_exclude_the_controller(clock):
+    """So that it finds out that the values are restored, and can restore the configuration."""
+    host = Sshd(clock, {"status": RETURNED}, dark_sec=31)
+    found = trial.conclude(UNCONFIRMED, host, clock)
+    assert (found["confirmed"], found["reverted"]) == (False, True)
+    assert host.penalty_ends - clock.now < 5

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable
 
 from .changes import describe_skipped, file_diff, shortcomings, unit_diff
+from .pod_status import pods_by_slice
 from .podslice import (
     BAD_INPUT,
     DIFFERENCES,
@@ -171,7 +172,9 @@ def _enforce(seconds: int, podslice: Podslice, result: Document, *, check_mode: 
         raise Failure(what) if blocked else failure_of(("plan",), ended)
     if plan["steps"]:
         result["changed"] = True
-        result["diff"].append(unit_diff(plan["steps"]))
+        # also slices of pods that have drifted
+        status = podslice.read("status", accept=(DONE, DIFFERENCES))
+        result["diff"].append(unit_diff(plan["steps"], pods_by_slice(status)))
     if check_mode:
         return
     if plan["steps"]:

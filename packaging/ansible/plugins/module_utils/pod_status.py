@@ -70,5 +70,10 @@ def occupied(status: Document, keys: Sequence[str]) -> list[Document]:
     return stops
 
 
+def pods_by_slice(status: Document) -> dict[str, str]:
+    """Return the applied pods by the names of their slices."""
+    return {unit["name"]: unit["pod"] for unit in _slices(status)}
+
+
 def _slices(status: Document) -> list[Document]:
     return [unit for unit in status["units"] if unit["pod"] is not None and unit["kind"] == "slice"]

@@ -11,8 +11,11 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple, Protocol
 
-RETRY_SEC = 2.0
-"""Between two logins."""
+RETRY_SEC = 6.0
+"""Between two logins. sshd counts 5 s for each that fails, and from 15 s on refuses all of a source.
+
+Source: sshd_config(5) of OpenSSH 9.8, PerSourcePenalties (authfail, min).
+"""
 RETURN_SEC = 5.0
 """After this time, systemd on the host has restored the old values."""
 LOOKS = 5

@@ -43,9 +43,20 @@ PARTS = {
     "upgrade": [*UPGRADE],
     "packaging": ["tests/packaging", *(f"--ignore={path}" for path in (*INSTALL, *UPGRADE))],
     "monitoring": [*MONITORING],
+    "fleet": ["tests/fleet"],
 }
 IN_PARALLEL = (
-    *("host", "agent", "install", "upgrade", "packaging", "bench", "monitoring", "pressure"),
+    *(
+        "host",
+        "agent",
+        "install",
+        "upgrade",
+        "packaging",
+        "bench",
+        "fleet",
+        "monitoring",
+        "pressure",
+    ),
     *("bus",),
 )
 """Parts with machines, which run in parallel, from a queue with the longest first. Other parts change no

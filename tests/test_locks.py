@@ -17,7 +17,8 @@ DEV = "requirements-dev.txt"
 TOOL = "packaging/builder/uv.txt"
 VENDORED = "packaging/deb/bookworm/requirements.txt"
 GENERIC = "packaging/deb/generic/requirements.txt"
-LOCKS = (DEV, TOOL, VENDORED, GENERIC)
+FLEET = "tests/fleet/requirements.txt"
+LOCKS = (DEV, TOOL, VENDORED, GENERIC, FLEET)
 # Debian 12, Fedora, Debian 13, and the next version
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -1,6 +1,6 @@
 """Update the files that pin packages of Python's registry, with their hashes.
 
-`packaging/build.py lock` writes all four; nothing else solves dependencies.
+`packaging/build.py lock` writes all of them; nothing else solves dependencies.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tests.lab import deps
 ROOT = Path(__file__).resolve().parents[2]
 DEV = ROOT / "requirements-dev.txt"
 TOOL = ROOT / "packaging/builder/uv.txt"
+FLEET = ROOT / "tests/fleet/requirements.txt"
 DEV_HEAD = """\
 # The environment for development, tests and builds, on Linux with CPython 3.11 to 3.14: pyproject.toml
 # with the extra "dev". Written by `make lock`; the Makefile installs it with --require-hashes.
@@ -23,6 +24,11 @@ DEV_HEAD = """\
 TOOL_HEAD = """\
 # What writes requirements-dev.txt, and this file. Written by `make lock`.
 """
+FLEET_HEAD = """\
+# Ansible and its linters, which tests/fleet installs in an environment of their own. Written by
+# `make lock`.
+"""
+FLEET_TOOLS = "ansible-core\nansible-lint\n"
 PIN = re.compile(r"^([a-z0-9-]+==[^ ]+ ;.*) \\$", re.MULTILINE)
 
 
@@ -35,6 +41,8 @@ def write_locks() -> None:
         dev = _solve(uv, "--extra=dev", str(ROOT / "pyproject.toml"))
         DEV.write_text(DEV_HEAD + dev)
         TOOL.write_text(TOOL_HEAD + _solve(uv, str(tool)))
+        tool.write_text(FLEET_TOOLS)
+        FLEET.write_text(FLEET_HEAD + _solve(uv, str(tool)))
         constraints = Path(name) / "constraints.txt"
         constraints.write_text("\n".join(PIN.findall(dev)))
         wheels.LOCK.write_text(wheels.locked_requirements(constraints))

@@ -18,6 +18,7 @@ PACKAGES = {
     "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
     "qemu-system-x86_64": "qemu-system-x86",
     "qemu-img": "qemu-utils",
+    "ssh": "openssh-client",
 }
 # QEMU 7.2 of Debian 12 is slower and corrupts flags in cmpxchg16b; selected by name and not with -t,
 # otherwise apt upgrades libelf1 and others as well and rpm is no longer installable

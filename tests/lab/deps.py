@@ -19,6 +19,7 @@ PACKAGES = {
     "qemu-system-x86_64": "qemu-system-x86",
     "qemu-img": "qemu-utils",
     "ssh": "openssh-client",
+    "systemctl": "systemd",
 }
 # QEMU 7.2 of Debian 12 is slower and corrupts flags in cmpxchg16b; selected by name and not with -t,
 # otherwise apt upgrades libelf1 and others as well and rpm is no longer installable

@@ -52,6 +52,6 @@ def _serve(machine, connection):
 
 
 def _await(process, connection):
-    with suppress(MachineGone):
+    with suppress(MachineGone, OSError, ValueError):  # the channel may be closed at any time
         process.wait(timeout_sec=SESSION_SEC)
     connection.close()

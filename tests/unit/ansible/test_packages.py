@@ -11,20 +11,20 @@ ROOT = COLLECTION.parents[1]
 
 
 def facts(distribution, release, python, systemd, **others):
-    """Return facts of a host; `package` is the version of its package python3."""
+    """Return facts of a host, and the line of its package python3."""
     rpms = ("Fedora", "CentOS")
     family = "RedHat" if distribution in rpms else others.pop("family", "Debian")
     arch = others.pop("arch", "amd64")
-    return {
+    known = {
         "os_family": family,
         "distribution": distribution,
         "distribution_version": release,
         "systemd": systemd and {"version": systemd},
         "architecture": "x86_64",
         "python_version": "3.99.0",
-        "packages": {"python3": [{"version": python, "arch": arch}]},
         **others,
     }
+    return known, [f"python3 installed {python} {arch}"] if python else []
 
 
 FITTING = {
@@ -51,7 +51,7 @@ FITTING = {
         "podslice_1.2~generic_amd64.deb",
     ),
     "an old Ansible, and no facts of packages": (
-        facts("Ubuntu", "24.04", "", None, packages={}, python_version="3.12.3"),
+        facts("Ubuntu", "24.04", "", None, python_version="3.12.3"),
         "podslice_1.2~generic_amd64.deb",
     ),
     "fedora": (facts("Fedora", "42", "3.13.2", 257, arch="x86_64"), "podslice-1.2-1.noarch.rpm"),
@@ -69,25 +69,40 @@ UNFIT = {
 
 @pytest.mark.parametrize("name", FITTING)
 def test_the_package_is_chosen_by_the_facts(name):
-    host, file = FITTING[name]
-    found = packages.choose(host, "1.2")
+    (host, lines), file = FITTING[name]
+    found = packages.choose(host, "1.2", lines)
     assert (found["file"], found["problem"]) == (file, None)
     assert found["version"] == re.split("[_-]", file)[1]
 
 
 @pytest.mark.parametrize("name", UNFIT)
 def test_a_host_without_a_package_is_described_with_a_way_out(name):
-    host = UNFIT[name]
-    found = packages.choose(host, "1.2")
+    host, lines = UNFIT[name]
+    found = packages.choose(host, "1.2", lines)
     assert (found["kind"], found["file"], found["version"]) == (None, None, None)
-    python = re.match(r"\d\.\d+", host["packages"]["python3"][0]["version"])[0]
+    _, _, version, architecture = lines[0].split()
+    python = re.match(r"\d\.\d+", version)[0]
     stated = (
         f"{host['distribution']} {host['distribution_version']} on "
-        f"{host['packages']['python3'][0]['arch']} with Python {python} and "
+        f"{architecture} with Python {python} and "
         f"systemd {host['systemd']['version']}. "
     )
     assert stated in found["problem"]
     assert "set podslice_install to none" in found["problem"]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_installed"),
+    [
+        ("podslice installed 1.2 all", True),
+        ("podslice installed 1.1 all", False),
+        ("podslice config-files 1.2 all", False),
+        ("package podslice is not installed", False),
+    ],
+)
+def test_the_installed_version_is_compared(line, is_installed):
+    host, lines = facts("Debian", "13.1", "3.13.5-1", 257)
+    assert packages.choose(host, "1.2", [*lines, line])["is_installed"] is is_installed
 
 
 def test_facts_that_are_missing_are_named():

@@ -12,16 +12,23 @@ version_added: 0.1.0
 author: Contributors to podslice
 description:
   - Returns which of the packages that C(make deb) and C(make rpm) build fits a host, by its facts.
-positional: version
+positional: version, lines
 options:
   _input:
-    description: Facts of M(ansible.builtin.setup) and M(ansible.builtin.package_facts).
+    description: Facts of M(ansible.builtin.setup).
     type: dict
     required: true
   version:
     description: The version of podslice.
     type: str
     required: true
+  lines:
+    description:
+      - The installed packages C(python3) and C(podslice), each as C(NAME installed VERSION
+        ARCHITECTURE). Without a line for C(python3), facts of the Python of the play decide.
+    type: list
+    elements: str
+    default: []
 """
 
 EXAMPLES = """
@@ -34,7 +41,7 @@ RETURN = """
 _value:
   description:
     - C(kind) is V(debian13), V(debian12), V(generic) or V(rpm).
-    - C(file) and C(version) are those of the package.
+    - C(file) and C(version) are those of the package, C(is_installed) whether it is installed.
     - C(problem) is null, or states why no package fits; the others are null then.
   type: dict
 """

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 SYSTEMD = 252
@@ -17,6 +17,13 @@ GENERIC_BELOW = (3, 15)
 """The first Python that the generic deb has no libraries for."""
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """The architectures of the generic deb, by their names in facts."""
+
+
+class Package(NamedTuple):
+    """An installed package."""
+
+    version: str
+    architecture: str
 
 
 class Host(NamedTuple):
@@ -30,17 +37,24 @@ class Host(NamedTuple):
     architecture: str
 
 
-def choose(facts: Mapping[str, Any], version: str) -> dict[str, Any]:
+def choose(facts: Mapping[str, Any], version: str, lines: Sequence[str] = ()) -> dict[str, Any]:
     """Return the kind, the file and the version of the package, or the problem.
 
     Args:
-        facts: of the host, from setup and package_facts.
+        facts: of the host, from setup.
         version: of podslice.
+        lines: NAME installed VERSION ARCHITECTURE, of python3 and podslice if they are installed;
+            others are ignored.
     """
-    host = _read(facts)
+    installed = _installed(lines)
+    host = _read(facts, installed.get("python3"))
     kind = _kind(host)
     if kind is None:
-        return {"kind": None, "file": None, "version": None, "problem": _problem(host)}
+        problem = _problem(host)
+        return dict.fromkeys(("kind", "file", "version")) | {
+            "is_installed": False,
+            "problem": problem,
+        }
     if kind == "rpm":
         file, packed = f"podslice-{version}-1.noarch.rpm", version
     else:
@@ -48,17 +62,33 @@ def choose(facts: Mapping[str, Any], version: str) -> dict[str, Any]:
         architecture = "all" if kind == "debian13" else host.architecture
         packed = f"{version}{suffix}"
         file = f"podslice_{packed}_{architecture}.deb"
-    return {"kind": kind, "file": file, "version": packed, "problem": None}
+    present = installed.get("podslice")
+    return {
+        "kind": kind,
+        "file": file,
+        "version": packed,
+        "is_installed": present is not None and present.version == packed,
+        "problem": None,
+    }
 
 
-def _read(facts: Mapping[str, Any]) -> Host:
-    """Read what decides, of the packages first.
+def _installed(lines: Sequence[str]) -> dict[str, Package]:
+    found = {}
+    for line in lines:
+        words = line.split(" ")
+        if len(words) == 4 and words[1] == "installed":
+            found[words[0]] = Package(words[2], words[3])
+    return found
+
+
+def _read(facts: Mapping[str, Any], package: Package | None) -> Host:
+    """Read what decides, of the package python3 first.
 
     A play may use another Python than the host's, and a 64-bit kernel may run a 32-bit system.
     """
-    packages = (facts.get("packages") or {}).get("python3") or [{}]
-    python = packages[0].get("version") or facts.get("python_version") or ""
+    python = facts.get("python_version") or "" if package is None else package.version
     machine = str(facts.get("architecture", ""))
+    architecture = ARCHITECTURES.get(machine, machine)
     found = re.match(r"(?:\d+:)?(\d+)\.(\d+)", str(python))
     systemd = (facts.get("systemd") or {}).get("version")
     return Host(
@@ -68,7 +98,7 @@ def _read(facts: Mapping[str, Any]) -> Host:
         # setup of older versions of Ansible does not report it
         systemd=None if systemd is None else int(systemd),
         python=tuple(int(each) for each in found.groups()) if found else None,
-        architecture=str(packages[0].get("arch") or ARCHITECTURES.get(machine, machine)),
+        architecture=architecture if package is None else package.architecture,
     )
 
 

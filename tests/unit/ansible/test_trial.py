@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from podslice.model.reserved_values import PendingTrial, TrialState, Unconfirmed
-from podslice.reconcile.report import describe_unconfirmed
+from podslice.model.reserved_values import TrialState
 from tests.unit.ansible.conftest import plugin_utility
 
 trial = plugin_utility("trial")
@@ -17,7 +16,14 @@ UNCONFIRMED = {
     "confirm_command": ["podslice", "confirm"],
     "status_command": ["podslice", "status", "-o", "json"],
 }
-RETURNED = Ended(3, json.dumps({"unconfirmed": {"state": "returned"}}), "")
+
+
+def state_is(state):
+    """Return the answer of `podslice status`."""
+    return Ended(3, json.dumps({"unconfirmed": {"state": state}}), "")
+
+
+RETURNED = state_is("returned")
 
 
 class Clock:
@@ -57,20 +63,20 @@ def clock():
 
 def test_a_new_login_confirms(clock):
     host = Host(clock, {"confirm": Ended(0, "confirmed", "")})
-    assert trial.conclude(UNCONFIRMED, host, clock) == {"confirmed": True}
+    assert trial.conclude(UNCONFIRMED, 30, host, clock) == {"confirmed": True}
     assert host.did == ["login", "confirm"]
     assert clock.now == 1000
 
 
 def test_a_login_may_be_repeated_until_the_time_is_over(clock):
     host = Host(clock, {"confirm": Ended(0, "", "")}, dark_sec=20)
-    assert trial.conclude(UNCONFIRMED, host, clock) == {"confirmed": True}
+    assert trial.conclude(UNCONFIRMED, 30, host, clock) == {"confirmed": True}
     assert clock.now <= 1030
 
 
 def test_without_a_login_the_values_are_restored(clock):
     host = Host(clock, {"status": RETURNED}, dark_sec=31)
-    found = trial.conclude(UNCONFIRMED, host, clock)
+    found = trial.conclude(UNCONFIRMED, 30, host, clock)
     assert (found["failed"], found["confirmed"], found["reverted"]) == (True, False, True)
     assert "the new values of system.slice were not confirmed: no new login" in found["msg"]
     assert "connection timed out" in found["msg"]
@@ -80,30 +86,32 @@ def test_without_a_login_the_values_are_restored(clock):
 
 def test_a_host_that_stays_out_of_reach(clock):
     host = Host(clock, {}, dark_sec=10**6)
-    found = trial.conclude(UNCONFIRMED, host, clock)
+    found = trial.conclude(UNCONFIRMED, 30, host, clock)
     assert (found["failed"], found["reverted"]) == (True, None)
     assert "cannot be reached to verify it" in found["msg"]
 
 
-def test_an_error_of_the_command_is_repeated(clock):
-    host = Host(clock, {"confirm": Ended(1, "", "error: no answer"), "status": RETURNED})
-    found = trial.conclude(UNCONFIRMED, host, clock)
+@pytest.mark.parametrize("status", [state_is("armed"), Ended(1, "", "error: no answer")])
+def test_an_error_of_the_command_is_repeated(clock, status):
+    host = Host(clock, {"confirm": Ended(1, "", "error: no answer"), "status": status})
+    found = trial.conclude(UNCONFIRMED, 30, host, clock)
     assert host.did.count("confirm") >= 5
     assert "error: no answer" in found["msg"]
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        "there is nothing to confirm",
-        "the new values of system.slice were not confirmed: the old ones are restored",
-    ],
-)
-def test_a_final_answer_is_not_repeated(clock, message):
-    host = Host(clock, {"confirm": Ended(1, "", message), "status": RETURNED})
-    found = trial.conclude(UNCONFIRMED, host, clock)
+@pytest.mark.parametrize("status", [state_is("returned"), state_is("stopped"), Ended(0, "{}", "")])
+def test_a_final_answer_is_not_repeated(clock, status):
+    host = Host(clock, {"confirm": Ended(1, "", "it is too late"), "status": status})
+    found = trial.conclude(UNCONFIRMED, 30, host, clock)
     assert host.did.count("confirm") == 1
-    assert message in found["msg"]
+    assert "it is too late" in found["msg"]
+    assert clock.now < 1030
+
+
+def test_a_host_does_not_extend_the_trial(clock):
+    host = Host(clock, {}, dark_sec=10**6)
+    trial.conclude(UNCONFIRMED | {"remaining_sec": 10**9}, 30, host, clock)
+    assert clock.now < 1000 + 30 + trial.RETURN_SEC + trial.LOOKS * trial.RETRY_SEC + 1
 
 
 @pytest.mark.parametrize(
@@ -127,16 +135,13 @@ def test_a_connection_that_is_lost_while_values_are_set(clock, state, reverted, 
 
 
 def test_a_document_that_is_cut_off_is_read_again(clock):
-    host = Host(clock, {"confirm": Ended(1, "", "nothing to confirm"), "status": Ended(1, "{", "")})
-    assert trial.conclude(UNCONFIRMED, host, clock)["reverted"] is None
+    host = Host(clock, {"status": Ended(1, "{", "")})
+    assert trial.conclude_lost(60, "podslice", "broken pipe", host, clock)["reverted"] is None
     assert host.did.count("status") == trial.LOOKS
 
 
-def test_the_messages_are_those_of_podslice():
-    """What `confirm` reports when it is too late, which is recognised by its text."""
-    values = Unconfirmed(old={"system.slice": {}}, new={}, until_usec=0)
-    message, _ = describe_unconfirmed(PendingTrial(values=values, state=TrialState.RETURNED))
-    assert any(text in message for text in trial._FINAL)
+def test_the_states_are_those_of_podslice():
+    assert trial.ARMED == TrialState.ARMED
 
 
 class Sshd(Host):
@@ -159,6 +164,6 @@ class Sshd(Host):
 def test_failed_logins_do_not_exclude_the_controller(clock):
     """So that it finds out that the values are restored, and can restore the configuration."""
     host = Sshd(clock, {"status": RETURNED}, dark_sec=31)
-    found = trial.conclude(UNCONFIRMED, host, clock)
+    found = trial.conclude(UNCONFIRMED, 30, host, clock)
     assert (found["confirmed"], found["reverted"]) == (False, True)
     assert host.penalty_ends - clock.now < 5

@@ -87,5 +87,5 @@ class ConfirmingAction(ActionBase):
         unconfirmed = result.get("unconfirmed")
         if unconfirmed and not result.get("failed"):
             with _logging_in(self._connection):
-                result.update(conclude(unconfirmed, _Connection(self), time))
+                result.update(conclude(unconfirmed, int(seconds), _Connection(self), time))
         return result

@@ -9,6 +9,7 @@ Pure, but for the functions that it is given.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 RETRY_SEC = 6.0
@@ -21,8 +22,10 @@ RETURN_SEC = 5.0
 LOOKS = 5
 """Logins after that, which find out what has happened."""
 
-_FINAL = ("nothing to confirm", "the old ones are restored")
-"""Messages of `podslice confirm` after which another call has the same result."""
+ARMED = "armed"
+"""The state of values that a timer of systemd will replace by the old ones."""
+_UNCHANGED = "unchanged"
+"""Of no values."""
 
 
 class NoLogin(Exception):
@@ -61,9 +64,12 @@ class Clock(Protocol):
         """Wait."""
 
 
-def conclude(unconfirmed: dict[str, Any], host: Host, clock: Clock) -> dict[str, Any]:
-    """Confirm values over a new connection before they are restored, and return the result."""
-    deadline = clock.monotonic() + unconfirmed["remaining_sec"]
+def conclude(unconfirmed: dict[str, Any], seconds: int, host: Host, clock: Clock) -> dict[str, Any]:
+    """Confirm values over a new connection before they are restored, and return the result.
+
+    They are on trial for `seconds`; what the module returned may not state more.
+    """
+    deadline = clock.monotonic() + min(unconfirmed["remaining_sec"], seconds)
     names = ", ".join(unit["unit"] for unit in unconfirmed["units"])
     error = ""
     while True:
@@ -76,7 +82,8 @@ def conclude(unconfirmed: dict[str, Any], host: Host, clock: Clock) -> dict[str,
             if ended.code == 0:
                 return {"confirmed": True}
             error = ended.err.strip() or ended.out.strip() or f"exit code {ended.code}"
-            if any(text in error for text in _FINAL):
+            if _state(unconfirmed["status_command"], host) not in (ARMED, None):
+                deadline = clock.monotonic()
                 break
         if clock.monotonic() + RETRY_SEC > deadline:
             break
@@ -110,15 +117,22 @@ def _failed(what: str, status_command: list[str], host: Host, clock: Clock) -> d
 def _look(command: list[str], host: Host, clock: Clock) -> str | None:
     """Return the state of the values; None if it cannot be determined."""
     for look in range(LOOKS):
-        try:
+        if look:
+            clock.sleep(RETRY_SEC)
+        with suppress(NoLogin):
             host.log_in()
-            status = json.loads(host.run(command).out)
-        except (NoLogin, ValueError):  # noqa: PERF203 - an attempt each
-            if look < LOOKS - 1:
-                clock.sleep(RETRY_SEC)
-        else:
-            return str((status.get("unconfirmed") or {"state": "unchanged"})["state"])
+            if state := _state(command, host):
+                return state
     return None
+
+
+def _state(command: list[str], host: Host) -> str | None:
+    """Return the state of the values over the present connection; None if it cannot be determined."""
+    try:
+        status = json.loads(host.run(command).out)
+    except (NoLogin, ValueError):
+        return None
+    return str((status.get("unconfirmed") or {"state": _UNCHANGED})["state"])
 
 
 def _describe(state: str | None) -> str:
@@ -129,6 +143,6 @@ def _describe(state: str | None) -> str:
             "systemd on the host restores the old ones without a connection, but the host cannot be"
             " reached to verify it"
         )
-    if state == "unchanged":
+    if state == _UNCHANGED:
         return "on the host there are no values to confirm"
     return f"on the host their state is {state}; see: podslice status"

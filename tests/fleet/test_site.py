@@ -12,7 +12,7 @@ from tests.fleet.controller import HERE
 
 README = HERE.parents[1] / "packaging/ansible/README.md"
 RUNTIME = "containerd.service"
-# podslice is installed; the choice of its package is tested in tests/packaging
+# podslice is installed; test_package.py has a host without it
 INSTALLED = {"podslice_install": "none"}
 AGENTS = {"build1": "agent", "web1": "boot", "db1": "none"}
 GREEDY = {

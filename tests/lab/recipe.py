@@ -59,16 +59,7 @@ PRELOADED_MODULES = (
     "pytest_asyncio.plugin",
 )
 
-# the same for the source tree, once it is in the machine; each saves a second per command in a vm
 SOURCE_DIR = "/src"
-SOURCE_MODULES = (
-    "podslice.cli.app",
-    "podslice.cli.verbs.apply",
-    "podslice.cli.verbs.delete",
-    "podslice.cli.verbs.run",
-    "podslice.cli.verbs.status",
-    "podslice.systemd.bus",
-)
 
 # units that cost boot time in a slow machine and that no test uses
 MASKED_UNITS = (

@@ -4,6 +4,8 @@ import json
 import time
 from pathlib import Path
 
+from tests.lab.vm import COMPILE, COMPILED
+
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = "podslice-agent.service"
 UNIT_FILE, NEW_UNIT_FILE = f"/run/systemd/system/{UNIT}", f"/run/{UNIT}.new"
@@ -25,7 +27,7 @@ sys.exit(answer.status != 200)
 INSTALL = f"""
 mkdir -p {MANIFESTS} /run/systemd/system
 if [ "$1" ] && ! [ -e "$1" ]; then
-  python3 -m compileall -q /src/podslice && touch "$1" || exit
+  {COMPILE} || exit
 fi
 if ! cmp -s {NEW_UNIT_FILE} {UNIT_FILE}; then
   mv {NEW_UNIT_FILE} {UNIT_FILE} && systemd-sysusers podslice.conf && systemctl daemon-reload || exit
@@ -81,7 +83,7 @@ def _install(machine, options, more, then):
     machine.put("/usr/lib/sysusers.d/podslice.conf", SYSUSERS.read_text())
     machine.put(NEW_UNIT_FILE, "\n".join(lines) + "\n")
     # as in a package: the sandbox may not write, and every start would take seconds longer
-    compiled = "/src/.compiled" if machine.kind == "vm" else ""
+    compiled = COMPILED if machine.kind == "vm" else ""
     machine.run("sh", "-c", INSTALL, "install", compiled, *then)
 
 
@@ -164,19 +166,14 @@ def last_log_sec(machine):
 def until_quiet(machine, timeout_sec=60.0):
     """Wait until the agent has logged nothing for a while; frequent queries slow it down."""
     deadline = time.monotonic() + timeout_sec
+    pause_sec = 2.5 if machine.kind == "vm" else 0.5
     before = 0.0
     while (last := last_log_sec(machine)) != before or not is_active(machine):
         assert time.monotonic() < deadline, "the agent keeps logging"
         before = last
-        time.sleep(2.5)
+        time.sleep(pause_sec)
 
 
 def is_active(machine):
     shown = machine.run("systemctl", "show", "-P", "ActiveState", UNIT).stdout
     return shown.strip() == "active"
-
-
-def up_since_sec(machine):
-    """Return the time at which the agent was ready, in seconds since the boot."""
-    shown = machine.run("systemctl", "show", "-P", "ActiveEnterTimestampMonotonic", UNIT).stdout
-    return int(shown) / 1e6

@@ -2,7 +2,6 @@
 
 import json
 import os
-import statistics
 import sys
 
 import pytest
@@ -239,34 +238,24 @@ def test_applied_pods_stay_beside_those_of_manifests(node):
 
 
 def test_a_thousand_random_events(node):
-    """A part of them, unless PODSLICE_EVENTS overrides the number; in the vm with fewer pods."""
+    """A part of them, unless PODSLICE_EVENTS overrides the number; in the vm with fewer pods.
+
+    The agent notices each of them: it compares all units only every hour.
+    """
     is_fast = node.kind == "namespace"
     events = int(os.environ.get("PODSLICE_EVENTS", "250" if is_fast else "50"))
     chaos = Chaos(node, seed=events)
     node.run("mkdir", "-p", "/run/podslice")
     node.run("mount", "-t", "tmpfs", "-o", "size=2m,mode=0755", "none", "/run/podslice")
     try:
-        agent.install(node)
+        agent.install(node, "--sync-period=1h")
         node.run("sh", "-c", "\n".join(chaos.fill(110 if is_fast else 30)))
         node.run("systemctl", "start", agent.UNIT)
-        whole, after = [], []
         for _ in range(events // BURST):
-            script = [*chaos.burst(BURST), "cut -d' ' -f1 /proc/uptime"]
-            done = node.run("sh", "-c", "\n".join(script), timeout_sec=300).stdout
+            node.run("sh", "-c", "\n".join(chaos.burst(BURST)), timeout_sec=300)
             agent.until_quiet(node)
             agent.until(chaos.is_settled, 60, explain=chaos.explain)
-            # a query takes seconds here: the agent's last log line shows when it was done
-            last = agent.last_log_sec(node)
-            whole.append(max(last - float(done), 0.0))
-            # a killed agent needs its time to start, ten times as long in the virtual machine
-            after.append(max(last - max(float(done), agent.up_since_sec(node)), 0.0))
-        sys.stdout.write(
-            f"\n{node.kind}: {events} events {dict(sorted(chaos.counts.items()))}; all was settled"
-            f" within {max(whole):.1f} s (median {statistics.median(whole):.1f} s), and within"
-            f" {max(after):.1f} s of the start of an agent that was killed\n"
-        )
-        # the processor of the virtual machine is emulated, which takes ten times as long
-        assert max(after) < (30.0 if node.kind == "vm" else 5.0)
+        sys.stdout.write(f"\n{node.kind}: {events} events {dict(sorted(chaos.counts.items()))}\n")
         assert len(records(node)) == len(chaos.good)
         pods = [unit for unit in units(node) if "-pod" in unit and unit.startswith("kubepods")]
         assert len(pods) == len(chaos.good)

@@ -11,12 +11,12 @@ ROOT = Path(__file__).resolve().parents[2]
 MANUAL = ROOT / "packaging/man/podslice.1.md"
 
 
-def commands():
-    """Return the lines of EXAMPLES that use other hosts."""
+def script():
+    """Return the commands of EXAMPLES that use other hosts."""
     examples = MANUAL.read_text().partition("# EXAMPLES")[2]
     blocks = re.findall(r"^```\n(.*?)^```", examples, re.DOTALL | re.MULTILINE)
     (block,) = (block for block in blocks if "ssh " in block)
-    return block.splitlines()
+    return block
 
 
 def test_the_commands_for_other_hosts_work(fleet, keys, tmp_path):
@@ -28,22 +28,17 @@ def test_the_commands_for_other_hosts_work(fleet, keys, tmp_path):
     ssh.parent.mkdir()
     ssh.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {keys.configuration} "$@"\n')
     ssh.chmod(0o755)
-    applied, shown = (
-        subprocess.run(
-            ["/bin/bash", "-ec", line],
-            cwd=tmp_path,
-            env={**os.environ, "PATH": f"{ssh.parent}:{os.environ['PATH']}"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        for line in commands()
+    done = subprocess.run(
+        ["/bin/bash", "-ec", script()],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{ssh.parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
-    assert applied.returncode == 0, applied.stderr
+    assert done.returncode == 0, done.stderr
     for host in fleet.values():
         web = host.run("podslice", "cgroup-parent", "web").stdout.strip()
         assert host.show(web, "MemoryMax") == str(64 * 2**20)
-    assert shown.returncode == 0, shown.stderr
-    assert shown.stdout.count("kubepods.slice") >= len(fleet)
-    assert shown.stdout.count("Active: active") == len(fleet)
+    assert done.stdout.count("Active: active") == len(fleet)

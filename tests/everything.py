@@ -46,18 +46,8 @@ PARTS = {
     "fleet": ["tests/fleet"],
 }
 IN_PARALLEL = (
-    *(
-        "host",
-        "agent",
-        "install",
-        "upgrade",
-        "packaging",
-        "bench",
-        "fleet",
-        "monitoring",
-        "pressure",
-    ),
-    *("bus",),
+    *("host", "agent", "packaging", "bench", "fleet", "upgrade", "install", "pressure"),
+    *("monitoring", "bus"),
 )
 """Parts with machines, which run in parallel, from a queue with the longest first. Other parts change no
 result: a machine that has to wait for a processor does so with all that runs in it."""

@@ -4,8 +4,6 @@ import json
 import time
 from pathlib import Path
 
-from tests.lab.vm import COMPILE, COMPILED
-
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = "podslice-agent.service"
 UNIT_FILE, NEW_UNIT_FILE = f"/run/systemd/system/{UNIT}", f"/run/{UNIT}.new"
@@ -26,13 +24,9 @@ sys.exit(answer.status != 200)
 # a daemon-reload takes seconds in an emulated machine
 INSTALL = f"""
 mkdir -p {MANIFESTS} /run/systemd/system
-if [ "$1" ] && ! [ -e "$1" ]; then
-  {COMPILE} || exit
-fi
 if ! cmp -s {NEW_UNIT_FILE} {UNIT_FILE}; then
   mv {NEW_UNIT_FILE} {UNIT_FILE} && systemd-sysusers podslice.conf && systemctl daemon-reload || exit
 fi
-shift
 "$@"
 """
 REMOVE = f"""
@@ -82,9 +76,7 @@ def _install(machine, options, more, then):
     machine.put(OPTIONS, f'AGENT_OPTIONS="{" ".join(options)}"\n')
     machine.put("/usr/lib/sysusers.d/podslice.conf", SYSUSERS.read_text())
     machine.put(NEW_UNIT_FILE, "\n".join(lines) + "\n")
-    # as in a package: the sandbox may not write, and every start would take seconds longer
-    compiled = COMPILED if machine.kind == "vm" else ""
-    machine.run("sh", "-c", INSTALL, "install", compiled, *then)
+    machine.run("sh", "-c", INSTALL, "install", *then)
 
 
 def pid(machine):

@@ -36,9 +36,6 @@ class Ran:
         (found,) = self.results(host, task)
         return found
 
-    def outcomes(self, host):
-        return {each["outcome"] for each in self.tasks if each["host"] == host}
-
     def changed(self):
         """Return the number of changed tasks by host."""
         return {host: row["changed"] for host, row in self.stats.items()}

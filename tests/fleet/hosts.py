@@ -5,13 +5,14 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tests.host.scenario import BIG
 from tests.lab import deps, extras, state
 from tests.lab.namespace import Namespace
 
 SUITE = "trixie"
 PACKAGES = ("openssh-server", "sudo")
 ADMIN = "admin"
-CAPACITY = "cpu=8,memory=32Gi,ephemeral-storage=100Gi"
+_, CAPACITY = BIG
 """As of the hosts in examples/fleet: what fits must not depend on the machine of the tests."""
 CONNECT = Path(__file__).with_name("connect.py")
 DEB = "/root/podslice.deb"

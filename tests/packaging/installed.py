@@ -58,5 +58,9 @@ def run_as(machine, user, *argv):
 def reload_agent(machine):
     """Reload the agent, which does so after systemctl has sent the signal, and wait for its end."""
     machine.run("systemctl", "reload", AGENT)
-    is_active = f"systemctl show -P ActiveState {AGENT} | grep -qx active"
-    machine.run("timeout", "60", "sh", "-c", f"until {is_active}; do sleep 0.05; done")
+    wait_until(machine, f"systemctl show -P ActiveState {AGENT} | grep -qx active")
+
+
+def wait_until(machine, condition):
+    """Wait in the machine, for at most a minute, until a shell command succeeds."""
+    machine.run("timeout", "60", "sh", "-c", f"until {condition}; do sleep 0.05; done")

@@ -21,6 +21,7 @@ from podslice import __version__
 from tests.host.scenario import units
 from tests.lab.namespace import Namespace
 from tests.packaging.builds import ROOT, install, read_deb
+from tests.packaging.installed import wait_until
 from tests.packaging.release import POD, Host
 
 KIND = "generic-amd64"
@@ -90,8 +91,7 @@ def test_the_end_of_an_init_container_is_recorded_by_the_installed_program(host)
     host.machine.put("/root/init.yaml", INIT_POD)
     host.podslice("apply", "-f", "/root/init.yaml")
     host.podslice("run", "--detach", "web", "-c", "first", "--", "true")
-    is_running = """podslice phase web -o json | grep -q '"running"'"""
-    host.run("timeout", "60", "sh", "-c", f"until {is_running}; do sleep 0.05; done")
+    wait_until(host.machine, """podslice phase web -o json | grep -q '"running"'""")
     host.podslice("delete", "--all")
 
 

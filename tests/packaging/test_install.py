@@ -13,7 +13,7 @@ from podslice.model.event import Kind
 from tests.bench import boot
 from tests.host.scenario import kernel, show, units
 from tests.lab.vm import Vm
-from tests.packaging.installed import AGENT, MANIFESTS
+from tests.packaging.installed import AGENT, MANIFESTS, wait_until
 from tests.packaging.release import POD, SUITES, UNITS, Host
 
 SOCKET = "/run/podslice/agent.sock"
@@ -121,4 +121,4 @@ def test_the_agent_keeps_the_pods_and_answers_the_group(host):
 def wait_for_memory_max(host, wanted):
     """Wait for the limit, which the agent sets at the next comparison of all units."""
     has_it = f"systemctl show {host.seen['pod']} -p MemoryMax | grep -qx MemoryMax={wanted}"
-    host.run("timeout", "60", "sh", "-c", f"until {has_it}; do sleep 0.2; done")
+    wait_until(host.machine, has_it)

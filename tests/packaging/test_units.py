@@ -16,6 +16,7 @@ from tests.packaging.installed import (
     UNITS,
     reload_agent,
     run_as,
+    wait_until,
 )
 
 UNIT_NAMES = [
@@ -303,7 +304,7 @@ def test_a_reload_fails_where_the_configuration_is_invalid(host):
         # only the signal, without the check that precedes a reload
         host.run("systemctl", "kill", "--kill-whom=main", "--signal=HUP", AGENT)
         keeps = f"journalctl -u {AGENT} --since={since} | grep 'stays in effect'"
-        host.run("sh", "-c", f"until {keeps}; do sleep 0.1; done")
+        wait_until(host, keeps)
     finally:
         host.run("rm", "/etc/podslice/podslice.toml")
     reload_agent(host)
@@ -331,7 +332,7 @@ def test_a_killed_agent_is_restarted(host):
     start_agent(host)
     host.run("systemctl", "kill", "--signal=SIGKILL", AGENT)
     is_back = f'[ "$(systemctl show -P NRestarts {AGENT})" = 1 ] && systemctl -q is-active {AGENT}'
-    host.run("timeout", "60", "sh", "-c", f"until {is_back}; do :; done")
+    wait_until(host, is_back)
     assert host.run("python3", "-c", ASK).stdout == "200 ok\n"
 
 

@@ -11,6 +11,7 @@ import json
 
 import pytest
 
+from podslice.kernel.proc import parse_control_group
 from tests.host.scenario import BIG, show, units
 from tests.lab import session
 from tests.lab.machine import START_SERVICE
@@ -21,8 +22,6 @@ from tests.packaging.release import POD, SUITES, Host
 
 POD1 = "default/pod1"
 EXAMPLES = "/usr/share/doc/podslice/examples"
-SYSTEMD = ("name=systemd", "")
-"""The hierarchies of systemd in /proc/PID/cgroup, of cgroup v1 and v2."""
 RESERVED = """
 system-reserved = "cpu=500m"
 system-reserved-cgroup = "/system.slice"
@@ -81,9 +80,7 @@ def start_and_adopt(host):
         "systemctl", "show", "-P", "MainPID", "podslice-*bar.service"
     ).stdout.split()
     for pid, unit in ((started, "-bar.service"), (adopted, "-foo.scope")):
-        lines = host.machine.get(f"/proc/{pid}/cgroup").decode().splitlines()
-        # with both versions of control groups, each has a line
-        (group,) = {line.split(":")[2] for line in lines if line.split(":")[1] in SYSTEMD}
+        group = parse_control_group(host.machine.get(f"/proc/{pid}/cgroup").decode())
         assert group.startswith("/kubepods.slice/")
         assert group.endswith(unit)
 

@@ -24,24 +24,23 @@ class CallbackModule(CallbackBase):
     CALLBACK_NAME = "record"
 
     def v2_runner_on_ok(self, result):
-        self._write(result, "ok")
+        self._write(result)
 
     def v2_runner_on_failed(self, result, ignore_errors=False):  # noqa: FBT002
-        self._write(result, "ignored" if ignore_errors else "failed")
+        self._write(result)
 
     def v2_runner_on_unreachable(self, result):
-        self._write(result, "unreachable")
+        self._write(result)
 
     def v2_playbook_on_stats(self, stats):
         for host in stats.processed:
             self._append({"host": host, "stats": stats.summarize(host)})
 
-    def _write(self, result, outcome):
+    def _write(self, result):
         # its names have changed with ansible-core 2.19
         found = {
             "host": result._host.get_name(),
             "task": result._task.get_name(),
-            "outcome": outcome,
             "result": result._result,
         }
         self._append(found)

@@ -89,7 +89,7 @@ def run(*, quick: bool = False) -> Result:
     scale = QUICK if quick else Scale()
     rows: list[Row] = []
     with ThreadPoolExecutor() as executor, Vm(has_source=True) as vm:
-        node = Node(vm, executor)
+        node = Node(vm, executor, quick=quick)
         node.begin(scale)
         for number in range(1, scale.rounds + 1):
             print_progress(f"round {number} of {scale.rounds}\n")
@@ -109,9 +109,10 @@ def run(*, quick: bool = False) -> Result:
 class Node:
     """The machine, its pods, and the workers in their containers."""
 
-    def __init__(self, vm: Vm, executor: ThreadPoolExecutor) -> None:
+    def __init__(self, vm: Vm, executor: ThreadPoolExecutor, *, quick: bool) -> None:
         self._vm = vm
         self._executor = executor
+        self._quick = quick
         self._in_place: dict[str, Future[object]] = {}
         self._pods: dict[str, Pod] = {}
 
@@ -167,7 +168,8 @@ class Node:
             pod, _, at = name.rpartition(".")
             if limits != (wanted := self._pods[pod].in_kernel(int(at))):
                 raise RuntimeError(f"{name} has {limits} instead of {wanted}")
-        return {**found, "disturbed": load.is_disturbed}
+        is_exact = not (self._quick or load.is_disturbed)
+        return {**found, "disturbed": load.is_disturbed, "is_exact": is_exact}
 
 
 def track(steps: Iterable[Orders], pauses: Iterable[int] = (), *, first_ms: int = 0) -> Row:
@@ -206,7 +208,9 @@ def alone(node: Node, number: int, size: int, ways: Sequence[str]) -> Iterator[R
     ]
     found = node.conduct([track(orders(f"{way}-{size}-0", parts) for _, way, parts in todo)])
     for (name, way, parts), step in zip(todo, found["steps"], strict=True):
-        check(f"{name}, {way}, {size} containers", parts, size, way, step)
+        check(
+            f"{name}, {way}, {size} containers", parts, size, way, step, is_exact=found["is_exact"]
+        )
         held_back = any(each["throttled"] for each in step["containers"])
         if way == SPLIT and is_long_for(parts[0], size) and not held_back:
             raise RuntimeError(f"{name}, {size} containers: no quota held it back: {step}")
@@ -229,7 +233,9 @@ def turns(node: Node, number: int, scale: Scale, way: str) -> Iterator[Row]:
     for at, todo in enumerate(names):
         own = [step for step in found["steps"] if step["track"] == at]
         for name, step in zip(todo, own, strict=False):
-            check(f"{name}, {way}, in turns", known[name], size, way, step)
+            check(
+                f"{name}, {way}, in turns", known[name], size, way, step, is_exact=found["is_exact"]
+            )
             taken[name].append(step["ms"])
     for name, times in taken.items():
         figures = {"containers": size, "ms": statistics.median(times), "count": len(times)}
@@ -251,7 +257,7 @@ def full(node: Node, number: int, scale: Scale, ways: Sequence[str]) -> Iterator
     ]
     found = node.conduct([track(steps)])
     for (name, way, parts), step in zip(todo, found["steps"][1:-1], strict=True):
-        check(f"{name}, {way}, node full", parts, size, way, step)
+        check(f"{name}, {way}, node full", parts, size, way, step, is_exact=found["is_exact"])
         yield row_of(number, "full", name, way, found) | {"containers": size, "ms": step["ms"]}
 
 
@@ -307,27 +313,43 @@ def row_of(number: int, part: str, what: str, way: str, found: Row) -> Row:
     return same | {"disturbed": found["disturbed"]}
 
 
-def check(what: str, parts: Sequence[Part], size: int, way: str, step: Row) -> None:
+def check(
+    what: str, parts: Sequence[Part], size: int, way: str, step: Row, *, is_exact: bool
+) -> None:
     """Check that it was this work, and that the quotas applied.
+
+    Upper bounds hold only if the host does no other work: while it does, the guest's clocks
+    continue, and its kernel charges that time to the process on the processor.
 
     Raises:
         RuntimeError: it was not.
     """
     asked = sum(part.cpu_ms for part in parts)
     used = sum(each["used_ms"] for each in step["containers"])
-    time_ms, share = step["ms"] + 2 * PERIOD_MS, CPU_MILLI / size / 1000
     wrong = []
-    if not 0.95 * asked <= used <= 1.3 * asked + SPARE_MS:
+    if used < 0.95 * asked:
         wrong.append(f"{asked} ms of work were {used:.0f}")
     for part, each in zip(parts, step["containers"], strict=True):
         if way == SHARED and each["throttled"]:
             wrong.append(f"container {part.container} was held back")
-        if way == SPLIT and each["used_ms"] > 1.1 * share * time_ms + SPARE_MS:
-            wrong.append(f"container {part.container} had more than its share")
-    if step["pod"]["used_ms"] > 1.1 * CPU_MILLI / 1000 * time_ms + SPARE_MS:
-        wrong.append("the pod had more than its budget")
+    if is_exact:
+        wrong += excesses(parts, size, way, step)
     if wrong:
         raise RuntimeError(f"{what}: {', '.join(wrong)}: {step}")
+
+
+def excesses(parts: Sequence[Part], size: int, way: str, step: Row) -> Iterator[str]:
+    """Return what used more CPU time than its work, or than its quota permits."""
+    asked = sum(part.cpu_ms for part in parts)
+    used = sum(each["used_ms"] for each in step["containers"])
+    time_ms, share = step["ms"] + 2 * PERIOD_MS, CPU_MILLI / size / 1000
+    if used > 1.3 * asked + SPARE_MS:
+        yield f"{asked} ms of work were {used:.0f}"
+    for part, each in zip(parts, step["containers"], strict=True):
+        if way == SPLIT and each["used_ms"] > 1.1 * share * time_ms + SPARE_MS:
+            yield f"container {part.container} had more than its share"
+    if step["pod"]["used_ms"] > 1.1 * CPU_MILLI / 1000 * time_ms + SPARE_MS:
+        yield "the pod had more than its budget"
 
 
 def is_long_for(part: Part, size: int) -> bool:

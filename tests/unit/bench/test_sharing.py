@@ -137,10 +137,18 @@ def step(ms, *used, throttled=0, pod=None):
 )
 def test_other_work_than_expected_is_an_error(way, found, message):
     if message is None:
-        check("work", (Part(0, 1, 300),), 6, way, found)
+        check("work", (Part(0, 1, 300),), 6, way, found, is_exact=True)
         return
     with pytest.raises(RuntimeError, match=message):
-        check("work", (Part(0, 1, 300),), 6, way, found)
+        check("work", (Part(0, 1, 300),), 6, way, found, is_exact=True)
+
+
+def test_only_upper_bounds_depend_on_other_work_of_the_host():
+    check("work", (Part(0, 1, 300),), 6, SPLIT, step(300, 700), is_exact=False)
+    with pytest.raises(RuntimeError, match="300 ms of work were 250"):
+        check("work", (Part(0, 1, 300),), 6, SPLIT, step(300, 250), is_exact=False)
+    with pytest.raises(RuntimeError, match="container 0 was held back"):
+        check("work", (Part(0, 1, 300),), 6, SHARED, step(300, 305, throttled=1), is_exact=False)
 
 
 def test_work_is_long_for_a_share_that_it_has_to_wait_for():

@@ -55,6 +55,9 @@ POD_CONTAINERS_MAX = 256
 POD_VOLUMES_MAX = 256
 """Volumes of one pod."""
 
+WORKLOAD_ENTRIES_MAX = 1_024
+"""Variables, ports, mounts or arguments in one list of a container."""
+
 RESOURCES_MAX = 64
 """Different resources in one list of requests or limits."""
 

@@ -74,6 +74,30 @@ def read_int(value: object) -> int:
     raise invalid(f"must be an integer, not {describe(value)}")
 
 
+def read_flag(value: object) -> bool:
+    """Return a boolean.
+
+    Raises:
+        InputError: the value is of another type, or one that only YAML 1.1 reads as a boolean.
+    """
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Boolean) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    hint = "write true or false, without quotes" if isinstance(value, str) else ""
+    raise invalid(f"must be a boolean, not {describe(value)}", hint)
+
+
+def read_port(value: object) -> int | str:
+    """Return the number of a port, or the name of one.
+
+    Raises:
+        InputError: the value is neither.
+    """
+    is_name = isinstance(value, str) and not isinstance(value, Number | Boolean | Odd)
+    return read_text(value) if is_name else read_int(value)
+
+
 def read_seconds(value: object) -> int:
     """Return whole seconds.
 

@@ -65,6 +65,10 @@ class Collector:
     budget: Budget = field(default_factory=Budget)
     pods: list[Pod] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    used_kinds: frozenset[str] = frozenset()
+    """Kinds without a pod that the caller uses."""
+    documents: dict[str, object] = field(default_factory=dict)
+    """Address of a document → its value, where there are such kinds."""
     _drafts: list[_Draft] = field(default_factory=list)
     _first: dict[str, str] = field(default_factory=dict)
     """Name or uid of a pod → the address of the first pod with it."""
@@ -140,6 +144,8 @@ class Collector:
                 self.add_problem(each)
         elif not isinstance(kind, str):
             self.add_error(at, f"must be a string, not {describe(kind)}")
+        elif kind in self.used_kinds:
+            pass
         elif kind in IGNORED_KINDS or is_foreign(value.get("apiVersion")):
             self.add_problem(
                 warning(at, f"objects of kind {quote(kind)} have no pod and are ignored")

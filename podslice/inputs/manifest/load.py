@@ -6,7 +6,8 @@ gives a problem only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 
 from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem, Severity
@@ -28,6 +29,8 @@ class LoadedPods:
     pods: tuple[Pod, ...] = ()
     problems: tuple[Problem, ...] = ()
     """Problems that do not belong to a pod."""
+    documents: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
+    """Address of a document → its value; empty unless they were to be kept."""
 
     @property
     def all_problems(self) -> tuple[Problem, ...]:
@@ -44,6 +47,7 @@ def load_pods(
     namespace: str | None = None,
     stdin: Callable[[], bytes],
     budget: Budget | None = None,
+    used_kinds: frozenset[str] = frozenset(),
 ) -> LoadedPods:
     """Read the pods of files, directories and standard input.
 
@@ -52,8 +56,13 @@ def load_pods(
         namespace: for manifests that do not state one; to state another one is an error.
         stdin: reads standard input to its end, or raises `OSError` or `ValueError`.
         budget: the budget for all of them together.
+        used_kinds: kinds without a pod that the caller reads in the documents, which are then kept.
     """
-    collector = Collector(namespace=namespace, budget=Budget() if budget is None else budget)
+    collector = Collector(
+        namespace=namespace,
+        budget=Budget() if budget is None else budget,
+        used_kinds=used_kinds,
+    )
     name = ""
     try:
         for source in read_sources(tuple(sources), stdin, collector.budget):
@@ -90,7 +99,10 @@ def _collect(collector: Collector, data: bytes, name: str, *, may_be_empty: bool
             if document is not None:
                 is_empty = False
                 yield from collector.add_document(document, where, name)
-                yield from release(document.value)
+                if collector.used_kinds:
+                    collector.documents[where] = document.value
+                else:
+                    yield from release(document.value)
             yield
     except InputError as error:
         for problem in error.problems:
@@ -127,7 +139,11 @@ def _numbered(
 
 
 def _loaded(collector: Collector) -> LoadedPods:
-    return LoadedPods(pods=tuple(collector.pods), problems=tuple(dict.fromkeys(collector.problems)))
+    return LoadedPods(
+        pods=tuple(collector.pods),
+        problems=tuple(dict.fromkeys(collector.problems)),
+        documents=collector.documents,
+    )
 
 
 def _exceeded(collector: Collector, error: Exhausted, name: str) -> LoadedPods:

@@ -1,0 +1,108 @@
+"""`env` and `envFrom` of a container → its variables, in order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from podslice.dataclass import dataclass
+from podslice.imports import quick_models
+from podslice.inputs.manifest.workload_data import DataObject, DataObjects
+from podslice.inputs.manifest.workload_fields import Refusals
+from podslice.inputs.scalars import quote
+from podslice.model.workload import Variable
+
+with quick_models():
+    from podslice.inputs.manifest.workload_models import (
+        ContainerFields,
+        EnvFrom,
+        EnvVar,
+        ObjectRef,
+        ValueFrom,
+    )
+
+_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+"""Source: Kubernetes, apimachinery/pkg/util/validation/validation.go, IsEnvVarName."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentReader:
+    """Reads the variables of the containers of one pod."""
+
+    refusals: Refusals
+    objects: DataObjects
+    namespace: str
+    pod_fields: Mapping[str, str]
+    """`metadata.name` and the like → value."""
+
+    def read(self, container: ContainerFields, path: str) -> Iterator[Variable]:
+        """Yield the variables: those of whole objects first.
+
+        Source: Kubernetes, pkg/kubelet/kubelet_pods.go, makeEnvironmentVariables.
+        """
+        for index, each in enumerate(container.env_from or ()):
+            yield from self._read_all(each, f"{path}.envFrom[{index}]")
+        for index, variable in enumerate(container.env or ()):
+            yield from self._read_one(variable, f"{path}.env[{index}]")
+
+    def _read_all(self, fields: EnvFrom, path: str) -> Iterator[Variable]:
+        for kind, ref, name in (
+            ("ConfigMap", fields.config_map_ref, "configMapRef"),
+            ("Secret", fields.secret_ref, "secretRef"),
+        ):
+            found = None if ref is None else self._find(kind, ref, f"{path}.{name}")
+            for key in sorted(found.values) if found else ():
+                full = f"{fields.prefix or ''}{key}"
+                if _NAME.fullmatch(full) and found:
+                    yield from self._from(found, key, full, path)
+
+    def _read_one(self, fields: EnvVar, path: str) -> Iterator[Variable]:
+        name = fields.name or ""
+        if not _NAME.fullmatch(name):
+            message = f"{quote(name)} is not a valid name of a variable"
+            self.refusals.error(f"{path}.name", message)
+        elif fields.value_from is not None:
+            yield from self._read_source(name, fields.value_from, f"{path}.valueFrom")
+        else:
+            yield Variable(name=name, value=fields.value or "")
+
+    def _read_source(self, name: str, fields: ValueFrom, path: str) -> Iterator[Variable]:
+        if fields.field_ref is not None:
+            field_path = fields.field_ref.field_path or ""
+            if field_path in self.pod_fields:
+                value = self.pod_fields[field_path]
+                yield Variable(name=name, value=value, is_literal=True)
+            else:
+                known = ", ".join(self.pod_fields)
+                reason = f"{quote(field_path)} is not known before the pod runs"
+                self.refusals.refuse(f"{path}.fieldRef", reason, f"podslice knows {known}")
+            return
+        for kind, ref, of in (
+            ("ConfigMap", fields.config_map_key_ref, "configMapKeyRef"),
+            ("Secret", fields.secret_key_ref, "secretKeyRef"),
+        ):
+            found = None if ref is None else self._find(kind, ref, f"{path}.{of}")
+            if found is None or ref is None:
+                continue
+            if ref.key in found.values:
+                yield from self._from(found, ref.key or "", name, path)
+            elif not ref.optional:
+                message = f"there is no key {quote(ref.key or '')} in {found.where}"
+                self.refusals.error(f"{path}.{of}.key", message)
+
+    def _find(self, kind: str, ref: ObjectRef, path: str) -> DataObject | None:
+        found = self.objects.get((kind, self.namespace, ref.name or ""))
+        if found is None and not ref.optional:
+            message = f"there is no {kind} {quote(ref.name or '')} in the files"
+            self.refusals.error(path, message, "add it with another -f")
+        return found
+
+    def _from(self, found: DataObject, key: str, name: str, path: str) -> Iterator[Variable]:
+        try:
+            value = found.values[key].decode()
+        except UnicodeDecodeError:
+            value = "\0"
+        if "\0" in value:
+            self.refusals.error(path, f"the value of {quote(key)} is not text", "mount it as a file")
+            return
+        yield Variable(name=name, value=value, is_literal=True, is_secret=found.is_secret)

@@ -1,0 +1,164 @@
+"""Fields of a pod that nothing keeps, and the report of each: none is dropped silently.
+
+A field is read, or without meaning on a single host, or refused with its place and the reason. The
+caller may ignore refused fields by name; they are then warnings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
+
+from pydantic import BaseModel
+
+from podslice.dataclass import dataclass
+from podslice.errors import Problem, warning
+from podslice.inputs.scalars import Boolean, extend_path, quote
+
+_INDEX = re.compile(r"\[[^]]*\]")
+
+# read by `podspec`, since resources depend on them
+_READ_ELSEWHERE = frozenset(
+    "resources overhead priority priorityClassName terminationGracePeriodSeconds"
+    " emptyDir.sizeLimit".split()
+)
+
+# for the scheduler, the API server or the display of a cluster
+_WITHOUT_MEANING = frozenset(
+    "affinity automountServiceAccountToken enableServiceLinks nodeName nodeSelector os"
+    " preemptionPolicy readinessGates schedulerName schedulingGates schedulingGroup serviceAccount"
+    " serviceAccountName tolerations topologySpreadConstraints workloadRef resizePolicy"
+    " terminationMessagePath terminationMessagePolicy stdinOnce fieldRef.apiVersion"
+    " securityContext.fsGroupChangePolicy securityContext.seLinuxChangePolicy".split()
+)
+
+# the end of a place without indices → why it cannot be kept, and what to write instead
+_REASONS = {
+    "grpc": ("podslice has no gRPC client", "write an exec, httpGet or tcpSocket action"),
+    "lifecycle.postStart.httpGet": ("requests to a container are made by probes only", "use exec"),
+    "lifecycle.preStop.httpGet": ("requests to a container are made by probes only", "use exec"),
+    "activeDeadlineSeconds": ("podman has no deadline for a pod", ""),
+    "ephemeralContainers": ("they are only added to running pods", ""),
+    "imagePullSecrets": ("podman reads credentials from its own file", "use podman login"),
+    "runtimeClassName": ("podman has one runtime for all pods", "set it in containers.conf"),
+    "hostIPC": ("a podman pod has an IPC namespace of its own", ""),
+    "setHostnameAsFQDN": ("there is no cluster domain", "write the name into hostname"),
+    "subdomain": ("there is no cluster domain", "write the name into hostname"),
+    "resourceClaims": ("there is no driver for them", ""),
+    "securityContext.fsGroup": (
+        "podman does not change the group of volumes",
+        "set runAsUser and runAsGroup, or change the group in an init container",
+    ),
+    "subPathExpr": ("variables in paths are not expanded", "use subPath"),
+    "volumeDevices": ("block devices are not passed on", "mount a hostPath of type BlockDevice"),
+    "resourceFieldRef": ("resources are not variables", "write the value"),
+    "windowsOptions": ("containers run on Linux", ""),
+    "stdin": ("a service has no input", ""),
+    "restartPolicyRules": ("systemd has no rules for single exit codes of a container", ""),
+    "recursiveReadOnly": ("podman has no such mounts in units", ""),
+    "terminationGracePeriodSeconds": (
+        "a probe has no grace period of its own",
+        "set it for the pod",
+    ),
+}
+_NOT_KEPT = ("quadlets cannot keep it", "")
+
+
+@dataclass(slots=True)
+class Refusals:
+    """The problems of one pod's workload, as they are found."""
+
+    where: str
+    """Its file, with the number of the document if there are several."""
+    ignored: frozenset[str] = frozenset()
+    """Fields that the caller gives up: `hostIPC`, `livenessProbe.grpc`, or a whole place."""
+    found: list[Problem] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    """Those of `ignored` that a field has matched."""
+
+    def error(self, path: str, message: str, hint: str = "") -> None:
+        """Add an error: the value is invalid."""
+        self.found.append(Problem(where=f"{self.where}: {path}", message=message, hint=hint))
+
+    def refuse(self, path: str, reason: str, hint: str = "") -> None:
+        """Add the refusal of a field that cannot be kept; a warning if it is to be ignored."""
+        place = f"{self.where}: {path}"
+        name = _plain(path)
+        matched = {each for each in self.ignored if each == path or f".{name}".endswith(f".{each}")}
+        if matched:
+            self.used |= matched
+            self.found.append(warning(place, f"is ignored, as requested: {reason}"))
+            return
+        more = f"or continue without it: --ignore {_short(path)}"
+        text = f"{hint}, {more}" if hint else more.removeprefix("or ")
+        self.found.append(Problem(where=place, message=f"cannot be kept: {reason}", hint=text))
+
+    def refuse_unread(self, fields: BaseModel, raw: object, path: str) -> None:
+        """Refuse every field of a mapping, and of those in it, that its model does not have."""
+        for place in _unread(fields, raw, path):
+            name = f".{_plain(place)}"
+            if not any(name.endswith(f".{each}") for each in _WITHOUT_MEANING):
+                self.refuse(place, *_reason(name))
+
+    def add(self, problems: Iterable[Problem]) -> None:
+        """Add the problems of types; their places have no file."""
+        self.found += [each.within(self.where) for each in problems]
+
+
+def _reason(name: str) -> tuple[str, str]:
+    return next((_REASONS[each] for each in _REASONS if name.endswith(f".{each}")), _NOT_KEPT)
+
+
+def _unread(fields: BaseModel, raw: object, path: str) -> Iterator[str]:
+    if not isinstance(raw, Mapping):
+        return
+    names = {info.alias or name: name for name, info in type(fields).model_fields.items()}
+    for key, value in raw.items():
+        place = extend_path(path, str(key))
+        if key in names:
+            yield from _unread_below(getattr(fields, names[key]), value, place)
+        elif _is_stated(value) and not _is_read_elsewhere(place):
+            yield place
+
+
+def _unread_below(value: object, raw: object, path: str) -> Iterator[str]:
+    if isinstance(value, BaseModel):
+        yield from _unread(value, raw, path)
+    elif isinstance(value, list) and isinstance(raw, list):
+        for index, (each, item) in enumerate(zip(value, raw, strict=True)):
+            yield from _unread_below(each, item, f"{path}[{index}]")
+
+
+def _is_stated(value: object) -> bool:
+    """Return whether a value differs from the default of most fields: nothing, or false."""
+    if isinstance(value, Boolean):
+        return value.lower() not in ("false", "no", "off")
+    return value not in (None, "", 0, False) and value != [] and value != {}
+
+
+def _is_read_elsewhere(path: str) -> bool:
+    """Return whether `podspec` reads a field; a probe's grace period is not the pod's."""
+    name = _plain(path)
+    if name.rpartition(".")[0].endswith("Probe"):
+        return False
+    return any(f".{name}".endswith(f".{each}") for each in _READ_ELSEWHERE)
+
+
+def _plain(path: str) -> str:
+    """Return a path without indices: `spec.containers.livenessProbe`."""
+    return _INDEX.sub("", path)
+
+
+def _short(path: str) -> str:
+    """Return the shortest name by which a field can be ignored; it is never that of another one."""
+    *_, parent, name = ["", *_plain(path).split(".")]
+    return f"{parent}.{name}" if parent in ("postStart", "preStop", "emptyDir") else name
+
+
+def unused(ignored: frozenset[str], used: set[str]) -> list[Problem]:
+    """Return a problem for each field to ignore that no pod has refused."""
+    return [
+        Problem(where="--ignore", message=f"no field {quote(each)} was refused", hint="remove it")
+        for each in sorted(ignored - used)
+    ]

@@ -1,0 +1,259 @@
+"""What runs in a pod: the fields of its manifest on which its resources do not depend.
+
+`model.pod.Pod` has the others. Policy needs none of these; `quadlet` turns them into units. Default
+values are those of Kubernetes.
+
+Source: Kubernetes v1.36, staging/src/k8s.io/api/core/v1/types.go and
+pkg/apis/core/v1/defaults.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from enum import StrEnum
+
+from podslice.dataclass import dataclass
+from podslice.model.pod import ContainerKind
+
+
+class Pull(StrEnum):
+    """When an image is pulled: `imagePullPolicy`."""
+
+    ALWAYS = "Always"
+    IF_NOT_PRESENT = "IfNotPresent"
+    NEVER = "Never"
+
+
+class Restart(StrEnum):
+    """When containers are started again: `restartPolicy` of the pod."""
+
+    ALWAYS = "Always"
+    ON_FAILURE = "OnFailure"
+    NEVER = "Never"
+
+
+class Protocol(StrEnum):
+    """The protocol of a port."""
+
+    TCP = "TCP"
+    UDP = "UDP"
+    SCTP = "SCTP"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """One environment variable; `$(NAME)` in its value is not expanded yet."""
+
+    name: str
+    value: str
+    is_literal: bool = False
+    """Whether the value comes from a ConfigMap, a Secret or the pod: it is not expanded."""
+    is_secret: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """One port of a container."""
+
+    container_port: int
+    name: str = ""
+    host_port: int | None = None
+    host_ip: str = ""
+    protocol: Protocol = Protocol.TCP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A volume in a container."""
+
+    volume: str
+    path: str
+    read_only: bool = False
+    sub_path: str = ""
+    propagation: str = "None"
+    """`None`, `HostToContainer` or `Bidirectional`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyDir:
+    """A directory that is as old as the pod: on disk, or in memory (a unit of podslice)."""
+
+    name: str
+    in_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPath:
+    """A path of the host."""
+
+    name: str
+    path: str
+    type: str = ""
+    """`""`, `DirectoryOrCreate`, `Directory`, `FileOrCreate`, `File`, `Socket`, `CharDevice` or
+    `BlockDevice`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A volume that outlives the pod: `persistentVolumeClaim`."""
+
+    name: str
+    claim: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """A file of a ConfigMap or Secret."""
+
+    path: str
+    """Relative to the volume."""
+    content: bytes = field(repr=False)
+    mode: int = 0o644
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFiles:
+    """A volume with the files of ConfigMaps and Secrets."""
+
+    name: str
+    files: tuple[DataFile, ...]
+
+
+Volume = EmptyDir | HostPath | Claim | DataFiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exec:
+    """A command in the container."""
+
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpGet:
+    """A request over HTTP; it succeeds with a status from 200 to 399."""
+
+    port: int
+    path: str = "/"
+    scheme: str = "HTTP"
+    host: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TcpSocket:
+    """A connection over TCP."""
+
+    port: int
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sleep:
+    """A pause: an action of a lifecycle only."""
+
+    seconds: int
+
+
+Action = Exec | HttpGet | TcpSocket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """One probe of a container, with its times."""
+
+    action: Action
+    initial_delay_sec: int = 0
+    period_sec: int = 10
+    timeout_sec: int = 1
+    success_threshold: int = 1
+    failure_threshold: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SELinux:
+    """The SELinux context of a container; an empty part is that of the runtime."""
+
+    user: str = ""
+    role: str = ""
+    type: str = ""
+    level: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """The security context of a container, with the pod's where it states nothing."""
+
+    user: int | None = None
+    group: int | None = None
+    added: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    read_only_root: bool = False
+    is_privileged: bool = False
+    no_new_privileges: bool = False
+    unmasked: bool = False
+    """Whether the paths in /proc are visible: `procMount: Unmasked`."""
+    seccomp: str | None = None
+    """`unconfined`, or the path of a profile; None for that of the runtime."""
+    apparmor: str | None = None
+    """`unconfined`, or the name of a profile; None for that of the runtime."""
+    selinux: SELinux = field(default_factory=SELinux)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerWorkload:
+    """What runs in one container."""
+
+    name: str
+    kind: ContainerKind
+    image: str
+    command: tuple[str, ...] = ()
+    """Replaces the image's entry point, and its command as well; empty if it is not stated."""
+    args: tuple[str, ...] = ()
+    working_dir: str = ""
+    environment: tuple[Variable, ...] = ()
+    """In the order in which they are defined; a later one of the same name is valid."""
+    pull: Pull = Pull.IF_NOT_PRESENT
+    ports: tuple[Port, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    liveness: Probe | None = None
+    readiness: Probe | None = None
+    startup: Probe | None = None
+    post_start: Exec | Sleep | None = None
+    pre_stop: Exec | Sleep | None = None
+    stop_signal: str = ""
+    has_terminal: bool = False
+    security: Security = field(default_factory=Security)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dns:
+    """The resolver of a pod; the host's if `servers` is empty."""
+
+    servers: tuple[str, ...] = ()
+    searches: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What runs in one pod, and in which environment."""
+
+    containers: tuple[ContainerWorkload, ...]
+    """Init containers and sidecars first, in the order in which they start."""
+    volumes: tuple[Volume, ...] = ()
+    restart: Restart = Restart.ALWAYS
+    host_network: bool = False
+    host_pid: bool = False
+    shares_processes: bool = False
+    private_users: bool = False
+    """Whether the pod has its own user namespace: `hostUsers: false`."""
+    hostname: str = ""
+    dns: Dns = field(default_factory=Dns)
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    """Name → address: `hostAliases`."""
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    groups: tuple[int, ...] = ()
+    """`supplementalGroups`, of every container."""

@@ -46,7 +46,7 @@ class Variable:
     """One environment variable; `$(NAME)` in its value is not expanded yet."""
 
     name: str
-    value: str
+    value: str = field(repr=False)
     is_literal: bool = False
     """Whether the value comes from a ConfigMap, a Secret or the pod: it is not expanded."""
     is_secret: bool = False

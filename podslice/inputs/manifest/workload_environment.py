@@ -103,6 +103,8 @@ class EnvironmentReader:
         except UnicodeDecodeError:
             value = "\0"
         if "\0" in value:
-            self.refusals.error(path, f"the value of {quote(key)} is not text", "mount it as a file")
+            self.refusals.error(
+                path, f"the value of {quote(key)} is not text", "mount it as a file"
+            )
             return
         yield Variable(name=name, value=value, is_literal=True, is_secret=found.is_secret)

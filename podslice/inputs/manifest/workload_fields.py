@@ -18,19 +18,23 @@ from podslice.inputs.scalars import Boolean, extend_path, quote
 
 _INDEX = re.compile(r"\[[^]]*\]")
 
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split(" "))
+
+
 # read by `podspec`, since resources depend on them
-_READ_ELSEWHERE = frozenset(
-    "resources overhead priority priorityClassName terminationGracePeriodSeconds"
-    " emptyDir.sizeLimit".split()
+_READ_ELSEWHERE = _names(
+    "resources overhead priority priorityClassName terminationGracePeriodSeconds emptyDir.sizeLimit"
 )
 
 # for the scheduler, the API server or the display of a cluster
-_WITHOUT_MEANING = frozenset(
+_WITHOUT_MEANING = _names(
     "affinity automountServiceAccountToken enableServiceLinks nodeName nodeSelector os"
     " preemptionPolicy readinessGates schedulerName schedulingGates schedulingGroup serviceAccount"
     " serviceAccountName tolerations topologySpreadConstraints workloadRef resizePolicy"
     " terminationMessagePath terminationMessagePolicy stdinOnce fieldRef.apiVersion"
-    " securityContext.fsGroupChangePolicy securityContext.seLinuxChangePolicy".split()
+    " securityContext.fsGroupChangePolicy securityContext.seLinuxChangePolicy"
 )
 
 # the end of a place without indices → why it cannot be kept, and what to write instead
@@ -134,7 +138,7 @@ def _is_stated(value: object) -> bool:
     """Return whether a value differs from the default of most fields: nothing, or false."""
     if isinstance(value, Boolean):
         return value.lower() not in ("false", "no", "off")
-    return value not in (None, "", 0, False) and value != [] and value != {}
+    return value not in (None, "", 0, False, [], {})
 
 
 def _is_read_elsewhere(path: str) -> bool:

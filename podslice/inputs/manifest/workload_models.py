@@ -286,9 +286,10 @@ class ProjectedFields(Fields):
 
 
 class EmptyDirFields(Fields):
-    """`emptyDir`; its size is read with the resources, and kept in memory only."""
+    """`emptyDir`; the size of a volume in memory is read with the resources."""
 
     medium: Text | None = None
+    size_limit: object = None
 
 
 class HostPathFields(Fields):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from podslice.dataclass import dataclass
 from podslice.imports import quick_models
 from podslice.inputs.manifest.workload_fields import Refusals
 from podslice.inputs.scalars import quote
@@ -24,92 +25,96 @@ Source: podman-kube-play(1), --seccomp-profile-root; Kubernetes, "Seccomp and Ku
 _UNCONFINED = "unconfined"
 
 
-def read_security(
-    own: SecurityFields | None, pod: PodSecurityFields, refusals: Refusals, path: str, pod_path: str
-) -> Security:
-    """Read the context of a container; what it does not state is that of the pod.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityReader:
+    """Reads the security contexts of the containers of one pod."""
 
-    Source: Kubernetes, pkg/securitycontext/util.go, DetermineEffectiveSecurityContext.
-    """
-    fields = own or SecurityFields()
-    user = pod.run_as_user if fields.run_as_user is None else fields.run_as_user
-    group = pod.run_as_group if fields.run_as_group is None else fields.run_as_group
-    _check_user(fields, pod, user, group, refusals, path, pod_path)
-    capabilities = fields.capabilities or CapabilityFields()
-    labels = fields.se_linux_options or pod.se_linux_options or SELinuxFields()
-    at_seccomp = path if fields.seccomp_profile else pod_path
-    at_apparmor = path if fields.app_armor_profile else pod_path
-    return Security(
-        user=user,
-        group=group if user is not None else None,
-        added=_capabilities(capabilities.add),
-        dropped=_capabilities(capabilities.drop),
-        read_only_root=bool(fields.read_only_root_filesystem),
-        is_privileged=bool(fields.privileged),
-        no_new_privileges=fields.allow_privilege_escalation is False,
-        unmasked=fields.proc_mount == "Unmasked",
-        seccomp=_profile(
-            fields.seccomp_profile or pod.seccomp_profile,
-            f"{SECCOMP_ROOT}/",
-            refusals,
-            f"{at_seccomp}.seccompProfile",
-        ),
-        apparmor=_profile(
-            fields.app_armor_profile or pod.app_armor_profile,
-            "",
-            refusals,
-            f"{at_apparmor}.appArmorProfile",
-        ),
-        selinux=SELinux(
-            user=labels.user or "",
-            role=labels.role or "",
-            type=labels.type or "",
-            level=labels.level or "",
-        ),
-    )
+    refusals: Refusals
+    pod: PodSecurityFields
+    pod_path: str
 
+    def read(self, own: SecurityFields | None, path: str) -> Security:
+        """Read the context of a container; what it does not state is that of the pod.
 
-def _check_user(
-    fields: SecurityFields,
-    pod: PodSecurityFields,
-    user: int | None,
-    group: int | None,
-    refusals: Refusals,
-    path: str,
-    pod_path: str,
-) -> None:
-    if user is None and group is not None:
-        at = path if fields.run_as_group is not None else pod_path
-        refusals.refuse(
-            f"{at}.runAsGroup", "a unit has no group without a user", "set runAsUser as well"
+        Source: Kubernetes, pkg/securitycontext/util.go, DetermineEffectiveSecurityContext.
+        """
+        fields = own or SecurityFields()
+        user = self.pod.run_as_user if fields.run_as_user is None else fields.run_as_user
+        self._check_user(fields, user, path)
+        capabilities = fields.capabilities or CapabilityFields()
+        labels = fields.se_linux_options or self.pod.se_linux_options or SELinuxFields()
+        return Security(
+            user=user,
+            group=self._group(fields, user, path),
+            added=_capabilities(capabilities.add),
+            dropped=_capabilities(capabilities.drop),
+            read_only_root=bool(fields.read_only_root_filesystem),
+            is_privileged=bool(fields.privileged),
+            no_new_privileges=fields.allow_privilege_escalation is False,
+            unmasked=fields.proc_mount == "Unmasked",
+            seccomp=self._profile(
+                fields.seccomp_profile,
+                self.pod.seccomp_profile,
+                f"{SECCOMP_ROOT}/",
+                f"{path}.seccompProfile",
+            ),
+            apparmor=self._profile(
+                fields.app_armor_profile,
+                self.pod.app_armor_profile,
+                "",
+                f"{path}.appArmorProfile",
+            ),
+            selinux=SELinux(
+                user=labels.user or "",
+                role=labels.role or "",
+                type=labels.type or "",
+                level=labels.level or "",
+            ),
         )
-    non_root = pod.run_as_non_root if fields.run_as_non_root is None else fields.run_as_non_root
-    at = path if fields.run_as_non_root is not None else pod_path
-    if non_root and user is None:
-        reason = "podman does not check the user of an image"
-        refusals.refuse(f"{at}.runAsNonRoot", reason, "set runAsUser as well")
-    elif non_root and user == 0:
-        refusals.error(f"{at}.runAsNonRoot", "the user is root", "set another runAsUser")
+
+    def _group(self, fields: SecurityFields, user: int | None, path: str) -> int | None:
+        own = fields.run_as_group
+        group = self.pod.run_as_group if own is None else own
+        if group is not None and user is None:
+            at = self.pod_path if own is None else path
+            reason = "a unit has no group without a user"
+            self.refusals.refuse(f"{at}.runAsGroup", reason, "set runAsUser as well")
+            return None
+        return group
+
+    def _check_user(self, fields: SecurityFields, user: int | None, path: str) -> None:
+        own = fields.run_as_non_root
+        at = f"{self.pod_path if own is None else path}.runAsNonRoot"
+        if not (self.pod.run_as_non_root if own is None else own):
+            return
+        if user is None:
+            reason = "podman does not check the user of an image"
+            self.refusals.refuse(at, reason, "set runAsUser as well")
+        elif user == 0:
+            self.refusals.error(at, "the user is root", "set another runAsUser")
+
+    def _profile(
+        self, own: ProfileFields | None, pod: ProfileFields | None, root: str, path: str
+    ) -> str | None:
+        """Return a profile; None for that of the runtime, which is also podman's default."""
+        fields = own or pod
+        if fields is None or fields.type in (None, "RuntimeDefault"):
+            return None
+        if fields.type == "Unconfined":
+            return _UNCONFINED
+        if fields.type == "Localhost" and fields.localhost_profile:
+            return f"{root}{fields.localhost_profile}"
+        at = path if own else f"{self.pod_path}.{path.rpartition('.')[2]}"
+        if fields.type == "Localhost":
+            self.refusals.error(
+                f"{at}.localhostProfile", "a profile of type Localhost needs a name"
+            )
+        else:
+            hint = "write RuntimeDefault, Unconfined or Localhost"
+            self.refusals.error(f"{at}.type", f"unknown type {quote(fields.type or '')}", hint)
+        return None
 
 
 def _capabilities(names: list[str] | None) -> tuple[str, ...]:
     """Return names as podman takes them, in any case and with or without CAP_."""
     return tuple(name.upper().removeprefix("CAP_") for name in names or ())
-
-
-def _profile(
-    fields: ProfileFields | None, root: str, refusals: Refusals, path: str
-) -> str | None:
-    """Return a profile; None for that of the runtime, which is also podman's default."""
-    if fields is None or fields.type in (None, "RuntimeDefault"):
-        return None
-    if fields.type == "Unconfined":
-        return _UNCONFINED
-    if fields.type == "Localhost" and fields.localhost_profile:
-        return f"{root}{fields.localhost_profile}"
-    if fields.type == "Localhost":
-        refusals.error(f"{path}.localhostProfile", "a profile of type Localhost needs a name")
-    else:
-        hint = "write RuntimeDefault, Unconfined or Localhost"
-        refusals.error(f"{path}.type", f"unknown type {quote(fields.type or '')}", hint)
-    return None

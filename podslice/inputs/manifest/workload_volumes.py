@@ -65,17 +65,19 @@ class VolumeReader:
         if entry.host_path:
             return self._host_path(name, entry.host_path, f"{path}.hostPath")
         if entry.persistent_volume_claim:
-            return self._claim(
-                name, entry.persistent_volume_claim, f"{path}.persistentVolumeClaim"
-            )
+            return self._claim(name, entry.persistent_volume_claim, f"{path}.persistentVolumeClaim")
         sources = list(_sources(entry, path))
         if sources:
             files = tuple(each for source in sources for each in self._files(source))
             return DataFiles(name=name, files=files)
-        return self._empty_dir(name, entry.empty_dir or EmptyDirFields())
+        return self._empty_dir(name, entry.empty_dir or EmptyDirFields(), f"{path}.emptyDir")
 
-    def _empty_dir(self, name: str, fields: EmptyDirFields) -> EmptyDir:
-        return EmptyDir(name=name, in_memory=fields.medium == "Memory")
+    def _empty_dir(self, name: str, fields: EmptyDirFields, path: str) -> EmptyDir:
+        in_memory = fields.medium == "Memory"
+        if fields.size_limit is not None and not in_memory:
+            reason = "podman's volumes on disk have no size"
+            self.refusals.refuse(f"{path}.sizeLimit", reason, "set medium: Memory")
+        return EmptyDir(name=name, in_memory=in_memory)
 
     def _host_path(self, name: str, fields: HostPathFields, path: str) -> HostPath | None:
         """Read a path of the host.
@@ -83,8 +85,8 @@ class VolumeReader:
         Source: Kubernetes, pkg/apis/core/validation/validation.go, validateHostPathVolumeSource.
         """
         where, kind = fields.path or "", fields.type or ""
-        if not where.startswith("/") or ".." in where.split("/"):
-            message = f"{quote(where)} must be an absolute path without '..'"
+        if not where.startswith("/") or ".." in where.split("/") or ":" in where:
+            message = f"{quote(where)} must be an absolute path without '..' and ':'"
             self.refusals.error(f"{path}.path", message)
             return None
         if kind not in HOST_PATH_TYPES:

@@ -1,0 +1,169 @@
+"""Documents with pods → what runs in each of them, and the fields that cannot be kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from podslice.dataclass import dataclass
+from podslice.errors import Problem
+from podslice.imports import quick_models
+from podslice.inputs.manifest.schema import read_model
+from podslice.inputs.manifest.workload_containers import ContainerReader
+from podslice.inputs.manifest.workload_data import DataObjects, read_objects
+from podslice.inputs.manifest.workload_environment import EnvironmentReader
+from podslice.inputs.manifest.workload_fields import Refusals, unused
+from podslice.inputs.manifest.workload_security import SecurityReader
+from podslice.inputs.manifest.workload_volumes import VolumeReader
+from podslice.inputs.scalars import quote
+from podslice.model.pod import Pod
+from podslice.model.workload import Dns, Restart, Workload
+
+with quick_models():
+    from podslice.inputs.manifest.workload_models import (
+        DnsFields,
+        HostAliasFields,
+        PodSecurityFields,
+        WorkloadFields,
+    )
+
+_STEP = re.compile(r"([^.[\]]+)|\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedWorkloads:
+    """What runs in pods, by `namespace/name`, with the problems of all."""
+
+    workloads: Mapping[str, Workload]
+    problems: tuple[Problem, ...]
+
+
+def read_workloads(
+    pods: Iterable[Pod],
+    documents: Mapping[str, object],
+    *,
+    namespace: str | None = None,
+    ignored: frozenset[str] = frozenset(),
+) -> LoadedWorkloads:
+    """Read what runs in pods.
+
+    Args:
+        pods: the pods of the documents.
+        documents: address → value, as `load_pods` keeps them.
+        namespace: of ConfigMaps and Secrets that state none.
+        ignored: fields that are given up instead of refused.
+    """
+    objects, found = read_objects(documents, namespace)
+    workloads = {}
+    problems = list(found)
+    used: set[str] = set()
+    for pod in pods:
+        refusals = Refusals(where=pod.where, ignored=ignored)
+        spec = _find(documents.get(pod.where), pod.spec_where)
+        workloads[pod.key] = _read_spec(pod, spec, refusals, objects)
+        problems += refusals.found
+        used |= refusals.used
+    problems += unused(ignored, used)
+    return LoadedWorkloads(workloads=workloads, problems=tuple(dict.fromkeys(problems)))
+
+
+def _find(value: object, path: str) -> object:
+    """Return what a document has at the path of a pod's spec."""
+    for name, index in _STEP.findall(path):
+        if isinstance(value, Mapping):
+            value = value.get(name)
+        elif isinstance(value, list) and index and int(index) < len(value):
+            value = value[int(index)]
+        else:
+            return None
+    return value
+
+
+def _read_spec(pod: Pod, spec: object, refusals: Refusals, objects: DataObjects) -> Workload:
+    path = pod.spec_where
+    fields, found = read_model(WorkloadFields, spec or {}, path)
+    # the resources' own reader has reported these types already
+    known = {str(each) for each in pod.problems}
+    refusals.add(each for each in found if str(each.within(pod.where)) not in known)
+    refusals.refuse_unread(fields, spec, path)
+    security = fields.security_context or PodSecurityFields()
+    volumes = VolumeReader(refusals=refusals, objects=objects, namespace=pod.namespace)
+    reader = ContainerReader(
+        refusals=refusals,
+        environment=EnvironmentReader(
+            refusals=refusals,
+            objects=objects,
+            namespace=pod.namespace,
+            pod_fields=_pod_fields(pod),
+        ),
+        security=SecurityReader(
+            refusals=refusals, pod=security, pod_path=f"{path}.securityContext"
+        ),
+        volumes=frozenset(each.name for each in fields.volumes or () if each.name),
+        host_network=bool(fields.host_network),
+    )
+    return Workload(
+        containers=(
+            *reader.read(fields.init_containers or (), f"{path}.initContainers", init=True),
+            *reader.read(fields.containers or (), f"{path}.containers", init=False),
+        ),
+        volumes=tuple(volumes.read(fields.volumes or (), f"{path}.volumes")),
+        restart=_restart(fields, refusals, path),
+        host_network=bool(fields.host_network),
+        host_pid=bool(fields.host_pid),
+        shares_processes=bool(fields.share_process_namespace),
+        private_users=fields.host_users is False,
+        hostname=fields.hostname or "",
+        dns=_dns(fields, refusals, path),
+        hosts=_hosts(fields.host_aliases or ()),
+        sysctls={each.name or "": each.value or "" for each in security.sysctls or ()},
+        groups=tuple(security.supplemental_groups or ()),
+    )
+
+
+def _pod_fields(pod: Pod) -> dict[str, str]:
+    return {
+        "metadata.name": pod.name,
+        "metadata.namespace": pod.namespace,
+        "metadata.uid": pod.uid,
+    }
+
+
+def _restart(fields: WorkloadFields, refusals: Refusals, path: str) -> Restart:
+    stated = fields.restart_policy or Restart.ALWAYS
+    if stated in tuple(Restart):
+        return Restart(stated)
+    hint = f"write one of {', '.join(Restart)}"
+    refusals.error(f"{path}.restartPolicy", f"unknown value {quote(stated)}", hint)
+    return Restart.ALWAYS
+
+
+def _dns(fields: WorkloadFields, refusals: Refusals, path: str) -> Dns:
+    """Read the resolver. Podman replaces the host's with what is stated, as the policy None does.
+
+    Source: Kubernetes, pkg/kubelet/network/dns/dns.go, GetPodDNS; podman-pod-create(1), --dns.
+    """
+    config = fields.dns_config or DnsFields()
+    policy = fields.dns_policy or "ClusterFirst"
+    if policy not in ("None", "Default", "ClusterFirst", "ClusterFirstWithHostNet"):
+        hint = "write None or Default"
+        refusals.error(f"{path}.dnsPolicy", f"unknown value {quote(policy)}", hint)
+    if policy != "None" and (config.nameservers or config.searches):
+        reason = "podman cannot add to the host's resolver, only replace it"
+        refusals.refuse(f"{path}.dnsConfig", reason, "set dnsPolicy: None")
+        return Dns()
+    if policy == "None" and not config.nameservers:
+        refusals.error(f"{path}.dnsConfig.nameservers", "dnsPolicy None needs at least one")
+    return Dns(
+        servers=tuple(config.nameservers or ()),
+        # without an entry, podman takes the host's; "." stands for none
+        searches=tuple(config.searches or ("." if policy == "None" else "")),
+        options=tuple(
+            f"{each.name}:{each.value}" if each.value else each.name or ""
+            for each in config.options or ()
+        ),
+    )
+
+
+def _hosts(entries: Iterable[HostAliasFields]) -> dict[str, str]:
+    return {name: each.ip or "" for each in entries for name in each.hostnames or ()}

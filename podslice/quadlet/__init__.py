@@ -1,0 +1,1 @@
+"""Units for podman's generator, from what runs in pods and what policy decides about them."""

@@ -12,6 +12,10 @@ OVERHEAD = "overhead"
 """The name of a pod's helpers, as if they were one of its containers."""
 VOLUMES_ROOT = "/run/podslice/pods"
 """The directory of volumes in memory, which the system manager shares with the records."""
+POD_LABEL = "io.podslice.pod"
+"""The label of podman's and docker's containers with their pod, `namespace/name`."""
+CONTAINER_LABEL = "io.podslice.container"
+"""The label with the container of the pod."""
 KUBE_RESERVED_SLICE = UnitName("podruntime.slice")
 """The slice of container runtimes and podslice, unless kube-reserved-cgroup names another one."""
 SYSTEM_RESERVED_SLICE = UnitName("system.slice")

@@ -11,14 +11,9 @@ from functools import cached_property
 from podslice.dataclass import dataclass
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.manager import SYSTEM, Manager
-from podslice.model.naming import SCOPE_PREFIX
+from podslice.model.naming import CONTAINER_LABEL, POD_LABEL, SCOPE_PREFIX
 from podslice.model.properties import PROPERTIES, QUOTA_PERIOD_USEC
 from podslice.model.unit import INFINITY
-
-POD_LABEL = "io.podslice.pod"
-"""The pod of a container, `namespace/name`."""
-CONTAINER_LABEL = "io.podslice.container"
-"""The container of the pod."""
 
 # as kernel files: the conversion of CPU shares differs between versions of runtimes
 _FILES = {"cpu.weight": "CPUWeight", "memory.min": "MemoryMin"}

@@ -21,8 +21,8 @@ from podslice.errors import printable
 from podslice.kernel.proc import read_process
 from podslice.kernel.text import read_value, split_lines
 from podslice.model.manager import Manager
+from podslice.model.naming import CONTAINER_LABEL, POD_LABEL
 from podslice.model.pod import Pod
-from podslice.processes.runtime_options import CONTAINER_LABEL, POD_LABEL
 
 KUBERNETES = "io.kubernetes"
 """Source: Kubernetes, staging/src/k8s.io/kubelet/pkg/types/labels.go."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
@@ -15,7 +15,9 @@ from podslice.inputs.scalars import quote
 from podslice.model.pod import ContainerKind
 from podslice.model.workload import (
     Action,
+    Claim,
     ContainerWorkload,
+    EmptyDir,
     Exec,
     HttpGet,
     Mount,
@@ -25,6 +27,7 @@ from podslice.model.workload import (
     Pull,
     Sleep,
     TcpSocket,
+    Volume,
 )
 
 with quick_models():
@@ -49,7 +52,8 @@ class ContainerReader:
     refusals: Refusals
     environment: EnvironmentReader
     security: SecurityReader
-    volumes: frozenset[str]
+    volumes: Mapping[str, Volume | None]
+    """Volumes by name; None for one with an error."""
     host_network: bool
 
     def read(
@@ -168,9 +172,7 @@ class ContainerReader:
                 message = f"{quote(target)} must be an absolute path without ':'"
                 self.refusals.error(f"{at}.mountPath", message)
             sub_path = entry.sub_path or ""
-            if sub_path.startswith("/") or ".." in sub_path.split("/"):
-                message = f"{quote(sub_path)} must be a relative path without '..'"
-                self.refusals.error(f"{at}.subPath", message)
+            self._check_sub_path(self.volumes[entry.name or ""], sub_path, f"{at}.subPath")
             propagation = entry.mount_propagation or "None"
             if propagation not in _PROPAGATIONS:
                 hint = f"write one of {', '.join(_PROPAGATIONS)}"
@@ -183,6 +185,15 @@ class ContainerReader:
                 sub_path=sub_path,
                 propagation=propagation,
             )
+
+    def _check_sub_path(self, volume: Volume | None, sub_path: str, path: str) -> None:
+        if sub_path.startswith("/") or ".." in sub_path.split("/") or ":" in sub_path:
+            message = f"{quote(sub_path)} must be a relative path without '..' and ':'"
+            self.refusals.error(path, message)
+        is_podmans = isinstance(volume, EmptyDir) and not volume.in_memory
+        if sub_path and (is_podmans or isinstance(volume, Claim)):
+            reason = "podman mounts its volumes as a whole"
+            self.refusals.refuse(path, reason, "use a hostPath, or a volume in memory")
 
     def _probe(self, fields: ProbeFields | None, ports: Sequence[Port], path: str) -> Probe | None:
         """Read a probe; a value of 0 stands for the default.

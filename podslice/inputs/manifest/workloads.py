@@ -87,7 +87,12 @@ def _read_spec(pod: Pod, spec: object, refusals: Refusals, objects: DataObjects)
     refusals.add(each for each in found if str(each.within(pod.where)) not in known)
     refusals.refuse_unread(fields, spec, path)
     security = fields.security_context or PodSecurityFields()
-    volumes = VolumeReader(refusals=refusals, objects=objects, namespace=pod.namespace)
+    volumes = tuple(
+        VolumeReader(refusals=refusals, objects=objects, namespace=pod.namespace).read(
+            fields.volumes or (), f"{path}.volumes"
+        )
+    )
+    names = [each.name for each in fields.volumes or () if each.name]
     reader = ContainerReader(
         refusals=refusals,
         environment=EnvironmentReader(
@@ -99,7 +104,7 @@ def _read_spec(pod: Pod, spec: object, refusals: Refusals, objects: DataObjects)
         security=SecurityReader(
             refusals=refusals, pod=security, pod_path=f"{path}.securityContext"
         ),
-        volumes=frozenset(each.name for each in fields.volumes or () if each.name),
+        volumes={**dict.fromkeys(names), **{each.name: each for each in volumes}},
         host_network=bool(fields.host_network),
     )
     return Workload(
@@ -107,7 +112,7 @@ def _read_spec(pod: Pod, spec: object, refusals: Refusals, objects: DataObjects)
             *reader.read(fields.init_containers or (), f"{path}.initContainers", init=True),
             *reader.read(fields.containers or (), f"{path}.containers", init=False),
         ),
-        volumes=tuple(volumes.read(fields.volumes or (), f"{path}.volumes")),
+        volumes=volumes,
         restart=_restart(fields, refusals, path),
         host_network=bool(fields.host_network),
         host_pid=bool(fields.host_pid),

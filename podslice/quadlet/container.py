@@ -1,0 +1,208 @@
+"""The `.container` file of one container, and the file with its secret variables.
+
+Source: podman 5.4, podman-systemd.unit(5); pkg/systemd/quadlet/quadlet.go, ConvertContainer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cached_property
+
+from podslice.dataclass import dataclass
+from podslice.model.naming import CONTAINER_LABEL, POD_LABEL
+from podslice.model.pod import ContainerKind
+from podslice.model.properties import PROPERTIES
+from podslice.model.unit import GENERATED, INFINITY
+from podslice.model.workload import ContainerWorkload, Exec, Pull, Security, Sleep, Workload
+from podslice.quadlet.expansion import Expanded, expand, expand_variables
+from podslice.quadlet.files import SECRET_MODE, UNIT_MODE, File, Options
+from podslice.quadlet.names import Names, stem
+from podslice.quadlet.order import add_order, add_restart, is_last_init
+from podslice.quadlet.probes import add_health, needs_prober
+from podslice.quadlet.unit_text import (
+    EMPTY_VARIABLE,
+    Section,
+    argument,
+    arguments,
+    double,
+    needs_empty_variable,
+    section,
+    unit,
+    word,
+    words,
+)
+from podslice.quadlet.volumes import Mounter
+
+PODMAN = "/usr/bin/podman"
+_PULL = {Pull.ALWAYS: "always", Pull.IF_NOT_PRESENT: "missing", Pull.NEVER: "never"}
+_STOP_MARGIN_SEC = 15
+"""The time in which podman removes a container after its grace period."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerUnit:
+    """Writes the files of one container."""
+
+    container: ContainerWorkload
+    workload: Workload
+    names: Names
+    mounter: Mounter
+    options: Options
+
+    @cached_property
+    def variables(self) -> dict[str, Expanded]:
+        """Return the variables by name, expanded."""
+        return expand_variables(self.container.environment)
+
+    @cached_property
+    def command(self) -> tuple[Expanded, ...]:
+        """Return the command, expanded; variables of the image are not known, as in the kubelet."""
+        return tuple(expand(each, self.variables) for each in self.container.command)
+
+    @cached_property
+    def arguments(self) -> tuple[Expanded, ...]:
+        """Return the arguments, expanded."""
+        return tuple(expand(each, self.variables) for each in self.container.args)
+
+    @property
+    def is_secret(self) -> bool:
+        """Return whether a Secret's value is in the unit itself, as an argument."""
+        return any(each.is_secret for each in (*self.command, *self.arguments))
+
+    def files(self) -> Iterator[File]:
+        """Yield the unit, and the file with secret variables if there are any."""
+        head, service = self._unit(), self._service()
+        add_restart(head, service, self.container, self.workload, self.options)
+        sections = (head, self._container(), service)
+        mode = SECRET_MODE if self.is_secret else UNIT_MODE
+        name = self.names.container(self.container.name)
+        text = unit(GENERATED, sections)
+        yield File(path=f"{name}.container", content=text.encode(), mode=mode)
+        if secret := self._secret_variables():
+            lines = "".join(f"{key}={each.text}\n" for key, each in secret.items())
+            path = self.names.environment(self.container.name)
+            yield File(path=path, content=lines.encode(), mode=SECRET_MODE)
+
+    def _secret_variables(self) -> dict[str, Expanded]:
+        return {name: each for name, each in self.variables.items() if each.is_secret}
+
+    def _unit(self) -> Section:
+        head = section("Unit")
+        key = double(self.names.decision.pod.key)
+        head.add("Description", f"Container {self.container.name} of pod {key}")
+        add_order(head, self.container, self.workload, self.names)
+        if needs_prober(self.container):
+            head.add("Wants", self.names.prober(self.container.name))
+        return head
+
+    def _container(self) -> Section:
+        body = section("Container")
+        container, names = self.container, self.names
+        body.add("ContainerName", names.container(container.name))
+        body.add("ServiceName", stem(names.service(container.name)))
+        body.add("Pod", names.pod_file)
+        body.add("Label", word(f"{POD_LABEL}={names.decision.pod.key}"))
+        body.add("Label", word(f"{CONTAINER_LABEL}={container.name}"))
+        body.add("Image", double(container.image))
+        body.add("Pull", _PULL[container.pull])
+        self._add_command(body)
+        self._add_environment(body)
+        body.add("Volume", *(self.mounter.volume(each) for each in container.mounts))
+        add_health(body, container)
+        _add_security(body, container.security)
+        body.add("GroupAdd", *map(str, self.workload.groups))
+        body.add("StopTimeout", str(names.decision.pod.grace_period_sec))
+        body.add_text("StopSignal", "--stop-signal", container.stop_signal)
+        adjustment = names.decided(container.name).oom_score_adj
+        body.add("PodmanArgs", f"--oom-score-adj={adjustment}")
+        if container.has_terminal:
+            body.add("PodmanArgs", "--tty")
+        return body
+
+    def _add_command(self, body: Section) -> None:
+        """Add what runs; podman drops the image's command where the entry point is replaced.
+
+        Source: podman 5.4, pkg/specgen/generate/oci_linux.go, makeCommand.
+        """
+        if self.command:
+            entry = json.dumps([each.text for each in self.command])
+            body.add("Entrypoint", double(entry))
+        if self.arguments:
+            body.add("Exec", arguments(each.text for each in self.arguments))
+        body.add_text("WorkingDir", "--workdir", self.container.working_dir)
+
+    def _add_environment(self, body: Section) -> None:
+        for name, each in self.variables.items():
+            if not each.is_secret:
+                body.add("Environment", argument(f"{name}={each.text}"))
+        if self._secret_variables():
+            body.add("EnvironmentFile", f"./{self.names.environment(self.container.name)}")
+
+    def _service(self) -> Section:
+        body = section("Service")
+        decision = self.names.decision
+        body.add("Slice", decision.slice)
+        for each in self.names.decided(self.container.name).properties:
+            if each.value != INFINITY:
+                body.comment(each.why)
+                row = PROPERTIES[each.name]
+                body.add(row.key, row.format(each.value))
+        if self.container.kind is ContainerKind.INIT:
+            body.add("Type", "oneshot")
+            body.add("RemainAfterExit", "yes")
+        # the pull of an image has no limit of time
+        body.add("TimeoutStartSec", "infinity")
+        body.add("TimeoutStopSec", f"{decision.pod.grace_period_sec + _STOP_MARGIN_SEC}s")
+        if needs_empty_variable(each.text for each in self.arguments):
+            body.add("Environment", f"{EMPTY_VARIABLE}=")
+        for mount in self.container.mounts:
+            body.add("ExecStartPre", *self.mounter.before(mount))
+        self._add_hooks(body)
+        return body
+
+    def _add_hooks(self, body: Section) -> None:
+        """Add what runs after the start and before the stop, and the end of the init phase."""
+        name = self.names.container(self.container.name)
+        if self.container.post_start:
+            body.add("ExecStartPost", _hook(self.container.post_start, name))
+        if self.container.pre_stop:
+            # it fails where the container has exited by itself
+            body.add("ExecStop", f"-{_hook(self.container.pre_stop, name)}")
+        decision = self.names.decision
+        if decision.init_properties is not None and is_last_init(self.container, self.workload):
+            own = self.options.manager.flag.split()
+            command = (self.options.program, "phase", *own, decision.pod.key, "--set", "running")
+            # a pod that podslice has not applied has no init phase
+            body.add("ExecStartPost", f"-{words(command)}")
+
+
+def _hook(action: Exec | Sleep, name: str) -> str:
+    if isinstance(action, Sleep):
+        return f"/usr/bin/sleep {action.seconds}"
+    return words((PODMAN, "exec", name, *action.command))
+
+
+def _add_security(body: Section, security: Security) -> None:
+    if security.user is not None:
+        body.add("User", str(security.user))
+    if security.group is not None:
+        body.add("Group", str(security.group))
+    body.add("DropCapability", *map(double, security.dropped))
+    body.add("AddCapability", *map(double, security.added))
+    if security.read_only_root:
+        body.add("ReadOnly", "true")
+        # podman would mount writable directories in memory
+        body.add("ReadOnlyTmpfs", "false")
+    body.add_flag("NoNewPrivileges", value=security.no_new_privileges)
+    if security.seccomp is not None:
+        body.add_text("SeccompProfile", "--security-opt=seccomp", security.seccomp)
+    if security.unmasked:
+        body.add("Unmask", "ALL")
+    if security.is_privileged:
+        body.add("PodmanArgs", "--privileged")
+    if security.apparmor is not None:
+        body.add("PodmanArgs", argument(f"--security-opt=apparmor={security.apparmor}"))
+    for part in ("user", "role", "type", "level"):
+        if label := getattr(security.selinux, part):
+            body.add("PodmanArgs", argument(f"--security-opt=label={part}:{label}"))

@@ -1,0 +1,141 @@
+"""A pod → the units with which systemd and podman's generator run it. Pure: values in, files out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from podslice.model.desired import PodDecision
+from podslice.model.naming import POD_LABEL
+from podslice.model.unit import GENERATED
+from podslice.model.workload import DataFiles, EmptyDir, Protocol, Volume, Workload
+from podslice.quadlet import order
+from podslice.quadlet.container import ContainerUnit
+from podslice.quadlet.files import File, Options, Quadlets
+from podslice.quadlet.names import Names, stem
+from podslice.quadlet.probes import needs_prober, prober_file
+from podslice.quadlet.unit_text import Section, argument, double, section, unit
+from podslice.quadlet.volumes import Mounter, data_directories, data_files, volume_file
+
+_SHARED = "--share=ipc,net,uts,pid"
+
+
+def generate(decision: PodDecision, workload: Workload, options: Options) -> Quadlets:
+    """Return the files of a pod.
+
+    Args:
+        decision: what policy has decided on it; its slice and the properties of its containers.
+        workload: what runs in it.
+        options: the service manager, and the versions of systemd and podman.
+    """
+    names = Names(decision=decision)
+    files = list(_files(workload, names, options))
+    has_data = any(each.path.startswith(f"{names.data}/") for each in files)
+    has_data = has_data or any(isinstance(each, DataFiles) for each in workload.volumes)
+    return Quadlets(
+        pod=decision.pod.key,
+        service=names.pod_service,
+        files=tuple(files),
+        directories=tuple(data_directories(workload.volumes, names)) if has_data else (),
+        notes=tuple(_notes(workload, names, options)),
+    )
+
+
+def _files(workload: Workload, names: Names, options: Options) -> Iterator[File]:
+    text = unit(GENERATED, _pod_sections(workload, names, options))
+    yield File(path=names.pod_file, content=text.encode())
+    volumes = {each.name: each for each in workload.volumes}
+    mounter = Mounter(names=names, volumes=volumes, options=options)
+    for container in workload.containers:
+        made = ContainerUnit(
+            container=container,
+            workload=workload,
+            names=names,
+            mounter=mounter,
+            options=options,
+        )
+        yield from made.files()
+        if needs_prober(container):
+            yield prober_file(container, workload, names, options)
+    for volume in workload.volumes:
+        yield from volume_file(volume, names)
+        yield from data_files(volume, names)
+
+
+def _pod_sections(workload: Workload, names: Names, options: Options) -> tuple[Section, ...]:
+    key = double(names.decision.pod.key)
+    head, service, install = section("Unit"), section("Service"), section("Install")
+    head.add("Description", f"Pod {key}")
+    service.add("Slice", names.decision.slice)
+    target = "default.target" if options.manager.is_user else "multi-user.target"
+    install.add("WantedBy", target)
+    return head, _pod(workload, names), service, install
+
+
+def _pod(workload: Workload, names: Names) -> Section:
+    """Return the section of podman's pod.
+
+    The pod remains when its last container exits, since systemd may start that one again.
+
+    Source: podman 5.4, pkg/systemd/quadlet/quadlet.go, ConvertPod; podman-pod-create(1).
+    """
+    body = section("Pod")
+    body.add("PodName", names.pod)
+    if names.decision.overhead:
+        body.add("ServiceName", stem(names.pod_service))
+    body.add("PodmanArgs", "--exit-policy=continue")
+    body.add("PodmanArgs", argument(f"--label={POD_LABEL}={names.decision.pod.key}"))
+    _add_network(body, workload)
+    for name, value in workload.sysctls.items():
+        body.add("PodmanArgs", argument(f"--sysctl={name}={value}"))
+    if workload.host_pid:
+        body.add("PodmanArgs", "--pid=host")
+    elif workload.shares_processes:
+        body.add("PodmanArgs", _SHARED)
+    if workload.private_users:
+        body.add("UserNS", "auto")
+    return body
+
+
+def _add_network(body: Section, workload: Workload) -> None:
+    """Add network, ports and names; the host's network has no ports to publish."""
+    if workload.host_network:
+        body.add("Network", "host")
+    else:
+        body.add("PublishPort", *_published(workload))
+    if workload.hostname:
+        body.add("PodmanArgs", argument(f"--hostname={workload.hostname}"))
+    body.add("DNS", *map(double, workload.dns.servers))
+    body.add("DNSSearch", *map(double, workload.dns.searches))
+    body.add("DNSOption", *map(double, workload.dns.options))
+    body.add("AddHost", *(double(f"{name}:{ip}") for name, ip in workload.hosts.items()))
+
+
+def _published(workload: Workload) -> Iterator[str]:
+    """Yield the ports of the host, each once.
+
+    Source: podman-pod-create(1), --publish; the default protocol is TCP.
+    """
+    for container in workload.containers:
+        for port in container.ports:
+            if port.host_port is not None:
+                address = f"[{port.host_ip}]" if ":" in port.host_ip else port.host_ip
+                start = f"{address}:" if address else ""
+                end = "" if port.protocol is Protocol.TCP else f"/{port.protocol.lower()}"
+                yield f"{start}{port.host_port}:{port.container_port}{end}"
+
+
+def _notes(workload: Workload, names: Names, options: Options) -> Iterator[str]:
+    """Yield what an operator has to know, since no unit says it."""
+    pod = names.decision.pod.key
+    for each in order.notes(workload, options):
+        yield f"pod {pod}: {each}"
+    memory = [each.name for each in workload.volumes if _is_in_memory(each)]
+    if memory:
+        listed = ", ".join(memory)
+        yield f"pod {pod}: podslice apply mounts {listed} in memory before the pod starts"
+    if any(names.decided(each.name).hugepages for each in workload.containers):
+        yield f"pod {pod}: the limits of huge pages are set by podslice, not by the units"
+
+
+def _is_in_memory(volume: Volume) -> bool:
+    return isinstance(volume, EmptyDir) and volume.in_memory

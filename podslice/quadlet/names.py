@@ -1,0 +1,73 @@
+"""The names of a pod's units, files and podman's objects."""
+
+from __future__ import annotations
+
+from podslice.dataclass import dataclass
+from podslice.model.desired import ContainerDecision, PodDecision
+from podslice.model.naming import SCOPE_PREFIX, service_name
+from podslice.model.unit import UnitName
+
+_DEFAULT_NAMESPACE = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """Names that follow from a pod's own."""
+
+    decision: PodDecision
+
+    @property
+    def pod(self) -> str:
+        """Return the name of podman's pod, with which the names of files begin."""
+        pod = self.decision.pod
+        return pod.name if pod.namespace == _DEFAULT_NAMESPACE else f"{pod.namespace}-{pod.name}"
+
+    @property
+    def pod_file(self) -> str:
+        """Return the file of the pod."""
+        return f"{self.pod}.pod"
+
+    @property
+    def pod_service(self) -> UnitName:
+        """Return the service of the pod.
+
+        Where the pod has an overhead it is the unit of its helpers, since podman's own container
+        is one of them; otherwise it has the name that podman's generator gives it.
+        """
+        overhead = self.decision.overhead
+        return service_name(overhead.scope) if overhead else UnitName(f"{self.pod}-pod.service")
+
+    @property
+    def data(self) -> str:
+        """Return the directory of files that are not units."""
+        return f"{self.pod}.data"
+
+    def container(self, name: str) -> str:
+        """Return podman's name of a container; that of its file begins with it."""
+        return f"{self.pod}-{name}"
+
+    def service(self, container: str) -> UnitName:
+        """Return the service of a container: that which `status` finds as the container's own."""
+        return service_name(self.decided(container).scope)
+
+    def prober(self, container: str) -> UnitName:
+        """Return the service that probes a container from outside."""
+        rest = self.service(container).removeprefix(f"{SCOPE_PREFIX}-")
+        return UnitName(f"{SCOPE_PREFIX}-probe-{rest}")
+
+    def decided(self, container: str) -> ContainerDecision:
+        """Return what policy has decided on a container."""
+        return next(each for each in self.decision.containers if each.name == container)
+
+    def volume(self, name: str) -> str:
+        """Return the name of a volume of podman."""
+        return f"{self.pod}-{name}"
+
+    def environment(self, container: str) -> str:
+        """Return the file with the secret variables of a container."""
+        return f"{self.data}/{container}.env"
+
+
+def stem(unit: UnitName) -> str:
+    """Return a service's name as `ServiceName=` takes it, without suffix."""
+    return unit.removesuffix(".service")

@@ -1,0 +1,112 @@
+"""The order in which a pod's containers start: init containers one after the other, then the rest.
+
+Source: Kubernetes, "Init Containers" and "Sidecar Containers": each init container ends with 0 before
+the next one starts; a sidecar has started, and its startup probe has succeeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from podslice.model.pod import ContainerKind
+from podslice.model.unit import UnitName
+from podslice.model.workload import ContainerWorkload, Restart, Workload
+from podslice.quadlet.files import Options
+from podslice.quadlet.names import Names
+from podslice.quadlet.probes import needs_prober
+from podslice.quadlet.unit_text import Section
+
+_BACK_OFF_SEC = 10
+_BACK_OFF_MAX_SEC = 300
+_BACK_OFF_STEPS = 5
+"""From 10 s to 300 s, nearly doubled with each restart.
+
+Source: Kubernetes, "Pod Lifecycle", "How Pods handle problems with containers"; systemd.service(5),
+RestartSteps=.
+"""
+_STEPS_SINCE = 254
+"""The systemd with RestartSteps=, RestartMaxDelaySec= and RestartMode=. Source: systemd, NEWS."""
+
+
+def add_order(
+    head: Section, container: ContainerWorkload, workload: Workload, names: Names
+) -> None:
+    """Add what starts before a container.
+
+    The end of a sidecar does not stop the others, as that of an init container does.
+    """
+    for each in _earlier(container, workload):
+        service = names.service(each.name)
+        is_sidecar = each.kind is ContainerKind.SIDECAR
+        head.add("Wants" if is_sidecar else "Requires", service)
+        head.add("After", *_started(each, service, names))
+
+
+def _earlier(container: ContainerWorkload, workload: Workload) -> Iterator[ContainerWorkload]:
+    for each in workload.containers:
+        if each.name == container.name:
+            return
+        if each.kind is not ContainerKind.APP:
+            yield each
+
+
+def _started(container: ContainerWorkload, service: UnitName, names: Names) -> Iterator[str]:
+    yield service
+    if container.startup is not None and needs_prober(container):
+        yield names.prober(container.name)
+
+
+def is_last_init(container: ContainerWorkload, workload: Workload) -> bool:
+    """Return whether the init phase ends with a container."""
+    inits = [each.name for each in workload.containers if each.kind is ContainerKind.INIT]
+    return inits[-1:] == [container.name]
+
+
+def add_restart(
+    head: Section,
+    body: Section,
+    container: ContainerWorkload,
+    workload: Workload,
+    options: Options,
+) -> None:
+    """Add when a container starts again, with the back-off of the kubelet.
+
+    An init container that fails starts again unless the policy is Never; those that wait for it
+    continue to wait. A sidecar always starts again.
+    """
+    policy = _policy(container, workload)
+    body.add("Restart", policy)
+    if policy == "no":
+        return
+    head.add("StartLimitIntervalSec", "0")
+    body.add("RestartSec", f"{_BACK_OFF_SEC}s")
+    if options.systemd_version < _STEPS_SINCE:
+        return
+    body.add("RestartSteps", str(_BACK_OFF_STEPS))
+    body.add("RestartMaxDelaySec", f"{_BACK_OFF_MAX_SEC}s")
+    if container.kind is ContainerKind.INIT:
+        body.add("RestartMode", "direct")
+
+
+def _policy(container: ContainerWorkload, workload: Workload) -> str:
+    if container.kind is ContainerKind.SIDECAR:
+        return "always"
+    if workload.restart is Restart.NEVER:
+        return "no"
+    if container.kind is ContainerKind.INIT or workload.restart is Restart.ON_FAILURE:
+        return "on-failure"
+    return "always"
+
+
+def notes(workload: Workload, options: Options) -> Iterator[str]:
+    """Yield what an old systemd cannot keep."""
+    if options.systemd_version >= _STEPS_SINCE:
+        return
+    version = options.systemd_version
+    yield f"systemd {version} has no RestartSteps=: containers restart after {_BACK_OFF_SEC} s each time"
+    kinds = {each.kind for each in workload.containers}
+    if ContainerKind.INIT in kinds and workload.restart is not Restart.NEVER:
+        yield (
+            f"systemd {version} has no RestartMode=: the start of the pod fails with an init"
+            " container, although that one starts again"
+        )

@@ -1,0 +1,139 @@
+"""Probes: those that podman itself can run, and those of a service beside the container.
+
+Podman runs one command in the container, with one set of times, and restarts on the failure of a
+startup probe by itself, which systemd does not see. So it gets a probe that is the only one, or the
+same for liveness and readiness. All others are run by `podslice __probe`, from outside: requests
+need nothing in the image then.
+
+Source: podman 5.4, cmd/podman/utils, makeHealthCheckFromCli; podman-run(1), --health-cmd and
+--health-on-failure; libpod/healthcheck.go, incrementStartupHCFailureCounter.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from podslice.model.unit import GENERATED
+from podslice.model.workload import (
+    Action,
+    ContainerWorkload,
+    Exec,
+    HttpGet,
+    Probe,
+    Restart,
+    TcpSocket,
+    Workload,
+)
+from podslice.quadlet.files import File, Options
+from podslice.quadlet.names import Names
+from podslice.quadlet.unit_text import Section, double, section, unit, words
+
+VERB = "__probe"
+"""The internal verb that probes a container from outside."""
+_KEYWORDS = ("CMD", "CMD-SHELL", "NONE")
+
+
+def podman_probe(container: ContainerWorkload) -> Probe | None:
+    """Return the probe that podman runs; None if there is none, or another one as well."""
+    if container.startup is not None:
+        return None
+    liveness, readiness = container.liveness, container.readiness
+    probe = liveness or readiness
+    if probe is None or not isinstance(probe.action, Exec) or probe.success_threshold != 1:
+        return None
+    if (
+        liveness
+        and readiness
+        and replace(liveness, initial_delay_sec=0) != replace(readiness, initial_delay_sec=0)
+    ):
+        return None
+    # podman starts a single word with a shell, and interprets some words
+    command = probe.action.command
+    return probe if len(command) > 1 and command[0].upper() not in _KEYWORDS else None
+
+
+def needs_prober(container: ContainerWorkload) -> bool:
+    """Return whether a service beside the container runs its probes."""
+    has_probes = any((container.liveness, container.readiness, container.startup))
+    return has_probes and podman_probe(container) is None
+
+
+def add_health(body: Section, container: ContainerWorkload) -> None:
+    """Add the keys of the probe that podman runs; the image's own is off, as in Kubernetes."""
+    probe = podman_probe(container)
+    if probe is None or not isinstance(probe.action, Exec):
+        body.add("HealthCmd", "none")
+        return
+    body.add("HealthCmd", double(json.dumps(probe.action.command, ensure_ascii=True)))
+    body.add("HealthInterval", f"{probe.period_sec}s")
+    body.add("HealthTimeout", f"{probe.timeout_sec}s")
+    body.add("HealthRetries", str(probe.failure_threshold))
+    if probe.initial_delay_sec:
+        body.add("HealthStartPeriod", f"{probe.initial_delay_sec}s")
+    body.add("HealthOnFailure", "kill" if container.liveness else "none")
+    if container.readiness:
+        body.add("Notify", "healthy")
+
+
+def prober_file(
+    container: ContainerWorkload, workload: Workload, names: Names, options: Options
+) -> File:
+    """Return the service that probes a container; it stops the container that is not alive."""
+    service, pod = names.service(container.name), names.decision.pod
+    head = section("Unit")
+    head.add("Description", f"Probes of container {container.name} of pod {double(pod.key)}")
+    head.add("BindsTo", service)
+    head.add("After", service)
+    body = section("Service")
+    body.add("Type", "notify" if container.readiness or container.startup else "exec")
+    body.add("TimeoutStartSec", "infinity")
+    body.add("Slice", names.decision.slice)
+    own = options.manager.flag.split()
+    command = (options.program, VERB, *own, names.container(container.name))
+    body.add("ExecStart", words((*command, json.dumps(_document(container, workload)))))
+    body.add("Restart", "on-failure")
+    text = unit(GENERATED, (head, body))
+    return File(path=names.prober(container.name), content=text.encode(), is_unit=True)
+
+
+def _document(container: ContainerWorkload, workload: Workload) -> dict[str, object]:
+    """Return the probes as the internal verb reads them."""
+    probes = {
+        "startup": container.startup,
+        "liveness": container.liveness,
+        "readiness": container.readiness,
+    }
+    document: dict[str, object] = {
+        name: _probe_document(each) for name, each in probes.items() if each is not None
+    }
+    document["restart"] = workload.restart is not Restart.NEVER
+    return document
+
+
+def _probe_document(probe: Probe) -> dict[str, object]:
+    return {
+        **_action_document(probe.action),
+        "initial_delay_sec": probe.initial_delay_sec,
+        "period_sec": probe.period_sec,
+        "timeout_sec": probe.timeout_sec,
+        "success_threshold": probe.success_threshold,
+        "failure_threshold": probe.failure_threshold,
+    }
+
+
+def _action_document(action: Action) -> dict[str, object]:
+    if isinstance(action, Exec):
+        return {"exec": list(action.command)}
+    if isinstance(action, TcpSocket):
+        return {"tcp": {"host": action.host, "port": action.port}}
+    assert isinstance(action, HttpGet)  # noqa: S101 (the last of the three)
+    return {
+        "http": {
+            "scheme": action.scheme,
+            "host": action.host,
+            "port": action.port,
+            "path": action.path,
+            "headers": [list(each) for each in action.headers],
+        }
+    }

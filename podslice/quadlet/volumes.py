@@ -1,0 +1,149 @@
+"""Volumes: files of podman's generator, and how containers mount each kind."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+
+from podslice.dataclass import dataclass
+from podslice.model.desired import VolumeDecision
+from podslice.model.naming import POD_LABEL
+from podslice.model.unit import GENERATED
+from podslice.model.workload import Claim, DataFiles, EmptyDir, HostPath, Mount, Volume
+from podslice.quadlet.files import Directory, File, Options
+from podslice.quadlet.names import Names
+from podslice.quadlet.unit_text import double, section, unit, word, words
+
+_PROPAGATION = {"None": "", "HostToContainer": "rslave", "Bidirectional": "rshared"}
+"""Source: Kubernetes, types.go, MountPropagationMode; podman-run(1), --volume."""
+_TESTS = {
+    "Directory": "-d",
+    "File": "-f",
+    "Socket": "-S",
+    "CharDevice": "-c",
+    "BlockDevice": "-b",
+}
+"""Type of a hostPath → the option of test(1) that it must pass before the container starts."""
+_DIRECTORY_MODE = 0o755
+_PRIVATE_MODE = 0o700
+"""Of the directory that holds all data: it protects the files, which containers may all read."""
+
+
+def volume_file(volume: Volume, names: Names) -> Iterator[File]:
+    """Yield the unit of a volume that podman holds.
+
+    An empty directory does not get what the image has at its place; a claim has the same name as
+    for `podman kube play`.
+    """
+    if not isinstance(volume, Claim | EmptyDir) or _is_in_memory(volume):
+        return
+    head = section("Unit")
+    what = double(names.decision.pod.key)
+    head.add("Description", f"Volume {volume.name} of pod {what}")
+    body = section("Volume")
+    if isinstance(volume, Claim):
+        body.add("VolumeName", double(volume.claim))
+    else:
+        body.add("VolumeName", names.volume(volume.name))
+        body.add("Copy", "false")
+        body.add("Label", word(f"{POD_LABEL}={names.decision.pod.key}"))
+    text = unit(GENERATED, (head, body))
+    yield File(path=f"{names.volume(volume.name)}.volume", content=text.encode())
+
+
+def data_files(volume: Volume, names: Names) -> Iterator[File]:
+    """Yield the files of ConfigMaps and Secrets; a later one of the same path is valid."""
+    if isinstance(volume, DataFiles):
+        for each in {file.path: file for file in volume.files}.values():
+            path = f"{names.data}/{volume.name}/{each.path}"
+            yield File(path=path, content=each.content, mode=each.mode)
+
+
+def data_directories(volumes: tuple[Volume, ...], names: Names) -> Iterator[Directory]:
+    """Yield the directories of data, parents first."""
+    yield Directory(path=names.data, mode=_PRIVATE_MODE)
+    for volume in volumes:
+        if isinstance(volume, DataFiles):
+            top = f"{names.data}/{volume.name}"
+            below = {f"{top}/{part}" for each in volume.files for part in _parents(each.path)}
+            for path in sorted({top, *below}):
+                yield Directory(path=path, mode=_DIRECTORY_MODE)
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path := posixpath.dirname(path):
+        yield path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mounter:
+    """Mounts the volumes of one pod into its containers."""
+
+    names: Names
+    volumes: Mapping[str, Volume]
+    options: Options
+
+    def volume(self, mount: Mount) -> str:
+        """Return the value of `Volume=` for a mount."""
+        volume = self.volumes[mount.volume]
+        read_only = mount.read_only or (isinstance(volume, Claim) and volume.read_only)
+        options = ["ro"] if read_only or isinstance(volume, DataFiles) else []
+        if isinstance(volume, DataFiles):
+            options.append("z")  # its containers share the SELinux label
+        options += [_PROPAGATION[mount.propagation]] if mount.propagation != "None" else []
+        suffix = f":{','.join(options)}" if options else ""
+        return f"{self._source(volume, mount.sub_path)}:{double(mount.path)}{suffix}"
+
+    def _source(self, volume: Volume, sub_path: str) -> str:
+        below = f"/{double(sub_path)}" if sub_path else ""
+        if isinstance(volume, DataFiles):
+            return f"./{self.names.data}/{volume.name}{below}"
+        if isinstance(volume, HostPath):
+            return f"{double(volume.path)}{below}"
+        if _is_in_memory(volume):
+            return f"{self._memory_path(volume.name)}{below}"
+        return f"{self.names.volume(volume.name)}.volume"
+
+    def _memory_path(self, name: str) -> str:
+        """Return the path of a volume in memory, which is a mount of podslice.
+
+        For a user it is a directory below the runtime directory, which systemd knows as `%t`.
+        """
+        decided = next(each for each in self.names.decision.volumes if each.name == name)
+        if self.options.manager.is_user:
+            return f"%t{_below_runtime(decided)}"
+        return decided.path
+
+    def before(self, mount: Mount) -> Iterator[str]:
+        """Yield the commands that create or check what is mounted, before the container starts.
+
+        Source: Kubernetes, pkg/volume/hostpath/host_path.go, checkType; a path without a type is
+        created as a directory by container runtimes.
+        """
+        volume = self.volumes[mount.volume]
+        if isinstance(volume, HostPath):
+            yield from _prepare(volume)
+            if mount.sub_path:
+                yield f"/usr/bin/mkdir -p {word(f'{volume.path}/{mount.sub_path}')}"
+        elif _is_in_memory(volume) and mount.sub_path:
+            path = f"{self._memory_path(volume.name)}/{double(mount.sub_path)}"
+            yield f'/usr/bin/mkdir -p "{path}"'
+
+
+def _below_runtime(decided: VolumeDecision) -> str:
+    return decided.path.removeprefix("$XDG_RUNTIME_DIR").removeprefix("/run")
+
+
+def _is_in_memory(volume: Volume) -> bool:
+    return isinstance(volume, EmptyDir) and volume.in_memory
+
+
+def _prepare(volume: HostPath) -> Iterator[str]:
+    if volume.type in _TESTS:
+        yield words(("/usr/bin/test", _TESTS[volume.type], volume.path))
+    elif volume.type == "FileOrCreate":
+        yield words(("/usr/bin/sh", "-c", 'test -e "$1" || : > "$1"', "sh", volume.path))
+    else:
+        yield words(
+            ("/usr/bin/sh", "-c", 'test -e "$1" || mkdir -p -m 0755 "$1"', "sh", volume.path)
+        )

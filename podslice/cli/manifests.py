@@ -27,10 +27,11 @@ def load_manifests(sources: Sequence[str], namespace: str | None) -> LoadedPods:
     """Return the pods of all files."""
     from podslice.inputs.manifest.load import load_pods
 
-    return load_pods(sources, namespace=namespace, stdin=_read_stdin)
+    return load_pods(sources, namespace=namespace, stdin=read_stdin)
 
 
-def _read_stdin() -> bytes:
+def read_stdin() -> bytes:
+    """Read standard input to its end."""
     from podslice.inputs.source import read_stream
 
     return read_stream(sys.stdin.fileno(), limit_bytes=BYTES_MAX)

@@ -111,6 +111,7 @@ class DataFile:
     """Relative to the volume."""
     content: bytes = field(repr=False)
     mode: int = 0o644
+    is_secret: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,8 +67,9 @@ class ContainerUnit:
 
     @property
     def is_secret(self) -> bool:
-        """Return whether a Secret's value is in the unit itself, as an argument."""
-        return any(each.is_secret for each in (*self.command, *self.arguments))
+        """Return whether a Secret's value is in the unit itself: an argument, or several lines."""
+        inside = [each for each in self.variables.values() if not _fits_file(each)]
+        return any(each.is_secret for each in (*self.command, *self.arguments, *inside))
 
     def files(self) -> Iterator[File]:
         """Yield the unit, and the file with secret variables if there are any."""
@@ -78,14 +79,20 @@ class ContainerUnit:
         mode = SECRET_MODE if self.is_secret else UNIT_MODE
         name = self.names.container(self.container.name)
         text = unit(GENERATED, sections)
-        yield File(path=f"{name}.container", content=text.encode(), mode=mode)
+        yield File(
+            path=f"{name}.container", content=text.encode(), mode=mode, is_secret=self.is_secret
+        )
         if secret := self._secret_variables():
             lines = "".join(f"{key}={each.text}\n" for key, each in secret.items())
             path = self.names.environment(self.container.name)
-            yield File(path=path, content=lines.encode(), mode=SECRET_MODE)
+            yield File(path=path, content=lines.encode(), mode=SECRET_MODE, is_secret=True)
 
     def _secret_variables(self) -> dict[str, Expanded]:
-        return {name: each for name, each in self.variables.items() if each.is_secret}
+        return {
+            name: each
+            for name, each in self.variables.items()
+            if each.is_secret and _fits_file(each)
+        }
 
     def _unit(self) -> Section:
         head = section("Unit")
@@ -133,10 +140,11 @@ class ContainerUnit:
         body.add_text("WorkingDir", "--workdir", self.container.working_dir)
 
     def _add_environment(self, body: Section) -> None:
+        secret = self._secret_variables()
         for name, each in self.variables.items():
-            if not each.is_secret:
+            if name not in secret:
                 body.add("Environment", argument(f"{name}={each.text}"))
-        if self._secret_variables():
+        if secret:
             body.add("EnvironmentFile", f"./{self.names.environment(self.container.name)}")
 
     def _service(self) -> Section:
@@ -175,6 +183,11 @@ class ContainerUnit:
             command = (self.options.program, "phase", *own, decision.pod.key, "--set", "running")
             # a pod that podslice has not applied has no init phase
             body.add("ExecStartPost", f"-{words(command)}")
+
+
+def _fits_file(variable: Expanded) -> bool:
+    """Return whether a variable fits into a file of variables, which has one in each line."""
+    return not {"\n", "\r"}.intersection(variable.text)
 
 
 def _hook(action: Exec | Sleep, name: str) -> str:

@@ -50,6 +50,8 @@ class File:
     path: str
     content: bytes = field(repr=False)
     mode: int = UNIT_MODE
+    is_secret: bool = False
+    """Whether the value of a Secret is in it."""
     is_unit: bool = False
     """Whether it is a unit of systemd itself, which belongs into systemd's directory."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from podslice.model.desired import PodDecision
 from podslice.model.naming import POD_LABEL
@@ -36,7 +36,7 @@ def generate(decision: PodDecision, workload: Workload, options: Options) -> Qua
         service=names.pod_service,
         files=tuple(files),
         directories=tuple(data_directories(workload.volumes, names)) if has_data else (),
-        notes=tuple(_notes(workload, names, options)),
+        notes=tuple(_notes(files, workload, names, options)),
     )
 
 
@@ -124,16 +124,21 @@ def _published(workload: Workload) -> Iterator[str]:
                 yield f"{start}{port.host_port}:{port.container_port}{end}"
 
 
-def _notes(workload: Workload, names: Names, options: Options) -> Iterator[str]:
+def _notes(
+    files: Iterable[File], workload: Workload, names: Names, options: Options
+) -> Iterator[str]:
     """Yield what an operator has to know, since no unit says it."""
     pod = names.decision.pod.key
     for each in order.notes(workload, options):
         yield f"pod {pod}: {each}"
+    secret = [each.path for each in files if each.is_secret and each.path.endswith(".container")]
+    for path in secret:
+        yield f"pod {pod}: {path} has a Secret's value in it, which systemctl show tells to all users"
     memory = [each.name for each in workload.volumes if _is_in_memory(each)]
     if memory:
         listed = ", ".join(memory)
         yield f"pod {pod}: podslice apply mounts {listed} in memory before the pod starts"
-    if any(names.decided(each.name).hugepages for each in workload.containers):
+    if any(any(names.decided(each.name).hugepages.values()) for each in workload.containers):
         yield f"pod {pod}: the limits of huge pages are set by podslice, not by the units"
 
 

@@ -56,7 +56,7 @@ def data_files(volume: Volume, names: Names) -> Iterator[File]:
     if isinstance(volume, DataFiles):
         for each in {file.path: file for file in volume.files}.values():
             path = f"{names.data}/{volume.name}/{each.path}"
-            yield File(path=path, content=each.content, mode=each.mode)
+            yield File(path=path, content=each.content, mode=each.mode, is_secret=each.is_secret)
 
 
 def data_directories(volumes: tuple[Volume, ...], names: Names) -> Iterator[Directory]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from podslice.cli.output import OutputFormat, emit, note, write
 from podslice.cli.session import load_node
 from podslice.cli.views import documents, pod_documents, tables
 from podslice.cli.views.problem_lines import problem_lines
+from podslice.errors import invalid
 from podslice.model.desired import Desired
 from podslice.model.pod import InitProgress
 from podslice.policy.allocatable import validate_node
@@ -23,18 +25,67 @@ from podslice.reconcile.report import describe_refusal
 from podslice.systemd.unit_file import unit_files, write_unit_files
 
 
+class Format(StrEnum):
+    """What is written: values of `--format`."""
+
+    UNITS = "units"
+    QUADLET = "quadlet"
+
+
+FormatOption = Annotated[
+    Format,
+    typer.Option(
+        "--format", help="units: the slices; quadlet: the containers, for podman's generator."
+    ),
+]
+OutputDir = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Write unit files to this directory.")
+]
+Install = Annotated[
+    bool,
+    typer.Option(
+        "--install", help="Write quadlets to the directories that podman and systemd read."
+    ),
+]
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIELD", help="Drop this field, which quadlets cannot keep; may be repeated."
+    ),
+]
+
+
 @planning_options
-def render(
+def render(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     filename: Files,
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
-    output_dir: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Write unit files to this directory."),
-    ] = None,
+    form: FormatOption = Format.UNITS,
+    output_dir: OutputDir = None,
+    install: Install = False,  # noqa: FBT002
+    ignore: Ignore = None,
 ) -> int:
     """Show the desired units, or write them as unit files."""
+    if form is Format.QUADLET:
+        from podslice.cli.quadlets import Target, render_quadlets
+
+        target = Target(directory=output_dir, install=install)
+        ignored = frozenset(ignore or ())
+        return render_quadlets(planning, filename, namespace, ignored=ignored, target=target)
+    if install or ignore:
+        option = "--install" if install else "--ignore"
+        raise invalid("is for quadlets only", "add --format quadlet", where=option)
+    return _render_units(planning, filename, namespace, output, output_dir)
+
+
+def _render_units(
+    planning: Planning,
+    filename: list[str],
+    namespace: str | None,
+    output: OutputFormat,
+    output_dir: Path | None,
+) -> int:
     config, loaded = load_all(planning, filename, namespace)
     node = load_node(config)
     decisions = decide_all(loaded, node, config)

@@ -107,4 +107,8 @@ class EnvironmentReader:
                 path, f"the value of {quote(key)} is not text", "mount it as a file"
             )
             return
+        if found.is_secret and "\n" in value:
+            reason = f"a secret variable has one line only, and {quote(key)} has several"
+            self.refusals.refuse(path, reason, "mount it as a file")
+            return
         yield Variable(name=name, value=value, is_literal=True, is_secret=found.is_secret)

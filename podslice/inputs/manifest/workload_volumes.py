@@ -112,7 +112,9 @@ class VolumeReader:
         if source.items is None:
             for key, content in sorted(found.values.items()):
                 if self._is_usable(key, source.path):
-                    yield DataFile(path=key, content=content, mode=source.mode)
+                    yield DataFile(
+                        path=key, content=content, mode=source.mode, is_secret=found.is_secret
+                    )
             return
         for index, item in enumerate(source.items):
             at = f"{source.path}.items[{index}]"
@@ -122,7 +124,9 @@ class VolumeReader:
                     self.refusals.error(f"{at}.key", f"there is no key {quote(key)} in it")
             elif self._is_usable(target, f"{at}.path"):
                 mode = source.mode if item.mode is None else item.mode
-                yield DataFile(path=target, content=found.values[key], mode=mode)
+                yield DataFile(
+                    path=target, content=found.values[key], mode=mode, is_secret=found.is_secret
+                )
 
     def _is_usable(self, target: str, path: str) -> bool:
         """Return whether a relative path may be that of a file."""

@@ -1,0 +1,170 @@
+"""The units of pods for podman's generator, from manifests."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from podslice.cli import interrupts
+from podslice.cli.arguments import DONE, code_of
+from podslice.cli.manifests import all_problems, decide_all, read_stdin
+from podslice.cli.output import note, write
+from podslice.cli.session import load_node
+from podslice.cli.views.problem_lines import problem_lines
+from podslice.cli.views.quadlet_lines import quadlet_lines
+from podslice.dataclass import dataclass
+from podslice.errors import HostError, InputError, Problem
+from podslice.inputs.manifest.load import load_pods
+from podslice.inputs.manifest.workload_data import KINDS
+from podslice.inputs.manifest.workloads import read_workloads
+from podslice.policy.allocatable import validate_node
+from podslice.processes.quadlet_files import Directories, installed, write_quadlets
+from podslice.quadlet.files import Options, Quadlets
+from podslice.quadlet.generate import generate
+
+if TYPE_CHECKING:
+    from podslice.cli.options import Planning
+    from podslice.inputs.manifest.load import LoadedPods
+    from podslice.inputs.manifest.workloads import LoadedWorkloads
+    from podslice.model.desired import PodDecision
+    from podslice.model.manager import Manager
+
+_PROGRAM = "/usr/bin/podslice"
+_VERSION_WAIT_SEC = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where quadlets are written: standard output if nothing is stated."""
+
+    directory: Path | None = None
+    install: bool = False
+
+    @property
+    def problem(self) -> Problem | None:
+        """Return why this is contradictory; None if it is not."""
+        if self.directory is None or not self.install:
+            return None
+        message, hint = "contradicts --output-dir", "write one of the two"
+        return Problem(where="--install", message=message, hint=hint)
+
+
+def render_quadlets(
+    planning: Planning,
+    filename: Sequence[str],
+    namespace: str | None,
+    *,
+    ignored: frozenset[str],
+    target: Target,
+) -> int:
+    """Write the quadlets of pods, if there is no error and no field is refused.
+
+    Raises:
+        InputError: the options contradict each other, or podman is too old.
+    """
+    if target.problem:
+        raise InputError(target.problem)
+    config = planning.config
+    loaded, workloads = load_with_workloads(filename, namespace, ignored)
+    node = load_node(config)
+    decisions = decide_all(loaded, node, config)
+    problems = [
+        *all_problems(loaded, decisions),
+        *validate_node(node, config),
+        *_further(workloads.problems, loaded),
+    ]
+    for line in problem_lines(problems):
+        note(line)
+    if code := code_of(problems):
+        return code
+    options = _options(planning.manager, is_for_host=target.install)
+    made = make_quadlets(decisions, workloads, options)
+    for text in chain.from_iterable(each.notes for each in made):
+        note(text)
+    _write(made, planning.manager, target)
+    return DONE
+
+
+def _write(made: tuple[Quadlets, ...], manager: Manager, target: Target) -> None:
+    if target.install:
+        directories = installed(manager)
+    elif target.directory is not None:
+        directories = Directories(generator=target.directory, units=target.directory)
+    else:
+        write(chain.from_iterable(map(quadlet_lines, made)))
+        return
+    interrupts.begin(f"not all files are in {directories.generator}")
+    write(write_quadlets(made, directories))
+
+
+def load_with_workloads(
+    sources: Sequence[str],
+    namespace: str | None,
+    ignored: frozenset[str],
+) -> tuple[LoadedPods, LoadedWorkloads]:
+    """Return the pods of all files, and what runs in them."""
+    loaded = load_pods(sources, namespace=namespace, stdin=read_stdin, used_kinds=KINDS)
+    workloads = read_workloads(loaded.pods, loaded.documents, namespace=namespace, ignored=ignored)
+    return loaded, workloads
+
+
+def make_quadlets(
+    decisions: Iterable[PodDecision], workloads: LoadedWorkloads, options: Options
+) -> tuple[Quadlets, ...]:
+    """Return the units of pods.
+
+    Raises:
+        InputError: podman is too old for them.
+    """
+    if options.problem is not None:
+        raise InputError(options.problem)
+    return tuple(generate(each, workloads.workloads[each.pod.key], options) for each in decisions)
+
+
+def _options(manager: Manager, *, is_for_host: bool) -> Options:
+    """Return the options for this host, or for one with recent versions of its programs.
+
+    Raises:
+        HostError: podman or systemd is not installed on this host.
+    """
+    if not is_for_host:
+        return Options(manager=manager, program=_PROGRAM)
+    return Options(
+        manager=manager,
+        systemd_version=_version_of("systemctl")[0],
+        podman_version=_version_of("podman"),
+        program=_program(),
+    )
+
+
+def _program() -> str:
+    own = Path(sys.argv[0])
+    return str(own) if own.name == "podslice" and own.is_absolute() else _PROGRAM
+
+
+def _version_of(program: str) -> tuple[int, int]:
+    try:
+        done = subprocess.run(
+            [program, "--version"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_VERSION_WAIT_SEC,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise HostError(f"{program} --version: {error}; install {program}") from error
+    found = re.search(r"(\d+)(?:\.(\d+))?", done.stdout)
+    if found is None:
+        raise HostError(f"{program} --version: no version in {done.stdout[:64]!r}")
+    return int(found[1]), int(found[2] or 0)
+
+
+def _further(problems: Iterable[Problem], loaded: LoadedPods) -> list[Problem]:
+    """Return the problems that the pods do not have already."""
+    known = {str(each) for each in loaded.all_problems}
+    return [each for each in problems if str(each) not in known]

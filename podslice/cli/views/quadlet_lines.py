@@ -1,0 +1,27 @@
+"""Quadlets as lines. Pure: values in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from podslice.quadlet.files import File, Quadlets
+
+
+def quadlet_lines(quadlets: Quadlets) -> Iterator[str]:
+    """Yield the files of a pod, each below its name; contents of Secrets are not among them."""
+    for file in quadlets.files:
+        yield f"### {file.path} (mode {file.mode:04o})"
+        yield from _content(file)
+        yield ""
+
+
+def _content(file: File) -> Iterator[str]:
+    if file.is_secret:
+        yield f"# {len(file.content)} bytes, which are written to a file only"
+        return
+    try:
+        yield from file.text.splitlines()
+    except UnicodeDecodeError:
+        yield f"# {len(file.content)} bytes, which are not text"

@@ -1,0 +1,119 @@
+"""Quadlets: one folder for each case, with the exact files that `podslice render` writes.
+
+    pods.yaml       the manifests, with ConfigMaps and Secrets
+    case.toml       what differs from the default: user, systemd, podman, ignore, rules
+    expect.txt      the problems and notes, and each file with its mode; --update-cases rewrites it
+
+The folder is named after what the case shows.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from podslice.inputs.manifest.load import load_pods
+from podslice.inputs.manifest.workload_data import KINDS
+from podslice.inputs.manifest.workloads import read_workloads
+from podslice.model.manager import SYSTEM, user_manager
+from podslice.model.node import Node
+from podslice.policy.decide import decide
+from podslice.quadlet.files import Options
+from podslice.quadlet.generate import generate
+from tests.cases.rows import to_amounts
+from tests.configuration import load_config
+
+QUADLETS = Path(__file__).parent / "quadlet"
+CASES = sorted(path.name for path in QUADLETS.iterdir() if path.is_dir())
+NODE = Node(capacity=to_amounts("cpu=8,memory=32Gi"))
+USER = user_manager(1000, {"XDG_RUNTIME_DIR": "/run/user/1000", "HOME": "/home/ada"})
+
+
+def settings_of(path):
+    file = path / "case.toml"
+    return tomllib.loads(file.read_text()) if file.exists() else {}
+
+
+def options_of(settings):
+    return Options(
+        manager=USER if settings.get("user") else SYSTEM,
+        systemd_version=settings.get("systemd", 257),
+        podman_version=tuple(settings.get("podman", (5, 4))),
+    )
+
+
+def load(path, ignored=()):
+    loaded = load_pods(["pods.yaml"], stdin=lambda: b"", used_kinds=KINDS)
+    workloads = read_workloads(loaded.pods, loaded.documents, ignored=frozenset(ignored))
+    return loaded, workloads, [*loaded.all_problems, *workloads.problems]
+
+
+def made_of(path):
+    """The problems of a case, and the quadlets of its pods if there is no error."""
+    settings = settings_of(path)
+    options = options_of(settings)
+    loaded, workloads, problems = load(path, settings.get("ignore", ()))
+    problems += [options.problem] if options.problem else []
+    config = load_config(settings.get("config", {}))
+    if any(each.severity == "error" for each in problems):
+        return problems, []
+    decided = [decide(pod, NODE, config) for pod in loaded.pods]
+    return problems, [generate(each, workloads.workloads[each.pod.key], options) for each in decided]
+
+
+def lines_of(problems, quadlets):
+    yield from (f"{each.severity}: {each}" for each in problems)
+    for pod in quadlets:
+        yield f"=== pod {pod.pod}: {pod.service}"
+        yield from (f"note: {each}" for each in pod.notes)
+        yield from (f"--- {each.path}/ {each.mode:04o}" for each in pod.directories)
+        for file in pod.files:
+            kind = " unit" if file.is_unit else ""
+            yield f"--- {file.path} {file.mode:04o}{kind}"
+            yield file.content.decode("utf-8", "backslashreplace").rstrip("\n")
+
+
+@pytest.fixture(params=CASES)
+def case(request, monkeypatch):
+    path = QUADLETS / request.param
+    monkeypatch.chdir(path)
+    return path
+
+
+def test_quadlets(case, update_cases):
+    text = "\n".join(lines_of(*made_of(case))) + "\n"
+    expected = case / "expect.txt"
+    if update_cases:
+        expected.write_text(text)
+    assert text == expected.read_text()
+
+
+def test_every_file_and_container_has_a_name_of_its_own(case):
+    _, quadlets = made_of(case)
+    paths = [file.path for pod in quadlets for file in pod.files]
+    assert len(paths) == len(set(paths))
+    services = [
+        name
+        for pod in quadlets
+        for file in pod.files
+        if file.path.endswith(".container")
+        for name in re.findall(r"^ServiceName=(.*)$", file.text, re.MULTILINE)
+    ]
+    assert len(services) == len(set(services))
+
+
+def test_what_has_a_secret_is_private(case):
+    """No other user of the host can read a file with the value of a Secret."""
+    _, quadlets = made_of(case)
+    for pod in quadlets:
+        private = [each.path for each in pod.directories if not each.mode & 0o077]
+        for file in pod.files:
+            inside = any(file.path.startswith(f"{each}/") for each in private)
+            assert not file.is_secret or inside or not file.mode & 0o077
+
+
+def test_two_generations_are_the_same(case):
+    assert made_of(case) == made_of(case)

@@ -18,13 +18,15 @@ MAY_IMPORT = {
     "model": {"errors", "dataclass"},
     "policy": CORE,
     "plan": CORE,
+    "quadlet": CORE,
     "inputs": CORE | {"imports", "files"},
     "kernel": CORE,
     "systemd": CORE | {"imports", "files", "kernel"},
     "usage": CORE | {"policy", "kernel"},
     "store": CORE | {"inputs", "files"},
     "reconcile": CORE | {"policy", "plan", "kernel", "systemd", "store", "usage"},
-    "processes": CORE | {"policy", "plan", "kernel", "systemd", "store", "reconcile"},
+    "processes": CORE
+    | {"policy", "plan", "quadlet", "files", "kernel", "systemd", "store", "reconcile"},
     "doctor": CORE | {"files", "kernel"},
     "agent": CORE
     | {"files", "policy", "plan", "inputs", "kernel", "systemd", "usage", "store", "reconcile"}
@@ -155,7 +157,7 @@ def test_the_core_has_no_clock_no_environment_and_no_effects():
     wrong = [
         f"{path.relative_to(PACKAGE)} imports {name}"
         for path in modules()
-        if layer_of(path) in ("model", "policy", "plan")
+        if layer_of(path) in ("model", "policy", "plan", "quadlet")
         for name in imports_of(path)
         if name.split(".")[0] in forbidden
     ]

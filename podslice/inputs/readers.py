@@ -11,6 +11,7 @@ from podslice.inputs.scalars import Boolean, Number, Odd, describe, quote
 from podslice.model.quantity import TEXT_MAX, parse_quantity
 
 _INT32_MAX = 2**31 - 1
+_MODE_MAX = 0o777
 
 
 def read_amount(value: object) -> int:
@@ -86,6 +87,19 @@ def read_flag(value: object) -> bool:
         return value.lower() == "true"
     hint = "write true or false, without quotes" if isinstance(value, str) else ""
     raise invalid(f"must be a boolean, not {describe(value)}", hint)
+
+
+def read_mode(value: object) -> int:
+    """Return the permissions of a file; `0400` is octal, as Kubernetes reads it.
+
+    Raises:
+        InputError: the value is not an integer from 0 to 0777.
+    """
+    is_octal = isinstance(value, Odd) and re.fullmatch("0o?[0-7]{1,6}", value)
+    mode = int(str(value).replace("o", ""), 8) if is_octal else read_int(value)
+    if 0 <= mode <= _MODE_MAX:
+        return mode
+    raise invalid(f"{quote(str(value))} is not the mode of a file", "write 0644, for example")
 
 
 def read_port(value: object) -> int | str:

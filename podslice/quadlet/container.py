@@ -121,6 +121,8 @@ class ContainerUnit:
         body.add("GroupAdd", *map(str, self.workload.groups))
         body.add("StopTimeout", str(names.decision.pod.grace_period_sec))
         body.add_text("StopSignal", "--stop-signal", container.stop_signal)
+        # podman's own limit would be 2048, whatever the slice has
+        body.add("PidsLimit", "-1")
         adjustment = names.decided(container.name).oom_score_adj
         body.add("PodmanArgs", f"--oom-score-adj={adjustment}")
         if container.has_terminal:
@@ -176,7 +178,8 @@ class ContainerUnit:
             body.add("ExecStartPost", _hook(self.container.post_start, name))
         if self.container.pre_stop:
             # it fails where the container has exited by itself
-            body.add("ExecStop", f"-{_hook(self.container.pre_stop, name)}")
+            grace = ("/usr/bin/timeout", str(self.names.decision.pod.grace_period_sec))
+            body.add("ExecStop", f"-{words(grace)} {_hook(self.container.pre_stop, name)}")
         decision = self.names.decision
         if decision.init_properties is not None and is_last_init(self.container, self.workload):
             own = self.options.manager.flag.split()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from podslice.model.pod import ContainerKind
 from podslice.model.unit import GENERATED
 from podslice.model.workload import (
     Action,
@@ -36,7 +37,7 @@ _KEYWORDS = ("CMD", "CMD-SHELL", "NONE")
 
 def podman_probe(container: ContainerWorkload) -> Probe | None:
     """Return the probe that podman runs; None if there is none, or another one as well."""
-    if container.startup is not None:
+    if container.startup is not None or (container.readiness and _is_awaited(container)):
         return None
     liveness, readiness = container.liveness, container.readiness
     probe = liveness or readiness
@@ -51,6 +52,15 @@ def podman_probe(container: ContainerWorkload) -> Probe | None:
     # podman starts a single word with a shell, and interprets some words
     command = probe.action.command
     return probe if len(command) > 1 and command[0].upper() not in _KEYWORDS else None
+
+
+def _is_awaited(container: ContainerWorkload) -> bool:
+    """Return whether something waits for the start of a container, but not until it is ready.
+
+    With Notify=healthy systemd takes the one for the other: other containers wait for a sidecar's
+    start, and a hook after the start may be what makes a container ready.
+    """
+    return container.kind is ContainerKind.SIDECAR or container.post_start is not None
 
 
 def needs_prober(container: ContainerWorkload) -> bool:

@@ -61,7 +61,9 @@ def made_of(path):
     if any(each.severity == "error" for each in problems):
         return problems, []
     decided = [decide(pod, NODE, config) for pod in loaded.pods]
-    return problems, [generate(each, workloads.workloads[each.pod.key], options) for each in decided]
+    return problems, [
+        generate(each, workloads.workloads[each.pod.key], options) for each in decided
+    ]
 
 
 def lines_of(problems, quadlets):

@@ -75,7 +75,7 @@ class ContainerReader:
         return ContainerKind.INIT if init else ContainerKind.APP
 
     def _read(self, entry: ContainerFields, path: str, kind: ContainerKind) -> ContainerWorkload:
-        if not entry.image:
+        if not entry.image and not self.refusals.has_error(f"{path}.image"):
             self.refusals.error(f"{path}.image", "a container needs an image")
         ports = tuple(self._ports(entry.ports or (), f"{path}.ports"))
         if kind is ContainerKind.INIT:

@@ -98,6 +98,10 @@ class Refusals:
         text = f"{hint}, {more}" if hint else more.removeprefix("or ")
         self.found.append(Problem(where=place, message=f"cannot be kept: {reason}", hint=text))
 
+    def has_error(self, path: str) -> bool:
+        """Return whether a place has a problem already."""
+        return any(each.where == f"{self.where}: {path}" for each in self.found)
+
     def refuse_unread(self, fields: BaseModel, raw: object, path: str) -> None:
         """Refuse every field of a mapping, and of those in it, that its model does not have."""
         for place in _unread(fields, raw, path):

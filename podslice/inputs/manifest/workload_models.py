@@ -12,7 +12,14 @@ from pydantic.alias_generators import to_camel
 
 from podslice.errors import invalid
 from podslice.inputs.limits import POD_CONTAINERS_MAX, POD_VOLUMES_MAX, WORKLOAD_ENTRIES_MAX
-from podslice.inputs.readers import read_flag, read_int, read_port, read_seconds, read_text
+from podslice.inputs.readers import (
+    read_flag,
+    read_int,
+    read_mode,
+    read_port,
+    read_seconds,
+    read_text,
+)
 
 
 def _bound(longest: int) -> BeforeValidator:
@@ -29,6 +36,7 @@ Text = Annotated[str, PlainValidator(read_text)]
 Int = Annotated[int, PlainValidator(read_int)]
 Seconds = Annotated[int, PlainValidator(read_seconds)]
 Flag = Annotated[bool, PlainValidator(read_flag)]
+Mode = Annotated[int, PlainValidator(read_mode)]
 PortNumber = Annotated[int | str, PlainValidator(read_port)]
 Texts = Annotated[list[Text], _ENTRIES]
 
@@ -250,7 +258,7 @@ class ItemFields(Fields):
 
     key: Text | None = None
     path: Text | None = None
-    mode: Int | None = None
+    mode: Mode | None = None
 
 
 class DataVolumeFields(Fields):
@@ -258,7 +266,7 @@ class DataVolumeFields(Fields):
 
     name: Text | None = None
     items: Annotated[list[ItemFields], _ENTRIES] | None = None
-    default_mode: Int | None = None
+    default_mode: Mode | None = None
     optional: Flag | None = None
 
 
@@ -267,7 +275,7 @@ class SecretVolumeFields(Fields):
 
     secret_name: Text | None = None
     items: Annotated[list[ItemFields], _ENTRIES] | None = None
-    default_mode: Int | None = None
+    default_mode: Mode | None = None
     optional: Flag | None = None
 
 
@@ -282,7 +290,7 @@ class ProjectedFields(Fields):
     """A projected volume."""
 
     sources: Annotated[list[ProjectionFields], _ENTRIES] | None = None
-    default_mode: Int | None = None
+    default_mode: Mode | None = None
 
 
 class EmptyDirFields(Fields):

@@ -24,8 +24,8 @@ from podslice.inputs.manifest.workload_data import KINDS
 from podslice.inputs.manifest.workloads import read_workloads
 from podslice.policy.allocatable import validate_node
 from podslice.processes.quadlet_files import Directories, installed, write_quadlets
-from podslice.quadlet.files import Options, Quadlets
 from podslice.quadlet.generate import generate
+from podslice.quadlet.result import Options, Quadlets
 
 if TYPE_CHECKING:
     from podslice.cli.options import Planning
@@ -107,7 +107,7 @@ def load_with_workloads(
     namespace: str | None,
     ignored: frozenset[str],
 ) -> tuple[LoadedPods, LoadedWorkloads]:
-    """Return the pods of all files, and what runs in them."""
+    """Return the pods of all files, and their workloads."""
     loaded = load_pods(sources, namespace=namespace, stdin=read_stdin, used_kinds=KINDS)
     workloads = read_workloads(loaded.pods, loaded.documents, namespace=namespace, ignored=ignored)
     return loaded, workloads

@@ -1,4 +1,4 @@
-"""What runs in a pod: the fields of its manifest on which its resources do not depend.
+"""Workloads: the fields of pods on which their resources do not depend.
 
 `model.pod.Pod` has the others. Policy needs none of these; `quadlet` turns them into units. Default
 values are those of Kubernetes.
@@ -64,7 +64,7 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
+class VolumeMount:
     """A volume in a container."""
 
     volume: str
@@ -205,7 +205,7 @@ class Security:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerWorkload:
-    """What runs in one container."""
+    """The workload of one container."""
 
     name: str
     kind: ContainerKind
@@ -218,7 +218,7 @@ class ContainerWorkload:
     """In the order in which they are defined; a later one of the same name is valid."""
     pull: Pull = Pull.IF_NOT_PRESENT
     ports: tuple[Port, ...] = ()
-    mounts: tuple[Mount, ...] = ()
+    mounts: tuple[VolumeMount, ...] = ()
     liveness: Probe | None = None
     readiness: Probe | None = None
     startup: Probe | None = None
@@ -239,8 +239,8 @@ class Dns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """What runs in one pod, and in which environment."""
+class PodWorkload:
+    """The workload of one pod."""
 
     containers: tuple[ContainerWorkload, ...]
     """Init containers and sidecars first, in the order in which they start."""

@@ -12,7 +12,7 @@ from podslice.errors import HostError, InputError, Problem
 from podslice.files import NotRegularError, read_regular
 from podslice.model.manager import Manager
 from podslice.model.unit import GENERATED
-from podslice.quadlet.files import File, Quadlets
+from podslice.quadlet.result import File, Quadlets
 
 _BYTES_MAX = 2**20
 _OWNER = re.compile(rb"^Description=.*\b[Pp]od (\S+)$", re.MULTILINE)
@@ -82,7 +82,7 @@ def _write_pod(pod: Quadlets, directories: Directories) -> None:
 
 
 def _replace(path: Path, file: File) -> None:
-    """Write a file whole or not at all; nobody else can read it before it has its mode."""
+    """Write a file whole or not at all; other users cannot read it before it has its mode."""
     new = path.with_name(f".{path.name}{_NEW}")
     new.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -114,7 +114,7 @@ def _foreign(pods: Iterable[Quadlets], directories: Directories) -> Iterator[Pro
 
 
 def _is_named(file: File) -> bool:
-    """Return whether a file says whose it is: a unit does, and other files are in directories."""
+    """Return whether a file names its pod, as units do; others are in a directory of the pod."""
     return file.content.startswith(GENERATED.encode())
 
 

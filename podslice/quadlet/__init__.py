@@ -1,1 +1,1 @@
-"""Units for podman's generator, from what runs in pods and what policy decides about them."""
+"""Units for podman's generator, from the workloads of pods and the decisions of policy."""

@@ -14,12 +14,12 @@ from podslice.model.naming import CONTAINER_LABEL, POD_LABEL
 from podslice.model.pod import ContainerKind
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import GENERATED, INFINITY
-from podslice.model.workload import ContainerWorkload, Exec, Pull, Security, Sleep, Workload
+from podslice.model.workload import ContainerWorkload, Exec, PodWorkload, Pull, Security, Sleep
 from podslice.quadlet.expansion import Expanded, expand, expand_variables
-from podslice.quadlet.files import SECRET_MODE, UNIT_MODE, File, Options
-from podslice.quadlet.names import Names, stem
 from podslice.quadlet.order import add_order, add_restart, is_last_init
+from podslice.quadlet.pod_names import Names, stem
 from podslice.quadlet.probes import add_health, needs_prober
+from podslice.quadlet.result import SECRET_MODE, UNIT_MODE, File, Options
 from podslice.quadlet.unit_text import (
     EMPTY_VARIABLE,
     Section,
@@ -32,7 +32,7 @@ from podslice.quadlet.unit_text import (
     word,
     words,
 )
-from podslice.quadlet.volumes import Mounter
+from podslice.quadlet.volume_units import Mounter
 
 PODMAN = "/usr/bin/podman"
 _PULL = {Pull.ALWAYS: "always", Pull.IF_NOT_PRESENT: "missing", Pull.NEVER: "never"}
@@ -45,7 +45,7 @@ class ContainerUnit:
     """Writes the files of one container."""
 
     container: ContainerWorkload
-    workload: Workload
+    workload: PodWorkload
     names: Names
     mounter: Mounter
     options: Options
@@ -182,7 +182,7 @@ class ContainerUnit:
             body.add("ExecStop", f"-{words(grace)} {_hook(self.container.pre_stop, name)}")
         decision = self.names.decision
         if decision.init_properties is not None and is_last_init(self.container, self.workload):
-            own = self.options.manager.flag.split()
+            own = self.options.manager.flag.split(" ")[1:]
             command = (self.options.program, "phase", *own, decision.pod.key, "--set", "running")
             # a pod that podslice has not applied has no init phase
             body.add("ExecStartPost", f"-{words(command)}")

@@ -7,24 +7,24 @@ from collections.abc import Iterable, Iterator
 from podslice.model.desired import PodDecision
 from podslice.model.naming import POD_LABEL
 from podslice.model.unit import GENERATED
-from podslice.model.workload import DataFiles, EmptyDir, Protocol, Volume, Workload
+from podslice.model.workload import DataFiles, EmptyDir, PodWorkload, Protocol, Volume
 from podslice.quadlet import order
 from podslice.quadlet.container import ContainerUnit
-from podslice.quadlet.files import File, Options, Quadlets
-from podslice.quadlet.names import Names, stem
+from podslice.quadlet.pod_names import Names, stem
 from podslice.quadlet.probes import needs_prober, prober_file
+from podslice.quadlet.result import File, Options, Quadlets
 from podslice.quadlet.unit_text import Section, argument, double, section, unit
-from podslice.quadlet.volumes import Mounter, data_directories, data_files, volume_file
+from podslice.quadlet.volume_units import Mounter, data_directories, data_files, volume_file
 
 _SHARED = "--share=ipc,net,uts,pid"
 
 
-def generate(decision: PodDecision, workload: Workload, options: Options) -> Quadlets:
+def generate(decision: PodDecision, workload: PodWorkload, options: Options) -> Quadlets:
     """Return the files of a pod.
 
     Args:
         decision: what policy has decided on it; its slice and the properties of its containers.
-        workload: what runs in it.
+        workload: its containers and volumes.
         options: the service manager, and the versions of systemd and podman.
     """
     names = Names(decision=decision)
@@ -40,7 +40,7 @@ def generate(decision: PodDecision, workload: Workload, options: Options) -> Qua
     )
 
 
-def _files(workload: Workload, names: Names, options: Options) -> Iterator[File]:
+def _files(workload: PodWorkload, names: Names, options: Options) -> Iterator[File]:
     text = unit(GENERATED, _pod_sections(workload, names, options))
     yield File(path=names.pod_file, content=text.encode())
     volumes = {each.name: each for each in workload.volumes}
@@ -61,7 +61,7 @@ def _files(workload: Workload, names: Names, options: Options) -> Iterator[File]
         yield from data_files(volume, names)
 
 
-def _pod_sections(workload: Workload, names: Names, options: Options) -> tuple[Section, ...]:
+def _pod_sections(workload: PodWorkload, names: Names, options: Options) -> tuple[Section, ...]:
     key = double(names.decision.pod.key)
     head, service, install = section("Unit"), section("Service"), section("Install")
     head.add("Description", f"Pod {key}")
@@ -71,7 +71,7 @@ def _pod_sections(workload: Workload, names: Names, options: Options) -> tuple[S
     return head, _pod(workload, names), service, install
 
 
-def _pod(workload: Workload, names: Names) -> Section:
+def _pod(workload: PodWorkload, names: Names) -> Section:
     """Return the section of podman's pod.
 
     The pod remains when its last container exits, since systemd may start that one again.
@@ -96,7 +96,7 @@ def _pod(workload: Workload, names: Names) -> Section:
     return body
 
 
-def _add_network(body: Section, workload: Workload) -> None:
+def _add_network(body: Section, workload: PodWorkload) -> None:
     """Add network, ports and names; the host's network has no ports to publish."""
     if workload.host_network:
         body.add("Network", "host")
@@ -110,7 +110,7 @@ def _add_network(body: Section, workload: Workload) -> None:
     body.add("AddHost", *(double(f"{name}:{ip}") for name, ip in workload.hosts.items()))
 
 
-def _published(workload: Workload) -> Iterator[str]:
+def _published(workload: PodWorkload) -> Iterator[str]:
     """Yield the ports of the host, each once.
 
     Source: podman-pod-create(1), --publish; the default protocol is TCP.
@@ -125,15 +125,15 @@ def _published(workload: Workload) -> Iterator[str]:
 
 
 def _notes(
-    files: Iterable[File], workload: Workload, names: Names, options: Options
+    files: Iterable[File], workload: PodWorkload, names: Names, options: Options
 ) -> Iterator[str]:
-    """Yield what an operator has to know, since no unit says it."""
+    """Yield what an operator has to know, since no unit has it."""
     pod = names.decision.pod.key
     for each in order.notes(workload, options):
         yield f"pod {pod}: {each}"
     secret = [each.path for each in files if each.is_secret and each.path.endswith(".container")]
     for path in secret:
-        yield f"pod {pod}: {path} has a Secret's value in it, which systemctl show tells to all users"
+        yield f"pod {pod}: {path} has a Secret's value in it, which all users can read with systemctl show"
     memory = [each.name for each in workload.volumes if _is_in_memory(each)]
     if memory:
         listed = ", ".join(memory)

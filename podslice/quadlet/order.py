@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import UnitName
-from podslice.model.workload import ContainerWorkload, Restart, Workload
-from podslice.quadlet.files import Options
-from podslice.quadlet.names import Names
+from podslice.model.workload import ContainerWorkload, PodWorkload, Restart
+from podslice.quadlet.pod_names import Names
 from podslice.quadlet.probes import needs_prober
+from podslice.quadlet.result import Options
 from podslice.quadlet.unit_text import Section
 
 _BACK_OFF_SEC = 10
@@ -29,7 +29,7 @@ _STEPS_SINCE = 254
 
 
 def add_order(
-    head: Section, container: ContainerWorkload, workload: Workload, names: Names
+    head: Section, container: ContainerWorkload, workload: PodWorkload, names: Names
 ) -> None:
     """Add what starts before a container.
 
@@ -42,7 +42,7 @@ def add_order(
         head.add("After", *_started(each, service, names))
 
 
-def _earlier(container: ContainerWorkload, workload: Workload) -> Iterator[ContainerWorkload]:
+def _earlier(container: ContainerWorkload, workload: PodWorkload) -> Iterator[ContainerWorkload]:
     for each in workload.containers:
         if each.name == container.name:
             return
@@ -56,7 +56,7 @@ def _started(container: ContainerWorkload, service: UnitName, names: Names) -> I
         yield names.prober(container.name)
 
 
-def is_last_init(container: ContainerWorkload, workload: Workload) -> bool:
+def is_last_init(container: ContainerWorkload, workload: PodWorkload) -> bool:
     """Return whether the init phase ends with a container."""
     inits = [each.name for each in workload.containers if each.kind is ContainerKind.INIT]
     return inits[-1:] == [container.name]
@@ -66,7 +66,7 @@ def add_restart(
     head: Section,
     body: Section,
     container: ContainerWorkload,
-    workload: Workload,
+    workload: PodWorkload,
     options: Options,
 ) -> None:
     """Add when a container starts again, with the back-off of the kubelet.
@@ -88,7 +88,7 @@ def add_restart(
         body.add("RestartMode", "direct")
 
 
-def _policy(container: ContainerWorkload, workload: Workload) -> str:
+def _policy(container: ContainerWorkload, workload: PodWorkload) -> str:
     if container.kind is ContainerKind.SIDECAR:
         return "always"
     if workload.restart is Restart.NEVER:
@@ -98,7 +98,7 @@ def _policy(container: ContainerWorkload, workload: Workload) -> str:
     return "always"
 
 
-def notes(workload: Workload, options: Options) -> Iterator[str]:
+def notes(workload: PodWorkload, options: Options) -> Iterator[str]:
     """Yield what an old systemd cannot keep."""
     if options.systemd_version >= _STEPS_SINCE:
         return

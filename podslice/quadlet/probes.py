@@ -21,13 +21,13 @@ from podslice.model.workload import (
     ContainerWorkload,
     Exec,
     HttpGet,
+    PodWorkload,
     Probe,
     Restart,
     TcpSocket,
-    Workload,
 )
-from podslice.quadlet.files import File, Options
-from podslice.quadlet.names import Names
+from podslice.quadlet.pod_names import Names
+from podslice.quadlet.result import File, Options
 from podslice.quadlet.unit_text import Section, double, section, unit, words
 
 VERB = "__probe"
@@ -87,7 +87,7 @@ def add_health(body: Section, container: ContainerWorkload) -> None:
 
 
 def prober_file(
-    container: ContainerWorkload, workload: Workload, names: Names, options: Options
+    container: ContainerWorkload, workload: PodWorkload, names: Names, options: Options
 ) -> File:
     """Return the service that probes a container; it stops the container that is not alive."""
     service, pod = names.service(container.name), names.decision.pod
@@ -99,7 +99,7 @@ def prober_file(
     body.add("Type", "notify" if container.readiness or container.startup else "exec")
     body.add("TimeoutStartSec", "infinity")
     body.add("Slice", names.decision.slice)
-    own = options.manager.flag.split()
+    own = options.manager.flag.split(" ")[1:]
     command = (options.program, VERB, *own, names.container(container.name))
     body.add("ExecStart", words((*command, json.dumps(_document(container, workload)))))
     body.add("Restart", "on-failure")
@@ -107,7 +107,7 @@ def prober_file(
     return File(path=names.prober(container.name), content=text.encode(), is_unit=True)
 
 
-def _document(container: ContainerWorkload, workload: Workload) -> dict[str, object]:
+def _document(container: ContainerWorkload, workload: PodWorkload) -> dict[str, object]:
     """Return the probes as the internal verb reads them."""
     probes = {
         "startup": container.startup,

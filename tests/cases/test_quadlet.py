@@ -21,8 +21,8 @@ from podslice.inputs.manifest.workloads import read_workloads
 from podslice.model.manager import SYSTEM, user_manager
 from podslice.model.node import Node
 from podslice.policy.decide import decide
-from podslice.quadlet.files import Options
 from podslice.quadlet.generate import generate
+from podslice.quadlet.result import Options
 from tests.cases.rows import to_amounts
 from tests.configuration import load_config
 

@@ -25,7 +25,7 @@ from podslice.reconcile.report import describe_refusal
 from podslice.systemd.unit_file import unit_files, write_unit_files
 
 
-class Format(StrEnum):
+class UnitFormat(StrEnum):
     """What is written: values of `--format`."""
 
     UNITS = "units"
@@ -33,7 +33,7 @@ class Format(StrEnum):
 
 
 FormatOption = Annotated[
-    Format,
+    UnitFormat,
     typer.Option(
         "--format", help="units: the slices; quadlet: the containers, for podman's generator."
     ),
@@ -61,13 +61,13 @@ def render(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     filename: Files,
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
-    form: FormatOption = Format.UNITS,
+    form: FormatOption = UnitFormat.UNITS,
     output_dir: OutputDir = None,
     install: Install = False,  # noqa: FBT002
     ignore: Ignore = None,
 ) -> int:
     """Show the desired units, or write them as unit files."""
-    if form is Format.QUADLET:
+    if form is UnitFormat.QUADLET:
         from podslice.cli.quadlets import Target, render_quadlets
 
         target = Target(directory=output_dir, install=install)

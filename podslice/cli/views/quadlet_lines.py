@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from podslice.quadlet.files import File, Quadlets
+    from podslice.quadlet.result import File, Quadlets
 
 
 def quadlet_lines(quadlets: Quadlets) -> Iterator[str]:
@@ -22,6 +22,6 @@ def _content(file: File) -> Iterator[str]:
         yield f"# {len(file.content)} bytes, which are written to a file only"
         return
     try:
-        yield from file.text.splitlines()
+        yield from file.text.removesuffix("\n").split("\n")
     except UnicodeDecodeError:
         yield f"# {len(file.content)} bytes, which are not text"

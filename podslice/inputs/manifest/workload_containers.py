@@ -1,4 +1,4 @@
-"""Containers of a pod → what runs in them."""
+"""Containers of a pod → their workloads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from podslice.model.workload import (
     EmptyDir,
     Exec,
     HttpGet,
-    Mount,
     Port,
     Probe,
     Protocol,
@@ -28,11 +27,12 @@ from podslice.model.workload import (
     Sleep,
     TcpSocket,
     Volume,
+    VolumeMount,
 )
 
 with quick_models():
     from podslice.inputs.manifest.workload_models import (
-        ContainerFields,
+        ContainerWorkloadFields,
         HandlerFields,
         HttpGetFields,
         LifecycleFields,
@@ -57,7 +57,7 @@ class ContainerReader:
     host_network: bool
 
     def read(
-        self, entries: Sequence[ContainerFields], path: str, *, init: bool
+        self, entries: Sequence[ContainerWorkloadFields], path: str, *, init: bool
     ) -> Iterator[ContainerWorkload]:
         """Yield the containers of one list."""
         for index, entry in enumerate(entries):
@@ -65,7 +65,7 @@ class ContainerReader:
                 at = f"{path}[{index}]"
                 yield self._read(entry, at, self._kind(entry, at, init=init))
 
-    def _kind(self, entry: ContainerFields, path: str, *, init: bool) -> ContainerKind:
+    def _kind(self, entry: ContainerWorkloadFields, path: str, *, init: bool) -> ContainerKind:
         policy = entry.restart_policy
         if init and policy == "Always":
             return ContainerKind.SIDECAR
@@ -74,7 +74,9 @@ class ContainerReader:
             self.refusals.refuse(f"{path}.restartPolicy", reason)
         return ContainerKind.INIT if init else ContainerKind.APP
 
-    def _read(self, entry: ContainerFields, path: str, kind: ContainerKind) -> ContainerWorkload:
+    def _read(
+        self, entry: ContainerWorkloadFields, path: str, kind: ContainerKind
+    ) -> ContainerWorkload:
         if not entry.image and not self.refusals.has_error(f"{path}.image"):
             self.refusals.error(f"{path}.image", "a container needs an image")
         ports = tuple(self._ports(entry.ports or (), f"{path}.ports"))
@@ -102,7 +104,7 @@ class ContainerReader:
             security=self.security.read(entry.security_context, f"{path}.securityContext"),
         )
 
-    def _refuse_for_init(self, entry: ContainerFields, path: str) -> None:
+    def _refuse_for_init(self, entry: ContainerWorkloadFields, path: str) -> None:
         """Report what an init container cannot have.
 
         Source: Kubernetes, pkg/apis/core/validation/validation.go, validateInitContainers.
@@ -117,7 +119,7 @@ class ContainerReader:
                 message = "an init container without restartPolicy Always has none"
                 self.refusals.error(f"{path}.{name}", message)
 
-    def _pull(self, entry: ContainerFields, path: str) -> Pull:
+    def _pull(self, entry: ContainerWorkloadFields, path: str) -> Pull:
         """Return when to pull: with the tag latest, or without one, always.
 
         Source: Kubernetes, pkg/apis/core/v1/defaults.go, SetDefaults_Container.
@@ -160,7 +162,7 @@ class ContainerReader:
             self.refusals.error(path, "a port is a number from 1 to 65535")
         return port or 0
 
-    def _mounts(self, entries: Sequence[MountFields], path: str) -> Iterator[Mount]:
+    def _mounts(self, entries: Sequence[MountFields], path: str) -> Iterator[VolumeMount]:
         for index, entry in enumerate(entries):
             at = f"{path}[{index}]"
             if entry.name not in self.volumes:
@@ -178,7 +180,7 @@ class ContainerReader:
                 hint = f"write one of {', '.join(_PROPAGATIONS)}"
                 message = f"unknown value {quote(propagation)}"
                 self.refusals.error(f"{at}.mountPropagation", message, hint)
-            yield Mount(
+            yield VolumeMount(
                 volume=entry.name or "",
                 path=target,
                 read_only=bool(entry.read_only),

@@ -94,7 +94,7 @@ def _read_values(
             try:
                 content = text or ""
                 values[key] = (
-                    base64.b64decode("".join(content.split()), validate=True)
+                    base64.b64decode(re.sub(r"\s", "", content), validate=True)
                     if encoded
                     else content.encode()
                 )

@@ -14,7 +14,7 @@ from podslice.model.workload import Variable
 
 with quick_models():
     from podslice.inputs.manifest.workload_models import (
-        ContainerFields,
+        ContainerWorkloadFields,
         EnvFrom,
         EnvVar,
         ObjectRef,
@@ -35,7 +35,7 @@ class EnvironmentReader:
     pod_fields: Mapping[str, str]
     """`metadata.name` and the like → value."""
 
-    def read(self, container: ContainerFields, path: str) -> Iterator[Variable]:
+    def read(self, container: ContainerWorkloadFields, path: str) -> Iterator[Variable]:
         """Yield the variables: those of whole objects first.
 
         Source: Kubernetes, pkg/kubelet/kubelet_pods.go, makeEnvironmentVariables.

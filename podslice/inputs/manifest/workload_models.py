@@ -1,4 +1,4 @@
-"""The fields of a pod that say what runs in it, as pydantic models: types only, no other rules.
+"""The fields of a pod's workload, as pydantic models: types only, no other rules.
 
 Only verbs that start containers read them. `workload_fields` reports fields that no model has.
 """
@@ -231,7 +231,7 @@ class PodSecurityFields(_CommonSecurity):
     sysctls: Annotated[list[SysctlFields], _ENTRIES] | None = None
 
 
-class ContainerFields(Fields):
+class ContainerWorkloadFields(Fields):
     """One container of any kind."""
 
     name: Text | None = None
@@ -293,7 +293,7 @@ class ProjectedFields(Fields):
     default_mode: Mode | None = None
 
 
-class EmptyDirFields(Fields):
+class EmptyDirSourceFields(Fields):
     """`emptyDir`; the size of a volume in memory is read with the resources."""
 
     medium: Text | None = None
@@ -314,11 +314,11 @@ class ClaimFields(Fields):
     read_only: Flag | None = None
 
 
-class VolumeFields(Fields):
+class VolumeSourceFields(Fields):
     """One volume."""
 
     name: Text | None = None
-    empty_dir: EmptyDirFields | None = None
+    empty_dir: EmptyDirSourceFields | None = None
     host_path: HostPathFields | None = None
     persistent_volume_claim: ClaimFields | None = None
     config_map: DataVolumeFields | None = None
@@ -351,9 +351,11 @@ class HostAliasFields(Fields):
 class WorkloadFields(Fields):
     """`spec` of a pod."""
 
-    containers: Annotated[list[ContainerFields], _bound(POD_CONTAINERS_MAX)] | None = None
-    init_containers: Annotated[list[ContainerFields], _bound(POD_CONTAINERS_MAX)] | None = None
-    volumes: Annotated[list[VolumeFields], _bound(POD_VOLUMES_MAX)] | None = None
+    containers: Annotated[list[ContainerWorkloadFields], _bound(POD_CONTAINERS_MAX)] | None = None
+    init_containers: Annotated[list[ContainerWorkloadFields], _bound(POD_CONTAINERS_MAX)] | None = (
+        None
+    )
+    volumes: Annotated[list[VolumeSourceFields], _bound(POD_VOLUMES_MAX)] | None = None
     restart_policy: Text | None = None
     host_network: Flag | None = None
     host_pid: Flag | None = Field(default=None, alias="hostPID")

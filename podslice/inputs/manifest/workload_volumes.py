@@ -16,12 +16,12 @@ with quick_models():
     from podslice.inputs.manifest.workload_models import (
         ClaimFields,
         DataVolumeFields,
-        EmptyDirFields,
+        EmptyDirSourceFields,
         HostPathFields,
         ItemFields,
         ProjectedFields,
         SecretVolumeFields,
-        VolumeFields,
+        VolumeSourceFields,
     )
 
 _TYPES = ("", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket")
@@ -52,7 +52,7 @@ class VolumeReader:
     objects: DataObjects
     namespace: str
 
-    def read(self, entries: Sequence[VolumeFields], path: str) -> Iterator[Volume]:
+    def read(self, entries: Sequence[VolumeSourceFields], path: str) -> Iterator[Volume]:
         """Yield the volumes; one without a source is an empty directory, as in Kubernetes."""
         for index, entry in enumerate(entries):
             if entry.name:
@@ -60,7 +60,7 @@ class VolumeReader:
                 if volume is not None:
                     yield volume
 
-    def _read(self, entry: VolumeFields, path: str) -> Volume | None:
+    def _read(self, entry: VolumeSourceFields, path: str) -> Volume | None:
         name = entry.name or ""
         if entry.host_path:
             return self._host_path(name, entry.host_path, f"{path}.hostPath")
@@ -70,9 +70,9 @@ class VolumeReader:
         if sources:
             files = tuple(each for source in sources for each in self._files(source))
             return DataFiles(name=name, files=files)
-        return self._empty_dir(name, entry.empty_dir or EmptyDirFields(), f"{path}.emptyDir")
+        return self._empty_dir(name, entry.empty_dir or EmptyDirSourceFields(), f"{path}.emptyDir")
 
-    def _empty_dir(self, name: str, fields: EmptyDirFields, path: str) -> EmptyDir:
+    def _empty_dir(self, name: str, fields: EmptyDirSourceFields, path: str) -> EmptyDir:
         in_memory = fields.medium == "Memory"
         if fields.size_limit is not None and not in_memory:
             reason = "podman's volumes on disk have no size"
@@ -140,7 +140,7 @@ class VolumeReader:
         return True
 
 
-def _sources(entry: VolumeFields, path: str) -> Iterator[_Source]:
+def _sources(entry: VolumeSourceFields, path: str) -> Iterator[_Source]:
     if entry.config_map:
         yield _source("ConfigMap", entry.config_map, f"{path}.configMap")
     if entry.secret:

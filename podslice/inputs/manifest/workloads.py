@@ -1,9 +1,9 @@
-"""Documents with pods → what runs in each of them, and the fields that cannot be kept."""
+"""Documents with pods → their workloads, and the fields that cannot be kept."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from podslice.dataclass import dataclass
 from podslice.errors import Problem
@@ -17,7 +17,7 @@ from podslice.inputs.manifest.workload_security import SecurityReader
 from podslice.inputs.manifest.workload_volumes import VolumeReader
 from podslice.inputs.scalars import quote
 from podslice.model.pod import Pod
-from podslice.model.workload import Dns, Restart, Workload
+from podslice.model.workload import ContainerWorkload, Dns, PodWorkload, Restart, Volume
 
 with quick_models():
     from podslice.inputs.manifest.workload_models import (
@@ -32,9 +32,9 @@ _STEP = re.compile(r"([^.[\]]+)|\[(\d+)\]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedWorkloads:
-    """What runs in pods, by `namespace/name`, with the problems of all."""
+    """The workloads of pods, by `namespace/name`, with the problems of all."""
 
-    workloads: Mapping[str, Workload]
+    workloads: Mapping[str, PodWorkload]
     problems: tuple[Problem, ...]
 
 
@@ -45,7 +45,7 @@ def read_workloads(
     namespace: str | None = None,
     ignored: frozenset[str] = frozenset(),
 ) -> LoadedWorkloads:
-    """Read what runs in pods.
+    """Read the workloads of pods.
 
     Args:
         pods: the pods of the documents.
@@ -79,39 +79,18 @@ def _find(value: object, path: str) -> object:
     return value
 
 
-def _read_spec(pod: Pod, spec: object, refusals: Refusals, objects: DataObjects) -> Workload:
+def _read_spec(pod: Pod, spec: object, refusals: Refusals, objects: DataObjects) -> PodWorkload:
     path = pod.spec_where
     fields, found = read_model(WorkloadFields, spec or {}, path)
     # the resources' own reader has reported these types already
     known = {str(each) for each in pod.problems}
     refusals.add(each for each in found if str(each.within(pod.where)) not in known)
     refusals.refuse_unread(fields, spec, path)
+    reader = VolumeReader(refusals=refusals, objects=objects, namespace=pod.namespace)
+    volumes = tuple(reader.read(fields.volumes or (), f"{path}.volumes"))
     security = fields.security_context or PodSecurityFields()
-    volumes = tuple(
-        VolumeReader(refusals=refusals, objects=objects, namespace=pod.namespace).read(
-            fields.volumes or (), f"{path}.volumes"
-        )
-    )
-    names = [each.name for each in fields.volumes or () if each.name]
-    reader = ContainerReader(
-        refusals=refusals,
-        environment=EnvironmentReader(
-            refusals=refusals,
-            objects=objects,
-            namespace=pod.namespace,
-            pod_fields=_pod_fields(pod),
-        ),
-        security=SecurityReader(
-            refusals=refusals, pod=security, pod_path=f"{path}.securityContext"
-        ),
-        volumes={**dict.fromkeys(names), **{each.name: each for each in volumes}},
-        host_network=bool(fields.host_network),
-    )
-    return Workload(
-        containers=(
-            *reader.read(fields.init_containers or (), f"{path}.initContainers", init=True),
-            *reader.read(fields.containers or (), f"{path}.containers", init=False),
-        ),
+    return PodWorkload(
+        containers=tuple(_read_containers(pod, fields, volumes, refusals, objects)),
         volumes=volumes,
         restart=_restart(fields, refusals, path),
         host_network=bool(fields.host_network),
@@ -124,6 +103,38 @@ def _read_spec(pod: Pod, spec: object, refusals: Refusals, objects: DataObjects)
         sysctls={each.name or "": each.value or "" for each in security.sysctls or ()},
         groups=tuple(security.supplemental_groups or ()),
     )
+
+
+def _read_containers(
+    pod: Pod,
+    fields: WorkloadFields,
+    volumes: tuple[Volume, ...],
+    refusals: Refusals,
+    objects: DataObjects,
+) -> Iterator[ContainerWorkload]:
+    """Yield init containers and sidecars, then the others."""
+    path = pod.spec_where
+    reader = ContainerReader(
+        refusals=refusals,
+        environment=EnvironmentReader(
+            refusals=refusals,
+            objects=objects,
+            namespace=pod.namespace,
+            pod_fields=_pod_fields(pod),
+        ),
+        security=SecurityReader(
+            refusals=refusals,
+            pod=fields.security_context or PodSecurityFields(),
+            pod_path=f"{path}.securityContext",
+        ),
+        volumes={
+            **{each.name: None for each in fields.volumes or () if each.name},
+            **{each.name: each for each in volumes},
+        },
+        host_network=bool(fields.host_network),
+    )
+    yield from reader.read(fields.init_containers or (), f"{path}.initContainers", init=True)
+    yield from reader.read(fields.containers or (), f"{path}.containers", init=False)
 
 
 def _pod_fields(pod: Pod) -> dict[str, str]:

@@ -6,7 +6,7 @@ from podslice.errors import HostError, InputError
 from podslice.model.manager import SYSTEM, user_manager
 from podslice.model.unit import GENERATED, UnitName
 from podslice.processes.quadlet_files import Directories, installed, write_quadlets
-from podslice.quadlet.files import Directory, File, Quadlets
+from podslice.quadlet.result import Directory, File, Quadlets
 
 
 def unit_file(path, pod="default/web", **options):

@@ -9,9 +9,9 @@ from podslice.dataclass import dataclass
 from podslice.model.desired import VolumeDecision
 from podslice.model.naming import POD_LABEL
 from podslice.model.unit import GENERATED
-from podslice.model.workload import Claim, DataFiles, EmptyDir, HostPath, Mount, Volume
-from podslice.quadlet.files import Directory, File, Options
-from podslice.quadlet.names import Names
+from podslice.model.workload import Claim, DataFiles, EmptyDir, HostPath, Volume, VolumeMount
+from podslice.quadlet.pod_names import Names
+from podslice.quadlet.result import Directory, File, Options
 from podslice.quadlet.unit_text import double, section, unit, word, words
 
 _PROPAGATION = {"None": "", "HostToContainer": "rslave", "Bidirectional": "rshared"}
@@ -83,7 +83,7 @@ class Mounter:
     volumes: Mapping[str, Volume]
     options: Options
 
-    def volume(self, mount: Mount) -> str:
+    def volume(self, mount: VolumeMount) -> str:
         """Return the value of `Volume=` for a mount."""
         volume = self.volumes[mount.volume]
         read_only = mount.read_only or (isinstance(volume, Claim) and volume.read_only)
@@ -114,7 +114,7 @@ class Mounter:
             return f"%t{_below_runtime(decided)}"
         return decided.path
 
-    def before(self, mount: Mount) -> Iterator[str]:
+    def before(self, mount: VolumeMount) -> Iterator[str]:
         """Yield the commands that create or check what is mounted, before the container starts.
 
         Source: Kubernetes, pkg/volume/hostpath/host_path.go, checkType; a path without a type is

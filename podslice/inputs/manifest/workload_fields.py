@@ -126,7 +126,7 @@ def _unread(fields: BaseModel, raw: object, path: str) -> Iterator[str]:
         place = extend_path(path, str(key))
         if key in names:
             yield from _unread_below(getattr(fields, names[key]), value, place)
-        elif _is_stated(value) and not _is_read_elsewhere(place):
+        elif is_stated(value) and not _is_read_elsewhere(place):
             yield place
 
 
@@ -138,7 +138,7 @@ def _unread_below(value: object, raw: object, path: str) -> Iterator[str]:
             yield from _unread_below(each, item, f"{path}[{index}]")
 
 
-def _is_stated(value: object) -> bool:
+def is_stated(value: object) -> bool:
     """Return whether a value differs from the default of most fields: nothing, or false."""
     if isinstance(value, Boolean):
         return value.lower() not in ("false", "no", "off")

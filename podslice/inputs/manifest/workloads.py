@@ -13,6 +13,7 @@ from podslice.inputs.manifest.workload_containers import ContainerReader
 from podslice.inputs.manifest.workload_data import DataObjects, read_objects
 from podslice.inputs.manifest.workload_environment import EnvironmentReader
 from podslice.inputs.manifest.workload_fields import Refusals, unused
+from podslice.inputs.manifest.workload_owners import owner_path, refuse_of_owner
 from podslice.inputs.manifest.workload_security import SecurityReader
 from podslice.inputs.manifest.workload_volumes import VolumeReader
 from podslice.inputs.scalars import quote
@@ -60,6 +61,8 @@ def read_workloads(
     for pod in pods:
         refusals = Refusals(where=pod.where, ignored=ignored)
         spec = _find(documents.get(pod.where), pod.spec_where)
+        owner = owner_path(pod.spec_where)
+        refuse_of_owner(_find(documents.get(pod.where), owner), owner, refusals)
         workloads[pod.key] = _read_spec(pod, spec, refusals, objects)
         problems += refusals.found
         used |= refusals.used

@@ -21,9 +21,7 @@ from podslice.model.workload import (
     ContainerWorkload,
     Exec,
     HttpGet,
-    PodWorkload,
     Probe,
-    Restart,
     TcpSocket,
 )
 from podslice.quadlet.pod_names import Names
@@ -86,39 +84,34 @@ def add_health(body: Section, container: ContainerWorkload) -> None:
         body.add("Notify", "healthy")
 
 
-def prober_file(
-    container: ContainerWorkload, workload: PodWorkload, names: Names, options: Options
-) -> File:
+def prober_file(container: ContainerWorkload, names: Names, options: Options) -> File:
     """Return the service that probes a container; it stops the container that is not alive."""
     service, pod = names.service(container.name), names.decision.pod
     head = section("Unit")
     head.add("Description", f"Probes of container {container.name} of pod {double(pod.key)}")
     head.add("BindsTo", service)
     head.add("After", service)
+    head.add("StartLimitIntervalSec", "0")
     body = section("Service")
     body.add("Type", "notify" if container.readiness or container.startup else "exec")
     body.add("TimeoutStartSec", "infinity")
     body.add("Slice", names.decision.slice)
-    own = options.manager.flag.split(" ")[1:]
-    command = (options.program, VERB, *own, names.container(container.name))
-    body.add("ExecStart", words((*command, json.dumps(_document(container, workload)))))
+    command = (options.program, VERB, names.container(container.name))
+    body.add("ExecStart", words((*command, json.dumps(_document(container)))))
     body.add("Restart", "on-failure")
+    body.add("RestartSec", "1s")
     text = unit(GENERATED, (head, body))
     return File(path=names.prober(container.name), content=text.encode(), is_unit=True)
 
 
-def _document(container: ContainerWorkload, workload: PodWorkload) -> dict[str, object]:
+def _document(container: ContainerWorkload) -> dict[str, object]:
     """Return the probes as the internal verb reads them."""
     probes = {
         "startup": container.startup,
         "liveness": container.liveness,
         "readiness": container.readiness,
     }
-    document: dict[str, object] = {
-        name: _probe_document(each) for name, each in probes.items() if each is not None
-    }
-    document["restart"] = workload.restart is not Restart.NEVER
-    return document
+    return {name: _probe_document(each) for name, each in probes.items() if each is not None}
 
 
 def _probe_document(probe: Probe) -> dict[str, object]:

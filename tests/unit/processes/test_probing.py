@@ -1,0 +1,119 @@
+"""Probes of a container: when they run, and what follows from their results."""
+
+import json
+import re
+
+import pytest
+
+from podslice.errors import InputError
+from podslice.model.workload import Exec, HttpGet, Probe, TcpSocket
+from podslice.processes.probing import ProbeKind, begin, parse_probes
+
+ACTION = TcpSocket(port=80)
+
+
+def probe(**options):
+    return Probe(action=ACTION, **options)
+
+
+def run(state, results, limit=50):
+    """Answer probes in the order in which they are due, as text: `S` for startup, small if failed."""
+    seen = []
+    while not state.must_stop and (kind := state.next()) is not None and len(seen) < limit:
+        if not results[kind]:
+            break
+        success = results[kind].pop(0) == "+"
+        letter = kind[0].upper() if success else kind[0].lower()
+        seen.append(f"{letter}{state.counters[kind].due:g}")
+        state.record(kind, success=success, now=state.counters[kind].due)
+    return " ".join(seen)
+
+
+def test_others_wait_for_the_startup_probe():
+    state = begin(
+        {
+            ProbeKind.STARTUP: probe(period_sec=1, failure_threshold=5),
+            ProbeKind.LIVENESS: probe(initial_delay_sec=2),
+        },
+        0,
+    )
+    results = {ProbeKind.STARTUP: list("--+"), ProbeKind.LIVENESS: list("++")}
+    assert run(state, results) == "s0 s1 S2 L2 L12"
+    assert not state.must_stop
+    assert state.is_ready
+
+
+def test_a_container_that_does_not_start_in_time_is_stopped():
+    state = begin({ProbeKind.STARTUP: probe(failure_threshold=3)}, 100)
+    assert run(state, {ProbeKind.STARTUP: list("----")}) == "s100 s110 s120"
+    assert state.must_stop
+
+
+def test_failures_count_if_they_follow_each_other():
+    state = begin({ProbeKind.LIVENESS: probe(failure_threshold=2)}, 0)
+    assert run(state, {ProbeKind.LIVENESS: list("-+-+--+")}) == "l0 L10 l20 L30 l40 l50"
+    assert state.must_stop
+
+
+def test_readiness_comes_and_goes_and_never_stops_a_container():
+    state = begin({ProbeKind.READINESS: probe(success_threshold=2, failure_threshold=2)}, 0)
+    expected = [("+", False), ("+", True), ("-", True), ("-", False), ("+", False), ("+", True)]
+    for result, ready in expected:
+        state.record(ProbeKind.READINESS, success=result == "+", now=0)
+        assert state.is_ready is ready
+    assert not state.must_stop
+
+
+def test_each_probe_has_a_period_of_its_own():
+    state = begin(
+        {
+            ProbeKind.LIVENESS: probe(period_sec=3, initial_delay_sec=1),
+            ProbeKind.READINESS: probe(period_sec=2),
+        },
+        0,
+    )
+    results = {ProbeKind.LIVENESS: list("+++"), ProbeKind.READINESS: list("++++")}
+    assert run(state, results) == "R0 L1 R2 L4 R4 R6 L7"
+
+
+def test_after_the_start_nothing_is_left_to_do_without_other_probes():
+    state = begin({ProbeKind.STARTUP: probe()}, 0)
+    state.record(ProbeKind.STARTUP, success=True, now=0)
+    assert state.next() is None
+    assert state.is_ready
+
+
+def test_a_unit_has_the_probes_of_its_manifest(case_units):
+    found = parse_probes(case_units("app"))
+    assert found[ProbeKind.STARTUP] == Probe(
+        action=Exec(command=("test", "-e", "/tmp/started")), failure_threshold=30, period_sec=1
+    )
+    assert found[ProbeKind.LIVENESS].action == HttpGet(
+        port=8080, path='/healthz?q="100%"', scheme="HTTPS", headers=(("Host", "$shop"),)
+    )
+    assert found[ProbeKind.READINESS] == Probe(action=TcpSocket(port=8080), success_threshold=2)
+
+
+@pytest.fixture
+def case_units(request):
+    """The probes in a unit of `tests/cases/quadlet`, as systemd passes them on."""
+    text = (
+        request.config.rootpath / "tests/cases/quadlet/probes-from-outside/expect.txt"
+    ).read_text()
+
+    def find(container):
+        (quoted,) = re.findall(
+            rf'^ExecStart=\S+ __probe web-{container} "(.*)"$', text, re.MULTILINE
+        )
+        plain = quoted.replace("%%", "%").replace("$$", "$")
+        return re.sub(r"\\(.)", r"\1", plain)
+
+    return find
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "{", json.dumps({"liveness": {}}), json.dumps({"liveness": 5})]
+)
+def test_anything_else_is_refused(text):
+    with pytest.raises(InputError, match="render the pod again"):
+        parse_probes(text)

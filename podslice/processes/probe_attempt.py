@@ -17,7 +17,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 
@@ -143,10 +143,11 @@ def _connect(action: TcpSocket, timeout_sec: int) -> bool:
 
 def _get(action: HttpGet, timeout_sec: int) -> bool:
     """Request a page; a certificate is not verified, and a redirection is not followed."""
-    connection = _connection(action, timeout_sec)
     headers = {"User-Agent": "kube-probe/podslice", "Accept": "*/*", **dict(action.headers)}
-    connection.request("GET", action.path, headers=headers)
-    return connection.getresponse().status in _SUCCESS
+    with closing(_connection(action, timeout_sec)) as connection:
+        connection.request("GET", action.path, headers=headers)
+        with connection.getresponse() as response:
+            return response.status in _SUCCESS
 
 
 def _connection(action: HttpGet, timeout_sec: int) -> HTTPConnection:

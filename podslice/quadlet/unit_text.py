@@ -73,7 +73,13 @@ class Section:
     lines: list[str]
 
     def add(self, key: str, *values: str) -> None:
-        """Add a line for each value, as systemd and the generator read it."""
+        """Add a line for each value, as systemd and the generator read it.
+
+        Raises:
+            ValueError: a value would begin another line.
+        """
+        if any(each in value for value in values for each in "\n\r"):
+            raise ValueError(f"a value of {key} has several lines")
         self.lines += [f"{key}={value}" for value in values]
 
     def add_text(self, key: str, option: str, text: str) -> None:

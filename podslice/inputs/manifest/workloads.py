@@ -15,6 +15,7 @@ from podslice.inputs.manifest.workload_environment import EnvironmentReader
 from podslice.inputs.manifest.workload_fields import Refusals, unused
 from podslice.inputs.manifest.workload_owners import owner_path, refuse_of_owner
 from podslice.inputs.manifest.workload_security import SecurityReader
+from podslice.inputs.manifest.workload_text import check_texts
 from podslice.inputs.manifest.workload_volumes import VolumeReader
 from podslice.inputs.scalars import quote
 from podslice.model.pod import Pod
@@ -89,6 +90,7 @@ def _read_spec(pod: Pod, spec: object, refusals: Refusals, objects: DataObjects)
     known = {str(each) for each in pod.problems}
     refusals.add(each for each in found if str(each.within(pod.where)) not in known)
     refusals.refuse_unread(fields, spec, path)
+    check_texts(fields, refusals, path)
     reader = VolumeReader(refusals=refusals, objects=objects, namespace=pod.namespace)
     volumes = tuple(reader.read(fields.volumes or (), f"{path}.volumes"))
     security = fields.security_context or PodSecurityFields()

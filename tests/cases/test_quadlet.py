@@ -93,6 +93,14 @@ def test_quadlets(case, update_cases):
     assert text == expected.read_text()
 
 
+def test_a_case_is_refused_if_it_is_named_so(case):
+    """Otherwise a case without files would show nothing of what it is named after."""
+    problems, quadlets = made_of(case)
+    is_refused = any(each.severity == "error" for each in problems)
+    assert is_refused is case.name.startswith(("refused", "podman-", "ignored-without"))
+    assert bool(quadlets) is not is_refused
+
+
 def test_every_file_and_container_has_a_name_of_its_own(case):
     _, quadlets = made_of(case)
     paths = [file.path for pod in quadlets for file in pod.files]

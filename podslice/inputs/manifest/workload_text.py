@@ -1,6 +1,6 @@
 """Texts of a workload that a unit cannot hold.
 
-Arguments, values of variables and headers may have any character but zero: they are written with
+Arguments, values of variables, headers and paths of requests may have any character but zero: they are written with
 escapes. All other texts are written as they are, where an end of line begins another directive.
 """
 
@@ -13,7 +13,9 @@ from pydantic import BaseModel
 
 from podslice.inputs.manifest.workload_fields import Refusals
 
-_FREE = re.compile(r"\.(?:command|args)\[\d+]$|\.env\[\d+]\.value$|\.httpHeaders\[\d+]\.value$")
+_FREE = re.compile(
+    r"\.(?:command|args)\[\d+]$|\.env\[\d+]\.value$|\.httpHeaders\[\d+]\.value$|\.httpGet\.path$"
+)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _AT_EDGE = re.compile(r"^[\s\"']|[\s\"'\\]$")
 

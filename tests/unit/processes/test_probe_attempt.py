@@ -59,7 +59,7 @@ def test_an_answer_succeeds_by_its_status(server, status, expected):
     assert "\r\nHost: shop\r\n" in got[0]
 
 
-def test_what_is_no_answer_fails(server):
+def test_an_answer_of_another_protocol_fails(server):
     answer(server, "SSH-2.0-x\r\n")
     with pytest.raises(Exception, match="SSH"):
         request(HttpGet(port=server.getsockname()[1], host=LOOPBACK), 30)

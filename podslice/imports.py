@@ -53,6 +53,13 @@ def never_import_openssl() -> None:
         never_import("_hashlib")
 
 
+def allow_openssl() -> None:
+    """Undo `never_import_openssl`, in a process with encrypted connections."""
+    for name in ("ssl", "_hashlib"):
+        if name in sys.modules and cast("object", sys.modules[name]) is None:
+            del sys.modules[name]
+
+
 @contextmanager
 def modules_of(package: str) -> Iterator[None]:
     """Import modules of a package without executing the package itself.

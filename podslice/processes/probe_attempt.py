@@ -24,7 +24,7 @@ from pathlib import Path
 from podslice.dataclass import dataclass
 from podslice.model.workload import Action, Exec, HttpGet, TcpSocket
 
-PODMAN = "podman"
+_PODMAN = "podman"
 _OK, _FAILED = 0, 1
 _UNROUTED = "192.0.2.1"
 """An address for documentation: a datagram socket that names it sends nothing. Source: RFC 5737."""
@@ -44,7 +44,7 @@ class RunningContainer:
 def attempt(action: Action, target: RunningContainer, timeout_sec: int) -> bool:
     """Try once, and return whether it succeeds in time."""
     if isinstance(action, Exec):
-        return _run([PODMAN, "exec", target.name, *action.command], timeout_sec)
+        return _run([_PODMAN, "exec", target.name, *action.command], timeout_sec)
 
     def work() -> bool:
         join(target.pid)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from podslice.cli.arguments import DONE
 from podslice.cli.output import note
 from podslice.errors import HostError
-from podslice.processes.probe_attempt import PODMAN, RunningContainer, attempt
+from podslice.imports import allow_openssl
 from podslice.processes.probing import ProbedContainer, begin, parse_probes
 from podslice.systemd.notify import Notifier
+
+if TYPE_CHECKING:
+    from podslice.processes.probe_attempt import RunningContainer
+
+PODMAN = "podman"
 
 
 def probe(
@@ -25,6 +31,8 @@ def probe(
 
     systemd starts it again, as the restart policy states.
     """
+    gc.enable()  # it is off in verbs, which end soon
+    allow_openssl()
     wanted = parse_probes(probes)
     target = _find(container)
     state = begin(wanted, time.monotonic())
@@ -43,6 +51,8 @@ def probe(
 
 def _step(state: ProbedContainer, target: RunningContainer) -> None:
     """Wait for the next probe, and try it once."""
+    from podslice.processes.probe_attempt import attempt
+
     kind = state.next()
     if kind is None:
         return
@@ -63,6 +73,8 @@ def _report(notifier: Notifier, *, is_ready: bool) -> None:
 
 
 def _find(container: str) -> RunningContainer:
+    from podslice.processes.probe_attempt import RunningContainer
+
     done = subprocess.run(
         [PODMAN, "inspect", "--format", "{{.State.Pid}}", container],
         capture_output=True,

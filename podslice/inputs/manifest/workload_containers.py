@@ -228,11 +228,14 @@ class ContainerReader:
         return None
 
     def _http_get(self, fields: HttpGetFields, ports: Sequence[Port], path: str) -> HttpGet:
-        where = fields.path or "/"
+        where, scheme = fields.path or "/", (fields.scheme or "HTTP").upper()
+        if scheme not in ("HTTP", "HTTPS"):
+            message = f"unknown scheme {quote(fields.scheme or '')}"
+            self.refusals.error(f"{path}.scheme", message, "write HTTP or HTTPS")
         return HttpGet(
             port=self._resolve(fields.port, ports, f"{path}.port"),
             path=where if where.startswith("/") else f"/{where}",
-            scheme=(fields.scheme or "HTTP").upper(),
+            scheme=scheme,
             host=fields.host or "",
             headers=tuple(
                 (each.name or "", each.value or "") for each in fields.http_headers or ()

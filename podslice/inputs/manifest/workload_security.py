@@ -41,6 +41,9 @@ class SecurityReader:
         fields = own or SecurityFields()
         user = self.pod.run_as_user if fields.run_as_user is None else fields.run_as_user
         self._check_user(fields, user, path)
+        if fields.proc_mount not in (None, "Default", "Unmasked"):
+            message = f"unknown value {quote(fields.proc_mount)}"
+            self.refusals.error(f"{path}.procMount", message, "write Default or Unmasked")
         capabilities = fields.capabilities or CapabilityFields()
         labels = fields.se_linux_options or self.pod.se_linux_options or SELinuxFields()
         return Security(

@@ -1,0 +1,54 @@
+"""The cases of quadlets: their settings, and what the generator makes of them."""
+
+import tomllib
+from pathlib import Path
+
+from podslice.inputs.manifest.load import load_pods
+from podslice.inputs.manifest.workload_data import KINDS
+from podslice.inputs.manifest.workloads import read_workloads
+from podslice.model.manager import SYSTEM, user_manager
+from podslice.model.node import Node
+from podslice.policy.decide import decide
+from podslice.quadlet.generate import generate
+from podslice.quadlet.result import Options
+from tests.cases.rows import to_amounts
+from tests.configuration import load_config
+
+QUADLETS = Path(__file__).parent / "quadlet"
+CASES = sorted(path.name for path in QUADLETS.iterdir() if path.is_dir())
+NODE = Node(capacity=to_amounts("cpu=8,memory=32Gi"))
+USER = user_manager(1000, {"XDG_RUNTIME_DIR": "/run/user/1000", "HOME": "/home/ada"})
+
+
+def settings_of(path):
+    file = path / "case.toml"
+    return tomllib.loads(file.read_text()) if file.exists() else {}
+
+
+def options_of(settings):
+    return Options(
+        manager=USER if settings.get("user") else SYSTEM,
+        systemd_version=settings.get("systemd", 257),
+        podman_version=tuple(settings.get("podman", (5, 4))),
+    )
+
+
+def load(path, ignored=()):
+    loaded = load_pods(["pods.yaml"], stdin=lambda: b"", used_kinds=KINDS)
+    workloads = read_workloads(loaded.pods, loaded.documents, ignored=frozenset(ignored))
+    return loaded, workloads, [*loaded.all_problems, *workloads.problems]
+
+
+def made_of(path):
+    """The problems of a case, and the quadlets of its pods if there is no error."""
+    settings = settings_of(path)
+    options = options_of(settings)
+    loaded, workloads, problems = load(path, settings.get("ignore", ()))
+    problems += [options.problem] if options.problem else []
+    config = load_config(settings.get("config", {}))
+    if any(each.severity == "error" for each in problems):
+        return problems, []
+    decided = [decide(pod, NODE, config) for pod in loaded.pods]
+    return problems, [
+        generate(each, workloads.workloads[each.pod.key], options) for each in decided
+    ]

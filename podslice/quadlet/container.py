@@ -19,7 +19,7 @@ from podslice.quadlet.expansion import Expanded, expand, expand_variables
 from podslice.quadlet.order import add_order, add_restart, is_last_init
 from podslice.quadlet.pod_names import Names, stem
 from podslice.quadlet.probes import add_health, needs_prober
-from podslice.quadlet.result import SECRET_MODE, UNIT_MODE, File, Options
+from podslice.quadlet.result import PODMAN, SECRET_MODE, UNIT_MODE, File, Options
 from podslice.quadlet.unit_text import (
     EMPTY_VARIABLE,
     Section,
@@ -34,7 +34,6 @@ from podslice.quadlet.unit_text import (
 )
 from podslice.quadlet.volume_units import Mounter
 
-PODMAN = "/usr/bin/podman"
 _PULL = {Pull.ALWAYS: "always", Pull.IF_NOT_PRESENT: "missing", Pull.NEVER: "never"}
 _STOP_MARGIN_SEC = 15
 """The time in which podman removes a container after its grace period."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from podslice.model.naming import KUBE_RESERVED_SLICE
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import GENERATED
 from podslice.model.workload import (
@@ -68,10 +69,13 @@ def needs_prober(container: ContainerWorkload) -> bool:
 
 
 def add_health(body: Section, container: ContainerWorkload) -> None:
-    """Add the keys of the probe that podman runs; the image's own is off, as in Kubernetes."""
+    """Add the keys of the probe that podman runs; the image's own is off, as in Kubernetes.
+
+    With HealthCmd=none podman would start a timer that checks nothing.
+    """
     probe = podman_probe(container)
     if probe is None or not isinstance(probe.action, Exec):
-        body.add("HealthCmd", "none")
+        body.add("PodmanArgs", "--no-healthcheck")
         return
     body.add("HealthCmd", double(json.dumps(probe.action.command, ensure_ascii=True)))
     body.add("HealthInterval", f"{probe.period_sec}s")
@@ -85,7 +89,10 @@ def add_health(body: Section, container: ContainerWorkload) -> None:
 
 
 def prober_file(container: ContainerWorkload, names: Names, options: Options) -> File:
-    """Return the service that probes a container; it stops the container that is not alive."""
+    """Return the service that probes a container; it stops the container that is not alive.
+
+    As the kubelet does, it uses the memory and processors of the node's services, not the pod's.
+    """
     service, pod = names.service(container.name), names.decision.pod
     head = section("Unit")
     head.add("Description", f"Probes of container {container.name} of pod {double(pod.key)}")
@@ -95,7 +102,8 @@ def prober_file(container: ContainerWorkload, names: Names, options: Options) ->
     body = section("Service")
     body.add("Type", "notify" if container.readiness or container.startup else "exec")
     body.add("TimeoutStartSec", "infinity")
-    body.add("Slice", names.decision.slice)
+    if not options.manager.is_user:
+        body.add("Slice", KUBE_RESERVED_SLICE)
     command = (options.program, VERB, names.container(container.name))
     body.add("ExecStart", words((*command, json.dumps(_document(container)))))
     body.add("Restart", "on-failure")

@@ -9,6 +9,7 @@ from podslice.errors import Problem
 from podslice.model.manager import SYSTEM, Manager
 from podslice.model.unit import UnitName
 
+PODMAN = "/usr/bin/podman"
 SECRET_MODE = 0o600
 UNIT_MODE = 0o644
 PODMAN_MIN = (5, 3)

@@ -11,7 +11,7 @@ from podslice.model.naming import POD_LABEL
 from podslice.model.unit import GENERATED
 from podslice.model.workload import Claim, DataFiles, EmptyDir, HostPath, Volume, VolumeMount
 from podslice.quadlet.pod_names import Names
-from podslice.quadlet.result import Directory, File, Options
+from podslice.quadlet.result import PODMAN, Directory, File, Options
 from podslice.quadlet.unit_text import double, section, unit, word, words
 
 _PROPAGATION = {"None": "", "HostToContainer": "rslave", "Bidirectional": "rshared"}
@@ -24,6 +24,7 @@ _TESTS = {
     "BlockDevice": "-b",
 }
 """Type of a hostPath → the option of test(1) that it must pass before the container starts."""
+_OPEN = f'chmod 0777 "$({PODMAN} volume inspect --format {{{{.Mountpoint}}}} "$1")"'
 _DIRECTORY_MODE = 0o755
 _PRIVATE_MODE = 0o700
 """Of the directory that holds all data: it protects the files, which containers may all read."""
@@ -32,12 +33,15 @@ _PRIVATE_MODE = 0o700
 def volume_file(volume: Volume, names: Names) -> Iterator[File]:
     """Yield the unit of a volume that podman holds.
 
-    An empty directory does not get what the image has at its place; a claim has the same name as
-    for `podman kube play`.
+    An empty directory does not get what the image has at its place, and every user may write to it;
+    with an owner that is stated, podman does not give it to the user of its first container. A claim
+    has the same name as for `podman kube play`.
+
+    Source: Kubernetes, pkg/volume/emptydir/empty_dir.go, perm; podman-volume-create(1), --opt.
     """
     if not isinstance(volume, Claim | EmptyDir) or _is_in_memory(volume):
         return
-    head = section("Unit")
+    head, service = section("Unit"), section("Service")
     what = double(names.decision.pod.key)
     head.add("Description", f"Volume {volume.name} of pod {what}")
     body = section("Volume")
@@ -46,8 +50,13 @@ def volume_file(volume: Volume, names: Names) -> Iterator[File]:
     else:
         body.add("VolumeName", names.volume(volume.name))
         body.add("Copy", "false")
+        body.add("User", "0")
+        body.add("Group", "0")
         body.add("Label", word(f"{POD_LABEL}={names.decision.pod.key}"))
-    text = unit(GENERATED, (head, body))
+        service.add(
+            "ExecStartPost", words(("/usr/bin/sh", "-c", _OPEN, "sh", names.volume(volume.name)))
+        )
+    text = unit(GENERATED, (head, body, service))
     yield File(path=f"{names.volume(volume.name)}.volume", content=text.encode())
 
 

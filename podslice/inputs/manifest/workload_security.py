@@ -45,7 +45,6 @@ class SecurityReader:
             message = f"unknown value {quote(fields.proc_mount)}"
             self.refusals.error(f"{path}.procMount", message, "write Default or Unmasked")
         capabilities = fields.capabilities or CapabilityFields()
-        labels = fields.se_linux_options or self.pod.se_linux_options or SELinuxFields()
         return Security(
             user=user,
             group=self._group(fields, user, path),
@@ -67,12 +66,7 @@ class SecurityReader:
                 "",
                 f"{path}.appArmorProfile",
             ),
-            selinux=SELinux(
-                user=labels.user or "",
-                role=labels.role or "",
-                type=labels.type or "",
-                level=labels.level or "",
-            ),
+            selinux=_labels(fields.se_linux_options or self.pod.se_linux_options),
         )
 
     def _group(self, fields: SecurityFields, user: int | None, path: str) -> int | None:
@@ -116,6 +110,17 @@ class SecurityReader:
             hint = "write RuntimeDefault, Unconfined or Localhost"
             self.refusals.error(f"{at}.type", f"unknown type {quote(fields.type or '')}", hint)
         return None
+
+
+def _labels(fields: SELinuxFields | None) -> SELinux:
+    if fields is None:
+        return SELinux()
+    return SELinux(
+        user=fields.user or "",
+        role=fields.role or "",
+        type=fields.type or "",
+        level=fields.level or "",
+    )
 
 
 def _capabilities(names: list[str] | None) -> tuple[str, ...]:

@@ -1,0 +1,205 @@
+"""A project → the manifest of its pod: a container for each of a service's, and one budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+
+from podslice.compose.project import Project, Service
+from podslice.compose.settings import KEY, Settings
+from podslice.compose.yaml_text import Path, format_yaml
+from podslice.dataclass import dataclass
+from podslice.errors import Problem, warning
+from podslice.inputs.manifest.names import to_label
+from podslice.inputs.scalars import extend_path
+from podslice.model.resources import CPU, MEMORY, format_amount
+
+_RESOURCES = (CPU, MEMORY)
+_NO_RESERVATION = "it reserves none"
+_SUM = "the sum of the services"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodDraft:
+    """A manifest as plain values, before it is validated."""
+
+    document: Mapping[str, object]
+    places: Mapping[Path, str] = field(default_factory=dict)
+    """Path of a value in the document → the place that states it."""
+    problems: tuple[Problem, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """Yield the manifest, with the place of each amount as a comment."""
+        amounts = {
+            path: place
+            for path, place in self.places.items()
+            if "resources" in path or path[:1] == ("metadata",)
+        }
+        return format_yaml(self.document, amounts)
+
+    def translate(self, problem: Problem) -> Problem:
+        """Return a problem of the manifest with the place in the project that causes it."""
+        where = problem.where.removeprefix(": ")
+        known = {extend_path("", *path): place for path, place in self.places.items()}
+        near = [
+            path for path in known if where == path or where.startswith((f"{path}.", f"{path}["))
+        ]
+        return replace(problem, where=known[max(near, key=len)]) if near else problem
+
+
+def draft_pod(project: Project, options: Settings, default_name: str | None = None) -> PodDraft:
+    """Return the pod of a project.
+
+    Args:
+        project: the project.
+        options: what the command line states, which counts before the project's `x-podslice`.
+        default_name: the name of a project that states none.
+    """
+    places: dict[Path, str] = {}
+    problems: list[Problem] = []
+    metadata = _metadata(project, options, default_name, places, problems)
+    spec: dict[str, object] = {}
+    resources = _pod_level(project, options, places, problems)
+    if resources:
+        spec["resources"] = resources
+    spec["containers"] = _containers(project, places)
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    return PodDraft(document=document, places=places, problems=tuple(problems))
+
+
+def _metadata(
+    project: Project,
+    options: Settings,
+    default_name: str | None,
+    places: dict[Path, str],
+    problems: list[Problem],
+) -> dict[str, object]:
+    settings = project.settings
+    if options.name or settings.name:
+        name = options.name or settings.name or ""
+        place = "--name" if options.name else f"{KEY}.name"
+    else:
+        stated = project.name or default_name or ""
+        place = "name"
+        name = to_label(stated)
+        if not name:
+            hint = "state one: --name NAME"
+            problems.append(Problem(where=place, message="the project has no name", hint=hint))
+    places["metadata", "name"] = place
+    metadata: dict[str, object] = {"name": name}
+    namespace = options.namespace or settings.namespace
+    if namespace:
+        metadata["namespace"] = namespace
+        place = "--namespace" if options.namespace else f"{KEY}.namespace"
+        places["metadata", "namespace"] = place
+    return metadata
+
+
+def _pod_level(
+    project: Project, options: Settings, places: dict[Path, str], problems: list[Problem]
+) -> dict[str, object]:
+    """Return the resources of the pod."""
+    level: dict[str, dict[str, str]] = {"requests": {}, "limits": {}}
+    for name in _RESOURCES:
+        for part, (milli, place) in _budget_of(name, project, options, problems).items():
+            level[part][name] = format_amount(name, milli)
+            places["spec", "resources", part, name] = place
+    return {part: amounts for part, amounts in level.items() if amounts}
+
+
+def _budget_of(
+    name: str, project: Project, options: Settings, problems: list[Problem]
+) -> dict[str, tuple[int, str]]:
+    """Return the request and the limit of one resource, each with its place.
+
+    The budget is that of the command line, of `x-podslice`, or the sum of the services. A stated
+    one is also the request, as a limit without a request is in Kubernetes. A sum of limits goes
+    with the sum of what the services reserve, if any of them does.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    if name in options.budget:
+        found["limits"] = found["requests"] = options.budget[name], "--budget"
+    elif name in project.settings.budget:
+        found["limits"] = found["requests"] = project.settings.budget[name], f"{KEY}.budget"
+    else:
+        limit = _sum_of_limits(project.services, name, problems)
+        reserved = _sum_of(project.services, name, "requests")
+        if limit is not None:
+            found["limits"] = limit, _SUM
+            found["requests"] = limit, "as the limit"
+        if reserved:
+            found["requests"] = reserved, _SUM
+    if name in project.settings.requests:
+        found["requests"] = project.settings.requests[name], f"{KEY}.requests"
+    return found
+
+
+def _sum_of_limits(services: Sequence[Service], name: str, problems: list[Problem]) -> int | None:
+    """Return the sum of the limits if every service has one, and otherwise report that."""
+    lacking = [each.name for each in services if name not in each.limits]
+    if lacking:
+        problems.append(
+            warning(
+                "services",
+                f"the project has no budget of {name}, since {_listed(lacking)} no limit",
+                f"state it: --budget {name}=AMOUNT, or below {KEY}.budget",
+            )
+        )
+        return None
+    return _sum_of(services, name, "limits")
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:3])
+    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{shown}{rest} {'has' if len(names) == 1 else 'have'}"
+
+
+def _sum_of(services: Iterable[Service], name: str, part: str) -> int:
+    """Return the sum over all containers."""
+    amounts = (
+        (service.limits if part == "limits" else service.requests).get(name)
+        for service in services
+        for _ in service.containers
+    )
+    return sum(each.milli for each in amounts if each is not None)
+
+
+def _containers(project: Project, places: dict[Path, str]) -> list[object]:
+    containers: list[object] = []
+    for service in project.services:
+        for name in service.containers:
+            path: Path = ("spec", "containers", len(containers))
+            places[path] = service.where
+            fields: dict[str, object] = {"name": name}
+            resources = _resources(service, (*path, "resources"), places)
+            if resources:
+                fields["resources"] = resources
+            containers.append(fields)
+    return containers
+
+
+def _resources(service: Service, path: Path, places: dict[Path, str]) -> dict[str, object]:
+    """Return the resources of a container.
+
+    A limit without a reservation gets a request of zero, since Kubernetes would take the limit for
+    the request: compose files often state limits whose sum is above the budget.
+    """
+    resources: dict[str, object] = {}
+    requests, limits = dict[str, str](), dict[str, str]()
+    for name in _RESOURCES:
+        limit, request = service.limits.get(name), service.requests.get(name)
+        if limit is not None:
+            limits[name] = format_amount(name, limit.milli)
+            places[*path, "limits", name] = limit.where
+        if request is not None:
+            requests[name] = format_amount(name, request.milli)
+            places[*path, "requests", name] = request.where
+        elif limit is not None:
+            requests[name] = "0"
+            places[*path, "requests", name] = _NO_RESERVATION
+    if requests:
+        resources["requests"] = requests
+    if limits:
+        resources["limits"] = limits
+    return resources

@@ -1,0 +1,69 @@
+"""The override file of a project: the slice of its pod, for every service.
+
+It adds, and changes nothing that a service states: docker compose refuses a project with two
+different values of one amount, such as `mem_limit` and `deploy.resources.limits.memory`.
+
+Source: compose-spec, 13-merge.md; compose-go, loader/validate.go, checkConsistency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from podslice.compose.project import Project, Service
+from podslice.compose.yaml_text import format_yaml
+from podslice.model.desired import ContainerDecision, PodDecision
+from podslice.model.resources import CPU
+from podslice.policy.convert import shares_from_milli
+from podslice.processes.runtime_options import Parent
+
+
+def make_override(project: Project, pod: PodDecision) -> dict[str, object]:
+    """Return the override file of a project, whose pod has been decided."""
+    decided = {each.name: each for each in pod.containers}
+    needs_shares = any(_reserves_cpu(service) for service in project.services)
+    services = {
+        service.name: _make_service(service, pod, decided, needs_shares=needs_shares)
+        for service in project.services
+    }
+    return {"services": services}
+
+
+def override_lines(override: Mapping[str, object], preface: str) -> Iterator[str]:
+    """Yield the lines of the file."""
+    yield f"# {preface}"
+    yield from format_yaml(override)
+
+
+def _make_service(
+    service: Service,
+    pod: PodDecision,
+    decided: Mapping[str, ContainerDecision],
+    *,
+    needs_shares: bool,
+) -> dict[str, object]:
+    """Return the keys of a service.
+
+    Its containers share one set of labels, so that of several none can be named.
+    """
+    container = decided[service.containers[0]]
+    is_single = len(service.containers) == 1
+    parent = Parent(pod=pod, container=container if is_single else None)
+    keys: dict[str, object] = {"cgroup_parent": pod.slice, "labels": dict(parent.labels)}
+    if "oom_score_adj" not in service.stated:
+        keys["oom_score_adj"] = container.oom_score_adj
+    if needs_shares and "cpu_shares" not in service.stated:
+        request = service.requests.get(CPU)
+        keys["cpu_shares"] = shares_from_milli(0 if request is None else request.milli)
+    return keys
+
+
+def _reserves_cpu(service: Service) -> bool:
+    """Return whether a service has a reservation of CPU, which only swarm mode would observe.
+
+    Then every service needs shares: the default of a runtime may be more than that of one CPU.
+
+    Source: docker compose, pkg/compose/create.go, setReservations.
+    """
+    request = service.requests.get(CPU)
+    return request is not None and not request.is_weight

@@ -1,0 +1,285 @@
+"""A project as its tool has resolved it → services with their amounts, each with its place.
+
+Source for the fields: compose-spec, 05-services.md and deploy.md; for those that count, docker
+compose, pkg/compose/create.go, getDeployResources, and podman-compose, container_to_cpu_res_args.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field, replace
+
+from podslice.compose.amounts import PERIOD_USEC, read_cpus, read_memory, read_whole
+from podslice.compose.settings import Settings, read_settings
+from podslice.dataclass import dataclass
+from podslice.errors import InputError, Problem, warning
+from podslice.inputs.limits import POD_CONTAINERS_MAX
+from podslice.inputs.manifest.names import to_label
+from podslice.inputs.scalars import describe, extend_path, quote
+from podslice.model.resources import CPU, MEMORY, format_amount
+from podslice.policy.convert import SHARES_PER_CPU
+
+_LIMITS = "deploy.resources.limits"
+_RESERVATIONS = "deploy.resources.reservations"
+_STAYS = "stays a setting of the container: a manifest has no such field"
+_KEPT = {
+    "blkio_config": _STAYS,
+    "cpu_rt_period": _STAYS,
+    "cpu_rt_runtime": _STAYS,
+    "cpuset": _STAYS,
+    f"{_LIMITS}.pids": _STAYS,
+    f"{_RESERVATIONS}.devices": _STAYS,
+    "gpus": _STAYS,
+    "mem_swappiness": _STAYS,
+    "memswap_limit": _STAYS,
+    "oom_kill_disable": _STAYS,
+    "pids_limit": _STAYS,
+    "cpu_count": "is ignored: it is for Windows",
+    "cpu_percent": "is ignored: it is for Windows",
+    f"{_RESERVATIONS}.generic_resources": "is ignored: it is for swarm mode",
+}
+"""What is not part of a budget, and what becomes of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAmount:
+    """An amount that a service states, in thousandths."""
+
+    milli: int
+    where: str
+    is_weight: bool = False
+    """Whether it was stated as `cpu_shares`, which only weighs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """A service that has containers."""
+
+    name: str
+    containers: tuple[str, ...]
+    """The names of its containers in the pod: one, or as many as it has replicas."""
+    requests: Mapping[str, ServiceAmount] = field(default_factory=dict)
+    limits: Mapping[str, ServiceAmount] = field(default_factory=dict)
+    stated: frozenset[str] = frozenset()
+    """The keys of the service that it states."""
+
+    @property
+    def where(self) -> str:
+        """Return its place in the project."""
+        return extend_path("services", self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """A resolved project, and everything that is wrong with it or not taken over."""
+
+    name: str | None = None
+    services: tuple[Service, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    problems: tuple[Problem, ...] = ()
+
+
+def read_project(value: object) -> Project:
+    """Read the output of `docker compose config` or `podman-compose config`."""
+    if not isinstance(value, dict):
+        message = f"a project must be a mapping, not {describe(value)}"
+        return Project(problems=(Problem(message=message),))
+    problems: list[Problem] = []
+    services = value.get("services")
+    if not isinstance(services, dict) or not services:
+        problems.append(Problem(where="services", message="the project has no services"))
+        services = {}
+    if "include" in value:
+        problems.append(_unresolved("include"))
+    read = [_ServiceReader(str(name), fields) for name, fields in services.items()]
+    found = [service for each in read if (service := each.read()) is not None]
+    settings = read_settings(value.get("x-podslice"), problems)
+    for each in read:
+        problems += each.problems
+    problems += _check_names(found)
+    name = value.get("name")
+    return Project(
+        name=str(name) if isinstance(name, str) else None,
+        services=tuple(found),
+        settings=settings,
+        problems=tuple(dict.fromkeys(problems)),
+    )
+
+
+def _unresolved(where: str) -> Problem:
+    return Problem(
+        where=where,
+        message="it is not resolved; podman-compose config leaves it as it is",
+        hint="resolve the project with docker compose, and pass its output: --resolved FILE",
+    )
+
+
+def _check_names(services: list[Service]) -> Iterator[Problem]:
+    """Return problems of names, which are those of containers in the pod."""
+    first: dict[str, Service] = {}
+    total = 0
+    for service in services:
+        total += len(service.containers)
+        for name in service.containers:
+            other = first.setdefault(name, service)
+            if other is not service:
+                message = f"its container would be {quote(name)}, as one of {other.where}"
+                yield Problem(where=service.where, message=message, hint="rename one of them")
+    if total > POD_CONTAINERS_MAX:
+        message = f"the project has {total} containers"
+        yield Problem(
+            where="services", message=message, hint=f"a pod has at most {POD_CONTAINERS_MAX}"
+        )
+
+
+class _ServiceReader:
+    """Reads one service, and collects its problems."""
+
+    def __init__(self, name: str, fields: object) -> None:
+        self.problems: list[Problem] = []
+        self._name = name
+        self._raw = fields
+        self._fields: Mapping[str, object] = fields if isinstance(fields, dict) else {}
+        self._where = extend_path("services", name)
+
+    def read(self) -> Service | None:
+        """Return the service; None if it has no containers, or is not one."""
+        if not isinstance(self._raw, dict):
+            self._error("", f"a service must be a mapping, not {describe(self._raw)}")
+            return None
+        if "extends" in self._fields:
+            self.problems.append(_unresolved(self._at("extends")))
+        if "provider" in self._fields:
+            self._warn("provider", "has no containers: it is not part of the pod")
+            return None
+        count = self._count_replicas()
+        containers = self._container_names(count)
+        if not containers:
+            return None
+        self._report_kept()
+        limits = self._amounts(CPU, self._cpu_limit()) | self._amounts(MEMORY, self._memory_limit())
+        requests = self._amounts(CPU, self._cpu_request(limits)) | self._amounts(
+            MEMORY, self._memory_request()
+        )
+        return Service(
+            name=self._name,
+            containers=containers,
+            requests=requests,
+            limits=limits,
+            stated=frozenset(key for key, value in self._fields.items() if value is not None),
+        )
+
+    def _count_replicas(self) -> int:
+        """Return the number of its containers.
+
+        Source: compose-spec, 05-services.md, "scale"; deploy.md, "replicas".
+        """
+        for path in ("scale", "deploy.replicas"):
+            stated = self._read(path, read_whole)
+            if stated is not None:
+                if not 0 <= stated.milli <= POD_CONTAINERS_MAX:
+                    hint = f"the maximum is {POD_CONTAINERS_MAX}"
+                    self._error(path, f"{stated.milli} is not a number of containers", hint)
+                    return 1
+                return stated.milli
+        return 1
+
+    def _container_names(self, count: int) -> tuple[str, ...]:
+        """Return the names of its containers, which are labels of RFC 1123."""
+        if not count:
+            self._warn("", "has no containers: its scale is 0")
+            return ()
+        suffixes = [""] if count == 1 else [f"-{number}" for number in range(1, count + 1)]
+        stem = to_label(to_label(self._name)[: 63 - len(suffixes[-1])])
+        if not stem:
+            self._error("", "no letter or digit of its name can be in that of a container")
+            return ()
+        if stem != self._name:
+            self._warn("", f"is container {quote(stem)} of the pod: names of containers are labels")
+        return tuple(f"{stem}{suffix}" for suffix in suffixes)
+
+    def _report_kept(self) -> None:
+        for path, what in _KEPT.items():
+            if self._find(path) is not None:
+                self._warn(path, what)
+        parent = self._find("cgroup_parent")
+        if parent is not None:
+            self._warn("cgroup_parent", f"{describe(parent)} is replaced by the pod's slice")
+
+    def _cpu_limit(self) -> ServiceAmount | None:
+        stated = self._either(f"{_LIMITS}.cpus", "cpus", read_cpus, CPU)
+        quota = self._read("cpu_quota", read_whole)
+        if quota is None or quota.milli <= 0:
+            return stated
+        if stated is not None:
+            self._error("cpu_quota", f"excludes {stated.where}", "remove one of them")
+            return stated
+        period = self._read("cpu_period", read_whole)
+        period_usec = period.milli if period is not None and period.milli > 0 else PERIOD_USEC
+        return replace(quota, milli=-(-quota.milli * 1000 // period_usec))
+
+    def _memory_limit(self) -> ServiceAmount | None:
+        return self._either(f"{_LIMITS}.memory", "mem_limit", read_memory, MEMORY)
+
+    def _memory_request(self) -> ServiceAmount | None:
+        return self._either(f"{_RESERVATIONS}.memory", "mem_reservation", read_memory, MEMORY)
+
+    def _cpu_request(self, limits: Mapping[str, ServiceAmount]) -> ServiceAmount | None:
+        """Return what it reserves; shares are a request of 1 CPU for 1024, at most its limit."""
+        reserved = self._read(f"{_RESERVATIONS}.cpus", read_cpus)
+        if reserved is not None and reserved.milli:
+            return reserved
+        shares = self._read("cpu_shares", read_whole)
+        if shares is None or shares.milli <= 0:
+            return None
+        milli = -(-shares.milli * 1000 // SHARES_PER_CPU)
+        limit = limits.get(CPU)
+        if limit is not None and limit.milli < milli:
+            asked, most = format_amount(CPU, milli), format_amount(CPU, limit.milli)
+            self._warn("cpu_shares", f"would request {asked}; the request is the limit, {most}")
+            milli = limit.milli
+        return replace(shares, milli=milli, is_weight=True)
+
+    def _either(
+        self, path: str, older: str, read: Callable[[object], int], resource: str
+    ) -> ServiceAmount | None:
+        """Return the amount below `deploy`, else that of the service itself."""
+        stated, other = self._read(path, read), self._read(older, read)
+        if stated is None or not stated.milli:
+            return other if other is not None and other.milli else None
+        if other is not None and other.milli and other.milli != stated.milli:
+            amount = format_amount(resource, stated.milli)
+            self._warn(older, f"differs from {stated.where}, {amount}, which counts")
+        return stated
+
+    def _amounts(self, name: str, amount: ServiceAmount | None) -> dict[str, ServiceAmount]:
+        return {} if amount is None else {name: amount}
+
+    def _read(self, path: str, read: Callable[[object], int]) -> ServiceAmount | None:
+        """Read a field; None if it is not stated, or not valid, which is reported."""
+        value = self._find(path)
+        if value is None:
+            return None
+        try:
+            return ServiceAmount(milli=read(value), where=self._at(path))
+        except InputError as error:
+            self.problems += [each.within(self._at(path)) for each in error.problems]
+            return None
+
+    def _find(self, path: str) -> object:
+        """Return the value at a path of keys; None if there is none."""
+        value: object = self._fields
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+    def _at(self, path: str) -> str:
+        return f"{self._where}.{path}" if path else self._where
+
+    def _error(self, path: str, message: str, hint: str = "") -> None:
+        problem = Problem(where=self._at(path), message=message, hint=hint)
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def _warn(self, path: str, message: str) -> None:
+        self.problems.append(warning(self._at(path), message))

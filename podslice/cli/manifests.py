@@ -31,7 +31,7 @@ def load_manifests(sources: Sequence[str], namespace: str | None) -> LoadedPods:
 
 
 def read_stdin() -> bytes:
-    """Read standard input to its end."""
+    """Read standard input to its end, within the limits of input."""
     from podslice.inputs.source import read_stream
 
     return read_stream(sys.stdin.fileno(), limit_bytes=BYTES_MAX)

@@ -47,17 +47,11 @@ class PodDraft:
         return replace(problem, where=known[max(near, key=len)]) if near else problem
 
 
-def draft_pod(project: Project, options: Settings, default_name: str | None = None) -> PodDraft:
-    """Return the pod of a project.
-
-    Args:
-        project: the project.
-        options: what the command line states, which counts before the project's `x-podslice`.
-        default_name: the name of a project that states none.
-    """
+def draft_pod(project: Project, options: Settings) -> PodDraft:
+    """Return the pod of a project; `options` are of the command line, and count first."""
     places: dict[Path, str] = {}
     problems: list[Problem] = []
-    metadata = _metadata(project, options, default_name, places, problems)
+    metadata = _metadata(project, options, places, problems)
     spec: dict[str, object] = {}
     resources = _pod_level(project, options, places, problems)
     if resources:
@@ -70,7 +64,6 @@ def draft_pod(project: Project, options: Settings, default_name: str | None = No
 def _metadata(
     project: Project,
     options: Settings,
-    default_name: str | None,
     places: dict[Path, str],
     problems: list[Problem],
 ) -> dict[str, object]:
@@ -79,9 +72,8 @@ def _metadata(
         name = options.name or settings.name or ""
         place = "--name" if options.name else f"{KEY}.name"
     else:
-        stated = project.name or default_name or ""
         place = "name"
-        name = to_label(stated)
+        name = to_label(project.name or "")
         if not name:
             hint = "state one: --name NAME"
             problems.append(Problem(where=place, message="the project has no name", hint=hint))
@@ -122,7 +114,9 @@ def _budget_of(
     elif name in project.settings.budget:
         found["limits"] = found["requests"] = project.settings.budget[name], f"{KEY}.budget"
     else:
-        limit = _sum_of_limits(project.services, name, problems)
+        limit, missing = _sum_of_limits(project.services, name)
+        if not options.budget and not project.settings.budget:
+            problems += missing
         reserved = _sum_of(project.services, name, "requests")
         if limit is not None:
             found["limits"] = limit, _SUM
@@ -134,19 +128,14 @@ def _budget_of(
     return found
 
 
-def _sum_of_limits(services: Sequence[Service], name: str, problems: list[Problem]) -> int | None:
-    """Return the sum of the limits if every service has one, and otherwise report that."""
+def _sum_of_limits(services: Sequence[Service], name: str) -> tuple[int | None, list[Problem]]:
+    """Return the sum of the limits if every service has one, and otherwise why there is none."""
     lacking = [each.name for each in services if name not in each.limits]
-    if lacking:
-        problems.append(
-            warning(
-                "services",
-                f"the project has no budget of {name}, since {_listed(lacking)} no limit",
-                f"state it: --budget {name}=AMOUNT, or below {KEY}.budget",
-            )
-        )
-        return None
-    return _sum_of(services, name, "limits")
+    if not lacking:
+        return _sum_of(services, name, "limits"), []
+    message = f"the project has no budget of {name}, since {_listed(lacking)} no limit"
+    hint = f"state it: --budget {name}=AMOUNT, or below {KEY}.budget"
+    return None, [warning("services", message, hint)]
 
 
 def _listed(names: list[str]) -> str:

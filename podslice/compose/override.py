@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from podslice.compose.project import Project, Service
-from podslice.compose.yaml_text import format_yaml
+from podslice.compose.tools import ComposeTool
+from podslice.errors import Problem, warning
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.resources import CPU
 from podslice.policy.convert import shares_from_milli
@@ -29,10 +30,20 @@ def make_override(project: Project, pod: PodDecision) -> dict[str, object]:
     return {"services": services}
 
 
-def override_lines(override: Mapping[str, object], preface: str) -> Iterator[str]:
-    """Yield the lines of the file."""
-    yield f"# {preface}"
-    yield from format_yaml(override)
+def unsupported_by(tool: ComposeTool, project: Project) -> Iterator[Problem]:
+    """Yield warnings of fields that the tool ignores, although they are in the manifest.
+
+    Source: podman-compose 1.6.0, container_to_cpu_res_args and _parse_compose_file.
+    """
+    if tool is not ComposeTool.PODMAN_COMPOSE:
+        return
+    for service in project.services:
+        if "cpu_quota" in service.stated and CPU in service.limits:
+            yield warning(f"{service.where}.cpu_quota", "podman-compose ignores it", "state cpus")
+        if len(service.containers) > 1 and not service.stated & {"scale", "deploy.mode"}:
+            where = f"{service.where}.deploy.replicas"
+            hint = "state scale, or deploy.mode: replicated"
+            yield warning(where, "podman-compose starts one container only", hint)
 
 
 def _make_service(

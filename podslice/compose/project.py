@@ -61,7 +61,7 @@ class Service:
     requests: Mapping[str, ServiceAmount] = field(default_factory=dict)
     limits: Mapping[str, ServiceAmount] = field(default_factory=dict)
     stated: frozenset[str] = frozenset()
-    """The keys of the service that it states."""
+    """The keys that it states, and `deploy.mode` if it is stated."""
 
     @property
     def where(self) -> str:
@@ -166,7 +166,9 @@ class _ServiceReader:
             containers=containers,
             requests=requests,
             limits=limits,
-            stated=frozenset(key for key, value in self._fields.items() if value is not None),
+            stated=frozenset(
+                path for path in (*self._fields, "deploy.mode") if self._find(path) is not None
+            ),
         )
 
     def _count_replicas(self) -> int:

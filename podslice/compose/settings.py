@@ -84,8 +84,8 @@ def read_amounts(value: object, where: str, problems: list[Problem]) -> dict[str
             continue
         amount = _read(value, name, read_amount, problems, where)
         if amount == 0:
-            message = "0 is not a budget"
-            problems.append(Problem(where=extend_path(where, name), message=message))
+            message = f"a budget of 0 for {name} is none"
+            problems.append(Problem(where=_place(where, name), message=message))
         elif amount is not None:
             amounts[name] = amount
     return amounts
@@ -104,5 +104,10 @@ def _read(
     try:
         return read(value)
     except InputError as error:
-        problems += [each.within(extend_path(where, key)) for each in error.problems]
+        problems += [each.within(_place(where, key)) for each in error.problems]
         return None
+
+
+def _place(where: str, key: str) -> str:
+    """Return the place of a setting; an option on the command line is one place."""
+    return where if where.startswith("--") else extend_path(where, key)

@@ -11,7 +11,7 @@ from podslice.model.desired import Desired
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import GENERATED, DesiredUnit, UnitKind
 
-_BYTES_MAX = 2**16
+_BYTES_MAX = 2**20
 """The limit of a file that is read; generated ones are smaller."""
 # without CPUAccounting=, which is always on with cgroup v2, and which systemd 258 warns of
 _ACCOUNTING = ("IOAccounting", "MemoryAccounting", "TasksAccounting")
@@ -59,8 +59,8 @@ def _comment(why: str) -> Iterable[str]:
     return [f"# {why}"] if why else []
 
 
-def write_unit_files(files: dict[str, str], directory: Path) -> list[str]:
-    """Write unit files and return their paths.
+def write_unit_files(files: dict[str, str], directory: Path, head: str = GENERATED) -> list[str]:
+    """Write generated files, each of which begins with `head`, and return their paths.
 
     Raises:
         InputError: a file exists that podslice did not write; nothing was written.
@@ -73,7 +73,7 @@ def write_unit_files(files: dict[str, str], directory: Path) -> list[str]:
             hint="remove it, or choose another directory",
         )
         for name in files
-        if _is_foreign(directory / name)
+        if _is_foreign(directory / name, head)
     ]
     if foreign:
         raise InputError(foreign)
@@ -87,9 +87,9 @@ def write_unit_files(files: dict[str, str], directory: Path) -> list[str]:
     return [str(directory / name) for name in files]
 
 
-def _is_foreign(path: Path) -> bool:
+def _is_foreign(path: Path, head: str) -> bool:
     try:
-        return not read_regular(path, limit_bytes=_BYTES_MAX).startswith(GENERATED.encode())
+        return not read_regular(path, limit_bytes=_BYTES_MAX).startswith(head.encode())
     except (FileNotFoundError, NotADirectoryError):
         return False
     except (PermissionError, NotRegularError):

@@ -39,6 +39,7 @@ kind: Pod
 metadata: {name: web}
 spec: {containers: [{name: main, image: app, resources: {limits: {memory: 64Mi}}}]}
 """
+PROJECT = "{name: shop, services: {web: {image: app, mem_limit: 64m}}}"
 FILE, USER = "--filename=pod.yaml", "--user"
 COMMANDS = {
     "--version": ("--version",),
@@ -48,6 +49,7 @@ COMMANDS = {
     "apply": ("apply", USER, FILE),
     "cgroup-parent": ("cgroup-parent", USER, "web", FILE),
     "check": ("check", USER, FILE),
+    "compose": ("compose", USER, "--resolved=project.yaml"),
     "confirm": ("confirm",),
     "delete": ("delete", USER, "web"),
     "doctor": ("doctor", USER),
@@ -76,6 +78,7 @@ WATCHED = frozenset(
 def modules_of(verb: str, directory: Path) -> list[str]:
     """Run a verb, and return the names of all modules that it has imported."""
     (directory / "pod.yaml").write_text(MANIFEST)
+    (directory / "project.yaml").write_text(PROJECT)
     environment = {
         **{name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ},
         "DBUS_SYSTEM_BUS_ADDRESS": f"unix:path={directory}/no-bus",

@@ -1,0 +1,131 @@
+"""The tools that resolve compose files: interpolation, extends, include, profiles, merges.
+
+None of this is done here: only the tool that starts the project knows what it will start.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from podslice.compose.tools import OVERRIDE, ComposeTool, ProjectFiles
+from podslice.errors import HostError, InputError, Problem, invalid, printable
+from podslice.inputs.budget import Budget, Exhausted
+from podslice.inputs.limits import BYTES_MAX
+from podslice.inputs.manifest.parse import read_documents
+
+# Source: compose-go, cli/options.go, DefaultFileNames and DefaultOverrideFileNames
+_NAMES = ("compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml")
+_OVERRIDES = (
+    "compose.override.yml",
+    "compose.override.yaml",
+    "docker-compose.override.yml",
+    "docker-compose.override.yaml",
+)
+_WAIT_SEC = 60
+_HINTS = {
+    "invalid choice: 'config'": "podman-compose can resolve projects since 1.0.6",
+}
+"""Part of the last line that a tool has printed → a hint."""
+
+
+def find_files(directory: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the files of the project in a directory, as compose chooses them without `-f`.
+
+    Source: compose-spec, 03-compose-file.md; docs.docker.com, "COMPOSE_FILE".
+
+    Raises:
+        InputError: there are none.
+    """
+    stated = environment.get("COMPOSE_FILE")
+    if stated:
+        parts = stated.split(environment.get("COMPOSE_PATH_SEPARATOR") or ":")
+        return tuple(part for part in parts if part and Path(part).name != OVERRIDE)
+    main, *_ = (name for name in (*_NAMES, "") if not name or (directory / name).is_file())
+    if not main:
+        raise invalid(f"there is no {_NAMES[0]} here", "state the file: -f FILE")
+    overrides = [name for name in _OVERRIDES if (directory / name).is_file()]
+    return (main, *overrides[:1])
+
+
+def find_tool() -> ComposeTool:
+    """Return the first tool that is installed.
+
+    Raises:
+        HostError: there is none.
+    """
+    for tool in ComposeTool:
+        is_plugin = tool is ComposeTool.DOCKER
+        if shutil.which(tool.words[0]) and (not is_plugin or _has_plugin()):
+            return tool
+    raise HostError(
+        "neither docker compose, docker-compose nor podman-compose is installed; resolve the"
+        " project elsewhere, for example with docker compose config, and pass the output:"
+        " --resolved FILE"
+    )
+
+
+def resolve(tool: ComposeTool, project: ProjectFiles) -> tuple[bytes, str]:
+    """Return the resolved project as YAML, and the warnings of the tool.
+
+    YAML is the one format that every version of every tool prints.
+
+    Raises:
+        InputError: the tool refuses the project.
+        HostError: the tool cannot be run, or does not finish.
+    """
+    command = [*tool.words, *project.arguments(), "config"]
+    try:
+        ended = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=_WAIT_SEC
+        )
+    except OSError as error:
+        raise HostError(f"{tool}: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise HostError(f"{shlex.join(command)}: no answer in {_WAIT_SEC} s") from error
+    said = ended.stderr.decode(errors="replace").rstrip("\n")
+    if ended.returncode:
+        last = printable(said.rpartition("\n")[2]) or f"exit code {ended.returncode}"
+        hint = next((hint for part, hint in _HINTS.items() if part in last), "")
+        raise invalid(last, hint, where=" ".join((*tool.words, "config")))
+    return ended.stdout, said
+
+
+def parse_resolved(data: bytes, name: str) -> object:
+    """Return a resolved project as plain values.
+
+    Raises:
+        InputError: it is not one document of YAML or JSON, or exceeds the limits of input.
+    """
+    if len(data) > BYTES_MAX:
+        raise invalid(f"is larger than the limit of {BYTES_MAX // 1024:,} KiB", where=name)
+    try:
+        found = [each for each in read_documents(data, name, Budget()) if each is not None]
+    except InputError as error:
+        raise InputError(each.within(name) for each in error.problems) from error
+    except Exhausted as error:
+        raise InputError(error.at(name)) from error
+    problems = [problem.within(name) for each in found for problem in each.problems]
+    if len(found) != 1:
+        problems.append(Problem(where=name, message="there is not exactly one project in it"))
+    if problems:
+        raise InputError(problems)
+    return found[0].value
+
+
+def _has_plugin() -> bool:
+    """Return whether docker has its plugin for compose."""
+    try:
+        subprocess.run(
+            [*ComposeTool.DOCKER.words, "version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
+            timeout=_WAIT_SEC,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return True

@@ -9,7 +9,7 @@ from podslice.compose.project import Project, Service
 from podslice.compose.settings import KEY, Settings
 from podslice.compose.yaml_text import Path, format_yaml
 from podslice.dataclass import dataclass
-from podslice.errors import Problem, warning
+from podslice.errors import Problem, Severity, warning
 from podslice.inputs.manifest.names import to_label
 from podslice.inputs.scalars import extend_path
 from podslice.model.resources import CPU, MEMORY, format_amount
@@ -30,11 +30,7 @@ class PodDraft:
 
     def lines(self) -> Iterator[str]:
         """Yield the manifest, with the place of each amount as a comment."""
-        amounts = {
-            path: place
-            for path, place in self.places.items()
-            if "resources" in path or path[:1] == ("metadata",)
-        }
+        amounts = {path: place for path, place in self.places.items() if "resources" in path}
         return format_yaml(self.document, amounts)
 
     def translate(self, problem: Problem) -> Problem:
@@ -45,6 +41,17 @@ class PodDraft:
             path for path in known if where == path or where.startswith((f"{path}.", f"{path}["))
         ]
         return replace(problem, where=known[max(near, key=len)]) if near else problem
+
+
+def join_problems(project: Project, draft: PodDraft, found: Iterable[Problem]) -> list[Problem]:
+    """Return every problem once: those of the project, and those found in its manifest.
+
+    A place that has an error already is what the manifest's is about, too.
+    """
+    own = (*project.problems, *draft.problems)
+    wrong = {each.where for each in own if each.severity is Severity.ERROR}
+    translated = (draft.translate(each) for each in found)
+    return list(dict.fromkeys((*own, *(each for each in translated if each.where not in wrong))))
 
 
 def draft_pod(project: Project, options: Settings) -> PodDraft:

@@ -197,7 +197,8 @@ class _ServiceReader:
             self._error("", "no letter or digit of its name can be in that of a container")
             return ()
         if stem != self._name:
-            self._warn("", f"is container {quote(stem)} of the pod: names of containers are labels")
+            rule = "names of containers have lower case letters, digits and '-' only"
+            self._warn("", f"is container {quote(stem)} of the pod: {rule}")
         return tuple(f"{stem}{suffix}" for suffix in suffixes)
 
     def _report_kept(self) -> None:

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from podslice.cli.views.problem_lines import problem_line
-from podslice.compose.manifest import draft_pod
+from podslice.compose.manifest import draft_pod, join_problems
 from podslice.compose.override import make_override, unsupported_by
 from podslice.compose.project import read_project
 from podslice.compose.resolver import parse_resolved
@@ -63,14 +63,13 @@ def convert(data, options):
     (pod,) = loaded.pods
     decided = decide(pod, NODE, Config(rules=Rules(options.get("rules", "proposal"))))
     tool = ComposeTool(options.get("tool", "docker"))
-    found = [*project.problems, *draft.problems, *unsupported_by(tool, project)]
-    found += map(draft.translate, (*loaded.problems, *decided.problems))
+    problems = join_problems(project, draft, (*loaded.problems, *decided.problems))
     return Result(
         project=project,
         document=draft.document,
         manifest="".join(f"{line}\n" for line in draft.lines()),
         override=make_override(project, decided),
-        problems=list(dict.fromkeys(found)),
+        problems=[*problems, *unsupported_by(tool, project)],
         pod=decided,
     )
 

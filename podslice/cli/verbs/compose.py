@@ -19,7 +19,7 @@ from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import note, write
 from podslice.cli.session import load_node
 from podslice.cli.views.problem_lines import problem_lines
-from podslice.compose.manifest import PodDraft, draft_pod
+from podslice.compose.manifest import PodDraft, draft_pod, join_problems
 from podslice.compose.override import make_override, unsupported_by
 from podslice.compose.project import Project, read_project
 from podslice.compose.resolver import (
@@ -199,16 +199,17 @@ def _decide(
         InputError: the project, the budget or the configuration is invalid; it has every problem.
     """
     loaded = read_manifest(draft.document, "")
-    problems = [*project.problems, *draft.problems, *unsupported_by(tool, project)]
     try:
         config = planning.config
         decisions = decide_all(loaded, load_node(config, lenient=True), config)
     except InputError as error:
+        problems = join_problems(project, draft, loaded.all_problems)
         raise InputError((*error.problems, *problems)) from error
-    problems += map(draft.translate, all_problems(loaded, decisions))
+    problems = join_problems(project, draft, all_problems(loaded, decisions))
+    problems += unsupported_by(tool, project)
     if code_of(problems):
-        raise InputError(dict.fromkeys(problems))
-    for line in problem_lines(list(dict.fromkeys(problems))):
+        raise InputError(problems)
+    for line in problem_lines(problems):
         note(line)
     return decisions[0]
 

@@ -25,7 +25,8 @@ _OVERRIDES = (
     "docker-compose.override.yml",
     "docker-compose.override.yaml",
 )
-_WAIT_SEC = 60
+WAIT_SEC = 60
+"""Time for a tool to resolve a project."""
 _HINTS = {
     "invalid choice: 'config'": "podman-compose can resolve projects since 1.0.6",
 }
@@ -80,12 +81,12 @@ def resolve(tool: ComposeTool, project: ProjectFiles) -> tuple[bytes, str]:
     command = [*tool.words, *project.arguments(), "config"]
     try:
         ended = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=_WAIT_SEC
+            command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=WAIT_SEC
         )
     except OSError as error:
         raise HostError(f"{tool}: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
-        raise HostError(f"{shlex.join(command)}: no answer in {_WAIT_SEC} s") from error
+        raise HostError(f"{shlex.join(command)}: no answer in {WAIT_SEC} s") from error
     said = ended.stderr.decode(errors="replace").rstrip("\n")
     if ended.returncode:
         last = printable(said.rpartition("\n")[2]) or f"exit code {ended.returncode}"
@@ -124,7 +125,7 @@ def _has_plugin() -> bool:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=True,
-            timeout=_WAIT_SEC,
+            timeout=WAIT_SEC,
         )
     except (OSError, subprocess.SubprocessError):
         return False

@@ -11,7 +11,8 @@ from podslice.inputs.scalars import read_plain
 Path = tuple[str | int, ...]
 """The keys and indices that lead to a value."""
 
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*", re.ASCII)
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._/-]*|[0-9]+(?:m|k|[MGTPE]|[KMGTPE]i)", re.ASCII)
+"""Words, and quantities with a suffix."""
 _LETTERS = frozenset("yYnN")
 """Words that YAML 1.1 reads as booleans, besides those that `read_plain` knows."""
 

@@ -1,0 +1,333 @@
+"""`compose`: the tool that resolves the project, the files that are written, and what is reported."""
+
+import io
+import json
+import sys
+
+import pytest
+import yaml
+
+from podslice.compose import resolver
+
+SLICE = "kubepods-pod125b58a7_336d_5c16_9138_093374174934.slice"
+PROJECT = {
+    "name": "shop",
+    "services": {"db": {"image": "postgres", "mem_limit": "1g"}, "web": {"image": "nginx"}},
+    "x-podslice": {"budget": {"cpu": 2, "memory": "4Gi"}},
+}
+WRITTEN = f"""\
+wrote pod.podslice.yaml: pod default/shop, Guaranteed, 2 containers, budget cpu=2,memory=4Gi
+wrote compose.podslice.yaml: {SLICE} for every service
+to start the project in its pod:
+  podslice apply -f pod.podslice.yaml
+  docker compose -f compose.yaml -f compose.podslice.yaml up -d
+"""
+OVERRIDE = {
+    "services": {
+        name: {
+            "cgroup_parent": SLICE,
+            "labels": {"io.podslice.pod": "default/shop", "io.podslice.container": name},
+            "oom_score_adj": -997,
+        }
+        for name in ("db", "web")
+    }
+}
+
+
+@pytest.fixture(autouse=True)
+def no_tools(tmp_path, monkeypatch):
+    """A machine without compose."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+    for name in ("COMPOSE_FILE", "COMPOSE_PATH_SEPARATOR", "COMPOSE_PROJECT_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    return programs
+
+
+@pytest.fixture
+def install(no_tools, allow_effects):
+    """Install a stand-in for a tool, which records its arguments and prints the project.
+
+    The stand-ins are scripts in the directory of the test.
+    """
+
+    def make(name, lines="", project=PROJECT):
+        directory = no_tools.parent
+        (directory / "project.json").write_text(json.dumps(project))
+        program = no_tools / name
+        program.write_text(
+            f"#!/bin/sh\n{lines}\n"
+            f'printf "%s\\n" "$*" > {directory}/arguments\n'
+            f"while IFS= read -r line; do printf '%s\\n' \"$line\"; done < {directory}/project.json\n"
+            f"[ -s {directory}/project.json ] && printf '%s\\n' \"$line\"\n"
+        )
+        program.chmod(0o755)
+        return directory / "arguments"
+
+    return make
+
+
+@pytest.fixture
+def resolved(files):
+    """A resolved project as a file."""
+
+    def write(**changes):
+        files({"resolved.json": json.dumps({**PROJECT, **changes})})
+        return "--resolved=resolved.json"
+
+    return write
+
+
+def test_both_files_and_the_next_commands(podslice, files, install, tmp_path):
+    files({"compose.yaml": ""})
+    arguments = install("docker")
+    assert podslice("compose") == (0, WRITTEN, "")
+    assert arguments.read_text() == "compose -f compose.yaml config\n"
+    assert yaml.safe_load((tmp_path / "work/compose.podslice.yaml").read_text()) == OVERRIDE
+    assert podslice("check", "-f", "pod.podslice.yaml").code == 0
+    slice_ = podslice("cgroup-parent", "shop", "-f", "pod.podslice.yaml").out
+    assert slice_ == f"{SLICE}\n"
+
+
+def test_the_options_of_the_tool(podslice, files, install):
+    files({"a/compose.yaml": "", "b.yaml": "", "prod.env": ""})
+    arguments = install("docker-compose")
+    words = ["-f", "a/compose.yaml", "-f", "b.yaml", "--profile=front", "--env-file=prod.env"]
+    ended = podslice("compose", *words, "-p", "shop")
+    assert ended.code == 0
+    given = "--env-file=prod.env --project-name=shop -f a/compose.yaml -f b.yaml"
+    assert arguments.read_text() == f"{given} --profile=front config\n"
+    up = f"{given} -f a/compose.podslice.yaml --profile=front up -d"
+    assert ended.out.endswith(f"  docker-compose {up}\n")
+
+
+def test_podman_compose_gets_the_slice_as_an_option(podslice, files, install):
+    files({"compose.yaml": ""})
+    install("podman-compose")
+    option = f"--podman-run-args=--cgroup-parent={SLICE}"
+    ended = podslice("compose")
+    last = f"  podman-compose {option} -f compose.yaml -f compose.podslice.yaml up -d\n"
+    assert ended.out.endswith(last)
+
+
+def test_the_first_tool_that_is_installed(podslice, files, install, no_tools):
+    files({"compose.yaml": ""})
+    for name in ("podman-compose", "docker-compose", "docker"):
+        install(name)
+    assert "  docker compose -f" in podslice("compose").out
+    install("docker", "exit 1")  # without its plugin
+    assert "  docker-compose -f" in podslice("compose").out
+    assert "  podman-compose " in podslice("compose", "--tool", "podman-compose").out
+
+
+def test_without_a_tool(podslice, files):
+    files({"compose.yaml": ""})
+    ended = podslice("compose")
+    assert (ended.code, ended.out) == (1, "")
+    assert "pass the output: --resolved FILE" in ended.err
+
+
+def test_a_stated_tool_that_is_not_installed(podslice, files, allow_effects):
+    files({"compose.yaml": ""})
+    ended = podslice("compose", "--tool", "docker-compose")
+    assert ended == (1, "", "error: docker-compose: No such file or directory\n")
+
+
+@pytest.mark.parametrize(
+    ("present", "chosen"),
+    [
+        (["compose.yaml", "docker-compose.yml"], ["compose.yaml"]),
+        (["docker-compose.yaml", "docker-compose.yml"], ["docker-compose.yml"]),
+        (
+            ["compose.yml", "compose.override.yaml", "compose.podslice.yaml"],
+            ["compose.yml", "compose.override.yaml"],
+        ),
+    ],
+)
+def test_the_files_of_a_directory(podslice, files, install, present, chosen):
+    files(
+        dict.fromkeys(
+            present, "# Generated by podslice compose; changes are lost when it is generated again."
+        )
+    )
+    arguments = install("docker")
+    assert podslice("compose").code == 0
+    assert arguments.read_text() == f"compose {' '.join(f'-f {name}' for name in chosen)} config\n"
+
+
+def test_the_files_of_the_environment(podslice, install, monkeypatch):
+    monkeypatch.setenv("COMPOSE_FILE", "a.yaml:compose.podslice.yaml:b.yaml")
+    arguments = install("docker")
+    assert podslice("compose").code == 0
+    assert arguments.read_text() == "compose -f a.yaml -f b.yaml config\n"
+
+
+def test_no_compose_file(podslice, install):
+    install("docker")
+    error = "error: there is no compose.yaml here; state the file: -f FILE\n"
+    assert podslice("compose") == (2, "", error)
+
+
+def test_compose_files_are_not_read_from_standard_input(podslice, install):
+    install("docker")
+    assert podslice("compose", "-f", "-") == (
+        2,
+        "",
+        (
+            "error: -f: compose files cannot be read from standard input; pass a resolved project"
+            " instead: --resolved -\n"
+        ),
+    )
+
+
+def test_what_the_tool_refuses(podslice, files, install):
+    files({"compose.yaml": ""})
+    install(
+        "docker-compose", "echo at once >&2; echo 'services.web: no \x1b[31mimage' >&2; exit 15"
+    )
+    error = "error: docker-compose config: services.web: no \\x1b[31mimage\n"
+    assert podslice("compose") == (2, "", error)
+
+
+def test_a_podman_compose_that_cannot_resolve(podslice, files, install):
+    files({"compose.yaml": ""})
+    install(
+        "podman-compose", "echo \"error: argument command: invalid choice: 'config'\" >&2; exit 2"
+    )
+    assert podslice("compose").err.endswith("podman-compose can resolve projects since 1.0.6\n")
+
+
+def test_a_tool_that_does_not_end(podslice, files, install, monkeypatch):
+    monkeypatch.setattr(resolver, "WAIT_SEC", 0.05)
+    files({"compose.yaml": ""})
+    install("docker-compose", "while :; do :; done")
+    ended = podslice("compose")
+    assert ended.code == 1
+    assert "no answer in" in ended.err
+
+
+def test_warnings_of_the_tool_are_passed_on(podslice, files, install):
+    files({"compose.yaml": ""})
+    install("docker-compose", "echo 'the variable X is not set' >&2")
+    assert podslice("compose").err == "docker-compose: the variable X is not set\n"
+
+
+def test_a_resolved_project_needs_no_tool(podslice, resolved):
+    assert podslice("compose", resolved()) == (0, WRITTEN, "")
+
+
+def test_a_resolved_project_from_standard_input(podslice, here, monkeypatch, tmp_path):
+    path = tmp_path / "stdin"
+    path.write_text(json.dumps(PROJECT))
+    with path.open() as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert podslice("compose", "--resolved", "-") == (0, WRITTEN, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("a: [", "resolved.yaml: line 2: "),
+        ("a: 1\n---\nb: 2\n", "resolved.yaml: there is not exactly one project in it"),
+        ("", "resolved.yaml: there is not exactly one project in it"),
+        ("[1]", "a project must be a mapping, not a list"),
+        ("name: x", "services: the project has no services"),
+    ],
+)
+def test_what_is_not_a_project(podslice, files, text, error):
+    files({"resolved.yaml": text})
+    ended = podslice("compose", "--resolved=resolved.yaml")
+    assert (ended.code, ended.out) == (2, "")
+    assert f"error: {error}" in ended.err
+
+
+def test_a_missing_resolved_project(podslice):
+    error = "error: resolved.yaml: no such file or directory\n"
+    assert podslice("compose", "--resolved=resolved.yaml") == (2, "", error)
+
+
+def test_the_budget_of_the_command_line(podslice, resolved):
+    ended = podslice("compose", resolved(), "--budget", "memory=8Gi, cpu=1")
+    assert "budget cpu=1,memory=8Gi" in ended.out
+
+
+@pytest.mark.parametrize(
+    "text", ["cpu", "", "cpu=1,cpu=2", "gpu=1", "memory=4g", "cpu=0", "cpu=-1"]
+)
+def test_an_invalid_budget(podslice, resolved, tmp_path, text):
+    ended = podslice("compose", resolved(), "--budget", text)
+    assert (ended.code, ended.out) == (2, "")
+    assert all(line.startswith("error: --budget: ") for line in ended.err.splitlines())
+    assert not (tmp_path / "work/pod.podslice.yaml").exists()
+
+
+def test_the_problems_of_the_configuration_and_the_project_at_once(podslice, resolved):
+    ended = podslice(
+        "compose", resolved(services={"web": {"cpus": "x"}}), "--cgroup-root", "relative"
+    )
+    assert ended.code == 2
+    assert "services.web.cpus: must be a number of CPUs" in ended.err
+    assert "cgroup-root" in ended.err
+
+
+def test_names(podslice, files, install):
+    files({"My_Shop/compose.yaml": ""})
+    nameless = {key: value for key, value in PROJECT.items() if key != "name"}
+    install("podman-compose", project=nameless)
+    words = ("compose", "-f", "My_Shop/compose.yaml")
+    assert "pod default/my-shop," in podslice(*words).out
+    assert "pod default/market," in podslice(*words, "-p", "market").out
+    assert "pod prod/stall," in podslice(*words, "--name", "stall", "-n", "prod").out
+
+
+def test_a_resolved_project_without_a_name(podslice, resolved):
+    ended = podslice("compose", resolved(name=None))
+    assert (ended.code, ended.err) == (
+        2,
+        "error: name: the project has no name; state one: --name NAME\n",
+    )
+
+
+def test_own_files_are_replaced_and_no_others(podslice, resolved, files, tmp_path):
+    assert podslice("compose", resolved()).code == 0
+    assert podslice("compose", resolved(), "--budget", "cpu=1").code == 0
+    assert 'cpu: "1"' in (tmp_path / "work/pod.podslice.yaml").read_text()
+    files({"pod.podslice.yaml": "mine"})
+    assert podslice("compose", resolved()) == (
+        2,
+        "",
+        (
+            "error: pod.podslice.yaml: the file exists and was not generated by podslice; remove"
+            " it, or choose another directory\n"
+        ),
+    )
+
+
+def test_another_directory(podslice, resolved, tmp_path):
+    ended = podslice("compose", resolved(), "--output-dir", "out")
+    assert ended.code == 0
+    assert "-f compose.yaml -f out/compose.podslice.yaml up" in ended.out
+    assert {each.name for each in (tmp_path / "work/out").iterdir()} == {
+        "pod.podslice.yaml",
+        "compose.podslice.yaml",
+    }
+
+
+def test_pods_of_the_user(podslice, resolved):
+    assert (
+        "  podslice apply --user -f pod.podslice.yaml"
+        in podslice("compose", resolved(), "--user").out
+    )
+
+
+class Terminal(io.StringIO):
+    """Standard output on a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_the_driver_of_docker_is_noted_on_a_terminal(podslice, resolved, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert "cgroup driver must be systemd" in podslice("compose", resolved()).err

@@ -5,7 +5,7 @@ from __future__ import annotations
 SUMMARIES = {
     "Inspect": {
         "new": "Write the manifest of a new pod, with a comment on each field.",
-        "compose": "Write the pod of a compose project, and the override file that starts it there.",
+        "compose": "Write the pod and the override file of a compose project.",
         "check": "Check the configuration and manifests, and report all problems.",
         "explain": "Show each pod's QoS class and values, and their reasons.",
         "render": "Show the desired units, or write them as unit files.",

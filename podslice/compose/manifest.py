@@ -63,6 +63,7 @@ def draft_pod(project: Project, options: Settings) -> PodDraft:
     resources = _pod_level(project, options, places, problems)
     if resources:
         spec["resources"] = resources
+    places["spec", "containers"] = "services"
     spec["containers"] = _containers(project, places)
     document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     return PodDraft(document=document, places=places, problems=tuple(problems))
@@ -137,7 +138,7 @@ def _budget_of(
 
 def _sum_of_limits(services: Sequence[Service], name: str) -> tuple[int | None, list[Problem]]:
     """Return the sum of the limits if every service has one, and otherwise why there is none."""
-    lacking = [each.name for each in services if name not in each.limits]
+    lacking = [extend_path("", each.name) for each in services if name not in each.limits]
     if not lacking:
         return _sum_of(services, name, "limits"), []
     message = f"the project has no budget of {name}, since {_listed(lacking)} no limit"

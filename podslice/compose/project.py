@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
+from itertools import islice
 
 from podslice.compose.amounts import PERIOD_USEC, read_cpus, read_memory, read_whole
 from podslice.compose.settings import Settings, read_settings
@@ -91,11 +92,16 @@ def read_project(value: object) -> Project:
         services = {}
     if "include" in value:
         problems.append(_unresolved("include"))
-    read = [_ServiceReader(str(name), fields) for name, fields in services.items()]
+    first = islice(services.items(), POD_CONTAINERS_MAX + 1)
+    read = [_ServiceReader(str(name), fields) for name, fields in first]
     found = [service for each in read if (service := each.read()) is not None]
     settings = read_settings(value.get("x-podslice"), problems)
     for each in read:
         problems += each.problems
+    if sum(len(service.containers) for service in found) > POD_CONTAINERS_MAX:
+        message = f"a pod has at most {POD_CONTAINERS_MAX} containers, and the project has more"
+        problems.append(Problem(where="services", message=message))
+        found = []
     problems += _check_names(found)
     name = value.get("name")
     return Project(
@@ -117,19 +123,12 @@ def _unresolved(where: str) -> Problem:
 def _check_names(services: list[Service]) -> Iterator[Problem]:
     """Return problems of names, which are those of containers in the pod."""
     first: dict[str, Service] = {}
-    total = 0
     for service in services:
-        total += len(service.containers)
         for name in service.containers:
             other = first.setdefault(name, service)
             if other is not service:
                 message = f"its container would be {quote(name)}, as one of {other.where}"
                 yield Problem(where=service.where, message=message, hint="rename one of them")
-    if total > POD_CONTAINERS_MAX:
-        message = f"the project has {total} containers"
-        yield Problem(
-            where="services", message=message, hint=f"a pod has at most {POD_CONTAINERS_MAX}"
-        )
 
 
 class _ServiceReader:

@@ -17,11 +17,25 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
+import yaml
+
 from podslice.cli.views import tables
 from podslice.cli.views.problem_lines import problem_line
-from podslice.errors import BadMessage, HostError, InputError, PodsliceError, Problem
+from podslice.compose.manifest import draft_pod, join_problems
+from podslice.compose.override import make_override, unsupported_by
+from podslice.compose.project import read_project
+from podslice.compose.resolver import parse_resolved
+from podslice.compose.settings import Settings
+from podslice.compose.tools import ComposeTool
+from podslice.compose.yaml_text import format_yaml
+from podslice.errors import BadMessage, HostError, InputError, PodsliceError, Problem, Severity
 from podslice.inputs.budget import Budget, Exhausted
-from podslice.inputs.manifest.load import format_manifest, load_text, parse_manifest
+from podslice.inputs.manifest.load import (
+    format_manifest,
+    load_text,
+    parse_manifest,
+    read_manifest,
+)
 from podslice.inputs.options.config_files import make_config, restore
 from podslice.kernel import cgroup, host, proc, text
 from podslice.model.config import Config
@@ -163,6 +177,26 @@ def run_manifest(data: bytes, name: str) -> None:
             assert format_manifest(again) == format_manifest(pod)
 
 
+def run_compose(data: bytes) -> None:
+    """Read a resolved project, and write its pod and its override file."""
+    try:
+        project = read_project(parse_resolved(data, "a.yaml"))
+    except InputError as error:
+        check_problems(error.problems)
+        return
+    draft = draft_pod(project, Settings())
+    loaded = read_manifest(draft.document, "")
+    (pod,) = loaded.pods
+    decision = decide(pod, NODE, Config())
+    problems = join_problems(project, draft, (*loaded.problems, *decision.problems))
+    check_problems((*problems, *unsupported_by(ComposeTool.PODMAN_COMPOSE, project)))
+    if all(each.severity is not Severity.ERROR for each in problems):
+        assert yaml.safe_load("\n".join(draft.lines())) == draft.document
+        override = make_override(project, decision)
+        assert override.keys() == {"services"}
+        assert list(format_yaml(override))
+
+
 def check_problems(problems: tuple[Problem, ...]) -> None:
     """Check that problems are printable: each on one line, and shorter than the input."""
     for problem in problems:
@@ -294,6 +328,7 @@ _YAML = (
 _HOSTILE = (b"\x00", b"\xff", b"\xe2\x80\xa8", b"\xc2\x85", b"\x0c", b"\x1b[31m", b"\xed\xa0\x80")
 _JSON = (b"{", b"[", b"null", b"1e400", b'"\\ud800"', b'""', b"]", b"}", b",", b"true", b"-0.0")
 _FIELDS = (b"replicas", b"limits", b"hugepages-2Mi", b"initContainers", b"List", b"items", b"uid")
+_COMPOSE = (b"deploy: ", b"resources: ", b"1.5gb", b"cpu_shares: ", b"scale: ", b"x-podslice: ")
 _FRAME = (
     b"\x01v\0",
     b"l\2\0\1",
@@ -324,6 +359,13 @@ TARGETS = (
         run=as_json,
         seeds=("tests/cases/hostile/*.json",),
         tokens=(*_JSON, *_QUANTITIES, *_HOSTILE, *_FIELDS),
+        calls=2000,
+    ),
+    Target(
+        name="compose",
+        run=run_compose,
+        seeds=("tests/cases/compose/*/project.yaml",),
+        tokens=(*_YAML, *_QUANTITIES, *_HOSTILE, *_COMPOSE),
         calls=2000,
     ),
     Target(

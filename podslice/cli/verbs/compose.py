@@ -109,9 +109,10 @@ def compose(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     resolved: Resolved = None,
     output_dir: Directory = None,
 ) -> int:
-    """Write the pod of a compose project, and the override file that starts it there.
+    """Write the pod and the override file of a compose project.
 
-    All services share the pod's budget. Nothing is started.
+    The override file starts all services in the pod, so that they share its budget. Nothing is
+    started.
     """
     options = Settings(name=name, namespace=namespace, budget=_read_budget(budget))
     files = ProjectFiles(

@@ -40,6 +40,7 @@ def test_every_verb_is_known():
         "apply",
         "cgroup-parent",
         "check",
+        "compose",
         "confirm",
         "delete",
         "doctor",

@@ -1,4 +1,4 @@
-"""Amounts as compose files state them. Exact: a manifest gets what the file says."""
+"""Amounts as compose files state them. Exact: a manifest gets the same number."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WHOLE = re.compile(r"[-+]?[0-9]+", re.ASCII)
 
 
 def read_cpus(value: object) -> int:
-    """Return a number of CPUs in thousandths, rounded up; 0 is no statement.
+    """Return a number of CPUs in thousandths, rounded up; 0 counts as not stated.
 
     Source: compose-spec, deploy.md, "cpus": a number of cores.
 
@@ -37,7 +37,7 @@ def read_cpus(value: object) -> int:
 
 
 def read_memory(value: object) -> int:
-    """Return an amount of memory in thousandths of a byte; 0 is no statement.
+    """Return an amount of memory in thousandths of a byte; 0 counts as not stated.
 
     Every suffix is a power of 1024, as in docker and podman.
 

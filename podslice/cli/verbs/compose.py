@@ -121,13 +121,37 @@ def compose(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         env_files=tuple(env_file or ()),
         project_name=project_name,
     )
+    project, tool = _load(files, tool, resolved)
+    return _convert(planning, files, project, tool, options, output_dir)
+
+
+def _load(
+    files: ProjectFiles, tool: ComposeTool | None, resolved: str | None
+) -> tuple[Project, ComposeTool]:
+    """Return the project with its name, and the tool that is to start it.
+
+    Source: compose-spec, 04-version-and-name.md; docs.docker.com, "Specify a project name".
+    """
     if resolved is None:
         tool = tool or find_tool()
         project = _resolve(tool, files)
+        directory = Path(files.files[0]).absolute().parent.name
     else:
-        project = read_project(_read_resolved(resolved))
-    tool = tool or ComposeTool.DOCKER
-    project = _with_name(project, files, has_resolved=resolved is not None)
+        project, directory = read_project(_read_resolved(resolved)), ""
+    names = (files.project_name, project.name, os.environ.get("COMPOSE_PROJECT_NAME"), directory)
+    name = next(filter(None, names), None)
+    return replace(project, name=name), tool or ComposeTool.DOCKER
+
+
+def _convert(
+    planning: Planning,
+    files: ProjectFiles,
+    project: Project,
+    tool: ComposeTool,
+    options: Settings,
+    output_dir: Path | None,
+) -> int:
+    """Write both files, and print what to run next."""
     draft = draft_pod(project, options)
     pod = _decide(planning, project, draft, tool)
     directory = output_dir or Path(files.files[0]).parent
@@ -179,16 +203,6 @@ def _read_resolved(source: str) -> object:
     if text.exhausted is not None:
         raise InputError(text.exhausted.at(text.name))
     return parse_resolved(text.data, text.name)
-
-
-def _with_name(project: Project, files: ProjectFiles, *, has_resolved: bool) -> Project:
-    """Return the project with its name: as stated, or that of its directory.
-
-    Source: compose-spec, 04-version-and-name.md; docs.docker.com, "Specify a project name".
-    """
-    default = None if has_resolved else Path(files.files[0]).absolute().parent.name
-    names = (files.project_name, project.name, os.environ.get("COMPOSE_PROJECT_NAME"), default)
-    return replace(project, name=next(filter(None, names), None))
 
 
 def _decide(

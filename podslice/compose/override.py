@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from podslice.compose.project import Project, Service
+from podslice.compose.settings import KEY
 from podslice.compose.tools import ComposeTool
 from podslice.errors import Problem, warning
 from podslice.model.desired import ContainerDecision, PodDecision
@@ -31,10 +32,14 @@ def make_override(project: Project, pod: PodDecision) -> dict[str, object]:
 
 
 def unsupported_by(tool: ComposeTool, project: Project) -> Iterator[Problem]:
-    """Yield warnings of fields that the tool ignores, although they are in the manifest.
+    """Yield warnings of fields that the tool ignores, or leaves out when it resolves a project.
 
-    Source: podman-compose 1.6.0, container_to_cpu_res_args and _parse_compose_file.
+    Source: podman-compose 1.6.0, container_to_cpu_res_args and _parse_compose_file; docker-compose
+    1.29.2, config/serialize.py, which also prints no name.
     """
+    if tool is ComposeTool.DOCKER_COMPOSE and project.name is None:
+        hint = "state --budget, and --name if it has one"
+        yield warning(KEY, "docker-compose 1 leaves it out, if the project has one", hint)
     if tool is not ComposeTool.PODMAN_COMPOSE:
         return
     for service in project.services:

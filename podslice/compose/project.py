@@ -202,7 +202,8 @@ class _ServiceReader:
 
     def _report_kept(self) -> None:
         for path, what in _KEPT.items():
-            if self._find(path) is not None:
+            value = self._find(path)
+            if value and str(value).lower() != "false":
                 self._warn(path, what)
         parent = self._find("cgroup_parent")
         if parent is not None:

@@ -1,7 +1,8 @@
 """Compose projects: one folder for each case, with the manifest and the override file.
 
     project.yaml    the project as its tool has resolved it
-    options.toml    budget (as on the command line), tool, and rules; none where there is no such file
+    options.toml    budget and name (as on the command line), tool, and rules; none where there
+                    is no such file
     problems.txt    everything that is reported; none where nothing is
     pod.yaml        the manifest; none where the project is refused
     override.yaml   the override file; none where the project is refused
@@ -57,19 +58,20 @@ class Result:
 def convert(data, options):
     """Convert a resolved project as the verb does."""
     project = read_project(parse_resolved(data, "project.yaml"))
+    found = unsupported_by(ComposeTool(options.get("tool", "docker")), project)
+    project = dataclasses.replace(project, problems=(*project.problems, *found))
     budget = parse_budget(options["budget"], "--budget") if "budget" in options else {}
-    draft = draft_pod(project, Settings(budget=budget))
+    draft = draft_pod(project, Settings(name=options.get("name"), budget=budget))
     loaded = read_manifest(draft.document, "")
     (pod,) = loaded.pods
     decided = decide(pod, NODE, Config(rules=Rules(options.get("rules", "proposal"))))
-    tool = ComposeTool(options.get("tool", "docker"))
     problems = join_problems(project, draft, (*loaded.problems, *decided.problems))
     return Result(
         project=project,
         document=draft.document,
         manifest="".join(f"{line}\n" for line in draft.lines()),
         override=make_override(project, decided),
-        problems=[*problems, *unsupported_by(tool, project)],
+        problems=problems,
         pod=decided,
     )
 

@@ -139,8 +139,9 @@ def _load(
     else:
         project, directory = read_project(_read_resolved(resolved)), ""
     names = (files.project_name, project.name, os.environ.get("COMPOSE_PROJECT_NAME"), directory)
-    name = next(filter(None, names), None)
-    return replace(project, name=name), tool or ComposeTool.DOCKER
+    tool = tool or ComposeTool.DOCKER
+    problems = (*project.problems, *unsupported_by(tool, project))
+    return replace(project, name=next(filter(None, names), None), problems=problems), tool
 
 
 def _convert(
@@ -153,7 +154,7 @@ def _convert(
 ) -> int:
     """Write both files, and print what to run next."""
     draft = draft_pod(project, options)
-    pod = _decide(planning, project, draft, tool)
+    pod = _decide(planning, project, draft)
     directory = output_dir or Path(files.files[0]).parent
     interrupts.begin(f"not all files are in {directory}")
     written = write_unit_files(_texts(project, draft, pod), directory, HEAD)
@@ -205,9 +206,7 @@ def _read_resolved(source: str) -> object:
     return parse_resolved(text.data, text.name)
 
 
-def _decide(
-    planning: Planning, project: Project, draft: PodDraft, tool: ComposeTool
-) -> PodDecision:
+def _decide(planning: Planning, project: Project, draft: PodDraft) -> PodDecision:
     """Return the decision on the pod, and report everything that was not taken over.
 
     Raises:
@@ -221,7 +220,6 @@ def _decide(
         problems = join_problems(project, draft, loaded.all_problems)
         raise InputError((*error.problems, *problems)) from error
     problems = join_problems(project, draft, all_problems(loaded, decisions))
-    problems += unsupported_by(tool, project)
     if code_of(problems):
         raise InputError(problems)
     for line in problem_lines(problems):

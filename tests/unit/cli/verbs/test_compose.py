@@ -281,6 +281,14 @@ def test_names(podslice, files, install):
     assert "pod prod/stall," in podslice(*words, "--name", "stall", "-n", "prod").out
 
 
+def test_docker_compose_1_leaves_out_the_settings(podslice, files, install):
+    files({"shop/compose.yaml": ""})
+    install("docker-compose", project={"services": {"web": {}}, "version": "3.8"})
+    ended = podslice("compose", "-f", "shop/compose.yaml", "--budget", "cpu=1,memory=1Gi")
+    assert ended.code == 0
+    assert ended.err.startswith("warning: x-podslice: docker-compose 1 leaves it out")
+
+
 def test_a_resolved_project_without_a_name(podslice, resolved):
     ended = podslice("compose", resolved(name=None))
     assert (ended.code, ended.err) == (

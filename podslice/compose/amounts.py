@@ -51,7 +51,7 @@ def read_memory(value: object) -> int:
     match = None if text is None else _BYTES.fullmatch(text)
     if match is None:
         raise invalid(f"must be a byte value, not {describe(value)}", "write 512m, for example")
-    return math.floor(Fraction(match[1]) * 2 ** _POWERS[match[2].lower()]) * 1000
+    return math.floor(Fraction(match[1]) * (1 << _POWERS[match[2].lower()])) * 1000
 
 
 def read_whole(value: object) -> int:

@@ -22,15 +22,9 @@ from podslice.cli.views.problem_lines import problem_lines
 from podslice.compose.manifest import PodDraft, draft_pod, join_problems
 from podslice.compose.override import make_override, unsupported_by
 from podslice.compose.project import Project, read_project
-from podslice.compose.resolver import (
-    ProjectFiles,
-    find_files,
-    find_tool,
-    parse_resolved,
-    resolve,
-)
+from podslice.compose.resolver import find_files, find_tool, parse_resolved, resolve
 from podslice.compose.settings import Settings, parse_budget
-from podslice.compose.tools import OVERRIDE, ComposeTool, up_command
+from podslice.compose.tools import OVERRIDE, ComposeTool, ProjectFiles, up_command
 from podslice.compose.yaml_text import format_yaml
 from podslice.errors import InputError, invalid, printable
 from podslice.inputs.budget import Budget

@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "reconcile": CORE | {"policy", "plan", "kernel", "systemd", "store", "usage"},
     "processes": CORE
     | {"policy", "plan", "quadlet", "files", "kernel", "systemd", "store", "reconcile"},
-    "compose": CORE | {"policy", "inputs", "processes"},
+    "compose": CORE | {"files", "policy", "inputs", "processes"},
     "doctor": CORE | {"files", "kernel"},
     "agent": CORE
     | {"files", "policy", "plan", "inputs", "kernel", "systemd", "usage", "store", "reconcile"}

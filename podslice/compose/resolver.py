@@ -13,6 +13,7 @@ from pathlib import Path
 
 from podslice.compose.tools import OVERRIDE, ComposeTool, ProjectFiles
 from podslice.errors import HostError, InputError, Problem, invalid, printable
+from podslice.files import follow_links, read_regular
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.limits import BYTES_MAX
 from podslice.inputs.manifest.parse import read_documents
@@ -25,6 +26,7 @@ _OVERRIDES = (
     "docker-compose.override.yml",
     "docker-compose.override.yaml",
 )
+_ENV_BYTES_MAX = 2**20
 WAIT_SEC = 60
 """Time for a tool to resolve a project."""
 _HINTS = {
@@ -39,12 +41,14 @@ def find_files(directory: Path, environment: Mapping[str, str]) -> tuple[str, ..
     Source: compose-spec, 03-compose-file.md; docs.docker.com, "COMPOSE_FILE".
 
     Raises:
-        InputError: there are none.
+        InputError: there are none, or `.env` chooses them.
     """
     stated = environment.get("COMPOSE_FILE")
     if stated:
         parts = stated.split(environment.get("COMPOSE_PATH_SEPARATOR") or ":")
         return tuple(part for part in parts if part and Path(part).name != OVERRIDE)
+    if _is_chosen_by(directory / ".env"):
+        raise invalid("it chooses the files (COMPOSE_FILE)", "state them: -f FILE", where=".env")
     main, *_ = (name for name in (*_NAMES, "") if not name or (directory / name).is_file())
     if not main:
         raise invalid(f"there is no {_NAMES[0]} here", "state the file: -f FILE")
@@ -117,10 +121,24 @@ def parse_resolved(data: bytes, name: str) -> object:
     return found[0].value
 
 
-def _has_plugin() -> bool:
-    """Return whether docker has its plugin for compose."""
+def _is_chosen_by(path: Path) -> bool:
+    """Return whether a file of variables sets the one that chooses the files of a project."""
     try:
-        subprocess.run(
+        text = read_regular(path, limit_bytes=_ENV_BYTES_MAX, locate=follow_links)
+    except (OSError, ValueError):
+        return False  # the tool reports that
+    return any(line.lstrip().startswith(b"COMPOSE_FILE=") for line in text.split(b"\n"))
+
+
+def _has_plugin() -> bool:
+    """Return whether docker has its plugin for compose.
+
+    Podman's `docker` may run podman-compose instead, which takes the slice in another way.
+
+    Source: podman-compose(1), "podman compose", the message about the external provider.
+    """
+    try:
+        ended = subprocess.run(
             [*ComposeTool.DOCKER.words, "version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -129,4 +147,4 @@ def _has_plugin() -> bool:
         )
     except (OSError, subprocess.SubprocessError):
         return False
-    return True
+    return b"podman-compose" not in ended.stdout + ended.stderr

@@ -121,6 +121,13 @@ def test_the_first_tool_that_is_installed(podslice, files, install, no_tools):
     assert "  podman-compose " in podslice("compose", "--tool", "podman-compose").out
 
 
+def test_a_docker_that_is_podman_is_not_the_first(podslice, files, install):
+    files({"compose.yaml": ""})
+    install("docker", "echo 'Executing external compose provider /usr/bin/podman-compose' >&2")
+    install("podman-compose")
+    assert "  podman-compose --podman-run-args=" in podslice("compose").out
+
+
 def test_without_a_tool(podslice, files):
     files({"compose.yaml": ""})
     ended = podslice("compose")
@@ -161,6 +168,14 @@ def test_the_files_of_the_environment(podslice, install, monkeypatch):
     arguments = install("docker")
     assert podslice("compose").code == 0
     assert arguments.read_text() == "compose -f a.yaml -f b.yaml config\n"
+
+
+def test_the_files_that_a_file_of_variables_chooses_are_to_be_stated(podslice, files, install):
+    files({"compose.yaml": "", ".env": "A=1\nCOMPOSE_FILE=a.yaml\n"})
+    install("docker")
+    error = "error: .env: it chooses the files (COMPOSE_FILE); state them: -f FILE\n"
+    assert podslice("compose") == (2, "", error)
+    assert podslice("compose", "-f", "compose.yaml").code == 0
 
 
 def test_no_compose_file(podslice, install):

@@ -116,7 +116,10 @@ def _unresolved(where: str) -> Problem:
     return Problem(
         where=where,
         message="it is not resolved; podman-compose config leaves it as it is",
-        hint="resolve the project with docker compose, and pass its output: --resolved FILE",
+        hint=(
+            "resolve the project with docker-compose config, which needs no docker for that, and"
+            " pass the output: --resolved FILE"
+        ),
     )
 
 

@@ -23,6 +23,11 @@ class ComposeTool(StrEnum):
         """Return the beginning of its command line."""
         return ("docker", "compose") if self is ComposeTool.DOCKER else (self.value,)
 
+    @property
+    def runtime(self) -> str:
+        """Return the program that runs the containers."""
+        return "podman" if self is ComposeTool.PODMAN_COMPOSE else "docker"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectFiles:

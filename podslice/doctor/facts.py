@@ -161,19 +161,18 @@ def read_facts(systemd: SystemdReply, subject: Subject, root: Path = Path("/")) 
         swap_bytes=swap_bytes,
         oom_score_adj=oom_score_adj,
         has_manifest_dir=(root / "etc/podslice/manifests").is_dir(),
-        runtimes=_runtimes(subject, root, first_process, layout),
+        runtimes=installed_runtimes(manager, root),
     )
 
 
-def _runtimes(
-    subject: Subject, root: Path, first_process: str, layout: Layout
-) -> tuple[Runtime, ...]:
+def installed_runtimes(manager: Manager, root: Path = Path("/")) -> tuple[Runtime, ...]:
+    """Return the container runtimes of a manager's user, with their drivers."""
     surroundings = Surroundings(
         root=root,
-        uid=subject.manager.uid,
-        config_directory=subject.manager.config_directory,
-        has_systemd=first_process == "systemd",
-        is_v2=layout is Layout.V2,
+        uid=manager.uid,
+        config_directory=manager.config_directory,
+        has_systemd=_text_or_nothing(root / "proc/1/comm") == "systemd",
+        is_v2=_layout(root) is Layout.V2,
     )
     return read_runtimes(surroundings)
 

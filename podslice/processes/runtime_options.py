@@ -33,16 +33,6 @@ class Form(StrEnum):
     JSON = "json"
 
 
-HINTS = {
-    Form.PODMAN: "in a podman pod, every container needs these options, and the pod itself none",
-    Form.PODMAN_POD: "every container of the podman pod also needs the options of -o podman",
-    Form.DOCKER: "docker's cgroup driver must be systemd: docker info -f '{{.CgroupDriver}}'",
-    Form.COMPOSE: "docker's cgroup driver must be systemd: docker info -f '{{.CgroupDriver}}'",
-    Form.OCI: "for runc and crun with --systemd-cgroup",
-}
-"""What else a form requires; printed only on a terminal."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Parent:
     """The pod that a container is started in; with `container`, as that one and with its limits."""

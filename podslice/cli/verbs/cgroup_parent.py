@@ -17,7 +17,17 @@ from podslice.errors import HostError, InputError, Severity
 from podslice.kernel.cgroup import CgroupFs
 from podslice.model.desired import PodDecision
 from podslice.policy.decide import decide
-from podslice.processes.runtime_options import FORMATTERS, HINTS, Form, Parent
+from podslice.processes.runtime_options import FORMATTERS, Form, Parent
+
+HINTS = {
+    Form.PODMAN: "in a podman pod, every container needs these options, and the pod itself none",
+    Form.PODMAN_POD: "every container of the podman pod also needs the options of -o podman",
+    Form.DOCKER: "docker's cgroup driver must be systemd: docker info -f '{{.CgroupDriver}}'",
+    Form.COMPOSE: "docker's cgroup driver must be systemd: docker info -f '{{.CgroupDriver}}'",
+    Form.OCI: "for runc and crun with --systemd-cgroup",
+}
+"""What else a form requires; printed only on a terminal."""
+
 
 LimitsOf = Annotated[
     str | None,

@@ -1,6 +1,5 @@
 """`compose`: the tool that resolves the project, the files that are written, and what is reported."""
 
-import io
 import json
 import sys
 
@@ -8,6 +7,7 @@ import pytest
 import yaml
 
 from podslice.compose import resolver
+from tests.unit.doctor.hosts import program
 
 SLICE = "kubepods-pod125b58a7_336d_5c16_9138_093374174934.slice"
 PROJECT = {
@@ -36,7 +36,8 @@ OVERRIDE = {
 
 @pytest.fixture(autouse=True)
 def no_tools(tmp_path, monkeypatch):
-    """A machine without compose."""
+    """A machine without compose and docker."""
+    monkeypatch.setattr("podslice.cli.verbs.compose.HOST_ROOT", tmp_path / "nothing")
     programs = tmp_path / "programs"
     programs.mkdir()
     monkeypatch.setenv("PATH", str(programs))
@@ -232,6 +233,13 @@ def test_a_resolved_project_needs_no_tool(podslice, resolved):
     assert podslice("compose", resolved()) == (0, WRITTEN, "")
 
 
+def test_a_resolved_project_for_podman_compose(podslice, resolved):
+    services = {"web": {"cpu_quota": 50_000}}
+    ended = podslice("compose", resolved(services=services), "--tool", "podman-compose")
+    assert "  podman-compose --podman-run-args=" in ended.out
+    assert ended.err == "warning: services.web.cpu_quota: podman-compose ignores it; state cpus\n"
+
+
 def test_a_resolved_project_from_standard_input(podslice, here, monkeypatch, tmp_path):
     path = tmp_path / "stdin"
     path.write_text(json.dumps(PROJECT))
@@ -344,13 +352,11 @@ def test_pods_of_the_user(podslice, resolved):
     )
 
 
-class Terminal(io.StringIO):
-    """Standard output on a terminal."""
-
-    def isatty(self):
-        return True
-
-
-def test_the_driver_of_docker_is_noted_on_a_terminal(podslice, resolved, monkeypatch):
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    assert "cgroup driver must be systemd" in podslice("compose", resolved()).err
+def test_a_driver_that_does_not_use_slices(podslice, resolved, machine, monkeypatch):
+    daemon = json.dumps({"exec-opts": ["native.cgroupdriver=cgroupfs"]})
+    root = machine(program("dockerd", "podman"), {"etc/docker/daemon.json": daemon})
+    monkeypatch.setattr("podslice.cli.verbs.compose.HOST_ROOT", root)
+    err = podslice("compose", resolved()).err
+    assert err.startswith("warning: docker: its cgroup driver is cgroupfs: ")
+    assert err.count("\n") == 1
+    assert podslice("compose", resolved(), "--tool", "podman-compose").err == ""

@@ -30,7 +30,7 @@ def format_yaml(
         if isinstance(below, Mapping) and below:
             yield f"{_scalar(key)}:{comment}"
             yield from (f"  {line}" for line in format_yaml(below, comments, here))
-        elif isinstance(below, Sequence) and not isinstance(below, str):
+        elif below and isinstance(below, Sequence) and not isinstance(below, str):
             yield f"{_scalar(key)}:{comment}"
             yield from _list(below, comments, here)
         else:

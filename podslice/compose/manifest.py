@@ -138,11 +138,11 @@ def _budget_of(
 
 def _sum_of_limits(services: Sequence[Service], name: str) -> tuple[int | None, list[Problem]]:
     """Return the sum of the limits if every service has one, and otherwise why there is none."""
-    lacking = [extend_path("", each.name) for each in services if name not in each.limits]
-    if services and not lacking:
-        return _sum_of(services, name, "limits"), []
-    if not lacking:
+    if not services:
         return None, []
+    lacking = [extend_path("", each.name) for each in services if name not in each.limits]
+    if not lacking:
+        return _sum_of(services, name, "limits"), []
     message = f"the project has no budget of {name}, since {_listed(lacking)} no limit"
     hint = f"state it: --budget {name}=AMOUNT, or below {KEY}.budget"
     return None, [warning("services", message, hint)]

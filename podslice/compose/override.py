@@ -19,6 +19,13 @@ from podslice.model.resources import CPU
 from podslice.policy.convert import shares_from_milli
 from podslice.processes.runtime_options import Parent
 
+_INSTEAD_OF_DEPLOY = {
+    "deploy.resources.limits.cpus": "cpus",
+    "deploy.resources.limits.memory": "mem_limit",
+    "deploy.resources.reservations.memory": "mem_reservation",
+}
+"""Field below `deploy` → the field of the service that every tool observes."""
+
 
 def make_override(project: Project, pod: PodDecision) -> dict[str, object]:
     """Return the override file of a project, whose pod has been decided."""
@@ -34,21 +41,50 @@ def make_override(project: Project, pod: PodDecision) -> dict[str, object]:
 def unsupported_by(tool: ComposeTool, project: Project) -> Iterator[Problem]:
     """Yield warnings of fields that the tool ignores, or leaves out when it resolves a project.
 
-    Source: podman-compose 1.6.0, container_to_cpu_res_args and _parse_compose_file; docker-compose
-    1.29.2, config/serialize.py, which also prints no name.
+    Only docker-compose 1 prints no name of the project.
+
+    Source: docker-compose 1.29.2, config/serialize.py.
     """
     if tool is ComposeTool.DOCKER_COMPOSE and project.name is None:
         hint = "state --budget, and --name if it has one"
         yield warning(KEY, "docker-compose 1 leaves it out, if the project has one", hint)
-    if tool is not ComposeTool.PODMAN_COMPOSE:
+        for service in project.services:
+            yield from _unsupported_by_docker_compose_1(service)
+    if tool is ComposeTool.PODMAN_COMPOSE:
+        for service in project.services:
+            yield from _unsupported_by_podman_compose(service)
+
+
+def _unsupported_by_docker_compose_1(service: Service) -> Iterator[Problem]:
+    """Yield a warning for each amount below `deploy`; reserved CPUs become shares.
+
+    Source: docker-compose 1.29.2, service.py, _get_container_host_config.
+    """
+    stated = {amount.where for amount in (*service.limits.values(), *service.requests.values())}
+    for path, key in _INSTEAD_OF_DEPLOY.items():
+        where = f"{service.where}.{path}"
+        if where in stated:
+            yield warning(where, "docker-compose 1 ignores it", f"state {key}")
+
+
+def _unsupported_by_podman_compose(service: Service) -> Iterator[Problem]:
+    """Yield warnings, also of what only some versions ignore.
+
+    Source: podman-compose 1.3.0, 1.4.1 and 1.6.0, container_to_cpu_res_args and
+    _parse_compose_file.
+    """
+    if "cpu_quota" in service.stated and CPU in service.limits:
+        yield warning(f"{service.where}.cpu_quota", "podman-compose ignores it", "state cpus")
+    if len(service.containers) == 1 or service.stated >= {"deploy.mode", "deploy.replicas"}:
         return
-    for service in project.services:
-        if "cpu_quota" in service.stated and CPU in service.limits:
-            yield warning(f"{service.where}.cpu_quota", "podman-compose ignores it", "state cpus")
-        if len(service.containers) > 1 and not service.stated & {"scale", "deploy.mode"}:
-            where = f"{service.where}.deploy.replicas"
-            hint = "state scale, or deploy.mode: replicated"
-            yield warning(where, "podman-compose starts one container only", hint)
+    if "scale" in service.stated:
+        hint = "state deploy.mode: replicated, and deploy.replicas"
+        message = "podman-compose before 1.4 starts one container only"
+        yield warning(f"{service.where}.scale", message, hint)
+    else:
+        hint = "state deploy.mode: replicated"
+        message = "podman-compose since 1.4 starts one container only"
+        yield warning(f"{service.where}.deploy.replicas", message, hint)
 
 
 def _make_service(

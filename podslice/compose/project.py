@@ -22,6 +22,7 @@ from podslice.policy.convert import SHARES_PER_CPU
 
 _LIMITS = "deploy.resources.limits"
 _RESERVATIONS = "deploy.resources.reservations"
+_STATED = ("deploy.mode", "deploy.replicas")
 _STAYS = "stays a setting of the container: a manifest has no such field"
 _KEPT = {
     "blkio_config": _STAYS,
@@ -62,7 +63,7 @@ class Service:
     requests: Mapping[str, ServiceAmount] = field(default_factory=dict)
     limits: Mapping[str, ServiceAmount] = field(default_factory=dict)
     stated: frozenset[str] = frozenset()
-    """The keys that it states, and `deploy.mode` if it is stated."""
+    """The keys that it states, and some below `deploy`."""
 
     @property
     def where(self) -> str:
@@ -169,7 +170,7 @@ class _ServiceReader:
             requests=requests,
             limits=limits,
             stated=frozenset(
-                path for path in (*self._fields, "deploy.mode") if self._find(path) is not None
+                path for path in (*self._fields, *_STATED) if self._find(path) is not None
             ),
         )
 

@@ -5,6 +5,7 @@ None of this is done here: only the tool that starts the project knows what it w
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import shutil
 import subprocess
@@ -32,7 +33,11 @@ WAIT_SEC = 60
 _HINTS = {
     "invalid choice: 'config'": "podman-compose can resolve projects since 1.0.6",
 }
-"""Part of the last line that a tool has printed → a hint."""
+"""Part of a line that a failing tool prints → a hint."""
+_BEFORE_THE_ERROR = ("Traceback ", "usage: ")
+_ADVICE = ("Run '", "See '", "Usage: ")
+"""How the lines begin that follow the errors."""
+_LINES_MAX = 20
 
 
 def find_files(directory: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -93,9 +98,8 @@ def resolve(tool: ComposeTool, project: ProjectFiles) -> tuple[bytes, str]:
         raise HostError(f"{shlex.join(command)}: no answer in {WAIT_SEC} s") from error
     said = ended.stderr.decode(errors="replace").rstrip("\n")
     if ended.returncode:
-        last = printable(said.rpartition("\n")[2]) or f"exit code {ended.returncode}"
-        hint = next((hint for part, hint in _HINTS.items() if part in last), "")
-        raise invalid(last, hint, where=" ".join((*tool.words, "config")))
+        lines = _essence(said) or [f"exit code {ended.returncode}"]
+        raise InputError(_explain(" ".join((*tool.words, "config")), line) for line in lines)
     return ended.stdout, said
 
 
@@ -119,6 +123,21 @@ def parse_resolved(data: bytes, name: str) -> object:
     if problems:
         raise InputError(problems)
     return found[0].value
+
+
+def _essence(said: str) -> list[str]:
+    """Return the lines that tell why a tool has failed: the last after a traceback or usage."""
+    lines = [line for line in said.split("\n") if line.strip()]
+    if any(line.startswith(_BEFORE_THE_ERROR) for line in lines):
+        return lines[-1:]
+    errors = itertools.takewhile(lambda line: not line.startswith(_ADVICE), lines)
+    return list(errors)[:_LINES_MAX]
+
+
+def _explain(where: str, line: str) -> Problem:
+    """Return the problem that a line of a tool states."""
+    hint = next((hint for part, hint in _HINTS.items() if part in line), "")
+    return Problem(where=where, message=printable(line.strip()), hint=hint)
 
 
 def _is_chosen_by(path: Path) -> bool:

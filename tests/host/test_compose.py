@@ -35,9 +35,9 @@ services:
     mem_limit: ${{DB_MEMORY}}
     deploy: {{resources: {{reservations: {{cpus: "0.5"}}}}}}
   cache: {{<<: *service, mem_limit: 128m}}
-  web: {{<<: *service, scale: 2, cpus: 0.25}}
+  web: {{<<: *service, cpus: 0.25, deploy: {{mode: replicated, replicas: 2}}}}
 """
-MAKE_IMAGE = "tar -C {root} -c . | podman import - localhost/app"
+MAKE_IMAGE = "tar -C {root} --owner=0 --group=0 -c . | podman import - localhost/app"
 INSPECT = ("podman", "inspect", "--format={{.State.Pid}}")
 CONTAINERS = ("shop_db_1", "shop_cache_1", "shop_web_1", "shop_web_2")
 

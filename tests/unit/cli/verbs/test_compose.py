@@ -91,6 +91,18 @@ def test_both_files_and_the_next_commands(podslice, files, install, tmp_path):
     assert slice_ == f"{SLICE}\n"
 
 
+def test_the_keys_of_a_service_are_those_of_cgroup_parent(podslice, files, install, tmp_path):
+    """`cgroup-parent` adds the limits, which the service has already."""
+    files({"compose.yaml": ""})
+    install("docker")
+    assert podslice("compose").code == 0
+    override = yaml.safe_load((tmp_path / "work/compose.podslice.yaml").read_text())["services"]
+    for name, keys in override.items():
+        words = ("-f", "pod.podslice.yaml", "-c", name, "-o", "compose")
+        printed = yaml.safe_load(podslice("cgroup-parent", "shop", *words).out)
+        assert {key: printed[key] for key in keys} == keys
+
+
 def test_the_options_of_the_tool(podslice, files, install):
     files({"a/compose.yaml": "", "b.yaml": "", "prod.env": ""})
     arguments = install("docker-compose")
@@ -197,13 +209,28 @@ def test_compose_files_are_not_read_from_standard_input(podslice, install):
     )
 
 
-def test_what_the_tool_refuses(podslice, files, install):
+@pytest.mark.parametrize(
+    ("printed", "errors"),
+    [
+        (
+            "services.web: no \x1b[31mimage\\n  or build\\n",
+            ["services.web: no \\x1b[31mimage", "or build"],
+        ),
+        (
+            "Traceback (most recent call last):\\n  a\\nValueError: no image\\n",
+            ["ValueError: no image"],
+        ),
+        ("unknown command\\n\\nRun 'docker --help'\\n", ["unknown command"]),
+        ("unknown flag\\nUsage:  docker\\n  options\\n", ["unknown flag"]),
+        ("usage: podman-compose\\n  options\\ninvalid choice\\n", ["invalid choice"]),
+        ("", ["exit code 15"]),
+    ],
+)
+def test_what_the_tool_refuses(podslice, files, install, printed, errors):
     files({"compose.yaml": ""})
-    install(
-        "docker-compose", "echo at once >&2; echo 'services.web: no \x1b[31mimage' >&2; exit 15"
-    )
-    error = "error: docker-compose config: services.web: no \\x1b[31mimage\n"
-    assert podslice("compose") == (2, "", error)
+    install("docker-compose", f'printf "{printed}" >&2; exit 15')
+    lines = "".join(f"error: docker-compose config: {each}\n" for each in errors)
+    assert podslice("compose") == (2, "", lines)
 
 
 def test_a_podman_compose_that_cannot_resolve(podslice, files, install):
@@ -273,6 +300,13 @@ def test_a_missing_resolved_project(podslice):
 def test_the_budget_of_the_command_line(podslice, resolved):
     ended = podslice("compose", resolved(), "--budget", "memory=8Gi, cpu=1")
     assert "budget cpu=1,memory=8Gi" in ended.out
+
+
+def test_a_budget_of_some_services_is_none(podslice, resolved):
+    services = {"db": {"mem_limit": "1g", "cpus": 0.5}, "web": {"cpus": 1}}
+    ended = podslice("compose", resolved(services=services, **{"x-podslice": None}))
+    assert "Burstable, 2 containers, budget cpu=1500m\n" in ended.out
+    assert "the project has no budget of memory, since web has no limit" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def parse_resolved(data: bytes, name: str) -> object:
 
 
 def _essence(said: str) -> list[str]:
-    """Return the lines that tell why a tool has failed: the last after a traceback or usage."""
+    """Return the lines that state why a tool has failed: after a traceback or usage, the last."""
     lines = [line for line in said.split("\n") if line.strip()]
     if any(line.startswith(_BEFORE_THE_ERROR) for line in lines):
         return lines[-1:]

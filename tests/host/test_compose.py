@@ -20,13 +20,13 @@ MI = 2**20
 PACKAGES = ("podman", "catatonit", "podman-compose")
 SLICE = f"kubepods-pod{default_uid('default', 'shop').replace('-', '_')}.slice"
 GROUP = control_group_of(SLICE)
-# limits above the budget, a reservation of CPUs, and variables that the tool resolves
+# limits above the budget, a reservation of CPUs, and a variable that the tool resolves
 PROJECT = f"""
 name: shop
 x-podslice:
   budget: {{cpu: 1, memory: 192Mi}}
 x-service: &service
-  x-podman.rootfs: ${{ROOTFS}}
+  x-podman.rootfs: /rootfs
   command: ["/bin/sh", "-c", '{WAIT}']
   network_mode: none
 services:
@@ -36,6 +36,13 @@ services:
     deploy: {{resources: {{reservations: {{cpus: "0.5"}}}}}}
   cache: {{<<: *service, mem_limit: 128m}}
   web: {{<<: *service, cpus: 0.25}}
+"""
+PROJECT_OF_USER = f"""
+services:
+  db:
+    x-podman.rootfs: /home/lab/rootfs
+    command: ["/bin/sh", "-c", '{WAIT}']
+    network_mode: none
 """
 INSPECT = ("podman", "inspect", "--format={{.State.Pid}}")
 CONTAINERS = ("shop_db_1", "shop_cache_1", "shop_web_1")
@@ -48,9 +55,9 @@ def box():
     with Vm(has_source=True) as booted:
         extras.unpack(booted, DEFAULT_SUITE, PACKAGES, left_out=NOT_NEEDED)
         booted.run("sh", "-c", MAKE_ROOTFS)
-        for home in ("", "/home/lab"):
-            booted.put(f"{home}/shop/compose.yaml", PROJECT)
-            booted.put(f"{home}/shop/.env", f"DB_MEMORY=128m\nROOTFS={home}/rootfs\n")
+        booted.put("/shop/compose.yaml", PROJECT)
+        booted.put("/shop/.env", "DB_MEMORY=128m\n")
+        booted.put("/home/lab/shop/compose.yaml", PROJECT_OF_USER)
         booted.run("chown", "-R", "lab:lab", "/home/lab/shop")
         yield booted
 
@@ -82,10 +89,12 @@ def test_all_services_share_the_budget(box):
 def test_a_project_of_a_user_is_in_a_pod_of_the_user(box):
     with users.user_manager(box) as podslice:
         podman = ("env", "--chdir=/home/lab", "HOME=/home/lab", "USER=lab")
-        apply, up = commands(podslice("compose", "-f", "/home/lab/shop/compose.yaml").stdout)
+        words = ("-f", "/home/lab/shop/compose.yaml", "--budget", "cpu=1,memory=64Mi")
+        apply, up = commands(podslice("compose", *words).stdout)
         assert apply.pop(1) == "--user"
         podslice(*apply)
-        users.command(box, *podman, *up, "db")  # one service is enough here
-        shown = users.command(box, *podman, *INSPECT, "shop_db_1").stdout.strip()
+        users.command(box, *podman, *up)
+        pid = users.command(box, *podman, *INSPECT, "shop_db_1").stdout.strip()
         manager = f"/user.slice/user-{users.UID}.slice/{users.MANAGER}"
-        assert group_of(box, shown).startswith(f"{manager}{GROUP}/libpod-")
+        assert group_of(box, pid).startswith(f"{manager}{GROUP}/libpod-")
+        assert kernel(box, f"{manager}{GROUP}", "memory.max") == str(64 * MI)

@@ -22,6 +22,7 @@ from podslice.errors import HostError, InputError, Problem
 from podslice.inputs.manifest.load import load_pods
 from podslice.inputs.manifest.workload_data import KINDS
 from podslice.inputs.manifest.workloads import read_workloads
+from podslice.model.config import Rules
 from podslice.policy.allocatable import validate_node
 from podslice.processes.quadlet_files import Directories, installed, write_quadlets
 from podslice.quadlet.generate import generate
@@ -82,7 +83,7 @@ def render_quadlets(
         note(line)
     if code := code_of(problems):
         return code
-    options = _options(planning.manager, is_for_host=target.install)
+    options = _options(planning, is_for_host=target.install)
     made = make_quadlets(decisions, workloads, options)
     for text in chain.from_iterable(each.notes for each in made):
         note(text)
@@ -126,16 +127,18 @@ def make_quadlets(
     return tuple(generate(each, workloads.workloads[each.pod.key], options) for each in decisions)
 
 
-def _options(manager: Manager, *, is_for_host: bool) -> Options:
+def _options(planning: Planning, *, is_for_host: bool) -> Options:
     """Return the options for this host, or for one with recent versions of its programs.
 
     Raises:
         HostError: podman or systemd is not installed on this host.
     """
+    has_init_phase = planning.config.rules is not Rules.KUBERNETES
     if not is_for_host:
-        return Options(manager=manager, program=_PROGRAM)
+        return Options(manager=planning.manager, has_init_phase=has_init_phase, program=_PROGRAM)
     return Options(
-        manager=manager,
+        manager=planning.manager,
+        has_init_phase=has_init_phase,
         systemd_version=_version_of("systemctl")[0],
         podman_version=_version_of("podman"),
         program=_program(),

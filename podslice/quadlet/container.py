@@ -179,10 +179,10 @@ class ContainerUnit:
             # it fails where the container has exited by itself
             grace = ("/usr/bin/timeout", str(self.names.decision.pod.grace_period_sec))
             body.add("ExecStop", f"-{words(grace)} {_hook(self.container.pre_stop, name)}")
-        decision = self.names.decision
-        if decision.init_properties is not None and is_last_init(self.container, self.workload):
+        if self.options.has_init_phase and is_last_init(self.container, self.workload):
             own = self.options.manager.flag.split(" ")[1:]
-            command = (self.options.program, "phase", *own, decision.pod.key, "--set", "running")
+            key = self.names.decision.pod.key
+            command = (self.options.program, "phase", *own, key, "--set", "running")
             # a pod that podslice has not applied has no init phase
             body.add("ExecStartPost", f"-{words(command)}")
 

@@ -26,6 +26,8 @@ class Options:
     manager: Manager = SYSTEM
     systemd_version: int = 257
     podman_version: tuple[int, int] = PODMAN_MIN
+    has_init_phase: bool = True
+    """Whether a pod's own limits apply only after its init containers: not with Kubernetes' rules."""
     program: str = "/usr/bin/podslice"
     """The path of podslice, which units call."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from podslice.inputs.manifest.load import load_pods
 from podslice.inputs.manifest.workload_data import KINDS
 from podslice.inputs.manifest.workloads import read_workloads
+from podslice.model.config import Rules
 from podslice.model.manager import SYSTEM, user_manager
 from podslice.model.node import Node
 from podslice.policy.decide import decide
@@ -25,8 +26,9 @@ def settings_of(path):
     return tomllib.loads(file.read_text()) if file.exists() else {}
 
 
-def options_of(settings):
+def options_of(settings, config):
     return Options(
+        has_init_phase=config.rules is not Rules.KUBERNETES,
         manager=USER if settings.get("user") else SYSTEM,
         systemd_version=settings.get("systemd", 257),
         podman_version=tuple(settings.get("podman", (5, 4))),
@@ -42,10 +44,10 @@ def load(path, ignored=()):
 def made_of(path):
     """The problems of a case, and the quadlets of its pods if there is no error."""
     settings = settings_of(path)
-    options = options_of(settings)
+    config = load_config(settings.get("config", {}))
+    options = options_of(settings, config)
     loaded, workloads, problems = load(path, settings.get("ignore", ()))
     problems += [options.problem] if options.problem else []
-    config = load_config(settings.get("config", {}))
     if any(each.severity == "error" for each in problems):
         return problems, []
     decided = [decide(pod, NODE, config) for pod in loaded.pods]

@@ -100,7 +100,10 @@ def _write(made: tuple[Quadlets, ...], manager: Manager, target: Target) -> None
         write(chain.from_iterable(map(quadlet_lines, made)))
         return
     interrupts.begin(f"not all files are in {directories.generator}")
-    write(write_quadlets(made, directories))
+    done = write_quadlets(made, directories)
+    for path in done.removed:
+        note(f"removed {path}, which the pod no longer has")
+    write(done.written)
 
 
 def load_with_workloads(

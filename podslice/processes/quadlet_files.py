@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, Problem
 from podslice.files import NotRegularError, read_regular
 from podslice.model.manager import Manager
+from podslice.model.naming import SCOPE_PREFIX
 from podslice.model.unit import GENERATED
 from podslice.quadlet.result import File, Quadlets
 
 _BYTES_MAX = 2**20
 _OWNER = re.compile(rb"^Description=.*\b[Pp]od (\S+)$", re.MULTILINE)
 _NEW = ".podslice-new"
+_SUFFIXES = frozenset({".pod", ".container", ".volume", ".service"})
+_OWN_UNITS = f"{SCOPE_PREFIX}-*.service"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +47,16 @@ def installed(manager: Manager) -> Directories:
     )
 
 
-def write_quadlets(pods: Iterable[Quadlets], directories: Directories) -> list[str]:
-    """Write the files of pods and return the paths of the units, which others may read.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenQuadlets:
+    """The paths of files that were written, and of those that pods no longer have."""
+
+    written: list[str]
+    removed: list[str]
+
+
+def write_quadlets(pods: Iterable[Quadlets], directories: Directories) -> WrittenQuadlets:
+    """Write the files of pods, and remove those that an earlier manifest of the same pod had.
 
     Raises:
         InputError: a unit exists that podslice did not write, or two pods have the same file;
@@ -57,12 +69,17 @@ def write_quadlets(pods: Iterable[Quadlets], directories: Directories) -> list[s
     if problems:
         raise InputError(problems)
     try:
+        stale = list(_stale(pods, directories))
         for pod in pods:
             _write_pod(pod, directories)
+        for path in stale:
+            path.unlink(missing_ok=True)
     except OSError as error:
         where = error.filename or directories.generator
         raise HostError(f"{where}: {error.strerror}") from error
-    return [str(path_of(each, directories)) for each in files]
+    return WrittenQuadlets(
+        written=[str(path_of(each, directories)) for each in files], removed=list(map(str, stale))
+    )
 
 
 def path_of(file: File, directories: Directories) -> Path:
@@ -91,6 +108,23 @@ def _replace(path: Path, file: File) -> None:
         os.fchmod(descriptor, file.mode)
         stream.write(file.content)
     new.replace(path)
+
+
+def _stale(pods: Iterable[Quadlets], directories: Directories) -> Iterator[Path]:
+    """Yield the files that an earlier manifest of the same pods had: units, and their data."""
+    pods = tuple(pods)
+    wanted = {path_of(each, directories) for pod in pods for each in pod.files}
+    keys = {pod.pod for pod in pods}
+    places = (directories.generator.glob("*"), directories.units.glob(_OWN_UNITS))
+    units = [each for each in sorted(chain.from_iterable(places)) if each.suffix in _SUFFIXES]
+    for path in units:
+        owner = _read_owner(path)
+        if owner in keys and path not in wanted:
+            yield path
+        if owner in keys and path.suffix == ".pod":
+            data = (directories.generator / pod.data for pod in pods if pod.pod == owner)
+            below = sorted(each for top in data for each in top.rglob("*") if not each.is_dir())
+            yield from (each for each in below if each not in wanted)
 
 
 def _doubles(files: Iterable[File]) -> Iterator[Problem]:

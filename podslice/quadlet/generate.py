@@ -36,6 +36,7 @@ def generate(decision: PodDecision, workload: PodWorkload, options: Options) -> 
         service=names.pod_service,
         files=tuple(files),
         directories=tuple(data_directories(workload.volumes, names)) if has_data else (),
+        data=names.data,
         notes=tuple(_notes(files, workload, names, options)),
     )
 

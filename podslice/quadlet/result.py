@@ -83,5 +83,7 @@ class Quadlets:
     files: tuple[File, ...]
     directories: tuple[Directory, ...] = ()
     """Parents first."""
+    data: str = ""
+    """The directory of all files that are not units, whether the pod has some or not."""
     notes: tuple[str, ...] = ()
     """What differs from Kubernetes, where no field of the manifest is lost."""

@@ -5,7 +5,7 @@ import pytest
 from podslice.errors import HostError, InputError
 from podslice.model.manager import SYSTEM, user_manager
 from podslice.model.unit import GENERATED, UnitName
-from podslice.processes.quadlet_files import Directories, installed, write_quadlets
+from podslice.processes.quadlet_files import Directories, installed, path_of, write_quadlets
 from podslice.quadlet.result import Directory, File, Quadlets
 
 
@@ -16,7 +16,11 @@ def unit_file(path, pod="default/web", **options):
 
 def quadlets(*files, pod="default/web", directories=()):
     return Quadlets(
-        pod=pod, service=UnitName("web-pod.service"), files=files, directories=directories
+        pod=pod,
+        service=UnitName("web-pod.service"),
+        files=files,
+        directories=directories,
+        data="web.data",
     )
 
 
@@ -30,7 +34,7 @@ def mode_of(path):
 
 
 def test_files_have_their_places_and_modes(directories):
-    written = write_quadlets(
+    done = write_quadlets(
         [
             quadlets(
                 unit_file("web-app.container", mode=0o600),
@@ -44,7 +48,8 @@ def test_files_have_their_places_and_modes(directories):
         ],
         directories,
     )
-    assert written == [
+    assert done.removed == []
+    assert done.written == [
         str(directories.generator / "web-app.container"),
         str(directories.generator / "web.data/c/conf"),
         str(directories.units / "podslice-probe.service"),
@@ -64,6 +69,33 @@ def test_the_same_pod_is_written_again(directories):
     write_quadlets([quadlets(unit_file("web-app.container"))], directories)
     write_quadlets([quadlets(unit_file("web-app.container", mode=0o600))], directories)
     assert mode_of(directories.generator / "web-app.container") == 0o600
+
+
+def test_what_the_pod_no_longer_has_is_removed(directories):
+    """Otherwise podman would continue to run a container that was taken out of the manifest."""
+    log = File(path="web.data/log.env", content=b"A=b\n", is_secret=True)
+    before = [
+        unit_file("web-log.container"),
+        unit_file("web-data.volume"),
+        unit_file("podslice-probe-web.service", is_unit=True),
+        log,
+    ]
+    kept = [unit_file("web.pod"), unit_file("web-app.container")]
+    own = Directory(path="web.data", mode=0o700)
+    write_quadlets([quadlets(*kept, *before, directories=(own,))], directories)
+    others = {
+        directories.generator / "other.container": unit_file("x", pod="default/other").content,
+        directories.generator / "web-notes.txt": unit_file("x").content,
+        directories.generator / "web-mine.container": b"[Container]\n",
+        directories.units / "podslice-agent.service": b"[Service]\n",
+    }
+    for path, content in others.items():
+        path.write_bytes(content)
+    done = write_quadlets([quadlets(*kept)], directories)
+    assert sorted(done.removed) == sorted(str(path_of(each, directories)) for each in before)
+    assert not any(path_of(each, directories).exists() for each in before)
+    assert all(path_of(each, directories).exists() for each in kept)
+    assert {path: path.read_bytes() for path in others} == others
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from podslice.dataclass import dataclass
-from podslice.model.quantity import about_bytes, format_bytes, format_milli
+from podslice.model.quantity import about_bytes, format_bytes, format_milli, parse_quantity
 
 MI = 2**20
 
@@ -61,6 +61,21 @@ def propose_amounts(use: PresentUse) -> ProposedAmounts:
     return ProposedAmounts(cpu=_propose_cpu(use), memory=_propose_memory(use), memory_limit=limit)
 
 
+def at_most(proposed: StatedAmount | None, limit: StatedAmount | None) -> StatedAmount | None:
+    """Return a proposed request, or the limit if that is less."""
+    if proposed is None or limit is None or _milli(proposed) <= _milli(limit):
+        return proposed
+    return StatedAmount(text=limit.text, source=f"the limit; {proposed.source}: {proposed.text}")
+
+
+def at_least(proposed: StatedAmount | None, request: StatedAmount | None) -> StatedAmount | None:
+    """Return a proposed limit, or the request if that is more."""
+    if proposed is None or request is None or _milli(proposed) >= _milli(request):
+        return proposed
+    source = f"the request; {proposed.source} would be {proposed.text}"
+    return StatedAmount(text=request.text, source=source)
+
+
 def format_age(seconds: int) -> str:
     """Return a duration in its largest unit: `3 h`."""
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
@@ -100,3 +115,7 @@ def _propose_memory_limit(use: PresentUse) -> StatedAmount | None:
 
 def _round_up(number: int, step: int) -> int:
     return -(-number // step) * step
+
+
+def _milli(amount: StatedAmount) -> int:
+    return parse_quantity(amount.text).milli

@@ -15,7 +15,14 @@ from podslice.cli.arguments import DONE, code_of
 from podslice.cli.options import Planning
 from podslice.cli.output import note, write
 from podslice.cli.session import in_world, load_node
-from podslice.cli.views.new_manifest import NewPod, format_lines, make_document, with_proposals
+from podslice.cli.views.new_manifest import (
+    NewContainer,
+    NewPod,
+    describe_use,
+    format_lines,
+    make_document,
+    with_proposals,
+)
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import HostError, InputError, Problem, invalid
 from podslice.inputs.scalars import quote
@@ -103,7 +110,7 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     pod = NewPod(
         name=name,
         namespace=namespace,
-        containers=tuple(container or [_container_like(use)]),
+        containers=tuple(NewContainer(name=each) for each in container or [_container_like(use)]),
         requests=_amounts(cpu, memory),
         limits=_amounts(cpu_limit, memory_limit),
     )
@@ -115,7 +122,8 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         raise InputError(problems)
     for line in problem_lines(problems):
         note(line)
-    lines = list(format_lines(pod, use))
+    origin = f"Proposed from the present use of {describe_use(use)}." if use else ""
+    lines = list(format_lines(pod, origin))
     if output_file is None:
         write(lines)
     else:

@@ -9,9 +9,8 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from podslice.dataclass import dataclass
-from podslice.model.quantity import parse_quantity
 from podslice.model.resources import CPU, MEMORY
-from podslice.policy.proposal import StatedAmount, format_age
+from podslice.policy.proposal import StatedAmount, at_least, at_most, format_age
 
 if TYPE_CHECKING:
     from podslice.policy.proposal import PresentUse, ProposedAmounts
@@ -36,8 +35,29 @@ _NOT_SET = {
     ("limits", MEMORY): "it may use all memory that pods may use",
 }
 
+_NOT_SET_IN_POD = {
+    **_NOT_SET,
+    ("limits", CPU): "it may use all CPUs that the pod may use",
+    ("limits", MEMORY): "it may use all memory that the pod may use",
+}
+"""As `_NOT_SET`, for a container."""
+
 Row = tuple[str, str]
 """A line of YAML and its comment. A comment without a line is a line of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewContainer:
+    """A container of a new pod."""
+
+    name: str
+    requests: Mapping[str, StatedAmount] = field(default_factory=dict)
+    """By resource: `cpu` and `memory`."""
+    limits: Mapping[str, StatedAmount] = field(default_factory=dict)
+    origin: str = ""
+    """The unit or container that it is imported from."""
+    remarks: tuple[str, ...] = ()
+    """Comments on what the manifest does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,19 +66,24 @@ class NewPod:
 
     name: str
     namespace: str | None = None
-    containers: tuple[str, ...]
+    containers: tuple[NewContainer, ...]
     requests: Mapping[str, StatedAmount] = field(default_factory=dict)
-    """By resource: `cpu` and `memory`."""
     limits: Mapping[str, StatedAmount] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Return the pod as commands take it."""
+        return self.name if self.namespace is None else f"{self.namespace}/{self.name}"
 
 
 def with_proposals(pod: NewPod, proposed: ProposedAmounts) -> NewPod:
     """Return the pod with proposals where it states nothing, and nothing contradicts them."""
     requests = {
-        CPU: _at_most(proposed.cpu, pod.limits.get(CPU)),
-        MEMORY: _at_most(proposed.memory, pod.limits.get(MEMORY)),
+        CPU: at_most(proposed.cpu, pod.limits.get(CPU)),
+        MEMORY: at_most(proposed.memory, pod.limits.get(MEMORY)),
     }
-    limits = {MEMORY: _at_least(proposed.memory_limit, pod.requests.get(MEMORY))}
+    limits = {MEMORY: at_least(proposed.memory_limit, pod.requests.get(MEMORY))}
     return replace(
         pod,
         requests={name: amount for name, amount in requests.items() if amount} | dict(pod.requests),
@@ -66,57 +91,48 @@ def with_proposals(pod: NewPod, proposed: ProposedAmounts) -> NewPod:
     )
 
 
-def _at_most(proposed: StatedAmount | None, limit: StatedAmount | None) -> StatedAmount | None:
-    if proposed is None or limit is None or _milli(proposed) <= _milli(limit):
-        return proposed
-    return StatedAmount(text=limit.text, source=f"the limit; {proposed.source}: {proposed.text}")
-
-
-def _at_least(proposed: StatedAmount | None, request: StatedAmount | None) -> StatedAmount | None:
-    if proposed is None or request is None or _milli(proposed) >= _milli(request):
-        return proposed
-    source = f"the request; {proposed.source} would be {proposed.text}"
-    return StatedAmount(text=request.text, source=source)
-
-
-def _milli(amount: StatedAmount) -> int:
-    return parse_quantity(amount.text).milli
-
-
 def make_document(pod: NewPod) -> dict[str, object]:
     """Return the manifest as values; `format_lines` has the same as text."""
     metadata = {"name": pod.name}
     if pod.namespace is not None:
         metadata["namespace"] = pod.namespace
-    spec: dict[str, object] = {}
-    parts = {"requests": pod.requests, "limits": pod.limits}
-    resources = {
-        part: {name: amount.text for name, amount in amounts.items()}
-        for part, amounts in parts.items()
-        if amounts
-    }
-    if resources:
-        spec["resources"] = resources
-    spec["containers"] = [{"name": name} for name in pod.containers]
+    spec = _make_resources(pod)
+    spec["containers"] = [
+        {"name": container.name, **_make_resources(container)} for container in pod.containers
+    ]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def format_lines(pod: NewPod, use: PresentUse | None = None) -> Iterator[str]:
-    """Yield the lines of the manifest; `use` is what the proposals are from."""
-    rows = [*_head(pod), *_resources(pod), *_containers(pod)]
+def _make_resources(level: NewPod | NewContainer) -> dict[str, object]:
+    """Return the field `resources`, if there is anything in it."""
+    resources = {
+        part: {name: amount.text for name, amount in amounts.items()}
+        for part, amounts in _parts(level).items()
+        if amounts
+    }
+    return {"resources": resources} if resources else {}
+
+
+def _parts(level: NewPod | NewContainer) -> dict[str, Mapping[str, StatedAmount]]:
+    return {"requests": level.requests, "limits": level.limits}
+
+
+def format_lines(pod: NewPod, origin: str = "") -> Iterator[str]:
+    """Yield the lines of the manifest; `origin` is a sentence about where its values are from."""
+    rows = [*_head(pod), *_pod_resources(pod), *_containers(pod)]
     column = min(max(len(text) for text, _ in rows) + 2, _COLUMN_MAX)
-    yield from _preface(use)
+    yield "# Show what each value becomes: podslice explain -f FILE; start the pod: podslice apply -f FILE"
+    if origin:
+        yield f"# {origin}"
     for text, comment in rows:
         indented = not text.strip()
         yield f"{text}# {comment}" if indented else f"{text.ljust(column - 2)}  # {comment}"
 
 
-def _preface(use: PresentUse | None) -> Iterator[str]:
-    yield "# Show what each value becomes: podslice explain -f FILE; start the pod: podslice apply -f FILE"
-    if use is not None:
-        tasks = f", with {use.tasks} {'task' if use.tasks == 1 else 'tasks'}" if use.tasks else ""
-        age = format_age(use.age_sec)
-        yield f"# Proposed from the present use of {use.what}, which has run for {age}{tasks}."
+def describe_use(use: PresentUse) -> str:
+    """Return a program with its age and size: `nginx.service, which has run for 3 h, …`."""
+    tasks = f", with {use.tasks} {'task' if use.tasks == 1 else 'tasks'}" if use.tasks else ""
+    return f"{use.what}, which has run for {format_age(use.age_sec)}{tasks}"
 
 
 def _head(pod: NewPod) -> Iterator[Row]:
@@ -128,24 +144,33 @@ def _head(pod: NewPod) -> Iterator[Row]:
         yield f"  namespace: {_name(pod.namespace)}", "the names of its pods are unique"
 
 
-def _resources(pod: NewPod) -> Iterator[Row]:
+def _pod_resources(pod: NewPod) -> Iterator[Row]:
     yield "spec:", "what the pod consists of"
-    stated = {"requests": pod.requests, "limits": pod.limits}
-    if not any(stated.values()):
+    if pod.requests or pod.limits:
+        yield "  resources:", "the budget that all containers share"
+        yield from _resources(pod, "    ", _NOT_SET)
+    elif not any(each.requests or each.limits for each in pod.containers):
         yield "  ", "No resources: the pod may use what is idle, and is the first to be evicted."
-        return
-    yield "  resources:", "the budget that all containers share"
+    for remark in pod.remarks:
+        yield "  ", remark
+
+
+def _resources(
+    level: NewPod | NewContainer, indent: str, not_set: Mapping[tuple[str, str], str]
+) -> Iterator[Row]:
+    """Yield the requests and limits of the pod level or a container."""
     comments = {"requests": "kept for the pod while the host is busy", "limits": "never exceeded"}
-    for part, amounts in stated.items():
+    for part, amounts in _parts(level).items():
         missing = [name for name in (CPU, MEMORY) if name not in amounts]
         if amounts:
-            yield f"    {part}:", comments[part]
+            yield f"{indent}{part}:", comments[part]
         for name in (each for each in (CPU, MEMORY) if each in amounts):
             amount = amounts[name]
-            yield f"      {name}: {_amount(amount.text)}", _explain(part, name, amount)
+            yield f"{indent}  {name}: {_amount(amount.text)}", _explain(part, name, amount)
         for name in missing:
-            indent = "      " if amounts else "    "
-            yield indent, f"no {name} {part.removesuffix('s')}: {_explain_missing(part, name, pod)}"
+            why = _explain_missing(part, name, level, not_set)
+            at = f"{indent}  " if amounts else indent
+            yield at, f"no {name} {part.removesuffix('s')}: {why}"
 
 
 def _explain(part: str, name: str, amount: StatedAmount) -> str:
@@ -153,17 +178,27 @@ def _explain(part: str, name: str, amount: StatedAmount) -> str:
     return f"{meaning}; {amount.source}" if amount.source else meaning
 
 
-def _explain_missing(part: str, name: str, pod: NewPod) -> str:
-    if part == "requests" and name in pod.limits:
-        return f"the limit, {pod.limits[name].text}, counts as the request"
-    return _NOT_SET[part, name]
+def _explain_missing(
+    part: str,
+    name: str,
+    level: NewPod | NewContainer,
+    not_set: Mapping[tuple[str, str], str],
+) -> str:
+    if part == "requests" and name in level.limits:
+        return f"the limit, {level.limits[name].text}, counts as the request"
+    return not_set[part, name]
 
 
 def _containers(pod: NewPod) -> Iterator[Row]:
     yield "  containers:", "groups of processes in the pod"
-    key = pod.name if pod.namespace is None else f"{pod.namespace}/{pod.name}"
-    for name in pod.containers:
-        yield f"  - name: {_name(name)}", f"podslice run {key} -c {name} -- COMMAND"
+    for container in pod.containers:
+        command = f"podslice run {pod.key} -c {container.name} -- COMMAND"
+        yield f"  - name: {_name(container.name)}", container.origin or command
+        if container.requests or container.limits:
+            yield "    resources:", "its part of the budget"
+            yield from _resources(container, "      ", _NOT_SET_IN_POD)
+        for remark in container.remarks:
+            yield "    ", remark
 
 
 def _amount(text: str) -> str:

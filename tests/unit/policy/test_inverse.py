@@ -46,7 +46,7 @@ def test_among_requests_with_one_weight_it_is_the_roundest(weight, milli):
 def test_the_roundest_is_within_bounds():
     span = requests_of_weight(50, WeightMapping.SYSTEMD)
     assert (span.least, span.most) == (500, 510)
-    assert span.roundest(at_least=501) == 505
+    assert span.roundest(at_least=501) == 510
     assert span.roundest(at_most=500) == 500
     assert span.roundest(at_least=511) is None
     assert span.roundest(at_most=499) is None

@@ -8,7 +8,7 @@ pytest.importorskip("hypothesis")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.cli.views.new_manifest import NewPod, format_lines, make_document
+from podslice.cli.views.new_manifest import NewContainer, NewPod, format_lines, make_document
 from podslice.model.unit import ObservedUnit, UnitName
 from podslice.policy.proposal import PresentUse, StatedAmount
 from podslice.usage import present_use
@@ -224,26 +224,34 @@ NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True) | st
     name=NAMES,
     namespace=st.none() | NAMES,
     containers=st.lists(NAMES, min_size=1, max_size=3),
+    of_container=AMOUNTS,
     requests=AMOUNTS,
     limits=AMOUNTS,
 )
-def test_the_text_is_the_validated_document(name, namespace, containers, requests, limits):
+def test_the_text_is_the_validated_document(
+    name, namespace, containers, of_container, requests, limits
+):
     """With the reader of YAML 1.1, every scalar is read as the text that it is in the document."""
     pod = NewPod(
         name=name,
         namespace=namespace,
-        containers=tuple(containers),
+        containers=tuple(NewContainer(name=each, requests=of_container) for each in containers),
         requests=requests,
         limits=limits,
     )
-    text = "\n".join(format_lines(pod, NGINX))
+    text = "\n".join(format_lines(pod, "Proposed from a unit."))
     assert all("#" in line for line in text.splitlines())
     read = yaml.load(text, yaml.BaseLoader)  # noqa: S506 - it makes strings, lists and dictionaries only
     assert read == make_document(pod)
     resolved = yaml.safe_load(text)
-    for part, amounts in resolved["spec"].get("resources", {}).items():
-        expected = read["spec"]["resources"][part]
-        assert {key: str(value) for key, value in amounts.items()} == expected
-    resolved["spec"].pop("resources", None)
-    read["spec"].pop("resources", None)
+    for one, other in zip(levels_of(resolved), levels_of(read), strict=True):
+        for part, amounts in one.pop("resources", {}).items():
+            expected = other["resources"][part]
+            assert {key: str(value) for key, value in amounts.items()} == expected
+        other.pop("resources", None)
     assert resolved == read
+
+
+def levels_of(manifest):
+    """Return the parts of a manifest that may have resources."""
+    return [manifest["spec"], *manifest["spec"]["containers"]]

@@ -1,0 +1,268 @@
+"""Requests and limits for a manifest, from the present settings and use of a unit or container."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from enum import StrEnum
+
+from podslice.dataclass import dataclass
+from podslice.model.config import Config, MemoryProtection
+from podslice.model.inspected_unit import InspectedUnit
+from podslice.model.properties import PROPERTIES, format_value
+from podslice.model.quantity import INT64_MAX, format_milli, parse_quantity
+from podslice.model.resources import CPU, MEMORY, format_amount
+from podslice.policy.convert import MIN_WEIGHT
+from podslice.policy.inverse import (
+    RequestSpan,
+    limit_of_quota,
+    requests_of_shares,
+    requests_of_weight,
+)
+from podslice.policy.proposal import PresentUse, StatedAmount, at_most, propose_amounts
+from podslice.policy.unit_properties import PROTECTION_PROPERTY
+
+
+class SettingKind(StrEnum):
+    """The settings that have a field in a manifest, as the properties of systemd or by their own."""
+
+    CPU_WEIGHT = "CPUWeight"
+    CPU_SHARES = "CPUShares"
+    """Those of a container runtime, which converts them to a weight by a formula of its own."""
+    CPU_QUOTA = "CPUQuotaPerSecUSec"
+    MEMORY_LOW = "MemoryLow"
+    MEMORY_MIN = "MemoryMin"
+    MEMORY_MAX = "MemoryMax"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresentSetting:
+    """A setting that is set."""
+
+    value: int
+    text: str
+    """As the unit file or the command line has it: `CPUWeight=50`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresentSettings:
+    """The settings of a unit or a container that are set."""
+
+    taken: Mapping[SettingKind, PresentSetting] = field(default_factory=dict)
+    further: tuple[str, ...] = ()
+    """Settings that have no field in a manifest: `IOWeight=50`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedAmounts:
+    """The amounts of a container, or of the pod level, and their sources."""
+
+    requests: Mapping[str, StatedAmount] = field(default_factory=dict)
+    limits: Mapping[str, StatedAmount] = field(default_factory=dict)
+    further: tuple[str, ...] = ()
+    """Settings that are not in the manifest."""
+
+
+def settings_of(unit: InspectedUnit) -> PresentSettings:
+    """Return the settings of a unit."""
+    found = {
+        name: value
+        for name, value in unit.observed.properties.items()
+        if name in _COMPARED and value != PROPERTIES[name].unset and isinstance(value, int)
+    }
+    texts = {name: _format_property(name, value) for name, value in found.items()}
+    taken = {
+        kind: PresentSetting(value=found[kind], text=texts[kind])
+        for kind in SettingKind
+        # `MemoryLow=infinity` is not an amount
+        if kind in found and found[kind] <= INT64_MAX
+    }
+    others = [texts[name] for name in found if name not in taken]
+    others += [f"{key}={value}" if value else key for key, value in unit.further.items()]
+    return PresentSettings(taken=taken, further=tuple(sorted(others)))
+
+
+# TasksMax has the default of the manager where it was not set: it is among the further settings
+_COMPARED = frozenset({*SettingKind, "CPUQuotaPeriodUSec", "MemoryHigh"}) & PROPERTIES.keys()
+
+
+def _format_property(name: str, value: int) -> str:
+    row = PROPERTIES[name]
+    text = format_value(name, value) if name.startswith("Memory") else row.format(value)
+    return f"{row.key}={text}"
+
+
+def import_container(
+    settings: PresentSettings, use: PresentUse | None, config: Config, *, is_least: bool = False
+) -> ImportedAmounts:
+    """Return the amounts of a container that has these settings and this use.
+
+    A limit is stated only where one is set. A request is that of a setting, otherwise the present
+    use, and at most the limit. Where a memory limit is set and no memory is protected, and the use
+    is not known, the request is 0: otherwise the limit would count as the request.
+
+    With `is_least` a CPU request is the least of those that have the weight, not the roundest.
+    """
+    limits = _limits(settings)
+    proposed = propose_amounts(use) if use else None
+    requests = {
+        CPU: _cpu_request(settings, limits.get(CPU), config, is_least=is_least)
+        or at_most(proposed and proposed.cpu, limits.get(CPU)),
+        MEMORY: _memory_request(settings, limits.get(MEMORY), config)
+        or at_most(proposed and proposed.memory, limits.get(MEMORY)),
+    }
+    if requests[MEMORY] is None and MEMORY in limits:
+        requests[MEMORY] = _NOTHING_PROTECTED
+    return ImportedAmounts(
+        requests={name: amount for name, amount in requests.items() if amount},
+        limits=limits,
+        further=(*settings.further, *_unused(settings, config)),
+    )
+
+
+_NOTHING_PROTECTED = StatedAmount(
+    text="0", source="none is set; without this line the limit would count as the request"
+)
+
+
+def import_pod(
+    level: PresentSettings,
+    containers: Sequence[tuple[PresentSettings, PresentUse | None]],
+    config: Config,
+) -> tuple[ImportedAmounts, tuple[ImportedAmounts, ...]]:
+    """Return the amounts of a pod whose slice has these settings, and of its containers.
+
+    The pod's request is at least the sum of its containers', which have their least requests if
+    otherwise no request of the pod would have its weight. A request that would be less than the sum
+    is not stated, so that the sum applies.
+    """
+    limits = _limits(level)
+    found: tuple[ImportedAmounts, ...] = ()
+    cpu: StatedAmount | None = None
+    for is_least in (False, True):
+        found = tuple(
+            import_container(settings, use, config, is_least=is_least)
+            for settings, use in containers
+        )
+        least = _sum(CPU, found)
+        cpu = _cpu_request(level, limits.get(CPU), config, at_least=max(least, 1))
+        if cpu is None or _milli(cpu) >= least:
+            break
+    requests = {
+        CPU: cpu,
+        MEMORY: _memory_request(level, limits.get(MEMORY), config),
+    }
+    sums = {name: _sum(name, found) for name in requests}
+    stated = {
+        name: amount for name, amount in requests.items() if amount and _milli(amount) >= sums[name]
+    }
+    if MEMORY in limits and not requests[MEMORY] and not sums[MEMORY]:
+        stated[MEMORY] = _NOTHING_PROTECTED
+    dropped = (_source(level, name, config) for name in requests.keys() - stated.keys())
+    further = (*level.further, *_unused(level, config), *filter(None, dropped))
+    return ImportedAmounts(requests=stated, limits=limits, further=further), found
+
+
+def _source(settings: PresentSettings, resource: str, config: Config) -> str:
+    """Return the setting that a request is from; empty if there is none."""
+    kind = SettingKind.CPU_WEIGHT if resource == CPU else _protection(settings, config)
+    setting = settings.taken.get(kind) if kind else None
+    return setting.text if setting else ""
+
+
+def _sum(resource: str, containers: Iterable[ImportedAmounts]) -> int:
+    """Return the sum of the requests, where a limit without one counts."""
+    stated = (each.requests.get(resource, each.limits.get(resource)) for each in containers)
+    return sum(_milli(amount) for amount in stated if amount)
+
+
+def _limits(settings: PresentSettings) -> dict[str, StatedAmount]:
+    found: dict[str, StatedAmount] = {}
+    if quota := settings.taken.get(SettingKind.CPU_QUOTA):
+        milli = limit_of_quota(quota.value)
+        is_exact = milli * 1000 == quota.value
+        source = quota.text if is_exact else f"{quota.text}, rounded up to a whole percent"
+        found[CPU] = StatedAmount(text=format_milli(milli), source=source)
+    if most := settings.taken.get(SettingKind.MEMORY_MAX):
+        found[MEMORY] = _memory(most)
+    return found
+
+
+def _cpu_request(
+    settings: PresentSettings,
+    limit: StatedAmount | None,
+    config: Config,
+    *,
+    at_least: int | None = None,
+    is_least: bool = False,
+) -> StatedAmount | None:
+    """Return the request that has the weight; with `at_least` that of a pod's slice."""
+    found = _request_span(settings, config, container=at_least is None)
+    if found is None:
+        return None
+    setting, span = found
+    limit_milli = _milli(limit) if limit else None
+    if is_least:
+        milli: int | None = span.least
+    else:
+        milli = span.roundest(at_least=at_least or 1, at_most=limit_milli)
+    if milli is not None and (limit_milli is None or milli <= limit_milli):
+        source = setting.text if span.is_exact else f"{setting.text}, rounded up"
+        return StatedAmount(text=format_milli(milli), source=source)
+    whole = StatedAmount(text=format_milli(span.roundest() or span.most), source=setting.text)
+    return at_most(whole, limit)
+
+
+def _request_span(
+    settings: PresentSettings, config: Config, *, container: bool
+) -> tuple[PresentSetting, RequestSpan] | None:
+    if weight := settings.taken.get(SettingKind.CPU_WEIGHT):
+        # 0 is `idle`, for which there is no request: the least weight is nearest
+        value = max(weight.value, MIN_WEIGHT)
+        return weight, requests_of_weight(value, config.cpu_weight_mapping, container=container)
+    if shares := settings.taken.get(SettingKind.CPU_SHARES):
+        return shares, requests_of_shares(shares.value)
+    return None
+
+
+def _memory_request(
+    settings: PresentSettings, limit: StatedAmount | None, config: Config
+) -> StatedAmount | None:
+    """Return the memory that is protected: by the property of memory requests, else the other."""
+    used = _protection(settings, config)
+    if used is None:
+        return None
+    amount = _memory(settings.taken[used])
+    own = PROTECTION_PROPERTY.get(config.memory_protection)
+    if used != own:
+        becomes = f"becomes {own}" if own else "is no longer set"
+        source = f"{amount.source}, which {becomes} by memory-protection"
+        amount = StatedAmount(text=amount.text, source=source)
+    return at_most(amount, limit)
+
+
+def _protection(settings: PresentSettings, config: Config) -> SettingKind | None:
+    """Return the setting that is the memory request."""
+    order = [SettingKind.MEMORY_LOW, SettingKind.MEMORY_MIN]
+    if config.memory_protection is MemoryProtection.MIN:
+        order.reverse()
+    return next((kind for kind in order if kind in settings.taken), None)
+
+
+def _unused(settings: PresentSettings, config: Config) -> Iterator[str]:
+    """Yield settings of the kinds that manifests have, and that are not used here."""
+    used = _protection(settings, config)
+    for kind in (SettingKind.MEMORY_LOW, SettingKind.MEMORY_MIN):
+        if kind in settings.taken and kind is not used:
+            yield settings.taken[kind].text
+    weight = settings.taken.get(SettingKind.CPU_WEIGHT)
+    if weight and weight.value < MIN_WEIGHT:
+        yield weight.text
+
+
+def _memory(setting: PresentSetting) -> StatedAmount:
+    return StatedAmount(text=format_amount(MEMORY, setting.value * 1000), source=setting.text)
+
+
+def _milli(amount: StatedAmount) -> int:
+    return parse_quantity(amount.text).milli

@@ -10,7 +10,7 @@ import asyncio
 import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Self
@@ -23,6 +23,7 @@ from podslice.errors import (
     SystemdError,
     UnitExists,
 )
+from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.manager import SYSTEM, Manager
 from podslice.model.properties import CONTAINER, PROPERTIES
 from podslice.model.unit import (
@@ -92,6 +93,7 @@ class FakeSystemd:
         self._units = {name: fresh(name, {}) for name in _BUILT_IN}
         for unit in self._units.values():
             unit.built_in = True
+        self._files: dict[UnitName, LoadedUnit] = {}
 
     # The contract.
 
@@ -121,6 +123,18 @@ class FakeSystemd:
     async def list_units(self, patterns: Sequence[str]) -> tuple[ListedUnit, ...]:
         await self._begin("list_units")
         return tuple(unit.listed(name) for name, unit in self._matching(patterns))
+
+    async def inspect(self, name: UnitName) -> InspectedUnit | None:
+        await self._begin("inspect")
+        check_name(name)
+        if name in self._files:
+            file = self._files[name]
+            observed = replace(file.observed(name, 0), active_state="inactive", control_group="")
+            return InspectedUnit(observed=observed, further=file.further)
+        if name not in self._units:
+            return None
+        (found,) = await self.observe([name])
+        return InspectedUnit(observed=found, further=self._units[name].further)
 
     async def start(self, unit: TransientUnit) -> None:
         check_unit(unit)
@@ -223,6 +237,15 @@ class FakeSystemd:
         self._add_parents(parent_slice(name))
         self._units[name] = fresh(name, properties)
         self._units[name].fragment_path = f"/usr/lib/systemd/system/{name}"
+
+    def provide_file(self, name: UnitName, **properties: Value) -> None:
+        """Provide a unit with a file that is not loaded."""
+        self._files[name] = fresh(name, properties)
+        self._files[name].fragment_path = f"/usr/lib/systemd/system/{name}"
+
+    def set_further(self, name: UnitName, **further: str) -> None:
+        """Set settings that podslice does not manage, as `inspect` has them."""
+        (self._units.get(name) or self._files[name]).further = further
 
     def set_memory(self, name: UnitName, memory_bytes: int | None) -> None:
         """Set the memory of a unit."""

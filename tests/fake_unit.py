@@ -62,6 +62,8 @@ class LoadedUnit:
     """The processes in it with known ids."""
     more_tasks: int = 0
     memory_bytes: int | None = None
+    further: Mapping[str, str] = field(default_factory=dict)
+    """Settings that podslice does not manage."""
     is_stubborn: bool = False
     emptied: asyncio.Event = field(default_factory=asyncio.Event)
     """Its last process has ended."""

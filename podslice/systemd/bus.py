@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from podslice.errors import BusUnavailable, NoSuchUnit, UnitExists
+from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.manager import Manager
 from podslice.model.properties import MANAGED, PROPERTIES
 from podslice.model.unit import (
@@ -39,6 +40,7 @@ from podslice.systemd.call_checks import (
 from podslice.systemd.change_signals import MATCHES, ChangeSignals
 from podslice.systemd.client import OnChange
 from podslice.systemd.dbus.connection import Connection, ConnectionLost, Peer
+from podslice.systemd.inspect_unit import inspect_unit
 from podslice.systemd.jobs import MATCH, Jobs
 from podslice.systemd.manager_calls import ManagerCalls, exists, is_as_requested, is_implied
 from podslice.systemd.observe_units import observe_units
@@ -132,6 +134,10 @@ class Bus:
         if not patterns:
             return ()
         return await self._insist(partial(_list_units, patterns))
+
+    async def inspect(self, name: UnitName) -> InspectedUnit | None:
+        check_name(name)
+        return await self._insist(partial(inspect_unit, name))
 
     async def start(self, unit: TransientUnit) -> None:
         check_unit(unit)

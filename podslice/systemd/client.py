@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
+from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.unit import Caps, ListedUnit, ObservedUnit, TransientUnit, UnitName, Value
 
 OnChange = Callable[[UnitName | None], None]
@@ -67,6 +68,13 @@ class Client(Protocol):
 
         As `observe`, except that names that are only referenced by other units may be included;
         those are "inactive".
+        """
+
+    async def inspect(self, name: UnitName) -> InspectedUnit | None:
+        """Return a service, scope or slice with all settings of resources; None if there is none.
+
+        A unit that is not loaded is loaded for this. One whose file is invalid or masked has a load
+        state of that name, and no settings.
         """
 
     async def start(self, unit: TransientUnit) -> None:

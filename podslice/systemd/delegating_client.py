@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.unit import (
     Caps,
     ListedUnit,
@@ -44,6 +45,9 @@ class DelegatingClient:
 
     async def list_units(self, patterns: Sequence[str]) -> tuple[ListedUnit, ...]:
         return await self._client.list_units(patterns)
+
+    async def inspect(self, name: UnitName) -> InspectedUnit | None:
+        return await self._client.inspect(name)
 
     async def start(self, unit: TransientUnit) -> None:
         await self._client.start(unit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from operator import attrgetter
 
 from podslice.errors import BadMessage, JobFailed
@@ -18,7 +18,7 @@ from podslice.systemd.jobs import MANAGER, MANAGER_PATH, Jobs
 
 _TYPES: Mapping[str, type] = {
     **{name: type(row.unset) for name, row in PROPERTIES.items() if row.unset is not None},
-    **dict.fromkeys(("MemoryCurrent", "TasksCurrent"), int),
+    **dict.fromkeys(("MemoryCurrent", "TasksCurrent", "DefaultTasksMax"), int),
     **dict.fromkeys(("ControlGroup", "FragmentPath", "LoadState", "ActiveState", "Version"), str),
     **dict.fromkeys(("Transient", "Perpetual"), bool),
     **service_exits.TYPES,
@@ -134,13 +134,16 @@ class ManagerCalls:
         reply = await self.read("GetAll", "s", name, _INTERFACES[kind])
         return _all_typed(reply.properties(_RESOURCES[kind]))
 
-    async def properties(self, name: UnitName) -> dict[str, Wire]:
+    async def properties(self, name: UnitName, further: Collection[str] = ()) -> dict[str, Wire]:
         """Return all properties that podslice reads, also of a unit that does not `exist`.
+
+        With the `further` ones, whose types are not checked.
 
         The first call for a unit takes systemd 0.5 ms, five times as long as `resources`: it
         looks for presets.
         """
-        found = _all_typed((await self.read("GetAll", "s", name, "")).properties(_STATE))
+        reply = await self.read("GetAll", "s", name, "")
+        found = _all_typed(reply.properties(_STATE.union(further)))
         if missing := _ALWAYS - found.keys():
             raise BadMessage(f"{name}: systemd's reply lacks {', '.join(sorted(missing))}")
         return found

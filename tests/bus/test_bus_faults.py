@@ -159,6 +159,7 @@ READS: dict[str, Work] = {
     "caps": lambda client: client.caps(),
     "list": lambda client: client.list_units(["*"]),
     "observe": lambda client: client.observe(["*"]),
+    "inspect": lambda client: client.inspect(NAME),
     "start": lambda client: client.start(UNIT),
     "stop": lambda client: client.stop(NAME),
     "set": lambda client: client.set_properties(NAME, {"CPUWeight": 5}),

@@ -269,6 +269,33 @@ async def test_observe_shows_a_failed_scope(client: Client, stem: str, world: Wo
     assert await client.observe([name]) == ()
 
 
+# inspect
+
+
+async def test_inspect_has_the_properties_of_an_observation(
+    client: Client, root: UnitName, world: World
+) -> None:
+    await client.start(slice_(root, CPUWeight=7, MemoryHigh=1 << 30, TasksMax=99))
+    held = scope(root, "s", world.new_process(), MemoryMax=1 << 30)
+    await client.start(held)
+    for name in (root, held.name):
+        inspected = await client.inspect(name)
+        assert inspected is not None
+        found, seen = inspected.observed, await look(client, name)
+        assert found.properties == seen.properties
+        assert found.control_group == seen.control_group
+        assert (found.load_state, found.active_state) == ("loaded", "active")
+        assert (found.transient, found.fragment_path) == (seen.transient, seen.fragment_path)
+
+
+async def test_inspect_of_nothing_is_nothing(client: Client, root: UnitName) -> None:
+    assert await client.inspect(slice_(root, "no").name) is None
+    assert await client.inspect(UnitName(f"{root.removesuffix('.slice')}-no.service")) is None
+    with pytest.raises(BadProperty):
+        await client.inspect(UnitName("a@.service"))
+    assert await client.observe([f"{root.removesuffix('.slice')}*"]) == ()
+
+
 # list_units
 
 

@@ -1,0 +1,53 @@
+"""A unit with all settings of resources, assembled from systemd's replies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from podslice.model.further_settings import FURTHER_SETTINGS, format_setting
+from podslice.model.inspected_unit import InspectedUnit
+from podslice.model.properties import OBSERVED, PROPERTIES
+from podslice.model.unit import INFINITY, ObservedUnit, UnitKind, UnitName
+from podslice.systemd.call_checks import kind_of
+from podslice.systemd.dbus.wire import Wire
+from podslice.systemd.manager_calls import ManagerCalls, exists
+
+
+async def inspect_unit(name: UnitName, calls: ManagerCalls) -> InspectedUnit | None:
+    """Return a unit, which is loaded for this; None if there is none."""
+    kind = kind_of(name)
+    found = await calls.properties(name, FURTHER_SETTINGS[kind].keys())
+    is_loaded = found["LoadState"] == "loaded"
+    if found["LoadState"] == "not-found" or (is_loaded and not exists(found)):
+        return None
+    default_tasks = await calls.own_property("DefaultTasksMax")
+    further = dict(_further(kind, found, default_tasks)) if is_loaded else {}
+    return InspectedUnit(observed=_observed(name, kind, found), further=further)
+
+
+def _observed(name: UnitName, kind: UnitKind, found: Mapping[str, Wire]) -> ObservedUnit:
+    is_loaded = found["LoadState"] == "loaded"
+    properties = {key: value for key, value in found.items() if key in OBSERVED[kind]}
+    return ObservedUnit(
+        name=name,
+        description=found.get("Description", ""),
+        load_state=found["LoadState"],
+        active_state=found["ActiveState"],
+        properties=properties if is_loaded else {},
+        control_group=found.get("ControlGroup", ""),
+        transient=found["Transient"],
+        fragment_path=found["FragmentPath"],
+    )
+
+
+def _further(
+    kind: UnitKind, found: Mapping[str, Wire], default_tasks: Wire
+) -> Iterator[tuple[str, str]]:
+    """Yield the settings that are set: key → value."""
+    for name, row in FURTHER_SETTINGS[kind].items():
+        if name in found and found[name] != row.unset:
+            yield row.key, format_setting(name, found[name])
+    # a slice has no default
+    unset = INFINITY if kind is UnitKind.SLICE else default_tasks
+    if found.get("TasksMax", unset) != unset:
+        yield "TasksMax", PROPERTIES["TasksMax"].format(found["TasksMax"])

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from importlib import import_module
 from itertools import chain
+from keyword import iskeyword
 from typing import Annotated, Any, cast
 
 import typer
@@ -49,6 +50,7 @@ def make_app(verbs: Iterable[str] = VERBS, words: Sequence[str] | None = None) -
     app.callback(invoke_without_command=True, cls=group, **own)(with_stated(root, words))
     for name in verbs:
         plain = name.strip("_").replace("-", "_")
+        plain += "_" if iskeyword(plain) else ""
         verb = color_option(getattr(import_module(f"podslice.cli.verbs.{plain}"), plain))
         if name == "node":
             app.add_typer(_node(verb, words), name=name, **own)

@@ -6,6 +6,7 @@ SUMMARIES = {
     "Inspect": {
         "new": "Write the manifest of a new pod, with a comment on each field.",
         "compose": "Write the pod and the override file of a compose project.",
+        "import": "Write the manifest of existing units or containers.",
         "check": "Check the configuration and manifests, and report all problems.",
         "explain": "Show each pod's QoS class and values, and their reasons.",
         "render": "Show the desired units, or write them as unit files.",

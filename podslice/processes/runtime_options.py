@@ -148,16 +148,29 @@ def _compose(parent: Parent) -> Iterator[str]:
 
 def _systemd(parent: Parent) -> Iterator[str]:
     """Yield a drop-in for a service, with a comment for a single command."""
-    user = parent.manager.flag
+    yield f"# for a service: systemctl{parent.manager.flag} edit NAME.service"
+    yield f"# for a command: {systemd_run(parent)} COMMAND"
+    yield from drop_in(parent)
+
+
+def drop_in(parent: Parent) -> Iterator[str]:
+    """Yield the drop-in of a service that is to start in the pod."""
+    yield "[Service]"
+    yield f"Slice={parent.pod.slice}"
+    yield from _service_properties(parent)
+
+
+def systemd_run(parent: Parent) -> str:
+    """Return the start of the command that starts another one in the pod."""
+    options = "".join(f" --property={property_}" for property_ in _service_properties(parent))
+    return f"systemd-run{parent.manager.flag} --slice={parent.pod.slice}{options}"
+
+
+def _service_properties(parent: Parent) -> list[str]:
     properties = _unit_properties(parent)
     if parent.container:
         properties.append(f"OOMScoreAdjust={parent.container.oom_score_adj}")
-    options = "".join(f" --property={property_}" for property_ in properties)
-    yield f"# for a service: systemctl{user} edit NAME.service"
-    yield f"# for a command: systemd-run{user} --slice={parent.pod.slice}{options} COMMAND"
-    yield "[Service]"
-    yield f"Slice={parent.pod.slice}"
-    yield from properties
+    return properties
 
 
 def _quadlet(parent: Parent) -> Iterator[str]:

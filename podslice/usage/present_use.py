@@ -19,7 +19,20 @@ def unit_use(
     unit: ObservedUnit, *, cgroups: CgroupFs | None = None, root: Path = Path("/")
 ) -> PresentUse | None:
     """Return what a unit uses, by its control group; None if it has no processes."""
-    cgroups, control_group = cgroups or CgroupFs(), unit.control_group
+    name = unit.name.rpartition(".")[0]
+    return group_use(unit.control_group, name, unit.name, cgroups=cgroups, root=root)
+
+
+def group_use(
+    control_group: str,
+    name: str,
+    what: str,
+    *,
+    cgroups: CgroupFs | None = None,
+    root: Path = Path("/"),
+) -> PresentUse | None:
+    """Return what a control group and those below use; None if it has no processes."""
+    cgroups = cgroups or CgroupFs()
     groups = cgroups.processes(control_group) if control_group else {}
     pids = (pid for group in groups.values() for pid in group)
     started = [found.started_ticks for pid in pids if (found := read_process(pid, root))]
@@ -27,8 +40,8 @@ def unit_use(
         return None
     sample = cgroups.sample(control_group)
     return PresentUse(
-        name=unit.name.rpartition(".")[0],
-        what=unit.name,
+        name=name,
+        what=what,
         age_sec=_age_sec(started, root),
         cpu_usec=sample.cpu_usec,
         memory_bytes=sample.working_set_bytes,

@@ -14,13 +14,13 @@ from podslice.cli import configuration, interrupts
 from podslice.cli.arguments import DONE, code_of
 from podslice.cli.options import Planning
 from podslice.cli.output import note, write
-from podslice.cli.session import in_world, load_node
+from podslice.cli.pod_draft import decide_draft, note_if_young
+from podslice.cli.session import in_world
 from podslice.cli.views.new_manifest import (
     NewContainer,
     NewPod,
     describe_use,
     format_lines,
-    make_document,
     with_proposals,
 )
 from podslice.cli.views.problem_lines import problem_lines
@@ -29,7 +29,6 @@ from podslice.inputs.scalars import quote
 from podslice.model.config import Config
 from podslice.model.resources import CPU, MEMORY
 from podslice.model.unit import ObservedUnit, is_unit_name
-from podslice.policy.decide import decide
 from podslice.policy.proposal import PresentUse, StatedAmount, propose_amounts
 from podslice.systemd.find_manager import find_manager
 
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from podslice.reconcile.world import LiveWorld
 
 _DEFAULT_CONTAINER = "main"
-_YOUNG_SEC = 600
-"""Before that the use of a program is not yet typical."""
 _OPTION_OF_FIELD = {
     "metadata.name": "NAME",
     "metadata.namespace": "--namespace",
@@ -138,13 +135,7 @@ def _amounts(cpu: str | None, memory: str | None) -> dict[str, StatedAmount]:
 
 def _validate(pod: NewPod) -> list[Problem]:
     """Return the problems that the manifest would have, with the options in place of its fields."""
-    from podslice.inputs.manifest.load import read_manifest
-
-    loaded = read_manifest(make_document(pod), "")
-    config = Config()
-    node = load_node(config, lenient=True)
-    decided = (decide(each, node, config).problems for each in loaded.pods)
-    found = [*loaded.problems, *(problem for problems in decided for problem in problems)]
+    _, found = decide_draft(pod, Config())
     return list(dict.fromkeys(replace(each, where=_option_of(each.where)) for each in found))
 
 
@@ -171,8 +162,7 @@ def _observe(like: str, *, user: bool) -> tuple[PresentUse | None, list[Problem]
     if use is None:
         hint = "name a unit that is running, or the id of a process"
         return None, [Problem(where="--like", message=missing, hint=hint)]
-    if use.age_sec < _YOUNG_SEC:
-        note(f"{use.what} has run for {use.age_sec} s only: the proposed values may be too low")
+    note_if_young(use)
     return use, []
 
 

@@ -1,0 +1,45 @@
+"""Containers of podman to import, with their settings and use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from podslice.cli import interrupts
+from podslice.cli.views.import_text import ImportSource, Mover
+from podslice.errors import HostError
+
+if TYPE_CHECKING:
+    from podslice.model.manager import Manager
+    from podslice.processes.podman_inspect import PodmanContainer
+
+
+def import_containers(names: Sequence[str], manager: Manager) -> tuple[ImportSource, ...]:
+    """Return the containers of root's podman, or with a user manager those of the user.
+
+    Raises:
+        HostError: podman is of another user, not installed, or fails.
+        InputError: a container cannot be imported.
+    """
+    from podslice.processes import podman_inspect
+
+    if manager.is_user != bool(os.geteuid()):
+        who = "as that user, not as root" if manager.is_user else "as root, or add --user"
+        raise HostError(f"podman has containers for each user: run podslice {who}")
+    found = interrupts.run(podman_inspect.inspect_podman(list(dict.fromkeys(names))))
+    return tuple(map(_source, found))
+
+
+def _source(container: PodmanContainer) -> ImportSource:
+    from podslice.usage.present_use import group_use
+
+    what = f"podman container {container.name}"
+    return ImportSource(
+        name=container.name,
+        what=what,
+        settings=container.settings,
+        use=group_use(container.control_group, container.name, what),
+        mover=Mover.QUADLET if container.unit else Mover.PODMAN,
+        unit=container.unit,
+    )

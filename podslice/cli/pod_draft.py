@@ -1,0 +1,36 @@
+"""Manifests that podslice writes, before they are printed: validated, and decided."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from podslice.cli.output import note
+from podslice.cli.session import load_node
+from podslice.cli.views.new_manifest import NewPod, make_document
+from podslice.policy.decide import decide
+
+if TYPE_CHECKING:
+    from podslice.errors import Problem
+    from podslice.model.config import Config
+    from podslice.model.desired import PodDecision
+    from podslice.policy.proposal import PresentUse
+
+_YOUNG_SEC = 600
+"""Before that the use of a program is not yet typical."""
+
+
+def decide_draft(pod: NewPod, config: Config) -> tuple[list[PodDecision], list[Problem]]:
+    """Return the decision about a pod as the manifest would have it, and all problems."""
+    from podslice.inputs.manifest.load import read_manifest
+
+    loaded = read_manifest(make_document(pod), "")
+    node = load_node(config, lenient=True)
+    decisions = [decide(each, node, config) for each in loaded.pods]
+    of_pods = (found for each in decisions for found in each.problems)
+    return decisions, list(dict.fromkeys((*loaded.problems, *of_pods)))
+
+
+def note_if_young(use: PresentUse) -> None:
+    """Report a program whose use is not yet typical."""
+    if use.age_sec < _YOUNG_SEC:
+        note(f"{use.what} has run for {use.age_sec} s only: the proposed values may be too low")

@@ -1,0 +1,175 @@
+"""Units to import, with their settings and use; units that a pod cannot contain are refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from podslice.cli.views.import_text import ImportSource, Mover
+from podslice.dataclass import dataclass
+from podslice.errors import InputError, Problem
+from podslice.inputs.scalars import quote
+from podslice.model.naming import SCOPE_PREFIX
+from podslice.model.unit import UnitName, is_unit_name
+from podslice.policy.present_settings import settings_of
+
+if TYPE_CHECKING:
+    from podslice.model.inspected_unit import InspectedUnit
+    from podslice.model.naming import Tree
+    from podslice.reconcile.world import LiveWorld
+
+_IMPORTED = (".service", ".scope")
+_TEMPLATE = re.compile(r"[^@]+@\.service")
+_NOT_MOVED = {
+    "-.slice": ("it contains all units", "name services"),
+    "init.scope": ("it contains the service manager itself", ""),
+    "system.slice": ("it contains the system's daemons", "name the services to import"),
+    "user.slice": ("it contains the sessions of users", "import their units with --user"),
+    "machine.slice": ("it contains containers and virtual machines", "name containers: --podman"),
+}
+"""Units that stay where they are, with the reason and a hint."""
+_PATTERNS_NOT_MOVED = (
+    (r"user@.+\.service", "it is the service manager of a user", "import its units with --user"),
+    (r"session-.+\.scope", "it is a session of a user", "import units of the user with --user"),
+    (r"user-\d+\.slice", "it contains the sessions of a user", "import their units with --user"),
+    (r"libpod-.+\.scope", "it is a container of podman", "name the container: --podman NAME"),
+    (
+        r"(docker|cri-containerd|crio)-.+\.scope",
+        "it is a container of another runtime",
+        "see: podslice cgroup-parent",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedSlice:
+    """A slice with the units in it."""
+
+    slice: ImportSource
+    units: tuple[ImportSource, ...]
+    left: tuple[str, ...]
+    """Sentences about units in it and slices below it that are not included."""
+
+
+async def import_units(world: LiveWorld, names: Sequence[str]) -> tuple[ImportSource, ...]:
+    """Return services and scopes; a name without a suffix is that of a service.
+
+    Raises:
+        InputError: a unit does not exist, or cannot be in a pod; it has every problem.
+    """
+    found = [
+        await _inspect(world, name if "." in name else f"{name}.service", _IMPORTED)
+        for name in names
+    ]
+    return tuple(_source(world, unit) for unit in _valid(found))
+
+
+async def import_slice(world: LiveWorld, name: str) -> ImportedSlice:
+    """Return a slice with the services and scopes directly in it, as far as they are loaded.
+
+    Raises:
+        InputError: there is no such slice, or it stays as it is.
+    """
+    name = name if name.endswith(".slice") else f"{name}.slice"
+    (slice_,) = _valid([await _inspect(world, name, (".slice",))])
+    loaded = await world.client.observe(["*.service", "*.scope"])
+    inside = [unit.name for unit in loaded if unit.properties.get("Slice") == name]
+    found = [await _inspect(world, unit, _IMPORTED) for unit in inside]
+    units = [each for each in found if not isinstance(each, Problem)]
+    below = await world.client.list_units([f"{name.removesuffix('.slice')}-*.slice"])
+    left = [each for each in found if isinstance(each, Problem)]
+    return ImportedSlice(
+        slice=_source(world, slice_),
+        units=tuple(_source(world, unit) for unit in units),
+        left=(
+            *(f"{each.where} is not imported: {each.message}" for each in left),
+            *(f"{unit.name} is below {name}: import it separately" for unit in below),
+        ),
+    )
+
+
+def _valid(found: Iterable[InspectedUnit | Problem]) -> list[InspectedUnit]:
+    """Return the units.
+
+    Raises:
+        InputError: there is a problem; it has every one.
+    """
+    found = list(found)
+    if problems := [each for each in found if isinstance(each, Problem)]:
+        raise InputError(problems)
+    return [each for each in found if not isinstance(each, Problem)]
+
+
+async def _inspect(
+    world: LiveWorld, name: str, suffixes: tuple[str, ...]
+) -> InspectedUnit | Problem:
+    """Return a unit, or why it cannot be imported."""
+    if problem := _check_name(name, suffixes):
+        return problem
+    unit = await world.client.inspect(UnitName(name))
+    if unit is None:
+        flag = world.manager.flag
+        return Problem(where=name, message="there is no such unit", hint=f"see: systemctl{flag}")
+    return _check_unit(unit, world.tree) or unit
+
+
+def _check_name(name: str, suffixes: tuple[str, ...]) -> Problem | None:
+    """Return the problem of a unit's name; None if the unit may be in a pod."""
+    if _TEMPLATE.fullmatch(name):
+        hint = f"name an instance: {name.replace('@', '@NAME')}"
+        return Problem(where=name, message="it is a template, not a unit", hint=hint)
+    if not is_unit_name(name) or not name.endswith(suffixes):
+        kinds = " or ".join(suffix.removeprefix(".") for suffix in suffixes)
+        hint = "use --slice" if name.endswith(".slice") else ""
+        return Problem(where="UNIT", message=f"{quote(name)} is not a {kinds}", hint=hint)
+    reason = _why_not_moved(name)
+    return Problem(where=name, message=reason[0], hint=reason[1]) if reason else None
+
+
+def _check_unit(unit: InspectedUnit, tree: Tree) -> Problem | None:
+    """Return why a unit cannot be imported; None if it can."""
+    name, state = unit.observed.name, unit.observed.load_state
+    if state != "loaded":
+        message = f"its load state is {quote(state)}"
+        return Problem(where=name, message=message, hint=f"see: systemctl status {name}")
+    if _is_in_pod(unit, tree):
+        return Problem(where=name, message="it is in a pod", hint="see: podslice status")
+    return None
+
+
+def _why_not_moved(name: str) -> tuple[str, str] | None:
+    """Return why a unit stays where it is, and a hint."""
+    for pattern, reason, hint in _PATTERNS_NOT_MOVED:
+        if re.fullmatch(pattern, name):
+            return reason, hint
+    return _NOT_MOVED.get(name)
+
+
+def _is_in_pod(unit: InspectedUnit, tree: Tree) -> bool:
+    """Return whether a unit is below the root, or is the root itself."""
+    name = unit.observed.name
+    slices = (name, str(unit.observed.properties.get("Slice", "")))
+    stem = tree.root.removesuffix(".slice")
+    below = any(each == tree.root or each.startswith(f"{stem}-") for each in slices)
+    return below or name.startswith(f"{SCOPE_PREFIX}-pod")
+
+
+def _source(world: LiveWorld, unit: InspectedUnit) -> ImportSource:
+    from podslice.usage.present_use import unit_use
+
+    observed = unit.observed
+    use = unit_use(observed, cgroups=world.cgroups)
+    mover = Mover.SYSTEMD_RUN if observed.transient else Mover.DROP_IN
+    return ImportSource(
+        name=_unescape(observed.name.rpartition(".")[0]),
+        what=observed.name,
+        settings=settings_of(unit),
+        use=use,
+        mover=Mover.ADOPT if observed.name.endswith(".scope") else mover,
+    )
+
+
+def _unescape(stem: str) -> str:
+    r"""Return a unit's name without systemd's escapes: `dev\x2dx` → `dev-x`."""
+    return re.sub(r"\\x([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), stem)

@@ -1,0 +1,183 @@
+"""`podslice import`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from podslice.cli import configuration
+from podslice.cli.arguments import DONE, TextOrJson, code_of
+from podslice.cli.container_imports import import_containers
+from podslice.cli.import_draft import ImportGroup, draft_pod
+from podslice.cli.options import Planning, planning_options
+from podslice.cli.output import ReportFormat, note, write, write_json
+from podslice.cli.pod_draft import decide_draft, note_if_young
+from podslice.cli.session import in_world
+from podslice.cli.unit_imports import ImportedSlice, import_slice, import_units
+from podslice.cli.views import documents
+from podslice.cli.views.import_text import (
+    ImportDraft,
+    ImportedPod,
+    ImportSource,
+    format_imported,
+    imported_document,
+)
+from podslice.cli.views.problem_lines import problem_lines
+from podslice.errors import InputError, Problem, invalid
+
+if TYPE_CHECKING:
+    from podslice.reconcile.world import LiveWorld
+
+Units = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[UNIT]...", help="Services and scopes; nginx is nginx.service."),
+]
+Slice = Annotated[
+    str | None,
+    typer.Option(
+        "--slice", metavar="SLICE", help="A slice: its limits are the pod's, its units containers."
+    ),
+]
+PodmanContainers = Annotated[
+    list[str] | None,
+    typer.Option("--podman", metavar="NAME", help="A container of podman; may be repeated."),
+]
+Each = Annotated[bool, typer.Option("--each", help="Write a pod for each, not one for all.")]
+NameOfPod = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="The name of the pod; by default that of the slice, or of the only unit.",
+    ),
+]
+PodNamespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", metavar="NAME", help="The namespace of the pod.")
+]
+
+
+@planning_options
+def import_(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
+    planning: Planning,
+    unit: Units = None,
+    slice_: Slice = None,
+    podman: PodmanContainers = None,
+    each: Each = False,  # noqa: FBT002
+    name: NameOfPod = None,
+    namespace: PodNamespace = None,
+    output: TextOrJson = ReportFormat.TEXT,
+) -> int:
+    """Write the manifest of existing units or containers.
+
+    Limits are those that are set; requests are those that are set, or else the present use. Below
+    the manifest is, in comments, how each unit or container is started in the pod. Nothing is
+    changed.
+    """
+    _check_arguments(unit, slice_, podman, is_each=each, name=name)
+    planning = configuration.tolerate(planning)
+    found = _observe(planning, unit or [], slice_, podman or [])
+    groups = [found] if not each else [replace(found, sources=(one,)) for one in found.sources]
+    drafts = [draft_pod(group, name, namespace, planning.config) for group in groups]
+    imported = _decide(drafts, planning)
+    if output is ReportFormat.JSON:
+        write_json(documents.document(pods=documents.listed(imported, imported_document)))
+    else:
+        write(_lines(imported))
+    return DONE
+
+
+def _check_arguments(
+    units: Sequence[str] | None,
+    slice_: str | None,
+    podman: Sequence[str] | None,
+    *,
+    is_each: bool,
+    name: str | None,
+) -> None:
+    """Check that the options fit together.
+
+    Raises:
+        InputError: they do not.
+    """
+    number = len({*(units or ())}) + len({*(podman or ())})
+    if not number and slice_ is None:
+        raise invalid("nothing to import", "name units, --slice SLICE or --podman NAME")
+    if is_each and (slice_ is not None or name is not None):
+        other = "--slice" if name is None else "--name"
+        raise invalid(
+            f"not together with {other}: each pod has the name of its unit", where="--each"
+        )
+    if not is_each and slice_ is None and name is None and number > 1:
+        raise invalid(
+            "a pod of several units needs a name",
+            "add it, or --each for a pod each",
+            where="--name",
+        )
+
+
+def _observe(
+    planning: Planning, units: Sequence[str], slice_: str | None, podman: Sequence[str]
+) -> ImportGroup:
+    """Return everything to import with its settings and use.
+
+    Raises:
+        InputError: something does not exist or cannot be imported.
+    """
+
+    async def work(world: LiveWorld) -> tuple[ImportedSlice | None, tuple[ImportSource, ...]]:
+        found = await import_slice(world, slice_) if slice_ is not None else None
+        return found, await import_units(world, units)
+
+    group, named = in_world(planning, work) if units or slice_ is not None else (None, ())
+    inside = group.units if group else ()
+    known = {source.what for source in inside}
+    named = tuple(source for source in named if source.what not in known)
+    containers = import_containers(podman, planning.manager) if podman else ()
+    sources = (*inside, *named, *containers)
+    if not sources:
+        hint = "; ".join(group.left) if group else ""
+        raise invalid("no loaded service or scope is in it", hint, where=slice_ or "UNIT")
+    for source in sources:
+        if source.use:
+            note_if_young(source.use)
+    return ImportGroup(
+        slice=group.slice if group else None, sources=sources, left=group.left if group else ()
+    )
+
+
+def _decide(drafts: Sequence[ImportDraft], planning: Planning) -> list[ImportedPod]:
+    """Return the pods with their decisions, and report warnings.
+
+    Raises:
+        InputError: a pod would be invalid; it has every problem.
+    """
+    decided = [decide_draft(draft.pod, planning.config) for draft in drafts]
+    problems = list(dict.fromkeys(found for _, each in decided for found in each))
+    problems += _duplicates(drafts)
+    if code_of(problems):
+        raise InputError(problems)
+    for line in problem_lines(problems):
+        note(line)
+    return [
+        ImportedPod(draft=draft, decision=decision, manager=planning.manager)
+        for draft, ((decision, *_), _) in zip(drafts, decided, strict=True)
+    ]
+
+
+def _duplicates(drafts: Sequence[ImportDraft]) -> Iterator[Problem]:
+    counts = Counter(draft.pod.key for draft in drafts)
+    for key, count in counts.items():
+        if count > 1:
+            hint = "import one of them with --name"
+            yield Problem(where="--each", message=f"{count} pods have the name {key}", hint=hint)
+
+
+def _lines(imported: Sequence[ImportedPod]) -> Iterator[str]:
+    for number, each in enumerate(imported):
+        if number:
+            yield "---"
+        yield from format_imported(each)

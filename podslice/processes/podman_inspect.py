@@ -1,0 +1,159 @@
+"""Containers of podman with their settings of resources, as `podman inspect` prints them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from podslice.dataclass import dataclass
+from podslice.errors import HostError, InputError, Problem, printable
+from podslice.model.properties import QUOTA_PERIOD_USEC
+from podslice.policy.present_settings import PresentSetting, PresentSettings, SettingKind
+from podslice.processes.runtime_options import POD_LABEL
+from podslice.processes.runtimes import NoAnswerError, RunCommand, run
+
+_INSPECT = ("podman", "inspect", "--type=container", "--format=json", "--")
+_UNIT_LABEL = "PODMAN_SYSTEMD_UNIT"
+"""Source: podman 5.4, pkg/systemd/define/const.go, EnvVariable."""
+
+_FURTHER: Mapping[str, tuple[str, tuple[object, ...]]] = {
+    "BlkioWeight": ("--blkio-weight", (0,)),
+    "CpuRealtimePeriod": ("--cpu-rt-period", (0,)),
+    "CpuRealtimeRuntime": ("--cpu-rt-runtime", (0,)),
+    "CpusetCpus": ("--cpuset-cpus", ("",)),
+    "CpusetMems": ("--cpuset-mems", ("",)),
+    "MemorySwap": ("--memory-swap", (0,)),
+    "OomKillDisable": ("--oom-kill-disable", (False,)),
+    "OomScoreAdj": ("--oom-score-adj", (0,)),
+    # 2048 is the default of containers.conf(5)
+    "PidsLimit": ("--pids-limit", (0, 2048)),
+}
+"""Key of the host's configuration → option of `podman run`, and the values that mean unset."""
+_FURTHER_LISTS: Mapping[str, str] = {
+    "BlkioWeightDevice": "--blkio-weight-device",
+    "BlkioDeviceReadBps": "--device-read-bps",
+    "BlkioDeviceReadIOps": "--device-read-iops",
+    "BlkioDeviceWriteBps": "--device-write-bps",
+    "BlkioDeviceWriteIOps": "--device-write-iops",
+}
+_KIND_OF_FILE = {
+    "cpu.weight": SettingKind.CPU_WEIGHT,
+    "memory.low": SettingKind.MEMORY_LOW,
+    "memory.max": SettingKind.MEMORY_MAX,
+    "memory.min": SettingKind.MEMORY_MIN,
+}
+"""File of `--cgroup-conf`, which overrides the option for the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodmanContainer:
+    """One container."""
+
+    name: str
+    settings: PresentSettings
+    control_group: str
+    """Empty if it does not run."""
+    unit: str
+    """The service that started it; empty if none did."""
+    pod_key: str
+    """The pod that its label names; empty if it has none."""
+    is_infra: bool
+    """Whether it only keeps the namespaces of a podman pod."""
+
+
+async def inspect_podman(
+    names: Sequence[str], *, run_command: RunCommand = run
+) -> tuple[PodmanContainer, ...]:
+    """Return containers by name or id.
+
+    Raises:
+        HostError: podman is not installed, fails, or its output has an unknown format.
+        InputError: a container only keeps namespaces, or is in a pod already.
+    """
+    try:
+        found = parse_inspect(await run_command(*_INSPECT, *names))
+    except NoAnswerError as error:
+        raise HostError(f"podman inspect: {str(error).lower()}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise HostError("podman inspect: its output has an unknown format") from error
+    if problems := [problem for each in found if (problem := _why_not_moved(each))]:
+        raise InputError(problems)
+    return found
+
+
+def _why_not_moved(container: PodmanContainer) -> Problem | None:
+    message = ""
+    if container.is_infra:
+        message = "it only keeps the namespaces of a podman pod; name the pod's other containers"
+    elif container.pod_key:
+        message = f"it is in pod {container.pod_key} already"
+    return Problem(where=container.name, message=message) if message else None
+
+
+def parse_inspect(text: str) -> tuple[PodmanContainer, ...]:
+    """Return the containers of the JSON document of `podman inspect`.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError, RecursionError: it has another form.
+    """
+    return tuple(_container(entry) for entry in json.loads(text))
+
+
+def _container(entry: Mapping[str, Any]) -> PodmanContainer:
+    state, labels = entry["State"], entry["Config"].get("Labels") or {}
+    path = str(state.get("CgroupPath") or "") if state.get("Running") else ""
+    return PodmanContainer(
+        name=printable(str(entry["Name"]).removeprefix("/")),
+        settings=_settings(entry["HostConfig"]),
+        control_group=path,
+        unit=printable(str(labels.get(_UNIT_LABEL, ""))),
+        pod_key=printable(str(labels.get(POD_LABEL, ""))),
+        is_infra=bool(entry.get("IsInfra")),
+    )
+
+
+def _settings(host: Mapping[str, Any]) -> PresentSettings:
+    taken = dict(_taken(host))
+    further = [*_further(host)]
+    for file, text in sorted((host.get("CgroupConf") or {}).items()):
+        option = f"--cgroup-conf={printable(f'{file}={text}')}"
+        kind = _KIND_OF_FILE.get(file)
+        if kind and text.isdecimal() and int(text):
+            taken[kind] = PresentSetting(value=int(text), text=option)
+        else:
+            further.append(option)
+    return PresentSettings(taken=taken, further=tuple(further))
+
+
+def _taken(host: Mapping[str, Any]) -> Iterator[tuple[SettingKind, PresentSetting]]:
+    """Yield the settings that manifests have."""
+    options = {
+        SettingKind.CPU_SHARES: ("CpuShares", "--cpu-shares"),
+        SettingKind.MEMORY_MAX: ("Memory", "--memory"),
+        SettingKind.MEMORY_LOW: ("MemoryReservation", "--memory-reservation"),
+    }
+    for kind, (key, option) in options.items():
+        value = int(host.get(key) or 0)
+        if value > 0:
+            yield kind, PresentSetting(value=value, text=f"{option}={value}")
+    quota, period = int(host.get("CpuQuota") or 0), int(host.get("CpuPeriod") or 0)
+    nano = int(host.get("NanoCpus") or 0)
+    if quota > 0:
+        usec = quota * 1_000_000 // (period or QUOTA_PERIOD_USEC)
+        text = f"--cpu-quota={quota}" + (f" --cpu-period={period}" if period else "")
+        yield SettingKind.CPU_QUOTA, PresentSetting(value=usec, text=text)
+    elif nano > 0:
+        text = f"--cpus={nano / 10**9:g}"
+        yield SettingKind.CPU_QUOTA, PresentSetting(value=nano // 1000, text=text)
+
+
+def _further(host: Mapping[str, Any]) -> Iterator[str]:
+    """Yield options that are set and have no field in a manifest."""
+    for key, (option, unset) in _FURTHER.items():
+        value = host.get(key)
+        # podman's own default for swap is as much as memory
+        is_default = key == "MemorySwap" and value == 2 * int(host.get("Memory") or 0)
+        if value is not None and value not in unset and not is_default:
+            yield f"{option}={printable(str(value))}"
+    yield from (option for key, option in _FURTHER_LISTS.items() if host.get(key))

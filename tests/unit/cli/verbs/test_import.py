@@ -1,0 +1,311 @@
+"""`import`: a manifest from existing units and containers."""
+
+import json
+
+import pytest
+import yaml
+
+from podslice.cli import container_imports
+from podslice.model.unit import UnitName
+from podslice.policy.proposal import PresentUse
+from podslice.processes import podman_inspect
+from podslice.usage import present_use
+
+MI = 2**20
+NGINX = """\
+# Show what each value becomes: podslice explain -f FILE; start the pod: podslice apply -f FILE
+# Limits are from settings; requests are from settings, or else from the present use.
+apiVersion: v1 # the format is that of Kubernetes
+kind: Pod # processes with a common budget
+metadata: # identifies the pod
+name: nginx # a pod with another name is another pod
+spec: # what the pod consists of
+containers: # groups of processes in the pod
+- name: nginx # nginx.service, which has run for 2 h, with 5 tasks
+resources: # its part of the budget
+requests: # kept for the pod while the host is busy
+cpu: 500m # its share of the CPUs when they are scarce (CPUWeight); CPUWeight=50
+memory: 90Mi # its memory that is protected from reclaim (MemoryLow); what it uses now
+limits: # never exceeded
+cpu: 1500m # it is throttled above this (CPUQuota); CPUQuota=150%
+memory: 512Mi # above this its processes are OOM-killed (MemoryMax); MemoryMax=512Mi
+# OOMScoreAdjust=-100 is replaced by that of the pod's QoS class
+# Not in the manifest, kept by nginx.service: IOWeight=50, MemoryHigh=256Mi
+#
+# To start nginx.service in the applied pod: systemctl edit nginx.service, with the lines below; then: systemctl restart nginx.service
+# [Service]
+# Slice=kubepods-burstable-podc6ab74b5_2de6_5ce0_aaef_1ef60e5ac3ed.slice
+# CPUQuota=150%
+# CPUWeight=50
+# MemoryLow=94371840
+# MemoryMax=536870912
+# OOMScoreAdjust=998
+"""
+
+
+@pytest.fixture
+def uses(monkeypatch):
+    """The present use by unit; a unit that is not here has no processes."""
+    found = {}
+
+    def unit_use(unit, **_):
+        return found.get(unit.name)
+
+    monkeypatch.setattr(present_use, "unit_use", unit_use)
+    return found
+
+
+def use(what, **more):
+    fields = {"age_sec": 7200, "cpu_usec": 302_400_000, "memory_bytes": 90 * MI, "tasks": 5}
+    return PresentUse(name=what.partition(".")[0], what=what, **{**fields, **more})
+
+
+@pytest.fixture
+def nginx(memory, uses):
+    """A service that runs, with settings."""
+    name = UnitName("nginx.service")
+    memory.provide(
+        name,
+        CPUWeight=50,
+        CPUQuotaPerSecUSec=1_500_000,
+        MemoryMax=512 * MI,
+        MemoryHigh=256 * MI,
+    )
+    memory.set_further(name, IOWeight="50", OOMScoreAdjust="-100")
+    uses[name] = use(name)
+    return name
+
+
+def normal(text):
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def resources_of(text):
+    """Return the resources of the containers of a manifest."""
+    containers = yaml.safe_load(text)["spec"]["containers"]
+    return {each["name"]: each.get("resources") for each in containers}
+
+
+def test_a_service_becomes_a_pod_with_its_settings_and_use(podslice, nginx):
+    made = podslice("import", "nginx")
+    assert (made.code, made.err) == (0, "")
+    assert normal(made.out) == normal(NGINX)
+
+
+def test_the_manifest_is_valid_and_has_the_properties_of_the_drop_in(podslice, files, nginx):
+    made = podslice("import", "nginx.service")
+    files({"web.yaml": made.out})
+    assert podslice("check", "-f", "web.yaml") == (0, "1 pod, 0 errors, 0 warnings\n", "")
+    drop_in = podslice("cgroup-parent", "nginx", "-f", "web.yaml", "-c", "nginx", "-o", "systemd")
+    lines = [line for line in drop_in.out.splitlines() if not line.startswith("#")]
+    assert [f"#   {line}" for line in lines] == made.out.splitlines()[-len(lines) :]
+
+
+def test_an_inactive_unit_has_only_its_settings(podslice, memory, uses):
+    memory.provide_file(UnitName("batch@7.service"), MemoryMax=512 * MI)
+    made = podslice("import", "batch@7.service")
+    assert (made.code, made.err) == (0, "")
+    assert resources_of(made.out) == {
+        "batch-7": {"requests": {"memory": "0"}, "limits": {"memory": "512Mi"}}
+    }
+    assert "# batch@7.service, which has no processes\n" in made.out
+    assert "systemctl edit batch@7.service" in made.out
+
+
+def test_several_units_share_a_pod_or_have_one_each(podslice, memory, nginx, uses):
+    memory.provide(UnitName("nginx.scope"), MemoryMax=64 * MI)
+    alone = podslice("import", "nginx", "nginx.scope")
+    assert alone.err == (
+        "error: --name: a pod of several units needs a name; add it, or --each for a pod each\n"
+    )
+    made = podslice(
+        "import", "nginx", "nginx.scope", "nginx.service", "--name", "web", "-n", "shop"
+    )
+    assert (made.code, made.err) == (0, "")
+    assert list(resources_of(made.out)) == ["nginx", "nginx-2"]
+    assert yaml.safe_load(made.out)["metadata"] == {"name": "web", "namespace": "shop"}
+    assert "#   podslice adopt shop/web -c nginx-2 PID...\n" in made.out
+    memory.provide_file(UnitName("db.service"))
+    each = podslice("import", "nginx", "db", "--each")
+    assert [found["metadata"]["name"] for found in yaml.safe_load_all(each.out)] == ["nginx", "db"]
+    same = podslice("import", "nginx", "nginx.scope", "--each")
+    assert (same.code, same.err) == (
+        2,
+        "error: --each: 2 pods have the name nginx; import one of them with --name\n",
+    )
+
+
+def test_a_slice_is_the_pod_level_and_its_units_are_containers(podslice, memory, uses):
+    memory.provide(UnitName("shop.slice"), CPUWeight=200, MemoryMax=1024 * MI)
+    memory.set_further(UnitName("shop.slice"), IOWeight="50")
+    memory.provide(UnitName("shop-night.slice"))
+    memory.provide(UnitName("web.service"), Slice="shop.slice", CPUWeight=100, MemoryLow=64 * MI)
+    memory.provide(UnitName("db.service"), Slice="shop.slice", MemoryMax=512 * MI)
+    memory.provide(UnitName("libpod-a1.scope"), Slice="shop.slice")
+    memory.provide(UnitName("other.service"))
+    made = podslice("import", "--slice", "shop")
+    assert (made.code, made.err) == (0, "")
+    found = yaml.safe_load(made.out)
+    assert found["metadata"]["name"] == "shop"
+    assert found["spec"]["resources"] == {
+        "requests": {"cpu": 2},
+        "limits": {"memory": "1Gi"},
+    }
+    assert resources_of(made.out) == {
+        "db": {"requests": {"memory": "0"}, "limits": {"memory": "512Mi"}},
+        "web": {"requests": {"cpu": 1, "memory": "64Mi"}},
+    }
+    for remark in (
+        "# Not in the manifest, and without effect in the pod: IOWeight=50\n",
+        "# libpod-a1.scope is not imported: it is a container of podman\n",
+        "# shop-night.slice is below shop.slice: import it separately\n",
+    ):
+        assert remark in made.out
+
+
+def test_a_transient_service_is_started_in_the_pod_by_systemd_run(podslice, memory, uses):
+    memory.provide(UnitName("run-1.service"))
+    unit = memory._units[UnitName("run-1.service")]
+    unit.transient = True
+    made = podslice("import", "run-1.service")
+    assert "# run-1.service is transient: stop it" in made.out
+    assert "#   systemd-run --slice=kubepods-besteffort-pod" in made.out
+
+
+REFUSED = {
+    "init.scope": "init.scope: it contains the service manager itself",
+    "user@1000.service": "user@1000.service: it is the service manager of a user; import its units"
+    " with --user",
+    "session-3.scope": "session-3.scope: it is a session of a user; import units of the user with"
+    " --user",
+    "a@.service": "a@.service: it is a template, not a unit; name an instance: a@NAME.service",
+    "shop.slice": "UNIT: 'shop.slice' is not a service or scope; use --slice",
+    "a/b": "UNIT: 'a/b.service' is not a service or scope",
+    "none": "none.service: there is no such unit; see: systemctl",
+    "libpod-a1.scope": "libpod-a1.scope: it is a container of podman; name the container: --podman"
+    " NAME",
+    "inside.service": "inside.service: it is in a pod; see: podslice status",
+}
+
+
+def test_what_cannot_be_moved_is_refused_all_at_once(podslice, memory):
+    memory.provide(UnitName("inside.service"), Slice="kubepods-podx.slice")
+    ended = podslice("import", *REFUSED, "--name", "web")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.splitlines() == [f"error: {text}" for text in REFUSED.values()]
+
+
+@pytest.mark.parametrize(
+    ("slice_", "error"),
+    [
+        ("system.slice", "it contains the system's daemons; name the services to import"),
+        ("machine", "it contains containers and virtual machines; name containers: --podman"),
+        ("kubepods", "it is in a pod; see: podslice status"),
+        ("none", "there is no such unit; see: systemctl"),
+    ],
+)
+def test_slices_that_stay(podslice, memory, slice_, error):
+    memory.provide(UnitName("kubepods.slice"))
+    name = slice_ if slice_.endswith(".slice") else f"{slice_}.slice"
+    assert podslice("import", "--slice", slice_) == (2, "", f"error: {name}: {error}\n")
+
+
+def test_an_empty_slice_is_an_error(podslice, memory):
+    memory.provide(UnitName("shop.slice"))
+    ended = podslice("import", "--slice", "shop.slice")
+    assert ended == (2, "", "error: shop.slice: no loaded service or scope is in it; name units\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ([], "nothing to import; name units, --slice SLICE or --podman NAME"),
+        (["a", "--each", "--name", "b"], "--each: not together with --name: each pod has the name"),
+        (["--slice", "a", "--each"], "--each: not together with --slice: each pod has the name of"),
+    ],
+)
+def test_options_that_do_not_fit_together(podslice, memory, arguments, error):
+    ended = podslice("import", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"error: {error}")
+
+
+def test_the_document_has_manifests_and_placements(podslice, nginx):
+    made = podslice("import", "nginx", "-o", "json")
+    assert (made.code, made.err) == (0, "")
+    (pod,) = json.loads(made.out)["pods"]
+    assert pod["pod"] == "default/nginx"
+    assert pod["manifest"]["kind"] == "Pod"
+    assert pod["not_imported"] == []
+    (container,) = pod["containers"]
+    assert container["lines"][:2] == ["[Service]", f"Slice={pod['slice']}"]
+    assert {key: container[key] for key in ("name", "from", "mover")} == {
+        "name": "nginx",
+        "from": "nginx.service",
+        "mover": "drop-in",
+    }
+    assert container["not_imported"] == ["IOWeight=50", "MemoryHigh=256Mi", "OOMScoreAdjust=-100"]
+
+
+def test_a_young_unit_is_reported(podslice, nginx, uses):
+    uses[nginx] = use(nginx, age_sec=5)
+    assert podslice("import", "nginx").err == (
+        "nginx.service has run for 5 s only: the proposed values may be too low\n"
+    )
+
+
+INSPECTED = {
+    "Name": "cache",
+    "State": {"Running": True, "CgroupPath": "/machine.slice/libpod-a1.scope"},
+    "Config": {"Labels": {}},
+    "HostConfig": {"CpuShares": 512, "Memory": 256 * MI, "PidsLimit": 100},
+}
+
+
+@pytest.fixture
+def podman(monkeypatch):
+    """podman with containers, run by root."""
+    entries = {"cache": INSPECTED}
+
+    async def inspect(names):
+        async def run_command(*argv):
+            return json.dumps([entries[name] for name in names])
+
+        return await original(names, run_command=run_command)
+
+    original = podman_inspect.inspect_podman
+    monkeypatch.setattr(podman_inspect, "inspect_podman", inspect)
+    monkeypatch.setattr(container_imports.os, "geteuid", lambda: 0)
+    found = use("podman container cache", memory_bytes=32 * MI)
+    monkeypatch.setattr(present_use, "group_use", lambda group, *_: found if group else None)
+    return entries
+
+
+def test_a_container_of_podman_is_created_again_in_the_pod(podslice, no_systemd, podman):
+    made = podslice("import", "--podman", "cache")
+    assert (made.code, made.err) == (0, "")
+    assert resources_of(made.out) == {
+        "cache": {"requests": {"cpu": "500m", "memory": "32Mi"}, "limits": {"memory": "256Mi"}}
+    }
+    assert "- name: cache              # podman container cache, which has run for 2 h" in made.out
+    assert "# Not in the manifest, to be set again where it is started: --pids-limit=100\n" in (
+        made.out
+    )
+    assert "#   podman run --cgroup-parent=kubepods-burstable-pod" in made.out
+
+
+def test_a_container_of_a_quadlet_is_placed_by_its_file(podslice, no_systemd, podman):
+    podman["cache"] = {**INSPECTED, "Config": {"Labels": {"PODMAN_SYSTEMD_UNIT": "cache.service"}}}
+    made = podslice("import", "--podman", "cache")
+    assert "to the .container file of cache.service; then: systemctl daemon-reload;" in made.out
+    assert "#   [Container]\n#   Label=io.podslice.pod=default/cache\n" in made.out
+
+
+def test_podman_is_that_of_the_manager_s_user(podslice, no_systemd, podman, monkeypatch):
+    assert podslice("import", "--user", "--podman", "cache").err == (
+        "error: podman has containers for each user: run podslice as that user, not as root\n"
+    )
+    monkeypatch.setattr(container_imports.os, "geteuid", lambda: 1000)
+    assert podslice("import", "--podman", "cache").err == (
+        "error: podman has containers for each user: run podslice as root, or add --user\n"
+    )

@@ -27,7 +27,7 @@ def import_containers(names: Sequence[str], manager: Manager) -> tuple[ImportSou
     if manager.is_user != bool(os.geteuid()):
         who = "as that user, not as root" if manager.is_user else "as root, or add --user"
         raise HostError(f"podman has containers for each user: run podslice {who}")
-    found = interrupts.run(podman_inspect.inspect_podman(list(dict.fromkeys(names))))
+    found = interrupts.run(podman_inspect.inspect_podman(names))
     return tuple(map(_source, found))
 
 

@@ -52,16 +52,18 @@ class ImportedSlice:
     """Sentences about units in it and slices below it that are not included."""
 
 
+def unit_names(names: Sequence[str]) -> list[str]:
+    """Return each unit once; a name without a suffix is that of a service."""
+    return list(dict.fromkeys(name if "." in name else f"{name}.service" for name in names))
+
+
 async def import_units(world: LiveWorld, names: Sequence[str]) -> tuple[ImportSource, ...]:
-    """Return services and scopes; a name without a suffix is that of a service.
+    """Return services and scopes.
 
     Raises:
         InputError: a unit does not exist, or cannot be in a pod; it has every problem.
     """
-    found = [
-        await _inspect(world, name if "." in name else f"{name}.service", _IMPORTED)
-        for name in names
-    ]
+    found = [await _inspect(world, name, _IMPORTED) for name in names]
     return tuple(_source(world, unit) for unit in _valid(found))
 
 

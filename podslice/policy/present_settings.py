@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from enum import StrEnum
 
 from podslice.dataclass import dataclass
@@ -133,21 +133,22 @@ def import_pod(
     """Return the amounts of a pod whose slice has these settings, and of its containers.
 
     The pod's request is at least the sum of its containers', which have their least requests if
-    otherwise no request of the pod would have its weight. A request that would be less than the sum
-    is not stated, so that the sum applies.
+    otherwise no request of the pod would have its weight. If their sum is more than the pod's limit
+    nevertheless, all are scaled down. A request of the pod that would be less than the sum is not
+    stated, so that the sum applies.
     """
     limits = _limits(level)
-    found: tuple[ImportedAmounts, ...] = ()
-    cpu: StatedAmount | None = None
-    for is_least in (False, True):
-        found = tuple(
+    choices = [
+        tuple(
             import_container(settings, use, config, is_least=is_least)
             for settings, use in containers
         )
-        least = _sum(CPU, found)
-        cpu = _cpu_request(level, limits.get(CPU), config, at_least=max(least, 1))
-        if cpu is None or _milli(cpu) >= least:
-            break
+        for is_least in (False, True)
+    ]
+    found = next((each for each in choices if _fits(each, level, config)), choices[0])
+    for name, limit in limits.items():
+        found = _scale_down(found, name, _milli(limit))
+    cpu = _cpu_request(level, limits.get(CPU), config, at_least=max(_sum(CPU, found), 1))
     requests = {
         CPU: cpu,
         MEMORY: _memory_request(level, limits.get(MEMORY), config),
@@ -161,6 +162,41 @@ def import_pod(
     dropped = (_source(level, name, config) for name in requests.keys() - stated.keys())
     further = (*level.further, *_unused(level, config), *filter(None, dropped))
     return ImportedAmounts(requests=stated, limits=limits, further=further), found
+
+
+def _fits(containers: Sequence[ImportedAmounts], level: PresentSettings, config: Config) -> bool:
+    """Return whether the pod's CPU limit and weight are possible with these containers."""
+    limit, least = _limits(level).get(CPU), _sum(CPU, containers)
+    if limit and _milli(limit) < least:
+        return False
+    request = _cpu_request(level, limit, config, at_least=max(least, 1))
+    return request is None or _milli(request) >= least
+
+
+def _scale_down(
+    containers: tuple[ImportedAmounts, ...], resource: str, limit: int
+) -> tuple[ImportedAmounts, ...]:
+    """Return the containers with requests whose sum is at most the limit; their ratios stay."""
+    whole = _sum(resource, containers)
+    if whole <= limit:
+        return containers
+    scaled = []
+    for each in containers:
+        amount = each.requests.get(resource) or each.limits.get(resource)
+        if amount:
+            step = _STEP_MILLI[resource]
+            milli = _milli(amount) * limit // whole // step * step
+            source = f"{amount.source}: {amount.text}, scaled down to the pod's limit"
+            fitting = StatedAmount(text=format_amount(resource, milli), source=source)
+            requests = {**each.requests, resource: fitting}
+            scaled.append(replace(each, requests=requests))
+        else:
+            scaled.append(each)
+    return tuple(scaled)
+
+
+_STEP_MILLI = {CPU: 1, MEMORY: 1024 * 1000}
+"""Requests that are scaled down are multiples of this."""
 
 
 def _source(settings: PresentSettings, resource: str, config: Config) -> str:

@@ -17,7 +17,7 @@ from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import ReportFormat, note, write, write_json
 from podslice.cli.pod_draft import decide_draft, note_if_young
 from podslice.cli.session import in_world
-from podslice.cli.unit_imports import ImportedSlice, import_slice, import_units
+from podslice.cli.unit_imports import ImportedSlice, import_slice, import_units, unit_names
 from podslice.cli.views import documents
 from podslice.cli.views.import_text import (
     ImportDraft,
@@ -77,9 +77,10 @@ def import_(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     the manifest is, in comments, how each unit or container is started in the pod. Nothing is
     changed.
     """
-    _check_arguments(unit, slice_, podman, is_each=each, name=name)
+    units, containers = unit_names(unit or ()), list(dict.fromkeys(podman or ()))
+    _check_arguments(len(units) + len(containers), slice_, is_each=each, name=name)
     planning = configuration.tolerate(planning)
-    found = _observe(planning, unit or [], slice_, podman or [])
+    found = _observe(planning, units, slice_, containers)
     groups = [found] if not each else [replace(found, sources=(one,)) for one in found.sources]
     drafts = [draft_pod(group, name, namespace, planning.config) for group in groups]
     imported = _decide(drafts, planning)
@@ -90,20 +91,12 @@ def import_(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     return DONE
 
 
-def _check_arguments(
-    units: Sequence[str] | None,
-    slice_: str | None,
-    podman: Sequence[str] | None,
-    *,
-    is_each: bool,
-    name: str | None,
-) -> None:
+def _check_arguments(number: int, slice_: str | None, *, is_each: bool, name: str | None) -> None:
     """Check that the options fit together.
 
     Raises:
         InputError: they do not.
     """
-    number = len({*(units or ())}) + len({*(podman or ())})
     if not number and slice_ is None:
         raise invalid("nothing to import", "name units, --slice SLICE or --podman NAME")
     if is_each and (slice_ is not None or name is not None):
@@ -139,7 +132,7 @@ def _observe(
     containers = import_containers(podman, planning.manager) if podman else ()
     sources = (*inside, *named, *containers)
     if not sources:
-        hint = "; ".join(group.left) if group else ""
+        hint = "; ".join(group.left if group else ()) or "name units"
         raise invalid("no loaded service or scope is in it", hint, where=slice_ or "UNIT")
     for source in sources:
         if source.use:

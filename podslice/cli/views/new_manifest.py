@@ -184,9 +184,18 @@ def _explain_missing(
     level: NewPod | NewContainer,
     not_set: Mapping[tuple[str, str], str],
 ) -> str:
+    if isinstance(level, NewPod) and _is_sum_of_containers(part, name, level):
+        return f"the sum of its containers' {part} applies"
     if part == "requests" and name in level.limits:
         return f"the limit, {level.limits[name].text}, counts as the request"
     return not_set[part, name]
+
+
+def _is_sum_of_containers(part: str, name: str, pod: NewPod) -> bool:
+    """Return whether the containers determine an amount that the pod level does not state."""
+    if part == "limits":
+        return all(name in each.limits for each in pod.containers)
+    return any(name in each.requests or name in each.limits for each in pod.containers)
 
 
 def _containers(pod: NewPod) -> Iterator[Row]:

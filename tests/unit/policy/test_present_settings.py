@@ -145,6 +145,20 @@ def test_a_pod_s_request_is_at_least_the_sum_of_its_containers():
     assert texts(level.requests) == {"cpu": "190m"}
 
 
+def test_requests_above_the_pod_s_limit_are_scaled_down():
+    containers = [(present(CPUWeight=weight, MemoryLow=96 * MI), None) for weight in (100, 300)]
+    slice_ = present(CPUQuotaPerSecUSec=2_000_000, MemoryMax=128 * MI, CPUWeight=100)
+    level, found = import_pod(slice_, containers, config())
+    assert [texts(each.requests) for each in found] == [
+        {"cpu": "500m", "memory": "64Mi"},
+        {"cpu": "1500m", "memory": "64Mi"},
+    ]
+    assert found[0].requests["cpu"].source == "CPUWeight=100: 1, scaled down to the pod's limit"
+    assert texts(level.limits) == {"cpu": "2", "memory": "128Mi"}
+    # the weight of the slice is less than that of the sum
+    assert (level.requests, level.further) == ({}, ("CPUWeight=100",))
+
+
 def test_a_pod_s_request_below_the_sum_is_not_stated():
     containers = [(present(CPUWeight=100, MemoryLow=MI), None)] * 2
     level, found = import_pod(present(CPUWeight=50, MemoryLow=MI), containers, config())

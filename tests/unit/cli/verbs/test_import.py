@@ -34,7 +34,7 @@ memory: 512Mi # above this its processes are OOM-killed (MemoryMax); MemoryMax=5
 #
 # To start nginx.service in the applied pod: systemctl edit nginx.service, with the lines below; then: systemctl restart nginx.service
 # [Service]
-# Slice=kubepods-burstable-podc6ab74b5_2de6_5ce0_aaef_1ef60e5ac3ed.slice
+# Slice=kubepods-burstable-poda459a276_3bb5_562f_a50c_03d0ff8d8a37.slice
 # CPUQuota=150%
 # CPUWeight=50
 # MemoryLow=94371840
@@ -156,6 +156,7 @@ def test_a_slice_is_the_pod_level_and_its_units_are_containers(podslice, memory,
         "web": {"requests": {"cpu": 1, "memory": "64Mi"}},
     }
     for remark in (
+        "      # no memory request: the sum of its containers' requests applies\n",
         "# Not in the manifest, and without effect in the pod: IOWeight=50\n",
         "# libpod-a1.scope is not imported: it is a container of podman\n",
         "# shop-night.slice is below shop.slice: import it separately\n",
@@ -287,7 +288,7 @@ def test_a_container_of_podman_is_created_again_in_the_pod(podslice, no_systemd,
     assert resources_of(made.out) == {
         "cache": {"requests": {"cpu": "500m", "memory": "32Mi"}, "limits": {"memory": "256Mi"}}
     }
-    assert "- name: cache              # podman container cache, which has run for 2 h" in made.out
+    assert "# podman container cache, which has run for 2 h, with 5 tasks\n" in made.out
     assert "# Not in the manifest, to be set again where it is started: --pids-limit=100\n" in (
         made.out
     )

@@ -262,6 +262,7 @@ _ZSH_ACTIONS = {
     "DIR": "_files -/",
     "PID": "_pids",
     "NAME": " ",
+    "UNIT": " ",
     **{metavar: f"_podslice_ask {what}" for metavar, what in _ASKED.items()},
 }
 

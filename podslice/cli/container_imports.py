@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ def import_containers(names: Sequence[str], manager: Manager) -> tuple[ImportSou
     if manager.is_user != bool(os.geteuid()):
         who = "as that user, not as root" if manager.is_user else "as root, or add --user"
         raise HostError(f"podman has containers for each user: run podslice {who}")
+    if shutil.which("podman") is None:
+        raise HostError("podman is not installed, or not in PATH")
     found = interrupts.run(podman_inspect.inspect_podman(names))
     return tuple(map(_source, found))
 

@@ -77,6 +77,8 @@ def _to_name(text: str) -> str:
 
 def _remarks(source: ImportSource, further: Sequence[str]) -> Iterator[str]:
     """Yield comments on the settings of a container that are not in the manifest."""
+    if source.is_delegated:
+        yield "It manages control groups of its own (Delegate); what it starts elsewhere is not included"
     is_kept = source.mover in (Mover.DROP_IN, Mover.QUADLET)
     # the drop-in has that of the QoS class
     replaced = [each for each in further if is_kept and each.startswith("OOMScoreAdjust=")]

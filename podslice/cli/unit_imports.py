@@ -168,6 +168,7 @@ def _source(world: LiveWorld, unit: InspectedUnit) -> ImportSource:
         what=observed.name,
         settings=settings_of(unit),
         use=use,
+        is_delegated=bool(observed.properties.get("Delegate")),
         mover=Mover.ADOPT if observed.name.endswith(".scope") else mover,
     )
 

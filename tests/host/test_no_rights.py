@@ -60,6 +60,7 @@ CHANGING = {
 }
 READING = {
     "new": (("web", "--cpu=1"), ("web", "--like=1")),
+    "import": (("systemd-journald",),),
     "check": (("-f", FILE),),
     "explain": (("-f", FILE, *BIG),),
     "render": (("-f", FILE, *BIG),),

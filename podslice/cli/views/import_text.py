@@ -58,6 +58,9 @@ class ImportSource:
     unit: str = ""
     """The service that starts it; empty where `what` is the unit."""
 
+    is_delegated: bool = False
+    """Whether it manages control groups of its own."""
+
     @property
     def origin(self) -> str:
         """Return where the container's values are from."""

@@ -46,6 +46,7 @@ def test_every_verb_is_known():
         "doctor",
         "events",
         "explain",
+        "import",
         "logs",
         "new",
         "node",

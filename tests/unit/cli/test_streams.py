@@ -12,6 +12,7 @@ import pytest
 from podslice.cli.app import VERBS
 from podslice.cli.arguments import BAD_INPUT, DIFFERENCES, DONE, FAILED
 from podslice.cli.verbs import node
+from podslice.model.unit import UnitName
 from podslice.systemd import journalctl
 from podslice.systemd.journalctl import Entry
 from tests.unit.builders import manifest
@@ -45,6 +46,7 @@ PRINTING = [
     ["events"],
     ["delete", "web"],
     ["cgroup-parent", "web"],
+    ["import", "shop"],
     ["phase", "web"],
     ["doctor"],
 ]
@@ -54,6 +56,7 @@ PRINTING = [
 def web(podslice, files, memory, monkeypatch):
     files({"web.json": manifest("web", {"cpu": "1"})})
     assert podslice("apply", "-f", "web.json").code == DONE
+    memory.provide_file(UnitName("shop.service"))
     monkeypatch.setattr(journalctl, "read_events", lambda *_, **__: iter([ENTRY]))
 
 

@@ -55,6 +55,7 @@ COMMANDS = {
     "doctor": ("doctor", USER),
     "events": ("events",),
     "explain": ("explain", USER, FILE),
+    "import": ("import", USER, "web"),
     "logs": ("logs", USER, "web"),
     "new": ("new", "web"),
     "node": ("node", USER),

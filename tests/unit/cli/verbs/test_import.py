@@ -112,6 +112,13 @@ def test_an_inactive_unit_has_only_its_settings(podslice, memory, uses):
     assert "systemctl edit batch@7.service" in made.out
 
 
+def test_a_unit_with_control_groups_of_its_own_is_commented(podslice, memory, uses):
+    memory.provide(UnitName("engine.service"), Delegate=True)
+    made = podslice("import", "engine")
+    assert (made.code, made.err) == (0, "")
+    assert "    # It manages control groups of its own (Delegate); what it starts" in made.out
+
+
 def test_several_units_share_a_pod_or_have_one_each(podslice, memory, nginx, uses):
     memory.provide(UnitName("nginx.scope"), MemoryMax=64 * MI)
     alone = podslice("import", "nginx", "nginx.scope")
@@ -277,6 +284,7 @@ def podman(monkeypatch):
     original = podman_inspect.inspect_podman
     monkeypatch.setattr(podman_inspect, "inspect_podman", inspect)
     monkeypatch.setattr(container_imports.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(container_imports.shutil, "which", lambda name: f"/usr/bin/{name}")
     found = use("podman container cache", memory_bytes=32 * MI)
     monkeypatch.setattr(present_use, "group_use", lambda group, *_: found if group else None)
     return entries
@@ -300,6 +308,12 @@ def test_a_container_of_a_quadlet_is_placed_by_its_file(podslice, no_systemd, po
     made = podslice("import", "--podman", "cache")
     assert "to the .container file of cache.service; then: systemctl daemon-reload;" in made.out
     assert "#   [Container]\n#   Label=io.podslice.pod=default/cache\n" in made.out
+
+
+def test_podman_may_not_be_installed(podslice, no_systemd, podman, monkeypatch):
+    monkeypatch.setattr(container_imports.shutil, "which", lambda _: None)
+    ended = podslice("import", "--podman", "cache")
+    assert ended == (1, "", "error: podman is not installed, or not in PATH\n")
 
 
 def test_podman_is_that_of_the_manager_s_user(podslice, no_systemd, podman, monkeypatch):

@@ -13,10 +13,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from podslice.errors import BusUnavailable, NoSuchUnit, UnitExists
-from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.manager import Manager
 from podslice.model.properties import MANAGED, PROPERTIES
 from podslice.model.unit import (
@@ -40,12 +39,14 @@ from podslice.systemd.call_checks import (
 from podslice.systemd.change_signals import MATCHES, ChangeSignals
 from podslice.systemd.client import OnChange
 from podslice.systemd.dbus.connection import Connection, ConnectionLost, Peer
-from podslice.systemd.inspect_unit import inspect_unit
 from podslice.systemd.jobs import MATCH, Jobs
 from podslice.systemd.manager_calls import ManagerCalls, exists, is_as_requested, is_implied
 from podslice.systemd.observe_units import observe_units
 from podslice.systemd.slice_files import SliceFiles
 from podslice.systemd.tasks import run_concurrently
+
+if TYPE_CHECKING:
+    from podslice.model.inspected_unit import InspectedUnit
 
 log = logging.getLogger(__name__)
 
@@ -136,6 +137,8 @@ class Bus:
         return await self._insist(partial(_list_units, patterns))
 
     async def inspect(self, name: UnitName) -> InspectedUnit | None:
+        from podslice.systemd.inspect_unit import inspect_unit  # noqa: PLC0415 - one verb needs it
+
         check_name(name)
         return await self._insist(partial(inspect_unit, name))
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
-from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.unit import Caps, ListedUnit, ObservedUnit, TransientUnit, UnitName, Value
+
+if TYPE_CHECKING:
+    from podslice.model.inspected_unit import InspectedUnit
 
 OnChange = Callable[[UnitName | None], None]
 """Called when a unit may have changed; with None, when any unit may have.

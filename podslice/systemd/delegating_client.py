@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.unit import (
     Caps,
     ListedUnit,
@@ -16,6 +15,9 @@ from podslice.model.unit import (
     Value,
 )
 from podslice.systemd.client import Client
+
+if TYPE_CHECKING:
+    from podslice.model.inspected_unit import InspectedUnit
 
 
 class DelegatingClient:

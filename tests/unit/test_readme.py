@@ -44,7 +44,7 @@ def test_the_configuration_example_is_valid(tmp_path):
 
 def test_every_verb_is_in_the_table():
     commands = (each for each in make_app().registered_commands if not each.hidden)
-    verbs = {each.callback.__name__.replace("_", "-") for each in commands}
+    verbs = {each.name or each.callback.__name__.replace("_", "-") for each in commands}
     assert {verb for verb in verbs if f"`{verb}" not in SECTIONS["Verbs"]} == set()
 
 

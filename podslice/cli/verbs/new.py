@@ -119,13 +119,16 @@ def new(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         raise InputError(problems)
     for line in problem_lines(problems):
         note(line)
-    origin = f"Proposed from the present use of {describe_use(use)}." if use else ""
-    lines = list(format_lines(pod, origin))
+    lines = list(format_lines(pod, _origin(use)))
     if output_file is None:
         write(lines)
     else:
         _write_file(output_file, lines, overwrite=overwrite)
     return DONE
+
+
+def _origin(use: PresentUse | None) -> str:
+    return f"Proposed from the present use of {describe_use(use)}." if use else ""
 
 
 def _amounts(cpu: str | None, memory: str | None) -> dict[str, StatedAmount]:

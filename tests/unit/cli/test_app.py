@@ -21,7 +21,7 @@ from tests.unit.builders import manifest
 VERBS = sorted(
     [
         *(
-            each.callback.__name__.replace("_", "-")
+            each.name or each.callback.__name__.replace("_", "-")
             for each in make_app().registered_commands
             if not each.hidden
         ),

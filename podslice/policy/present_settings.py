@@ -19,7 +19,13 @@ from podslice.policy.inverse import (
     requests_of_shares,
     requests_of_weight,
 )
-from podslice.policy.proposal import PresentUse, StatedAmount, at_most, propose_amounts
+from podslice.policy.proposal import (
+    PresentUse,
+    ProposedAmounts,
+    StatedAmount,
+    at_most,
+    propose_amounts,
+)
 from podslice.policy.unit_properties import PROTECTION_PROPERTY
 
 
@@ -104,12 +110,12 @@ def import_container(
     With `is_least` a CPU request is the least of those that have the weight, not the roundest.
     """
     limits = _limits(settings)
-    proposed = propose_amounts(use) if use else None
+    proposed = propose_amounts(use) if use else ProposedAmounts()
     requests = {
         CPU: _cpu_request(settings, limits.get(CPU), config, is_least=is_least)
-        or at_most(proposed and proposed.cpu, limits.get(CPU)),
+        or at_most(proposed.cpu, limits.get(CPU)),
         MEMORY: _memory_request(settings, limits.get(MEMORY), config)
-        or at_most(proposed and proposed.memory, limits.get(MEMORY)),
+        or at_most(proposed.memory, limits.get(MEMORY)),
     }
     if requests[MEMORY] is None and MEMORY in limits:
         requests[MEMORY] = _NOTHING_PROTECTED

@@ -111,11 +111,11 @@ def import_container(
     """
     limits = _limits(settings)
     proposed = propose_amounts(use) if use else ProposedAmounts()
+    cpu = _cpu_request(settings, limits.get(CPU), config, is_least=is_least)
+    memory = _memory_request(settings, limits.get(MEMORY), config)
     requests = {
-        CPU: _cpu_request(settings, limits.get(CPU), config, is_least=is_least)
-        or at_most(proposed.cpu, limits.get(CPU)),
-        MEMORY: _memory_request(settings, limits.get(MEMORY), config)
-        or at_most(proposed.memory, limits.get(MEMORY)),
+        CPU: _with_use(cpu, proposed.cpu) or at_most(proposed.cpu, limits.get(CPU)),
+        MEMORY: _with_use(memory, proposed.memory) or at_most(proposed.memory, limits.get(MEMORY)),
     }
     if requests[MEMORY] is None and MEMORY in limits:
         requests[MEMORY] = _NOTHING_PROTECTED
@@ -124,6 +124,14 @@ def import_container(
         limits=limits,
         further=(*settings.further, *_unused(settings, config)),
     )
+
+
+def _with_use(amount: StatedAmount | None, proposed: StatedAmount | None) -> StatedAmount | None:
+    """Return a request that a setting states, with the present use in its comment."""
+    if amount is None or proposed is None:
+        return amount
+    source = f"{amount.source}; by its use it would be {proposed.text}"
+    return StatedAmount(text=amount.text, source=source)
 
 
 _NOTHING_PROTECTED = StatedAmount(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from podslice.cli.views.new_manifest import NewPod, describe_use, format_lines, make_document
 from podslice.dataclass import dataclass
+from podslice.model.quantity import about_bytes
 from podslice.processes.runtime_options import (
     FORMATTERS,
     Form,
@@ -64,7 +65,11 @@ class ImportSource:
     @property
     def origin(self) -> str:
         """Return where the container's values are from."""
-        return describe_use(self.use) if self.use else f"{self.what}, which has no processes"
+        if self.use is None:
+            return f"{self.what}, which has no processes"
+        peak = self.use.peak_bytes
+        most = "" if peak is None else f"; its peak of memory is {about_bytes(peak)}"
+        return f"{describe_use(self.use)}{most}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,6 +74,10 @@ def test_requests_that_no_setting_states_are_the_present_use():
     assert texts(found.limits) == {"memory": "64Mi"}
     stated = import_container(present(CPUWeight=100, MemoryLow=MI), USE, config())
     assert texts(stated.requests) == {"cpu": "1", "memory": "1Mi"}
+    assert [each.source for each in stated.requests.values()] == [
+        "CPUWeight=100; by its use it would be 50m",
+        "MemoryLow=1Mi; by its use it would be 90Mi",
+    ]
     assert not stated.limits
 
 

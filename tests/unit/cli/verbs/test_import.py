@@ -21,10 +21,10 @@ metadata: # identifies the pod
 name: nginx # a pod with another name is another pod
 spec: # what the pod consists of
 containers: # groups of processes in the pod
-- name: nginx # nginx.service, which has run for 2 h, with 5 tasks
+- name: nginx # nginx.service, which has run for 2 h, with 5 tasks; its peak of memory is 200Mi
 resources: # its part of the budget
 requests: # kept for the pod while the host is busy
-cpu: 500m # its share of the CPUs when they are scarce (CPUWeight); CPUWeight=50
+cpu: 500m # its share of the CPUs when they are scarce (CPUWeight); CPUWeight=50; by its use it would be 50m
 memory: 90Mi # its memory that is protected from reclaim (MemoryLow); what it uses now
 limits: # never exceeded
 cpu: 1500m # it is throttled above this (CPUQuota); CPUQuota=150%
@@ -72,7 +72,7 @@ def nginx(memory, uses):
         MemoryHigh=256 * MI,
     )
     memory.set_further(name, IOWeight="50", OOMScoreAdjust="-100")
-    uses[name] = use(name)
+    uses[name] = use(name, peak_bytes=200 * MI)
     return name
 
 

@@ -37,12 +37,14 @@ def import_containers(names: Sequence[str], manager: Manager) -> tuple[ImportSou
 def _source(container: PodmanContainer) -> ImportSource:
     from podslice.usage.present_use import group_use
 
-    what = f"podman container {container.name}"
+    what, group = f"podman container {container.name}", container.control_group
+    # quadlets have --cgroups=split; if it does not run, it is most probably one of them
+    is_split = bool(container.unit) and (not group or f"/{container.unit}/" in group)
     return ImportSource(
         name=container.name,
         what=what,
         settings=container.settings,
-        use=group_use(container.control_group, container.name, what),
-        mover=Mover.QUADLET if container.unit else Mover.PODMAN,
+        use=group_use(group, container.name, what),
+        mover=Mover.QUADLET if is_split else Mover.PODMAN,
         unit=container.unit,
     )

@@ -267,9 +267,11 @@ def _request_span(
     settings: PresentSettings, config: Config, *, container: bool
 ) -> tuple[PresentSetting, RequestSpan] | None:
     if weight := settings.taken.get(SettingKind.CPU_WEIGHT):
-        # 0 is `idle`, for which there is no request: the least weight is nearest
-        value = max(weight.value, MIN_WEIGHT)
-        return weight, requests_of_weight(value, config.cpu_weight_mapping, container=container)
+        if weight.value < MIN_WEIGHT:
+            text = f"{weight.text}, for which there is no request: the least weight"
+            weight = PresentSetting(value=MIN_WEIGHT, text=text)
+        mapping = config.cpu_weight_mapping
+        return weight, requests_of_weight(weight.value, mapping, container=container)
     if shares := settings.taken.get(SettingKind.CPU_SHARES):
         return shares, requests_of_shares(shares.value)
     return None
@@ -305,9 +307,6 @@ def _unused(settings: PresentSettings, config: Config) -> Iterator[str]:
     for kind in (SettingKind.MEMORY_LOW, SettingKind.MEMORY_MIN):
         if kind in settings.taken and kind is not used:
             yield settings.taken[kind].text
-    weight = settings.taken.get(SettingKind.CPU_WEIGHT)
-    if weight and weight.value < MIN_WEIGHT:
-        yield weight.text
 
 
 def _memory(setting: PresentSetting) -> StatedAmount:

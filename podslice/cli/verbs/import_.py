@@ -149,7 +149,11 @@ def _decide(drafts: Sequence[ImportDraft], planning: Planning) -> list[ImportedP
         InputError: a pod would be invalid; it has every problem.
     """
     decided = [decide_draft(draft.pod, planning.config) for draft in drafts]
-    problems = list(dict.fromkeys(found for _, each in decided for found in each))
+    problems = [
+        replace(found, where=f"pod {draft.pod.key}: {found.where.removeprefix(': ')}")
+        for draft, (_, each) in zip(drafts, decided, strict=True)
+        for found in each
+    ]
     problems += _duplicates(drafts)
     if code_of(problems):
         raise InputError(problems)

@@ -131,9 +131,11 @@ def test_settings_without_a_field_are_listed():
         None,
         config(),
     )
+    assert found.requests["cpu"].source == (
+        "CPUWeight=idle, for which there is no request: the least weight"
+    )
     assert sorted(found.further) == [
         "CPUQuotaPeriodSec=10000us",
-        "CPUWeight=idle",
         "IODeviceWeight",
         "IOWeight=50",
         "MemoryHigh=1Mi",

@@ -171,6 +171,19 @@ def test_a_slice_is_the_pod_level_and_its_units_are_containers(podslice, memory,
         assert remark in made.out
 
 
+def test_problems_of_the_manifest_name_the_pod(podslice, memory, uses):
+    memory.provide(UnitName("shop.slice"), MemoryMax=64 * MI)
+    memory.provide(UnitName("web.service"), Slice="shop.slice", MemoryMax=128 * MI)
+    where = "pod shop: spec.containers[0].resources.limits[memory]"
+    made = podslice("import", "--slice", "shop")
+    more = "128Mi is more than the pod's limit of 64Mi"
+    assert made.code == 0
+    assert f"warning: {where}: {more}; Kubernetes would refuse the pod\n" in made.err
+    strict = podslice("import", "--slice", "shop", "--rules", "kubernetes")
+    assert (strict.code, strict.out) == (2, "")
+    assert f"error: {where}: {more}\n" in strict.err
+
+
 def test_a_transient_service_is_started_in_the_pod_by_systemd_run(podslice, memory, uses):
     memory.provide(UnitName("run-1.service"))
     unit = memory._units[UnitName("run-1.service")]
@@ -304,7 +317,13 @@ def test_a_container_of_podman_is_created_again_in_the_pod(podslice, no_systemd,
 
 
 def test_a_container_of_a_quadlet_is_placed_by_its_file(podslice, no_systemd, podman):
-    podman["cache"] = {**INSPECTED, "Config": {"Labels": {"PODMAN_SYSTEMD_UNIT": "cache.service"}}}
+    entry = {**INSPECTED, "Config": {"Labels": {"PODMAN_SYSTEMD_UNIT": "cache.service"}}}
+    podman["cache"] = entry
+    # such as a unit of `podman generate systemd`, whose container is elsewhere
+    outside = podslice("import", "--podman", "cache")
+    assert "#   podman run --cgroup-parent=" in outside.out
+    inside = "/system.slice/cache.service/libpod-payload-a1"
+    podman["cache"] = {**entry, "State": {"Running": True, "CgroupPath": inside}}
     made = podslice("import", "--podman", "cache")
     assert "to the .container file of cache.service; then: systemctl daemon-reload;" in made.out
     assert "#   [Container]\n#   Label=io.podslice.pod=default/cache\n" in made.out

@@ -11,7 +11,7 @@ from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem
 from podslice.inputs.scalars import quote
 from podslice.model.naming import SCOPE_PREFIX
-from podslice.model.unit import UnitName, is_unit_name
+from podslice.model.unit import UnitName, complete_name, is_unit_name
 from podslice.policy.present_settings import settings_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ImportedSlice:
 
 def unit_names(names: Sequence[str]) -> list[str]:
     """Return each unit once; a name without a suffix is that of a service."""
-    return list(dict.fromkeys(name if "." in name else f"{name}.service" for name in names))
+    return list(dict.fromkeys(map(complete_name, names)))
 
 
 async def import_units(world: LiveWorld, names: Sequence[str]) -> tuple[ImportSource, ...]:

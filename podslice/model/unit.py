@@ -199,6 +199,25 @@ def is_unit_name(name: str) -> bool:
     return not has_levels or not ("--" in stem or stem[0] == "-" or stem[-1] == "-")
 
 
+_SUFFIXES = tuple(
+    f".{kind}"
+    for kind in (
+        *("service", "socket", "device", "mount", "automount", "swap", "target", "path"),
+        *("timer", "slice", "scope"),
+    )
+)
+"""The suffixes of all units. Source: systemd.unit(5)."""
+
+
+def complete_name(name: str) -> str:
+    """Return the name of a unit as systemctl takes it: without a suffix it is a service.
+
+    Source: systemctl(1), "Parameter Syntax"; systemd, src/basic/unit-name.c,
+    unit_name_mangle_with_suffix.
+    """
+    return name if name.endswith(_SUFFIXES) else f"{name}.service"
+
+
 def escape_component(component: str) -> str:
     """Return a component of an abstract name as part of a unit's name: each `-` becomes `_`.
 

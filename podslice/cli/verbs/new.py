@@ -28,7 +28,7 @@ from podslice.errors import HostError, InputError, Problem, invalid
 from podslice.inputs.scalars import quote
 from podslice.model.config import Config
 from podslice.model.resources import CPU, MEMORY
-from podslice.model.unit import ObservedUnit, is_unit_name
+from podslice.model.unit import ObservedUnit, complete_name, is_unit_name
 from podslice.policy.proposal import PresentUse, StatedAmount, propose_amounts
 from podslice.systemd.find_manager import find_manager
 
@@ -158,7 +158,7 @@ def _observe(like: str, *, user: bool) -> tuple[PresentUse | None, list[Problem]
         if like.isdecimal() and like.isascii():
             use, missing = present_use.process_use(int(like)), f"there is no process {like}"
         else:
-            unit = _find_unit(like if "." in like else f"{like}.service", user=user)
+            unit = _find_unit(complete_name(like), user=user)
             use, missing = present_use.unit_use(unit), f"{unit.name} has no processes"
     except InputError as error:
         return None, list(error.problems)

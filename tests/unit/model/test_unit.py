@@ -13,6 +13,7 @@ from podslice.model.unit import (
     PropertyValue,
     UnitKind,
     UnitName,
+    complete_name,
     control_group_of,
     escape_component,
     is_unit_name,
@@ -174,3 +175,17 @@ def test_values_of_a_unit_by_name():
         ),
     )
     assert unit.values == {"CPUWeight": 1, "MemoryMax": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "complete"),
+    [
+        ("nginx", "nginx.service"),
+        ("php8.2-fpm", "php8.2-fpm.service"),
+        ("a@b.c", "a@b.c.service"),
+        ("batch.slice", "batch.slice"),
+        ("dbus.socket", "dbus.socket"),
+    ],
+)
+def test_a_name_without_a_suffix_is_that_of_a_service(name, complete):
+    assert complete_name(name) == complete

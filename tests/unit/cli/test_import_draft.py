@@ -1,0 +1,37 @@
+"""The manifest of imported units: names of pods and containers."""
+
+import pytest
+
+from podslice.cli.import_draft import ImportGroup, draft_pod
+from podslice.cli.views.import_text import ImportSource
+from podslice.inputs.manifest.names import check_label
+from podslice.model.config import Config
+from podslice.policy.present_settings import PresentSettings
+
+
+def source(name):
+    return ImportSource(name=name, what=f"{name}.service", settings=PresentSettings())
+
+
+@pytest.mark.parametrize(
+    ("names", "containers"),
+    [
+        (["nginx", "nginx"], ["nginx", "nginx-2"]),
+        (["foo@x", "foo-x", "foo_x"], ["foo-x", "foo-x-2", "foo-x-3"]),
+        (["web-2", "web", "web"], ["web-2", "web", "web-3"]),
+        (["Web.App", "@", "é"], ["web-app", "main", "main-2"]),
+        (["a" * 70, "a" * 70], ["a" * 63, "a" * 61 + "-2"]),
+    ],
+)
+def test_containers_have_valid_and_unique_names(names, containers):
+    group = ImportGroup(slice=None, sources=tuple(map(source, names)))
+    draft = draft_pod(group, None, None, Config())
+    assert [each.name for each in draft.pod.containers] == list(draft.sources) == containers
+    assert not any(check_label(name, "container") for name in containers)
+    assert draft.pod.name == containers[0]
+
+
+def test_the_pod_has_the_name_of_the_slice_unless_one_is_stated():
+    group = ImportGroup(slice=source("shop-day"), sources=(source("web"),))
+    assert draft_pod(group, None, "prod", Config()).pod.key == "prod/shop-day"
+    assert draft_pod(group, "site", None, Config()).pod.key == "site"

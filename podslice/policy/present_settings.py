@@ -287,8 +287,7 @@ def _memory_request(
     amount = _memory(settings.taken[used])
     own = PROTECTION_PROPERTY.get(config.memory_protection)
     if used != own:
-        becomes = f"becomes {own}" if own else "is no longer set"
-        source = f"{amount.source}, which {becomes} by memory-protection"
+        source = f"{amount.source}; memory-protection sets {own or 'no property'} for it"
         amount = StatedAmount(text=amount.text, source=source)
     return at_most(amount, limit)
 

@@ -102,7 +102,7 @@ def test_each_amount_names_its_setting():
     [
         ("low", "1Mi", "MemoryLow=1Mi", "MemoryMin=2Mi"),
         ("min", "2Mi", "MemoryMin=2Mi", "MemoryLow=1Mi"),
-        ("none", "1Mi", "MemoryLow=1Mi, which is no longer set by memory-protection", "MemoryMin=2Mi"),
+        ("none", "1Mi", "MemoryLow=1Mi; memory-protection sets no property for it", "MemoryMin=2Mi"),
     ],
 )  # fmt: skip
 def test_the_memory_request_is_the_property_of_the_configuration(protection, text, source, further):
@@ -115,7 +115,7 @@ def test_the_memory_request_is_the_property_of_the_configuration(protection, tex
 def test_the_other_protection_becomes_that_of_the_configuration():
     found = import_container(present(MemoryMin=MI), None, config())
     assert found.requests["memory"].source == (
-        "MemoryMin=1Mi, which becomes MemoryLow by memory-protection"
+        "MemoryMin=1Mi; memory-protection sets MemoryLow for it"
     )
 
 

@@ -112,6 +112,15 @@ def test_an_inactive_unit_has_only_its_settings(podslice, memory, uses):
     assert "systemctl edit batch@7.service" in made.out
 
 
+def test_units_of_a_user_have_the_commands_of_the_user(podslice, memory, uses):
+    memory.provide(UnitName("sync.service"))
+    memory.provide(UnitName("app-term.scope"))
+    made = podslice("import", "--user", "sync", "app-term.scope", "--name", "desk")
+    assert (made.code, made.err) == (0, "")
+    assert "systemctl --user edit sync.service, with the lines below" in made.out
+    assert "#   podslice adopt --user desk -c app-term PID...\n" in made.out
+
+
 def test_a_unit_with_control_groups_of_its_own_is_commented(podslice, memory, uses):
     memory.provide(UnitName("engine.service"), Delegate=True)
     made = podslice("import", "engine")

@@ -36,7 +36,8 @@ def _observed(name: UnitName, kind: UnitKind, found: Mapping[str, Wire]) -> Obse
         properties=properties if is_loaded else {},
         control_group=found.get("ControlGroup", ""),
         transient=found["Transient"],
-        fragment_path=found["FragmentPath"],
+        # that of a transient unit is systemd's own
+        fragment_path="" if found["Transient"] else found["FragmentPath"],
     )
 
 

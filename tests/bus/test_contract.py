@@ -288,6 +288,27 @@ async def test_inspect_has_the_properties_of_an_observation(
         assert (found.transient, found.fragment_path) == (seen.transient, seen.fragment_path)
 
 
+async def test_inspect_loads_a_unit_with_its_further_settings(
+    client: Client, stem: str, world: World
+) -> None:
+    name = UnitName(f"{stem}.service")
+    world.provide_inactive(name)
+    inspected = await client.inspect(name)
+    assert inspected is not None
+    found = inspected.observed
+    assert (found.load_state, found.active_state) == ("loaded", "inactive")
+    assert (found.transient, found.control_group) == (False, "")
+    assert found.fragment_path.endswith(f"/{name}")
+    set_ = {key: found.properties[key] for key in ("MemoryMax", "Delegate", "TasksMax", "Slice")}
+    assert set_ == {
+        "MemoryMax": 64 << 20,
+        "Delegate": True,
+        "TasksMax": 99,
+        "Slice": "system.slice",
+    }
+    assert inspected.further == {"AllowedCPUs": "0", "IOWeight": "50", "TasksMax": "99"}
+
+
 async def test_inspect_of_nothing_is_nothing(client: Client, root: UnitName) -> None:
     assert await client.inspect(slice_(root, "no").name) is None
     assert await client.inspect(UnitName(f"{root.removesuffix('.slice')}-no.service")) is None

@@ -62,6 +62,12 @@ class World(Protocol):
     def provide(self, name: UnitName) -> None:
         """Provide a slice with a file, started by another program."""
 
+    def provide_inactive(self, name: UnitName) -> None:
+        """Provide a service with a file that is not started.
+
+        It has MemoryMax=64M, Delegate=yes, AllowedCPUs=0, IOWeight=50 and TasksMax=99.
+        """
+
     def reload(self) -> None:
         """Reload the manager."""
 
@@ -127,6 +133,10 @@ class InMemory:
 
     def provide(self, name: UnitName) -> None:
         self._memory.provide(name)
+
+    def provide_inactive(self, name: UnitName) -> None:
+        self._memory.provide_file(name, MemoryMax=64 << 20, TasksMax=99, Delegate=True)
+        self._memory.set_further(name, AllowedCPUs="0", IOWeight="50", TasksMax="99")
 
     def reload(self) -> None:
         self._memory.reload()
@@ -226,6 +236,10 @@ class Real:
     def provide(self, name: UnitName) -> None:
         self._put(name, "[Unit]\nDescription=provided\n")
         self._machine.run("systemctl", "start", name)
+
+    def provide_inactive(self, name: UnitName) -> None:
+        settings = ("MemoryMax=64M", "Delegate=yes", "AllowedCPUs=0", "IOWeight=50", "TasksMax=99")
+        self._put(name, "\n".join(("[Service]", "ExecStart=true", *settings, "")))
 
     def reload(self) -> None:
         self._machine.run("systemctl", "daemon-reload")

@@ -30,15 +30,14 @@ class RequestSpan:
     is_exact: bool = True
     """Whether they result in it; otherwise no request does, and these result in the next one."""
 
-    def roundest(self, *, at_least: int = 1, at_most: int | None = None) -> int | None:
+    def roundest(self, *, at_least: int | None = None) -> int | None:
         """Return the request that is a multiple of the largest step: of 5 or 1 times a power of ten.
 
-        None if there is no request within the bounds.
+        It is more than 0. None if none of the requests is large enough.
         """
-        low = max(self.least, at_least)
-        high = self.most if at_most is None else min(self.most, at_most)
+        low = max(self.least, at_least or 1)
         multiples = (-(-low // step) * step for step in _STEPS_MILLI)
-        return next((multiple for multiple in multiples if multiple <= high), None)
+        return next((multiple for multiple in multiples if multiple <= self.most), None)
 
 
 def requests_of_weight(

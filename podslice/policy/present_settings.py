@@ -162,7 +162,7 @@ def import_pod(
     found = next((each for each in choices if _fits(each, level, config)), choices[0])
     for name, limit in limits.items():
         found = _scale_down(found, name, _milli(limit))
-    cpu = _cpu_request(level, limits.get(CPU), config, at_least=max(_sum(CPU, found), 1))
+    cpu = _cpu_request(level, limits.get(CPU), config, at_least=_sum(CPU, found))
     requests = {
         CPU: cpu,
         MEMORY: _memory_request(level, limits.get(MEMORY), config),
@@ -183,7 +183,7 @@ def _fits(containers: Sequence[ImportedAmounts], level: PresentSettings, config:
     limit, least = _limits(level).get(CPU), _sum(CPU, containers)
     if limit and _milli(limit) < least:
         return False
-    request = _cpu_request(level, limit, config, at_least=max(least, 1))
+    request = _cpu_request(level, limit, config, at_least=least)
     return request is None or _milli(request) >= least
 
 
@@ -246,21 +246,19 @@ def _cpu_request(
     at_least: int | None = None,
     is_least: bool = False,
 ) -> StatedAmount | None:
-    """Return the request that has the weight; with `at_least` that of a pod's slice."""
+    """Return the request that has the weight; with `at_least` that of a pod's slice.
+
+    It is less than that if no request that has the weight is as large.
+    """
     found = _request_span(settings, config, container=at_least is None)
     if found is None:
         return None
     setting, span = found
-    limit_milli = _milli(limit) if limit else None
-    if is_least:
-        milli: int | None = span.least
-    else:
-        milli = span.roundest(at_least=at_least or 1, at_most=limit_milli)
-    if milli is not None and (limit_milli is None or milli <= limit_milli):
-        source = setting.text if span.is_exact else f"{setting.text}, rounded up"
-        return StatedAmount(text=format_milli(milli), source=source)
-    whole = StatedAmount(text=format_milli(span.roundest() or span.most), source=setting.text)
-    return at_most(whole, limit)
+    milli = span.least if is_least else span.roundest(at_least=at_least)
+    if milli is None:  # all are less than `at_least`
+        milli = span.most
+    source = setting.text if span.is_exact else f"{setting.text}, rounded up"
+    return at_most(StatedAmount(text=format_milli(milli), source=source), limit)
 
 
 def _request_span(

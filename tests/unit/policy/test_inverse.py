@@ -46,10 +46,12 @@ def test_among_requests_with_one_weight_it_is_the_roundest(weight, milli):
 def test_the_roundest_is_within_bounds():
     span = requests_of_weight(50, WeightMapping.SYSTEMD)
     assert (span.least, span.most) == (500, 510)
+    assert span.roundest(at_least=0) == 500
     assert span.roundest(at_least=501) == 510
-    assert span.roundest(at_most=500) == 500
     assert span.roundest(at_least=511) is None
-    assert span.roundest(at_most=499) is None
+    # 0 has the least shares, too
+    assert (requests_of_shares(2).least, requests_of_shares(2).roundest()) == (0, 1)
+    assert requests_of_shares(262_144).most == 256_000
 
 
 def test_shares_are_those_of_the_request():

@@ -10,13 +10,20 @@ from hypothesis import strategies as st
 from podslice.model.config import MemoryProtection, WeightMapping
 from podslice.model.inspected_unit import InspectedUnit
 from podslice.model.pod import Container, Pod
-from podslice.model.quantity import parse_quantity
+from podslice.model.quantity import INT64_MAX, parse_quantity
 from podslice.model.resources import Resources
 from podslice.model.unit import INFINITY, ObservedUnit, UnitName
 from podslice.policy.aggregate import aggregate
 from podslice.policy.decide import decide
 from podslice.policy.defaulting import default_pod
-from podslice.policy.present_settings import import_container, import_pod, settings_of
+from podslice.policy.present_settings import (
+    PresentSetting,
+    PresentSettings,
+    SettingKind,
+    import_container,
+    import_pod,
+    settings_of,
+)
 from podslice.policy.proposal import PresentUse
 from tests.unit.builders import config, node
 from tests.unit.properties.strategies import COMPUTE, resources, some
@@ -143,22 +150,65 @@ def test_settings_without_a_field_are_listed():
     ]
 
 
-def test_a_pod_s_request_is_at_least_the_sum_of_its_containers():
+@pytest.mark.parametrize(
+    ("of_slice", "weights", "requests", "of_pod"),
+    [
+        # the roundest requests are possible, also where their sum is the limit
+        ({"CPUWeight": 19}, (9, 9), ["100m", "100m"], {"cpu": "200m"}),
+        ({"CPUQuotaPerSecUSec": 200_000}, (9, 9), ["100m", "100m"], {}),
+        # 100m and 100m would be a weight of 19 in the pod
+        ({"CPUWeight": 18}, (9, 9), ["91m", "91m"], {"cpu": "190m"}),
+        # 500m also has this weight, but is less than the sum
+        ({"CPUWeight": 50}, (24, 26), ["241m", "261m"], {"cpu": "510m"}),
+    ],
+)
+def test_a_pod_s_request_is_at_least_the_sum_of_its_containers(of_slice, weights, requests, of_pod):
+    containers = [(present(CPUWeight=weight), None) for weight in weights]
+    level, found = import_pod(present(**of_slice), containers, config())
+    assert [texts(each.requests) for each in found] == [{"cpu": each} for each in requests]
+    assert [each.requests["cpu"].source for each in found] == [
+        f"CPUWeight={weight}" for weight in weights
+    ]
+    assert (texts(level.requests), level.further) == (of_pod, ())
+
+
+def test_requests_that_do_not_fit_are_the_roundest():
     containers = [(present(CPUWeight=9), None)] * 2
-    level, found = import_pod(present(CPUWeight=18), containers, config())
-    # 100m and 100m would be a weight of 19 in the pod
-    assert [texts(each.requests) for each in found] == [{"cpu": "91m"}] * 2
-    assert texts(level.requests) == {"cpu": "190m"}
+    level, found = import_pod(present(CPUWeight=9), containers, config())
+    assert [texts(each.requests) for each in found] == [{"cpu": "100m"}] * 2
+    assert (level.requests, level.further) == ({}, ("CPUWeight=9",))
+
+
+def test_shares_of_a_runtime_become_a_request():
+    def of_shares(value):
+        setting = PresentSetting(value=value, text=f"--cpu-shares={value}")
+        settings = PresentSettings(taken={SettingKind.CPU_SHARES: setting})
+        found = import_container(settings, None, config()).requests["cpu"]
+        return found.text, found.source
+
+    assert of_shares(512) == ("500m", "--cpu-shares=512")
+    assert of_shares(42) == ("42m", "--cpu-shares=42, rounded up")
+
+
+def test_extreme_settings_are_taken_as_they_are():
+    assert present(MemoryMax=INT64_MAX).taken
+    assert not present(MemoryMax=INT64_MAX + 1).taken
+    least = import_container(present(CPUWeight=1), None, config())
+    assert least.requests["cpu"].source == "CPUWeight=1"
+    exact = import_container(present(CPUQuotaPerSecUSec=1_500_000), None, config())
+    assert exact.limits["cpu"].source == "CPUQuota=150%"
 
 
 def test_requests_above_the_pod_s_limit_are_scaled_down():
     containers = [(present(CPUWeight=weight, MemoryLow=96 * MI), None) for weight in (100, 300)]
+    containers.append((present(), None))
     slice_ = present(CPUQuotaPerSecUSec=2_000_000, MemoryMax=128 * MI, CPUWeight=100)
     level, found = import_pod(slice_, containers, config())
-    assert [texts(each.requests) for each in found] == [
+    assert [texts(each.requests) for each in found[:2]] == [
         {"cpu": "500m", "memory": "64Mi"},
         {"cpu": "1500m", "memory": "64Mi"},
     ]
+    assert not found[2].requests
     assert found[0].requests["cpu"].source == "CPUWeight=100: 1, scaled down to the pod's limit"
     assert texts(level.limits) == {"cpu": "2", "memory": "128Mi"}
     # the weight of the slice is less than that of the sum

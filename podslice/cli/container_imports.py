@@ -13,11 +13,19 @@ from podslice.errors import HostError
 
 if TYPE_CHECKING:
     from podslice.model.manager import Manager
+    from podslice.model.unit import UnitName
     from podslice.processes.podman_inspect import PodmanContainer
 
 
-def import_containers(names: Sequence[str], manager: Manager) -> tuple[ImportSource, ...]:
+_OF_MEMBER = "It is in a podman pod, whose own options are not included: see podman pod inspect"
+
+
+def import_containers(
+    names: Sequence[str], root: UnitName, manager: Manager
+) -> tuple[ImportSource, ...]:
     """Return the containers of root's podman, or with a user manager those of the user.
+
+    `root` is the slice of pods.
 
     Raises:
         HostError: podman is of another user, not installed, or fails.
@@ -30,7 +38,7 @@ def import_containers(names: Sequence[str], manager: Manager) -> tuple[ImportSou
         raise HostError(f"podman has containers for each user: run podslice {who}")
     if shutil.which("podman") is None:
         raise HostError("podman is not installed, or not in PATH")
-    found = interrupts.run(podman_inspect.inspect_podman(names))
+    found = interrupts.run(podman_inspect.inspect_podman(names, root))
     return tuple(map(_source, found))
 
 
@@ -47,4 +55,5 @@ def _source(container: PodmanContainer) -> ImportSource:
         use=group_use(group, container.name, what),
         mover=Mover.QUADLET if is_split else Mover.PODMAN,
         unit=container.unit,
+        caveat=_OF_MEMBER if container.is_member else "",
     )

@@ -77,11 +77,12 @@ def _to_name(text: str) -> str:
 
 def _remarks(source: ImportSource, further: Sequence[str]) -> Iterator[str]:
     """Yield comments on the settings of a container that are not in the manifest."""
-    if source.is_delegated:
-        yield "It manages control groups of its own (Delegate); what it starts elsewhere is not included"
+    if source.caveat:
+        yield source.caveat
     is_kept = source.mover in (Mover.DROP_IN, Mover.QUADLET)
-    # the drop-in has that of the QoS class
-    replaced = [each for each in further if is_kept and each.startswith("OOMScoreAdjust=")]
+    # the drop-in and the options have that of the QoS class
+    adjustments = ("OOMScoreAdjust=", "--oom-score-adj=")
+    replaced = [each for each in further if each.startswith(adjustments)]
     if replaced:
         yield f"{replaced[0]} is replaced by that of the pod's QoS class"
     if listed := ", ".join(each for each in further if each not in replaced):

@@ -41,6 +41,10 @@ _PATTERNS_NOT_MOVED = (
     ),
 )
 
+_OF_DELEGATED = (
+    "It manages control groups of its own (Delegate); what it starts elsewhere is not included"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedSlice:
@@ -113,7 +117,7 @@ async def _inspect(
     if unit is None:
         flag = world.manager.flag
         return Problem(where=name, message="there is no such unit", hint=f"see: systemctl{flag}")
-    return _check_unit(unit, world.tree) or unit
+    return _check_unit(unit, world) or unit
 
 
 def _check_name(name: str, suffixes: tuple[str, ...]) -> Problem | None:
@@ -121,22 +125,23 @@ def _check_name(name: str, suffixes: tuple[str, ...]) -> Problem | None:
     if _TEMPLATE.fullmatch(name):
         hint = f"name an instance: {name.replace('@', '@NAME')}"
         return Problem(where=name, message="it is a template, not a unit", hint=hint)
+    if reason := _why_not_moved(name):
+        return Problem(where=name, message=reason[0], hint=reason[1])
     if not is_unit_name(name) or not name.endswith(suffixes):
         kinds = " or ".join(suffix.removeprefix(".") for suffix in suffixes)
         hint = "use --slice" if name.endswith(".slice") else ""
         return Problem(where="UNIT", message=f"{quote(name)} is not a {kinds}", hint=hint)
-    reason = _why_not_moved(name)
-    return Problem(where=name, message=reason[0], hint=reason[1]) if reason else None
+    return None
 
 
-def _check_unit(unit: InspectedUnit, tree: Tree) -> Problem | None:
+def _check_unit(unit: InspectedUnit, world: LiveWorld) -> Problem | None:
     """Return why a unit cannot be imported; None if it can."""
-    name, state = unit.observed.name, unit.observed.load_state
+    name, state, flag = unit.observed.name, unit.observed.load_state, world.manager.flag
     if state != "loaded":
         message = f"its load state is {quote(state)}"
-        return Problem(where=name, message=message, hint=f"see: systemctl status {name}")
-    if _is_in_pod(unit, tree):
-        return Problem(where=name, message="it is in a pod", hint="see: podslice status")
+        return Problem(where=name, message=message, hint=f"see: systemctl{flag} status {name}")
+    if _is_in_pod(unit, world.tree):
+        return Problem(where=name, message="it is in a pod", hint=f"see: podslice status{flag}")
     return None
 
 
@@ -168,7 +173,7 @@ def _source(world: LiveWorld, unit: InspectedUnit) -> ImportSource:
         what=observed.name,
         settings=settings_of(unit),
         use=use,
-        is_delegated=bool(observed.properties.get("Delegate")),
+        caveat=_OF_DELEGATED if observed.properties.get("Delegate") else "",
         mover=Mover.ADOPT if observed.name.endswith(".scope") else mover,
     )
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, Problem, printable
+from podslice.model.naming import POD_LABEL
 from podslice.model.properties import QUOTA_PERIOD_USEC
+from podslice.model.unit import UnitName
 from podslice.policy.present_settings import PresentSetting, PresentSettings, SettingKind
-from podslice.processes.runtime_options import POD_LABEL
 from podslice.processes.runtimes import NoAnswerError, RunCommand, run
 
 _INSPECT = ("podman", "inspect", "--type=container", "--format=json", "--")
@@ -23,11 +24,14 @@ _FURTHER: Mapping[str, tuple[str, tuple[object, ...]]] = {
     "CpuRealtimeRuntime": ("--cpu-rt-runtime", (0,)),
     "CpusetCpus": ("--cpuset-cpus", ("",)),
     "CpusetMems": ("--cpuset-mems", ("",)),
-    "MemorySwap": ("--memory-swap", (0,)),
+    # unlimited is 0, and what the options for a pod state
+    "MemorySwap": ("--memory-swap", (0, -1)),
+    # -1 where another setting of memory is set
+    "MemorySwappiness": ("--memory-swappiness", (0, -1)),
     "OomKillDisable": ("--oom-kill-disable", (False,)),
     "OomScoreAdj": ("--oom-score-adj", (0,)),
-    # 2048 is the default of containers.conf(5)
-    "PidsLimit": ("--pids-limit", (0, 2048)),
+    # 2048 is the default of containers.conf(5); 0 is unlimited, as -1
+    "PidsLimit": ("--pids-limit", (2048,)),
 }
 """Key of the host's configuration → option of `podman run`, and the values that mean unset."""
 _FURTHER_LISTS: Mapping[str, str] = {
@@ -53,19 +57,21 @@ class PodmanContainer:
     name: str
     settings: PresentSettings
     control_group: str
-    """Empty if it does not run."""
+    """Empty if it has no processes, or is in that of the command that started it."""
     unit: str
     """The service that started it; empty if none did."""
     pod_key: str
     """The pod that its label names; empty if it has none."""
     is_infra: bool
     """Whether it only keeps the namespaces of a podman pod."""
+    is_member: bool
+    """Whether it is in a podman pod, which may have limits of its own."""
 
 
 async def inspect_podman(
-    names: Sequence[str], *, run_command: RunCommand = run
+    names: Sequence[str], root: UnitName, *, run_command: RunCommand = run
 ) -> tuple[PodmanContainer, ...]:
-    """Return containers by name or id.
+    """Return containers by name or id; `root` is the slice of pods.
 
     Raises:
         HostError: podman is not installed, fails, or its output has an unknown format.
@@ -74,20 +80,23 @@ async def inspect_podman(
     try:
         found = parse_inspect(await run_command(*_INSPECT, *names))
     except NoAnswerError as error:
-        raise HostError(f"podman inspect: {str(error).lower()}") from error
+        reason = str(error).removeprefix("Error: ")
+        raise HostError(f"podman inspect: {reason}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise HostError("podman inspect: its output has an unknown format") from error
-    if problems := [problem for each in found if (problem := _why_not_moved(each))]:
+    if problems := [problem for each in found if (problem := _why_not_moved(each, root))]:
         raise InputError(problems)
     return found
 
 
-def _why_not_moved(container: PodmanContainer) -> Problem | None:
+def _why_not_moved(container: PodmanContainer, root: UnitName) -> Problem | None:
     message = ""
     if container.is_infra:
         message = "it only keeps the namespaces of a podman pod; name the pod's other containers"
     elif container.pod_key:
         message = f"it is in pod {container.pod_key} already"
+    elif root in container.control_group.split("/"):
+        message = "it is in a pod already"
     return Problem(where=container.name, message=message) if message else None
 
 
@@ -102,14 +111,14 @@ def parse_inspect(text: str) -> tuple[PodmanContainer, ...]:
 
 def _container(entry: Mapping[str, Any]) -> PodmanContainer:
     state, labels = entry["State"], entry["Config"].get("Labels") or {}
-    path = str(state.get("CgroupPath") or "") if state.get("Running") else ""
     return PodmanContainer(
         name=printable(str(entry["Name"]).removeprefix("/")),
         settings=_settings(entry["HostConfig"]),
-        control_group=path,
+        control_group=str(state.get("CgroupPath") or ""),
         unit=printable(str(labels.get(_UNIT_LABEL, ""))),
         pod_key=printable(str(labels.get(POD_LABEL, ""))),
         is_infra=bool(entry.get("IsInfra")),
+        is_member=bool(entry.get("Pod")),
     )
 
 
@@ -138,22 +147,28 @@ def _taken(host: Mapping[str, Any]) -> Iterator[tuple[SettingKind, PresentSettin
         if value > 0:
             yield kind, PresentSetting(value=value, text=f"{option}={value}")
     quota, period = int(host.get("CpuQuota") or 0), int(host.get("CpuPeriod") or 0)
+    # with --cpus a quota and a period are reported, too
     nano = int(host.get("NanoCpus") or 0)
-    if quota > 0:
+    if nano > 0:
+        text = f"--cpus={nano / 10**9:g}"
+        yield SettingKind.CPU_QUOTA, PresentSetting(value=nano // 1000, text=text)
+    elif quota > 0:
         usec = quota * 1_000_000 // (period or QUOTA_PERIOD_USEC)
         text = f"--cpu-quota={quota}" + (f" --cpu-period={period}" if period else "")
         yield SettingKind.CPU_QUOTA, PresentSetting(value=usec, text=text)
-    elif nano > 0:
-        text = f"--cpus={nano / 10**9:g}"
-        yield SettingKind.CPU_QUOTA, PresentSetting(value=nano // 1000, text=text)
 
 
 def _further(host: Mapping[str, Any]) -> Iterator[str]:
     """Yield options that are set and have no field in a manifest."""
     for key, (option, unset) in _FURTHER.items():
         value = host.get(key)
-        # podman's own default for swap is as much as memory
-        is_default = key == "MemorySwap" and value == 2 * int(host.get("Memory") or 0)
-        if value is not None and value not in unset and not is_default:
+        if value is not None and value not in unset and not _is_chosen_by_podman(key, host):
             yield f"{option}={printable(str(value))}"
     yield from (option for key, option in _FURTHER_LISTS.items() if host.get(key))
+
+
+def _is_chosen_by_podman(key: str, host: Mapping[str, Any]) -> bool:
+    """Return whether an option was not stated, although it differs from the default."""
+    if key == "MemorySwap":  # as much as memory
+        return bool(host[key] == 2 * int(host.get("Memory") or 0))
+    return key == "PidsLimit" and host.get("Cgroups") == "disabled"

@@ -171,6 +171,34 @@ def test_containers_without_the_options_are_reported(box):
     box.run("podman", "rm", "--force", "--time=0", "labelled", "forgotten")
 
 
+def test_an_imported_container_keeps_its_settings_in_the_pod(box):
+    limits = ("--cpus=0.5", "--cpu-shares=512", "--memory=64m", "--memory-reservation=16m")
+    start(box, "old", "--network=none", *limits, "--pids-limit=100")
+    (pod,) = json.loads(box.podslice("import", "--podman", "old", "-o", "json").stdout)["pods"]
+    (container,) = pod["containers"]
+    assert (container["from"], container["mover"]) == ("podman container old", "podman")
+    assert container["not_imported"] == ["--pids-limit=100"]
+    (imported,) = pod["manifest"]["spec"]["containers"]
+    assert imported["resources"] == {
+        "requests": {"cpu": "500m", "memory": "16Mi"},
+        "limits": {"cpu": "500m", "memory": "64Mi"},
+    }
+    box.put("/old.yaml", json.dumps(pod["manifest"]))
+    box.podslice("apply", "-f", "/old.yaml")
+    podman, run, *options, rest = shlex.split(container["lines"][0])
+    assert (podman, run, rest) == ("podman", "run", "…")
+    box.run("podman", "rm", "--force", "--time=0", "old")
+    group = group_of(box, start(box, "old", "--network=none", *options))
+    assert group.startswith(f"{control_group_of(pod['slice'])}/libpod-")
+    scope = group.removesuffix("/container")
+    assert kernel(box, scope, "cpu.max") == "50000 100000"
+    assert kernel(box, scope, "memory.max") == str(64 * MI)
+    assert kernel(box, scope, "memory.low") == str(16 * MI)
+    again = box.podslice("import", "--podman", "old", check=False)
+    assert (again.exit_code, again.stderr) == (2, "error: old: it is in pod default/old already\n")
+    box.podslice("delete", "old")
+
+
 def test_messages_of_a_container_are_found_after_its_exit(box):
     options = line(box, "web", "-c", "log", "-o", "podman")
     box.run(
@@ -267,3 +295,10 @@ def test_containers_of_a_user_are_inside_the_pods_of_the_user(box):
         assert result.exit_code == 3
         (stray,) = json.loads(result.stdout)["strays"]
         assert stray["what"] == "podman container elsewhere"
+
+        start_as_user("own", "--memory=64m")
+        (pod,) = json.loads(podslice("import", "--podman", "own", "-o", "json").stdout)["pods"]
+        (imported,) = pod["manifest"]["spec"]["containers"]
+        assert imported["resources"]["limits"] == {"memory": "64Mi"}
+        # its control group is found: what it uses is the request
+        assert imported["resources"]["requests"]["memory"] != "0"

@@ -28,6 +28,7 @@ from podslice.cli.views.import_text import (
 )
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import InputError, Problem, invalid
+from podslice.model.naming import Tree
 
 if TYPE_CHECKING:
     from podslice.reconcile.world import LiveWorld
@@ -129,7 +130,8 @@ def _observe(
     inside = group.units if group else ()
     known = {source.what for source in inside}
     named = tuple(source for source in named if source.what not in known)
-    containers = import_containers(podman, planning.manager) if podman else ()
+    root = Tree(cgroup_root=planning.config.cgroup_root).root
+    containers = import_containers(podman, root, planning.manager) if podman else ()
     sources = (*inside, *named, *containers)
     if not sources:
         hint = "; ".join(group.left if group else ()) or "name units"

@@ -59,8 +59,8 @@ class ImportSource:
     unit: str = ""
     """The service that starts it; empty where `what` is the unit."""
 
-    is_delegated: bool = False
-    """Whether it manages control groups of its own."""
+    caveat: str = ""
+    """A sentence about what is not included; empty if that is nothing."""
 
     @property
     def origin(self) -> str:

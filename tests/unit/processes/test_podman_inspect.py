@@ -1,47 +1,38 @@
 """Containers of `podman inspect`: settings, what is left out, and errors."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from podslice.errors import HostError, InputError
+from podslice.model.unit import UnitName
 from podslice.processes.podman_inspect import inspect_podman, parse_inspect
 from podslice.processes.runtimes import NoAnswerError
 
 MI = 2**20
-HOST = {
-    # the values of a container that was created without options, as podman 5.4 prints them
-    "BlkioDeviceReadBps": None,
-    "BlkioWeight": 0,
-    "BlkioWeightDevice": None,
-    "CgroupConf": None,
-    "CpuPeriod": 0,
-    "CpuQuota": 0,
-    "CpuRealtimePeriod": 0,
-    "CpuRealtimeRuntime": 0,
-    "CpuShares": 0,
-    "CpusetCpus": "",
-    "CpusetMems": "",
-    "Memory": 0,
-    "MemoryReservation": 0,
-    "MemorySwap": 0,
-    "MemorySwappiness": 0,
-    "NanoCpus": 0,
-    "OomKillDisable": False,
-    "OomScoreAdj": 0,
-    "PidsLimit": 2048,
-}
+RECORDED = json.loads((Path(__file__).parent / "podman_inspect.json").read_text())
+"""By podman's version: containers of root and of a user, with different options."""
 GROUP = "/machine.slice/libpod-a1.scope"
+ROOT = UnitName("kubepods.slice")
 
 
-def entry(labels=None, *, running=True, infra=False, **host):
+def recorded(version, user):
+    """Return the containers by name, and as they are parsed."""
+    entries = RECORDED[version][user]
+    found = parse_inspect(json.dumps(entries))
+    return {each.name: each for each in found}
+
+
+def entry(labels=None, *, infra=False, group=GROUP, **host):
+    (plain,) = (each for each in RECORDED["5.4.2"]["root"] if each["Name"] == "plain")
     return {
-        "Id": "a1",
+        **plain,
         "Name": "web",
         "IsInfra": infra,
-        "State": {"Running": running, "CgroupPath": GROUP},
+        "State": {**plain["State"], "CgroupPath": group},
         "Config": {"Labels": labels},
-        "HostConfig": {**HOST, **host},
+        "HostConfig": {**plain["HostConfig"], **host},
     }
 
 
@@ -61,17 +52,108 @@ def test_a_container_without_options_has_no_settings():
     assert (found.name, found.control_group, found.unit, found.pod_key) == ("web", GROUP, "", "")
 
 
+MEMORY = {"MemoryMax": f"--memory={64 * MI}"}
+UNLIMITED = "--pids-limit=-1"
+REPORTED = {"4.3.1": {UNLIMITED: "--pids-limit=0"}, "5.4.2": {}}
+SETTINGS = {
+    # by the name of a recorded container, as the comment has its options
+    "plain": ({}, ()),
+    "made": (MEMORY, ()),
+    "paused": ({}, ()),
+    "shares": (
+        {
+            "CPUShares": "--cpu-shares=512",
+            "CPUQuotaPerSecUSec": "--cpus=1.5",
+            "MemoryLow": f"--memory-reservation={32 * MI}",
+            **MEMORY,
+        },
+        (),
+    ),
+    "conf": (
+        {
+            "CPUWeight": "--cgroup-conf=cpu.weight=7",
+            "MemoryLow": f"--cgroup-conf=memory.low={4 * MI}",
+            "MemoryMax": f"--cgroup-conf=memory.max={32 * MI}",
+        },
+        (UNLIMITED, f"--cgroup-conf=memory.high={16 * MI}"),
+    ),
+    "member": ({"MemoryMax": f"--memory={32 * MI}"}, ()),
+}
+SETTINGS_OF_ROOT = {
+    **SETTINGS,
+    "quota": (
+        {"CPUQuotaPerSecUSec": "--cpu-quota=75000 --cpu-period=50000", **MEMORY},
+        (f"--memory-swap={64 * MI}",),
+    ),
+    # also with --memory-swap=-1, which is 0 here
+    "swap": (
+        MEMORY,
+        ("--cpuset-cpus=0-1", "--cpuset-mems=0", "--oom-score-adj=500", "--pids-limit=100"),
+    ),
+    "blkio": ({}, ("--blkio-weight=50",)),
+    "bps": ({}, ("--device-read-bps", "--device-write-iops")),
+    "nopids": (
+        {"CPUQuotaPerSecUSec": "--cpu-quota=50000"},
+        ("--memory-swappiness=10", "--pids-limit=0"),
+    ),
+    "nooom": (MEMORY, ("--oom-kill-disable=True",)),
+    "nogroups": ({}, ()),
+}
+
+
+@pytest.mark.parametrize("version", RECORDED)
+@pytest.mark.parametrize(
+    ("user", "expected"), [("root", SETTINGS_OF_ROOT), ("user", SETTINGS)], ids=["root", "user"]
+)
+def test_recorded_containers_have_their_settings(version, user, expected):
+    settings = {
+        name: ({kind.value: each.text for kind, each in found.taken.items()}, found.further)
+        for name, found in ((each.name, each.settings) for each in recorded(version, user).values())
+    }
+    reported = REPORTED[version]
+    assert {name: settings[name] for name in expected} == {
+        name: (taken, tuple(reported.get(each, each) for each in further))
+        for name, (taken, further) in expected.items()
+    }
+
+
+@pytest.mark.parametrize("version", RECORDED)
+@pytest.mark.parametrize(
+    ("user", "manager"),
+    [("root", ""), ("user", "/user.slice/user-1000.slice/user@1000.service")],
+)
+def test_recorded_containers_have_their_control_group(version, user, manager):
+    found = recorded(version, user)
+    inside = f"{manager}/{'user' if manager else 'machine'}.slice/"
+    for name in ("plain", "paused", "member"):
+        assert found[name].control_group.startswith(inside)
+    assert not any(found[name].control_group for name in ("made", "shares"))
+    assert [each.name for each in found.values() if each.is_member] == [
+        each.name for each in found.values() if each.is_infra or each.name == "member"
+    ]
+    assert sum(each.is_infra for each in found.values()) == 1
+
+
+def test_a_recorded_quadlet_is_in_its_service():
+    (found,) = (each for each in recorded("5.4.2", "root").values() if each.unit)
+    assert (found.name, found.unit) == ("systemd-app", "app.service")
+    assert found.control_group.startswith("/system.slice/app.service/libpod-payload-")
+
+
 @pytest.mark.parametrize(
     ("host", "taken"),
     [
         ({"CpuShares": 512}, {"CPUShares": (512, "--cpu-shares=512")}),
         (
-            {"CpuQuota": 75_000, "CpuPeriod": 50_000, "NanoCpus": 1_500_000_000},
+            {"CpuQuota": 75_000, "CpuPeriod": 50_000},
             {"CPUQuotaPerSecUSec": (1_500_000, "--cpu-quota=75000 --cpu-period=50000")},
         ),
         ({"CpuQuota": 50_000}, {"CPUQuotaPerSecUSec": (500_000, "--cpu-quota=50000")}),
         ({"CpuQuota": -1}, {}),
-        ({"NanoCpus": 1_500_000_000}, {"CPUQuotaPerSecUSec": (1_500_000, "--cpus=1.5")}),
+        (
+            {"CpuQuota": 150_000, "CpuPeriod": 100_000, "NanoCpus": 1_500_000_000},
+            {"CPUQuotaPerSecUSec": (1_500_000, "--cpus=1.5")},
+        ),
         (
             {"Memory": 64 * MI, "MemorySwap": 128 * MI},
             {"MemoryMax": (64 * MI, f"--memory={64 * MI}")},
@@ -98,7 +180,7 @@ def test_options_without_a_field_are_listed():
         PidsLimit=100,
         CpusetCpus="0-3",
         BlkioWeight=50,
-        MemorySwap=-1,
+        MemorySwap=64 * MI,
         OomScoreAdj=-500,
         OomKillDisable=True,
         BlkioDeviceReadBps=[{"Path": "/dev/sda", "Rate": 1}],
@@ -111,16 +193,11 @@ def test_options_without_a_field_are_listed():
         "--cgroup-conf=memory.max=max",
         "--cpuset-cpus=0-3",
         "--device-read-bps",
-        "--memory-swap=-1",
+        f"--memory-swap={64 * MI}",
         "--oom-kill-disable=True",
         "--oom-score-adj=-500",
         "--pids-limit=100",
     ]
-
-
-def test_a_stopped_container_has_no_control_group():
-    (found,) = parsed(entry(running=False))
-    assert not found.control_group
 
 
 def test_labels_name_the_service_and_the_pod():
@@ -140,17 +217,17 @@ def answering(answer):
 
 
 async def test_containers_are_asked_by_name():
-    found = await inspect_podman(["web"], run_command=answering(json.dumps([entry()])))
+    found = await inspect_podman(["web"], ROOT, run_command=answering(json.dumps([entry()])))
     assert [each.name for each in found] == ["web"]
 
 
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (NoAnswerError("No such file or directory"), "podman inspect: no such file or directory"),
+        (NoAnswerError("No such file or directory"), "podman inspect: No such file or directory"),
         (
-            NoAnswerError('Error: no such container "web"'),
-            'podman inspect: error: no such container "web"',
+            NoAnswerError("Error: no such container Web"),
+            "podman inspect: no such container Web",
         ),
         ("{", "podman inspect: its output has an unknown format"),
         ('[{"Name": "web"}]', "podman inspect: its output has an unknown format"),
@@ -159,7 +236,7 @@ async def test_containers_are_asked_by_name():
 )
 async def test_podman_s_failures_are_errors(answer, error):
     with pytest.raises(HostError) as caught:
-        await inspect_podman(["web"], run_command=answering(answer))
+        await inspect_podman(["web"], ROOT, run_command=answering(answer))
     assert str(caught.value) == error
 
 
@@ -171,9 +248,13 @@ async def test_podman_s_failures_are_errors(answer, error):
             "web: it only keeps the namespaces of a podman pod; name the pod's other containers",
         ),
         (entry({"io.podslice.pod": "shop/web"}), "web: it is in pod shop/web already"),
+        (
+            entry(group="/kubepods.slice/kubepods-pod1.slice/libpod-a1.scope"),
+            "web: it is in a pod already",
+        ),
     ],
 )
 async def test_containers_that_stay(found, error):
     with pytest.raises(InputError) as caught:
-        await inspect_podman(["web"], run_command=answering(json.dumps([found])))
+        await inspect_podman(["web"], ROOT, run_command=answering(json.dumps([found])))
     assert str(caught.value) == error

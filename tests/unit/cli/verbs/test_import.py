@@ -119,6 +119,9 @@ def test_units_of_a_user_have_the_commands_of_the_user(podslice, memory, uses):
     assert (made.code, made.err) == (0, "")
     assert "systemctl --user edit sync.service, with the lines below" in made.out
     assert "#   podslice adopt --user desk -c app-term PID...\n" in made.out
+    memory.provide(UnitName("inside.service"), Slice="kubepods-podx.slice")
+    inside = podslice("import", "--user", "inside")
+    assert inside.err == "error: inside.service: it is in a pod; see: podslice status --user\n"
 
 
 def test_a_unit_with_control_groups_of_its_own_is_commented(podslice, memory, uses):
@@ -208,6 +211,7 @@ REFUSED = {
     " with --user",
     "session-3.scope": "session-3.scope: it is a session of a user; import units of the user with"
     " --user",
+    "system.slice": "system.slice: it contains the system's daemons; name the services to import",
     "a@.service": "a@.service: it is a template, not a unit; name an instance: a@NAME.service",
     "shop.slice": "UNIT: 'shop.slice' is not a service or scope; use --slice",
     "a/b": "UNIT: 'a/b.service' is not a service or scope",
@@ -297,11 +301,11 @@ def podman(monkeypatch):
     """podman with containers, run by root."""
     entries = {"cache": INSPECTED}
 
-    async def inspect(names):
+    async def inspect(names, root):
         async def run_command(*argv):
             return json.dumps([entries[name] for name in names])
 
-        return await original(names, run_command=run_command)
+        return await original(names, root, run_command=run_command)
 
     original = podman_inspect.inspect_podman
     monkeypatch.setattr(podman_inspect, "inspect_podman", inspect)
@@ -336,6 +340,23 @@ def test_a_container_of_a_quadlet_is_placed_by_its_file(podslice, no_systemd, po
     made = podslice("import", "--podman", "cache")
     assert "to the .container file of cache.service; then: systemctl daemon-reload;" in made.out
     assert "#   [Container]\n#   Label=io.podslice.pod=default/cache\n" in made.out
+
+
+def test_what_becomes_of_options_without_a_field_is_commented(podslice, no_systemd, podman):
+    more = {"PidsLimit": 2048, "OomScoreAdj": -500, "CpusetCpus": "0"}
+    podman["cache"] = {
+        **INSPECTED,
+        "Pod": "a2",
+        "HostConfig": {**INSPECTED["HostConfig"], **more},
+    }
+    made = podslice("import", "--podman", "cache")
+    assert (made.code, made.err) == (0, "")
+    for remark in (
+        "# It is in a podman pod, whose own options are not included: see podman pod inspect\n",
+        "# --oom-score-adj=-500 is replaced by that of the pod's QoS class\n",
+        "# Not in the manifest, to be set again where it is started: --cpuset-cpus=0\n",
+    ):
+        assert remark in made.out
 
 
 def test_podman_may_not_be_installed(podslice, no_systemd, podman, monkeypatch):

@@ -15,7 +15,7 @@ FILES = {
 [Service]
 ExecStart=sleep 1000
 CPUWeight=50
-CPUQuota=30%
+CPUQuota=60%
 MemoryMax=64M
 MemoryHigh=48M
 TasksMax=100

@@ -23,6 +23,13 @@ spec:
     resources: {limits: {cpu: 100m, memory: 32Mi}}
 """
 FILE = "/tmp/web.yaml"
+PROJECT = """\
+name: shop
+services: {web: {image: web, cpus: 1, mem_limit: 64m}}
+"""
+PROJECT_FILE = "/tmp/project.yaml"
+# files that compose writes
+COMPOSED = ("/tmp/pod.podslice.yaml", "/tmp/compose.podslice.yaml")
 MARK = json.dumps(
     {
         "pod": "default/gone",
@@ -61,6 +68,7 @@ CHANGING = {
 READING = {
     "new": (("web", "--cpu=1"), ("web", "--like=1")),
     "import": (("systemd-journald",),),
+    "compose": ((f"--resolved={PROJECT_FILE}", "--output-dir=/tmp"),),
     "check": (("-f", FILE),),
     "explain": (("-f", FILE, *BIG),),
     "render": (("-f", FILE, *BIG),),
@@ -78,6 +86,7 @@ READING = {
 }
 WITHOUT_MANAGER = (
     "new",
+    "compose",
     "check",
     "explain",
     "render",
@@ -125,12 +134,13 @@ def applied_fast(namespace):
 
 def _applied(machine):
     machine.put(FILE, WEB)
+    machine.put(PROJECT_FILE, PROJECT)
     apply(machine, "-f", FILE, *BIG, *UNCONFIRMED)
     machine.put("/run/podslice/evicted/0a1c.json", MARK)
     machine.run(*START_SERVICE, f"--unit={DAEMON}", f"--slice={SLICE}", "sleep", "1000")
     yield machine
     machine.run("systemctl", "stop", DAEMON)
-    machine.run("rm", FILE)
+    machine.run("rm", "-f", FILE, PROJECT_FILE, *COMPOSED)
 
 
 def everything(machine):

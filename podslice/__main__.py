@@ -73,10 +73,17 @@ def _run_verb() -> int:
     """Run a verb with only the imports that it needs."""
     # a verb is short: collecting cycles among thousands of pods would take longer
     gc.disable()
-    from podslice.imports import never_import_openssl, never_search_packages, without
+    from podslice.imports import (
+        never_import,
+        never_import_openssl,
+        never_search_packages,
+        without,
+    )
 
     never_import_openssl()
     never_search_packages()
+    for name in ("bz2", "lzma"):  # for archives, by shutil
+        never_import(name)
     with without("rich"):  # not used here; half the time of typer's import before version 0.17
         from podslice.cli.app import run
     return run()

@@ -12,6 +12,8 @@ from types import ModuleType
 from typing import Any, cast
 
 _SKIP_CHECKS = "PYDANTIC_SKIP_VALIDATING_CORE_SCHEMAS"
+_TIME_ZONES = "PYTHONTZPATH"
+_TIME_ZONE_DIRECTORIES = "/usr/share/zoneinfo"
 _HASHES = (
     *("_md5", "_sha1", "_sha3", "_blake2"),
     *(("_sha2",) if sys.version_info >= (3, 12) else ("_sha256", "_sha512")),
@@ -103,14 +105,21 @@ def _nothing(**_: object) -> tuple[()]:
 def quick_models() -> Iterator[None]:
     """Define pydantic models without checks of their schemas.
 
-    pydantic 2.10 validates each schema that it creates, which is a tenth of a command's start.
+    pydantic 2.10 validates each schema that it creates, which is a tenth of a command's start. It
+    imports zoneinfo, which reads all of Python's build configuration to look for the time zones,
+    unless the environment states where they are.
     """
-    before = os.environ.get(_SKIP_CHECKS)
-    os.environ[_SKIP_CHECKS] = "1"
+    with _environment(_SKIP_CHECKS, "1"), _environment(_TIME_ZONES, _TIME_ZONE_DIRECTORIES):
+        yield
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Set a variable for a time, unless it is set already."""
+    is_set = name in os.environ
+    os.environ.setdefault(name, value)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_SKIP_CHECKS]
-        else:
-            os.environ[_SKIP_CHECKS] = before
+        if not is_set:
+            del os.environ[name]

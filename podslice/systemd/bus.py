@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -359,7 +359,7 @@ def _can_fail(name: UnitName) -> bool:
 
 def _unique_slice() -> UnitName:
     """Return a unique name; without dashes, which would create parents that remain."""
-    return UnitName(f"podslicebatch{secrets.token_hex(8)}.slice")
+    return UnitName(f"podslicebatch{os.urandom(8).hex()}.slice")
 
 
 def _format_names(names: Sequence[UnitName]) -> str:

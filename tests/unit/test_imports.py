@@ -27,11 +27,17 @@ def test_a_library_is_hidden_while_something_is_imported(monkeypatch):
 
 
 @pytest.mark.parametrize("before", [None, "mine"])
-def test_what_is_set_for_pydantic_is_unset_again(monkeypatch, before):
-    name = "PYDANTIC_SKIP_VALIDATING_CORE_SCHEMAS"
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PYDANTIC_SKIP_VALIDATING_CORE_SCHEMAS", "1"),
+        ("PYTHONTZPATH", "/usr/share/zoneinfo"),
+    ],
+)
+def test_what_is_set_for_pydantic_is_unset_again(monkeypatch, name, value, before):
     monkeypatch.setenv(name, before) if before else monkeypatch.delenv(name, raising=False)
     with quick_models():
-        assert os.environ[name] == "1"
+        assert os.environ[name] == (before or value)
     assert os.environ.get(name) == before
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from email.utils import formatdate
 from enum import IntEnum
 from http import HTTPStatus
 from urllib.parse import urlsplit
+from wsgiref.handlers import format_date_time
 
 import h11
 
@@ -131,7 +132,7 @@ class HttpConnection:
 
     async def _send(self, made: Rendering, *, is_head: bool) -> None:
         headers = [
-            ("Date", formatdate(usegmt=True)),
+            ("Date", format_date_time(time.time())),
             ("Content-Type", made.content_type),
             ("Content-Length", str(len(made.body))),
             ("Cache-Control", "no-store"),

@@ -63,7 +63,6 @@ class Page:
     def __init__(self, route: Route) -> None:
         self._route = route
         self._fresh: Rendering | None = None
-        self._fresh_until = 0.0
         self._sent: list[Rendering] = []
 
     @property
@@ -73,18 +72,22 @@ class Page:
 
     async def get(self) -> Rendering:
         """Return the rendering to send: the last one while it is fresh, otherwise a new one."""
-        now = asyncio.get_running_loop().time
-        if self._fresh is not None and now() < self._fresh_until:
+        if self._fresh is not None:
             return self._fresh
-        self._fresh = None
         try:
             response = await self._route()
             rendering = await self._render(response)
         except (PodsliceError, OSError) as error:
             return render_text(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
         if response.fresh_sec:
-            self._fresh, self._fresh_until = rendering, now() + response.fresh_sec
+            self._fresh = rendering
+            asyncio.get_running_loop().call_later(response.fresh_sec, self._forget)
         return rendering
+
+    def _forget(self) -> None:
+        """Release the memory of the last rendering, unless it is being sent."""
+        self._fresh = None
+        self._sent = list(self.sent)
 
     async def _render(self, response: Response) -> Rendering:
         parts = []

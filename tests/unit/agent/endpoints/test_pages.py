@@ -1,10 +1,12 @@
 """Renderings: shared by clients, and limited in number."""
 
+import asyncio
+import gc
 from http import HTTPStatus
 
 import pytest
 
-from podslice.agent.endpoints.pages import RENDERINGS_MAX, Page, Response
+from podslice.agent.endpoints.pages import RENDERINGS_MAX, Page, Rendering, Response
 from podslice.errors import HostError
 
 
@@ -79,6 +81,21 @@ async def test_a_fresh_rendering_is_shared_and_an_error_is_not():
     broken = Page(Source(HostError("gone"), b"a", fresh_sec=1000.0))
     assert (await broken.get()).status is HTTPStatus.INTERNAL_SERVER_ERROR
     assert (await broken.get()).body == b"a"
+
+
+async def test_a_rendering_that_is_no_longer_fresh_uses_no_memory():
+    body = b"a rendering of this test"
+    page = Page(Source(body, b"next", fresh_sec=0.001))
+
+    def is_kept():
+        return any(isinstance(each, Rendering) and each.body == body for each in gc.get_objects())
+
+    await page.get()
+    assert is_kept()
+    # timers run in the order of their times
+    await asyncio.sleep(0.01)
+    assert not is_kept()
+    assert (await page.get()).body == b"next"
 
 
 @pytest.mark.parametrize("error", [HostError("gone"), PermissionError("no")])

@@ -10,7 +10,7 @@ Source: D-Bus Specification 0.43, "Marshaling (Wire Format)" and "Message Format
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import field
 from functools import lru_cache
 from typing import Any
@@ -50,6 +50,8 @@ _UNPACK = {
 
 TYPE_CODES = frozenset({*_FORMATS, "s", "o", "g"})
 """The types of keys of dictionaries."""
+_ROW = frozenset("sou")
+"""The types of members of structs that are read as rows."""
 MALFORMED = (ValueError, LookupError, struct.error)
 """The errors that malformed bytes cause; callers receive BadMessage."""
 
@@ -227,11 +229,35 @@ class WireReader:
         end = self._array_end(element[0])
         if element[0] == "{":
             return dict(self._entries(element, end))
+        if element[0] == "(" and _ROW.issuperset(members := _members(element)):
+            return tuple(self._rows([member == "u" for member in members], end))
         values = []
         while self.position < end:
             values.append(self.read(element))
         self._expect(end)
         return tuple(values)
+
+    def _rows(self, are_numbers: Sequence[bool], end: int) -> Iterator[Wire]:
+        """Yield structs of strings and numbers.
+
+        Lists of units have thousands of values, for which a call each takes four times as long.
+        """
+        data, unpack, position = self._data, self._unpack["u"], self.position
+        while position < end:
+            position = position + 7 & -8
+            row: list[Wire] = []
+            for is_number in are_numbers:
+                at = (position + 3 & -4) + 4
+                (number,) = unpack(data, at - 4)
+                if is_number:
+                    position = at
+                    row.append(number)
+                else:
+                    position = at + number + 1
+                    row.append(data[at : position - 1].decode())
+            yield tuple(row)
+        self.position = position
+        self._expect(end)
 
     def _entries(self, element: str, end: int) -> Iterator[tuple[Wire, Wire]]:
         key, value = _members(element)

@@ -83,6 +83,29 @@ def test_reads_and_skips_values_of_dbus_next(seed: int) -> None:
     assert skipper.position == len(data)
 
 
+ROWS = [["web.slice", "/org/w", 7], ["", "/", 0], ["é", "/x", 2**32 - 1]]
+
+
+def test_reads_rows_of_strings_and_numbers() -> None:
+    data = bytes(Marshaller("a(sou)s", [ROWS, "end"]).marshall())
+    reader = wire.WireReader(data)
+    assert reader.read("a(sou)") == tuple(map(tuple, ROWS))
+    assert reader.read("s") == "end"
+    assert wire.WireReader(bytes(8)).read("a(sou)") == ()
+
+
+def test_rows_that_exceed_their_array_are_malformed() -> None:
+    data = bytes(Marshaller("a(sou)s", [ROWS, "end"]).marshall())
+    (length,) = struct.unpack_from("<I", data)
+    for wrong in {*range(1, length + 9)} - {length}:
+        broken = struct.pack("<I", wrong) + data[4:]
+        reader = wire.WireReader(broken)
+        with suppress(*wire.MALFORMED):
+            found = reader.read("a(sou)")
+            assert len(found) < len(ROWS), "the array ends after one of its structs"
+            assert reader.position == 8 + wrong
+
+
 @pytest.mark.parametrize("seed", range(100))
 def test_reads_wanted_properties_only(seed: int) -> None:
     source = random.Random(seed)

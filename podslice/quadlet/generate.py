@@ -16,6 +16,8 @@ from podslice.quadlet.result import File, Options, Quadlets
 from podslice.quadlet.unit_text import Section, argument, double, section, unit
 from podslice.quadlet.volume_units import Mounter, data_directories, data_files, volume_file
 
+_USER_SERVICES = ("podslice-agent.service",)
+_SERVICES = ("podslice-apply.service", *_USER_SERVICES)
 _SHARED = "--share=ipc,net,uts,pid"
 
 
@@ -66,6 +68,8 @@ def _pod_sections(workload: PodWorkload, names: Names, options: Options) -> tupl
     key = double(names.decision.pod.key)
     head, service, install = section("Unit"), section("Service"), section("Install")
     head.add("Description", f"Pod {key}")
+    # at boot they make the slice; without it, systemd would make one that has no limits
+    head.add("After", *(_USER_SERVICES if options.manager.is_user else _SERVICES))
     service.add("Slice", names.decision.slice)
     target = "default.target" if options.manager.is_user else "multi-user.target"
     install.add("WantedBy", target)

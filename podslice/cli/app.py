@@ -49,9 +49,7 @@ def make_app(verbs: Iterable[str] = VERBS, words: Sequence[str] | None = None) -
     group = _group_class(root, _help_of_program)
     app.callback(invoke_without_command=True, cls=group, **own)(with_stated(root, words))
     for name in verbs:
-        plain = name.strip("_").replace("-", "_")
-        plain += "_" if iskeyword(plain) else ""
-        verb = color_option(getattr(import_module(f"podslice.cli.verbs.{plain}"), plain))
+        verb = color_option(function_of(name))
         if name == "node":
             app.add_typer(_node(verb, words), name=name, **own)
         else:
@@ -59,6 +57,14 @@ def make_app(verbs: Iterable[str] = VERBS, words: Sequence[str] | None = None) -
             command = app.command(name, cls=_command_class(verb, name), hidden=is_hidden, **own)
             command(with_stated(verb, words, names=1))
     return app
+
+
+def function_of(verb: str) -> Callable[..., Any]:
+    """Return the function of a verb: for `import` that is `import_`, in a module of that name."""
+    plain = verb.strip("_").replace("-", "_")
+    plain += "_" if iskeyword(plain) else ""
+    found: Callable[..., Any] = getattr(import_module(f"podslice.cli.verbs.{plain}"), plain)
+    return found
 
 
 def _node(verb: Callable[..., int], words: Sequence[str] | None) -> typer.Typer:

@@ -1,13 +1,12 @@
 """The parameters that a command line may state are those that typer gets."""
 
 import inspect
-from importlib import import_module
 from typing import Annotated
 
 import pytest
 import typer
 
-from podslice.cli.app import VERBS
+from podslice.cli.app import VERBS, function_of
 from podslice.cli.stated import asks_help, flags_of_verb, with_stated
 
 
@@ -72,8 +71,7 @@ def test_all_flags_of_a_verb_are_known_also_without_words():
 
 @pytest.mark.parametrize("name", VERBS)
 def test_each_flag_of_a_verb_keeps_its_parameter(name):
-    plain = name.strip("_").replace("-", "_")
-    real = getattr(import_module(f"podslice.cli.verbs.{plain}"), plain)
+    real = function_of(name)
     known = inspect.signature(real).parameters
     for flag in flags_of_verb(real):
         kept = with_stated(real, [name, flag], names=1)

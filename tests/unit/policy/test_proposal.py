@@ -2,7 +2,14 @@
 
 import pytest
 
-from podslice.policy.proposal import PresentUse, StatedAmount, format_age, propose_amounts
+from podslice.policy.proposal import (
+    PresentUse,
+    StatedAmount,
+    at_least,
+    at_most,
+    format_age,
+    propose_amounts,
+)
 
 MI = 2**20
 
@@ -50,3 +57,15 @@ def test_each_amount_has_its_source():
 )
 def test_ages(seconds, text):
     assert format_age(seconds) == text
+
+
+def test_a_proposal_is_within_what_is_stated():
+    proposed = StatedAmount(text="2Mi", source="its peak")
+    for other in (None, StatedAmount(text="2Mi")):
+        assert at_most(proposed, other) is at_least(proposed, other) is proposed
+    one, three = StatedAmount(text="1Mi"), StatedAmount(text="3Mi")
+    assert at_most(proposed, three) is at_least(proposed, one) is proposed
+    assert at_most(None, one) is at_least(None, one) is None
+    assert at_most(proposed, one) == StatedAmount(text="1Mi", source="the limit; its peak: 2Mi")
+    more = StatedAmount(text="3Mi", source="the request; its peak would be 2Mi")
+    assert at_least(proposed, three) == more

@@ -175,19 +175,21 @@ def end(machine: Vm, *, swap: bool) -> None:
         machine.run("swapoff", SWAP_FILE)
 
 
-def measure_idle(machine: Vm, way: str) -> Idle:
+def measure_idle(machine: Vm, way: str, *, seconds: float = PRESSURE_SEC) -> Idle:
     """Let the BestEffort pod grow while the Guaranteed one is idle; without swap."""
     groups = begin(machine, way, swap=False)
     with watch_load() as load:
         start(machine, "hog", "anon", "touch", f"{GROWING_MIB}", STEP, f"{HOG_PAUSE_SEC}")
-        time.sleep(PRESSURE_SEC)
+        time.sleep(seconds)
         hog = look_at(machine, "hog", groups["hog"])
     end(machine, swap=False)
     killed = bool(hog.counters["oom_kill"])
     return Idle(way=way, held_mib=hog.held_mib, killed=killed, disturbed=load.is_disturbed)
 
 
-def measure(machine: Vm, way: str, number: int, *, swap: bool) -> Round:
+def measure(
+    machine: Vm, way: str, number: int, *, swap: bool, seconds: float = PRESSURE_SEC
+) -> Round:
     """Start the Guaranteed pod, wait until it has reached its pace, and add pressure."""
     groups = begin(machine, way, swap=swap)
     whole = f"{WORKING_SET_MIB}"
@@ -200,7 +202,7 @@ def measure(machine: Vm, way: str, number: int, *, swap: bool) -> Round:
         start(machine, "hog", "anon", "touch", f"{held_mib}", STEP, f"{HOG_PAUSE_SEC}")
         start(machine, "hog", "file", "read", HOG_FILE, f"{STREAM_MIB}", STEP, "0")
         await_pressure(machine)
-        time.sleep(PRESSURE_SEC)
+        time.sleep(seconds)
         hog = look_at(machine, "hog", groups["hog"])
         guard = after_this_pass(machine, groups["guard"])
         pressed_sec = time.monotonic() - began

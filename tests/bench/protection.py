@@ -31,6 +31,7 @@ from tests.bench import pressure
 from tests.bench.pressure import (
     CONTAINERS,
     PAGES_PER_MIB,
+    PRESSURE_SEC,
     REQUEST_MIB,
     WAYS,
     WORKING_SET_MIB,
@@ -52,12 +53,14 @@ MEASURED = (
 """Each reservation with swap or without."""
 QUICK_MEASURED = (("MemoryLow", True), ("nothing", False))
 QUICK_IDLE = ("qos-reserved",)
+QUICK_PRESSURE_SEC = 1.0
 
 
 def run(*, quick: bool = False) -> Result:
     """Measure every reservation in one machine, in turn."""
     require_host()
     measured, count = (QUICK_MEASURED, QUICK_ROUNDS) if quick else (MEASURED, ROUNDS)
+    seconds = QUICK_PRESSURE_SEC if quick else PRESSURE_SEC
     rounds: list[Round] = []
     with Vm(has_source=True) as machine:
         pressure.prepare(machine)
@@ -65,11 +68,14 @@ def run(*, quick: bool = False) -> Result:
             sys.stderr.write(f"memory, round {number}\n")
             turn = (number - 1) * len(measured) // count
             rounds += [
-                pressure.measure(machine, way, number, swap=swap)
+                pressure.measure(machine, way, number, swap=swap, seconds=seconds)
                 for way, swap in measured[turn:] + measured[:turn]
             ]
         # only the amount, not the speed: one round is enough
-        idle = [pressure.measure_idle(machine, way) for way in (QUICK_IDLE if quick else WAYS)]
+        idle = [
+            pressure.measure_idle(machine, way, seconds=seconds)
+            for way in (QUICK_IDLE if quick else WAYS)
+        ]
     return make_result(rounds, idle)
 
 

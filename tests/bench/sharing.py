@@ -65,6 +65,8 @@ MANIFEST, CONFIG_FILE = "/run/sharing.json", "/etc/podslice/podslice.toml"
 CONFIG = 'oom-policy = "process"\n'
 """The worker must survive the process that leaks, to report its size."""
 LIMIT_SEC, WHOLE_LIMIT_SEC = 120.0, 3600.0
+# a poll from outside costs more than the process that is waited for
+AWAIT_PIPE = 'until test -p "$1"; do sleep 0.3; done'
 GAP_MS = 150
 """Before a step: longer than a quota's period, so that the whole quota is available."""
 TURNS = ("300 ms", "450 ms by 2", "150 ms, waits")
@@ -143,9 +145,9 @@ class Node:
         future = self._executor.submit(
             self._vm.podslice, "run", *command, timeout_sec=WHOLE_LIMIT_SEC
         )
-        while self._vm.run("test", "-p", f"/run/work/{name}.out", check=False).exit_code:
-            if future.done():
-                raise RuntimeError(f"{name} has ended: {future.result()}")
+        argv = ("timeout", f"{LIMIT_SEC}", "sh", "-c", AWAIT_PIPE, "sh", f"/run/work/{name}.out")
+        if self._vm.run(*argv, check=False, timeout_sec=2 * LIMIT_SEC).exit_code:
+            raise RuntimeError(f"{name} does not answer: {future}")
         self._in_place[name] = future
 
     def end(self) -> None:

@@ -29,7 +29,7 @@ class Scale:
     memory_rounds: int = 3
 
 
-QUICK = Scale(sizes=(3,), pods=2, rounds=1, turns_ms=5_000, ticks=40, memory_rounds=1)
+QUICK = Scale(sizes=(3,), pods=2, rounds=1, turns_ms=2_500, ticks=8, memory_rounds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -293,6 +293,9 @@ def test_foreign_units_below_the_root_are_not_changed(clean_machine):
         machine.run("systemctl", "stop", "podlab-foreign.service")
 
 
+KILLS = 30
+
+
 @pytest.mark.namespace
 def test_apply_converges_after_being_killed_at_any_point(clean_machine):
     machine = clean_machine
@@ -300,15 +303,17 @@ def test_apply_converges_after_being_killed_at_any_point(clean_machine):
     machine.podslice("apply", "-f", "/tmp/pods.yaml", *BIG)
     seconds = duration_of_apply(machine)
     chance = random.Random(20261120)  # the same points in every run, as far as a clock allows
-    for number in range(50):
+    # one in each part of the duration: 50 random ones leave larger gaps
+    moments = [0.1 + (part + chance.random()) / KILLS for part in range(KILLS)]
+    chance.shuffle(moments)
+    for number, moment in enumerate(moments):
         count = chance.choice((1, 20, 40, 41, 60))
         machine.put("/tmp/pods.yaml", pods(count, memory=chance.choice(("8Mi", "16Mi"))))
         process = machine.spawn(
             *("env", "PYTHONPATH=/src", "PYTHONDONTWRITEBYTECODE=1", "python3", "-m", "podslice"),
             *("apply", "--prune", "-f", "/tmp/pods.yaml", *BIG),
         )
-        delay = chance.uniform(0.1, 1.1) * seconds
-        machine.run("sleep", f"{delay:.3f}")
+        machine.run("sleep", f"{moment * seconds:.3f}")
         process.kill()
         process.wait()
         apply(machine, "--prune", "-f", "/tmp/pods.yaml", *BIG)

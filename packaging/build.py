@@ -181,7 +181,7 @@ def build(
         label: distinguishes builds that the cache keeps at the same time.
         build_dir: the directory in the chroot, which must not affect the result.
         epoch: the date of the package; `source_date` by default.
-        compression: of the generic debs, from 1 (fast) to 9; 6 by default.
+        compression: of a deb, from 1 (fast) to 9; 6 by default.
 
     Raises:
         LabError: not root, or the build failed.

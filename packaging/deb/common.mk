@@ -21,3 +21,9 @@ override_dh_installsystemduser:
 # examples can be applied as they are; scanners find the bill of materials by its name
 override_dh_compress:
 	dh_compress -Xexamples -X.cdx.json
+
+# of xz; the tests use a faster one
+COMPRESSION ?= 6
+
+override_dh_builddeb:
+	dh_builddeb -- -Zxz -z$(COMPRESSION)

@@ -69,5 +69,5 @@ class Packages:
 
     def _build(self, kind, **how):
         # with more compression most of the time would be for it
-        compression = 1 if kind.startswith("generic") else None
+        compression = None if kind == "rpm" else 1
         return self.script.build(kind, epoch=EPOCH, compression=compression, **how)

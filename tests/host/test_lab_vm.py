@@ -1,4 +1,4 @@
-"""The guarantees of the lab, for virtual machines."""
+"""The guarantees of the lab, for virtual machines; that of a reboot is in tests/packaging/test_install.py."""
 
 import os
 import signal
@@ -98,18 +98,6 @@ def test_kernel_kills_for_memory_only_inside(clean_vm: Machine) -> None:
 
 def test_clock_is_right(vm: Vm) -> None:
     assert abs(float(vm.run("date", "+%s.%N").stdout) - time.time()) < 2
-
-
-def test_reboot_keeps_the_disk_and_nothing_else() -> None:
-    with Vm() as vm:
-        vm.put("/etc/kept", "disk")
-        vm.put("/run/lost", "memory")
-        boot = vm.get("/proc/sys/kernel/random/boot_id")
-        vm.reboot()
-        assert vm.get("/proc/sys/kernel/random/boot_id") != boot
-        assert vm.get("/etc/kept") == b"disk"
-        with pytest.raises(FileNotFoundError):
-            vm.get("/run/lost")
 
 
 def test_disks_are_discarded(vm: Vm) -> None:

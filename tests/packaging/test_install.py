@@ -79,7 +79,7 @@ def test_after_a_reboot_the_pods_exist_before_multi_user_target(host):
     host.machine.put(f"{MANIFESTS}/web.yaml", POD)
     host.run("sh", "-c", "echo 'sync-period = \"2s\"' >> /etc/podslice/podslice.toml")
     host.run("systemctl", "--quiet", "enable", "podslice-apply.service")
-    host.machine.reboot()
+    reboot(host.machine)
     name = "ActiveEnterTimestampMonotonic"
     (pod,) = [unit for unit in units(host.machine) if "-pod" in unit]
     target = int(show(host.machine, "multi-user.target", name)[name])
@@ -89,6 +89,18 @@ def test_after_a_reboot_the_pods_exist_before_multi_user_target(host):
     group = show(host.machine, pod, "ControlGroup")["ControlGroup"]
     assert kernel(host.machine, group, "memory.max") == str(8 * 2**20)
     host.seen["pod"] = pod
+
+
+def reboot(machine):
+    """Reboot, and check the lab's guarantees of that, as each boot takes long."""
+    machine.put("/etc/kept", "disk")
+    machine.put("/run/lost", "memory")
+    booted = machine.get("/proc/sys/kernel/random/boot_id")
+    machine.reboot()
+    assert machine.get("/proc/sys/kernel/random/boot_id") != booted
+    assert machine.get("/etc/kept") == b"disk"
+    with pytest.raises(FileNotFoundError):
+        machine.get("/run/lost")
 
 
 def test_the_benchmark_of_the_boot_finds_the_service_in_it(host):

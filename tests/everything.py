@@ -46,7 +46,7 @@ PARTS = {
     "fleet": ["tests/fleet"],
 }
 IN_PARALLEL = (
-    *("host", "agent", "packaging", "bench", "fleet", "upgrade", "install", "pressure"),
+    *("host", "agent", "packaging", "fleet", "upgrade", "bench", "install", "pressure"),
     *("monitoring", "bus"),
 )
 """Parts with machines, which run in parallel, from a queue with the longest first. Other parts change no

@@ -215,10 +215,10 @@ def test_requests_above_the_pod_s_limit_are_scaled_down():
     assert (level.requests, level.further) == ({}, ("CPUWeight=100",))
 
 
-def test_a_pod_without_protected_memory_states_that_its_limit_is_no_request():
+def test_a_pod_without_protected_memory_states_a_request_of_0():
     level, _ = import_pod(present(MemoryMax=MI), [(present(), None)], config())
     assert (texts(level.requests), texts(level.limits)) == ({"memory": "0"}, {"memory": "1Mi"})
-    # the request of a container would be the sum, which applies
+    # otherwise the sum of its containers applies
     with_sum, _ = import_pod(present(MemoryMax=MI), [(present(MemoryLow=MI), None)], config())
     assert with_sum.requests == {}
 

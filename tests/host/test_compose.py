@@ -1,4 +1,4 @@
-"""A project of podman-compose in its pod: one budget for all services, in the kernel.
+"""Projects of podman-compose and docker in their pods: one budget for all services, in the kernel.
 
 The command that starts the project is the one that `podslice compose` prints.
 """
@@ -18,6 +18,8 @@ from tests.lab.vm import Vm
 
 MI = 2**20
 PACKAGES = ("podman", "catatonit", "podman-compose")
+DOCKER = ("docker.io", "docker-compose")
+NOT_NEEDED_OF_DOCKER = ("usr/bin/ctr", "usr/bin/containerd-stress", "usr/share")
 SLICE = f"kubepods-pod{default_uid('default', 'shop').replace('-', '_')}.slice"
 GROUP = control_group_of(SLICE)
 # limits above the budget, a reservation of CPUs, and a variable that the tool resolves
@@ -26,6 +28,7 @@ name: shop
 x-podslice:
   budget: {{cpu: 1, memory: 192Mi}}
 x-service: &service
+  image: app
   x-podman.rootfs: /rootfs
   command: ["/bin/sh", "-c", '{WAIT}']
   network_mode: none
@@ -44,7 +47,27 @@ services:
     command: ["/bin/sh", "-c", '{WAIT}']
     network_mode: none
 """
+START_DOCKER = (
+    *("systemd-run", "--unit=dockerd", "--property=Type=notify", "--property=Delegate=yes"),
+    *("/usr/sbin/dockerd", "--storage-driver=vfs", "--bridge=none"),
+    *("--iptables=false", "--ip6tables=false", "--exec-opt=native.cgroupdriver=systemd"),
+)
+# without docker's client: it is larger than everything else of docker that this needs
+IMPORT_IMAGE = """
+import http.client, io, socket, tarfile
+packed = io.BytesIO()
+with tarfile.open(fileobj=packed, mode="w") as tar:
+    tar.add("/rootfs", ".")
+docker = http.client.HTTPConnection("localhost")
+docker.sock = socket.socket(socket.AF_UNIX)
+docker.sock.connect("/run/docker.sock")
+docker.request("POST", "/images/create?fromSrc=-&repo=app", packed.getvalue())
+reply = docker.getresponse()
+assert reply.status == 200, reply.read()
+assert b"error" not in reply.read()
+"""
 INSPECT = ("podman", "inspect", "--format={{.State.Pid}}")
+PODMAN = ("--tool", "podman-compose")
 CONTAINERS = ("shop_db_1", "shop_cache_1", "shop_web_1")
 
 
@@ -69,7 +92,7 @@ def commands(printed):
 
 
 def test_all_services_share_the_budget(box):
-    apply, up = commands(box.podslice("compose", "-f", "/shop/compose.yaml").stdout)
+    apply, up = commands(box.podslice("compose", *PODMAN, "-f", "/shop/compose.yaml").stdout)
     box.podslice(*apply)
     box.run(*up)
     assert kernel(box, GROUP, "memory.max") == str(192 * MI)
@@ -90,7 +113,7 @@ def test_a_project_of_a_user_is_in_a_pod_of_the_user(box):
     with users.user_manager(box) as podslice:
         podman = ("env", "--chdir=/home/lab", "HOME=/home/lab", "USER=lab")
         words = ("-f", "/home/lab/shop/compose.yaml", "--budget", "cpu=1,memory=64Mi")
-        apply, up = commands(podslice("compose", *words).stdout)
+        apply, up = commands(podslice("compose", *PODMAN, *words).stdout)
         assert apply.pop(1) == "--user"
         podslice(*apply)
         users.command(box, *podman, *up)
@@ -98,3 +121,34 @@ def test_a_project_of_a_user_is_in_a_pod_of_the_user(box):
         manager = f"/user.slice/user-{users.UID}.slice/{users.MANAGER}"
         assert group_of(box, pid).startswith(f"{manager}{GROUP}/libpod-")
         assert kernel(box, f"{manager}{GROUP}", "memory.max") == str(64 * MI)
+
+
+def test_all_services_of_docker_share_the_budget(box):
+    extras.unpack(box, DEFAULT_SUITE, DOCKER, left_out=NOT_NEEDED_OF_DOCKER)
+    box.run(*START_DOCKER)
+    box.run("python3", "-c", IMPORT_IMAGE)
+    words = ("-f", "/shop/compose.yaml", "-p", "store", "--output-dir", "/store")
+    apply, up = commands(box.podslice("compose", *words).stdout)
+    assert up[0] == "docker-compose"
+    box.podslice(*apply)
+    box.run(*up)
+    slice_ = f"kubepods-pod{default_uid('default', 'store').replace('-', '_')}.slice"
+    group = control_group_of(slice_)
+    assert kernel(box, group, "memory.max") == str(192 * MI)
+    assert kernel(box, group, "cpu.max") == "100000 100000"
+    found = box.run("sh", "-c", f"cd /sys/fs/cgroup{group} && ls -d docker-*.scope").stdout.split()
+    scopes = [f"{group}/{name}" for name in found]
+    limits = sorted(
+        tuple(kernel(box, each, f) for f in ("memory.max", "cpu.max")) for each in scopes
+    )
+    limit = str(128 * MI)
+    none = "max 100000"
+    assert limits == [(limit, none), (limit, none), ("max", "25000 100000")]
+    *others, db = sorted(int(kernel(box, each, "cpu.weight")) for each in scopes)
+    assert others == [others[0]] * 2
+    assert db > others[0]
+    for each in scopes:
+        pid = kernel(box, each, "cgroup.procs").split()[0]
+        assert box.get(f"/proc/{pid}/oom_score_adj").decode().strip() == "-997"
+    status = box.podslice("status", "-o", "json", check=False)
+    assert (status.exit_code, status.stderr) == (0, "")

@@ -172,12 +172,12 @@ async def test_each_call_that_changes_something_is_refused(beside, memory, call)
 
 
 def test_every_call_of_a_client_is_guarded_or_only_reads():
-    reads = {"caps", "observe", "list_units"}
+    reads = {"caps", "observe", "list_units", "inspect"}
     calls = {
         name for name in vars(FakeSystemd) if name in dir(FakeSystemd) and not name.startswith("_")
     }
     for_tests = {"refuse", "break_after", "provide", "set_memory", "set_tasks", "make_stubborn"}
-    for_tests |= {"end_process", "fail", "reload"}
+    for_tests |= {"end_process", "fail", "reload", "provide_file", "set_further"}
     assert calls - for_tests == reads | WRITES
 
 

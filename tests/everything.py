@@ -15,11 +15,12 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 PARALLEL = ("-n", "auto")
-AGENT, MONITORING = (
+AGENT, MONITORING, PODMAN = (
     tuple(f"tests/host/test_{name}.py" for name in names)
     for names in (
         ("agent", "agent_soak", "confirm", "events", "kernel_events"),
         ("monitoring", "fleet_monitoring", "top"),
+        ("podman", "quadlets"),
     )
 )
 INSTALL, UPGRADE = (
@@ -38,16 +39,17 @@ PARTS = {
     "agent": [*AGENT],
     "host": [
         "tests/host",
-        *(f"--ignore={path}" for path in (*AGENT, *MONITORING, *PRESSURE, *BENCH)),
+        *(f"--ignore={path}" for path in (*AGENT, *MONITORING, *PODMAN, *PRESSURE, *BENCH)),
     ],
     "upgrade": [*UPGRADE],
     "packaging": ["tests/packaging", *(f"--ignore={path}" for path in (*INSTALL, *UPGRADE))],
     "monitoring": [*MONITORING],
+    "podman": [*PODMAN],
     "fleet": ["tests/fleet"],
 }
 IN_PARALLEL = (
-    *("host", "agent", "packaging", "fleet", "upgrade", "bench", "install", "pressure"),
-    *("monitoring", "bus"),
+    *("host", "agent", "packaging", "fleet", "podman", "upgrade", "bench", "install"),
+    *("pressure", "monitoring", "bus"),
 )
 """Parts with machines, which run in parallel, from a queue with the longest first. Other parts change no
 result: a machine that has to wait for a processor does so with all that runs in it."""

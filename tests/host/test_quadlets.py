@@ -1,19 +1,114 @@
-"""Quadlets and podman: its generator reads the cases."""
+"""Quadlets and podman: its generator reads the cases, and a pod runs with all that quadlets keep."""
 
 import subprocess
 
 import pytest
 
+from podslice.model.pod import default_uid
+from podslice.model.unit import control_group_of
 from podslice.processes.quadlet_files import Directories, write_quadlets
 from tests.cases.quadlets import CASES, QUADLETS, made_of, settings_of
-from tests.host.test_podman import PACKAGES
+from tests.host.scenario import kernel, show
+from tests.host.test_podman import NOT_NEEDED, PACKAGES, strays
 from tests.lab import extras, fixtures
+from tests.lab.demo import PROGRAM
 from tests.lab.deps import run_tool
 from tests.lab.image import ensure_image
 from tests.lab.recipe import DEFAULT_SUITE
+from tests.lab.vm import Vm
 
 RENDERED = [name for name in CASES if "=== pod" in (QUADLETS / name / "expect.txt").read_text()]
 SUFFIXES = {".container": "", ".pod": "-pod", ".volume": "-volume"}
+MI = 2**20
+POD_ID = f"pod{default_uid('default', 'web').replace('-', '_')}"
+POD_GROUP = control_group_of(f"kubepods-burstable-{POD_ID}.slice")
+APP, PREPARE, PROXY = (f"podslice-{POD_ID}-{name}.service" for name in ("app", "prepare", "proxy"))
+PROBER = f"podslice-probe-{POD_ID}-proxy.service"
+DATA = "/var/lib/containers/storage/volumes/web-data/_data"
+LONG_SEC = 600
+"""A start takes half a minute in a virtual machine with a processor of its own."""
+# without a program for the firewall, and without an image of its own for the pod's first container
+CONFIGURATION = """
+[network]
+firewall_driver = "none"
+[engine]
+infra_image = "localhost/app:1"
+"""
+MAKE_IMAGE = """
+mkdir -p /rootfs/bin /rootfs/dev /rootfs/proc /rootfs/sys /rootfs/tmp /rootfs/etc
+chmod 1777 /rootfs/tmp
+cp /usr/bin/busybox /rootfs/bin/
+for name in sh sleep cat env httpd id ls mkdir test touch; do ln -s busybox /rootfs/bin/$name; done
+tar -C /rootfs -c . |
+podman import --change 'CMD ["sh", "-c", "trap \\"exit 0\\" TERM; sleep 100000 & wait"]' - localhost/app:1
+"""
+MANIFEST = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {mode: fast, site.conf: "listen 80;\\n"}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: login}
+stringData: {password: 's3"cr $et%'}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  terminationGracePeriodSeconds: 60
+  resources: {limits: {memory: 256Mi}}
+  initContainers:
+  - name: prepare
+    image: localhost/app:1
+    command: [sh, -c, 'for each; do echo "<$each>"; done >/data/arguments; id -u >/data/user']
+    args: [sh, "", ";", a b, "%n", $HOME, $$, $(MODE), quo"te, 'back\\slash', "two\\nlines"]
+    env: [{name: MODE, valueFrom: {configMapKeyRef: {name: settings, key: mode}}}]
+    securityContext: {runAsUser: 1234}
+    volumeMounts: [{name: data, mountPath: /data}]
+  - name: proxy
+    image: localhost/app:1
+    restartPolicy: Always
+    command:
+    - sh
+    - -c
+    - 'trap "exit 0" TERM; mkdir /www; touch /www/health; httpd -p 8080 -h /www; sleep 10000 & wait'
+    startupProbe:
+      httpGet: {port: 8080, path: /health}
+      periodSeconds: 1
+      timeoutSeconds: 60
+      failureThreshold: 1000
+  containers:
+  - name: app
+    image: localhost/app:1
+    command:
+    - sh
+    - -c
+    - |
+      trap "echo stopped >/data/stopped; exit 0" TERM
+      cat /data/user /etc/app/site.conf /run/login/password >/data/read
+      env >/data/variables
+      echo start >>/data/starts
+      sleep 10000 & wait
+    env:
+    - {name: PASSWORD, valueFrom: {secretKeyRef: {name: login, key: password}}}
+    resources: {requests: {cpu: 100m, memory: 16Mi}, limits: {cpu: "1", memory: 64Mi}}
+    securityContext: {runAsUser: 1000}
+    livenessProbe:
+      exec: {command: [test, "!", -e, /tmp/dead]}
+      periodSeconds: 10
+      timeoutSeconds: 60
+      failureThreshold: 1
+    volumeMounts:
+    - {name: data, mountPath: /data}
+    - {name: settings, mountPath: /etc/app}
+    - {name: login, mountPath: /run/login}
+  volumes:
+  - {name: data, emptyDir: {}}
+  - {name: settings, configMap: {name: settings}}
+  - {name: login, secret: {secretName: login}}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +162,79 @@ def services_of(pod):
                 if line.startswith("ServiceName=")
             ]
             yield f"{named[0] if named else stem + SUFFIXES[dot + suffix]}.service"
+
+
+@pytest.fixture(scope="module")
+def box():
+    """A virtual machine of this module's own, with podman and an image."""
+    fixtures.need_lab()
+    with Vm(has_source=True) as booted:
+        extras.unpack(booted, DEFAULT_SUITE, PACKAGES, left_out=NOT_NEEDED)
+        booted.put("/etc/containers/containers.conf", CONFIGURATION)
+        booted.put("/usr/bin/podslice", PROGRAM, mode=0o755)
+        booted.run("sh", "-ec", MAKE_IMAGE, timeout_sec=LONG_SEC)
+        yield booted
+
+
+def data(box, name):
+    return box.get(f"{DATA}/{name}").decode()
+
+
+def test_a_pod_of_quadlets(box):
+    box.put("/web.yaml", MANIFEST)
+    box.podslice("apply", "-f", "/web.yaml")
+    box.podslice("render", "-f", "/web.yaml", "--format", "quadlet", "--install")
+    box.run("systemctl", "daemon-reload")
+    box.run("systemctl", "start", APP, timeout_sec=LONG_SEC)  # and all that it waits for
+
+    # the init container has run with its arguments, and ended before the others
+    assert data(box, "arguments") == (
+        '<>\n<;>\n<a b>\n<%n>\n<$HOME>\n<$>\n<fast>\n<quo"te>\n<back\\slash>\n<two\nlines>\n'
+    )
+    assert show(box, PREPARE, "SubState") == {"SubState": "exited"}
+    assert box.podslice("phase", "web", "-o", "name").stdout.strip() == "running"
+    # the prober has let the next one start, and has nothing else to do
+    assert show(box, PROBER, "Result", "ActiveState", "Slice") == {
+        "Result": "success",
+        "ActiveState": "inactive",
+        "Slice": "podruntime.slice",
+    }
+
+    # all are in the pod, with their own values
+    service = f"{POD_GROUP}/{APP}"
+    (payload,) = box.run(
+        "sh", "-c", f"ls -d /sys/fs/cgroup{service}/libpod-payload-*"
+    ).stdout.split()
+    assert box.get(f"{payload}/cgroup.procs").split()
+    assert kernel(box, service, "memory.max") == str(64 * MI)
+    assert kernel(box, service, "memory.low") == str(16 * MI)
+    assert kernel(box, service, "cpu.max") == "100000 100000"
+    assert kernel(box, service, "cpu.weight") == "9"
+    assert kernel(box, POD_GROUP, "memory.max") == str(256 * MI)
+    assert kernel(box, f"{POD_GROUP}/{PROXY}", "cgroup.events").startswith("populated 1")
+    assert strays(box) == (0, {})
+
+    # other users than that of the init container can read and write what they share
+    wait_for_starts(box, 1)
+    assert data(box, "read") == '1234\nlisten 80;\ns3"cr $et%'
+    assert 'PASSWORD=s3"cr $et%' in data(box, "variables").splitlines()
+
+    # a container that is not alive is killed, and starts again
+    box.run("podman", "exec", "web-app", "touch", "/tmp/dead")
+    wait_for_starts(box, 2)
+    assert show(box, APP, "NRestarts") == {"NRestarts": "1"}
+    box.run("systemctl", "start", APP, timeout_sec=LONG_SEC)  # until podman has started it whole
+
+    # the pod stops with all its containers, in their own time
+    box.run("systemctl", "stop", "web-pod.service", timeout_sec=LONG_SEC)
+    assert data(box, "stopped") == "stopped\n"
+    for unit in (APP, PREPARE, PROXY, "web-pod.service"):
+        assert show(box, unit, "ActiveState") == {"ActiveState": "inactive"}
+    assert kernel(box, POD_GROUP, "cgroup.events").startswith("populated 0")
+    assert box.run("podman", "ps", "--all", "--quiet").stdout == ""
+
+
+def wait_for_starts(box, count):
+    """Wait until the container has started so many times."""
+    enough = f'[ "$(wc -l <{DATA}/starts)" -ge {count} ]'
+    box.run("sh", "-c", f"until {enough}; do sleep 0.3; done", timeout_sec=LONG_SEC)

@@ -126,7 +126,9 @@ class Reconciler:
         wanted = await self._read()
         self._announcer.report_manifests(wanted)
         if was_settled and self._has_only_new_pods(wanted):
-            # apply assesses the node itself, so that doing it before would only take time
+            # apply assesses the node itself, so that doing it before would only take time; and again
+            # after its changes, with a list of all units
+            self._client.trust_signals()
             with suppress(InputError, ForeignRoot):
                 return await self._act(wanted)
         try:

@@ -75,6 +75,36 @@ async def test_observing_unchanged_units_is_one_call(
     assert memory.calls == {"list_units": 3}
 
 
+async def test_signals_replace_one_list(client: CachingClient, memory: FakeSystemd) -> None:
+    expected = await memory.observe(ALL)
+    memory.calls.clear()
+    client.trust_signals()
+    assert await client.observe(ALL) == expected
+    assert memory.calls == {}
+    assert await client.observe(ALL) == expected
+    assert memory.calls == {"list_units": 1}
+
+
+@pytest.mark.parametrize("name", [POD, "new.slice", None])
+async def test_units_are_listed_after_a_signal(
+    client: CachingClient, memory: FakeSystemd, name: UnitName | None
+) -> None:
+    memory.calls.clear()
+    client.forget(name)
+    client.trust_signals()
+    assert await client.observe(ALL) == await memory.observe(ALL)
+    assert memory.calls["list_units"] == 1
+
+
+async def test_units_of_other_patterns_are_listed(
+    client: CachingClient, memory: FakeSystemd
+) -> None:
+    memory.calls.clear()
+    client.trust_signals()
+    assert [unit.name for unit in await client.observe(["a*"])]
+    assert memory.calls["list_units"] == 1
+
+
 async def test_no_patterns_make_no_call(client: CachingClient) -> None:
     assert await client.observe([]) == ()
 

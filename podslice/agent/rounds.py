@@ -59,6 +59,7 @@ class Rounds:
         if started - self._verified_at >= self._context.world.config.sync_period_usec / 1e6:
             self._verified_at = started
             self._parts.client.verify()
+            self._context.world.store.verify()
         try:
             is_settled = (await self._parts.reconciler.reconcile()).is_settled
         except (SystemdError, HostError, InputError) as error:

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 QUIET_SEC = 0.01
 """Delay before a round, so that related changes are handled together."""
-COMPLETE_QUIET_SEC = 0.003
+COMPLETE_QUIET_SEC = 0.001
 """The same after changes each of which is complete in itself, such as a new manifest."""
 STUCK_SEC = 600.0
 """A round that takes longer does not end: systemd is to restart the agent."""

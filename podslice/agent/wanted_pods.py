@@ -168,10 +168,12 @@ class _Comparison:
         self._marked = {mark.uid for mark in records.evicted}
         self._uids = {each.pod.key: each.pod.uid for each in contents.pods}
         self._keys = {each.pod.uid: each.pod.key for each in contents.pods}
-        self._applied: dict[str, list[Pod]] = {}
+        self._applied: dict[str, tuple[Pod, ...]] = {}
         for pod in (*records.pods, *unrecorded):
+            alone = (pod,)
             for name in (pod.key, pod.uid):
-                self._applied.setdefault(name, []).append(pod)
+                others = self._applied.get(name)
+                self._applied[name] = alone if others is None else (*others, pod)
         self.new: list[Pod] = []
         self.problems: dict[Problem, None] = {}
         self.errors: dict[str, dict[Problem, None]] = {}
@@ -219,9 +221,12 @@ class _Comparison:
 
     def _conflicting(self, pod: Pod) -> list[Pod]:
         """Return the applied pods that share either the name or the uid of a pod."""
+        by_key, by_uid = self._applied.get(pod.key, ()), self._applied.get(pod.uid, ())
+        if by_key is by_uid:  # one pod or none, for almost all pods of each round
+            return []
         return [
             other
-            for other in (*self._applied.get(pod.key, ()), *self._applied.get(pod.uid, ()))
+            for other in (*by_key, *by_uid)
             if (other.key == pod.key) != (other.uid == pod.uid)
         ]
 

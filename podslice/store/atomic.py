@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ RECORD_BYTES_MAX = BYTES_MAX
 """The largest file: a pod may be as large as a whole manifest."""
 
 _WRITE_TRIES = 5
+_CLOCK_REALTIME_COARSE = 5
+"""Source: Linux, include/uapi/linux/time.h."""
 
 Stamp = tuple[int, int, int, int]
 """Identifies one version of a file."""
@@ -45,6 +48,22 @@ def writing(root: Path) -> Iterator[None]:
 def stamp(status: os.stat_result) -> Stamp:
     """Return the stamp of a file; a file that replaces it has another."""
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
+
+
+def directory_stamp(path: Path) -> Stamp | None:
+    """Return the stamp of a directory: it differs after each change of the names in it.
+
+    None: it does not exist, or has changed within the current tick of the clock, so that another
+    change might not show. The kernel takes the times of files from this clock.
+
+    Source: Linux 6.12, fs/inode.c, current_time().
+    """
+    now = time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return stamp(status) if status.st_mtime_ns < now else None
 
 
 def parse_json(path: Path) -> Any:  # noqa: ANN401 - any JSON value

@@ -16,7 +16,17 @@ from podslice.model.pod import NO_PROGRESS, InitProgress, Pod
 from podslice.model.reserved_values import ReservedValues
 from podslice.pausable import Steps, finish
 from podslice.store import histories, lock, marks, volume_directories
-from podslice.store.atomic import entries, failed, read_json, remove, scan, write_json, writing
+from podslice.store.atomic import (
+    Stamp,
+    directory_stamp,
+    entries,
+    failed,
+    read_json,
+    remove,
+    scan,
+    write_json,
+    writing,
+)
 from podslice.store.change_records import ManualChanges
 from podslice.store.records import VERSION, Record, RecordReader, Records, digest, format_record
 
@@ -49,6 +59,8 @@ class Store:
         only this store changes them."""
         self._changes = 0
         """The number of times that a reading under way may have missed something."""
+        self._scanned: Stamp | None = None
+        """The stamp of the directory of records when it was read last."""
 
     def load(self) -> Records:
         """Run `loading` without pauses.
@@ -78,13 +90,19 @@ class Store:
         return read
 
     def _find_records(self) -> Steps[Mapping[str, Record | None]]:
-        """Read the records; while the lock is held, once."""
-        if self._is_current:
+        """Read the records; while the lock is held, once; and only if one was written or removed."""
+        now = None if self._is_current else directory_stamp(self._pods)
+        if self._is_current or (now is not None and now == self._scanned):
             return self._reader.known()
-        before = self._changes
+        before, self._scanned = self._changes, None
         found = yield from self._reader.read(_files(self._pods))
-        self._is_current = self._is_held and self._changes == before
+        if self._changes == before:
+            self._is_current, self._scanned = self._is_held, now
         return found
+
+    def verify(self) -> None:
+        """Have the next reading find records that were edited in place, too."""
+        self._scanned = None
 
     def _note_change(self) -> None:
         """Have the next call read the records again."""

@@ -35,6 +35,8 @@ class LoadedPods:
     @property
     def all_problems(self) -> tuple[Problem, ...]:
         """Return every problem once, those of the pods included."""
+        if not self.problems and not any(pod.problems for pod in self.pods):
+            return ()
         # replicas share the tuple of their template
         different = {id(pod.problems): pod.problems for pod in self.pods}.values()
         of_pods = (problem for problems in different for problem in problems)

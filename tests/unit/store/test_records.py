@@ -385,3 +385,20 @@ def test_a_record_that_was_written_here_is_not_read(store, reads):
     assert reads == []
     assert found == Store(store.root).load()
     assert found.sources == {"web": "/m/web.yaml"}
+
+
+def test_every_record_that_another_process_writes_is_found(store):
+    other = Store(store.root)
+    for number in range(1, 50):  # several within one tick of the clock of files
+        other.save(burstable(f"web-{number}"))
+        assert len(store.load().pods) == number
+
+
+def test_a_record_that_was_edited_in_place_is_found_once_verified(store):
+    store.save(burstable("web"))
+    os.utime(record(store, "web").parent, (1, 1))
+    first = store.load()
+    record(store, "web").write_text("{")
+    assert store.load() is first
+    store.verify()
+    assert store.load().broken == (str(record(store, "web")),)

@@ -10,6 +10,7 @@ import typer
 
 from podslice.cli import interrupts
 from podslice.cli.arguments import Files, Namespace, Output, code_of
+from podslice.cli.generated_files import write_generated
 from podslice.cli.manifests import all_problems, decide_all, load_all
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note, write
@@ -19,10 +20,11 @@ from podslice.cli.views.problem_lines import problem_lines
 from podslice.errors import invalid
 from podslice.model.desired import Desired
 from podslice.model.pod import InitProgress
+from podslice.model.unit import GENERATED
 from podslice.policy.allocatable import validate_node
 from podslice.policy.desire import desire
 from podslice.reconcile.report import describe_refusal
-from podslice.systemd.unit_file import unit_files, write_unit_files
+from podslice.systemd.unit_file import unit_files
 
 
 class UnitFormat(StrEnum):
@@ -100,7 +102,7 @@ def _render_units(
         note(describe_refusal(refusal))
     if output_dir is not None and not code_of(problems):
         interrupts.begin(f"not all files are in {output_dir}")
-        write(write_unit_files(unit_files(desired), output_dir))
+        write(write_generated(unit_files(desired), output_dir, GENERATED))
     elif output_dir is None:
         _emit_units(output, desired)
     return code_of(problems) or int(bool(desired.refused))

@@ -25,7 +25,7 @@ from podslice.plan import NO_MATCHES, Plan, Step, StopUnit
 from podslice.reconcile.assess import assess
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.converge import apply
-from podslice.reconcile.pace import in_turns
+from podslice.reconcile.pace import in_turns, next_turn
 from podslice.reconcile.pending import find_pending
 from podslice.reconcile.report import Outcome, Report, StepResult
 from podslice.reconcile.request import Request
@@ -175,6 +175,7 @@ class Reconciler:
         """Assess the node, and share the result with the other parts of the agent."""
         self._stopped.clear()
         assessment = await assess(self._context.world, self._request(wanted))
+        await next_turn()
         self._known = assessment.desired.pods
         self._matches = assessment.plan.matches
         self._context.assessment = assessment

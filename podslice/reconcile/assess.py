@@ -26,7 +26,7 @@ from podslice.policy.desire import desiring, without_reserved
 from podslice.policy.recover import recover, uid_of
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.observe import meet, observe, used_bytes
-from podslice.reconcile.pace import in_turns
+from podslice.reconcile.pace import in_turns, next_turn
 from podslice.reconcile.readmission import is_evicted, living_agent, split_admissible
 from podslice.reconcile.request import Request
 from podslice.reconcile.rollback import leave_reserved
@@ -114,6 +114,7 @@ async def read_findings(world: World) -> Findings:
     Raises:
         HostError: the records can't be read.
     """
+    await next_turn()
     values = world.store.reserved()
     reserved = ReservedValues() if values is None else values
     observed = await observe(world, reserved.units)

@@ -31,13 +31,20 @@ class Pace:
             self._began = self._now()
 
 
+async def next_turn() -> None:
+    """Yield to other tasks before work that may take a turn by itself."""
+    await asyncio.sleep(0)
+
+
 async def in_turns(steps: Steps[T], pace: Pace | None = None) -> T:
     """Run all steps, with turns of other tasks in between; return their result.
 
     Cyclic garbage collection is disabled meanwhile: it would traverse everything that was read,
     repeatedly and within one turn, although the data has no cycles.
     """
-    pace = Pace() if pace is None else pace
+    if pace is None:
+        await next_turn()
+        pace = Pace()
     collects = gc.isenabled()
     gc.disable()
     try:

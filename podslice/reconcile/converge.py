@@ -86,6 +86,7 @@ async def apply(
         HostError: /run can't be written.
     """
     wanted = {candidate.pod.key: candidate for candidate in request.candidates}
+    world.store.expect(candidate.pod for candidate in request.candidates)
 
     def source_of(decision: PodDecision, assessment: Assessment) -> str | None:
         # a candidate that was refused leaves the applied pod of its name in place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -59,8 +59,11 @@ class Store:
         only this store changes them."""
         self._changes = 0
         """The number of times that a reading under way may have missed something."""
-        self._scanned: Stamp | None = None
-        """The stamp of the directory of records when it was read last."""
+        self._scanned: Stamp | None = None  # the stamp of the records' directory when it was read
+
+    def expect(self, pods: Iterable[Pod]) -> None:
+        """Have the next reading not parse records of equal pods, which a manifest is read from."""
+        self._reader.expected = {pod.uid: pod for pod in pods}
 
     def load(self) -> Records:
         """Run `loading` without pauses.

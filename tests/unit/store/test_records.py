@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from podslice.errors import HostError
+from podslice.errors import HostError, Problem
+from podslice.inputs.manifest import load
 from podslice.model.pod import ContainerKind, MemoryVolume
 from podslice.model.reserved_values import ReservedValues
 from podslice.store import Records, Store
@@ -402,3 +403,36 @@ def test_a_record_that_was_edited_in_place_is_found_once_verified(store):
     assert store.load() is first
     store.verify()
     assert store.load().broken == (str(record(store, "web")),)
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """Record the places of the manifests that are parsed."""
+    places = []
+    parse = load.parse_manifest
+    monkeypatch.setattr(
+        load, "parse_manifest", lambda *given, where: places.append(where) or parse(*given, where)
+    )
+    return places
+
+
+def test_the_record_of_an_expected_pod_is_not_parsed(store, parsed):
+    pods = (burstable("web", "cpu=500m,memory=1Gi"), burstable("shop"), besteffort("batch"))
+    for each in pods:
+        store.save(each, source="/m/all.yaml")
+    found = Store(store.root).load()
+    parsed.clear()
+    again = Store(store.root)
+    again.expect([*pods[:1], burstable("shop", "cpu=2"), besteffort("other")])
+    assert again.load() == found
+    assert sorted(parsed) == ["record of batch", "record of shop"]
+    assert [each.where for each in again.load().pods] == [each.where for each in found.pods]
+
+
+def test_the_problems_of_an_expected_pod_are_found_at_their_places_in_the_record(store, parsed):
+    odd = replace(besteffort("odd"), problems=(Problem(where="m.yaml", message="is odd"),))
+    store.save(odd)
+    again = Store(store.root)
+    again.expect([odd])
+    assert again.load().pods[0].problems == ()
+    assert parsed == ["record of odd"]

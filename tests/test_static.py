@@ -164,6 +164,20 @@ QUOTED = {
 }
 
 
+def test_unit_tests_run_without_hypothesis():
+    """Debian's package is tested with them, in a machine that does not have it."""
+    found = [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "tests/unit").rglob("test_*.py"))
+        if re.search(
+            r"(?m)^(from|import) (hypothesis|tests.unit.properties.strategies)\b",
+            text := path.read_text(),
+        )
+        and 'pytest.importorskip("hypothesis")' not in text
+    ]
+    assert found == []
+
+
 def test_prose_has_no_idioms():
     """Documentation, comments, strings and names are in the words of systemd and Kubernetes."""
     patterns = {

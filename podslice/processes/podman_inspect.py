@@ -12,7 +12,7 @@ from podslice.model.naming import POD_LABEL
 from podslice.model.properties import QUOTA_PERIOD_USEC
 from podslice.model.unit import UnitName
 from podslice.policy.present_settings import PresentSetting, PresentSettings, SettingKind
-from podslice.processes.runtimes import NoAnswerError, RunCommand, run
+from podslice.processes.runtimes import NoAnswerError, RunCommand, run_patiently
 
 _INSPECT = ("podman", "inspect", "--type=container", "--format=json", "--")
 _UNIT_LABEL = "PODMAN_SYSTEMD_UNIT"
@@ -69,7 +69,7 @@ class PodmanContainer:
 
 
 async def inspect_podman(
-    names: Sequence[str], root: UnitName, *, run_command: RunCommand = run
+    names: Sequence[str], root: UnitName, *, run_command: RunCommand = run_patiently
 ) -> tuple[PodmanContainer, ...]:
     """Return containers by name or id; `root` is the slice of pods.
 

@@ -30,7 +30,9 @@ KUBERNETES_SANDBOX = "POD"
 """The container that only keeps a pod's namespaces, as the kubelet's runtimes label it."""
 
 LIMIT_SEC = 5.0
-"""How long a runtime may take to answer."""
+"""How long a runtime may take to answer, where its containers are a part of what is shown."""
+PATIENT_LIMIT_SEC = 60.0
+"""The same where the command is useless without them."""
 
 _PODMAN = ("podman", "ps", "--format=json")
 _WITH_PROCESSES = ("--filter=status=running", "--filter=status=paused")
@@ -127,7 +129,16 @@ def _group(root: Path, pid: int) -> str:
     return process.control_group if process else ""
 
 
-async def run(*argv: str) -> str:
+async def run_patiently(*argv: str) -> str:
+    """Run a command, with the longer limit, and return its output.
+
+    Raises:
+        NoAnswerError: as `run`.
+    """
+    return await run(*argv, limit_sec=PATIENT_LIMIT_SEC)
+
+
+async def run(*argv: str, limit_sec: float = LIMIT_SEC) -> str:
     """Run a command and return its output.
 
     Raises:
@@ -143,10 +154,10 @@ async def run(*argv: str) -> str:
     except OSError as error:
         raise NoAnswerError(str(error.strerror)) from error
     try:
-        async with asyncio.timeout(LIMIT_SEC):
+        async with asyncio.timeout(limit_sec):
             out, err = await process.communicate()
     except TimeoutError as error:
-        raise NoAnswerError(f"no answer in {LIMIT_SEC:.0f} s") from error
+        raise NoAnswerError(f"no answer in {limit_sec:.0f} s") from error
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):

@@ -138,12 +138,18 @@ def _slices(planning: Planning, uid: str) -> list[UnitName]:
 
 def _runtime_ids(planning: Planning, pod: Pod | None, container: str | None) -> list[str]:
     """Return the ids of the containers that podman and docker have for a pod."""
-    from podslice.processes.runtimes import containers
+    from podslice.processes.runtimes import containers, run_patiently
 
     if pod is None:
         return []
     found = asyncio.run(
-        containers((pod,), manager=planning.manager, on_note=note, with_exited=True)
+        containers(
+            (pod,),
+            manager=planning.manager,
+            on_note=note,
+            with_exited=True,
+            run_command=run_patiently,
+        )
     )
     return [
         each.id

@@ -350,12 +350,20 @@ async def test_a_tool_that_fails_reports_why(allow_effects, argv, reason):
     assert str(caught.value) == reason
 
 
-async def test_a_tool_that_hangs_is_ended(allow_effects, monkeypatch, tmp_path):
-    monkeypatch.setattr(runtimes, "LIMIT_SEC", 1.0)
+async def test_a_command_that_needs_the_answer_waits_longer(allow_effects, monkeypatch):
+    monkeypatch.setattr(runtimes, "PATIENT_LIMIT_SEC", 0.01)
+    with pytest.raises(NoAnswerError, match="no answer in 0 s"):
+        await runtimes.run_patiently("sleep", "1000")
+    monkeypatch.undo()
+    assert await runtimes.run_patiently("printf", "%s", "[1]") == "[1]"
+    assert runtimes.PATIENT_LIMIT_SEC > 10 * runtimes.LIMIT_SEC
+
+
+async def test_a_tool_that_hangs_is_ended(allow_effects, tmp_path):
     pid_file = tmp_path / "pid"
     hang = f"echo $$ > {pid_file}; exec sleep 1000"
     with pytest.raises(NoAnswerError, match="no answer in 1 s"):
-        await runtimes.run("sh", "-c", hang)
+        await runtimes.run("sh", "-c", hang, limit_sec=1.0)
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid_file.read_text()), 0)
 

@@ -63,8 +63,8 @@ class CachingClient(DelegatingClient):
         self._above = ""
         # the names that matched these patterns last
         self._there: dict[tuple[str, ...], frozenset[UnitName]] = {}
-        # whether nothing was forgotten since the last list, and whether the next one is skipped
-        self._is_current = False
+        # the patterns of the last list if nothing was forgotten since, and whether none is needed
+        self._listed: tuple[str, ...] | None = None
         self._trusts_signals = False
         # the names that were forgotten during a read, whose result may be older than that
         self.forgotten: set[UnitName | None] = set()
@@ -72,7 +72,7 @@ class CachingClient(DelegatingClient):
 
     def forget(self, name: UnitName | None) -> None:
         """Read a unit again when it is next observed; with None all units, and the capabilities."""
-        self._is_current = False
+        self._listed = None
         if self._readings:
             self.forgotten.add(name)
         if name is None:
@@ -132,7 +132,7 @@ class CachingClient(DelegatingClient):
             return units
         if (known := self._still_current(tuple(patterns))) is not None:
             return known
-        self._is_current = True
+        self._listed = tuple(patterns)
         listed = await self._client.list_units(patterns)
         self._forget_gone(tuple(patterns), frozenset(unit.name for unit in listed))
         unread: list[ListedUnit] = []
@@ -187,8 +187,8 @@ class CachingClient(DelegatingClient):
     def _still_current(self, patterns: tuple[str, ...]) -> tuple[ObservedUnit, ...] | None:
         """Return the cached units of these patterns if no list is needed."""
         is_trusted, self._trusts_signals = self._trusts_signals, False
-        names = self._there.get(patterns)
-        if not (is_trusted and self._is_current) or names is None or names - self.units.keys():
+        names = self._there.get(patterns, frozenset())
+        if not is_trusted or self._listed != patterns or names - self.units.keys():
             return None
         cached = (self.units[name].unit for name in sorted(names))
         return tuple(unit for unit in cached if unit is not None)

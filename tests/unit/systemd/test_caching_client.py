@@ -103,6 +103,9 @@ async def test_units_of_other_patterns_are_listed(
     client.trust_signals()
     assert [unit.name for unit in await client.observe(["a*"])]
     assert memory.calls["list_units"] == 1
+    client.trust_signals()
+    assert await client.observe(ALL) == await memory.observe(ALL)
+    assert memory.calls["list_units"] == 2, "the last list was of other units"
 
 
 async def test_no_patterns_make_no_call(client: CachingClient) -> None:

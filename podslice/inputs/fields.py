@@ -151,10 +151,10 @@ def _describe(field_set: FieldSet, name: str) -> str:
 
 def nearest(name: str, known: frozenset[str] | Mapping[str, Any]) -> str | None:
     """Return the known name that a name is probably meant to be."""
-    from difflib import get_close_matches  # noqa: PLC0415 (needed for errors only)
-
     if len(name) > 40:
         return None
+    from difflib import get_close_matches  # noqa: PLC0415 (needed for errors only)
+
     lower = {other.lower(): other for other in sorted(known)}
     found = get_close_matches(name.lower(), lower, n=1, cutoff=_NEAR)
     return lower[found[0]] if found else None

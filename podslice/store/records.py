@@ -17,7 +17,6 @@ from podslice.pausable import Steps
 from podslice.store.atomic import Stamp, failed, parse_json, stamp
 
 VERSION = 1
-_SUFFIX = ".json"
 _UNCHANGED_PER_STEP = 100
 """Unchanged files between two pauses: less than a millisecond."""
 
@@ -102,8 +101,8 @@ class RecordReader:
             known = self._read.get(file.path)
             if known and known[0] == now:
                 return known
-            expected = self.expected.get(file.name.removesuffix(_SUFFIX))
-            return now, parse(Path(file.path), expected)
+            path = Path(file.path)
+            return now, parse(path, self.expected.get(path.stem))
         except FileNotFoundError:
             return None
         except OSError as error:

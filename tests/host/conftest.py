@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.host import podman
 from tests.lab import fixtures
 from tests.lab.machine import Machine
 from tests.lab.paths import source_dir
@@ -53,6 +54,15 @@ def new_namespace() -> Iterator[Machine]:
     """A namespace with that systemd; on a host with cgroup v1 it has no controllers."""
     with fixtures.boot_namespace("forky") as booted:
         yield booted
+
+
+@pytest.fixture(scope="session")
+def podman_vm() -> Iterator[Vm]:
+    """A virtual machine with podman and an image; modules end with `podman.clean`."""
+    fixtures.need_lab()
+    with Vm(has_source=True) as restored:
+        podman.set_up(restored)
+        yield restored
 
 
 @pytest.fixture(scope="session")

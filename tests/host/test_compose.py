@@ -10,8 +10,9 @@ import pytest
 from podslice.model.pod import default_uid
 from podslice.model.unit import control_group_of
 from tests.host import users
+from tests.host.podman import MAKE_ROOTFS, NOT_NEEDED, WAIT
 from tests.host.scenario import kernel
-from tests.host.test_podman import MAKE_ROOTFS, NOT_NEEDED, WAIT, group_of
+from tests.host.test_podman import group_of
 from tests.lab import extras, fixtures
 from tests.lab.recipe import DEFAULT_SUITE
 from tests.lab.vm import Vm

@@ -7,32 +7,13 @@ import pytest
 
 from podslice.model.pod import default_uid
 from podslice.model.unit import control_group_of
-from tests.host import users
+from tests.host import podman, users
+from tests.host.podman import WAIT
 from tests.host.scenario import kernel, show
-from tests.lab import extras, fixtures
-from tests.lab.recipe import DEFAULT_SUITE
-from tests.lab.vm import Vm
 
 MI = 2**20
 WEB_SLICE = f"kubepods-burstable-pod{default_uid('default', 'web').replace('-', '_')}.slice"
 WEB_GROUP = control_group_of(WEB_SLICE)
-PACKAGES = ("podman", "catatonit")
-NOT_NEEDED = (
-    *("podman-testing", "rootlessport", "netavark-dhcp-proxy-client", "usr/lib/cni"),
-    *("usr/bin/gpg*", "usr/bin/dirmngr*", "usr/sbin"),
-)
-# a root directory for containers, from files of the image
-MAKE_ROOTFS = """
-mkdir -p /rootfs/bin /rootfs/dev /rootfs/proc /rootfs/sys
-cp /usr/bin/busybox /rootfs/bin/
-for name in sh sleep dd; do ln -s busybox /rootfs/bin/$name; done
-cp -a /rootfs /home/lab/rootfs
-chown -R lab:lab /home/lab/rootfs
-: > /etc/subuid
-: > /etc/subgid
-"""
-# as PID 1 of its namespace it would ignore SIGTERM without a handler
-WAIT = 'trap "exit 0" TERM; sleep 1000 & wait'
 WEB = """
 apiVersion: v1
 kind: Pod
@@ -74,18 +55,12 @@ OCI = {
 
 
 @pytest.fixture(scope="module")
-def box():
-    """A virtual machine of this module's own, with podman and two applied pods.
-
-    Containers in their place may stay in it.
-    """
-    fixtures.need_lab()
-    with Vm(has_source=True) as booted:
-        extras.unpack(booted, DEFAULT_SUITE, PACKAGES, left_out=NOT_NEEDED)
-        booted.run("sh", "-c", MAKE_ROOTFS)
-        booted.put("/web.yaml", WEB)
-        booted.podslice("apply", "-f", "/web.yaml")
-        yield booted
+def box(podman_vm):
+    """The machine with podman, and two applied pods; containers in their place may stay in it."""
+    podman_vm.put("/web.yaml", WEB)
+    podman_vm.podslice("apply", "-f", "/web.yaml")
+    yield podman_vm
+    podman.clean(podman_vm)
 
 
 def printed(box, *arguments):

@@ -8,14 +8,14 @@ from podslice.model.pod import default_uid
 from podslice.model.unit import control_group_of
 from podslice.processes.quadlet_files import Directories, write_quadlets
 from tests.cases.quadlets import CASES, QUADLETS, made_of, settings_of
+from tests.host import podman
+from tests.host.podman import LONG_SEC, PACKAGES
 from tests.host.scenario import kernel, show
-from tests.host.test_podman import NOT_NEEDED, PACKAGES, strays
+from tests.host.test_podman import strays
 from tests.lab import extras, fixtures
-from tests.lab.demo import PROGRAM
 from tests.lab.deps import run_tool
 from tests.lab.image import ensure_image
 from tests.lab.recipe import DEFAULT_SUITE
-from tests.lab.vm import Vm
 
 RENDERED = [name for name in CASES if "=== pod" in (QUADLETS / name / "expect.txt").read_text()]
 SUFFIXES = {".container": "", ".pod": "-pod", ".volume": "-volume"}
@@ -25,23 +25,6 @@ POD_GROUP = control_group_of(f"kubepods-burstable-{POD_ID}.slice")
 APP, PREPARE, PROXY = (f"podslice-{POD_ID}-{name}.service" for name in ("app", "prepare", "proxy"))
 PROBER = f"podslice-probe-{POD_ID}-proxy.service"
 DATA = "/var/lib/containers/storage/volumes/web-data/_data"
-LONG_SEC = 600
-"""A start takes half a minute in a virtual machine with a processor of its own."""
-# without a program for the firewall, and without an image of its own for the pod's first container
-CONFIGURATION = """
-[network]
-firewall_driver = "none"
-[engine]
-infra_image = "localhost/app:1"
-"""
-MAKE_IMAGE = """
-mkdir -p /rootfs/bin /rootfs/dev /rootfs/proc /rootfs/sys /rootfs/tmp /rootfs/etc
-chmod 1777 /rootfs/tmp
-cp /usr/bin/busybox /rootfs/bin/
-for name in sh sleep cat env httpd id ls mkdir test touch; do ln -s busybox /rootfs/bin/$name; done
-tar -C /rootfs -c . |
-podman import --change 'CMD ["sh", "-c", "trap \\"exit 0\\" TERM; sleep 100000 & wait"]' - localhost/app:1
-"""
 MANIFEST = """
 apiVersion: v1
 kind: ConfigMap
@@ -164,16 +147,11 @@ def services_of(pod):
             yield f"{named[0] if named else stem + SUFFIXES[dot + suffix]}.service"
 
 
-@pytest.fixture(scope="module")
-def box():
-    """A virtual machine of this module's own, with podman and an image."""
-    fixtures.need_lab()
-    with Vm(has_source=True) as booted:
-        extras.unpack(booted, DEFAULT_SUITE, PACKAGES, left_out=NOT_NEEDED)
-        booted.put("/etc/containers/containers.conf", CONFIGURATION)
-        booted.put("/usr/bin/podslice", PROGRAM, mode=0o755)
-        booted.run("sh", "-ec", MAKE_IMAGE, timeout_sec=LONG_SEC)
-        yield booted
+@pytest.fixture
+def box(podman_vm):
+    """The machine with podman, without pods."""
+    yield podman_vm
+    podman.clean(podman_vm)
 
 
 def data(box, name):

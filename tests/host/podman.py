@@ -1,0 +1,66 @@
+"""Podman in a virtual machine: its packages, a root directory, an image made of it, and cleaning up."""
+
+from tests.lab import extras, state
+from tests.lab.demo import PROGRAM
+from tests.lab.recipe import DEFAULT_SUITE
+from tests.lab.vm import Vm
+
+PACKAGES = ("podman", "catatonit")
+NOT_NEEDED = (
+    *("podman-testing", "rootlessport", "netavark-dhcp-proxy-client", "usr/lib/cni"),
+    *("usr/bin/gpg*", "usr/bin/dirmngr*", "usr/sbin"),
+)
+IMAGE = "localhost/app:1"
+LONG_SEC = 600
+"""A start takes half a minute in a virtual machine with a processor of its own."""
+# as PID 1 of its namespace it would ignore SIGTERM without a handler
+WAIT = 'trap "exit 0" TERM; sleep 1000 & wait'
+# a root directory for containers, from files of the image
+MAKE_ROOTFS = """
+mkdir -p /rootfs/bin /rootfs/dev /rootfs/proc /rootfs/sys /rootfs/tmp /rootfs/etc
+chmod 1777 /rootfs/tmp
+cp /usr/bin/busybox /rootfs/bin/
+for name in sh sleep cat dd env httpd id ls mkdir test touch; do ln -s busybox /rootfs/bin/$name; done
+cp -a /rootfs /home/lab/rootfs
+chown -R lab:lab /home/lab/rootfs
+: > /etc/subuid
+: > /etc/subgid
+"""
+MAKE_IMAGE = f"""
+tar -C /rootfs -c . |
+podman import --change 'CMD ["sh", "-c", "trap \\"exit 0\\" TERM; sleep 100000 & wait"]' - {IMAGE}
+"""
+# without a program for the firewall, and without an image of its own for the first container of pods
+CONFIGURATION = f"""
+[network]
+firewall_driver = "none"
+[engine]
+infra_image = "{IMAGE}"
+"""
+CLEAN = """
+services=$(systemctl list-units --all --plain --no-legend 'podslice-*.service' '*-pod.service' |
+  while read -r unit _; do echo "$unit"; done)
+if [ -n "$services" ]; then
+  systemctl kill --signal=KILL $services || :
+  systemctl stop $services
+fi
+rm -rf /etc/containers/systemd /etc/systemd/system/podslice-*.service
+podman pod rm --all --force --time=0
+podman rm --all --force --time=0
+podman volume rm --all --force
+systemctl daemon-reload
+"""
+
+
+def set_up(machine: Vm) -> None:
+    """Install podman in a machine, with a root directory and an image."""
+    extras.unpack(machine, DEFAULT_SUITE, PACKAGES, left_out=NOT_NEEDED)
+    machine.put("/etc/containers/containers.conf", CONFIGURATION)
+    machine.put("/usr/bin/podslice", PROGRAM, mode=0o755)
+    machine.run("sh", "-ec", MAKE_ROOTFS + MAKE_IMAGE, timeout_sec=LONG_SEC)
+
+
+def clean(machine: Vm) -> None:
+    """Remove quadlets, containers, volumes and pods, but neither image nor root directory."""
+    machine.run("sh", "-ec", CLEAN, timeout_sec=LONG_SEC)
+    assert state.restore(machine) == []

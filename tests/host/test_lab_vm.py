@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.deps import run_tool
 from tests.lab.machine import LabError, Machine, pack_tree
 from tests.lab.paths import run_dir, source_dir
 from tests.lab.vm import Vm
@@ -59,6 +60,18 @@ def test_megabytes_both_ways_while_another_command_writes(machine: Machine) -> N
     assert machine.run("cat", input=text).stdout == text
     chatty.close_stdin()
     assert len(chatty.wait().stdout) == 3_000_000
+
+
+def test_archives_are_unpacked_one_after_the_other(machine: Machine, tmp_path: Path) -> None:
+    disks = machine.run("ls", "/sys/block").stdout
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(name)
+        archive = tmp_path / f"{name}.tar"
+        run_tool("tar", "-C", str(tmp_path), "-cf", str(archive), name)
+        machine.unpack(archive)
+    assert (machine.get("/one"), machine.get("/two")) == (b"one", b"two")
+    assert machine.run("ls", "/sys/block").stdout == disks
+    machine.run("rm", "/one", "/two")
 
 
 def test_tests_run_inside(machine: Machine) -> None:

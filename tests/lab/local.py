@@ -24,7 +24,7 @@ from tests.lab.machine import (
     to_bytes,
 )
 from tests.lab.paths import source_dir
-from tests.lab.remote import FACTS
+from tests.lab.remote import FACTS, UNPACK
 
 
 class LocalProcess:
@@ -177,6 +177,9 @@ class Local:
         shutil.rmtree(guest_dir, ignore_errors=True)
         with tarfile.open(fileobj=BytesIO(archive)) as tar:
             tar.extractall(guest_dir, filter="data")
+
+    def unpack(self, archive: Path) -> None:
+        self.run(*UNPACK, str(archive))
 
     def close(self) -> None:
         pass

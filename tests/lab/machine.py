@@ -201,6 +201,10 @@ class Machine(Protocol):
         """Replace `guest_dir` by a copy of `local_dir`, without caches and the git directory."""
         ...
 
+    def unpack(self, archive: Path) -> None:
+        """Extract a tar archive of this host in the root directory; what exists there remains."""
+        ...
+
     def close(self) -> None:
         """Stop the machine and remove its files on this host; a second call does nothing."""
         ...

@@ -4,7 +4,8 @@ import json
 import shlex
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ KERNEL_COMMAND_LINE = (
     " cryptomgr.notests net.ifnames=0 systemd.show_status=0 systemd.unified_cgroup_hierarchy=1"
 )
 POLL_SEC = 0.005
+CONTROL_TIMEOUT_SEC = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +95,10 @@ class Control:
     """A QMP connection."""
 
     def __init__(self, connection: socket.socket) -> None:
+        connection.settimeout(CONTROL_TIMEOUT_SEC)
         self._connection = connection
         self._file = connection.makefile("rwb")
+        self._removed: set[str] = set()
         self._file.readline()  # the greeting
         self._ask("qmp_capabilities")
 
@@ -123,6 +127,22 @@ class Control:
         if status != "running":
             self._ask("cont")
 
+    @contextmanager
+    def disk(self, name: str, path: Path) -> Iterator[None]:
+        """Add a read-only disk for a while; its serial number is its name.
+
+        The guest notices the disk by itself, and must have released it at the end.
+        """
+        node = {"node-name": name}
+        file = {"driver": "file", "filename": str(path)}
+        self._ask("blockdev-add", **node, driver="raw", file=file, **{"read-only": True})
+        self._ask("device_add", driver="virtio-blk-pci", id=name, drive=name, serial=name)
+        yield
+        self._ask("device_del", id=name)
+        while name not in self._removed:
+            self._read()
+        self._ask("blockdev-del", **node)
+
     def _leave_memory_alone(self) -> None:
         capability = {"capability": "x-ignore-shared", "state": True}
         self._ask("migrate-set-capabilities", capabilities=[capability])
@@ -132,15 +152,27 @@ class Control:
         try:
             self._file.write(line.encode() + b"\n")
             self._file.flush()
-            while answer := self._file.readline():
-                reply = json.loads(answer)
-                if "return" in reply:
-                    return reply["return"]  # type: ignore[no-any-return]
-                if "error" in reply:
-                    raise LabError(f"QEMU: {command}: {reply['error']['desc']}")
         except OSError as error:
             raise LabError(f"QEMU: {command}: {error}") from error
-        raise LabError(f"QEMU ended during {command}")
+        while True:
+            reply = self._read()
+            if "return" in reply:
+                return reply["return"]  # type: ignore[no-any-return]
+            if "error" in reply:
+                raise LabError(f"QEMU: {command}: {reply['error']['desc']}")
+
+    def _read(self) -> dict[str, Any]:
+        """Read a reply or an event."""
+        try:
+            line = self._file.readline()
+        except OSError as error:
+            raise LabError(f"QEMU: {error}") from error
+        if not line:
+            raise LabError("QEMU has ended")
+        message: dict[str, Any] = json.loads(line)
+        if message.get("event") == "DEVICE_DELETED":
+            self._removed.add(message["data"].get("device", ""))
+        return message
 
 
 def _escape(path: Path) -> str:

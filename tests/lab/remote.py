@@ -24,6 +24,7 @@ from tests.lab.paths import run_dir, source_dir
 SOURCE_ENVIRONMENT = {"PYTHONPATH": recipe.SOURCE_DIR}
 POLL_SEC = 0.003
 LOG_TAIL_BYTES = 4000
+UNPACK = ("tar", "-C", "/", "--keep-directory-symlink", "-xf")
 
 
 class Held:
@@ -232,6 +233,10 @@ class RemoteMachine:
         script = 'rm -rf "$1" && mkdir -p "$1" && tar -C "$1" -xf - --no-same-owner'
         self.run("sh", "-c", script, "push", guest_dir, input=pack_tree(local_dir))
         self._is_source_preloaded = False
+
+    def unpack(self, archive: Path) -> None:
+        """Extract a tar archive of this host in the root directory."""
+        self.run(*UNPACK, "-", input=archive.read_bytes())
 
     def close(self) -> None:
         if self._channel is not None:

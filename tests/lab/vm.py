@@ -11,9 +11,10 @@ from tests.lab.channel import Channel
 from tests.lab.deps import ensure_deps, run_tool
 from tests.lab.image import Image, ensure_dir, ensure_image, make_key
 from tests.lab.machine import CommandTimeout, Kind, LabError, MachineGone, pack_tree
+from tests.lab.namespace import Namespace
 from tests.lab.paths import source_dir
 from tests.lab.qemu import Hardware
-from tests.lab.remote import Held, RemoteMachine
+from tests.lab.remote import UNPACK, Held, RemoteMachine
 
 BOOT_TIMEOUT_SEC = 120.0
 # multi-threaded emulation sometimes loses a race with the kernel's patching of its own code
@@ -26,6 +27,17 @@ mkdir -p /run/systemd/system-generators
 cd /usr/lib/systemd/system-generators
 for name in systemd-*-generator; do
   [ "$name" = systemd-fstab-generator ] || ln -s /dev/null "/run/systemd/system-generators/$name"
+done
+"""
+ARCHIVE_DISK = "archive"
+# the guest notices a new disk by itself, but only udev has an event for it
+UNPACK_DISK = """
+serial=$1; shift
+while :; do
+  for disk in /sys/block/vd*; do
+    [ "$(cat "$disk/serial")" = "$serial" ] && exec "$@" "/dev/${disk##*/}"
+  done
+  sleep 0.02
 done
 """
 
@@ -106,6 +118,16 @@ class Vm(RemoteMachine):
         self._held.wait_ended(SHUTDOWN_TIMEOUT_SEC)
         self._boot_again()
 
+    def unpack(self, archive: Path) -> None:
+        """Extract the archive from a disk that the machine has for this time."""
+        with self._control() as control, control.disk(ARCHIVE_DISK, archive):
+            self.run("sh", "-c", UNPACK_DISK, "unpack", ARCHIVE_DISK, *UNPACK)
+
+    def _control(self) -> contextlib.closing[qemu.Control]:
+        return contextlib.closing(
+            qemu.Control(self._held.connect(self._held.dir / qemu.CONTROL_SOCKET))
+        )
+
     def _restore(self, template: Path) -> None:
         qemu.make_overlay(template / "disk.qcow2", self._disk)
         self._continue(template, template / "memory", is_memory_private=True)
@@ -120,9 +142,8 @@ class Vm(RemoteMachine):
     def _continue(self, template: Path, memory: Path, *, is_memory_private: bool) -> None:
         """Start from the template's state."""
         self._start(memory, is_restored=True, is_memory_private=is_memory_private)
-        control = qemu.Control(self._held.connect(self._held.dir / qemu.CONTROL_SOCKET))
-        control.restore(template / "state")
-        control.close()
+        with self._control() as control:
+            control.restore(template / "state")
         # its clock was that of the template
         self._agent().ask({"do": "clock", "time_sec": time.time()})
         self._is_preloaded = True
@@ -161,9 +182,8 @@ class Vm(RemoteMachine):
     def freeze(self, target: Path) -> None:
         """Save a machine that was booted cold or restored for this, and end it."""
         self.run("sync")
-        control = qemu.Control(self._held.connect(self._held.dir / qemu.CONTROL_SOCKET))
-        control.save(target / "state")
-        control.close()
+        with self._control() as control:
+            control.save(target / "state")
         self._held.wait_ended(SHUTDOWN_TIMEOUT_SEC)
         for name in ("memory", "disk.qcow2"):
             shutil.move(self._held.dir / name, target / name)
@@ -208,13 +228,25 @@ def ensure_source_template(image: Image, hardware: Hardware) -> Path:
 
 
 def _make_source_template(image: Image, hardware: Hardware, target: Path) -> None:
+    packed = target / "source.tar"
+    _pack_source(image.suite, packed)
     with Vm(image.suite, hardware=hardware, will_freeze=True) as vm:
-        vm.push(source_dir(), recipe.SOURCE_DIR)
-        # as in a package: a sandbox may not write, and every start of an agent would take seconds longer
-        vm.run("python3", "-m", "compileall", "-q", f"{recipe.SOURCE_DIR}/podslice")
+        vm.unpack(packed)
         vm.preload_source()
         vm.freeze(target)
+    packed.unlink()
     _protect(target)
+
+
+def _pack_source(suite: str, archive: Path) -> None:
+    """Pack the source tree with its bytecode, which a namespace compiles twenty times as fast.
+
+    As in a package: a sandbox may not write, and every start of an agent would take seconds longer.
+    """
+    with Namespace(suite) as native:
+        native.push(source_dir(), recipe.SOURCE_DIR)
+        native.run("python3", "-m", "compileall", "-q", f"{recipe.SOURCE_DIR}/podslice")
+        run_tool("tar", "-C", str(native.root), "-cf", str(archive), recipe.SOURCE_DIR.lstrip("/"))
 
 
 def _protect(template: Path) -> None:

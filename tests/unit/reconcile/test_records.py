@@ -167,6 +167,7 @@ async def test_a_broken_record_is_reported_and_removed(tmp_path, memory):
     await put(here, *THREE)
     path = here.store.root / "pods" / "web.json"
     path.write_text("{")
+    here.store.verify()  # for a file that was edited in place
     state = await assess(here)
     assert state.broken_records == (str(path),)
     assert notes[0] == f"{path} is not a valid record of a pod; the next apply removes it"

@@ -89,6 +89,11 @@ class Channel:
         self._changed = threading.Condition()
         self._sending = threading.Lock()
 
+    @property
+    def last_number(self) -> int:
+        """Return the number of the last request; 0 before the first."""
+        return self._last_number
+
     def close(self) -> None:
         """Close the connection; the agent stops the commands of this channel."""
         self._socket.close()

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from typing import NoReturn
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -38,9 +39,15 @@ def boot_namespace(suite: str = DEFAULT_SUITE) -> Machine:
     return Namespace(suite, bind={"/src": source_dir()})
 
 
+_cleaned: WeakKeyDictionary[Machine, object] = WeakKeyDictionary()
+"""The last request to each machine when it was clean."""
+
+
 def keep_clean(machine: Machine) -> Iterator[Machine]:
-    """Provide a machine to one test, without any state of podslice before and after it."""
-    state.restore(machine)
+    """Provide a machine to a test or a module, without any state of podslice before and after it."""
+    if _cleaned.get(machine) != machine.last_request:
+        state.restore(machine)
     yield machine
     if stuck := state.restore(machine):
         pytest.fail(f"cannot be taken away: {', '.join(stuck)}", pytrace=False)
+    _cleaned[machine] = machine.last_request

@@ -134,6 +134,11 @@ class Machine(Protocol):
         """Its root directory in this host's file system; None if it is not accessible."""
         ...
 
+    @property
+    def last_request(self) -> object:
+        """Identify the last request: two are equal if the machine was not used in between."""
+        ...
+
     def run(
         self,
         *argv: str,

@@ -157,6 +157,10 @@ class RemoteMachine:
     def has_controllers(self) -> bool:
         return {"cpu", "memory", "pids"} <= set(self._facts["controllers"])
 
+    @property
+    def last_request(self) -> object:
+        return self._agent(), self._agent().last_number
+
     def run(
         self,
         *argv: str,

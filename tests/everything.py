@@ -18,7 +18,7 @@ PARALLEL = ("-n", "auto")
 AGENT, MONITORING, PODMAN = (
     tuple(f"tests/host/test_{name}.py" for name in names)
     for names in (
-        ("agent", "agent_soak", "confirm", "events", "kernel_events"),
+        ("agent", "agent_follows", "agent_soak", "confirm", "events", "kernel_events"),
         ("monitoring", "fleet_monitoring", "top"),
         ("podman", "quadlets"),
     )

@@ -4,6 +4,9 @@ import json
 import time
 from pathlib import Path
 
+from tests.host.scenario import show
+from tests.lab.machine import START_SERVICE
+
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = "podslice-agent.service"
 UNIT_FILE, NEW_UNIT_FILE = f"/run/systemd/system/{UNIT}", f"/run/{UNIT}.new"
@@ -11,6 +14,10 @@ SYSUSERS = ROOT / "units/sysusers.d/podslice.conf"
 MANIFESTS = "/etc/podslice/manifests"
 OPTIONS = "/run/podslice-agent-options"
 SOCKET = "/run/podslice/agent.sock"
+WEB = "kubepods-burstable-podb96bf486_0bab_55d8_bda7_fec205add294.slice"
+"""The slice of the pod `web`."""
+FOLLOW = "--sync-period=1h"
+"""Longer than any test waits: a missed event is not hidden by a comparison of all units."""
 ASK = """
 import http.client, socket, sys
 connection = http.client.HTTPConnection("agent")
@@ -46,12 +53,12 @@ def begin(machine):
 
 def install(machine, *options, more=""):
     """Install the unit, with options of the verb and further directives of the service."""
-    _install(machine, options, more, then=())
+    _install(machine, (FOLLOW, *options), more, then=())
 
 
 def start(machine, *options, more=""):
     """Install and start the agent; it is ready on return."""
-    _install(machine, options, more, then=("systemctl", "start", UNIT))
+    _install(machine, (FOLLOW, *options), more, then=("systemctl", "start", UNIT))
 
 
 def remove(machine):
@@ -104,11 +111,11 @@ def put(machine, name, text):
     machine.run("mv", f"{path}.new", path)
 
 
-def until(check, timeout_sec=30.0, *, what="it", explain=str):
+def until(check, timeout_sec=120.0, *, what="it", explain=str):
     """Wait until a check holds, and return its result; the timeout is for a busy machine.
 
-    It is below the agent's sync period, which would hide a missed event. A check that takes long,
-    as all do in an emulated machine, is repeated less often: it delays the agent.
+    A check that takes long, as all do in an emulated machine, is repeated less often: it delays the
+    agent.
     """
     deadline = time.monotonic() + timeout_sec
     while True:
@@ -118,7 +125,7 @@ def until(check, timeout_sec=30.0, *, what="it", explain=str):
             return found
         now = time.monotonic()
         assert now < deadline, f"{what} is not so after {timeout_sec} s {explain()}"
-        time.sleep(min(max(0.05, 2 * (now - began)), 1.0))
+        time.sleep(min(max(0.05, 2 * (now - began)), 5.0))
 
 
 def events(machine, *kinds):
@@ -166,6 +173,15 @@ def until_quiet(machine, timeout_sec=60.0):
         time.sleep(pause_sec)
 
 
-def is_active(machine):
-    shown = machine.run("systemctl", "show", "-P", "ActiveState", UNIT).stdout
-    return shown.strip() == "active"
+def is_active(machine, unit=UNIT):
+    """Return whether a unit, by default that of the agent, is active."""
+    return show(machine, unit, "ActiveState") == {"ActiveState": "active"}
+
+
+def terminate_slowly(machine):
+    """Remove the manifest of `web`, whose pod has a process that ignores SIGTERM; return the event."""
+    script = "trap '' TERM; while :; do sleep 1; done"
+    machine.run(*START_SERVICE, f"--slice={WEB}", "sh", "-c", script)
+    machine.run("rm", f"{MANIFESTS}/web.yaml")
+    (event,) = until(lambda: events(machine, "pod-terminating"))
+    return event

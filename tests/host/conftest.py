@@ -22,14 +22,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     systemd itself has: not values, events or processes in control groups, nor pressure. systemd
     is the same in both, and the virtual machine is ten times slower.
     """
-    if "machine" in metafunc.fixturenames:
+    fixture = "module_machine" if "module_machine" in metafunc.fixturenames else "machine"
+    if fixture in metafunc.fixturenames:
         kinds = ["namespace", "vm"]
         for marker, only in (("cgroup2", "vm"), ("namespace", "namespace")):
             if metafunc.definition.get_closest_marker(marker) is not None:
                 kinds = [only]
         if metafunc.definition.get_closest_marker("newest") is not None:
             kinds.append("new_namespace")
-        metafunc.parametrize("machine", kinds, indirect=True)
+        metafunc.parametrize(fixture, kinds, indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -75,6 +76,13 @@ def namespace() -> Iterator[Machine]:
 @pytest.fixture
 def machine(request: pytest.FixtureRequest) -> Machine:
     """A namespace and a virtual machine in turn; only the latter for tests marked cgroup2."""
+    booted: Machine = request.getfixturevalue(request.param)
+    return booted
+
+
+@pytest.fixture(scope="module")
+def module_machine(request: pytest.FixtureRequest) -> Machine:
+    """The same for a module, all of whose tests share what a fixture of the module has started."""
     booted: Machine = request.getfixturevalue(request.param)
     return booted
 

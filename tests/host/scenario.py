@@ -65,6 +65,15 @@ def control_groups(machine):
     return sorted(set(found.split()))
 
 
+def exists(machine, path):
+    """Return whether a file exists, without a process in the machine."""
+    try:
+        machine.get(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def records(machine):
     """Return the records of applied pods."""
     found = machine.run("sh", "-c", "ls /run/podslice/pods 2>/dev/null || true").stdout

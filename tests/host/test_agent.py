@@ -7,11 +7,10 @@ import sys
 import pytest
 
 from tests.host import agent
+from tests.host.agent import WEB, is_active
 from tests.host.chaos import Chaos
-from tests.host.scenario import kernel, records, show, units
-from tests.lab.machine import START_SERVICE
+from tests.host.scenario import records, show, units
 
-WEB = "kubepods-burstable-podb96bf486_0bab_55d8_bda7_fec205add294.slice"
 BURST = int(os.environ.get("PODSLICE_BURST", "25"))
 
 
@@ -21,7 +20,6 @@ def node(clean_machine):
     agent.begin(clean_machine)
     yield clean_machine
     agent.remove(clean_machine)
-    clean_machine.podslice("delete", "--all", "--grace-period", "0", check=False)
 
 
 def is_healthy(machine):
@@ -30,19 +28,15 @@ def is_healthy(machine):
     return done if done.exit_code == 0 else None
 
 
-def is_up(machine, unit):
-    return show(machine, unit, "ActiveState")["ActiveState"] == "active"
-
-
 @pytest.mark.namespace
 def test_a_manifest_has_its_slice_once_the_agent_is_ready(node):
     agent.start(node)
     agent.put(node, "web", agent.manifest("web"))
-    agent.until(lambda: is_up(node, WEB))
+    agent.until(lambda: is_active(node, WEB))
     agent.put(node, "web", agent.manifest("web", limit="96Mi"))
     agent.until(lambda: show(node, WEB, "MemoryMax") == {"MemoryMax": str(96 * 2**20)})
     node.run("rm", f"{agent.MANIFESTS}/web.yaml")
-    agent.until(lambda: not records(node) and not is_up(node, WEB))
+    agent.until(lambda: not records(node) and not is_active(node, WEB))
 
 
 @pytest.mark.namespace
@@ -56,45 +50,6 @@ def test_external_changes_are_repaired(node, how):
     agent.until(lambda: show(node, WEB, "CPUWeight", "ActiveState") == expected)
 
 
-@pytest.mark.cgroup2
-def test_a_limit_written_to_the_control_group_is_repaired(node):
-    agent.put(node, "web", agent.manifest("web"))
-    agent.start(node)
-    group = show(node, WEB, "ControlGroup")["ControlGroup"]
-    node.run("sh", "-c", f"echo 77 > /sys/fs/cgroup{group}/cpu.weight")
-    agent.until(lambda: kernel(node, group, "cpu.weight") == "1")
-
-
-def test_a_manifest_directory_is_followed_through_permissions_moves_and_mounts(node):
-    def has_web():
-        return agent.until(lambda: is_up(node, WEB))
-
-    def has_no_web():
-        return agent.until(lambda: not records(node) and not is_up(node, WEB))
-
-    def messages():
-        return [event["MESSAGE"] for event in agent.events(node)]
-
-    agent.start(node, "--sync-period=1h")
-    node.run("chmod", "0", agent.MANIFESTS)
-    agent.until(lambda: any(f"{agent.MANIFESTS}: permission" in text for text in messages()))
-    node.run("chmod", "755", agent.MANIFESTS)
-    agent.put(node, "web", agent.manifest("web"))
-    has_web()
-
-    node.run("mv", agent.MANIFESTS, "/etc/podslice/old")
-    has_no_web()
-    node.run("mv", "/etc/podslice/old", agent.MANIFESTS)
-    has_web()
-
-    # in a container systemd leaves mounts private, so that none reaches its services
-    reach = () if node.kind == "vm" else ("nsenter", f"--target={agent.pid(node)}", "--mount")
-    node.run(*reach, "mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", agent.MANIFESTS)
-    has_no_web()
-    node.run(*reach, "umount", agent.MANIFESTS)
-    has_web()
-
-
 @pytest.mark.namespace
 def test_an_invalid_manifest_affects_no_other_pod(node):
     agent.put(node, "web", agent.manifest("web"))
@@ -105,7 +60,7 @@ def test_an_invalid_manifest_affects_no_other_pod(node):
     assert "/etc/podslice/manifests/web.yaml" in event["MESSAGE"]
     agent.put(node, "other", agent.manifest("other", limit="80Mi"))
     agent.until(lambda: "podslice_broken_manifests 1.0" in agent.ask(node, "/metrics"))
-    assert is_up(node, WEB)
+    assert is_active(node, WEB)
     status = node.podslice("status", check=False)
     assert "web.yaml" in status.stdout + status.stderr
     assert len(records(node)) == 2
@@ -126,7 +81,7 @@ def test_a_pod_that_the_rules_refuse_is_an_invalid_manifest(node):
     assert "64Mi is more than the pod's limit of 32Mi" in event["MESSAGE"]
     assert "podslice_broken_manifests 1.0" in agent.ask(node, "/metrics")
     agent.put(node, "web", agent.manifest("web"))
-    agent.until(lambda: agent.events(node, "manifest-valid") and is_up(node, WEB))
+    agent.until(lambda: agent.events(node, "manifest-valid") and is_active(node, WEB))
 
 
 @pytest.mark.namespace
@@ -135,7 +90,7 @@ def test_the_agent_exits_at_once_and_leaves_the_pods(node):
     agent.put(node, "web", agent.manifest("web"))
     agent.start(node)
     node.run("systemctl", "stop", agent.UNIT)
-    assert is_up(node, WEB)
+    assert is_active(node, WEB)
     assert show(node, agent.UNIT, "Result") == {"Result": "success"}
 
 
@@ -162,11 +117,7 @@ def lose_slowly(node, grace_sec):
     """Remove a pod with a process that ignores SIGTERM; return the event."""
     agent.put(node, "web", agent.manifest("web", terminationGracePeriodSeconds=grace_sec))
     agent.start(node)
-    script = "trap '' TERM; while :; do sleep 1; done"
-    node.run(*START_SERVICE, f"--slice={WEB}", "sh", "-c", script)
-    node.run("rm", f"{agent.MANIFESTS}/web.yaml")
-    (event,) = agent.until(lambda: agent.events(node, "pod-terminating"))
-    return event
+    return agent.terminate_slowly(node)
 
 
 @pytest.mark.namespace
@@ -184,20 +135,14 @@ def test_a_pod_that_terminates_slowly_delays_no_other_pod(node):
     node.podslice("apply", "-f", "-", input=json.dumps(other))
     # the new pod is started once the old one has terminated
     agent.put(node, "web", agent.manifest("web", limit="96Mi"))
-    assert is_up(node, WEB)
+    assert is_active(node, WEB)
     assert not agent.events(node, "pod-removed")
     node.run("systemctl", "kill", "--signal=KILL", WEB)
-    (event,) = agent.until(lambda: agent.events(node, "pod-removed"), 30)
+    (event,) = agent.until(lambda: agent.events(node, "pod-removed"))
     assert event["PODSLICE_UNIT"] == WEB
     agent.until(lambda: show(node, WEB, "MemoryMax") == {"MemoryMax": str(96 * 2**20)})
     assert not agent.events(node, "drift-repaired", "step-failed", "pod-stuck")
     assert len(records(node)) == 3
-
-
-def test_a_pod_is_killed_after_its_grace_period(node):
-    lose_slowly(node, 2)
-    agent.until(lambda: not is_up(node, WEB) and not records(node), 30)
-    assert not agent.events(node, "step-failed", "drift-repaired", "pod-stuck")
 
 
 @pytest.mark.namespace
@@ -205,24 +150,12 @@ def test_a_new_agent_completes_the_termination_of_pods(node):
     lose_slowly(node, 300)
     node.run("systemctl", "stop", agent.UNIT)
     assert show(node, agent.UNIT, "Result") == {"Result": "success"}
-    assert is_up(node, WEB)
+    assert is_active(node, WEB)
     node.run("systemctl", "start", agent.UNIT)
     agent.until(lambda: len(agent.events(node, "pod-terminating")) == 2)
     node.run("systemctl", "kill", "--signal=KILL", WEB)
-    agent.until(lambda: not is_up(node, WEB) and not records(node), 30)
+    agent.until(lambda: not is_active(node, WEB) and not records(node))
     assert not agent.events(node, "step-failed", "drift-repaired", "pod-stuck")
-
-
-def test_orphans_are_reported_and_with_collect_orphans_removed(node):
-    agent.put(node, "web", agent.manifest("web"))
-    agent.start(node, "--collect-orphans")
-    orphan = "kubepods-podaa_bb.slice"
-    node.run(*START_SERVICE, f"--slice={orphan}", "sleep", "1000")
-    (event,) = agent.until(lambda: agent.events(node, "orphan-found"))
-    assert event["PODSLICE_UNIT"] == orphan
-    assert "sleep" in event["MESSAGE"]
-    agent.until(lambda: agent.events(node, "orphan-removed"), 30)
-    assert not is_up(node, orphan)
 
 
 @pytest.mark.namespace
@@ -248,13 +181,13 @@ def test_a_thousand_random_events(node):
     node.run("mkdir", "-p", "/run/podslice")
     node.run("mount", "-t", "tmpfs", "-o", "size=2m,mode=0755", "none", "/run/podslice")
     try:
-        agent.install(node, "--sync-period=1h")
+        agent.install(node)
         node.run("sh", "-c", "\n".join(chaos.fill(110 if is_fast else 30)))
         node.run("systemctl", "start", agent.UNIT)
         for _ in range(events // BURST):
             node.run("sh", "-c", "\n".join(chaos.burst(BURST)), timeout_sec=300)
             agent.until_quiet(node)
-            agent.until(chaos.is_settled, 60, explain=chaos.explain)
+            agent.until(chaos.is_settled, explain=chaos.explain)
         sys.stdout.write(f"\n{node.kind}: {events} events {dict(sorted(chaos.counts.items()))}\n")
         assert len(records(node)) == len(chaos.good)
         pods = [unit for unit in units(node) if "-pod" in unit and unit.startswith("kubepods")]
@@ -268,7 +201,6 @@ def test_a_thousand_random_events(node):
         assert not unexpected
     finally:
         agent.remove(node)
-        node.podslice("delete", "--all", "--grace-period", "0", check=False)
         node.run("umount", "/run/podslice")
 
 

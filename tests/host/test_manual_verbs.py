@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tests.host import agent
+from tests.host.agent import WEB, is_active
 from tests.host.scenario import records, show
-from tests.host.test_agent import WEB, is_up
 from tests.host.test_run import at_a_terminal
 from tests.lab.machine import START_SERVICE
 
@@ -47,7 +47,7 @@ def test_verbs_are_events_of_their_caller_and_not_drift(node):
     by_sudo(node, "phase", "web", "--set", "init")
     by_sudo(node, "phase", "web", "--set", "running")
     by_sudo(node, "delete", "web", "--grace-period=0")
-    agent.until(lambda: is_up(node, WEB), what="the pod of the manifest")
+    agent.until(lambda: is_active(node, WEB), what="the pod of the manifest")
     agent.until(lambda: not changes(node), what="the record of the change is read")
     found = [each for each in agent.all_events(node) if "PODSLICE_VERB" in each]
     assert [(each["PODSLICE_VERB"], each["PODSLICE_EVENT"]) for each in found] == [

@@ -1,0 +1,93 @@
+"""What the agent follows: manifests, control groups and processes, with one agent for all tests."""
+
+import pytest
+
+from tests.host import agent
+from tests.host.agent import WEB, is_active
+from tests.host.scenario import exists, kernel, show
+from tests.lab import fixtures
+from tests.lab.machine import START_SERVICE
+
+RECORD = "/run/podslice/pods/b96bf486-0bab-55d8-bda7-fec205add294.json"
+
+
+@pytest.fixture(scope="module")
+def machine_with_agent(module_machine):
+    """A machine with an agent, whose start takes seconds in a virtual machine."""
+    for machine in fixtures.keep_clean(module_machine):
+        agent.begin(machine)
+        agent.start(machine, "--collect-orphans")
+        yield machine
+        agent.remove(machine)
+
+
+@pytest.fixture
+def node(machine_with_agent):
+    """The same without pods, before and after the test."""
+    agent.begin(machine_with_agent)
+    yield machine_with_agent
+    machine_with_agent.run("rm", "-f", f"{agent.MANIFESTS}/web.yaml")
+    has_no_web(machine_with_agent)
+
+
+def has_web(node):
+    agent.until(lambda: is_active(node, WEB), what="the slice of web")
+
+
+def has_no_web(node):
+    agent.until(
+        lambda: not exists(node, RECORD) and not is_active(node, WEB), what="the end of web"
+    )
+
+
+@pytest.mark.cgroup2
+def test_a_limit_written_to_the_control_group_is_repaired(node):
+    agent.put(node, "web", agent.manifest("web"))
+    # a record precedes the values of the slice
+    agent.until(lambda: show(node, WEB, "CPUWeight") == {"CPUWeight": "1"})
+    group = show(node, WEB, "ControlGroup")["ControlGroup"]
+    node.run("sh", "-c", f"echo 77 > /sys/fs/cgroup{group}/cpu.weight")
+    agent.until(lambda: kernel(node, group, "cpu.weight") == "1")
+
+
+def test_a_manifest_directory_is_followed_through_permissions_moves_and_mounts(node):
+    def messages():
+        return [event["MESSAGE"] for event in agent.events(node)]
+
+    node.run("chmod", "0", agent.MANIFESTS)
+    agent.until(lambda: any(f"{agent.MANIFESTS}: permission" in text for text in messages()))
+    node.run("chmod", "755", agent.MANIFESTS)
+    agent.put(node, "web", agent.manifest("web"))
+    has_web(node)
+
+    node.run("mv", agent.MANIFESTS, "/etc/podslice/old")
+    has_no_web(node)
+    node.run("mv", "/etc/podslice/old", agent.MANIFESTS)
+    has_web(node)
+
+    # in a container systemd leaves mounts private, so that none reaches its services
+    reach = () if node.kind == "vm" else ("nsenter", f"--target={agent.pid(node)}", "--mount")
+    node.run(*reach, "mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", agent.MANIFESTS)
+    has_no_web(node)
+    node.run(*reach, "umount", agent.MANIFESTS)
+    has_web(node)
+
+
+def test_a_pod_is_killed_after_its_grace_period(node):
+    agent.put(node, "web", agent.manifest("web", terminationGracePeriodSeconds=2))
+    has_web(node)
+    agent.terminate_slowly(node)
+    has_no_web(node)
+    assert not agent.events(node, "step-failed", "drift-repaired", "pod-stuck")
+
+
+def test_orphans_are_reported_and_with_collect_orphans_removed(node):
+    agent.put(node, "web", agent.manifest("web"))
+    has_web(node)
+    orphan = "kubepods-podaa_bb.slice"
+    node.run(*START_SERVICE, f"--slice={orphan}", "sleep", "1000")
+    (event,) = agent.until(lambda: agent.events(node, "orphan-found"))
+    assert event["PODSLICE_UNIT"] == orphan
+    assert "sleep" in event["MESSAGE"]
+    agent.until(lambda: agent.events(node, "orphan-removed"))
+    assert not is_active(node, orphan)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.lab import fixtures
 from tests.lab.machine import START_SERVICE
 
 A, B = "kubepods-poda.slice", "kubepods-podb.slice"
@@ -24,16 +25,17 @@ END_THRASH = "systemctl stop lab-thrash.service; rm /var/tmp/podslice-thrash"
 pytestmark = [pytest.mark.host, pytest.mark.cgroup2]
 
 
-@pytest.fixture
-def machine_with_slices(clean_vm):
-    for name in (A, B):
-        clean_vm.run(
-            *(*START_SERVICE, f"--slice={name}", f"--unit=sleeper-{name[12]}"),
-            *("sleep", "1000"),
-        )
-    yield clean_vm
-    clean_vm.run("systemctl", "stop", "sleeper-a", "sleeper-b")
-    clean_vm.run("systemctl", "revert", "system.slice")
+@pytest.fixture(scope="module")
+def machine_with_slices(vm):
+    """Slices for all tests, each of which sets values that the earlier ones have not set."""
+    for machine in fixtures.keep_clean(vm):
+        for name in (A, B):
+            machine.run(
+                *(*START_SERVICE, f"--slice={name}", f"--unit=sleeper-{name[12]}"),
+                *("sleep", "1000"),
+            )
+        yield machine
+        machine.run("systemctl", "stop", "sleeper-a", "sleeper-b")
 
 
 def watch(machine, *pairs, **more):
@@ -61,13 +63,13 @@ def test_external_changes_are_notified(machine_with_slices):
 
 def test_unchanged_values_that_systemd_writes_are_not_notified(machine_with_slices):
     """systemd writes all files of all siblings with every slice that it starts."""
-    enable = f"systemctl set-property --runtime {A} CPUWeight=55 MemoryMax=200M"
+    enable = f"systemctl set-property --runtime {A} CPUWeight=44 MemoryMax=200M"
     sibling = "systemd-run --quiet --wait --slice=kubepods-podc.slice --property=CPUWeight=9 true"
     *_, notified = watch(
         machine_with_slices,
         [enable, ["unit", A]],
         # earlier notifications arrive before this one
-        ["echo 77 >/sys/fs/cgroup/system.slice/cpu.weight", ["unit", "system.slice"]],
+        ["echo 66 >/sys/fs/cgroup/system.slice/cpu.weight", ["unit", "system.slice"]],
         [f"{sibling}; echo 123 >{GROUP_B}/cpu.weight", ["unit", B]],
     )
     assert ["unit", A] not in notified

@@ -57,8 +57,8 @@ def shop(clean_vm):
     clean_vm.spawn(*scope, *other)
     app = (f"--unit={SCOPE}", f"--slice={SLICE}", "python3", "-c", HOLD)
     clean_vm.spawn(*scope, *app)
-    until = f"until [ -e /tmp/up ] && systemctl -q is-active {NEIGHBOUR}; do :; done"
-    clean_vm.run("timeout", "60", "sh", "-c", until)
+    until = f"until [ -e /tmp/up ] && systemctl -q is-active {NEIGHBOUR}; do sleep 0.1; done"
+    clean_vm.run("timeout", "110", "sh", "-c", until)
     yield clean_vm
     clean_vm.run("rm", "-f", "/tmp/up", "/var/tmp/podslice-pages")
 

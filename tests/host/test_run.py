@@ -186,7 +186,9 @@ def last_exit(machine, container, podslice=None):
 
 
 # the end is recorded before systemd unloads the service
-UNTIL_UNLOADED = "while [ $(systemctl {user} show -P LoadState {unit}) = loaded ]; do :; done"
+UNTIL_UNLOADED = (
+    "while [ $(systemctl {user} show -P LoadState {unit}) = loaded ]; do sleep 0.1; done"
+)
 
 
 def test_the_end_of_a_service_is_recorded_also_after_a_reload(fast_shop):
@@ -202,7 +204,7 @@ def test_the_end_of_a_service_is_recorded_also_after_a_reload(fast_shop):
             machine.run("systemctl", "daemon-reload")
             machine.run("systemctl", "stop", unit)
         until = UNTIL_UNLOADED.format(user="", unit=unit)
-        machine.run("timeout", "60", "sh", "-c", until)
+        machine.run("timeout", "110", "sh", "-c", until)
         last = last_exit(machine, "proxy")
         assert (last["result"], last["exit_code"], last["signal"]) == expected
         assert last["duration_usec"] == last["ended_usec"] - last["started_usec"]
@@ -233,8 +235,8 @@ def test_the_last_exit_of_a_service_with_a_unit_file_is_that_of_systemd(fast_sho
     machine.run("systemctl", "daemon-reload")
     try:
         machine.run("systemctl", "start", unit)
-        until = f"while ! systemctl -q is-failed {unit}; do :; done"
-        machine.run("timeout", "60", "sh", "-c", until)
+        until = f"while ! systemctl -q is-failed {unit}; do sleep 0.1; done"
+        machine.run("timeout", "110", "sh", "-c", until)
         last = last_exit(machine, "proxy")
         assert (last["exit_code"], last["oom_killed"]) == (7, False)
         assert last["ended_usec"] >= last["started_usec"]
@@ -301,7 +303,7 @@ def test_a_container_is_killed_as_a_whole_when_it_is_out_of_memory(shop):
 
     run = ("run", "shop", "-c", "web", "--detach", "-o", "name", "--", "sh", "-c", OOM)
     unit = shop.podslice(*run).stdout.strip()
-    shop.run("timeout", "120", "sh", "-c", UNTIL_UNLOADED.format(user="", unit=unit))
+    shop.run("timeout", "110", "sh", "-c", UNTIL_UNLOADED.format(user="", unit=unit))
     assert show(shop, SLICE, "TasksCurrent") == {"TasksCurrent": "0"}
     last = last_exit(shop, "web")
     assert (last["result"], last["oom_killed"]) == ("oom-kill", True)

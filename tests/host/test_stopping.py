@@ -65,7 +65,7 @@ def run(machine, unit, script, grace_sec=GRACE_SEC):
         *("systemd-run", "--quiet", "--scope", f"--unit={unit}", f"--slice={SLICE}"),
         *("-p", "Delegate=yes", "-p", f"TimeoutStopSec={grace_sec}", "sh", "-c", script),
     )
-    machine.run("timeout", "60", "sh", "-c", "until [ -e /tmp/up ]; do :; done")
+    machine.run("timeout", "110", "sh", "-c", "until [ -e /tmp/up ]; do sleep 0.1; done")
     return process
 
 

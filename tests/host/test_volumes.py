@@ -80,7 +80,11 @@ def test_files_of_an_ended_container_are_charged_to_the_pod_until_it_is_deleted(
     # a process outside of pods has the volume open, and does not block the deletion of the pod
     holder = machine.spawn("sh", "-c", f"cd {CACHE} && exec sleep 1000")
     machine.run(
-        "timeout", "20", "sh", "-c", f"until [ /proc/{holder.pid}/cwd -ef {CACHE} ]; do :; done"
+        "timeout",
+        "120",
+        "sh",
+        "-c",
+        f"until [ /proc/{holder.pid}/cwd -ef {CACHE} ]; do sleep 0.1; done",
     )
     deleted = machine.podslice("delete", "web", *BIG)
     assert deleted.exit_code == 0
@@ -90,7 +94,9 @@ def test_files_of_an_ended_container_are_charged_to_the_pod_until_it_is_deleted(
     assert machine.run("test", "-e", "/run/podslice", check=False).exit_code == 1
     holder.kill()
     holder.wait()
-    machine.run("timeout", "20", "sh", "-c", f"while [ -e /proc/{holder.pid} ]; do :; done")
+    machine.run(
+        "timeout", "110", "sh", "-c", f"while [ -e /proc/{holder.pid} ]; do sleep 0.1; done"
+    )
     assert in_memory(machine) < before + 16 * MI
 
 
@@ -177,7 +183,7 @@ def test_a_terminating_container_has_its_volumes_to_the_end(fast):
         f"trap '{last} /tmp/volumes.end; exit' TERM; touch /tmp/volumes.up; while :; do :; done"
     )
     fast.podslice("run", "web", "-c", "reader", "--detach", *BIG, "--", "sh", "-c", script)
-    fast.run("timeout", "20", "sh", "-c", "until [ -e /tmp/volumes.up ]; do :; done")
+    fast.run("timeout", "110", "sh", "-c", "until [ -e /tmp/volumes.up ]; do sleep 0.1; done")
     fast.podslice("delete", "web", *BIG)
     assert fast.get("/tmp/volumes.end") == b"bye\n"
     assert mounted(fast) == ""

@@ -129,6 +129,7 @@ def test_values_survive_daemon_reload(clean_machine):
     assert machine.podslice("plan", "-f", SEED, *BIG).stdout == "nothing to do\n"
 
 
+@pytest.mark.namespace
 @pytest.mark.newest
 def test_a_second_apply_writes_nothing(clean_machine):
     machine = clean_machine
@@ -199,9 +200,11 @@ def test_a_slice_that_was_stopped_externally_is_created_again(clean_machine):
     assert machine.podslice("status", *BIG).exit_code == 0
 
 
+@pytest.mark.namespace
+@pytest.mark.newest
 def test_many_pods_are_created_changed_and_removed(clean_machine):
     machine = clean_machine
-    count = 100 if machine.kind == "namespace" else 20
+    count = 100
     machine.put("/tmp/pods.yaml", pods(count))
     apply(machine, "-f", "/tmp/pods.yaml", *BIG)
     assert len(units(machine)) == count + 3
@@ -274,6 +277,7 @@ def test_a_failed_tier_is_reported_with_the_skipped_steps(clean_machine):
     assert machine.podslice("plan", "-f", SEED, *BIG).exit_code == 0
 
 
+@pytest.mark.namespace
 @pytest.mark.newest
 def test_foreign_units_below_the_root_are_not_changed(clean_machine):
     machine = clean_machine

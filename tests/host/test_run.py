@@ -81,6 +81,7 @@ def phase(machine):
     return json.loads(machine.podslice("phase", "shop", "-o", "json").stdout)
 
 
+@pytest.mark.namespace
 @pytest.mark.newest
 @pytest.mark.parametrize("container", ["app", "fetch"])
 def test_at_a_terminal_run_is_the_command(shop, container):
@@ -110,8 +111,6 @@ def test_at_a_terminal_run_is_the_command(shop, container):
     terminated = [["type", f"{run} 'kill -TERM $$'\n"], *exits_with(143)]
     well = [["type", f"{run} 'exit 0'\n"], *exits_with(0)]
     acts = [*job_control, *interrupted, *killed, *terminated, *well]
-    if shop.kind == "vm":  # the same code on a slow machine: each of them once
-        acts = [*job_control, *well] if is_init else [*interrupted, *killed]
     in_a_shell(shop, *acts, WINDOW=WINDOW)
     assert phase(shop)["init_containers"][0] == {"name": "fetch", "done": is_init}
 

@@ -83,6 +83,7 @@ def assert_nothing_is_left(machine):
     assert records(machine) == []
 
 
+@pytest.mark.namespace
 @pytest.mark.newest
 def test_a_process_that_ignores_sigterm_is_killed_and_all_are_named(shop):
     before = neighbour(shop)

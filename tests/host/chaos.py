@@ -6,6 +6,8 @@ import random
 from tests.host import agent
 
 DISK = "/run/podslice/.filled"
+FEWEST = 20
+"""With fewer pods none is removed."""
 
 
 class Chaos:
@@ -73,7 +75,7 @@ class Chaos:
         return self._put(self._any())
 
     def _remove(self):
-        if len(self.good) < 20:
+        if len(self.good) < FEWEST:
             return self._add()
         name = self._any()
         del self.good[name]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.host import agent
 from tests.host.agent import WEB, is_active
-from tests.host.chaos import Chaos
+from tests.host.chaos import FEWEST, Chaos
 from tests.host.scenario import records, show, units
 
 BURST = int(os.environ.get("PODSLICE_BURST", "25"))
@@ -182,7 +182,7 @@ def test_a_thousand_random_events(node):
     node.run("mount", "-t", "tmpfs", "-o", "size=2m,mode=0755", "none", "/run/podslice")
     try:
         agent.install(node)
-        node.run("sh", "-c", "\n".join(chaos.fill(110 if is_fast else 30)))
+        node.run("sh", "-c", "\n".join(chaos.fill(110 if is_fast else FEWEST)))
         node.run("systemctl", "start", agent.UNIT)
         for _ in range(events // BURST):
             node.run("sh", "-c", "\n".join(chaos.burst(BURST)), timeout_sec=300)

@@ -20,6 +20,7 @@ def node(clean_machine):
     agent.begin(clean_machine)
     yield clean_machine
     agent.remove(clean_machine)
+    clean_machine.podslice("delete", "--all", "--grace-period", "0", check=False)
 
 
 def is_healthy(machine):

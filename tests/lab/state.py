@@ -2,6 +2,9 @@
 
 from tests.lab.machine import Machine
 
+LIMIT_SEC = 300.0
+"""For an emulated machine on a busy host, where a stop of all units and a daemon-reload take minutes."""
+
 # Of units: those that run or are loaded under podslice's names. Of files: those that such calls write.
 # Failed lookups: a transient unit that existed when systemd last listed the unit files and was stopped
 # later. systemd (252 and 257) then looks for the file it has removed, and reports "not found" even where
@@ -71,4 +74,5 @@ def restore(machine: Machine) -> list[str]:
 
 
 def _run(machine: Machine, script: str) -> list[str]:
-    return sorted(machine.run("sh", "-c", LEFTOVERS_SCRIPT + script).stdout.splitlines())
+    argv = ("sh", "-c", LEFTOVERS_SCRIPT + script)
+    return sorted(machine.run(*argv, timeout_sec=LIMIT_SEC).stdout.splitlines())

@@ -9,10 +9,21 @@ import sys
 import tarfile
 from pathlib import Path
 
+from tests.lab.namespace import Namespace
+
 ROOT = Path(__file__).resolve().parents[2]
 # fixed, as otherwise each commit would be a new package
 EPOCH = 1_767_225_600
 NEXT_VERSION = "9.0.0"
+BEFORE, INSTALLED = "/root/before", "/root/installed.tar"
+# what was written since then: files of the package, those of its scripts, the databases of dpkg and systemd
+PACK = f"""
+set -e
+cd /
+skip=$(for name in dev proc root run sys tmp var/cache var/log; do echo "-path ./$name -o"; done)
+find . -mindepth 1 -xdev \\( $skip -false \\) -prune -o -cnewer {BEFORE} -print0 |
+  tar --null --no-recursion --files-from - -cf {INSTALLED}
+"""
 
 
 def load(name):
@@ -45,6 +56,16 @@ def install(machine, built):
     machine.put(path, built.package.read_bytes())
     env = {"DEBIAN_FRONTEND": "noninteractive"}  # otherwise debconf tries terminals
     machine.run("apt-get", "install", "--yes", "-q", path, timeout_sec=300, env=env)
+
+
+def install_copy(machine, suite, built):
+    """Copy what apt has left of a package in a namespace, where it takes a tenth of the time."""
+    with Namespace(suite) as native:
+        native.run("touch", BEFORE)
+        install(native, built)
+        native.run("sh", "-c", PACK)
+        machine.unpack(native.root / INSTALLED.lstrip("/"))
+    machine.run("systemctl", "daemon-reload")
 
 
 class Packages:

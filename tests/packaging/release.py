@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from podslice.model.event import Kind
 from tests.host.scenario import show
-from tests.packaging.builds import install
+from tests.packaging.builds import install, install_copy
 from tests.packaging.installed import AGENT, SERVICE
 
 SUITES = ("trixie", "bookworm")
@@ -37,6 +37,10 @@ class Host:
 
     def install_present(self):
         install(self.machine, self._packages.get(self.suite))
+
+    def copy_present(self):
+        """Install what apt leaves in a namespace of the same release."""
+        install_copy(self.machine, self.suite, self._packages.get(self.suite))
 
     def install_next(self):
         install(self.machine, self._packages.next(self.suite))

@@ -5,7 +5,6 @@ import pytest
 from tests.host import podman
 from tests.lab import fixtures
 from tests.lab.machine import Machine
-from tests.lab.paths import source_dir
 from tests.lab.vm import Vm
 
 
@@ -45,8 +44,7 @@ def vm() -> Iterator[Vm]:
 def new_vm() -> Iterator[Vm]:
     """The same with the newest systemd in Debian and its kernel."""
     fixtures.need_lab()
-    with Vm("forky") as restored:
-        restored.push(source_dir(), "/src")
+    with Vm("forky", has_source=True) as restored:
         yield restored
 
 

@@ -33,12 +33,13 @@ def add_order(
 ) -> None:
     """Add what starts before a container.
 
-    The end of a sidecar does not stop the others, as that of an init container does.
+    The end of a sidecar does not stop the others, as that of an init container does. The service of
+    the pod starts it: if others wanted it, their restarts would start it before its back-off ends.
     """
     for each in _earlier(container, workload):
         service = names.service(each.name)
-        is_sidecar = each.kind is ContainerKind.SIDECAR
-        head.add("Wants" if is_sidecar else "Requires", service)
+        if each.kind is ContainerKind.INIT:
+            head.add("Requires", service)
         head.add("After", *_started(each, service, names))
 
 

@@ -14,12 +14,13 @@ from podslice.model.naming import CONTAINER_LABEL, POD_LABEL
 from podslice.model.pod import ContainerKind
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import GENERATED, INFINITY
-from podslice.model.workload import ContainerWorkload, Exec, PodWorkload, Pull, Security, Sleep
+from podslice.model.workload import ContainerWorkload, PodWorkload, Pull, Security
 from podslice.quadlet.expansion import Expanded, expand, expand_variables
+from podslice.quadlet.hooks import hook_line, stop_line, stop_timeout_sec
 from podslice.quadlet.order import add_order, add_restart, is_last_init
 from podslice.quadlet.pod_names import Names, stem
 from podslice.quadlet.probes import add_health, needs_prober
-from podslice.quadlet.result import PODMAN, SECRET_MODE, UNIT_MODE, File, Options
+from podslice.quadlet.result import SECRET_MODE, UNIT_MODE, File, Options
 from podslice.quadlet.unit_text import (
     EMPTY_VARIABLE,
     Section,
@@ -118,7 +119,8 @@ class ContainerUnit:
         add_health(body, container)
         _add_security(body, container.security)
         body.add("GroupAdd", *map(str, self.workload.groups))
-        body.add("StopTimeout", str(names.decision.pod.grace_period_sec))
+        grace_sec = names.decision.pod.grace_period_sec
+        body.add("StopTimeout", str(stop_timeout_sec(grace_sec)))
         body.add_text("StopSignal", "--stop-signal", container.stop_signal)
         # podman's own limit would be 2048, whatever the slice has
         body.add("PidsLimit", "-1")
@@ -174,11 +176,11 @@ class ContainerUnit:
         """Add what runs after the start and before the stop, and the end of the init phase."""
         name = self.names.container(self.container.name)
         if self.container.post_start:
-            body.add("ExecStartPost", _hook(self.container.post_start, name))
+            body.add("ExecStartPost", hook_line(self.container.post_start, name))
         if self.container.pre_stop:
-            # it fails where the container has exited by itself
-            grace = ("/usr/bin/timeout", str(self.names.decision.pod.grace_period_sec))
-            body.add("ExecStop", f"-{words(grace)} {_hook(self.container.pre_stop, name)}")
+            grace_sec = self.names.decision.pod.grace_period_sec
+            stop = stop_line(self.container.pre_stop, name, grace_sec)
+            body.add("ExecStop", *([stop] if stop else []))
         if self.options.has_init_phase and is_last_init(self.container, self.workload):
             own = self.options.manager.flag.split(" ")[1:]
             key = self.names.decision.pod.key
@@ -190,12 +192,6 @@ class ContainerUnit:
 def _fits_file(variable: Expanded) -> bool:
     """Return whether a variable fits into a file of variables, which has one in each line."""
     return not {"\n", "\r"}.intersection(variable.text)
-
-
-def _hook(action: Exec | Sleep, name: str) -> str:
-    if isinstance(action, Sleep):
-        return f"/usr/bin/sleep {action.seconds}"
-    return words((PODMAN, "exec", name, *action.command))
 
 
 def _add_security(body: Section, security: Security) -> None:

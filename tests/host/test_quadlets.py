@@ -1,12 +1,16 @@
 """Quadlets and podman: its generator reads the cases, and a pod runs with all that quadlets keep."""
 
+import shlex
 import subprocess
 
 import pytest
 
 from podslice.model.pod import default_uid
 from podslice.model.unit import control_group_of
+from podslice.model.workload import Exec, Sleep
 from podslice.processes.quadlet_files import Directories, write_quadlets
+from podslice.quadlet.hooks import stop_line
+from podslice.quadlet.result import PODMAN
 from tests.cases.quadlets import CASES, QUADLETS, made_of, settings_of
 from tests.host import podman
 from tests.host.podman import LONG_SEC, PACKAGES
@@ -25,6 +29,11 @@ POD_GROUP = control_group_of(f"kubepods-burstable-{POD_ID}.slice")
 APP, PREPARE, PROXY = (f"podslice-{POD_ID}-{name}.service" for name in ("app", "prepare", "proxy"))
 PROBER = f"podslice-probe-{POD_ID}-proxy.service"
 DATA = "/var/lib/containers/storage/volumes/web-data/_data"
+GRACE_SEC = 30
+FAKE_PODMAN = """#!/bin/sh
+echo "$*" >>"$CALLS"
+[ "$1" = stop ] || { shift 2; exec "$@"; }
+"""
 MANIFEST = """
 apiVersion: v1
 kind: ConfigMap
@@ -69,7 +78,7 @@ spec:
     - sh
     - -c
     - |
-      trap "echo stopped >/data/stopped; exit 0" TERM
+      trap "echo stopped >>/data/stopped; exit 0" TERM
       cat /data/user /etc/app/site.conf /run/login/password >/data/read
       env >/data/variables
       echo start >>/data/starts
@@ -78,6 +87,7 @@ spec:
     - {name: PASSWORD, valueFrom: {secretKeyRef: {name: login, key: password}}}
     resources: {requests: {cpu: 100m, memory: 16Mi}, limits: {cpu: "1", memory: 64Mi}}
     securityContext: {runAsUser: 1000}
+    lifecycle: {preStop: {exec: {command: [sh, -c, echo hook >>/data/stopped]}}}
     livenessProbe:
       exec: {command: [test, "!", -e, /tmp/dead]}
       periodSeconds: 10
@@ -148,6 +158,55 @@ def services_of(pod):
 
 
 @pytest.fixture
+def stop(tmp_path):
+    """A function that runs the commands before a stop with a program in place of podman.
+
+    It returns the arguments of each call of that.
+    """
+    program, calls = tmp_path / "podman", tmp_path / "calls"
+    program.write_text(FAKE_PODMAN)
+    program.chmod(0o755)
+    calls.touch()
+
+    def run(action, grace_sec, main_pid="7"):
+        line = stop_line(action, "web-app", grace_sec).removeprefix("-")
+        plain = line.replace("$$", "$").replace("%%", "%").replace(PODMAN, str(program))
+        environment = {"CALLS": str(calls), "PATH": "/usr/bin:/bin"}
+        environment |= {"MAINPID": main_pid} if main_pid else {}
+        subprocess.run(shlex.split(plain), env=environment, check=True)
+        return calls.read_text().splitlines()
+
+    return run
+
+
+def left_sec(call):
+    """Return the grace period with which podman was called."""
+    *words, name = call.split()
+    assert (words[:2], name) == (["stop", "--ignore"], "web-app")
+    return int(words[2].removeprefix("--time="))
+
+
+def test_the_time_of_a_hook_counts(stop):
+    (call,) = stop(Sleep(seconds=2), GRACE_SEC)
+    assert 2 <= left_sec(call) <= GRACE_SEC - 2
+
+
+def test_a_hook_ends_with_the_grace_period_and_two_seconds_remain(stop):
+    (call,) = stop(Sleep(seconds=100_000), 1)
+    assert left_sec(call) == 2
+
+
+def test_a_container_stops_after_a_hook_that_fails(stop):
+    hook, call = stop(Exec(command=("false", "a b", "$x")), GRACE_SEC)
+    assert hook == "exec web-app false a b $x"
+    assert 2 <= left_sec(call) <= GRACE_SEC
+
+
+def test_a_container_that_has_exited_has_no_hook(stop):
+    assert stop(Sleep(seconds=100_000), GRACE_SEC, main_pid=None) == []
+
+
+@pytest.fixture
 def box(podman_vm):
     """The machine with podman, without pods."""
     yield podman_vm
@@ -203,9 +262,9 @@ def test_a_pod_of_quadlets(box):
     assert show(box, APP, "NRestarts") == {"NRestarts": "1"}
     box.run("systemctl", "start", APP, timeout_sec=LONG_SEC)  # until podman has started it whole
 
-    # the pod stops with all its containers, in their own time
+    # the pod stops with all its containers, in their own time, the hook before the signal
     box.run("systemctl", "stop", "web-pod.service", timeout_sec=LONG_SEC)
-    assert data(box, "stopped") == "stopped\n"
+    assert data(box, "stopped") == "hook\nstopped\n"
     for unit in (APP, PREPARE, PROXY, "web-pod.service"):
         assert show(box, unit, "ActiveState") == {"ActiveState": "inactive"}
     assert kernel(box, POD_GROUP, "cgroup.events").startswith("populated 0")

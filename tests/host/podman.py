@@ -39,7 +39,7 @@ infra_image = "{IMAGE}"
 """
 CLEAN = """
 services=$(systemctl list-units --all --plain --no-legend 'podslice-*.service' '*-pod.service' |
-  while read -r unit _; do echo "$unit"; done)
+  while read -r unit load _; do [ "$load" = not-found ] || echo "$unit"; done)
 if [ -n "$services" ]; then
   systemctl kill --signal=KILL $services || :
   systemctl stop $services

@@ -49,7 +49,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: web}
 spec:
-  terminationGracePeriodSeconds: 60
+  terminationGracePeriodSeconds: 600
   resources: {limits: {memory: 256Mi}}
   initContainers:
   - name: prepare

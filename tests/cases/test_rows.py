@@ -75,6 +75,13 @@ from tests.cases.rows import (
     to_pod,
     to_usage,
 )
+from tests.cases.usage_rows import (
+    run_buckets,
+    run_confidence,
+    run_peaks,
+    run_percentiles,
+    run_recommend,
+)
 from tests.configuration import load_config
 
 UNSET = {row.name: row.unset for row in PROPERTIES.values() if row.managed}
@@ -485,6 +492,11 @@ KINDS = {
     "compare": run_compare,
     "root": run_root,
     "reserved": run_reserved,
+    "buckets": run_buckets,
+    "percentiles": run_percentiles,
+    "peaks": run_peaks,
+    "confidence": run_confidence,
+    "recommend": run_recommend,
 }
 """A function gives everything that rows of its kind may expect, by the name of the field."""
 

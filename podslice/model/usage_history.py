@@ -1,0 +1,79 @@
+"""The history of usage of a pod, a container or a slice: two histograms, and what spoils them.
+
+Times are seconds since the Unix epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+
+from podslice.dataclass import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecayingHistogram:
+    """Weights of buckets, in which later samples count more than earlier ones."""
+
+    weights: Mapping[int, float] = field(default_factory=dict)
+    """Index of a bucket → the sum of the weights of its samples, as of `reference_sec`."""
+    reference_sec: int = 0
+    """The time at which a sample counts with its own weight."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPeaks:
+    """The peaks of finished windows as a histogram, and that of the present window."""
+
+    finished: DecayingHistogram = DecayingHistogram()
+    window_end_sec: int = 0
+    """The end of the present window; 0 before the first sample."""
+    observed_bytes: int = 0
+    """The peak of the present window that was observed."""
+    oom_bytes: int = 0
+    """What an OOM kill in the present window suggests; 0 without one."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """Return the peak of the present window."""
+        return max(self.observed_bytes, self.oom_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitTimes:
+    """How long tasks waited for a CPU or memory, and for how long that was observed.
+
+    Each is a sum in seconds, as of `at_sec`: earlier times count less.
+    """
+
+    at_sec: int = 0
+    observed_sec: float = 0.0
+    cpu_sec: float = 0.0
+    memory_sec: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageHistory:
+    """The history of one pod, container or slice."""
+
+    first_sec: int = 0
+    """The time of the first CPU sample; 0 before it."""
+    last_sec: int = 0
+    """The time of the last sample."""
+    samples: int = 0
+    """The number of CPU samples."""
+    cpu: DecayingHistogram = DecayingHistogram()
+    memory: MemoryPeaks = MemoryPeaks()
+    waits: WaitTimes = WaitTimes()
+    oom_kills: int = 0
+    """The OOM kills up to `oom_kill_sec`, each within the time that a history lasts of the next."""
+    oom_kill_sec: int = 0
+    """The time of the last one; 0 without one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodHistory:
+    """The histories of a pod as a whole, and of its containers by name."""
+
+    pod: UsageHistory = UsageHistory()
+    containers: Mapping[str, UsageHistory] = field(default_factory=dict)

@@ -1,0 +1,233 @@
+"""Requests and limits that fit a history of usage.
+
+There is no recommendation of a CPU limit: it throttles processes while CPUs are idle, and the weight
+of the request already divides the CPUs when they are scarce.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum
+
+from podslice.dataclass import dataclass
+from podslice.model.resources import CPU, MEMORY, Amounts
+from podslice.model.usage_history import DecayingHistogram, UsageHistory, WaitTimes
+from podslice.policy.decaying_histogram import (
+    CPU_BUCKETS,
+    MEMORY_BUCKETS,
+    BucketScheme,
+    percentile_bucket,
+)
+from podslice.policy.usage_samples import peaks_of, without_old
+
+MAXIMUM = 1.0
+_REQUEST = (0.9, 0.5, 0.95)
+"""The percentiles of a request and of its bounds.
+
+Source: VPA recommender, config/config.go, DefaultRecommenderConfig.
+"""
+_LIMIT = (MAXIMUM, MAXIMUM, MAXIMUM)
+_MARGIN = 1.15
+"""Source: VPA recommender, config/config.go, SafetyMarginFraction."""
+_DAY_SEC = 86_400
+_DAY_SAMPLES = 1440
+"""The samples of a day: one a minute."""
+_UPPER_CONFIDENCE = (1.0, 1)
+_LOWER_CONFIDENCE = (0.001, -2)
+"""Multiplier and exponent of `confidence_factor`.
+
+Source: VPA recommender, logic/recommender.go, CreatePodResourceRecommender.
+"""
+_STEP = {CPU: 1, MEMORY: 2**20 * 1000}
+"""Recommended amounts are multiples of 1m and of 1Mi, in thousandths."""
+_CPU_WAIT_SHARE = 0.1
+"""Above this share of the time in which a task waited for a CPU, less CPU is not recommended."""
+_MEMORY_WAIT_SHARE = 0.001
+"""The same for memory.
+
+Source: Weiner et al., "TMO: Transparent Memory Offloading in Datacenters" (ASPLOS 2022), 3.3: the
+pressure that its controller keeps containers below.
+"""
+
+
+class Veto(StrEnum):
+    """Why an amount is not decreased."""
+
+    OOM_KILLS = "oom-kills"
+    PRESSURE = "pressure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One recommended amount, in thousandths of the unit, as in `Amounts`."""
+
+    current: int | None
+    """The present amount; None where it is not stated."""
+    recommended: int
+    computed: int
+    """What the history alone results in: less than `recommended` after a veto."""
+    lower: int
+    """Less is likely to be too little."""
+    upper: int | None
+    """More is likely to be wasted; None before a history is long enough to know."""
+    veto: Veto | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """The recommended amounts of a pod or a container; None where the history has no samples."""
+
+    age_sec: int
+    """The time between the first and the last sample."""
+    samples: int
+    confidence_days: float
+    """How many days of one sample a minute the history is worth."""
+    oom_kills: int
+    cpu_wait_share: float
+    """The share of the time in which a task waited for a CPU, recent times counting more."""
+    memory_wait_share: float
+    cpu_request: Advice | None = None
+    memory_request: Advice | None = None
+    memory_limit: Advice | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsedAmounts:
+    """What a slice has used: a percentile and the maximum; None without samples."""
+
+    cpu_milli: int | None = None
+    cpu_peak_milli: int | None = None
+    memory_bytes: int | None = None
+    memory_peak_bytes: int | None = None
+
+
+def recommend(
+    history: UsageHistory, now_sec: int, *, requests: Amounts, limits: Amounts
+) -> Recommendation:
+    """Return the amounts for a history; `requests` and `limits` are the present ones.
+
+    Request = 90th percentile × 1.15; memory limit = maximum × 1.15, at least the request.
+
+    Source: VPA recommender, logic/recommender.go, CreatePodResourceRecommender; the limit is of
+    podslice.
+    """
+    history = without_old(history, now_sec)
+    cpu, memory = history.cpu, peaks_of(history.memory)
+    cpu_share, memory_share = _wait_shares(history.waits)
+    for_memory = _memory_veto(history, memory_share)
+    for_cpu = Veto.PRESSURE if cpu_share >= _CPU_WAIT_SHARE else None
+    confidence = confidence_days(history)
+    request = _advise(MEMORY, memory, _REQUEST, confidence, requests.get(MEMORY), for_memory)
+    limit = _advise(MEMORY, memory, _LIMIT, confidence, limits.get(MEMORY), for_memory)
+    return Recommendation(
+        age_sec=max(history.last_sec - history.first_sec, 0) if history.samples else 0,
+        samples=history.samples,
+        confidence_days=confidence,
+        oom_kills=history.oom_kills,
+        cpu_wait_share=cpu_share,
+        memory_wait_share=memory_share,
+        cpu_request=_advise(CPU, cpu, _REQUEST, confidence, requests.get(CPU), for_cpu),
+        memory_request=request,
+        memory_limit=_at_least(limit, request),
+    )
+
+
+def confidence_days(history: UsageHistory) -> float:
+    """Return how many days of one sample a minute a history is worth.
+
+    Source: VPA recommender, logic/estimator.go, getConfidence.
+    """
+    age_days = (history.last_sec - history.first_sec) / _DAY_SEC
+    return max(min(age_days, history.samples / _DAY_SAMPLES), 0.0)
+
+
+def confidence_factor(confidence: float, multiplier: float, exponent: int) -> float:
+    """Return the factor of a bound: (1 + multiplier / confidence) ^ exponent.
+
+    It is infinite, or 0, without confidence.
+
+    Source: VPA recommender, logic/estimator.go, WithCPUConfidenceMultiplier.
+    """
+    if confidence <= 0:
+        return math.inf if exponent > 0 else 0.0
+    return float((1 + multiplier / confidence) ** exponent)
+
+
+def used_amounts(history: UsageHistory, now_sec: int, share: float) -> UsedAmounts:
+    """Return what a slice has used: this percentile, and the maximum."""
+    history = without_old(history, now_sec)
+    peaks = peaks_of(history.memory)
+    return UsedAmounts(
+        cpu_milli=_rounded(_percentile(CPU, history.cpu, share)),
+        cpu_peak_milli=_rounded(_percentile(CPU, history.cpu, MAXIMUM)),
+        memory_bytes=_rounded(_percentile(MEMORY, peaks, share)),
+        memory_peak_bytes=_rounded(_percentile(MEMORY, peaks, MAXIMUM)),
+    )
+
+
+def _advise(
+    resource: str,
+    histogram: DecayingHistogram,
+    shares: tuple[float, float, float],
+    confidence: float,
+    current: int | None,
+    veto: Veto | None,
+) -> Advice | None:
+    """Return the advice for the percentiles of an amount, and of its lower and upper bound."""
+    found = [_percentile(resource, histogram, share) for share in shares]
+    value, lower, upper = (each or 0.0 for each in found)
+    if found[0] is None:
+        return None
+    computed = _with_margin(resource, value, 1.0)
+    factor = confidence_factor(confidence, *_UPPER_CONFIDENCE)
+    kept = current if veto and current is not None and current > computed else None
+    return Advice(
+        current=current,
+        recommended=computed if kept is None else kept,
+        computed=computed,
+        lower=_with_margin(resource, lower, confidence_factor(confidence, *_LOWER_CONFIDENCE)),
+        upper=None if math.isinf(factor) else _with_margin(resource, upper, factor),
+        veto=None if kept is None else veto,
+    )
+
+
+def _at_least(limit: Advice | None, request: Advice | None) -> Advice | None:
+    """Return the limit, raised to a request that a veto has kept."""
+    if limit is None or request is None or limit.recommended >= request.recommended:
+        return limit
+    return replace(limit, recommended=request.recommended, veto=request.veto)
+
+
+_SCHEMES: Mapping[str, BucketScheme] = {CPU: CPU_BUCKETS, MEMORY: MEMORY_BUCKETS}
+_SCALE = {CPU: 1, MEMORY: 1000}
+"""Thousandths of the unit in one unit of the values of a histogram."""
+
+
+def _percentile(resource: str, histogram: DecayingHistogram, share: float) -> float | None:
+    bucket = percentile_bucket(histogram, share)
+    return None if bucket is None else _SCHEMES[resource].end(bucket)
+
+
+def _with_margin(resource: str, value: float, factor: float) -> int:
+    """Return an amount in thousandths with the margin and a factor, rounded up to whole steps."""
+    step = _STEP[resource]
+    return math.ceil(round(value * _SCALE[resource] * _MARGIN * factor, 3) / step) * step
+
+
+def _rounded(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _memory_veto(history: UsageHistory, wait_share: float) -> Veto | None:
+    if history.oom_kills:
+        return Veto.OOM_KILLS
+    return Veto.PRESSURE if wait_share >= _MEMORY_WAIT_SHARE else None
+
+
+def _wait_shares(waits: WaitTimes) -> tuple[float, float]:
+    """Return the shares of the observed time in which a task waited for a CPU and for memory."""
+    if waits.observed_sec <= 0:
+        return 0.0, 0.0
+    return waits.cpu_sec / waits.observed_sec, waits.memory_sec / waits.observed_sec

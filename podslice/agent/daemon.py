@@ -32,6 +32,7 @@ from podslice.agent.rounds import RoundParts, Rounds
 from podslice.agent.scheduler import COMPLETE_QUIET_SEC, Scheduler
 from podslice.agent.terminations import Terminations
 from podslice.agent.unit_filter import UnitFilter
+from podslice.agent.usage_recorder import UsageRecorder
 from podslice.agent.watcher import Watcher, WatchEvents
 from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, SystemdError
@@ -97,6 +98,7 @@ class Daemon:
             self._context, self._bus, self._terminations, on_change=request, root=setup.root
         )
         self._oom = OomMonitor(self._context, self._terminations, on_event=self._evictor.wake)
+        self._recorder = UsageRecorder(self._context)
         self._stop_requested = asyncio.Event()
         self._is_reload_requested = False
 
@@ -144,6 +146,7 @@ class Daemon:
             await self._connect()
             stack.push_async_callback(self._terminations.close)
             stack.callback(self._orphans.close)
+            stack.callback(self._recorder.close)
             server = Server(routes(self.snapshot))
             stack.push_async_callback(server.close)
             await self._serve(server)
@@ -207,6 +210,7 @@ class Daemon:
                 self._evictor.run(),  # its first observation sets the conditions of the first round
                 self._scheduler.run(self._make_round()),
                 self._oom.run(),
+                self._recorder.run(),
                 self._feed_watchdog(),
             )
         ]

@@ -10,6 +10,7 @@ from podslice.cli import interrupts
 from podslice.cli.output import note
 from podslice.errors import BusUnavailable, HostError
 from podslice.kernel.host import read_node
+from podslice.model.config import Config
 from podslice.model.node import Node
 from podslice.model.resources import CPU, MEMORY
 from podslice.systemd.find_manager import find_manager
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from podslice.cli.options import Planning
-    from podslice.model.config import Config
     from podslice.model.manager import Manager
     from podslice.model.pod import Pod
     from podslice.reconcile.world import LiveWorld, World
@@ -63,6 +63,17 @@ def runtime_directory(manager: Manager) -> Path:
             f" XDG_RUNTIME_DIR=/run/user/{uid}"
         )
     return directory
+
+
+def usage_directory(config: Config, manager: Manager) -> str:
+    """Return the directory of histories of usage; empty if none are recorded.
+
+    The default one belongs to the host's agent; a user has `~/.local/state/podslice/usage`.
+    """
+    default = Config().usage_history
+    if manager.is_user and config.usage_history == default:
+        return default.replace("/var/lib", manager.state_directory, 1)
+    return config.usage_history
 
 
 def _owner(path: str) -> int | None:
@@ -198,7 +209,6 @@ def recorded_pods(planning: Planning) -> tuple[Pod, ...]:
 @asynccontextmanager
 async def open_recorded_world(store: Store) -> AsyncIterator[LiveWorld]:
     """Connect with the recorded root slice, independent of the configuration."""
-    from podslice.model.config import Config
     from podslice.reconcile.guard import Guarded
     from podslice.reconcile.rollback import recorded
     from podslice.reconcile.world import LiveWorld

@@ -131,6 +131,8 @@ class Config:
     """Whether the agent removes slices below the root that belong to no record."""
     sync_period_usec: int = 60_000_000
     """How often the agent reconciles without an event."""
+    usage_history: str = "/var/lib/podslice/usage"
+    """The directory of the histories that the agent records; empty for none."""
 
 
 class Source(StrEnum):

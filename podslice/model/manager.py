@@ -26,6 +26,8 @@ class Manager:
     """The control group that all its units are in."""
     config_directory: str = "/etc"
     """The directory of configuration files, of other programs too."""
+    state_directory: str = "/var/lib"
+    """The directory of files that outlast a reboot."""
     drop_in_directories: tuple[str, ...] = (
         "/run/systemd/transient",
         "/run/systemd/system.control",
@@ -55,13 +57,14 @@ def user_manager(uid: int, environment: Mapping[str, str]) -> Manager:
     """Return the manager of a user whose programs have this environment."""
     session = environment.get("XDG_RUNTIME_DIR")
     runtime = session or f"/run/user/{uid}"
-    config = _user_config_directory(environment)
+    config = _user_directory(environment, "XDG_CONFIG_HOME", ".config")
     return Manager(
         uid=uid,
         bus_address=f"unix:path={runtime}/bus",
         runtime_directory=runtime,
         has_session=bool(session),
         config_directory=config,
+        state_directory=_user_directory(environment, "XDG_STATE_HOME", ".local/state"),
         control_group=f"/user.slice/user-{uid}.slice/user@{uid}.service",
         drop_in_directories=(
             f"{runtime}/systemd/transient",
@@ -71,12 +74,12 @@ def user_manager(uid: int, environment: Mapping[str, str]) -> Manager:
     )
 
 
-def _user_config_directory(environment: Mapping[str, str]) -> str:
-    """Return XDG_CONFIG_HOME, or else `.config` in HOME; relative paths are ignored.
+def _user_directory(environment: Mapping[str, str], variable: str, default: str) -> str:
+    """Return the directory in a variable, or else the default one in HOME; relative paths are ignored.
 
-    Source: XDG Base Directory Specification, "Environment variables"; without HOME it is `/.config`.
+    Source: XDG Base Directory Specification, "Environment variables"; without HOME it is in `/`.
     """
-    config, home = environment.get("XDG_CONFIG_HOME", ""), environment.get("HOME", "")
-    if config.startswith("/"):
-        return config
-    return f"{home.rstrip('/') if home.startswith('/') else ''}/.config"
+    stated, home = environment.get(variable, ""), environment.get("HOME", "")
+    if stated.startswith("/"):
+        return stated
+    return f"{home.rstrip('/') if home.startswith('/') else ''}/{default}"

@@ -20,6 +20,8 @@ KUBE_RESERVED_SLICE = UnitName("podruntime.slice")
 """The slice of container runtimes and podslice, unless kube-reserved-cgroup names another one."""
 SYSTEM_RESERVED_SLICE = UnitName("system.slice")
 """The slice of system daemons, unless system-reserved-cgroup names another one."""
+USER_SLICE = UnitName("user.slice")
+"""The slice of the sessions and service managers of users."""
 TIERS = {Qos.BURSTABLE: "burstable", Qos.BESTEFFORT: "besteffort"}
 """The tiers with a slice of their own; Guaranteed pods are children of the root."""
 

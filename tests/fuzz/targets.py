@@ -44,7 +44,9 @@ from podslice.model.node import Node
 from podslice.model.pod import Qos, default_uid
 from podslice.pausable import finish
 from podslice.policy.decide import decide
+from podslice.policy.pod_recommendation import recommend_pod
 from podslice.store import Store
+from podslice.store.usage_files import UsageFiles
 from podslice.systemd import journalctl
 from podslice.systemd.bus_errors import error_of
 from podslice.systemd.change_signals import ChangeSignals
@@ -227,6 +229,20 @@ def run_flags(data: bytes) -> None:
         assert Tree(cgroup_root=config.cgroup_root).pod(default_uid("a", "b"), Qos.BESTEFFORT)
 
 
+def run_usage(data: bytes) -> None:
+    """Read a damaged history of usage; one that is read is used, and written again."""
+    files = UsageFiles(scratch() / "usage")
+    path = files.pod_path("default/web")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    with contextlib.suppress(HostError):
+        history = files.read(path)
+        assert history is not None
+        recommend_pod("default/web", history, 1_700_000_000)
+        files.write(path, history)
+        assert files.read(path) is not None
+
+
 def run_record(data: bytes) -> None:
     """Read a damaged file in each place where podslice stores one."""
     store = Store(scratch() / "run")
@@ -393,6 +409,12 @@ TARGETS = (
         calls=400,
     ),
     Target(name="record", run=run_record, tokens=(*_JSON, *_QUANTITIES, *_FIELDS), calls=2000),
+    Target(
+        name="usage",
+        run=run_usage,
+        tokens=(*_JSON, b"1e308", b"-1", b"9223372036854775807", b'"buckets":{', b'"175":10000'),
+        calls=2000,
+    ),
     Target(
         name="ends",
         run=run_ends,

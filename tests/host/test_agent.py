@@ -52,6 +52,27 @@ def test_external_changes_are_repaired(node, how):
 
 
 @pytest.mark.namespace
+def test_usage_is_recorded_from_within_the_sandbox(node):
+    agent.put(node, "web", agent.manifest("web"))
+    agent.start(node)
+    history = "/var/lib/podslice/usage/pods/default/web"
+    # the first sample is taken within a second after the first round, and written at the end
+    agent.until(lambda: is_active(node, WEB))
+    agent.until(lambda: _is_written(node, history))
+    found = json.loads(node.get(history))
+    assert found["version"] == 1
+    done = node.podslice("recommend", "web", check=False)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "default/web: no usage is recorded yet" in done.stderr
+
+
+def _is_written(node, path):
+    """Let the agent write what it has recorded so far; return whether there is a file."""
+    node.run("systemctl", "restart", agent.UNIT)
+    return node.run("test", "-e", path, check=False).exit_code == 0
+
+
+@pytest.mark.namespace
 def test_an_invalid_manifest_affects_no_other_pod(node):
     agent.put(node, "web", agent.manifest("web"))
     agent.put(node, "other", agent.manifest("other"))

@@ -16,7 +16,7 @@ find_leftovers() {
     while read -r unit load active _; do
       [ "$active" = inactive ] && [ "$load" = not-found ] || echo "unit $unit ($load, $active)"
     done
-  for file in /run/systemd/system.control/* /etc/systemd/system.control/* /run/podslice \
+  for file in /run/systemd/system.control/* /etc/systemd/system.control/* /run/podslice /var/lib/podslice \
       /run/systemd/transient/kubepods* /run/systemd/transient/podslice* /run/systemd/transient/podruntime*
   do
     if [ -e "$file" ] || [ -L "$file" ]; then echo "file $file"; fi
@@ -46,7 +46,7 @@ if [ -n "$units" ]; then
   systemctl stop $units || for unit in $units; do systemctl stop "$unit"; done
 fi 2>/dev/null
 systemctl reset-failed
-cd /run/systemd && rm -rf /run/podslice
+cd /run/systemd && rm -rf /run/podslice /var/lib/podslice
 seen=/run/podlab-unit-files
 if [ "$(find_leftovers)" ] || [ "$(describe_unit_files)" != "$(cat $seen 2>/dev/null)" ]; then
   rm -rf system.control/* /etc/systemd/system.control/* \

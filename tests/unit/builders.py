@@ -79,8 +79,8 @@ def node(capacity="cpu=8,memory=32Gi"):
 
 
 def config(**fields):
-    """Return a configuration without eviction thresholds, so that sums are round."""
-    return Config(**{"eviction_hard": {}, **fields})
+    """Return a configuration without eviction thresholds, so that sums are round, and history."""
+    return Config(**{"eviction_hard": {}, "usage_history": "", **fields})
 
 
 def decisions(*pods, on=None, by=None):

@@ -15,7 +15,7 @@ import typer
 
 from podslice.cli.arguments import DONE
 from podslice.cli.options import Planning, agent_options
-from podslice.cli.session import load_node, runtime_directory
+from podslice.cli.session import load_node, runtime_directory, usage_directory
 from podslice.cli.wanted import manifest_directories
 from podslice.reconcile.world import World
 from podslice.store import Store
@@ -83,7 +83,11 @@ def _setup(planning: Planning, socket: Path | None) -> Setup:
 def _load_world(planning: Planning, directory: Path) -> World:
     files = replace(planning)  # a reload reads the files again
     config = files.config
-    config = replace(config, manifests=manifest_directories(config, planning.manager))
+    config = replace(
+        config,
+        manifests=manifest_directories(config, planning.manager),
+        usage_history=usage_directory(config, planning.manager),
+    )
     return World(
         node=load_node(config),
         config=config,

@@ -57,6 +57,16 @@ def read_directories(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(PurePosixPath(path)) for path in stated))
 
 
+def read_directory(value: object) -> str:
+    """Return the absolute path of a directory, or an empty string."""
+    if value == "":
+        return ""
+    if not isinstance(value, str) or not value.startswith("/") or "\0" in value:
+        hint = "write /var/lib/podslice/usage, for example"
+        raise invalid(f"must be an absolute path, not {describe(value)}", hint)
+    return str(PurePosixPath(value))
+
+
 def read_listen(value: object) -> str:
     """Return a loopback address such as `127.0.0.1:9469`, or an empty string."""
     if value == "":

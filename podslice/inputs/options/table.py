@@ -8,6 +8,7 @@ from __future__ import annotations
 from podslice.dataclass import dataclass
 from podslice.inputs.options.agent_values import (
     read_directories,
+    read_directory,
     read_listen,
     read_pressure_limit,
     read_sync_period,
@@ -281,6 +282,14 @@ OPTIONS = (
         read=read_sync_period,
         metavar="DURATION",
         help="Interval of the periodic synchronization, 100ms to 1h.",
+        is_agent_only=True,
+    ),
+    ConfigOption(
+        key="usage-history",
+        field="usage_history",
+        read=read_directory,
+        metavar="DIR",
+        help="Directory in which the agent records the usage of pods; empty to record nothing.",
         is_agent_only=True,
     ),
 )

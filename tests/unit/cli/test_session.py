@@ -7,9 +7,11 @@ import pytest
 from podslice.cli import session
 from podslice.cli.output import note
 from podslice.errors import HostError
+from podslice.model.config import Config
+from podslice.model.manager import SYSTEM
 from podslice.store import Store
 from podslice.systemd.find_manager import find_manager
-from tests.unit.builders import manifest
+from tests.unit.builders import USER, manifest
 
 
 @pytest.fixture
@@ -38,6 +40,29 @@ def test_a_stated_capacity_needs_no_host(podslice, no_proc):
 def test_check_needs_no_host(podslice, no_proc, files):
     files({"web.yaml": manifest("web")})
     assert podslice("check", "-f", "web.yaml").code == 0
+
+
+@pytest.mark.parametrize(
+    ("manager", "stated", "directory"),
+    [
+        (SYSTEM, None, "/var/lib/podslice/usage"),
+        (SYSTEM, "/srv/usage", "/srv/usage"),
+        (USER, None, f"{USER.state_directory}/podslice/usage"),
+        (USER, "/srv/usage", "/srv/usage"),
+        (USER, "", ""),
+    ],
+)
+def test_the_default_directory_of_usage_is_that_of_the_manager(
+    usage_directory, manager, stated, directory
+):
+    config = Config() if stated is None else Config(usage_history=stated)
+    assert usage_directory(config, manager) == directory
+
+
+@pytest.fixture
+def usage_directory():
+    """The real one; `here` puts another in its place."""
+    return session.usage_directory
 
 
 @pytest.fixture

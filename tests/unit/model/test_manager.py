@@ -57,6 +57,14 @@ def test_relative_paths_of_configuration_are_ignored(
     assert SYSTEM.config_directory == "/etc"
 
 
+def test_the_state_of_a_user_is_in_a_directory_of_the_user() -> None:
+    environment = {"HOME": "/home/me"}
+    assert user_manager(7, environment).state_directory == "/home/me/.local/state"
+    environment["XDG_STATE_HOME"] = "/state"
+    assert user_manager(7, environment).state_directory == "/state"
+    assert SYSTEM.state_directory == "/var/lib"
+
+
 def test_control_groups_and_flags_of_both_managers() -> None:
     user = user_manager(7, {})
     assert (SYSTEM.is_user, SYSTEM.flag) == (False, "")

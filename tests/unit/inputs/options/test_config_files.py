@@ -127,6 +127,8 @@ def test_every_field_has_one_option_and_every_option_its_field():
         ("listen", "[::1]:65535", "[::1]:65535"),
         ("listen", "localhost:80", "localhost:80"),
         ("collect-orphans", "true", True),
+        ("usage-history", "", ""),
+        ("usage-history", "/srv//usage/", "/srv/usage"),
         ("sync-period", "100ms", 100_000),
         ("sync-period", "1h", 3_600_000_000),
         (
@@ -173,6 +175,9 @@ def test_value(key, value, expect):
             ("listen", host + ":80", f"--listen: '{host}:80' is not a loopback address: other hosts could connect; write 127.0.0.1:80, behind a proxy that authenticates clients")
             for host in ("[::]", "192.0.2.1", "example.org", "[127.0.0.1]", "128.0.0.1")
         ),
+        ("usage-history", "usage", "--usage-history: must be an absolute path, not the string 'usage'; write /var/lib/podslice/usage, for example"),
+        ("usage-history", "/\0", "--usage-history: must be an absolute path, not the string '/\\x00'; write /var/lib/podslice/usage, for example"),
+        ("usage-history", 5, "--usage-history: must be an absolute path, not the number 5; write /var/lib/podslice/usage, for example"),
         ("sync-period", "99ms", "--sync-period: '99ms' is out of range; write 100ms to 1h"),
         ("sync-period", "61m", "--sync-period: '61m' is out of range; write 100ms to 1h"),
         ("sync-period", 60, "--sync-period: must be a duration, not the number 60; write 30s or 1m30s, for example"),

@@ -1,0 +1,214 @@
+"""Records the usage of pods, containers and reserved slices, from which `recommend` proposes amounts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from podslice.agent.context import AgentContext
+from podslice.agent.group_usage import GroupUsage, Moment
+from podslice.errors import HostError
+from podslice.kernel.usage_counters import UsageCounters
+from podslice.model.desired import PodDecision
+from podslice.model.naming import (
+    KUBE_RESERVED_SLICE,
+    SYSTEM_RESERVED_SLICE,
+    USER_SLICE,
+    service_name,
+    slice_of_cgroup,
+)
+from podslice.model.resources import memory_bytes
+from podslice.model.unit import Observed, UnitName, control_group_of
+from podslice.model.usage_history import PodHistory
+from podslice.pausable import Steps, finish
+from podslice.policy.usage_samples import KEPT_SEC, without_old
+from podslice.reconcile.observe import control_group
+from podslice.store.usage_files import UsageFiles
+
+SAMPLE_SEC = 60.0
+"""The time between two samples. Source: VPA recommender, config/config.go, MetricsFetcherInterval."""
+SAVE_SEC = 600.0
+"""The time after which histories are written: what a crash loses at most."""
+_FIRST_SEC = 1.0
+"""The time between two checks whether the first round is done."""
+_RECORDS_A_STEP = 8
+_ROUNDS_WITHOUT_WAITS = 10
+"""Waits are totals that lose nothing between two readings."""
+
+
+class _Record:
+    """The usage of a pod and its containers, or of a slice."""
+
+    __slots__ = ("containers", "path", "usage")
+
+    def __init__(self, path: Path, history: PodHistory) -> None:
+        self.path = path
+        self.usage = GroupUsage(history.pod)
+        self.containers = {name: GroupUsage(found) for name, found in history.containers.items()}
+
+    def history(self, now_sec: int) -> PodHistory:
+        """Return the history without samples that no longer count."""
+        containers = {
+            name: without_old(each.history, now_sec)
+            for name, each in self.containers.items()
+            if now_sec - each.history.last_sec < KEPT_SEC
+        }
+        return PodHistory(pod=without_old(self.usage.history, now_sec), containers=containers)
+
+
+class UsageRecorder:
+    """Takes a sample every minute, and writes the histories every ten minutes and at the end."""
+
+    def __init__(
+        self,
+        context: AgentContext,
+        *,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`wall` is a clock of seconds since the Unix epoch."""
+        self._context = context
+        self._wall = wall
+        self._monotonic = monotonic
+        self._files: UsageFiles | None = None
+        self._records: dict[str, _Record] = {}
+        """By the key of the pod, or the name of the slice, which has no `/`."""
+        self._rounds = 0
+
+    async def run(self) -> NoReturn:
+        """Record until cancelled."""
+        next_save = self._monotonic() + SAVE_SEC
+        while True:
+            started = self._monotonic()
+            await _pause_between(self.sampling())
+            if started >= next_save:
+                next_save = started + SAVE_SEC
+                await _pause_between(self.saving())
+            period_sec = SAMPLE_SEC if self._rounds else _FIRST_SEC
+            await asyncio.sleep(max(started + period_sec - self._monotonic(), 0.0))
+
+    def close(self) -> None:
+        """Write all histories."""
+        finish(self.saving())
+
+    def sampling(self) -> Steps[None]:
+        """Take one sample of everything."""
+        self._follow_configuration()
+        assessment = self._context.assessment
+        if self._files is None or assessment is None:
+            return
+        counters, observed = UsageCounters(self._context.world.cgroups), assessment.observed
+        pods = assessment.desired.pods
+        for number, pod in enumerate(pods, 1):
+            self._sample_pod(self._files, pod, observed, counters)
+            if number % _RECORDS_A_STEP == 0:
+                yield
+        for unit in self._slices():
+            path, group = self._files.slice_path(unit), control_group_of(unit)
+            record = self._record(self._files, unit, path)
+            self._sample(record.usage, counters, group)
+        self._rounds += 1
+
+    def saving(self) -> Steps[None]:
+        """Write the histories, and remove those of pods that do not exist and are too old."""
+        files = self._files
+        if files is None:
+            return
+        now = self._now()
+        try:
+            for number, record in enumerate(tuple(self._records.values()), 1):
+                files.write(record.path, record.history(now.sec))
+                if number % _RECORDS_A_STEP == 0:
+                    yield
+            self._forget_removed()
+            files.prune(self._records.keys(), now.sec - KEPT_SEC)
+        except HostError as error:
+            self._context.events.note(f"the history of usage is not written: {error}")
+
+    def _follow_configuration(self) -> None:
+        """Begin again in another directory after a reload."""
+        directory = self._context.world.config.usage_history
+        if self._files is None or str(self._files.directory) != directory:
+            self.close()
+            self._records.clear()
+            self._files = UsageFiles(Path(directory)) if directory else None
+
+    def _sample_pod(
+        self, files: UsageFiles, pod: PodDecision, observed: Observed, counters: UsageCounters
+    ) -> None:
+        record = self._record(files, pod.pod.key, files.pod_path(pod.pod.key))
+        group = control_group(pod.slice, observed)
+        self._sample(record.usage, counters, group, memory_bytes(pod.requests) or 0)
+        requests = {each.name: each.resources.requests for each in pod.pod.containers}
+        for name, below in _container_groups(pod, observed):
+            usage = record.containers.get(name)
+            if usage is None:
+                usage = record.containers[name] = GroupUsage(PodHistory().pod)
+            request_bytes = memory_bytes(requests.get(name, {})) or 0
+            self._sample(usage, counters, below, request_bytes)
+
+    def _sample(
+        self, usage: GroupUsage, counters: UsageCounters, group: str, request_bytes: int = 0
+    ) -> None:
+        now = self._now()
+        if not self._rounds and usage.history.last_sec:
+            # the group may be older than this recorder
+            usage.skip_earlier(counters, group)
+        usage.sample(counters, group, now, request_bytes=request_bytes)
+        if self._rounds % _ROUNDS_WITHOUT_WAITS == 0:
+            usage.sample_waits(counters, group, now)
+
+    def _record(self, files: UsageFiles, key: str, path: Path) -> _Record:
+        """Return the record of a pod or a slice, from its file the first time."""
+        record = self._records.get(key)
+        if record is None:
+            record = self._records[key] = _Record(path, self._read(files, path))
+        return record
+
+    def _read(self, files: UsageFiles, path: Path) -> PodHistory:
+        try:
+            return files.read(path) or PodHistory()
+        except HostError as error:
+            self._context.events.note(f"{error}; a new history is begun")
+            return PodHistory()
+
+    def _slices(self) -> Iterator[UnitName]:
+        """Yield the slices of system daemons, users and container runtimes."""
+        world = self._context.world
+        if world.manager.is_user:
+            return
+        for cgroup, default in (
+            (world.config.kube_reserved_cgroup, KUBE_RESERVED_SLICE),
+            (world.config.system_reserved_cgroup, SYSTEM_RESERVED_SLICE),
+        ):
+            yield slice_of_cgroup(cgroup) if cgroup else default
+        yield USER_SLICE
+
+    def _forget_removed(self) -> None:
+        """Forget the pods that no longer exist; their files stay until they are too old."""
+        assessment = self._context.assessment
+        pods = assessment.desired.pods if assessment else ()
+        kept = {*(pod.pod.key for pod in pods), *self._slices()}
+        self._records = {key: each for key, each in self._records.items() if key in kept}
+
+    def _now(self) -> Moment:
+        return Moment(sec=int(self._wall()), monotonic_sec=self._monotonic())
+
+
+def _container_groups(pod: PodDecision, observed: Observed) -> Iterator[tuple[str, str]]:
+    """Yield the containers that have a control group, each with the group."""
+    for container in pod.containers:
+        for name in (container.scope, service_name(container.scope)):
+            unit = observed.units.get(name)
+            if unit is not None and unit.control_group:
+                yield container.name, unit.control_group
+                break
+
+
+async def _pause_between(steps: Steps[None]) -> None:
+    """Run all steps, and let the event loop run between them."""
+    for _ in steps:
+        await asyncio.sleep(0)

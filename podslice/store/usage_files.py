@@ -1,0 +1,104 @@
+"""Histories of usage: a file for each pod, `pods/NAMESPACE/NAME`, and each slice, `slices/UNIT`.
+
+Names of pods may have 253 characters and a name of a file 255, so that there is no suffix. A file is
+written beside both directories first; only the agent writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from podslice.errors import HostError
+from podslice.files import read_regular
+from podslice.model.unit import UnitName
+from podslice.model.usage_checkpoint import format_pod_history, parse_pod_history
+from podslice.model.usage_history import PodHistory
+from podslice.store.atomic import create_file, remove, scan, writing
+
+FILE_BYTES_MAX = 2**20
+"""The largest file: that of a pod with hundreds of containers."""
+_FILES_MAX = 20_000
+"""The most files of pods that no longer exist; those with the oldest samples are removed."""
+
+
+class UsageFiles:
+    """The histories below one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._pods = directory / "pods"
+
+    def pod_path(self, key: str) -> Path:
+        """Return the file of a pod, `namespace/name`."""
+        return self._pods / key
+
+    def slice_path(self, unit: UnitName) -> Path:
+        """Return the file of a slice."""
+        return self.directory / "slices" / unit
+
+    def read(self, path: Path) -> PodHistory | None:
+        """Return a history; None without a file.
+
+        Raises:
+            HostError: the file can't be read, or is not a history.
+        """
+        try:
+            text = read_regular(path, limit_bytes=FILE_BYTES_MAX)
+            return parse_pod_history(json.loads(text))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise HostError(f"{path}: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            raise HostError(f"{path}: not a history of usage: {error}") from error
+
+    def write(self, path: Path, history: PodHistory) -> None:
+        """Write a history; the file is replaced as a whole.
+
+        Raises:
+            HostError: it can't be written.
+        """
+        text = json.dumps(format_pod_history(history), separators=(",", ":"))
+        new = self.directory / "new"
+        with writing(path):
+            try:
+                create_file(new, text)
+                new.replace(path)
+            except FileNotFoundError:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                create_file(new, text)
+                new.replace(path)
+
+    def pods(self) -> tuple[str, ...]:
+        """Return the pods with a file, as `namespace/name`."""
+        return tuple(sorted(f"{path.parent.name}/{path.name}" for path, _ in self._files()))
+
+    def prune(self, kept: Collection[str], oldest_sec: float) -> None:
+        """Remove the files of pods that were written before a time, except those of `kept` pods.
+
+        Raises:
+            HostError: one can't be removed.
+        """
+        others = [
+            (written_sec, path)
+            for path, written_sec in self._files()
+            if f"{path.parent.name}/{path.name}" not in kept
+        ]
+        too_many = max(len(others) - _FILES_MAX, 0)
+        for index, (written_sec, path) in enumerate(sorted(others)):
+            if index < too_many or written_sec < oldest_sec:
+                with writing(path):
+                    remove(path)
+        for directory in scan(self._pods):
+            with suppress(OSError):  # it has files
+                Path(directory.path).rmdir()
+
+    def _files(self) -> Iterator[tuple[Path, float]]:
+        """Yield the files of pods, and when each was written in seconds since the Unix epoch."""
+        for directory in scan(self._pods):
+            for file in scan(Path(directory.path)):
+                with suppress(OSError):
+                    yield Path(file.path), file.stat(follow_symlinks=False).st_mtime

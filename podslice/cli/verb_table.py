@@ -14,6 +14,7 @@ SUMMARIES = {
         "status": "Show the pods and all problems, or one pod in detail.",
         "tree": "Show the slices as a tree, with limits, usage and processes.",
         "top": "Show the usage of the node and its pods, live on a terminal.",
+        "recommend": "Recommend requests and limits from recorded usage.",
         "events": "Show the events of the agent and of verbs, the latest last.",
         "logs": "Show the messages of a pod in the journal.",
     },

@@ -69,6 +69,7 @@ def here(tmp_path, monkeypatch, journal):
     monkeypatch.setattr(options, "read_as", partial(read_as, root=root))
     monkeypatch.setattr("podslice.reconcile.guard.find_kubelets", _kubelets)
     monkeypatch.setattr(wanted, "manifest_directories", lambda *_: (str(root / "manifests"),))
+    monkeypatch.setattr(session, "usage_directory", lambda *_: str(root / "usage"))
     monkeypatch.setitem(CgroupFs.__init__.__kwdefaults__, "mount", root / "cgroup")
     monkeypatch.setattr(caller, "read_login_uid", lambda: None)
     for name in ("SUDO_USER", "SUDO_UID"):

@@ -53,6 +53,7 @@ def test_every_verb_is_known():
         "phase",
         "plan",
         "readmit",
+        "recommend",
         "render",
         "run",
         "status",

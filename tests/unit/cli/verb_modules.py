@@ -62,6 +62,7 @@ COMMANDS = {
     "phase": ("phase", USER, "web"),
     "plan": ("plan", USER, FILE),
     "readmit": ("readmit", USER, "web"),
+    "recommend": ("recommend", USER),
     "render": ("render", USER, FILE),
     "run": ("run", USER, "web", "--", sys.executable),
     "status": ("status", USER),

@@ -69,7 +69,7 @@ def function_of(verb: str) -> Callable[..., Any]:
 
 def _node(verb: Callable[..., int], words: Sequence[str] | None) -> typer.Typer:
     """Return `node` with the verbs below it."""
-    from podslice.cli.verbs import node_init
+    from podslice.cli.verbs import node_init, node_recommend
 
     nodes = typer.Typer(**_STYLE)
     own = _own_options(words)
@@ -79,7 +79,9 @@ def _node(verb: Callable[..., int], words: Sequence[str] | None) -> typer.Typer:
 
     group = _group_class(verb, show_help)
     nodes.callback(invoke_without_command=True, cls=group, **own)(with_stated(verb, words, names=1))
-    for below in (color_option(node_init.init), color_option(node_init.reset)):
+    verbs: tuple[Callable[..., int], ...]
+    verbs = node_init.init, node_recommend.recommend, node_init.reset
+    for below in map(color_option, verbs):
         command = nodes.command(cls=_command_class(below, "node", below.__name__), **own)
         command(with_stated(below, words, names=2))
     return nodes

@@ -29,7 +29,7 @@ _REQUEST = (0.9, 0.5, 0.95)
 Source: VPA recommender, config/config.go, DefaultRecommenderConfig.
 """
 _LIMIT = (MAXIMUM, MAXIMUM, MAXIMUM)
-_MARGIN = 1.15
+MARGIN = 1.15
 """Source: VPA recommender, config/config.go, SafetyMarginFraction."""
 _DAY_SEC = 86_400
 _DAY_SAMPLES = 1440
@@ -213,7 +213,7 @@ def _percentile(resource: str, histogram: DecayingHistogram, share: float) -> fl
 def _with_margin(resource: str, value: float, factor: float) -> int:
     """Return an amount in thousandths with the margin and a factor, rounded up to whole steps."""
     step = _STEP[resource]
-    return math.ceil(round(value * _SCALE[resource] * _MARGIN * factor, 3) / step) * step
+    return math.ceil(round(value * _SCALE[resource] * MARGIN * factor, 3) / step) * step
 
 
 def _rounded(value: float | None) -> int | None:

@@ -238,7 +238,7 @@ def complete(made, tmp_path):
 def test_bash_completes_verbs(complete):
     assert complete("") == sorted({verb.path[0] for verb in VERBS.values()})
     assert complete("de") == ["delete"]
-    assert complete("node", "") == ["init", "reset"]
+    assert complete("node", "") == ["init", "recommend", "reset"]
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -415,11 +415,11 @@ def zsh(machine, line):
     ("line", "offered"),
     [
         ("podslice ", sorted({verb.path[0] for verb in VERBS.values()})),
-        ("podslice node ", ["init", "reset"]),
+        ("podslice node ", ["init", "recommend", "reset"]),
         ("podslice delete --us", ["--user"]),
         ("podslice apply --rules=", ["kubernetes", "proposal"]),
         ("podslice explain -f /src/examples/seeds pod", [f"pod{n}" for n in range(1, 6)]),
-        ("podslice run web -c app -- podslice node ", ["init", "reset"]),
+        ("podslice run web -c app -- podslice node ", ["init", "recommend", "reset"]),
     ],
 )
 def test_zsh_completes(reader, line, offered):

@@ -1,4 +1,4 @@
-"""`podslice node`, with `node init` and `node reset` in `node_init`."""
+"""`podslice node`; the verbs below it are in `node_init` and `node_recommend`."""
 
 from __future__ import annotations
 

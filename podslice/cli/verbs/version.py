@@ -17,7 +17,7 @@ from podslice.errors import SystemdError
 
 ANSWER_SEC = 5.0
 """The time that the service manager has to answer."""
-_BELOW_NODE = ("node init", "node reset")
+_BELOW_NODE = ("node init", "node recommend", "node reset")
 
 
 def version(output: TextOrJson = ReportFormat.TEXT) -> int:

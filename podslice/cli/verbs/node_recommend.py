@@ -1,0 +1,94 @@
+"""`podslice node recommend`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from podslice.cli import configuration, session
+from podslice.cli.arguments import DONE, FAILED, Output
+from podslice.cli.options import Planning, planning_options
+from podslice.cli.output import OutputFormat, emit, note
+from podslice.cli.views import documents
+from podslice.cli.views.problem_lines import problem_line
+from podslice.errors import HostError, Problem, invalid
+from podslice.model.naming import (
+    KUBE_RESERVED_SLICE,
+    SYSTEM_RESERVED_SLICE,
+    USER_SLICE,
+    slice_of_cgroup,
+)
+
+if TYPE_CHECKING:
+    from podslice.model.config import Config
+    from podslice.model.unit import UnitName
+    from podslice.policy.reservation_recommendation import SliceUsage
+
+_PODS = 30
+"""The number of pods that providers reserve for, as in `node init`."""
+
+
+@planning_options
+def recommend(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
+    """Recommend reservations from recorded usage.
+
+    The agent records it. Nothing is changed. The formulas of providers are shown beside it.
+    """
+    from podslice.cli.views import reservation_lines
+    from podslice.policy.providers import by_provider
+
+    planning = configuration.tolerate(planning)
+    kube, system = _units_of(planning.config)
+    usage = _read(planning, [*kube, *system])
+    found = reservation_lines.Reservations(
+        usage=tuple(usage),
+        kube=tuple(each for each in usage if each.unit in kube),
+        system=tuple(each for each in usage if each.unit in system),
+        config=planning.config,
+        providers=by_provider(session.load_node(planning.config), _PODS),
+    )
+    emit(
+        output,
+        document=lambda: documents.document(**reservation_lines.document(found)),
+        lines=lambda display: reservation_lines.lines(found, display),
+        names=lambda: [each.unit for each in usage],
+    )
+    return DONE if any(each.samples for each in usage) else FAILED
+
+
+def _units_of(config: Config) -> tuple[list[UnitName], list[UnitName]]:
+    """Return the slices of kube-reserved and of system-reserved."""
+    kube, system = config.kube_reserved_cgroup, config.system_reserved_cgroup
+    return (
+        [slice_of_cgroup(kube) if kube else KUBE_RESERVED_SLICE],
+        [slice_of_cgroup(system) if system else SYSTEM_RESERVED_SLICE, USER_SLICE],
+    )
+
+
+def _read(planning: Planning, units: list[UnitName]) -> list[SliceUsage]:
+    """Return what the slices have used, and report which of them have no history.
+
+    Raises:
+        InputError: no usage is recorded.
+    """
+    from pathlib import Path
+
+    from podslice.model.usage_history import PodHistory
+    from podslice.policy.reservation_recommendation import slice_usage
+    from podslice.store.usage_files import UsageFiles
+
+    directory = session.usage_directory(planning.config, planning.manager)
+    if not directory:
+        raise invalid("no usage is recorded", "set usage-history to a directory")
+    files, found, now_sec = UsageFiles(Path(directory)), [], int(time.time())
+    for unit in units:
+        history = None
+        try:
+            history = files.read(files.slice_path(unit))
+        except HostError as error:
+            note(problem_line(Problem(where=unit, message=str(error))))
+        found.append(slice_usage(unit, (history or PodHistory()).pod, now_sec))
+    if not any(each.samples for each in found):
+        hint = "the agent records it, see: systemctl status podslice-agent"
+        note(problem_line(Problem(message="no usage of slices is recorded yet", hint=hint)))
+    return found

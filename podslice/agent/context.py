@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 
 from podslice.agent.counters import Counters
@@ -12,6 +13,7 @@ from podslice.agent.node_status import NodeStatus
 from podslice.errors import HostError
 from podslice.kernel.proc import read_process
 from podslice.model.node_state import AgentState, PendingPod, StuckPod
+from podslice.policy.recommendation import Recommendation
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.request import OngoingTerminations
 from podslice.reconcile.world import LiveWorld
@@ -31,6 +33,8 @@ class AgentContext:
         """The pods that did not run as wanted at that time."""
         self.stuck: tuple[StuckPod, ...] = ()
         self.terminating = OngoingTerminations()
+        self.recommended: Mapping[str, Recommendation] = {}
+        """The recommended amounts of pods by key, as of the last time that histories were written."""
         self.counters = counters
         self.events = EventLog(journal)
         self.status = NodeStatus(self.events, self.publish)

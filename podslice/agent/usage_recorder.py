@@ -24,6 +24,7 @@ from podslice.model.resources import memory_bytes
 from podslice.model.unit import Observed, UnitName, control_group_of
 from podslice.model.usage_history import PodHistory
 from podslice.pausable import Steps, finish
+from podslice.policy.recommendation import Recommendation, recommend
 from podslice.policy.usage_samples import KEPT_SEC, without_old
 from podslice.reconcile.observe import control_group
 from podslice.store.usage_files import UsageFiles
@@ -118,6 +119,8 @@ class UsageRecorder:
         if files is None:
             return
         now = self._now()
+        self._context.recommended = self._recommend(now.sec)
+        yield
         try:
             for number, record in enumerate(tuple(self._records.values()), 1):
                 files.write(record.path, record.history(now.sec))
@@ -127,6 +130,18 @@ class UsageRecorder:
             files.prune(self._records.keys(), now.sec - KEPT_SEC)
         except HostError as error:
             self._context.events.note(f"the history of usage is not written: {error}")
+
+    def _recommend(self, now_sec: int) -> dict[str, Recommendation]:
+        """Return the recommended amounts of the pods, by key."""
+        assessment = self._context.assessment
+        found = {}
+        for pod in assessment.desired.pods if assessment else ():
+            record = self._records.get(pod.pod.key)
+            if record is not None:
+                found[pod.pod.key] = recommend(
+                    record.usage.history, now_sec, requests=pod.requests, limits=pod.limits
+                )
+        return found
 
     def _follow_configuration(self) -> None:
         """Begin again in another directory after a reload."""

@@ -134,6 +134,20 @@ def recommend(
     )
 
 
+def recommended_requests(amounts: Recommendation) -> Amounts:
+    """Return the recommended requests that are known."""
+    return _known({CPU: amounts.cpu_request, MEMORY: amounts.memory_request})
+
+
+def recommended_limits(amounts: Recommendation) -> Amounts:
+    """Return the recommended limits that are known."""
+    return _known({MEMORY: amounts.memory_limit})
+
+
+def _known(advice: Mapping[str, Advice | None]) -> Amounts:
+    return {name: each.recommended for name, each in advice.items() if each is not None}
+
+
 def confidence_days(history: UsageHistory) -> float:
     """Return how many days of one sample a minute a history is worth.
 

@@ -39,4 +39,5 @@ def capture(context: AgentContext, root: Path) -> Snapshot:
         evicted=len(assessment.evicted) if assessment else 0,
         problems=tuple(map(str, context.status.failures)),
         initializing=desired.initializing,
+        recommended=context.recommended,
     )

@@ -23,6 +23,7 @@ from podslice.agent.endpoints.metric_families import (
 )
 from podslice.agent.endpoints.snapshot import Snapshot, container_limits, pod_limits
 from podslice.model.pod import Qos
+from podslice.policy.recommendation import recommended_limits, recommended_requests
 from podslice.usage.stats import PodStats
 
 _POD = ("namespace", "pod")
@@ -69,8 +70,32 @@ def collect_pods(snapshot: Snapshot, pods: Sequence[PodStats]) -> Iterator[Famil
             for labels, value in limits_by_unit(pod_limits(pod.decision, snapshot.initializing))
         ),
     )
+    yield from _recommended(snapshot, pods)
     yield from _pod_info(pods)
     yield from _volumes(pods)
+
+
+def _recommended(snapshot: Snapshot, pods: Sequence[PodStats]) -> Iterator[Family]:
+    """Yield the recommended requests and limits of pods that have a history of usage."""
+    found = [
+        (_pod_labels(pod), amounts)
+        for pod in pods
+        if (amounts := snapshot.recommended.get(pod.decision.pod.key)) is not None
+    ]
+    for part, text, amounts_of in (
+        ("request", "Requests that fit the recorded usage of the pod", recommended_requests),
+        ("limit", "Limits that fit the recorded usage of the pod", recommended_limits),
+    ):
+        yield make_family(
+            f"podslice_pod_resource_recommended_{part}",
+            text,
+            (*_POD, *RESOURCE),
+            (
+                ((*labelled, *labels), value)
+                for labelled, amounts in found
+                for labels, value in amounts_by_unit(amounts_of(amounts))
+            ),
+        )
 
 
 def _pod_labels(pod: PodStats) -> Labels:

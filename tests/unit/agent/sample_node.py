@@ -13,7 +13,9 @@ from podslice.model.node_state import Condition
 from podslice.model.unit import UnitName
 from podslice.policy.allocatable import allocate
 from podslice.policy.eviction.thresholds import SignalObservation, eviction_thresholds
+from podslice.policy.recommendation import recommend
 from podslice.usage.stats import ContainerStats, GroupStats, NodeStats, PodStats, VolumeStats
+from tests.cases.usage_rows import to_history
 from tests.unit import builders
 
 MI = 2**20
@@ -132,8 +134,15 @@ def snapshot(*decisions, config=CONFIG, **fields):
         "thresholds": eviction_thresholds(config),
         "conditions": frozenset({Condition.MEMORY}),
         "events": {Kind.POD_EVICTED: 4},
+        "recommended": {"default/web": recommended()},
     }
     return Snapshot(**{**given, **fields})
+
+
+def recommended():
+    """Return what a day of 1 CPU and 100 MiB results in."""
+    history, now_sec = to_history({"series": [{"hours": 24, "cpu": 1000, "memory": 100}]})
+    return recommend(history, now_sec, requests={}, limits={})
 
 
 def default_decisions():

@@ -155,6 +155,7 @@ async def test_a_day_in_fast_motion(here):
         assert amounts.cpu_request.recommended == 1169
         assert amounts.memory_request.recommended == amounts.memory_limit.recommended
         assert amounts.memory_limit.recommended == 121 * MI * 1000
+    assert here.context.recommended["default/web"] == found.amounts
     assert found.sum_of_requests == {CPU: 1169, MEMORY: 121 * MI * 1000}
 
 

@@ -125,6 +125,19 @@ def test_requests_limits_and_reservations_are_exposed(found):
     assert amount("group_resource_reservation", group="pods", **memory) == 29 * GI
 
 
+def test_recommended_amounts_are_those_of_pods_with_a_history(found):
+    def amount(part, **labels):
+        return value(found, f"podslice_pod_resource_recommended_{part}", **WEB, **labels)
+
+    cpu, memory = {"resource": "cpu", "unit": "cores"}, {"resource": "memory", "unit": "bytes"}
+    assert amount("request", **cpu) == 1.169
+    assert amount("request", **memory) == amount("limit", **memory) == 121 * MI
+    (limit,) = labels_of(found, "podslice_pod_resource_recommended_limit")
+    assert (limit["pod"], limit["unit"]) == ("web", "bytes")
+    recommended = labels_of(found, "podslice_pod_resource_recommended_request")
+    assert [labels["pod"] for labels in recommended] == ["web", "web"]
+
+
 def test_a_pod_without_limits_has_none(found):
     limited = {labels["pod"] for labels in labels_of(found, "podslice_pod_resource_limit")}
     assert limited == {"web", "db"}

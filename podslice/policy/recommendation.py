@@ -23,7 +23,8 @@ from podslice.policy.decaying_histogram import (
 from podslice.policy.usage_samples import peaks_of, without_old
 
 MAXIMUM = 1.0
-_REQUEST = (0.9, 0.5, 0.95)
+REQUEST_PERCENTILE = 0.9
+_REQUEST = (REQUEST_PERCENTILE, 0.5, 0.95)
 """The percentiles of a request and of its bounds.
 
 Source: VPA recommender, config/config.go, DefaultRecommenderConfig.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from podslice.kernel.cgroup import Pressure, Waited
     from podslice.model.desired import PodDecision
     from podslice.model.unit import UnitName
+    from podslice.policy.recommendation import UsedAmounts
     from podslice.systemd.journalctl import Entry
     from podslice.usage.stats import PodStats
     from podslice.usage.unit_status import UnitStatus
@@ -42,6 +43,8 @@ class PodDetail:
     source: str | None
     """Its manifest file; None where it was not applied from a manifest directory."""
     node_conditions: tuple[str, ...]
+    recorded: UsedAmounts | None
+    """The 90th percentile of recorded usage; None without a history."""
     events: tuple[Entry, ...]
     """The last ones, the oldest first."""
     events_problem: str
@@ -84,6 +87,7 @@ def document(detail: PodDetail) -> Document:
         "requests": pod_documents.amounts(decision.requests),
         "limits": pod_documents.amounts(decision.limits),
         "usage": _usage(detail),
+        "usage_p90": _recorded(detail),
         "containers": [
             _container(detail, row) for row in detail.units if row.unit.kind in HOLDS_PROCESSES
         ],
@@ -116,6 +120,13 @@ def _usage(detail: PodDetail) -> Document:
         "tasks_limit": detail.limit("TasksMax"),
     }
     return {**limits, **({} if detail.usage is None else _row(detail.usage))}
+
+
+def _recorded(detail: PodDetail) -> Document | None:
+    found = detail.recorded
+    if found is None:
+        return None
+    return {"cpu_milli": found.cpu_milli, "memory_working_set_bytes": found.memory_bytes}
 
 
 def _row(row: UsageRow) -> Document:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from podslice.cli.views.style import Role, Styled, bar
 from podslice.cli.views.tables import human_bytes
 from podslice.errors import printable
 from podslice.model.properties import PROPERTIES, format_value
-from podslice.model.resources import format_amounts
+from podslice.model.resources import cpu_milli, format_amounts, memory_bytes
 from podslice.model.unit import UnitKind
 from podslice.usage.unit_status import EMPTY, EXITED, HOLDS_PROCESSES, MISSING
 
@@ -65,6 +65,26 @@ _EVENTS = (
     Column(title="KIND", min_width=8),
     Column(title="MESSAGE", min_width=20, shorten=Shorten.FOLD),
 )
+
+
+_MARKS = {"R": "requested", "P": "90th percentile"}
+"""The marks of a bar, where there is recorded usage to compare a request with."""
+
+
+def _cpu_marks(detail: PodDetail) -> dict[str, int]:
+    recorded = detail.recorded.cpu_milli if detail.recorded else None
+    return _marks(cpu_milli(detail.decision.requests), recorded)
+
+
+def _memory_marks(detail: PodDetail) -> dict[str, int]:
+    recorded = detail.recorded.memory_bytes if detail.recorded else None
+    return _marks(memory_bytes(detail.decision.requests), recorded)
+
+
+def _marks(requested: int | None, recorded: int | None) -> dict[str, int]:
+    if recorded is None:
+        return {}
+    return {"R": requested, "P": recorded} if requested is not None else {"P": recorded}
 
 
 def pod_page(detail: PodDetail, display: Display) -> Iterator[str]:
@@ -125,18 +145,37 @@ def _use(detail: PodDetail, display: Display) -> Iterator[str]:
         width = max(_BAR_MIN, min(_BAR, display.width - _TEXT))
     quota = detail.limit("CPUQuotaPerSecUSec")
     rows: list[tuple[Cell, ...]] = []
-    for name, used, limit, text in (
-        ("cpu", detail.usage.cpu_milli, None if quota is None else quota // 1000, _cpus),
-        ("memory", sample.working_set_bytes, detail.limit("MemoryMax"), human_bytes),
-        ("tasks", sample.tasks, detail.limit("TasksMax"), str),
+    for name, used, limit, text, marks in (
+        (
+            "cpu",
+            detail.usage.cpu_milli,
+            None if quota is None else quota // 1000,
+            _cpus,
+            _cpu_marks,
+        ),
+        ("memory", sample.working_set_bytes, detail.limit("MemoryMax"), human_bytes, _memory_marks),
+        ("tasks", sample.tasks, detail.limit("TasksMax"), str, lambda _: {}),
     ):
         if used is not None:
-            shown = bar(used, limit, width=width) if limit is not None else ""
-            of = f" of {text(limit)}" if limit is not None else ""
-            unit = " CPUs" if text is _cpus else ""
-            rows.append((name, shown, f"{text(used)}{of}{unit}{', no limit' * (not of)}"))
+            rows.append((name, *_bar(used, limit, width, text, marks(detail))))
     rows += [(name, "", text) for name, text in _counters(sample)]
     yield from layout.table(_BARS, rows, display, indent=_INDENT, has_head=False)
+
+
+def _bar(
+    used: int, limit: int | None, width: int, text: Callable[[int], str], marks: Mapping[str, int]
+) -> tuple[Cell, str]:
+    """Return the bar of a limit, or of the largest amount that is marked, and the amounts as text."""
+    of = f" of {text(limit)}" if limit is not None else ""
+    unit = " CPUs" if text is _cpus else ""
+    words = f"{text(used)}{of}{unit}{', no limit' * (not of)}"
+    words += "".join(f"; {mark}: {_MARKS[mark]} {text(marks[mark])}" for mark in marks)
+    if limit is not None:
+        return bar(used, limit, width=width, marks=marks), words
+    if not marks:
+        return "", words
+    shown = bar(used, max(used, *marks.values()), width=width, marks=marks)
+    return Styled(shown.text, Role.GOOD), words
 
 
 def _counters(sample: Sample) -> Iterator[tuple[str, Cell]]:

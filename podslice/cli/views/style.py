@@ -87,12 +87,20 @@ def is_colored(mode: ColorMode, environment: Mapping[str, str], *, is_terminal: 
     return is_terminal and is_capable and not environment.get("NO_COLOR")
 
 
-def bar(part: int, whole: int, *, width: int = 10) -> Styled:
-    """Return a bar of this width: the part of the whole, as a warning or an error when it is high."""
+def bar(
+    part: int, whole: int, *, width: int = 10, marks: Mapping[str, int] | None = None
+) -> Styled:
+    """Return a bar of this width: the part of the whole, as a warning or an error when it is high.
+
+    `marks` are characters with the amounts at which they are in the bar; a later one covers others.
+    """
     share = min(1.0, max(0.0, part / whole)) if whole > 0 else 0.0
     # a part that is neither nothing nor everything is not shown as such
     full = min(max(round(share * width), share > 0), width - (share < 1))
     role = Role.GOOD
     if share >= _BAR_WARNING:
         role = Role.ERROR if share >= _BAR_ERROR else Role.WARNING
-    return Styled(_BAR_FULL * full + _BAR_EMPTY * (width - full), role)
+    cells = [*_BAR_FULL * full, *_BAR_EMPTY * (width - full)]
+    for mark, amount in (marks or {}).items():
+        cells[min(amount * width // whole, width - 1) if whole > 0 else 0] = mark
+    return Styled("".join(cells), role)

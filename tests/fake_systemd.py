@@ -166,6 +166,21 @@ class FakeSystemd:
         self._units[service.name].is_waiting = True
         self.on_change(timer.name)
 
+    async def start_existing(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
+        check_name(name)
+        await self._begin("start_existing", name)
+        if name not in self._units:
+            if name not in self._files:
+                raise NoSuchUnit(f"{name}: Unit {name} not found.")
+            self._units[name] = replace(self._files[name], more_tasks=1)
+            self._add_parents(self._units[name].parent)
+        self._units[name].failed = self._units[name].is_waiting = False
+        self.on_change(name)
+
+    async def reload(self) -> None:
+        await self._begin("reload")
+        self.reload_externally()
+
     async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
         check_name(name)
         check_properties(name, properties)
@@ -276,7 +291,11 @@ class FakeSystemd:
         unit.failed, unit.pids, unit.more_tasks = True, set(), 0
         self.on_change(name)
 
-    def reload(self) -> None:
+    def remove_file(self, name: UnitName) -> None:
+        """Remove a file of `provide_file`; its unit stays as it is."""
+        self._files.pop(name, None)
+
+    def reload_externally(self) -> None:
         """As `systemctl daemon-reload`: a quota has the precision of the drop-in file afterwards."""
         step_usec = 100 if self._caps.systemd_version >= _FINE_QUOTA_SINCE else 10_000
         for unit in self._units.values():

@@ -158,6 +158,13 @@ class Bus:
             partial(_start_timer, timer, service), again=partial(_start_timer_again, timer, service)
         )
 
+    async def start_existing(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
+        check_name(name)
+        await self._insist(partial(_start_existing, name, timeout_sec))
+
+    async def reload(self) -> None:
+        await self._insist(_reload)
+
     async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
         check_name(name)
         check_properties(name, properties)
@@ -308,6 +315,14 @@ async def _start_timer_again(
             if not is_as_requested(unit, await calls.properties(unit.name)):
                 raise
         await calls.start_loaded(timer.name)
+
+
+async def _start_existing(name: UnitName, timeout_sec: float | None, calls: ManagerCalls) -> None:
+    await calls.start_loaded(name, timeout_sec)
+
+
+async def _reload(calls: ManagerCalls) -> None:
+    await calls.reload()
 
 
 async def _set_properties(name: UnitName, values: Mapping[str, Value], calls: ManagerCalls) -> None:

@@ -158,6 +158,14 @@ class CachingClient(DelegatingClient):
         with self._touching(timer.name, service.name):
             await self._client.start_timer(timer, service)
 
+    async def start_existing(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
+        with self._touching(name):
+            await self._client.start_existing(name, timeout_sec=timeout_sec)
+
+    async def reload(self) -> None:
+        await self._client.reload()
+        self.forget(None)
+
     async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
         with self._touching(name):
             await self._client.set_properties(name, properties)

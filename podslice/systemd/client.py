@@ -132,6 +132,21 @@ class Client(Protocol):
             JobFailed: the result of the timer's start job is not "done".
         """
 
+    async def start_existing(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
+        """Start a unit that has a file and wait until it is up; one that is up stays as it is.
+
+        `timeout_sec` replaces the usual limit of the job.
+
+        Raises:
+            NoSuchUnit: systemd has found no file of that name when it last read them.
+            BadProperty: the file has an invalid setting.
+            CallTimeout: the limit is exceeded; the job stays queued.
+            JobFailed: the result of the start job is not "done".
+        """
+
+    async def reload(self) -> None:
+        """Let systemd run its generators, and read all unit files again; no unit starts or stops."""
+
     async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
         """Change properties of a loaded unit until the next boot; in force on return.
 

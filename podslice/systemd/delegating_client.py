@@ -60,6 +60,12 @@ class DelegatingClient:
     async def start_timer(self, timer: TransientUnit, service: TransientUnit) -> None:
         await self._client.start_timer(timer, service)
 
+    async def start_existing(self, name: UnitName, *, timeout_sec: float | None = None) -> None:
+        await self._client.start_existing(name, timeout_sec=timeout_sec)
+
+    async def reload(self) -> None:
+        await self._client.reload()
+
     async def set_properties(self, name: UnitName, properties: Mapping[str, Value]) -> None:
         await self._client.set_properties(name, properties)
 

@@ -63,6 +63,10 @@ _WAITER = {"Requires": "as", "StopWhenUnneeded": "b"}
 _SIGNATURES = _WAITER | {name: row.signature for name, row in PROPERTIES.items()}
 
 
+RELOAD_TIMEOUT_SEC = 180.0
+"""Source: systemd, src/basic/constants.h, DAEMON_RELOAD_TIMEOUT_SEC."""
+
+
 class ManagerCalls:
     """The service manager at the other end of a connection."""
 
@@ -162,9 +166,20 @@ class ManagerCalls:
         about = unit.name
         await self._run(self._start_transient(unit.name, unit.properties, beside, about), about)
 
-    async def start_loaded(self, name: UnitName) -> None:
-        """Start a loaded unit; a queued start is merged, and an active unit stays as it is."""
-        await self._run(self.call("StartUnit", "ss", name, _MODE, about=name), name)
+    async def start_loaded(self, name: UnitName, timeout_sec: float | None = None) -> None:
+        """Start a unit; a queued start is merged, and an active unit stays as it is."""
+        call = self.call("StartUnit", "ss", name, _MODE, about=name)
+        await self._run(call, name, timeout_sec=timeout_sec)
+
+    async def reload(self) -> None:
+        """Run the generators and read all unit files; systemd replies when this is done."""
+        await self.connection.call(
+            "Reload",
+            path=MANAGER_PATH,
+            interface=MANAGER,
+            about="systemd's reload",
+            timeout_sec=RELOAD_TIMEOUT_SEC,
+        )
 
     async def stop(self, name: UnitName, timeout_sec: float | None = None) -> None:
         """Stop a unit."""

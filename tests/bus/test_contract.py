@@ -764,6 +764,53 @@ async def test_start_batch_leaves_units_that_stop_one_by_one(
     assert await names(client, root) == ["-b.slice", ".slice"]
 
 
+# start_existing, reload
+
+
+async def test_start_existing_starts_a_service_with_a_file(
+    client: Client, root: UnitName, stem: str, world: World
+) -> None:
+    name = UnitName(f"{stem}-e.service")
+    await client.start(slice_(root, CPUWeight=7))
+    world.write_service(name, root, "exec", "sleep 1000")
+    await client.reload()
+    for _ in range(2):
+        await client.start_existing(name)
+        found = await look(client, name)
+        assert (found.active_state, found.tasks) == ("active", 1)
+        assert found.control_group == f"/{root}/{name}"
+    await client.reload()
+    assert (await look(client, root)).properties["CPUWeight"] == 7
+    await client.stop(name)
+    await client.start_existing(name)
+    assert (await look(client, name)).tasks == 1
+    await client.stop(name)
+
+
+async def test_start_existing_without_a_file(client: Client, root: UnitName, stem: str) -> None:
+    for name in (UnitName(f"{stem}-no.service"), UnitName(f"{stem}no.scope")):
+        with pytest.raises(NoSuchUnit, match=name):
+            await client.start_existing(name)
+    assert await names(client, root) == []
+
+
+async def test_start_existing_of_what_does_not_start(
+    client: Client, root: UnitName, stem: str, world: World
+) -> None:
+    failing, slow = (UnitName(f"{stem}-{part}.service") for part in ("f", "s"))
+    world.write_service(failing, root, "oneshot", "false")
+    world.write_service(slow, root, "oneshot", "sleep 1000")
+    await client.reload()
+    with pytest.raises(JobFailed) as caught:
+        await client.start_existing(failing)
+    assert caught.value.result == "failed"
+    with pytest.raises(CallTimeout):
+        await client.start_existing(slow, timeout_sec=0.05)
+    for name in (failing, slow):
+        world.cancel_start(TransientUnit(name=name, properties={}))
+        await client.reset_failed(name)
+
+
 # set_properties
 
 

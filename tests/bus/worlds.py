@@ -5,9 +5,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from podslice.errors import (
-    JobFailed,
-)
+from podslice.errors import CallTimeout, JobFailed
 from podslice.model.manager import Manager
 from podslice.model.unit import (
     TransientUnit,
@@ -66,6 +64,12 @@ class World(Protocol):
         """Provide a service with a file that is not started.
 
         It has MemoryMax=64M, Delegate=yes, AllowedCPUs=0, IOWeight=50 and TasksMax=99.
+        """
+
+    def write_service(self, name: UnitName, root: UnitName, kind: str, command: str) -> None:
+        """Write the file of a service of this type, without a reload.
+
+        A oneshot of `sleep` does not finish its start, and one of `false` fails.
         """
 
     def reload(self) -> None:
@@ -138,8 +142,14 @@ class InMemory:
         self._memory.provide_file(name, MemoryMax=64 << 20, TasksMax=99, Delegate=True)
         self._memory.set_further(name, AllowedCPUs="0", IOWeight="50", TasksMax="99")
 
+    def write_service(self, name: UnitName, root: UnitName, kind: str, command: str) -> None:
+        self._memory.provide_file(name, Slice=root)
+        if kind == "oneshot":
+            failed = JobFailed("failed", result="failed")
+            self._memory.refuse(name, failed if command == "false" else CallTimeout("no reply"))
+
     def reload(self) -> None:
-        self._memory.reload()
+        self._memory.reload_externally()
 
     def slow_start(self, unit: TransientUnit) -> TransientUnit:
         self._memory.refuse(unit.name, JobFailed("canceled", result="canceled"))
@@ -240,6 +250,12 @@ class Real:
     def provide_inactive(self, name: UnitName) -> None:
         settings = ("MemoryMax=64M", "Delegate=yes", "AllowedCPUs=0", "IOWeight=50", "TasksMax=99")
         self._put(name, "\n".join(("[Service]", "ExecStart=true", *settings, "")))
+
+    def write_service(self, name: UnitName, root: UnitName, kind: str, command: str) -> None:
+        settings = ("DefaultDependencies=no", "[Service]", f"Slice={root}", f"Type={kind}")
+        text = "\n".join(("[Unit]", *settings, f"ExecStart={command}", ""))
+        self._machine.put(f"{UNIT_DIR}/{name}", text)
+        self._files.append(name)
 
     def reload(self) -> None:
         self._machine.run("systemctl", "daemon-reload")

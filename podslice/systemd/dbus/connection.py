@@ -166,10 +166,12 @@ class Connection(asyncio.Protocol):
         interface: str,
         about: str,
         descriptors: Sequence[int] = (),
+        timeout_sec: float | None = None,
     ) -> wire.Received:
         """Call a method of the service and return its reply.
 
         `descriptors` are sent with it, and stay the caller's; the body has their positions.
+        `timeout_sec` replaces the usual limit.
 
         Raises:
             BadProperty: this bus does not pass descriptors.
@@ -189,7 +191,8 @@ class Connection(asyncio.Protocol):
             body=list(body),
             unix_fds=list(descriptors),
         )
-        async with self._slots, in_time(self._peer.timeout_sec, about):
+        limit_sec = self._peer.timeout_sec if timeout_sec is None else timeout_sec
+        async with self._slots, in_time(limit_sec, about):
             await self._present.wait()
             return await self._exchange(message, about)
 

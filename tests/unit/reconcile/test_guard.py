@@ -33,7 +33,7 @@ from tests.unit.builders import (
 
 RECORDED = json.loads((Path(__file__).parents[2] / "kubelet_units.json").read_text())["units"]
 WRITES = {"start", "start_batch", "start_timer", "set_properties", "attach", "stop", "stop_batch"}
-WRITES |= {"kill", "reset_failed"}
+WRITES |= {"start_existing", "reload", "kill", "reset_failed"}
 POD = "kubepods-burstable-podweb.slice"
 WEB = burstable(
     "web",
@@ -154,6 +154,8 @@ CALLS = {
         TransientUnit(name="a.timer", properties={}),
         TransientUnit(name="a.service", properties={}),
     ),
+    "start_existing": ("a.service",),
+    "reload": (),
     "set_properties": (POD, {}),
     "attach": ("a.scope", []),
     "stop": (POD,),
@@ -177,7 +179,8 @@ def test_every_call_of_a_client_is_guarded_or_only_reads():
         name for name in vars(FakeSystemd) if name in dir(FakeSystemd) and not name.startswith("_")
     }
     for_tests = {"refuse", "break_after", "provide", "set_memory", "set_tasks", "make_stubborn"}
-    for_tests |= {"end_process", "fail", "reload", "provide_file", "set_further"}
+    for_tests |= {"end_process", "fail", "reload_externally", "provide_file"}
+    for_tests |= {"remove_file", "set_further"}
     assert calls - for_tests == reads | WRITES
 
 

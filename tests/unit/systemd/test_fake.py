@@ -47,7 +47,7 @@ async def test_units_stay_when_the_client_is_closed() -> None:
 async def test_reload_cuts_the_quota(version: int, left: int) -> None:
     memory = FakeSystemd(systemd_version=version)
     await memory.start(unit(CPUQuotaPerSecUSec=477_123))
-    memory.reload()
+    memory.reload_externally()
     (found,) = await memory.observe([NAME])
     assert found.properties["CPUQuotaPerSecUSec"] == left
     assert found.properties["MemoryMax"] == INFINITY

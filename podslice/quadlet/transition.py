@@ -1,0 +1,221 @@
+"""The steps from the files and services that exist of a pod to those that its quadlets state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from enum import StrEnum
+
+from podslice.dataclass import dataclass
+from podslice.model.naming import POD_LABEL
+from podslice.model.properties import PROPERTIES
+from podslice.model.unit import UnitName
+from podslice.quadlet.result import File, Quadlets
+
+REMOVED = "the pod is removed"
+CHANGED = "its files change"
+LEFT_OUT = "the pod no longer has it"
+
+_SUFFIXES = {".pod": "-pod", ".container": "", ".volume": "-volume"}
+"""Source: podman-systemd.unit(5), "ServiceName="."""
+_DOWN = frozenset({"inactive", "failed"})
+_APPLIED = frozenset(row.key for row in PROPERTIES.values() if row.managed)
+"""Keys that systemd, or podslice, applies to a service that runs."""
+_OOM_SCORE = "PodmanArgs=--oom-score-adj="
+
+
+class QuadletAction(StrEnum):
+    """The kind of a step, as JSON documents show it."""
+
+    STOP = "stop"
+    WRITE = "write"
+    REMOVE = "remove"
+    REMOVE_VOLUME = "remove-volume"
+    START = "start"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuadletStep:
+    """One step, on a service, a file or a volume of podman."""
+
+    action: QuadletAction
+    pod: str
+    """`namespace/name`."""
+    name: str
+    """The service; the path of the file below the directory of its kind; or the volume."""
+    why: str = ""
+    file: File | None = None
+    """The file to write, or that of the service to start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresentPod:
+    """What exists of a pod."""
+
+    files: Mapping[str, bytes]
+    """The contents of its files, by their paths as in `File`."""
+    states: Mapping[UnitName, str]
+    """The active states of its services; those that are not loaded may be left out."""
+
+    @property
+    def services(self) -> dict[str, UnitName]:
+        """Return the services that its files make, by path."""
+        return {path: service_of(path, text) for path, text in _units(self.files).items()}
+
+    def is_up(self, service: UnitName) -> bool:
+        """Return whether a service is active, or is about to be."""
+        return self.states.get(service, "inactive") not in _DOWN
+
+    def is_failed(self, service: UnitName) -> bool:
+        """Return whether a service has failed."""
+        return self.states.get(service) == "failed"
+
+
+def is_unit(path: str) -> bool:
+    """Return whether a file makes a service; other files are the data of containers."""
+    return "/" not in path and path.endswith((*_SUFFIXES, ".service"))
+
+
+def service_of(path: str, text: str) -> UnitName:
+    """Return the service that systemd has for a file."""
+    stem, dot, suffix = path.rpartition(".")
+    if suffix == "service":
+        return UnitName(path)
+    stated = _value(text, "ServiceName")
+    return UnitName(f"{stated or stem + _SUFFIXES[dot + suffix]}.service")
+
+
+def steps_to_keep(pod: Quadlets, present: PresentPod) -> tuple[QuadletStep, ...]:
+    """Return the steps after which the services of a pod run as its quadlets state.
+
+    A service restarts if more of its file has changed than limits, which apply at once. The whole
+    pod restarts with its own file, or that of an init container. What has ended as its restart
+    policy allows is not started again while the pod is up.
+    """
+    return tuple(_Keeping(pod=pod, present=present).steps())
+
+
+def steps_to_remove(pod: str, present: PresentPod) -> tuple[QuadletStep, ...]:
+    """Return the steps that stop the services of a pod, and remove its files and empty directories."""
+    return (
+        *_stops(pod, present),
+        *(_remove(pod, path) for path in sorted(present.files)),
+        *_remove_volumes(pod, present.files),
+    )
+
+
+def _stops(pod: str, present: PresentPod) -> Iterator[QuadletStep]:
+    """Yield the stops of all services of a pod, its own first."""
+    services = sorted(present.services.items(), key=lambda each: not each[0].endswith(".pod"))
+    for _, service in services:
+        if present.is_up(service) or present.is_failed(service):
+            yield QuadletStep(action=QuadletAction.STOP, pod=pod, name=service, why=REMOVED)
+
+
+def _remove(pod: str, path: str) -> QuadletStep:
+    return QuadletStep(action=QuadletAction.REMOVE, pod=pod, name=path)
+
+
+def _remove_volumes(pod: str, files: Mapping[str, bytes]) -> Iterator[QuadletStep]:
+    """Yield the removal of empty directories, which have a label; claims outlive the pod."""
+    for path, text in sorted(_units(files).items()):
+        if path.endswith(".volume") and f"\nLabel={POD_LABEL}=" in text:
+            name = _value(text, "VolumeName")
+            yield QuadletStep(action=QuadletAction.REMOVE_VOLUME, pod=pod, name=name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Keeping:
+    """Compares what a pod has with what it should have."""
+
+    pod: Quadlets
+    present: PresentPod
+
+    def steps(self) -> Iterator[QuadletStep]:
+        """Yield the steps: what stops, the files, what starts."""
+        wanted = {each.path: each for each in self.pod.files}
+        stale = [path for path in sorted(self.present.files) if path not in wanted]
+        touched = self._touched()
+        for path, service in self.present.services.items():
+            if path in stale and (self.present.is_up(service) or self.present.is_failed(service)):
+                yield self._stop(service, LEFT_OUT)
+            elif path in touched and self.present.is_up(service):
+                yield self._stop(service, CHANGED)
+        for file in self.pod.files:
+            if self.present.files.get(file.path) != file.content:
+                yield QuadletStep(
+                    action=QuadletAction.WRITE, pod=self.pod.pod, name=file.path, file=file
+                )
+        yield from (_remove(self.pod.pod, path) for path in stale)
+        gone = {path: self.present.files[path] for path in stale}
+        yield from _remove_volumes(self.pod.pod, gone)
+        for path, text in self._texts().items():
+            if not path.endswith(".volume") and self._starts(path, text, touched):
+                yield QuadletStep(
+                    action=QuadletAction.START,
+                    pod=self.pod.pod,
+                    name=service_of(path, text),
+                    file=wanted[path],
+                )
+
+    def _stop(self, name: UnitName, why: str) -> QuadletStep:
+        return QuadletStep(action=QuadletAction.STOP, pod=self.pod.pod, name=name, why=why)
+
+    def _texts(self) -> dict[str, str]:
+        return _units({each.path: each.content for each in self.pod.files})
+
+    def _touched(self) -> Collection[str]:
+        """Return the units whose services restart; volumes do not."""
+        before, texts = _units(self.present.files), self._texts()
+        pod_file = next(path for path in texts if path.endswith(".pod"))
+        touched = {
+            path
+            for path, text in texts.items()
+            if not path.endswith(".volume") and _lasting(text) != _lasting(before.get(path, ""))
+        }
+        prefix, end = f"{self.pod.data}/", ".env"
+        for file in self.pod.files:
+            name = file.path.removeprefix(prefix)
+            is_variables = name != file.path and "/" not in name and name.endswith(end)
+            if is_variables and self.present.files.get(file.path) != file.content:
+                stem = pod_file.removesuffix(".pod")
+                touched.add(f"{stem}-{name.removesuffix(end)}.container")
+        if any(path == pod_file or _is_init(texts[path]) for path in touched):
+            return {path for path in texts if not path.endswith(".volume")}
+        return touched
+
+    def _starts(self, path: str, text: str, touched: Collection[str]) -> bool:
+        """Return whether a service is started; probers are, with their containers, by systemd."""
+        service = service_of(path, text)
+        if path.endswith(".service"):
+            return path in touched and self.present.is_up(service)
+        if path in touched or not self.present.is_up(self.pod.service):
+            return True
+        restart = _value(text, "Restart")
+        if self.present.is_failed(service):
+            return restart != "no"
+        return restart == "always" and not self.present.is_up(service)
+
+
+def _units(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Return the texts of the units among files."""
+    return {path: each.decode(errors="replace") for path, each in files.items() if is_unit(path)}
+
+
+def _value(text: str, key: str) -> str:
+    """Return the first value of a key in a unit; empty if there is none."""
+    found = re.search(rf"^{key}=(.*)$", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _is_init(text: str) -> bool:
+    return _value(text, "Type") == "oneshot"
+
+
+def _lasting(text: str) -> list[str]:
+    """Return the lines of a unit without limits, which apply to a service that runs, and comments."""
+    return [
+        line
+        for line in text.split("\n")
+        if line.partition("=")[0] not in _APPLIED and not line.startswith(("#", _OOM_SCORE))
+    ]

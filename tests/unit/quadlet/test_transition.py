@@ -1,0 +1,227 @@
+"""Steps from the files and services that exist to those that should."""
+
+import pytest
+
+from podslice.inputs.manifest.load import load_pods
+from podslice.inputs.manifest.workload_data import KINDS
+from podslice.inputs.manifest.workloads import read_workloads
+from podslice.model.config import Config
+from podslice.model.unit import GENERATED
+from podslice.policy.decide import decide
+from podslice.quadlet.generate import generate
+from podslice.quadlet.result import Options
+from podslice.quadlet.transition import (
+    CHANGED,
+    LEFT_OUT,
+    REMOVED,
+    PresentPod,
+    is_unit,
+    service_of,
+    steps_to_keep,
+    steps_to_remove,
+)
+from tests.cases.quadlets import NODE
+
+MANIFEST = """
+apiVersion: v1
+kind: Secret
+metadata: {name: login}
+stringData: {password: s3cret}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, uid: u1}
+spec:
+  initContainers:
+  - {name: prepare, image: app}
+  containers:
+  - name: app
+    image: app
+    env: [{name: PASSWORD, valueFrom: {secretKeyRef: {name: login, key: password}}}]
+    resources: {limits: {cpu: 100m}}
+    volumeMounts: [{name: data, mountPath: /data}]
+  - name: log
+    image: app
+    livenessProbe: {tcpSocket: {port: 80}}
+  volumes:
+  - {name: data, emptyDir: {}}
+  - {name: kept, persistentVolumeClaim: {claimName: kept}}
+  - {name: login, secret: {secretName: login}}
+"""
+POD, PREPARE, APP, LOG = (
+    "web-pod.service",
+    "podslice-podu1-prepare.service",
+    "podslice-podu1-app.service",
+    "podslice-podu1-log.service",
+)
+PROBER = "podslice-probe-podu1-log.service"
+VOLUMES = ("web-data-volume.service", "web-kept-volume.service")
+UP = dict.fromkeys((POD, PREPARE, APP, LOG, PROBER, *VOLUMES), "active")
+
+
+def made(text=MANIFEST):
+    loaded = load_pods(["-"], stdin=text.encode, used_kinds=KINDS)
+    workloads = read_workloads(loaded.pods, loaded.documents, ignored=frozenset())
+    assert not [*loaded.problems, *workloads.problems]
+    (pod,) = loaded.pods
+    return generate(decide(pod, NODE, Config()), workloads.workloads[pod.key], Options())
+
+
+def present(text=MANIFEST, states=UP, **changes):
+    files = {each.path: each.content for each in made(text).files}
+    return PresentPod(files=files, states={**states, **changes})
+
+
+def keep(text, before):
+    """The steps for services, and for files."""
+    steps = steps_to_keep(made(text), before)
+    assert {each.pod for each in steps} <= {"default/web"}
+    services = [(str(each.action), each.name) for each in steps if each.name.endswith(".service")]
+    files = [(str(each.action), each.name) for each in steps if not each.name.endswith(".service")]
+    return services, files
+
+
+def test_a_pod_that_runs_as_it_should_is_left_alone():
+    assert steps_to_keep(made(), present()) == ()
+
+
+def test_a_new_pod_is_written_and_started():
+    nothing = PresentPod(files={}, states={})
+    steps = steps_to_keep(made(), nothing)
+    written = [each for each in steps if each.action == "write"]
+    assert [each.file for each in written] == list(made().files)
+    starts = [each for each in steps if each.action == "start"]
+    assert [each.name for each in starts] == [POD, PREPARE, APP, LOG]
+    assert [each.file.path for each in starts] == [
+        "web.pod",
+        "web-prepare.container",
+        "web-app.container",
+        "web-log.container",
+    ]
+    assert steps == (*written, *starts)
+
+
+def test_a_pod_that_is_down_is_started_whole():
+    everything = [("start", each) for each in (POD, PREPARE, APP, LOG)]
+    assert keep(MANIFEST, present(states={})) == (everything, [])
+    assert keep(MANIFEST, present(states={POD: "failed"})) == (everything, [])
+    assert keep(MANIFEST, present(**{POD: "activating"})) == ([], [])
+
+
+def test_a_container_that_ended_starts_again_as_its_restart_policy_states():
+    for state in ("inactive", "failed"):
+        assert keep(MANIFEST, present(**{APP: state})) == ([("start", APP)], [])
+    assert keep(MANIFEST, present(**{APP: "activating"})) == ([], [])
+    on_failure, never = (f"{MANIFEST}  restartPolicy: {each}\n" for each in ("OnFailure", "Never"))
+    assert keep(on_failure, present(on_failure, **{APP: "inactive"})) == ([], [])
+    assert keep(on_failure, present(on_failure, **{APP: "failed"})) == ([("start", APP)], [])
+    for state in ("inactive", "failed"):
+        assert keep(never, present(never, **{APP: state})) == ([], [])
+
+
+def test_a_changed_container_is_started_again_and_no_other():
+    text = MANIFEST.replace("name: log\n    image: app", "name: log\n    image: app:2")
+    services, files = keep(text, present())
+    assert services == [("stop", LOG), ("start", LOG)]
+    assert files == [("write", "web-log.container")]
+    (stop, *_) = steps_to_keep(made(text), present())
+    assert stop.why == CHANGED
+    services, _ = keep(text, present(**{LOG: "inactive"}))
+    assert services == [("start", LOG)]
+
+
+def test_other_limits_restart_nothing():
+    text = MANIFEST.replace("cpu: 100m", "cpu: 200m, memory: 64Mi")
+    services, files = keep(text, present())
+    assert services == []
+    assert files == [("write", "web-app.container")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("spec:\n", "spec:\n  hostNetwork: true\n"),
+        ("name: prepare, image: app", "name: prepare, image: app:2"),
+    ],
+)
+def test_the_pod_restarts_with_its_own_file_and_its_init_containers(old, new):
+    services, files = keep(MANIFEST.replace(old, new, 1), present())
+    units = (POD, PREPARE, APP, LOG, PROBER)
+    assert sorted(services[:5]) == sorted(("stop", each) for each in units)
+    assert services[5:] == [("start", each) for each in (POD, PREPARE, APP, LOG, PROBER)]
+    assert len(files) == 1
+
+
+def test_other_variables_from_secrets_restart_their_container():
+    services, files = keep(MANIFEST.replace("s3cret", "other"), present())
+    assert services == [("stop", APP), ("start", APP)]
+    assert files == [("write", "web.data/app.env"), ("write", "web.data/login/password")]
+
+
+def test_other_files_of_secrets_restart_nothing():
+    files = {**present().files, "web.data/login/password": b"x", "web.data/login/a.env": b""}
+    steps = steps_to_keep(made(), PresentPod(files=files, states=UP))
+    assert [(str(each.action), each.name) for each in steps] == [
+        ("write", "web.data/login/password"),
+        ("remove", "web.data/login/a.env"),
+    ]
+
+
+def test_another_probe_restarts_its_prober_only():
+    services, files = keep(MANIFEST.replace("port: 80", "port: 81"), present())
+    assert services == [("stop", PROBER), ("write", PROBER), ("start", PROBER)]
+    assert files == []
+    services, _ = keep(MANIFEST.replace("port: 80", "port: 81"), present(**{PROBER: "inactive"}))
+    assert services == [("write", PROBER)]
+
+
+def test_what_the_pod_no_longer_has_is_stopped_and_removed():
+    head, _, rest = MANIFEST.partition("  - name: log")
+    _, _, volumes = rest.partition("  volumes:\n")
+    text = f"{head}  volumes:\n{volumes}".replace("name: data", "name: cache")
+    steps = steps_to_keep(made(text), present(**{LOG: "failed"}))
+    assert [(str(each.action), each.name, each.why) for each in steps] == [
+        ("stop", APP, CHANGED),
+        ("stop", LOG, LEFT_OUT),
+        ("stop", PROBER, LEFT_OUT),
+        ("stop", VOLUMES[0], LEFT_OUT),
+        ("write", "web-app.container", ""),
+        ("write", "web-cache.volume", ""),
+        ("remove", PROBER, ""),
+        ("remove", "web-data.volume", ""),
+        ("remove", "web-log.container", ""),
+        ("remove-volume", "web-data", ""),
+        ("start", APP, ""),
+    ]
+    down = [each.name for each in steps_to_keep(made(text), present(states={POD: "active"}))]
+    assert LOG not in down
+
+
+def test_the_service_of_a_pod_may_have_had_another_name():
+    """As that of a pod that has an overhead now."""
+    old = f"{GENERATED}\n[Unit]\nDescription=Pod default/web\n[Pod]\nServiceName=other\n"
+    files = {**present().files, "web.pod": old.encode()}
+    before = PresentPod(files=files, states={**UP, "other.service": "active"})
+    services, _ = keep(MANIFEST, before)
+    assert ("stop", "other.service") in services
+    assert ("start", POD) in services
+
+
+def test_a_pod_is_removed_with_its_empty_directories_and_without_its_claims():
+    steps = steps_to_remove("default/web", present(**{LOG: "failed", PROBER: "inactive"}))
+    units = (POD, PREPARE, APP, LOG, *VOLUMES)
+    assert [(each.name, each.why) for each in steps[:6]] == [(each, REMOVED) for each in units]
+    assert [each.name for each in steps if each.action == "remove"] == sorted(present().files)
+    assert [each.name for each in steps if each.action == "remove-volume"] == ["web-data"]
+    assert {each.pod for each in steps} == {"default/web"}
+
+
+def test_only_units_make_services():
+    assert [path for path in present().files if not is_unit(path)] == [
+        "web.data/app.env",
+        "web.data/login/password",
+    ]
+    assert not is_unit("web.data/x.service")
+    assert service_of("a.pod", "") == "a-pod.service"
+    assert service_of("a.b.volume", "x\nServiceName=c.d\nServiceName=e\n") == "c.d.service"
+    assert service_of("a.service", "ServiceName=b") == "a.service"

@@ -46,8 +46,16 @@ SourceOf = Callable[[PodDecision, Assessment], str | None]
 """Returns the manifest file of a pod, None where it is not from a directory."""
 
 
+Prepare = Callable[[Assessment], Awaitable[bool]]
+"""Awaited with the assessment before anything is changed; returns whether it has changed units."""
+
+
 def _ignore(_: object) -> None:
     """Do nothing with a plan or a result."""
+
+
+async def _prepare_nothing(_: Assessment) -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +67,7 @@ class _Operation:
     assess: Callable[[], Awaitable[Assessment]]
     source_of: SourceOf
     confirm_sec: int | None = None
+    prepare: Prepare
     on_plan: OnPlan
     on_result: OnResult
 
@@ -67,12 +76,13 @@ class _Operation:
         return await _act(self.world, plan, self.on_result, before)
 
 
-async def apply(
+async def apply(  # noqa: PLR0913 - a callback for each stage
     world: LiveWorld,
     request: Request,
     *,
     sources: Mapping[str, str] | None = None,
     confirm_sec: int | None = None,
+    prepare: Prepare = _prepare_nothing,
     on_plan: OnPlan = _ignore,
     on_result: OnResult = _ignore,
 ) -> Report:
@@ -100,6 +110,7 @@ async def apply(
             assess=partial(_assess_candidates, world, request),
             source_of=source_of,
             confirm_sec=confirm_sec,
+            prepare=prepare,
             on_plan=on_plan,
             on_result=on_result,
         )
@@ -108,7 +119,8 @@ async def apply(
 
 async def _assess_candidates(world: LiveWorld, request: Request) -> Assessment:
     assessment = await assess(world, request)
-    _note_phases(world, assessment, {candidate.pod.key for candidate in request.candidates})
+    if not request.starts_containers:
+        _note_phases(world, assessment, {candidate.pod.key for candidate in request.candidates})
     return assessment
 
 
@@ -117,6 +129,7 @@ async def delete(
     keys: Collection[str] | None,
     *,
     grace_sec: int | None = None,
+    prepare: Prepare = _prepare_nothing,
     on_plan: OnPlan = _ignore,
     on_result: OnResult = _ignore,
 ) -> Report:
@@ -143,14 +156,20 @@ async def delete(
             request=request,
             assess=partial(_assess_removal, world, request),
             source_of=_recorded_source,
+            prepare=prepare,
             on_plan=on_plan,
             on_result=on_result,
         )
     )
+    return replace(report, matched=report.matched.union(_readmit(world, keys)))
+
+
+def _readmit(world: LiveWorld, keys: Collection[str] | None) -> list[str]:
+    """Remove the eviction marks of deleted pods; return the pods that had one."""
     marks = readmit(world.store, keys)
     for mark in marks:
         world.on_note(f"pod {mark.pod} was evicted; its mark is removed, it may be applied again")
-    return replace(report, matched=report.matched.union(mark.pod for mark in marks))
+    return [mark.pod for mark in marks]
 
 
 async def _assess_removal(world: LiveWorld, request: Request) -> Assessment:
@@ -219,6 +238,8 @@ async def _converge(operation: _Operation) -> Report:
     refuse(assessment.foreign)
     is_confirming = operation.request.by_operator and operation.confirm_sec is None
     if is_confirming and await confirm_implicitly(world):
+        assessment = await operation.assess()
+    if await operation.prepare(assessment):
         assessment = await operation.assess()
     operation.on_plan(assessment.plan)
     async with recording(

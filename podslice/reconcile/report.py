@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 from enum import StrEnum
 from typing import assert_never
@@ -211,11 +211,16 @@ def describe_unconfirmed(pending: PendingTrial) -> tuple[str, str]:
             assert_never(pending.state)
 
 
-def summarize(report: Report) -> str:
-    """Summarize a report: counts of steps by outcome, refused and stuck pods."""
-    if not report.results and not report.refused and not report.stuck:
+def summarize(report: Report, further: Sequence[Outcome] = ()) -> str:
+    """Summarize a report: counts of steps by outcome, refused and stuck pods.
+
+    `further` are the outcomes of steps that are not in it.
+    """
+    if not report.results and not report.refused and not report.stuck and not further:
         return "nothing to do"
-    counts = [(report.count(outcome), outcome.value) for outcome in Outcome]
+    counts = [
+        (report.count(outcome) + further.count(outcome), outcome.value) for outcome in Outcome
+    ]
     counts += [(len(report.refused), "refused"), (len(report.stuck), "stuck")]
     return ", ".join(f"{count} {what}" for count, what in counts if count or what == "done")
 

@@ -39,6 +39,8 @@ class Request:
     """Limit slices to less memory than they use."""
     by_operator: bool = False
     """Requested by a person. Otherwise reserved slices keep unconfirmed values."""
+    starts_containers: bool = False
+    """The containers are started afterwards, init containers, too."""
     releases_reserved: bool = False
     """Return the former values of reserved slices once no pods remain."""
     expects_unused: bool = False

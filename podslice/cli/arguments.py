@@ -98,6 +98,20 @@ Force = Annotated[
 ]
 
 
+Start = Annotated[
+    bool,
+    typer.Option(
+        "--start", help="Run the containers, too: as services of podman, see podslice-quadlet(7)."
+    ),
+]
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIELD", help="Drop this field, which quadlets cannot keep; may be repeated."
+    ),
+]
+
+
 class Sort(StrEnum):
     """Columns to sort by: names ascending, numbers descending."""
 

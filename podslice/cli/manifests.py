@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from podslice.cli.arguments import key_of, nearest_pod
@@ -61,10 +61,20 @@ def load_candidates(
     Raises:
         InputError: there is an error in the input; it has every problem.
     """
-    config, loaded = load_all(planning, filename, namespace)
+    return choose_candidates(*load_all(planning, filename, namespace))
+
+
+def choose_candidates(
+    config: Config, loaded: LoadedPods, further: Iterable[Problem] = ()
+) -> tuple[PodDecision, ...]:
+    """Return the pods to apply, if there is no problem with them, and no `further` one.
+
+    Raises:
+        InputError: as `load_candidates`.
+    """
     node = load_node(config)
     decisions = decide_all(loaded, node, config)
-    problems = validate_node(node, config)
+    problems = [*validate_node(node, config), *further]
     if decisions and not config.cgroups_per_qos:
         problems.append(
             Problem(

@@ -77,13 +77,13 @@ def render_quadlets(
     problems = [
         *all_problems(loaded, decisions),
         *validate_node(node, config),
-        *_further(workloads.problems, loaded),
+        *further_problems(workloads.problems, loaded),
     ]
     for line in problem_lines(problems):
         note(line)
     if code := code_of(problems):
         return code
-    options = _options(planning, is_for_host=target.install)
+    options = host_options(planning, is_for_host=target.install)
     made = make_quadlets(decisions, workloads, options)
     for text in chain.from_iterable(each.notes for each in made):
         note(text)
@@ -130,7 +130,7 @@ def make_quadlets(
     return tuple(generate(each, workloads.workloads[each.pod.key], options) for each in decisions)
 
 
-def _options(planning: Planning, *, is_for_host: bool) -> Options:
+def host_options(planning: Planning, *, is_for_host: bool) -> Options:
     """Return the options for this host, or for one with recent versions of its programs.
 
     Raises:
@@ -170,7 +170,7 @@ def _version_of(program: str) -> tuple[int, int]:
     return int(found[1]), int(found[2] or 0)
 
 
-def _further(problems: Iterable[Problem], loaded: LoadedPods) -> list[Problem]:
+def further_problems(problems: Iterable[Problem], loaded: LoadedPods) -> list[Problem]:
     """Return the problems that the pods do not have already."""
     known = {str(each) for each in loaded.all_problems}
     return [each for each in problems if str(each) not in known]

@@ -2,27 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from podslice.cli import configuration
 from podslice.cli.output import emit
 from podslice.cli.views import change_documents, documents
-from podslice.cli.views.report_lines import report_lines
+from podslice.cli.views.report_lines import report_lines, step_lines
+from podslice.reconcile.report import Outcome, summarize
 
 if TYPE_CHECKING:
     from podslice.cli.output import OutputFormat
+    from podslice.cli.started_pods import StartedPods
+    from podslice.cli.views.style import Display
     from podslice.model.config import Origin
+    from podslice.processes.quadlet_services import QuadletResult
     from podslice.reconcile.report import Report
 
 
-def emit_report(report: Report, output: OutputFormat, origin: Origin | None = None) -> int:
+def emit_report(
+    report: Report,
+    output: OutputFormat,
+    origin: Origin | None = None,
+    *,
+    started: StartedPods | None = None,
+) -> int:
     """Print a report with the source of its configuration, and return the exit code."""
+    before, after = (started.removals, started.results) if started else ((), ())
     emit(
         output,
         document=lambda: documents.document(
-            **(configuration.document(origin) if origin else {}), **change_documents.report(report)
+            **(configuration.document(origin) if origin else {}),
+            **{**change_documents.report(report), **_document((*before, *after))},
         ),
-        lines=lambda display: report_lines(report, display),
-        names=lambda: [result.step.name for result in report.results],
+        lines=lambda display: _lines(report, before, after, display),
+        names=lambda: [
+            *(each.step.name for each in before),
+            *(result.step.name for result in report.results),
+            *(each.step.name for each in after),
+        ],
     )
-    return report.exit_code
+    return report.exit_code or (started.exit_code if started else 0)
+
+
+def _lines(
+    report: Report,
+    before: Sequence[QuadletResult],
+    after: Sequence[QuadletResult],
+    display: Display,
+) -> Iterator[str]:
+    """Yield the lines of a report, between those of the services that were removed and started."""
+    if not before and not after:
+        yield from report_lines(report, display)
+        return
+    from podslice.cli.views.quadlet_steps import result_lines
+
+    yield from result_lines(before, display)
+    yield from step_lines(report, display)
+    yield from result_lines(after, display)
+    yield summarize(report, [each.outcome for each in (*before, *after)])
+
+
+def _document(results: Sequence[QuadletResult]) -> documents.Document:
+    """Return the part of the document on quadlets, where there are some."""
+    if not results:
+        return {}
+    from podslice.cli.views.quadlet_steps import result_document
+
+    is_change = any(each.outcome is Outcome.DONE for each in results)
+    changed = {"changed": True} if is_change else {}
+    return {**changed, "quadlets": documents.listed(results, result_document)}

@@ -41,6 +41,14 @@ class Manager:
         return self.uid is not None
 
     @property
+    def generator_directory(self) -> str:
+        """Return the directory that podman's generator reads.
+
+        Source: podman-systemd.unit(5), "Podman rootful unit search path".
+        """
+        return f"{self.config_directory}/containers/systemd"
+
+    @property
     def flag(self) -> str:
         """Return the option that selects it on a command line, after a space: ` --user`."""
         return " --user" if self.is_user else ""

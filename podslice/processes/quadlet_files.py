@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
@@ -36,14 +37,12 @@ class Directories:
 def installed(manager: Manager) -> Directories:
     """Return the directories that a service manager and podman's generator read.
 
-    Source: podman-systemd.unit(5), "Podman rootful unit search path"; systemd.unit(5), "Unit File
-    Load Path".
+    Source: systemd.unit(5), "Unit File Load Path".
     """
-    config = Path(manager.config_directory)
     kind = "user" if manager.is_user else "system"
     return Directories(
-        generator=config / "containers" / "systemd",
-        units=config / "systemd" / kind,
+        generator=Path(manager.generator_directory),
+        units=Path(manager.config_directory, "systemd", kind),
     )
 
 
@@ -64,10 +63,7 @@ def write_quadlets(pods: Iterable[Quadlets], directories: Directories) -> Writte
         HostError: a directory cannot be written.
     """
     pods = tuple(pods)
-    files = [each for pod in pods for each in pod.files]
-    problems = [*_doubles(files), *_foreign(pods, directories)]
-    if problems:
-        raise InputError(problems)
+    check_quadlets(pods, directories)
     try:
         stale = list(_stale(pods, directories))
         for pod in pods:
@@ -78,24 +74,87 @@ def write_quadlets(pods: Iterable[Quadlets], directories: Directories) -> Writte
         where = error.filename or directories.generator
         raise HostError(f"{where}: {error.strerror}") from error
     return WrittenQuadlets(
-        written=[str(path_of(each, directories)) for each in files], removed=list(map(str, stale))
+        written=[str(path_of(each, directories)) for pod in pods for each in pod.files],
+        removed=list(map(str, stale)),
     )
 
 
 def path_of(file: File, directories: Directories) -> Path:
     """Return where a file belongs."""
-    return (directories.units if file.is_unit else directories.generator) / file.path
+    return place(file.path, directories)
 
 
-def _write_pod(pod: Quadlets, directories: Directories) -> None:
+def place(name: str, directories: Directories) -> Path:
+    """Return the path of a file from its path in `File`: only systemd's own units are services."""
+    is_unit = name.endswith(".service") and "/" not in name
+    return (directories.units if is_unit else directories.generator) / name
+
+
+def check_quadlets(pods: Iterable[Quadlets], directories: Directories) -> None:
+    """Check that all files can be written.
+
+    Raises:
+        InputError: a unit exists that podslice did not write, or two pods have the same file.
+        HostError: a directory cannot be read.
+    """
+    pods = tuple(pods)
+    files = [each for pod in pods for each in pod.files]
+    if problems := [*_doubles(files), *_foreign(pods, directories)]:
+        raise InputError(problems)
+
+
+def read_installed(directories: Directories) -> dict[str, dict[str, bytes]]:
+    """Return the contents of all pods' files by pod, `namespace/name`, and path as in `File`.
+
+    Raises:
+        HostError: a file cannot be read.
+    """
+    found: dict[str, dict[str, bytes]] = {}
+    for path in _list_units(directories):
+        owner = _read_owner(path)
+        if not owner:
+            continue
+        files = found.setdefault(owner, {})
+        data = directories.generator / f"{path.stem}.data"
+        for each in (path, *(_list_files(data) if path.suffix == ".pod" else ())):
+            name = path.name if each is path else str(each.relative_to(directories.generator))
+            try:
+                files[name] = read_regular(each, limit_bytes=_BYTES_MAX)
+            except OSError as error:
+                raise HostError(f"{each}: {error.strerror}") from error
+    return found
+
+
+def make_directories(pod: Quadlets, directories: Directories) -> None:
+    """Create the directories of a pod's data."""
     for each in pod.directories:
         path = directories.generator / each.path
         path.mkdir(parents=True, exist_ok=True)
         path.chmod(each.mode)
+
+
+def write_file(file: File, directories: Directories) -> None:
+    """Write one file, whole or not at all."""
+    path = path_of(file, directories)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _replace(path, file)
+
+
+def remove_file(name: str, directories: Directories) -> None:
+    """Remove one file, and the directories of data that are empty then."""
+    path = place(name, directories)
+    path.unlink(missing_ok=True)
+    for parent in path.parents:
+        if parent in {directories.generator, directories.units}:
+            break
+        with suppress(OSError):  # something else is in it
+            parent.rmdir()
+
+
+def _write_pod(pod: Quadlets, directories: Directories) -> None:
+    make_directories(pod, directories)
     for file in pod.files:
-        path = path_of(file, directories)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, file)
+        write_file(file, directories)
 
 
 def _replace(path: Path, file: File) -> None:
@@ -115,16 +174,24 @@ def _stale(pods: Iterable[Quadlets], directories: Directories) -> Iterator[Path]
     pods = tuple(pods)
     wanted = {path_of(each, directories) for pod in pods for each in pod.files}
     keys = {pod.pod for pod in pods}
-    places = (directories.generator.glob("*"), directories.units.glob(_OWN_UNITS))
-    units = [each for each in sorted(chain.from_iterable(places)) if each.suffix in _SUFFIXES]
-    for path in units:
+    for path in _list_units(directories):
         owner = _read_owner(path)
         if owner in keys and path not in wanted:
             yield path
         if owner in keys and path.suffix == ".pod":
             data = (directories.generator / pod.data for pod in pods if pod.pod == owner)
-            below = sorted(each for top in data for each in top.rglob("*") if not each.is_dir())
+            below = chain.from_iterable(map(_list_files, data))
             yield from (each for each in below if each not in wanted)
+
+
+def _list_units(directories: Directories) -> list[Path]:
+    """Return the units that may be of pods, in order."""
+    places = (directories.generator.glob("*"), directories.units.glob(_OWN_UNITS))
+    return [each for each in sorted(chain.from_iterable(places)) if each.suffix in _SUFFIXES]
+
+
+def _list_files(top: Path) -> list[Path]:
+    return sorted(each for each in top.rglob("*") if not each.is_dir())
 
 
 def _doubles(files: Iterable[File]) -> Iterator[Problem]:

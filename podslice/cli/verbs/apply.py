@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-from podslice.cli.arguments import Files, Force, Namespace, Output, Prune
-from podslice.cli.manifests import load_candidates
+from podslice.cli.arguments import Files, Force, Ignore, Namespace, Output, Prune, Start
 from podslice.cli.manual_log import manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat
 from podslice.cli.progress import StepProgress, both
 from podslice.cli.session import in_world, locked
-from podslice.errors import InputError, Problem
+from podslice.cli.started_pods import StartedPods, load_pods_to_apply
+from podslice.errors import InputError, invalid
 from podslice.plan import Plan
 from podslice.reconcile.converge import apply as apply_pods
 from podslice.reconcile.report import Report
@@ -49,42 +49,58 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     prune: Prune = False,  # noqa: FBT002
     force: Force = False,  # noqa: FBT002
     confirm: Confirm = None,
+    start: Start = False,  # noqa: FBT002
+    ignore: Ignore = None,
 ) -> int:
     """Create and change slices as the manifests request."""
-    if confirm is not None and planning.manager.is_user:
-        message = "a user manager has no reserved slices to confirm"
-        raise InputError(Problem(where="--confirm", message=message, hint="omit it"))
-    candidates = load_candidates(planning, filename, namespace)
+    _check_confirm(planning, confirm)
+    candidates, quadlets = load_pods_to_apply(
+        planning, filename, namespace, start=start, ignored=ignore
+    )
     if prune and not candidates:
-        raise InputError(
-            Problem(
-                where=", ".join(filename),
-                message="no pods found; --prune would remove every applied pod",
-                hint="to remove every pod: podslice delete --all",
-            )
-        )
+        raise _no_pods(filename)
+    request = Request(
+        candidates=candidates, prune=prune, force=force, by_operator=True, starts_containers=start
+    )
 
-    async def work(world: LiveWorld) -> Report:
+    async def work(world: LiveWorld) -> tuple[Report, StartedPods]:
         progress = StepProgress()
+        started = StartedPods(world, quadlets)
         with locked(world.store), manual_log("apply", world.store, world.manager) as log:
             async with progress.shown():
                 report = await apply_pods(
                     world,
-                    Request(candidates=candidates, prune=prune, force=force, by_operator=True),
+                    request,
                     confirm_sec=confirm,
+                    prepare=started.prepare,
                     on_plan=both(both(log.start, progress.start), _import_later),
                     on_result=both(log.step, progress.step),
                 )
             log.finish(report)
-        return report
+            await started.write(report)
+        return report, await started.start()
 
-    return _emit(in_world(planning, work), output)
+    return _emit(*in_world(planning, work), output)
 
 
-def _emit(report: Report, output: OutputFormat) -> int:
+def _check_confirm(planning: Planning, confirm: int | None) -> None:
+    if confirm is not None and planning.manager.is_user:
+        message = "a user manager has no reserved slices to confirm"
+        raise invalid(message, "omit it", where="--confirm")
+
+
+def _no_pods(filename: list[str]) -> InputError:
+    return invalid(
+        "no pods found; --prune would remove every applied pod",
+        "to remove every pod: podslice delete --all",
+        where=", ".join(filename),
+    )
+
+
+def _emit(report: Report, started: StartedPods, output: OutputFormat) -> int:
     from podslice.cli.report_output import emit_report
 
-    return emit_report(report, output)
+    return emit_report(report, output, started=started)
 
 
 def _import_later(made: Plan) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated
 
 import typer
@@ -9,12 +10,13 @@ import typer
 from podslice.cli import configuration
 from podslice.cli.arguments import FAILED, Names, Namespace, Output, code_of, key_of
 from podslice.cli.manifests import load_manifests
-from podslice.cli.manual_log import manual_log
+from podslice.cli.manual_log import ManualLog, manual_log
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, note
 from podslice.cli.progress import StepProgress, both
 from podslice.cli.report_output import emit_report
 from podslice.cli.session import in_world, locked
+from podslice.cli.started_pods import StartedPods
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import InputError, Problem
 from podslice.model.config import Source
@@ -60,31 +62,36 @@ def delete(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
         note("pods are only stopped; the values of other units change with the next podslice apply")
     keys = _keys(pod or [], filename or [], namespace, every=every)
 
-    async def work(world: LiveWorld) -> Report:
+    async def work(world: LiveWorld) -> tuple[Report, StartedPods]:
         progress = StepProgress()
+        named = None if every else keys
+        started = StartedPods(world, grace_sec=grace_period, named=named)
         with locked(world.store), manual_log("delete", world.store, world.manager) as log:
             evicted = {mark.pod for mark in world.store.load().evicted}
             marked = evicted if every else evicted & keys
             async with progress.shown():
                 report = await delete_pods(
                     world,
-                    None if every else keys,
+                    named,
                     grace_sec=grace_period,
+                    prepare=started.prepare,
                     on_plan=both(lambda made: log.start(made, marked), progress.start),
                     on_result=both(log.step, progress.step),
                 )
             log.finish(report)
-            for key in sorted(marked):
-                log.report(
-                    Kind.POD_READMITTED, f"the eviction mark of pod {key} is removed", pod=key
-                )
-        return report
+            _log_readmitted(log, marked)
+        return report, started
 
-    report = in_world(planning, work)
-    code = emit_report(report, output, planning.origin)
-    for key in (missing := sorted(keys - report.matched)):
+    report, started = in_world(planning, work)
+    code = emit_report(report, output, planning.origin, started=started)
+    for key in (missing := sorted(keys - report.matched - started.removed_pods)):
         note(problem_line(_not_applied(key)))
     return FAILED if missing else code
+
+
+def _log_readmitted(log: ManualLog, keys: Collection[str]) -> None:
+    for key in sorted(keys):
+        log.report(Kind.POD_READMITTED, f"the eviction mark of pod {key} is removed", pod=key)
 
 
 def _not_applied(key: str) -> Problem:

@@ -8,46 +8,59 @@ from podslice.cli.arguments import (
     FAILED,
     Files,
     Force,
+    Ignore,
     Namespace,
     Output,
     Prune,
+    Start,
 )
-from podslice.cli.manifests import load_candidates
 from podslice.cli.options import Planning, planning_options
 from podslice.cli.output import OutputFormat, emit, note
 from podslice.cli.session import in_world_or_offline
+from podslice.cli.started_pods import PlannedServices, StartedPods, load_pods_to_apply
 from podslice.cli.views import change_documents, conditions, documents
 from podslice.cli.views.report_lines import plan_lines
 from podslice.reconcile.assess import assess
+from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.request import Request
+from podslice.reconcile.world import World
 
 
 @planning_options
-def plan(
+def plan(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     planning: Planning,
     filename: Files,
     namespace: Namespace = None,
     output: Output = OutputFormat.TABLE,
     prune: Prune = False,  # noqa: FBT002
     force: Force = False,  # noqa: FBT002
+    start: Start = False,  # noqa: FBT002
+    ignore: Ignore = None,
 ) -> int:
     """Show what apply would change, and why."""
-    candidates = load_candidates(planning, filename, namespace)
+    candidates, quadlets = load_pods_to_apply(
+        planning, filename, namespace, start=start, ignored=ignore
+    )
     request = Request(candidates=candidates, prune=prune, force=force, by_operator=True)
-    state = in_world_or_offline(planning, lambda world: assess(world, request))
+
+    async def work(world: World) -> tuple[Assessment, PlannedServices]:
+        state = await assess(world, request)
+        return state, await StartedPods(world, quadlets).plan(state)
+
+    state, services = in_world_or_offline(planning, work)
     made = state.plan
     emit(
         output,
         document=lambda: documents.document(
-            **change_documents.plan(made),
+            **{**change_documents.plan(made), **services.document()},
             **conditions.foreign(state.foreign),
             **conditions.reserved(state.held),
         ),
-        lines=lambda display: plan_lines(made, display),
-        names=lambda: [step.name for step in made.steps],
+        lines=lambda display: plan_lines(made, display, services.lines(display)),
+        names=lambda: [step.name for step in made.steps] + services.names,
     )
     if state.foreign:
         note(f"apply would be refused: {state.foreign}")
     if made.refused or made.is_blocked or state.foreign:
         return FAILED
-    return DIFFERENCES if made else DONE
+    return DIFFERENCES if made or services else DONE

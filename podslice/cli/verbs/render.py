@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from podslice.cli import interrupts
-from podslice.cli.arguments import Files, Namespace, Output, code_of
+from podslice.cli.arguments import Files, Ignore, Namespace, Output, code_of
 from podslice.cli.generated_files import write_generated
 from podslice.cli.manifests import all_problems, decide_all, load_all
 from podslice.cli.options import Planning, planning_options
@@ -47,12 +47,6 @@ Install = Annotated[
     bool,
     typer.Option(
         "--install", help="Write quadlets to the directories that podman and systemd read."
-    ),
-]
-Ignore = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="FIELD", help="Drop this field, which quadlets cannot keep; may be repeated."
     ),
 ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from podslice.cli.views.layout import fold
@@ -29,18 +29,24 @@ if TYPE_CHECKING:
 _ACTION_ROLES = {Action.START: Role.GOOD, Action.SET: Role.WARNING, Action.STOP: Role.ERROR}
 
 
-def plan_lines(made: Plan, display: Display) -> Iterator[str]:
-    """Yield what apply would do, one line for each step, and the number of steps."""
+def plan_lines(made: Plan, display: Display, further: Iterable[str] = ()) -> Iterator[str]:
+    """Yield what apply would do, one line for each step, and the number of steps.
+
+    `further` lines are those of services, which are not counted.
+    """
     for step in made.steps:
         head = f"would {step.action}"
         first, *others = _folded(f"would {describe_step(step)}", display)
         yield display.paint(head, _ACTION_ROLES[step.action]) + first[len(head) :]
         yield from others
+    further = tuple(further)
+    yield from further
     for text in map(describe_skipped, made.skipped):
         yield from _painted(text, Role.WARNING, display)
     for text in map(describe_refusal, made.refused):
         yield from _painted(text, Role.ERROR, display)
-    yield count_steps(made.steps)
+    if made or not further:
+        yield count_steps(made.steps)
 
 
 _OUTCOME_ROLES = {Outcome.FAILED: Role.ERROR, Outcome.NOT_TRIED: Role.WARNING}
@@ -48,6 +54,12 @@ _OUTCOME_ROLES = {Outcome.FAILED: Role.ERROR, Outcome.NOT_TRIED: Role.WARNING}
 
 def report_lines(report: Report, display: Display) -> Iterator[str]:
     """Yield what was done, one line for each step, and a summary."""
+    yield from step_lines(report, display)
+    yield summarize(report)
+
+
+def step_lines(report: Report, display: Display) -> Iterator[str]:
+    """Yield what was done, one line for each step, and what was not."""
     for result in report.results:
         role = _OUTCOME_ROLES.get(result.outcome)
         yield from _painted(describe_result(result), role, display)
@@ -58,7 +70,6 @@ def report_lines(report: Report, display: Display) -> Iterator[str]:
     for step in report.remaining.steps:
         text = f"did not converge, still pending: {describe_step(step)}"
         yield from _painted(text, Role.WARNING, display)
-    yield summarize(report)
 
 
 def _folded(text: str, display: Display) -> Iterator[str]:

@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.kubelets import find_kubelets
 from podslice.processes import runtimes
 from podslice.systemd import bus
+from podslice.systemd.find_manager import find_manager
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import Events
 from tests.unit.builders import make_files, node
@@ -50,6 +52,11 @@ def _kubelets(root):
     return iter(()) if root == Path("/") else find_kubelets(root)
 
 
+def _find_manager(root, *, user=False):
+    """Leave the files of this host alone."""
+    return replace(find_manager(user=user), config_directory=str(root / f"etc-{user}"))
+
+
 @pytest.fixture
 def journal():
     """The events that verbs log."""
@@ -65,6 +72,7 @@ def here(tmp_path, monkeypatch, journal):
     monkeypatch.setattr(
         session, "runtime_directory", lambda manager: root / f"run-{manager.is_user}"
     )
+    monkeypatch.setattr(options, "find_manager", partial(_find_manager, root))
     monkeypatch.setattr(options, "read_files", partial(read_files, root=root))
     monkeypatch.setattr(options, "read_as", partial(read_as, root=root))
     monkeypatch.setattr("podslice.reconcile.guard.find_kubelets", _kubelets)

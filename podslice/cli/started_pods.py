@@ -1,0 +1,230 @@
+"""Pods that run from quadlets: `apply --start`, and the removal of those that are not wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from podslice.cli import interrupts
+from podslice.cli.manifests import choose_candidates, load_candidates
+from podslice.cli.output import note
+from podslice.dataclass import dataclass
+from podslice.errors import invalid
+from podslice.plan import StopUnit
+from podslice.reconcile.report import Outcome
+from podslice.reconcile.world import LiveWorld
+
+if TYPE_CHECKING:
+    from podslice.cli.options import Planning
+    from podslice.cli.views.documents import Document
+    from podslice.cli.views.style import Display
+    from podslice.model.desired import PodDecision
+    from podslice.model.manager import Manager
+    from podslice.processes.quadlet_plan import QuadletPlanner
+    from podslice.processes.quadlet_services import QuadletResult, QuadletServices
+    from podslice.quadlet.result import Quadlets
+    from podslice.quadlet.transition import QuadletStep
+    from podslice.reconcile.assessment import Assessment
+    from podslice.reconcile.report import Report
+    from podslice.reconcile.world import World
+
+
+def load_pods_to_apply(
+    planning: Planning,
+    filename: list[str],
+    namespace: str | None,
+    *,
+    start: bool,
+    ignored: Collection[str] | None,
+) -> tuple[tuple[PodDecision, ...], tuple[Quadlets, ...]]:
+    """Return the pods to apply, and with `start` their quadlets, if the whole input is valid.
+
+    Raises:
+        InputError, HostError: as `load_candidates`, and with `start` as `_load_started`.
+    """
+    if start:
+        return _load_started(planning, filename, namespace, ignored or ())
+    if ignored:
+        raise invalid("is for quadlets only", "add --start", where="--ignore")
+    return load_candidates(planning, filename, namespace), ()
+
+
+def _load_started(
+    planning: Planning, filename: Sequence[str], namespace: str | None, ignored: Collection[str]
+) -> tuple[tuple[PodDecision, ...], tuple[Quadlets, ...]]:
+    """Return the pods to apply and their quadlets, if the whole input is valid.
+
+    Raises:
+        InputError: there is an error in the input, or podman is too old; it has every problem.
+        HostError: podman or systemd is not installed.
+    """
+    from podslice.cli.quadlets import (
+        further_problems,
+        host_options,
+        load_with_workloads,
+        make_quadlets,
+    )
+
+    config = planning.config
+    loaded, workloads = load_with_workloads(filename, namespace, frozenset(ignored))
+    further = further_problems(workloads.problems, loaded)
+    candidates = choose_candidates(config, loaded, further)
+    made = make_quadlets(candidates, workloads, host_options(planning, is_for_host=True))
+    for text in chain.from_iterable(each.notes for each in made):
+        note(text)
+    return candidates, made
+
+
+def may_have_quadlets(manager: Manager) -> bool:
+    """Return whether a pod may have files for podman's generator."""
+    return any(Path(manager.generator_directory).glob("*.pod"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedServices:
+    """The steps on files and services that `apply` would take."""
+
+    steps: tuple[tuple[QuadletStep, str], ...] = ()
+    """Each with the path of its file; empty if it is on a service."""
+
+    def __bool__(self) -> bool:
+        """Return whether there are steps."""
+        return bool(self.steps)
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of files, services and volumes."""
+        return [path or step.name for step, path in self.steps]
+
+    def document(self) -> Document:
+        """Return the part of the document on quadlets, where there are some."""
+        if not self.steps:
+            return {}
+        from podslice.cli.views.quadlet_steps import step_document
+
+        return {"changed": True, "quadlets": [step_document(*each) for each in self.steps]}
+
+    def lines(self, display: Display) -> Sequence[str]:
+        """Return one line for each step."""
+        if not self.steps:
+            return ()
+        from podslice.cli.views.quadlet_steps import plan_lines
+
+        return tuple(plan_lines(self.steps, display))
+
+
+class StartedPods:
+    """The services of pods, around an apply or a delete."""
+
+    def __init__(
+        self,
+        world: World,
+        wanted: Sequence[Quadlets] = (),
+        *,
+        grace_sec: int | None = None,
+        named: Collection[str] | None = (),
+    ) -> None:
+        """`wanted` are the pods to start; those that are `named` (with None all) are removed."""
+        self._wanted = wanted
+        self._named = named
+        self._planner: QuadletPlanner | None = None
+        self._services: QuadletServices | None = None
+        self._starts: tuple[QuadletStep, ...] = ()
+        self.removed_pods: frozenset[str] = frozenset()
+        """The pods whose files were removed."""
+        if wanted or may_have_quadlets(world.manager):
+            self._connect(world, grace_sec)
+
+    def _connect(self, world: World, grace_sec: int | None) -> None:
+        from podslice.processes.quadlet_plan import QuadletPlanner, list_none
+        from podslice.processes.quadlet_services import QuadletServices
+
+        if not isinstance(world, LiveWorld):
+            self._planner = QuadletPlanner(list_none, world.manager, self._wanted)
+            return
+        client = world.client
+        self._planner = QuadletPlanner(client.list_units, world.manager, self._wanted)
+        self._services = QuadletServices(client, world.manager, self._planner, grace_sec=grace_sec)
+
+    @property
+    def removals(self) -> Sequence[QuadletResult]:
+        """Return the results of what was removed before the slices changed."""
+        return self._services.removals if self._services else ()
+
+    @property
+    def results(self) -> Sequence[QuadletResult]:
+        """Return the results of what was written and started after that."""
+        return self._services.results if self._services else ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 after complete success, 1 where a step failed."""
+        results = (*self.removals, *self.results)
+        return int(any(each.outcome is not Outcome.DONE for each in results))
+
+    async def plan(self, state: Assessment) -> PlannedServices:
+        """Return all steps, as `apply` would take them."""
+        if self._planner is None:
+            return PlannedServices()
+        self._planner.check()
+        refused = {each.pod for each in state.plan.refused}
+        steps = (
+            *await self._planner.plan_removal(self._unwanted(state)),
+            *await self._planner.plan_start(refused),
+        )
+        return PlannedServices(steps=tuple((each, self._planner.path_of(each)) for each in steps))
+
+    async def prepare(self, state: Assessment) -> bool:
+        """Stop and remove the services of the pods that are removed; return whether there were some.
+
+        Raises:
+            InputError: the files of the pods to start cannot be written; nothing was changed.
+        """
+        if self._planner is None or self._services is None:
+            return False
+        self._planner.check()
+        steps = await self._planner.plan_removal(self._unwanted(state))
+        await self._services.remove(steps)
+        failed = {each.step.pod for each in self.removals if each.outcome is not Outcome.DONE}
+        self.removed_pods = frozenset({each.pod for each in steps} - failed)
+        return bool(steps)
+
+    async def write(self, report: Report) -> None:
+        """Write the files of the pods whose slices are as they should be, and stop what changes."""
+        if self._planner is None or self._services is None:
+            return
+        steps = await self._planner.plan_start(_failed_pods(report))
+        self._starts = await self._services.change(steps)
+
+    async def start(self) -> Self:
+        """Start the services, and wait for them; the caller has released the lock.
+
+        The last init container calls podslice, which takes it.
+        """
+        if self._services is None or not self._starts:
+            return self
+        interrupts.describe_with(
+            lambda: (
+                "the slices are as requested, and services continue to start; see: podslice status"
+            )
+        )
+        pods = dict.fromkeys(each.pod for each in self._starts)
+        note(f"waiting for the services of {', '.join(pods)}")
+        await self._services.start(self._starts)
+        return self
+
+    def _unwanted(self, state: Assessment) -> Collection[str] | None:
+        """Return the pods to remove; with None all."""
+        if self._named is None:
+            return None
+        present = {each.pod.key for each in state.desired.pods}
+        return {each.key for each in state.current if each.key not in present}.union(self._named)
+
+
+def _failed_pods(report: Report) -> set[str]:
+    """Return the pods that were refused, or of which a step was not done."""
+    left = [each.step for each in report.results if each.outcome is not Outcome.DONE]
+    pods = {each.pod if isinstance(each, StopUnit) else each.unit.pod for each in left}
+    return {*(each.pod for each in report.refused), *filter(None, pods)}

@@ -1,0 +1,212 @@
+"""The services of pods with quadlets: their files, and what systemd and podman make of them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from podslice.dataclass import dataclass
+from podslice.errors import CallTimeout, HostError, JobFailed, NoSuchUnit, SystemdError, printable
+from podslice.model.manager import Manager
+from podslice.model.unit import UnitName
+from podslice.processes.quadlet_files import make_directories, remove_file, write_file
+from podslice.processes.quadlet_plan import OF_FILES, QuadletPlanner
+from podslice.processes.runtimes import NoAnswerError, run, run_patiently
+from podslice.quadlet.result import PODMAN
+from podslice.quadlet.transition import QuadletAction, QuadletStep
+from podslice.reconcile.report import Outcome
+from podslice.systemd.client import Client
+from podslice.systemd.tasks import run_concurrently
+
+START_WAIT_SEC = 600.0
+"""How long a start is waited for; the services continue to start afterwards."""
+_STOP_WAIT_SEC = 24 * 3600.0
+"""A stop ends by itself: each service has a limit of its own."""
+_GENERATORS = "/usr/lib/systemd/{kind}-generators/podman-{kind}-generator"
+_GENERATOR_WAIT_SEC = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuadletResult:
+    """A step and its outcome."""
+
+    step: QuadletStep
+    path: str = ""
+    """The absolute path of a file."""
+    outcome: Outcome
+    error: str = ""
+
+
+class QuadletServices:
+    """Takes the steps of a planner, and keeps their results."""
+
+    def __init__(
+        self,
+        client: Client,
+        manager: Manager,
+        planner: QuadletPlanner,
+        *,
+        grace_sec: int | None = None,
+    ) -> None:
+        """Take the steps that the planner has planned.
+
+        Processes that still run after `grace_sec` are killed; None: after the grace period of
+        their pod.
+        """
+        self._client = client
+        self._manager = manager
+        self._planner = planner
+        self._directories = planner.directories
+        self._grace_sec = grace_sec
+        self.removals: list[QuadletResult] = []
+        """The results of `remove`."""
+        self.results: list[QuadletResult] = []
+        """The results of `change` and `start`."""
+
+    async def remove(self, steps: Sequence[QuadletStep]) -> None:
+        """Take the steps that remove pods, and let systemd read the remaining files.
+
+        Raises:
+            HostError, SystemdError: as `change`.
+        """
+        self.removals += await self._take_all(steps)
+
+    async def change(self, steps: Sequence[QuadletStep]) -> tuple[QuadletStep, ...]:
+        """Take the steps before the starts, and let systemd read the files; return the starts.
+
+        A pod of which a service could not be stopped keeps its files.
+
+        Raises:
+            HostError: a file cannot be written or removed.
+            SystemdError: systemd could not read the files.
+        """
+        self.results += await self._take_all(steps)
+        failed = {each.step.pod for each in self.results if each.outcome is not Outcome.DONE}
+        return tuple(
+            each for each in steps if each.action is QuadletAction.START and each.pod not in failed
+        )
+
+    async def _take_all(self, steps: Sequence[QuadletStep]) -> list[QuadletResult]:
+        """Take all steps but starts, in the order of the actions; reload if a file has changed."""
+        results: list[QuadletResult] = []
+        failed: set[str] = set()
+        for action in (each for each in QuadletAction if each is not QuadletAction.START):
+            taken = [each for each in steps if each.action is action and each.pod not in failed]
+            if not taken:
+                continue
+            results += await self._take(action, taken)
+            failed |= {each.step.pod for each in results if each.outcome is not Outcome.DONE}
+        if any(each.step.action in OF_FILES for each in results):
+            await self._client.reload()
+        return results
+
+    async def start(self, steps: Iterable[QuadletStep]) -> None:
+        """Start services, and wait until they are active or have failed."""
+        self.results += await run_concurrently(self._start(each) for each in steps)
+
+    async def _take(
+        self, action: QuadletAction, steps: Sequence[QuadletStep]
+    ) -> list[QuadletResult]:
+        if action is QuadletAction.STOP:
+            return await run_concurrently(map(self._stop, steps))
+        if action is QuadletAction.REMOVE_VOLUME:
+            return [await self._remove_volume(each) for each in steps]
+        try:
+            for step in steps:
+                self._change_file(step)
+        except OSError as error:
+            where = error.filename or self._directories.generator
+            raise HostError(f"{where}: {error.strerror}") from error
+        return [self._result(each) for each in steps]
+
+    def _change_file(self, step: QuadletStep) -> None:
+        if step.file is None:
+            remove_file(step.name, self._directories)
+            return
+        for pod in self._planner.wanted:
+            if pod.pod == step.pod:
+                make_directories(pod, self._directories)
+        write_file(step.file, self._directories)
+
+    async def _stop(self, step: QuadletStep) -> QuadletResult:
+        name = UnitName(step.name)
+        stopping = asyncio.create_task(self._client.stop(name, timeout_sec=_STOP_WAIT_SEC))
+        try:
+            done, _ = await asyncio.wait({stopping}, timeout=self._grace_sec)
+            if not done:
+                await self._client.kill(name, signal.SIGKILL)
+            await stopping
+        except SystemdError as error:
+            return self._result(step, str(error))
+        finally:
+            stopping.cancel()
+        return self._result(step)
+
+    async def _remove_volume(self, step: QuadletStep) -> QuadletResult:
+        try:
+            await run_patiently(PODMAN, "volume", "rm", "--force", step.name)
+        except NoAnswerError as error:
+            again = f"to remove it: podman volume rm {step.name}"
+            return self._result(step, f"podman: {error}; {again}")
+        return self._result(step)
+
+    async def _start(self, step: QuadletStep) -> QuadletResult:
+        name = UnitName(step.name)
+        try:
+            await self._client.start_existing(name, timeout_sec=START_WAIT_SEC)
+        except NoSuchUnit as error:
+            return self._result(step, await self._find_complaint(step) or str(error))
+        except JobFailed as error:
+            return self._result(step, await self._describe_failure(name, error))
+        except CallTimeout:
+            return self._result(
+                step, f"not active after {START_WAIT_SEC:g} s; it is still starting"
+            )
+        except SystemdError as error:
+            return self._result(step, str(error))
+        return self._result(step)
+
+    def _result(self, step: QuadletStep, error: str = "") -> QuadletResult:
+        outcome = Outcome.FAILED if error else Outcome.DONE
+        return QuadletResult(
+            step=step, path=self._planner.path_of(step), outcome=outcome, error=error
+        )
+
+    async def _describe_failure(self, name: UnitName, error: JobFailed) -> str:
+        """Describe why a service did not start, with the last message of its processes."""
+        if error.result == "dependency":
+            return "a service that it requires did not start"
+        prefix = "USER_" if self._manager.is_user else ""
+        last = ""
+        with suppress(NoAnswerError):
+            options = ("--quiet", "--all", "--output=cat", "--lines=1")
+            last = await run("journalctl", *options, f"_SYSTEMD_{prefix}UNIT={name}")
+        message = printable(last.strip())
+        return f"{error}; its last message: {message}" if message else str(error)
+
+    async def _find_complaint(self, step: QuadletStep) -> str:
+        """Return what podman's generator reports on the file of a service; empty if nothing."""
+        kind = "user" if self._manager.is_user else "system"
+        generator = _GENERATORS.format(kind=kind)
+        own = ("-user",) if self._manager.is_user else ()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(generator, *own, "-dryrun", "-no-kmsg-log"),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            return f"podman's generator {generator}: {error.strerror}; install podman"
+        try:
+            async with asyncio.timeout(_GENERATOR_WAIT_SEC):
+                _, output = await process.communicate()
+        except TimeoutError:
+            process.kill()
+            return ""
+        file = step.file.path if step.file else step.name
+        lines = (line for line in output.decode(errors="replace").split("\n") if file in line)
+        complaints = [printable(each) for each in lines if "Loading source unit file" not in each]
+        return f"podman's generator: {'; '.join(complaints)}" if complaints else ""

@@ -1,0 +1,358 @@
+"""`apply --start`, `plan --start` and `delete`, with a systemd that has podman's generator."""
+
+import json
+
+import pytest
+
+from podslice.cli import quadlets
+from podslice.errors import CallTimeout, JobFailed, Refused
+from podslice.processes import quadlet_services
+from podslice.processes.runtimes import NoAnswerError
+from podslice.quadlet.transition import service_of
+from podslice.systemd import bus
+from tests.fake_systemd import FakeSystemd
+from tests.unit.builders import manifest
+
+WEB = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: web, uid: u1}
+spec:
+  containers:
+  - name: app
+    image: app
+    volumeMounts: [{name: data, mountPath: /data}]
+  - {name: log, image: log}
+  volumes: [{name: data, emptyDir: {}}]
+"""
+SLICE = "kubepods-besteffort-podu1.slice"
+POD, APP, LOG = "web-pod.service", "podslice-podu1-app.service", "podslice-podu1-log.service"
+FILES = ["web-app.container", "web-data.volume", "web-log.container", "web.pod"]
+
+
+class WithPodman(FakeSystemd):
+    """A systemd whose reload makes units of quadlets; the service of a pod stops the others."""
+
+    def __init__(self, directory):
+        super().__init__()
+        self.directory = directory
+        self.made = set()
+        self.refused_files = set()
+
+    async def reload(self):
+        await super().reload()
+        for name in self.made:
+            self.remove_file(name)
+        files = [each for each in self.directory.glob("*.*") if each.is_file()]
+        texts = {each.name: each.read_text() for each in files}
+        self.made = {
+            service_of(name, text) for name, text in texts.items() if name not in self.refused_files
+        }
+        for name in self.made:
+            self.provide_file(name, Slice=SLICE, CPUWeight=1)
+
+    async def stop(self, name, *, timeout_sec=None):
+        await super().stop(name, timeout_sec=timeout_sec)
+        if name == POD:
+            for each in (APP, LOG):
+                await super().stop(each)
+
+
+@pytest.fixture
+def directory(here):
+    return here / "etc-False/containers/systemd"
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    """The commands that were run; what they print may be set."""
+    found = []
+
+    async def run(*argv):
+        found.append(argv)
+        return "no such image\n" if argv[0] == "journalctl" else ""
+
+    monkeypatch.setattr(quadlet_services, "run", run)
+    monkeypatch.setattr(quadlet_services, "run_patiently", run)
+    return found
+
+
+@pytest.fixture
+def memory(here, directory, commands, monkeypatch):
+    client = WithPodman(directory)
+    monkeypatch.setattr(bus, "Bus", lambda *_, **__: client)
+    monkeypatch.setattr(quadlets, "_version_of", lambda _: (257, 0))
+    return client
+
+
+@pytest.fixture
+def web(files):
+    files({"web.yaml": WEB})
+    return "web.yaml"
+
+
+def summary(result):
+    return result.out.splitlines()[-1]
+
+
+def active(memory):
+    """The services that are up."""
+    return sorted(name for name in memory._units if name.endswith(".service"))
+
+
+def test_a_pod_is_planned_started_and_left_alone(podslice, web, memory, directory):
+    planned = podslice("plan", "-f", web, "--start")
+    assert planned.code == 3
+    lines = planned.out.splitlines()
+    assert f"would write {directory}/web.pod (default/web)" in lines
+    assert lines[-4:-1] == [f"would start {each} (default/web)" for each in (POD, APP, LOG)]
+    assert not directory.exists()
+    ended = podslice("apply", "-f", web, "--start")
+    assert (ended.code, ended.err) == (0, "waiting for the services of default/web\n")
+    lines = ended.out.splitlines()
+    assert f"wrote {directory}/web.pod (default/web)" in lines
+    assert lines[-4:] == [*(f"started {each} (default/web)" for each in (POD, APP, LOG)), "11 done"]
+    assert active(memory) == sorted([POD, APP, LOG])
+    assert sorted(each.name for each in directory.iterdir()) == FILES
+    assert podslice("plan", "-f", web, "--start") == (0, "nothing to do\n", "")
+    memory.calls.clear()
+    assert podslice("apply", "-f", web, "--start") == (0, "nothing to do\n", "")
+    assert not memory.calls.keys() & {"reload", "stop", "start_existing"}
+    assert memory.calls["reload"] == 0
+
+
+def test_without_start_only_slices_are_made(podslice, web, memory, directory):
+    assert podslice("apply", "-f", web).code == 0
+    assert not directory.exists()
+    assert active(memory) == []
+
+
+def test_init_containers_are_started_by_systemd(podslice, web, memory, files):
+    init = """spec:
+  resources: {limits: {memory: 1Gi}}
+  initContainers: [{name: prepare, image: app}]"""
+    files({"web.yaml": WEB.replace("spec:", init)})
+    assert "podslice run default/web -c prepare" in podslice("apply", "-f", web).err
+    podslice("delete", "web")
+    ended = podslice("apply", "-f", web, "--start")
+    assert ended.err == "waiting for the services of default/web\n"
+    assert "started podslice-podu1-prepare.service (default/web)" in ended.out.splitlines()
+
+
+def test_what_has_changed_is_started_again(podslice, web, memory, files):
+    podslice("apply", "-f", web, "--start")
+    files({"web.yaml": WEB.replace("image: log", "image: log:2")})
+    ended = podslice("apply", "-f", web, "--start")
+    assert ended.out.splitlines() == [
+        f"stopped {LOG} (default/web): its files change",
+        f"wrote {memory.directory}/web-log.container (default/web)",
+        f"started {LOG} (default/web)",
+        "3 done",
+    ]
+
+
+def test_json_has_the_steps_with_their_outcomes(podslice, web, memory, directory):
+    podslice("apply", "-f", web)
+    plan = json.loads(podslice("plan", "-f", web, "--start", "-o", "json").out)
+    report = json.loads(podslice("apply", "-f", web, "--start", "-o", "json").out)
+    assert (plan["changed"], report["changed"]) == (True, True)
+    planned, done = plan["quadlets"], report["quadlets"]
+    assert [{**each, "outcome": "done", "error": ""} for each in planned] == done
+    assert done[0] == {
+        "action": "write",
+        "pod": "default/web",
+        "name": f"{directory}/web.pod",
+        "why": "",
+        "outcome": "done",
+        "error": "",
+    }
+    names = podslice("delete", "web", "-o", "name").out.splitlines()
+    assert names[0] == POD
+    assert SLICE in names
+
+
+def test_nothing_changes_before_the_whole_input_is_valid(podslice, web, memory, directory, files):
+    podslice("apply", "-f", web, "--start")
+    memory.calls.clear()
+    files(
+        {
+            "a.yaml": WEB.replace("name: web, uid: u1", "name: a").replace(
+                "spec:", "spec:\n  hostIPC: true"
+            )
+        }
+    )
+    files({"b.yaml": manifest("b", {"cpu": "a lot"})})
+    command = ("apply", "-f", "a.yaml", "-f", "b.yaml", "--start", "--prune")
+    ended = podslice(*command)
+    assert (ended.code, ended.out) == (2, "")
+    assert "a.yaml: spec.hostIPC: cannot be kept" in ended.err
+    assert "b.yaml: spec.containers[0]" in ended.err
+    (directory / "a.pod").write_text("[Pod]\n")
+    ended = podslice("apply", "-f", "a.yaml", "--start", "--prune", "--ignore", "hostIPC")
+    assert (ended.code, ended.out) == (2, "")
+    assert f"{directory}/a.pod: the file exists and is not generated by podslice" in ended.err
+    assert active(memory) == sorted([POD, APP, LOG])
+    assert not memory.calls.keys() & {"start", "start_batch", "stop", "stop_batch", "reload"}
+
+
+def test_prune_stops_and_removes_what_is_not_wanted(
+    podslice, web, memory, directory, files, commands
+):
+    podslice("apply", "-f", web, "--start")
+    files({"other.yaml": manifest("other")})
+    assert f"would stop {POD}" in podslice("plan", "-f", "other.yaml", "--prune").out
+    ended = podslice("apply", "-f", "other.yaml", "--prune")
+    assert ended.code == 0
+    lines = ended.out.splitlines()
+    assert lines[0] == f"stopped {POD} (default/web): the pod is removed"
+    assert lines.index("removed volume web-data (default/web)") < lines.index(
+        f"stopped {SLICE}: pod default/web is removed"
+    )
+    assert list(directory.iterdir()) == []
+    assert active(memory) == []
+    assert ("/usr/bin/podman", "volume", "rm", "--force", "web-data") in commands
+
+
+def test_delete_stops_and_removes(podslice, web, memory, directory):
+    podslice("apply", "-f", web, "--start")
+    assert podslice("delete", "web").code == 0
+    assert (active(memory), list(directory.iterdir())) == ([], [])
+    assert podslice("delete", "web").code == 1
+
+
+def test_delete_removes_quadlets_of_a_pod_that_is_not_applied(podslice, web, memory, directory):
+    """As after a reboot: files outlive records."""
+    podslice("render", "-f", web, "--format", "quadlet", "--install")
+    assert podslice("delete", "other").code == 1
+    ended = podslice("delete", "web")
+    assert (ended.code, summary(ended)) == (0, "5 done")
+    podslice("render", "-f", web, "--format", "quadlet", "--install")
+    podslice("delete", "--all")
+    assert list(directory.iterdir()) == []
+
+
+def test_a_pod_whose_service_does_not_stop_keeps_its_files(podslice, web, memory, directory):
+    podslice("apply", "-f", web, "--start")
+    memory.refuse(POD, Refused("access denied"))
+    ended = podslice("delete", "web")
+    assert ended.code == 1
+    assert f"failed to stop {POD} (default/web): the pod is removed: access denied" in ended.out
+    assert sorted(each.name for each in directory.iterdir()) == FILES
+
+
+def test_delete_kills_what_runs_after_the_grace_period(podslice, web, memory):
+    podslice("apply", "-f", web, "--start")
+    memory.make_stubborn(APP)
+    assert podslice("delete", "web", "--grace-period", "0").code == 0
+    assert (APP, 9) in memory.signals
+    assert active(memory) == []
+
+
+def test_an_empty_directory_that_podman_keeps_is_reported(podslice, web, memory, monkeypatch):
+    async def fail(*_):
+        raise NoAnswerError("volume is in use")
+
+    podslice("apply", "-f", web, "--start")
+    monkeypatch.setattr(quadlet_services, "run_patiently", fail)
+    ended = podslice("delete", "web")
+    assert ended.code == 1
+    assert (
+        "failed to remove volume web-data (default/web): podman: volume is in use; to remove it:"
+        " podman volume rm web-data" in ended.out
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            JobFailed("systemd's job failed", result="failed"),
+            "systemd's job failed; its last message: no such image",
+        ),
+        (
+            JobFailed("systemd's job failed", result="dependency"),
+            "a service that it requires did not start",
+        ),
+        (CallTimeout("no reply"), "not active after 600 s; it is still starting"),
+        (Refused("access denied"), "access denied"),
+    ],
+)
+def test_services_that_do_not_start_are_reported(podslice, web, memory, error, message):
+    memory.refuse(APP, error)
+    ended = podslice("apply", "-f", web, "--start")
+    assert ended.code == 1
+    assert f"failed to start {APP} (default/web): {message}" in ended.out.splitlines()
+    assert f"started {LOG} (default/web)" in ended.out.splitlines()
+    assert summary(ended) == "10 done, 1 failed"
+
+
+def test_a_failure_without_a_message(podslice, web, memory, monkeypatch):
+    async def fail(*_):
+        raise NoAnswerError("no journal")
+
+    monkeypatch.setattr(quadlet_services, "run", fail)
+    memory.refuse(APP, JobFailed("systemd's job failed", result="failed"))
+    ended = podslice("apply", "-f", web, "--start")
+    assert f"failed to start {APP} (default/web): systemd's job failed" in ended.out.splitlines()
+
+
+@pytest.mark.usefixtures("allow_effects")
+def test_a_file_that_the_generator_refuses_is_reported(
+    podslice, web, memory, monkeypatch, tmp_path
+):
+    script = tmp_path / "generator"
+    script.write_text(
+        "#!/bin/sh\n"
+        "echo 'Loading source unit file /x/web-app.container' >&2\n"
+        "echo 'converting \"web-app.container\": unsupported key' >&2\n"
+        "echo 'converting \"web-log.container\": other' >&2\n"
+        "exit 1\n"
+    )
+    script.chmod(0o755)
+    monkeypatch.setattr(quadlet_services, "_GENERATORS", str(script))
+    memory.refused_files.add("web-app.container")
+    ended = podslice("apply", "-f", web, "--start")
+    assert ended.code == 1
+    why = 'podman\'s generator: converting "web-app.container": unsupported key'
+    assert f"failed to start {APP} (default/web): {why}" in ended.out.splitlines()
+    script.unlink()
+    ended = podslice("apply", "-f", web, "--start")
+    assert f"generator {script}: No such file or directory; install podman" in ended.out
+
+
+def test_a_pod_that_is_refused_is_not_started(podslice, web, memory, directory, files):
+    text = WEB.replace("image: app\n", "image: app\n    resources: {requests: {cpu: 9}}\n")
+    files({"web.yaml": text})
+    for verb in ("plan", "apply"):
+        ended = podslice(verb, "-f", web, "--start")
+        assert ended.code == 1
+        assert "pod default/web refused: OutOfcpu" in ended.out
+    assert not directory.exists()
+
+
+def test_a_pod_whose_slice_is_not_made_is_not_started(podslice, web, memory, directory):
+    memory.refuse(SLICE, Refused("access denied"))
+    assert podslice("apply", "-f", web, "--start").code == 1
+    assert not directory.exists()
+
+
+def test_a_directory_that_cannot_be_written(podslice, web, memory, directory):
+    directory.parent.mkdir(parents=True)
+    directory.write_text("not a directory")
+    ended = podslice("apply", "-f", web, "--start")
+    assert ended.code == 1
+    assert f"error: {directory}" in ended.err
+
+
+def test_ignore_is_for_quadlets(podslice, web, memory):
+    for verb in ("plan", "apply"):
+        ended = podslice(verb, "-f", web, "--ignore", "hostIPC")
+        assert (ended.code, ended.out) == (2, "")
+        assert "--ignore: is for quadlets only; add --start" in ended.err
+
+
+def test_a_plan_without_systemd(podslice, web, no_systemd, monkeypatch):
+    monkeypatch.setattr(quadlets, "_version_of", lambda _: (257, 0))
+    ended = podslice("plan", "-f", web, "--start")
+    assert ended.code == 3
+    assert f"would start {POD} (default/web)" in ended.out

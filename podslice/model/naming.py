@@ -6,6 +6,7 @@ from podslice.dataclass import dataclass
 from podslice.model.pod import Qos
 from podslice.model.unit import UnitName, mount_name, slice_name
 
+_DEFAULT_NAMESPACE = "default"
 ROOT_COMPONENT = "kubepods"
 SCOPE_PREFIX = "podslice"
 OVERHEAD = "overhead"
@@ -80,6 +81,20 @@ def scope_name(uid: str, container: str) -> UnitName:
 def volume_path(uid: str, volume: str) -> str:
     """Return the mount point of a pod's volume in memory."""
     return f"{VOLUMES_ROOT}/{uid}/volumes/{volume}"
+
+
+def podman_pod(key: str) -> str:
+    """Return the name of podman's pod for `namespace/name`: files and services begin with it."""
+    namespace, _, name = key.partition("/")
+    return name if namespace == _DEFAULT_NAMESPACE else f"{namespace}-{name}"
+
+
+def podman_service(key: str) -> UnitName:
+    """Return the service that podman's generator makes of a pod's quadlet.
+
+    Source: podman-systemd.unit(5), "Pod units [Pod]".
+    """
+    return UnitName(f"{podman_pod(key)}-pod.service")
 
 
 def service_name(scope: UnitName) -> UnitName:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from podslice.dataclass import dataclass
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.proc import process_name, read_process
-from podslice.model.naming import SCOPE_PREFIX, service_name
+from podslice.model.naming import SCOPE_PREFIX, podman_service, service_name
 from podslice.model.unit import ObservedUnit, UnitName
 from podslice.processes.target import is_inside
 from podslice.reconcile.assessment import Assessment
@@ -21,6 +21,7 @@ from podslice.reconcile.assessment import Assessment
 if TYPE_CHECKING:
     from podslice.processes.runtimes import RuntimeContainer
 
+_PODMAN = "podman"
 Groups = Mapping[str, tuple[int, ...]]
 """The ids of processes, by the control group that they are in."""
 
@@ -240,7 +241,11 @@ def _other(
     processes: Iterable[Running],
     claims: Iterable[tuple[str, RuntimeContainer]],
 ) -> Other:
-    """Return a unit in a pod's slice, with the container that a runtime reports for it."""
+    """Return a unit in a pod's slice, with the container that a runtime reports for it.
+
+    The service of a pod of quadlets is podman's, and no container's.
+    """
+    own = _PODMAN if unit == podman_service(pod) else None
     found = next(
         (
             claimed
@@ -255,7 +260,7 @@ def _other(
         control_group=control_group,
         processes=tuple(sorted(processes)),
         container=found.container if found else None,
-        runtime=found.runtime if found else None,
+        runtime=found.runtime if found else own,
     )
 
 

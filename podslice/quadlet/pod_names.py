@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from podslice.dataclass import dataclass
 from podslice.model.desired import ContainerDecision, PodDecision
-from podslice.model.naming import SCOPE_PREFIX, service_name
+from podslice.model.naming import SCOPE_PREFIX, podman_pod, podman_service, service_name
 from podslice.model.unit import UnitName
-
-_DEFAULT_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +17,7 @@ class Names:
     @property
     def pod(self) -> str:
         """Return the name of podman's pod, with which the names of files begin."""
-        pod = self.decision.pod
-        return pod.name if pod.namespace == _DEFAULT_NAMESPACE else f"{pod.namespace}-{pod.name}"
+        return podman_pod(self.decision.pod.key)
 
     @property
     def pod_file(self) -> str:
@@ -35,7 +32,7 @@ class Names:
         is one of them; otherwise it has the name that podman's generator gives it.
         """
         overhead = self.decision.overhead
-        return service_name(overhead.scope) if overhead else UnitName(f"{self.pod}-pod.service")
+        return service_name(overhead.scope) if overhead else podman_service(self.decision.pod.key)
 
     @property
     def data(self) -> str:

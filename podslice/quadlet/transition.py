@@ -167,7 +167,7 @@ class _Keeping:
     def _touched(self) -> Collection[str]:
         """Return the units whose services restart; volumes do not."""
         before, texts = _units(self.present.files), self._texts()
-        pod_file = next(path for path in texts if path.endswith(".pod"))
+        stem = self.pod.data.removesuffix(".data")
         touched = {
             path
             for path, text in texts.items()
@@ -178,9 +178,8 @@ class _Keeping:
             name = file.path.removeprefix(prefix)
             is_variables = name != file.path and "/" not in name and name.endswith(end)
             if is_variables and self.present.files.get(file.path) != file.content:
-                stem = pod_file.removesuffix(".pod")
                 touched.add(f"{stem}-{name.removesuffix(end)}.container")
-        if any(path == pod_file or _is_init(texts[path]) for path in touched):
+        if any(path == f"{stem}.pod" or _is_init(texts[path]) for path in touched):
             return {path for path in texts if not path.endswith(".volume")}
         return touched
 

@@ -161,9 +161,20 @@ def _with_history(
     exits = [each for each in (recorded, found.main_exit if found else None) if each]
     return replace(
         status,
-        state=EXITED if has_ended else status.state,
+        state=EXITED if has_ended or _is_over(found) else status.state,
         restarts=(history.restarts if history else 0) + (found.restarts if found else 0),
         last_exit=max(exits, key=lambda each: each.ended_usec or each.started_usec, default=None),
+    )
+
+
+def _is_over(found: ObservedUnit | None) -> bool:
+    """Return whether a service remains active after its processes, as that of an init container."""
+    return (
+        found is not None
+        and found.name.endswith(f".{UnitKind.SERVICE}")
+        and found.active_state == "active"
+        and found.main_exit is not None
+        and not found.tasks
     )
 
 

@@ -149,6 +149,14 @@ def test_other_units_in_a_pod_are_listed_with_their_processes():
     )
 
 
+def test_the_service_of_a_pod_of_quadlets_is_of_podman():
+    found = placed({f"{POD}/web-pod.service": (4,), f"{POD}/other-pod.service": (5,)})
+    assert [(each.unit, each.container, each.runtime) for each in found.others] == [
+        ("other-pod.service", None, None),
+        ("web-pod.service", None, "podman"),
+    ]
+
+
 def test_the_container_of_a_unit_comes_from_the_runtime():
     group = f"{POD}/{LIBPOD}"
     found = placed({f"{group}/container": (7,)}, podman(f"{group}/container"))

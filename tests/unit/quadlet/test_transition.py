@@ -216,6 +216,19 @@ def test_a_pod_is_removed_with_its_empty_directories_and_without_its_claims():
     assert {each.pod for each in steps} == {"default/web"}
 
 
+def test_the_service_of_a_pod_is_the_first_to_stop():
+    """Its files are read in the order of their names."""
+    files = dict(sorted(present().files.items()))
+    steps = steps_to_remove("default/web", PresentPod(files=files, states=UP))
+    assert steps[0].name == POD
+
+
+def test_a_unit_that_is_not_text_is_of_an_earlier_version():
+    files = {**present().files, "web-app.container": b"\xff"}
+    services, _ = keep(MANIFEST, PresentPod(files=files, states=UP))
+    assert services == [("start", APP)]
+
+
 def test_only_units_make_services():
     assert [path for path in present().files if not is_unit(path)] == [
         "web.data/app.env",

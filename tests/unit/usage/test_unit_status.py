@@ -4,6 +4,7 @@ import pytest
 
 from podslice.kernel.cgroup import CgroupFs, Usage
 from podslice.model.container_exit import ContainerExit, ContainerHistory
+from podslice.model.naming import service_name
 from podslice.model.pod import MemoryVolume
 from podslice.model.unit import INFINITY, UnitKind, UnitName
 from podslice.usage.unit_status import MISSING, PropertyStatus, in_tree_order, unit_statuses
@@ -238,3 +239,39 @@ def test_the_last_exit_is_recorded_or_that_of_a_loaded_service(tmp_path, history
     )
     (status,) = [each for each in found if each.name == scope]
     assert (status.state, status.restarts, status.last_exit) == shown
+
+
+@pytest.mark.parametrize(
+    ("main_exit", "tasks", "active_state", "state"),
+    [
+        (LAST, 0, "active", "exited"),
+        (LAST, 1, "active", "active"),
+        (None, 0, "active", "active"),
+        (LAST, 0, "activating", "activating"),
+    ],
+)
+def test_a_service_may_remain_active_when_its_processes_have_ended(
+    tmp_path, main_exit, tasks, active_state, state
+):
+    """As that of an init container of podman."""
+    wanted = desired_for(burstable("web"))
+    there = as_observed(wanted)
+    name = UnitName("podslice-podweb-main.scope")
+    service = service_name(name)
+    unit = replace(
+        there.units[name],
+        name=service,
+        main_exit=main_exit,
+        tasks=tasks,
+        active_state=active_state,
+    )
+    units = tuple(
+        replace(each, name=service) if each.name == name else each for each in wanted.units
+    )
+    found = unit_statuses(
+        replace(wanted, units=units),
+        replace(there, units={**there.units, service: unit}),
+        CgroupFs(mount=tmp_path),
+    )
+    (status,) = [each for each in found if each.name == service]
+    assert (status.state, status.last_exit) == (state, main_exit)

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from podslice.agent.container_ends import ContainerEnds
+from podslice.agent.container_keeper import ContainerKeeper
 from podslice.agent.context import AgentContext
 from podslice.agent.counters import Counters
 from podslice.agent.endpoints.capture import capture
@@ -60,6 +61,8 @@ class Setup:
     """Returns a client that reports changes."""
     journal: Journal
     notifier: Notifier
+    program: str = "/usr/bin/podslice"
+    """The path of podslice."""
     root: Path = Path("/")
     """The root directory of the host."""
     manager: Manager = SYSTEM
@@ -235,6 +238,7 @@ class Daemon:
             ends=ContainerEnds(self._context),
             reservations=ReservationMonitor(self._context),
             orphans=self._orphans,
+            containers=ContainerKeeper(self._context, self._setup.program),
             notifier=self._setup.notifier,
         )
         rounds = Rounds(self._context, parts, self._scheduler.request)

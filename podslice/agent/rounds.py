@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from podslice.agent.container_ends import ContainerEnds
+from podslice.agent.container_keeper import ContainerKeeper
 from podslice.agent.context import AgentContext
 from podslice.agent.oom_kills import OomMonitor
 from podslice.agent.orphans import OrphanCollector
@@ -31,6 +32,7 @@ class RoundParts:
     ends: ContainerEnds
     reservations: ReservationMonitor
     orphans: OrphanCollector
+    containers: ContainerKeeper
     notifier: Notifier
 
 
@@ -69,6 +71,7 @@ class Rounds:
             self._context.status.recover("reconcile")
         self._context.counters.reconciled(time.monotonic() - started, failed=is_failed)
         self._follow_up()
+        await self._parts.containers.follow()
         self._notify()
         return is_settled
 

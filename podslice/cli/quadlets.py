@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from podslice.cli import interrupts
 from podslice.cli.arguments import DONE, code_of
 from podslice.cli.manifests import all_problems, decide_all, read_stdin
 from podslice.cli.output import note, write
+from podslice.cli.own_program import PROGRAM, own_program
 from podslice.cli.session import load_node
 from podslice.cli.views.problem_lines import problem_lines
 from podslice.cli.views.quadlet_lines import quadlet_lines
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from podslice.model.desired import PodDecision
     from podslice.model.manager import Manager
 
-_PROGRAM = "/usr/bin/podslice"
 _VERSION_WAIT_SEC = 30.0
 
 
@@ -110,9 +109,10 @@ def load_with_workloads(
     sources: Sequence[str],
     namespace: str | None,
     ignored: frozenset[str],
+    stdin: Callable[[], bytes] = read_stdin,
 ) -> tuple[LoadedPods, LoadedWorkloads]:
-    """Return the pods of all files, and their workloads."""
-    loaded = load_pods(sources, namespace=namespace, stdin=read_stdin, used_kinds=KINDS)
+    """Return the pods of all files, and their workloads; `stdin` returns the content of `-`."""
+    loaded = load_pods(sources, namespace=namespace, stdin=stdin, used_kinds=KINDS)
     workloads = read_workloads(loaded.pods, loaded.documents, namespace=namespace, ignored=ignored)
     return loaded, workloads
 
@@ -130,7 +130,7 @@ def make_quadlets(
     return tuple(generate(each, workloads.workloads[each.pod.key], options) for each in decisions)
 
 
-def host_options(planning: Planning, *, is_for_host: bool) -> Options:
+def host_options(planning: Planning, *, is_for_host: bool, is_kept: bool = False) -> Options:
     """Return the options for this host, or for one with recent versions of its programs.
 
     Raises:
@@ -138,19 +138,15 @@ def host_options(planning: Planning, *, is_for_host: bool) -> Options:
     """
     has_init_phase = planning.config.rules is not Rules.KUBERNETES
     if not is_for_host:
-        return Options(manager=planning.manager, has_init_phase=has_init_phase, program=_PROGRAM)
+        return Options(manager=planning.manager, has_init_phase=has_init_phase, program=PROGRAM)
     return Options(
         manager=planning.manager,
         has_init_phase=has_init_phase,
         systemd_version=_version_of("systemctl")[0],
         podman_version=_version_of("podman"),
-        program=_program(),
+        is_kept=is_kept,
+        program=own_program(),
     )
-
-
-def _program() -> str:
-    own = Path(sys.argv[0])
-    return str(own) if own.name == "podslice" and own.is_absolute() else _PROGRAM
 
 
 def _version_of(program: str) -> tuple[int, int]:

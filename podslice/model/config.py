@@ -49,6 +49,15 @@ class OomPolicy(StrEnum):
     """The whole pod, which the agent stops."""
 
 
+class Containers(StrEnum):
+    """What runs the containers of pods in manifest directories."""
+
+    NONE = "none"
+    """Whatever users start in the pods."""
+    QUADLET = "quadlet"
+    """podman, as quadlets that the agent keeps."""
+
+
 class Enforce(StrEnum):
     """The values of `--enforce-node-allocatable`."""
 
@@ -125,6 +134,7 @@ class Config:
     oom_policy: OomPolicy = OomPolicy.CONTAINER
     manifests: tuple[str, ...] = ("/etc/podslice/manifests",)
     """The directories whose pods the agent applies."""
+    containers: Containers = Containers.NONE
     listen: str = ""
     """The address at which the agent serves metrics, beside its socket: `127.0.0.1:9469`, `[::1]:9469`."""
     collect_orphans: bool = False

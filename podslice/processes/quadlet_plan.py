@@ -54,6 +54,11 @@ class QuadletPlanner:
         """Return the absolute path of a step on a file; empty for others."""
         return str(place(step.name, self.directories)) if step.action in OF_FILES else ""
 
+    async def list_kept(self) -> frozenset[str]:
+        """Return the pods that the agent keeps."""
+        present = await self._observe()
+        return frozenset(key for key, pod in present.items() if pod.is_kept)
+
     async def plan_removal(self, keys: Collection[str] | None) -> tuple[QuadletStep, ...]:
         """Return the steps that remove pods; with None all."""
         present = await self._observe()

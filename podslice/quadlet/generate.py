@@ -12,7 +12,7 @@ from podslice.quadlet import order
 from podslice.quadlet.container import ContainerUnit
 from podslice.quadlet.pod_names import Names, stem
 from podslice.quadlet.probes import needs_prober, prober_file
-from podslice.quadlet.result import File, Options, Quadlets
+from podslice.quadlet.result import KEPT, OWN_SECTION, File, Options, Quadlets
 from podslice.quadlet.unit_text import Section, argument, double, section, unit
 from podslice.quadlet.volume_units import Mounter, data_directories, data_files, volume_file
 
@@ -73,7 +73,10 @@ def _pod_sections(workload: PodWorkload, names: Names, options: Options) -> tupl
     service.add("Slice", names.decision.slice)
     target = "default.target" if options.manager.is_user else "multi-user.target"
     install.add("WantedBy", target)
-    return head, _pod(workload, names), service, install
+    own = section(OWN_SECTION)
+    if options.is_kept:
+        own.add(KEPT, "yes")
+    return head, _pod(workload, names), service, install, own
 
 
 def _pod(workload: PodWorkload, names: Names) -> Section:

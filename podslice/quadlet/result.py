@@ -12,6 +12,9 @@ from podslice.model.unit import UnitName
 PODMAN = "/usr/bin/podman"
 SECRET_MODE = 0o600
 UNIT_MODE = 0o644
+OWN_SECTION = "X-Podslice"
+"""A section that systemd and podman's generator ignore. Source: systemd.unit(5), "Description"."""
+KEPT = "KeptByAgent"
 PODMAN_MIN = (5, 3)
 """The first version whose generator has ServiceName= and AddHost= in [Pod].
 
@@ -28,6 +31,8 @@ class Options:
     podman_version: tuple[int, int] = PODMAN_MIN
     has_init_phase: bool = True
     """Whether a pod's own limits apply only after its init containers: not with Kubernetes' rules."""
+    is_kept: bool = False
+    """Whether the agent keeps the pod, and removes it with its manifest."""
     program: str = "/usr/bin/podslice"
     """The path of podslice, which units call."""
 

@@ -10,7 +10,7 @@ from podslice.dataclass import dataclass
 from podslice.model.naming import POD_LABEL
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import UnitName
-from podslice.quadlet.result import File, Quadlets
+from podslice.quadlet.result import KEPT, OWN_SECTION, File, Quadlets
 
 REMOVED = "the pod is removed"
 CHANGED = "its files change"
@@ -19,7 +19,7 @@ LEFT_OUT = "the pod no longer has it"
 _SUFFIXES = {".pod": "-pod", ".container": "", ".volume": "-volume"}
 """Source: podman-systemd.unit(5), "ServiceName="."""
 _DOWN = frozenset({"inactive", "failed"})
-_APPLIED = frozenset(row.key for row in PROPERTIES.values() if row.managed)
+_APPLIED = frozenset(row.key for row in PROPERTIES.values() if row.managed) | {KEPT}
 """Keys that systemd, or podslice, applies to a service that runs."""
 _OOM_SCORE = "PodmanArgs=--oom-score-adj="
 
@@ -61,6 +61,11 @@ class PresentPod:
     def services(self) -> dict[str, UnitName]:
         """Return the services that its files make, by path."""
         return {path: service_of(path, text) for path, text in _units(self.files).items()}
+
+    @property
+    def is_kept(self) -> bool:
+        """Return whether the agent keeps the pod."""
+        return any(_value(text, KEPT) == "yes" for text in _units(self.files).values())
 
     def is_up(self, service: UnitName) -> bool:
         """Return whether a service is active, or is about to be."""
@@ -216,5 +221,7 @@ def _lasting(text: str) -> list[str]:
     return [
         line
         for line in text.split("\n")
-        if line.partition("=")[0] not in _APPLIED and not line.startswith(("#", _OOM_SCORE))
+        if line
+        and line.partition("=")[0] not in _APPLIED
+        and not line.startswith(("#", _OOM_SCORE, f"[{OWN_SECTION}]"))
     ]

@@ -32,6 +32,7 @@ def options_of(settings, config):
         manager=USER if settings.get("user") else SYSTEM,
         systemd_version=settings.get("systemd", 257),
         podman_version=tuple(settings.get("podman", (5, 4))),
+        is_kept=settings.get("kept", False),
     )
 
 

@@ -1,7 +1,7 @@
 """Quadlets: one folder for each case, with the exact files that `podslice render` writes.
 
     pods.yaml       the manifests, with ConfigMaps and Secrets
-    case.toml       what differs from the default: user, systemd, podman, ignore, config
+    case.toml       what differs from the default: user, systemd, podman, kept, ignore, config
     expect.txt      the problems and notes, and each file with its mode; --update-cases rewrites it
 
 The folder is named after what the case shows. `tests/host/test_quadlets.py` runs podman's own

@@ -15,6 +15,7 @@ import typer
 
 from podslice.cli.arguments import DONE
 from podslice.cli.options import Planning, agent_options
+from podslice.cli.own_program import own_program
 from podslice.cli.session import load_node, runtime_directory, usage_directory
 from podslice.cli.wanted import manifest_directories
 from podslice.reconcile.world import World
@@ -75,6 +76,7 @@ def _setup(planning: Planning, socket: Path | None) -> Setup:
         journal=Journal(manager=planning.manager),
         manager=planning.manager,
         notifier=Notifier(environment),
+        program=own_program(),
         sockets=listen_fds(environment),
         socket_path=socket or directory / "agent.sock",
     )

@@ -33,6 +33,7 @@ from podslice.inputs.options.values import (
     read_thresholds,
 )
 from podslice.model.config import (
+    Containers,
     MemoryProtection,
     OomPolicy,
     Rules,
@@ -259,6 +260,14 @@ OPTIONS = (
         read=read_directories,
         metavar="DIR,…",
         help="Directories whose manifests the agent applies; empty for none.",
+        is_agent_only=True,
+    ),
+    ConfigOption(
+        key="containers",
+        field="containers",
+        read=choose(Containers),
+        metavar="none|quadlet",
+        help="What runs the containers of these pods; quadlet: podman, kept by the agent.",
         is_agent_only=True,
     ),
     ConfigOption(

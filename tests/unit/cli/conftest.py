@@ -14,19 +14,20 @@ from typing import NamedTuple
 import pytest
 
 from podslice import __main__
-from podslice.cli import caller, manual_log, options, session, wanted
+from podslice.cli import caller, manual_log, options, quadlets, session, wanted
 from podslice.cli.app import run
 from podslice.cli.verbs import doctor
 from podslice.errors import BusUnavailable
 from podslice.inputs.options.config_files import read_as, read_files
 from podslice.kernel.cgroup import CgroupFs
 from podslice.kernel.kubelets import find_kubelets
-from podslice.processes import runtimes
+from podslice.processes import quadlet_services, runtimes
 from podslice.systemd import bus
 from podslice.systemd.find_manager import find_manager
 from tests.fake_systemd import FakeSystemd
 from tests.unit.agent.fakes import Events
 from tests.unit.builders import make_files, node
+from tests.unit.cli.podman import WithPodman
 from tests.unit.cli.pods import WEB
 from tests.unit.doctor.hosts import host
 
@@ -181,3 +182,30 @@ def machine(tmp_path, monkeypatch):
         return root
 
     return make
+
+
+@pytest.fixture
+def quadlet_directory(here):
+    return here / "etc-False/containers/systemd"
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    """The commands that were run; what they print may be set."""
+    found = []
+
+    async def run(*argv):
+        found.append(argv)
+        return "no such image\n" if argv[0] == "journalctl" else ""
+
+    monkeypatch.setattr(quadlet_services, "run", run)
+    monkeypatch.setattr(quadlet_services, "run_patiently", run)
+    return found
+
+
+@pytest.fixture
+def podman_memory(here, quadlet_directory, commands, monkeypatch):
+    client = WithPodman(quadlet_directory)
+    monkeypatch.setattr(bus, "Bus", lambda *_, **__: client)
+    monkeypatch.setattr(quadlets, "_version_of", lambda _: (257, 0))
+    return client

@@ -59,12 +59,12 @@ VOLUMES = ("web-data-volume.service", "web-kept-volume.service")
 UP = dict.fromkeys((POD, PREPARE, APP, LOG, PROBER, *VOLUMES), "active")
 
 
-def made(text=MANIFEST):
+def made(text=MANIFEST, **options):
     loaded = load_pods(["-"], stdin=text.encode, used_kinds=KINDS)
     workloads = read_workloads(loaded.pods, loaded.documents, ignored=frozenset())
     assert not [*loaded.problems, *workloads.problems]
     (pod,) = loaded.pods
-    return generate(decide(pod, NODE, Config()), workloads.workloads[pod.key], Options())
+    return generate(decide(pod, NODE, Config()), workloads.workloads[pod.key], Options(**options))
 
 
 def present(text=MANIFEST, states=UP, **changes):
@@ -227,6 +227,15 @@ def test_a_unit_that_is_not_text_is_of_an_earlier_version():
     files = {**present().files, "web-app.container": b"\xff"}
     services, _ = keep(MANIFEST, PresentPod(files=files, states=UP))
     assert services == [("start", APP)]
+
+
+def test_a_pod_that_the_agent_keeps_has_a_mark_which_restarts_nothing():
+    kept = made(is_kept=True)
+    (step,) = steps_to_keep(kept, present())
+    assert (str(step.action), step.name) == ("write", "web.pod")
+    assert not present().is_kept
+    files = {each.path: each.content for each in kept.files}
+    assert PresentPod(files=files, states={}).is_kept
 
 
 def test_only_units_make_services():

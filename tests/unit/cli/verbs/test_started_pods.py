@@ -8,81 +8,18 @@ from podslice.cli import quadlets
 from podslice.errors import CallTimeout, JobFailed, Refused
 from podslice.processes import quadlet_services
 from podslice.processes.runtimes import NoAnswerError
-from podslice.quadlet.transition import service_of
-from podslice.systemd import bus
-from tests.fake_systemd import FakeSystemd
 from tests.unit.builders import manifest
-
-WEB = """\
-apiVersion: v1
-kind: Pod
-metadata: {name: web, uid: u1}
-spec:
-  containers:
-  - name: app
-    image: app
-    volumeMounts: [{name: data, mountPath: /data}]
-  - {name: log, image: log}
-  volumes: [{name: data, emptyDir: {}}]
-"""
-SLICE = "kubepods-besteffort-podu1.slice"
-POD, APP, LOG = "web-pod.service", "podslice-podu1-app.service", "podslice-podu1-log.service"
-FILES = ["web-app.container", "web-data.volume", "web-log.container", "web.pod"]
-
-
-class WithPodman(FakeSystemd):
-    """A systemd whose reload makes units of quadlets; the service of a pod stops the others."""
-
-    def __init__(self, directory):
-        super().__init__()
-        self.directory = directory
-        self.made = set()
-        self.refused_files = set()
-
-    async def reload(self):
-        await super().reload()
-        for name in self.made:
-            self.remove_file(name)
-        files = [each for each in self.directory.glob("*.*") if each.is_file()]
-        texts = {each.name: each.read_text() for each in files}
-        self.made = {
-            service_of(name, text) for name, text in texts.items() if name not in self.refused_files
-        }
-        for name in self.made:
-            self.provide_file(name, Slice=SLICE, CPUWeight=1)
-
-    async def stop(self, name, *, timeout_sec=None):
-        await super().stop(name, timeout_sec=timeout_sec)
-        if name == POD:
-            for each in (APP, LOG):
-                await super().stop(each)
+from tests.unit.cli.podman import APP, FILES, LOG, POD, SLICE, WEB, active
 
 
 @pytest.fixture
-def directory(here):
-    return here / "etc-False/containers/systemd"
+def directory(quadlet_directory):
+    return quadlet_directory
 
 
 @pytest.fixture
-def commands(monkeypatch):
-    """The commands that were run; what they print may be set."""
-    found = []
-
-    async def run(*argv):
-        found.append(argv)
-        return "no such image\n" if argv[0] == "journalctl" else ""
-
-    monkeypatch.setattr(quadlet_services, "run", run)
-    monkeypatch.setattr(quadlet_services, "run_patiently", run)
-    return found
-
-
-@pytest.fixture
-def memory(here, directory, commands, monkeypatch):
-    client = WithPodman(directory)
-    monkeypatch.setattr(bus, "Bus", lambda *_, **__: client)
-    monkeypatch.setattr(quadlets, "_version_of", lambda _: (257, 0))
-    return client
+def memory(podman_memory):
+    return podman_memory
 
 
 @pytest.fixture
@@ -93,11 +30,6 @@ def web(files):
 
 def summary(result):
     return result.out.splitlines()[-1]
-
-
-def active(memory):
-    """The services that are up."""
-    return sorted(name for name in memory._units if name.endswith(".service"))
 
 
 def test_a_pod_is_planned_started_and_left_alone(podslice, web, memory, directory):

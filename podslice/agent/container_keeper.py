@@ -1,0 +1,82 @@
+"""The containers of the agent's pods, which a service of its own keeps: the agent is sandboxed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Iterator
+
+from podslice.agent.context import AgentContext
+from podslice.errors import SystemdError
+from podslice.model.config import Containers
+from podslice.model.naming import KUBE_RESERVED_SLICE
+from podslice.model.unit import TransientUnit, UnitName, Value
+from podslice.reconcile.assessment import Assessment
+
+VERB = "__containers"
+"""The internal verb that writes quadlets, and starts and stops services."""
+_PART = "containers"
+
+
+class ContainerKeeper:
+    """Starts the service when pods, evictions or manifests have changed."""
+
+    def __init__(self, context: AgentContext, program: str) -> None:
+        """`program` is the path of podslice."""
+        self._context = context
+        self._program = program
+        self._kept: Hashable = None
+        """The state for which the service was started last."""
+        self._runs = 0
+
+    async def follow(self) -> None:
+        """Compare the present state with that of the last run."""
+        world, assessment = self._context.world, self._context.assessment
+        is_kept = world.config.containers is Containers.QUADLET
+        if not is_kept or assessment is None or assessment.foreign is not None:
+            return
+        state = _state_of(assessment)
+        if state == self._kept:
+            return
+        try:
+            await world.client.start(self._unit())
+        except SystemdError as error:
+            self._context.status.fail(_PART, f"the containers of pods are not updated: {error}")
+            return
+        self._context.status.recover(_PART)
+        self._kept = state
+
+    def _unit(self) -> TransientUnit:
+        """Return the service; each run has a name of its own, since an earlier one may wait."""
+        self._runs += 1
+        manager = self._context.world.manager
+        arguments = (self._program, VERB, *manager.flag.split(" ")[1:])
+        properties: dict[str, Value] = {
+            "Description": "Containers of the pods of podslice-agent.service",
+            "Type": "exec",
+            "CollectMode": "inactive-or-failed",
+            "ExecStart": ((self._program, arguments, False),),
+        }
+        if not manager.is_user:
+            properties["Slice"] = KUBE_RESERVED_SLICE
+        name = UnitName(f"podslice-containers-{os.getpid()}-{self._runs}.service")
+        return TransientUnit(name=name, properties=properties)
+
+
+def _state_of(assessment: Assessment) -> Hashable:
+    """Return what decides which containers run, and how."""
+    return (
+        frozenset(assessment.digests.items()),
+        frozenset(assessment.sources.items()),
+        frozenset(mark.uid for mark in assessment.evicted),
+        frozenset(_stamps(assessment)),
+    )
+
+
+def _stamps(assessment: Assessment) -> Iterator[tuple[str, int, int, int]]:
+    """Yield the manifests of applied pods, which have more fields than the digest of a pod."""
+    for path in set(assessment.sources.values()):
+        try:
+            status = os.stat(path)  # noqa: PTH116 - in each round
+        except OSError:
+            continue
+        yield path, status.st_ino, status.st_size, status.st_mtime_ns

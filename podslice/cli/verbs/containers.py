@@ -1,0 +1,146 @@
+"""`podslice __containers`, run by the agent: the services of the pods in its manifest directories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from podslice.cli.manifests import all_problems, decide_all
+from podslice.cli.options import Planning, planning_options
+from podslice.cli.output import note, write
+from podslice.cli.quadlets import (
+    further_problems,
+    host_options,
+    load_with_workloads,
+    make_quadlets,
+)
+from podslice.cli.session import in_world, load_node, locked
+from podslice.cli.views.problem_lines import problem_line
+from podslice.cli.views.quadlet_steps import result_lines
+from podslice.cli.views.style import Display
+from podslice.cli.wanted import manifest_directories
+from podslice.errors import HostError, InputError, Severity
+from podslice.files import NotRegularError, read_with_status
+from podslice.inputs.limits import BYTES_MAX
+from podslice.processes.quadlet_plan import QuadletPlanner
+from podslice.processes.quadlet_services import QuadletServices
+from podslice.reconcile.report import Outcome
+
+_OTHERS_WRITE = 0o022
+
+if TYPE_CHECKING:
+    from podslice.model.manager import Manager
+    from podslice.quadlet.result import Quadlets
+    from podslice.reconcile.world import LiveWorld
+    from podslice.store import Records
+
+
+@planning_options
+def containers(planning: Planning) -> int:
+    """Keep the containers of the pods that the agent has applied."""
+
+    async def work(world: LiveWorld) -> QuadletServices:
+        with locked(world.store):
+            records = world.store.load()
+            wanted = _checked(_wanted_quadlets(planning, records), world)
+            planner = QuadletPlanner(world.client.list_units, world.manager, wanted)
+            services = QuadletServices(world.client, world.manager, planner)
+            applied = _applied_pods(records)
+            unwanted = (await planner.list_kept()) - applied.keys()
+            await services.remove(await planner.plan_removal(unwanted))
+            starts = await services.change(await planner.plan_start())
+        # the last init container takes the lock
+        await services.start(starts)
+        return services
+
+    services = in_world(planning, work)
+    results = (*services.removals, *services.results)
+    write(result_lines(results, Display()))
+    return int(any(each.outcome is not Outcome.DONE for each in results))
+
+
+def _applied_pods(records: Records) -> dict[str, str]:
+    """Return the pods that the agent has applied and not evicted, with their files."""
+    evicted = {mark.uid for mark in records.evicted}
+    return {
+        pod.key: records.sources[pod.uid]
+        for pod in records.pods
+        if pod.uid in records.sources and pod.uid not in evicted
+    }
+
+
+def _wanted_quadlets(planning: Planning, records: Records) -> Iterator[Quadlets]:
+    """Yield the quadlets of applied pods; a file with an error leaves its pods as they are."""
+    applied = _applied_pods(records)
+    directories = manifest_directories(planning.config, planning.manager)
+    for source in sorted(set(applied.values())):
+        if str(Path(source).parent) not in directories:
+            continue
+        try:
+            made = _read_file(planning, source)
+        except InputError as error:
+            for problem in error.problems:
+                note(f"{source}: {problem_line(problem)}")
+            continue
+        except HostError as error:
+            note(f"{source}: {error}")
+            continue
+        yield from (each for each in made if applied.get(each.pod) == source)
+
+
+def _read_file(planning: Planning, source: str) -> tuple[Quadlets, ...]:
+    """Return the quadlets of the pods in a file.
+
+    Raises:
+        InputError: there is an error in it.
+        HostError: podman is not installed, or the file cannot be read.
+    """
+    content = _read_private(source, planning.manager)
+    loaded, workloads = load_with_workloads(["-"], None, frozenset(), lambda: content)
+    decisions = decide_all(loaded, load_node(planning.config), planning.config)
+    problems = [
+        *all_problems(loaded, decisions),
+        *further_problems(workloads.problems, loaded),
+    ]
+    if any(each.severity is Severity.ERROR for each in problems):
+        raise InputError(problems)
+    options = host_options(planning, is_for_host=True, is_kept=True)
+    return make_quadlets(decisions, workloads, options)
+
+
+def _read_private(source: str, manager: Manager) -> bytes:
+    """Return the content of a manifest that only the user of the service manager can write.
+
+    Containers may have all rights of that user, which those who may write other manifests have not.
+
+    Raises:
+        HostError: other users can write it, or it is not a regular file.
+    """
+    try:
+        content, status = read_with_status(source, limit_bytes=BYTES_MAX)
+    except OSError as error:
+        raise HostError(str(error.strerror)) from error
+    except NotRegularError as error:
+        raise HostError(f"{error}; its containers are not started") from error
+    owner = manager.uid or 0
+    if status.st_uid != owner or status.st_mode & _OTHERS_WRITE:
+        raise HostError(
+            f"its containers are not started: users other than {owner} can write it; if you trust"
+            f" its content: chown {owner} {source}; chmod go-w {source}"
+        )
+    return content
+
+
+def _checked(pods: Iterable[Quadlets], world: LiveWorld) -> tuple[Quadlets, ...]:
+    """Return the pods whose files can be written, and report the others."""
+    valid: list[Quadlets] = []
+    for pod in pods:
+        try:
+            QuadletPlanner(world.client.list_units, world.manager, (*valid, pod)).check()
+        except InputError as error:
+            for problem in error.problems:
+                note(problem_line(problem))
+        else:
+            valid.append(pod)
+    return tuple(valid)

@@ -25,6 +25,7 @@ SOURCE_ENVIRONMENT = {"PYTHONPATH": recipe.SOURCE_DIR}
 POLL_SEC = 0.003
 LOG_TAIL_BYTES = 4000
 UNPACK = ("tar", "-C", "/", "--keep-directory-symlink", "-xf")
+UNPACK_TIMEOUT_SEC = 600.0
 
 
 class Held:
@@ -240,7 +241,7 @@ class RemoteMachine:
 
     def unpack(self, archive: Path) -> None:
         """Extract a tar archive of this host in the root directory."""
-        self.run(*UNPACK, "-", input=archive.read_bytes())
+        self.run(*UNPACK, "-", input=archive.read_bytes(), timeout_sec=UNPACK_TIMEOUT_SEC)
 
     def close(self) -> None:
         if self._channel is not None:

@@ -14,7 +14,7 @@ from tests.lab.machine import CommandTimeout, Kind, LabError, MachineGone, pack_
 from tests.lab.namespace import Namespace
 from tests.lab.paths import source_dir
 from tests.lab.qemu import Hardware
-from tests.lab.remote import UNPACK, Held, RemoteMachine
+from tests.lab.remote import UNPACK, UNPACK_TIMEOUT_SEC, Held, RemoteMachine
 
 BOOT_TIMEOUT_SEC = 120.0
 # multi-threaded emulation sometimes loses a race with the kernel's patching of its own code
@@ -121,7 +121,10 @@ class Vm(RemoteMachine):
     def unpack(self, archive: Path) -> None:
         """Extract the archive from a disk that the machine has for this time."""
         with self._control() as control, control.disk(ARCHIVE_DISK, archive):
-            self.run("sh", "-c", UNPACK_DISK, "unpack", ARCHIVE_DISK, *UNPACK)
+            self.run(
+                *("sh", "-c", UNPACK_DISK, "unpack", ARCHIVE_DISK, *UNPACK),
+                timeout_sec=UNPACK_TIMEOUT_SEC,
+            )
 
     def _control(self) -> contextlib.closing[qemu.Control]:
         return contextlib.closing(

@@ -44,6 +44,8 @@ def volume_file(volume: Volume, names: Names) -> Iterator[File]:
     head, service = section("Unit"), section("Service")
     what = double(names.decision.pod.key)
     head.add("Description", f"Volume {volume.name} of pod {what}")
+    # the next start of the pod creates a volume that was removed meanwhile
+    head.add("PartOf", names.pod_service)
     body = section("Volume")
     if isinstance(volume, Claim):
         body.add("VolumeName", double(volume.claim))

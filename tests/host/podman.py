@@ -26,10 +26,11 @@ chown -R lab:lab /home/lab/rootfs
 : > /etc/subuid
 : > /etc/subgid
 """
-MAKE_IMAGE = f"""
-tar -C /rootfs -c . |
-podman import --change 'CMD ["sh", "-c", "trap \\"exit 0\\" TERM; sleep 100000 & wait"]' - {IMAGE}
-"""
+_IMPORT = (
+    """podman import --change 'CMD ["sh", "-c", "trap \\"exit 0\\" TERM; sleep 100000 & wait"]' -"""
+    f" {IMAGE}"
+)
+MAKE_IMAGE = f"tar -C /rootfs -c . | {_IMPORT}"
 # without a program for the firewall, and without an image of its own for the first container of pods
 CONFIGURATION = f"""
 [network]
@@ -38,10 +39,12 @@ firewall_driver = "none"
 infra_image = "{IMAGE}"
 """
 CLEAN = """
-services=$(systemctl list-units --all --plain --no-legend 'podslice-*.service' '*-pod.service' |
+services=$(systemctl list-units --all --plain --no-legend 'podslice-*.service' '*-pod.service' \\
+    '*-volume.service' |
   while read -r unit load _; do [ "$load" = not-found ] || echo "$unit"; done)
 if [ -n "$services" ]; then
-  systemctl kill --signal=KILL $services || :
+  systemctl stop --no-block $services  # so that none starts again
+  podman pod rm --all --force --time=0 || :
   systemctl stop $services
 fi
 rm -rf /etc/containers/systemd /etc/systemd/system/podslice-*.service

@@ -15,7 +15,7 @@ from tests.cases.quadlets import CASES, QUADLETS, made_of, settings_of
 from tests.host import podman
 from tests.host.podman import LONG_SEC, PACKAGES
 from tests.host.scenario import kernel, show
-from tests.host.test_podman import strays
+from tests.host.test_podman import group_of, strays
 from tests.lab import extras, fixtures
 from tests.lab.deps import run_tool
 from tests.lab.image import ensure_image
@@ -102,6 +102,29 @@ spec:
   - {name: settings, configMap: {name: settings}}
   - {name: login, secret: {secretName: login}}
 """
+
+SMALL = """
+apiVersion: v1
+kind: Pod
+metadata: {name: small}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 600
+  resources: {limits: {cpu: "1", memory: 256Mi}}
+  containers:
+  - name: app
+    image: localhost/app:1
+    resources: {requests: {cpu: 500m, memory: 16Mi}, limits: {cpu: 500m, memory: 64Mi}}
+    lifecycle: {postStart: {exec: {command: [touch, /tmp/begun]}}}
+    readinessProbe: {exec: {command: [test, -e, /tmp/begun]}, timeoutSeconds: 60}
+"""
+FILES = ("cpu.max", "cpu.weight", "memory.max", "memory.low")
+"""The values of a pod and its container, each in this order."""
+KUBE_PLAY = (
+    ("max 100000", "100", "max", "0"),
+    ("50000 100000", "100", str(64 * MI), str(16 * MI)),
+)
+"""The same of podman kube play: nothing of the pod, and nothing of CPU requests."""
 
 
 @pytest.fixture(scope="module")
@@ -248,6 +271,8 @@ def test_a_pod_of_quadlets(box):
     assert kernel(box, service, "cpu.max") == "100000 100000"
     assert kernel(box, service, "cpu.weight") == "9"
     assert kernel(box, POD_GROUP, "memory.max") == str(256 * MI)
+    assert kernel(box, POD_GROUP, "memory.low") == str(16 * MI)
+    assert kernel(box, POD_GROUP, "cpu.weight") == "9"
     assert kernel(box, f"{POD_GROUP}/{PROXY}", "cgroup.events").startswith("populated 1")
     assert strays(box) == (0, {})
 
@@ -275,3 +300,23 @@ def wait_for_starts(box, count):
     """Wait until the container has started so many times."""
     enough = f'[ "$(wc -l <{DATA}/starts)" -ge {count} ]'
     box.run("sh", "-c", f"until {enough}; do sleep 0.3; done", timeout_sec=LONG_SEC)
+
+
+def values(box, *groups):
+    """Return the values of control groups."""
+    return tuple(tuple(kernel(box, each, file) for file in FILES) for each in groups)
+
+
+def test_the_same_pod_with_kube_play(box):
+    """What podslice-quadlet(7) states as measured."""
+    box.put("/small.yaml", SMALL)
+    box.run("podman", "kube", "play", "/small.yaml", timeout_sec=LONG_SEC)
+    pid = box.run("podman", "inspect", "--format={{.State.Pid}}", "small-app").stdout.strip()
+    scope = group_of(box, pid).removesuffix("/container")
+    pod = scope.rpartition("/")[0]
+    assert pod.startswith("/machine.slice/machine-libpod_pod_")
+    assert values(box, pod, scope) == KUBE_PLAY
+    # neither hooks nor readiness
+    assert box.run("podman", "exec", "small-app", "ls", "/tmp").stdout == ""
+    shown = box.run("podman", "inspect", "--format={{json .Config.Healthcheck}}", "small-app")
+    assert shown.stdout == "null\n"

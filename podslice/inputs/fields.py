@@ -117,6 +117,9 @@ AMOUNT_FIELDS = FieldSet(
     elsewhere={"limits": "resources", "requests": "resources"},
 )
 
+POD_LIMIT_FIELDS = FieldSet(read=frozenset((*_AMOUNTS, "pid")), elsewhere=AMOUNT_FIELDS.elsewhere)
+_OF_AMOUNTS = (AMOUNT_FIELDS, POD_LIMIT_FIELDS)
+
 _SHORT = {"mem": "memory", "storage": "ephemeral-storage"}
 
 
@@ -144,7 +147,7 @@ def find_misspelled(
 
 def _describe(field_set: FieldSet, name: str) -> str:
     """Return the message for an unknown field; for a resource it is that of `validate`."""
-    if field_set is AMOUNT_FIELDS:
+    if field_set in _OF_AMOUNTS:
         return describe_unknown(name)
     return f"unknown field {quote(name)} is ignored"
 
@@ -163,8 +166,8 @@ def nearest(name: str, known: frozenset[str] | Mapping[str, Any]) -> str | None:
 def _suggest(field_set: FieldSet, name: str, fields: Mapping[str, Any]) -> str:
     if name in field_set.elsewhere:
         return f"it belongs under {field_set.elsewhere[name]}"
-    if field_set is AMOUNT_FIELDS and ("/" in name or name.startswith("hugepages-")):
+    if field_set in _OF_AMOUNTS and ("/" in name or name.startswith("hugepages-")):
         return ""
-    right = _SHORT.get(name) if field_set is AMOUNT_FIELDS else None
+    right = _SHORT.get(name) if field_set in _OF_AMOUNTS else None
     right = right or nearest(name, field_set.read)
     return f"write {right}" if right and right not in fields else ""

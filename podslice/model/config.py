@@ -105,6 +105,8 @@ class Config:
     cgroups_per_qos: bool = True
     cpu_cfs_quota: bool = True
     cpu_cfs_quota_period_usec: int = 100_000
+    pod_max_pids: int | None = None
+    """The most process ids of a pod; None without a limit."""
     capacity: Amounts = field(default_factory=dict)
     """Stated instead of the host's, per resource."""
     memory_hugetlb_accounting: bool | None = None

@@ -10,6 +10,7 @@ from podslice.model.pod import ContainerKind, Pod
 from podslice.model.resources import (
     CPU,
     MEMORY,
+    PIDS,
     Resources,
     format_amount,
     is_hugepages,
@@ -79,9 +80,12 @@ def _check_strictly(pod: Pod, stated: Pod, rules: Rules) -> Iterator[Problem]:
         if is_pod_level_resource(name):
             yield from _check_request(pod, stated, name, rules)
             yield from _check_container_limits(pod, name, rules)
-        else:
+        elif name == PIDS and name in pod.resources.requests:
+            message = "process ids have a limit and no request"
+            yield _stricter(f"{level(pod)}.requests[{name}]", message, rules)
+        elif name != PIDS:
             part = "limits" if name in pod.resources.limits else "requests"
-            message = "the pod level supports cpu, memory and huge pages only"
+            message = "the pod level supports cpu, memory, huge pages and limits.pid only"
             yield _stricter(f"{level(pod)}.{part}[{name}]", message, rules)
 
 

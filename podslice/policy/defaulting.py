@@ -16,7 +16,9 @@ def default_pod(pod: Pod) -> Pod:
     limit as a request"); Kubernetes, pkg/apis/core/v1/defaults.go, SetDefaults_Pod.
     """
     pod = replace(pod, containers=tuple(map(_default_container, pod.containers)))
-    return replace(pod, resources=_default_pod_level(pod)) if pod.resources.limits else pod
+    if not _supported(pod.resources.limits):
+        return pod
+    return replace(pod, resources=_default_pod_level(pod))
 
 
 def _default_container(container: Container) -> Container:

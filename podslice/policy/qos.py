@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from podslice.model.config import Rules
 from podslice.model.pod import Pod, Qos
-from podslice.model.resources import CPU, MEMORY, Resources
+from podslice.model.resources import CPU, MEMORY, Resources, is_pod_level_resource
 
 _COUNTED = (CPU, MEMORY)
 
@@ -16,17 +16,22 @@ def classify(pod: Pod, rules: Rules = Rules.PROPOSAL) -> Qos:
 
     Source: `proposal`: seed 002, "Proposal" (Guaranteed if all containers are, or the pod level
     is). `kubernetes`: Kubernetes, pkg/apis/core/v1/helper/qos/qos.go, ComputePodQOS (a stated
-    pod level decides alone).
+    pod level decides alone) and IsPodLevelResourcesSet (of these resources).
     """
     containers = [container.resources for container in pod.containers]
-    if rules is Rules.KUBERNETES and pod.resources:
+    if rules is Rules.KUBERNETES and _has_level(pod):
         is_guaranteed = _is_guaranteed(pod.resources)
         return Qos.GUARANTEED if is_guaranteed else _not_guaranteed([pod.resources])
-    if rules is Rules.PROPOSAL and pod.resources and _is_guaranteed(pod.resources):
+    if rules is Rules.PROPOSAL and _is_guaranteed(pod.resources):
         return Qos.GUARANTEED
     if containers and all(map(_is_guaranteed, containers)):
         return Qos.GUARANTEED
     return _not_guaranteed([*containers, pod.resources])
+
+
+def _has_level(pod: Pod) -> bool:
+    """Return whether the pod level states a resource that decides; process ids do not."""
+    return any(map(is_pod_level_resource, (*pod.resources.requests, *pod.resources.limits)))
 
 
 def _not_guaranteed(levels: Iterable[Resources]) -> Qos:
@@ -45,14 +50,15 @@ def why_qos(pod: Pod, qos: Qos, rules: Rules) -> str:
     """Describe why the pod has its class, in one sentence."""
     if qos is Qos.BESTEFFORT:
         return "neither a container nor the pod level requests cpu or memory"
-    decides = "the pod level alone decides" if rules is Rules.KUBERNETES and pod.resources else ""
+    has_level = _has_level(pod)
+    decides = "the pod level alone decides" if rules is Rules.KUBERNETES and has_level else ""
     if qos is Qos.GUARANTEED:
         if decides or _is_guaranteed(pod.resources):
             return "at the pod level cpu and memory have request = limit"
         return "in every container cpu and memory have request = limit"
     if decides:
         return f"{decides}: {_shortfall(pod.resources)}"
-    reasons = [f"at the pod level {_shortfall(pod.resources)}"] if pod.resources else []
+    reasons = [f"at the pod level {_shortfall(pod.resources)}"] if has_level else []
     for container in pod.containers:
         if not _is_guaranteed(container.resources):
             reasons.append(f"in container {container.name} {_shortfall(container.resources)}")

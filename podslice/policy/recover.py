@@ -10,7 +10,7 @@ from podslice.model.description import parse_description
 from podslice.model.naming import Tree, volume_path
 from podslice.model.pod import Container, MemoryVolume, Pod, Qos
 from podslice.model.quantity import tmpfs_size_bytes
-from podslice.model.resources import CPU, MEMORY, Resources
+from podslice.model.resources import CPU, MEMORY, PIDS, Resources
 from podslice.model.unit import INFINITY, ObservedUnit, UnitName, mount_name
 from podslice.policy.convert import weight_from_shares
 
@@ -38,6 +38,7 @@ def recover(unit: ObservedUnit, config: Config, others: Iterable[ObservedUnit] =
     if Tree(cgroup_root=config.cgroup_root).pod(uid, qos) != unit.name:
         return None
     limits = _stated(unit, {CPU: "CPUQuotaPerSecUSec", MEMORY: "MemoryMax"})
+    tasks = _tasks(unit, config)
     # state zeros, else limits would count as requests
     requests = {CPU: _milli_from_weight(unit, config.cpu_weight_mapping), MEMORY: 0}
     requests |= _stated(unit, {MEMORY: "MemoryMin"}) | _stated(unit, {MEMORY: "MemoryLow"})
@@ -51,10 +52,16 @@ def recover(unit: ObservedUnit, config: Config, others: Iterable[ObservedUnit] =
         uid=uid,
         containers=(Container(name="unknown", where="spec.containers[0]"),),
         volumes=tuple(_volumes(uid, description.pod, others)),
-        resources=Resources()
+        resources=Resources(limits=tasks)
         if qos is Qos.BESTEFFORT
-        else Resources(requests=requests, limits=limits),
+        else Resources(requests=requests, limits={**limits, **tasks}),
     )
+
+
+def _tasks(unit: ObservedUnit, config: Config) -> dict[str, int]:
+    """Return the pod's own limit of process ids; one that the configuration sets is not its own."""
+    limits = _stated(unit, {PIDS: "TasksMax"})
+    return {} if unit.properties.get("TasksMax") == config.pod_max_pids else limits
 
 
 def _volumes(uid: str, key: str, units: Iterable[ObservedUnit]) -> Iterator[MemoryVolume]:

@@ -10,7 +10,7 @@ from podslice.model.config import Config, MemoryProtection, Rules
 from podslice.model.pod import Container, ContainerKind, Pod, Qos
 from podslice.model.properties import QUOTA_PERIOD_USEC
 from podslice.model.quantity import format_bytes
-from podslice.model.resources import CPU, MEMORY, Amounts, Resources, format_amount
+from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, Resources, format_amount
 from podslice.model.unit import PropertyValue
 from podslice.policy.aggregate import (
     ContainerSum,
@@ -30,6 +30,7 @@ from podslice.policy.convert import (
     unbounded_weight,
     weight_from_shares,
 )
+from podslice.policy.process_ids import tasks_limit
 
 _REMEMBERED = 256
 
@@ -49,13 +50,14 @@ def pod_properties(
 
     Guaranteed and Burstable: weight; quota and memory each only if the pod level or every container
     has that limit, as in a Guaranteed pod. BestEffort: shares 2. A request above the limit is
-    protected up to the limit.
+    protected up to the limit. Each class may have a limit of process ids.
 
     Source: seed 000, "Pod level cgroups"; seed 002, "Proposal" and "Design Details"; Kubernetes,
     pkg/kubelet/cm/helpers_linux.go, ResourceConfigForPod.
     """
+    tasks = tasks_limit(pod, config)
     if qos is Qos.BESTEFFORT:
-        return (_weight_of_none(config),)
+        return settle((_weight_of_none(config), *tasks))
     properties = [cpu_weight(counted.requests, explain_sum(pod, stated, "requests", CPU), config)]
     properties += memory_request(
         counted.requests, explain_sum(pod, stated, "requests", MEMORY), config
@@ -64,7 +66,7 @@ def pod_properties(
         properties += cpu_limit(counted.limits, explain_sum(pod, stated, "limits", CPU), config)
     if not why_no_limit(pod, MEMORY, config.rules):
         properties += memory_limit(counted.limits, explain_sum(pod, stated, "limits", MEMORY))
-    return settle(properties)
+    return settle((*properties, *tasks))
 
 
 def settle(properties: Iterable[PropertyValue]) -> tuple[PropertyValue, ...]:
@@ -84,16 +86,17 @@ def init_properties(
 ) -> tuple[PropertyValue, ...] | None:
     """Return the properties of a pod's slice in its init phase; None if they do not differ.
 
-    Under the proposal the pod level's limits apply only after it; until then the slice has the
-    limits that it would have without them.
+    Under the proposal the pod level's limits of cpu and memory apply only after it; until then the
+    slice has the limits that it would have without them.
 
     Source: seed 002, "Init Containers" and "Design Details", steps 3 to 5.
     """
     if config.rules is Rules.KUBERNETES or qos is Qos.BESTEFFORT:
         return None
-    if not pod.resources.limits or not pod.of_kind(ContainerKind.INIT):
+    lasting = {name: milli for name, milli in pod.resources.limits.items() if name == PIDS}
+    if len(lasting) == len(pod.resources.limits) or not pod.of_kind(ContainerKind.INIT):
         return None
-    unbound = replace(pod, resources=replace(pod.resources, limits={}))
+    unbound = replace(pod, resources=replace(pod.resources, limits=lasting))
     return pod_properties(unbound, stated, qos, effective(unbound), config)
 
 

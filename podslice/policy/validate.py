@@ -15,6 +15,7 @@ from podslice.model.resources import (
     EPHEMERAL_STORAGE,
     HUGEPAGES_PREFIX,
     MEMORY,
+    PIDS,
     Amounts,
     Resources,
     describe_unknown,
@@ -25,6 +26,7 @@ from podslice.model.resources import (
 from podslice.policy.consistency import compare_levels, level
 from podslice.policy.convert import MIN_QUOTA_USEC, quota_from_milli
 from podslice.policy.hugepages import page_size_bytes
+from podslice.policy.process_ids import check_process_ids
 
 _NOTHING: Amounts = MappingProxyType({})
 _MANY_CPUS_MILLI = 100_000
@@ -59,10 +61,11 @@ def validate(
         found += _validate_kernel(container.resources, where, config, page_size)
         found += _validate_typos(container.resources, where, page_size, capacity)
     pod_level = _as_stated(pod, stated)
-    found += _validate_level(pod_level, level(pod))
+    found += _validate_level(pod_level, level(pod), is_pod=True)
     found += _validate_kernel(pod_level, level(pod), config, page_size)
     found += _validate_typos(pod_level, level(pod), page_size, capacity)
     found += compare_levels(pod, stated, config.rules)
+    found += check_process_ids(pod, config, level(pod))
     for name in (MEMORY, EPHEMERAL_STORAGE):
         found += _validate_fraction(pod.overhead, name, f"{pod.spec_where}.overhead")
     found += _validate_helpers(pod)
@@ -111,7 +114,7 @@ def _at(pod: Pod, problem: Problem) -> Problem:
     )
 
 
-def _validate_level(stated: Resources, where: str) -> Iterator[Problem]:
+def _validate_level(stated: Resources, where: str, *, is_pod: bool = False) -> Iterator[Problem]:
     """Validate the resources of one container, or of the pod level."""
     for name, request in stated.requests.items():
         limit = stated.limits.get(name)
@@ -124,7 +127,8 @@ def _validate_level(stated: Resources, where: str) -> Iterator[Problem]:
             )
     for name in sorted({*stated.requests, *stated.limits}):
         # a defaulted request is not in the manifest
-        yield from _validate_name(f"{where}.{_stated_in(name, stated)}[{name}]", name)
+        at = f"{where}.{_stated_in(name, stated)}[{name}]"
+        yield from _validate_name(at, name, is_pod=is_pod)
     yield from _validate_hugepages(stated, where)
 
 
@@ -132,11 +136,15 @@ def _stated_in(name: str, stated: Resources) -> str:
     return "limits" if name in stated.limits else "requests"
 
 
-def _validate_name(where: str, name: str) -> Iterator[Problem]:
+def _validate_name(where: str, name: str, *, is_pod: bool) -> Iterator[Problem]:
     """Warn of a resource that podslice ignores."""
     if name in (CPU, MEMORY, EPHEMERAL_STORAGE) or is_hugepages(name) or "/" in name:
         return
-    yield warning(where, describe_unknown(name), "podslice ignores it")
+    if name != PIDS:
+        yield warning(where, describe_unknown(name), "podslice ignores it")
+    elif not is_pod:
+        message = "process ids are limited for the pod as a whole"
+        yield warning(where, message, "it is ignored here; write it under spec.resources.limits")
 
 
 def _validate_extended(stated: Resources, where: str) -> Iterator[Problem]:

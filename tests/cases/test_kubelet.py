@@ -21,6 +21,7 @@ CONFIG = Config(
     rules=Rules.KUBERNETES,
     cpu_weight_mapping=WeightMapping.KUBELET,
     memory_protection=MemoryProtection.NONE,
+    pod_max_pids=512,
 )
 NODE = Node(
     capacity={
@@ -47,12 +48,18 @@ def files(properties):
     }
 
 
+def slice_files(properties):
+    """The same with the file that only slices have: containers had a default of their systemd."""
+    tasks = {property_.name: property_.value for property_ in properties}.get("TasksMax", "max")
+    return {**files(properties), "pids.max": str(tasks)}
+
+
 @pytest.mark.parametrize("name", PODS)
 def test_a_pod_and_its_containers_have_what_the_kubelet_set(name):
     recorded, decision = PODS[name], decide(read(name), NODE, CONFIG)
     assert decision.is_valid
     assert decision.control_group == f"/{recorded['slice']}"
-    assert files(decision.properties) == recorded["pod"]
+    assert slice_files(decision.properties) == recorded["pod"]
     found = {
         each.name: {**files(each.properties), "oom_score_adj": each.oom_score_adj}
         for each in decision.containers
@@ -66,6 +73,4 @@ def test_a_pod_and_its_containers_have_what_the_kubelet_set(name):
 def test_the_slices_above_have_what_the_kubelet_set(path):
     decisions = [decide(read(name), NODE, CONFIG) for name in PODS]
     units = {unit.control_group: unit for unit in desire(decisions, NODE, CONFIG).units}
-    unit = units[f"/{path}"]
-    tasks = unit.values.get("TasksMax", "max")
-    assert {**files(unit.properties), "pids.max": str(tasks)} == UNITS[path]
+    assert slice_files(units[f"/{path}"].properties) == UNITS[path]

@@ -94,7 +94,7 @@ def test_systemd_has_the_numbers_of_seed_000(clean_machine):
 @pytest.mark.cgroup2
 def test_the_kernel_has_the_numbers_of_seed_000(clean_machine):
     machine = clean_machine
-    apply(machine, "-f", SEED, *BIG, "--qos-reserved", "memory=100%")
+    apply(machine, "-f", SEED, *BIG, "--qos-reserved", "memory=100%", "--pod-max-pids", "4096")
     made = explained(machine, "-f", SEED, *BIG)
     expected = {
         "pod1": ("11000 100000", str(3 * GI)),
@@ -107,6 +107,7 @@ def test_the_kernel_has_the_numbers_of_seed_000(clean_machine):
         group = made[name]["control_group"]
         assert kernel(machine, group, "cpu.max") == quota
         assert kernel(machine, group, "memory.max") == memory
+        assert kernel(machine, group, "pids.max") == "4096"
     tiers = "/kubepods.slice/kubepods-"
     assert kernel(machine, f"{tiers}burstable.slice", "cpu.weight") == "12"
     assert kernel(machine, f"{tiers}burstable.slice", "memory.max") == str(SHARED - 5 * GI)

@@ -66,6 +66,7 @@ class Limits:
 
     cpu_usec_per_sec: int | None = None
     memory_bytes: int | None = None
+    tasks: int | None = None
 
 
 def pod_limits(decision: PodDecision, initializing: frozenset[str]) -> Limits:
@@ -83,7 +84,9 @@ def container_limits(decision: PodDecision, name: str) -> Limits:
 def _limits(properties: tuple[PropertyValue, ...]) -> Limits:
     stated = {each.name: each.value for each in properties if each.value != INFINITY}
     cpu, memory = stated.get("CPUQuotaPerSecUSec"), stated.get("MemoryMax")
+    tasks = stated.get("TasksMax")
     return Limits(
         cpu_usec_per_sec=cpu if isinstance(cpu, int) else None,
         memory_bytes=memory if isinstance(memory, int) else None,
+        tasks=tasks if isinstance(tasks, int) else None,
     )

@@ -12,7 +12,9 @@ from podslice.inputs.fields import (
     CONTAINER_FIELDS,
     METADATA_FIELDS,
     POD_FIELDS,
+    POD_LIMIT_FIELDS,
     RESOURCES_FIELDS,
+    FieldSet,
 )
 from podslice.inputs.limits import POD_AMOUNTS_MAX
 from podslice.inputs.manifest.kinds import PRIORITY_CLASSES
@@ -91,7 +93,9 @@ def read_spec(value: object, problems: Problems, path: str) -> Template:
     return Template(
         where=path,
         containers=containers,
-        resources=_read_resources(fields.resources, raw.get("resources"), problems, path),
+        resources=_read_resources(
+            fields.resources, raw.get("resources"), problems, path, POD_LIMIT_FIELDS
+        ),
         overhead=_read_amounts(
             fields.overhead, raw.get("overhead") or {}, problems, f"{path}.overhead"
         ),
@@ -162,7 +166,11 @@ def _check_unique(containers: tuple[Container, ...], problems: Problems) -> None
 
 
 def _read_resources(
-    fields: ResourceFields | None, raw: Mapping[str, Any] | None, problems: Problems, owner: str
+    fields: ResourceFields | None,
+    raw: Mapping[str, Any] | None,
+    problems: Problems,
+    owner: str,
+    limit_fields: FieldSet = AMOUNT_FIELDS,
 ) -> Resources:
     if fields is None or raw is None:
         return _NO_RESOURCES
@@ -172,12 +180,18 @@ def _read_resources(
         requests=_read_amounts(
             fields.requests, raw.get("requests") or {}, problems, f"{path}.requests"
         ),
-        limits=_read_amounts(fields.limits, raw.get("limits") or {}, problems, f"{path}.limits"),
+        limits=_read_amounts(
+            fields.limits, raw.get("limits") or {}, problems, f"{path}.limits", limit_fields
+        ),
     )
 
 
 def _read_amounts(
-    fields: dict[str, int | None] | None, raw: Mapping[str, Any], problems: Problems, path: str
+    fields: dict[str, int | None] | None,
+    raw: Mapping[str, Any],
+    problems: Problems,
+    path: str,
+    known: FieldSet = AMOUNT_FIELDS,
 ) -> Amounts:
     if not fields:
         return {}
@@ -186,7 +200,7 @@ def _read_amounts(
             message = f"{quote(str(raw[name]))} is not a whole number of thousandths"
             hint = f"it is rounded up to {format_milli(milli)}"
             problems.warn(extend_path(path, name), message, hint)
-    if AMOUNT_FIELDS.known.issuperset(fields) and None not in fields.values():
+    if known.known.issuperset(fields) and None not in fields.values():
         return fields  # type: ignore[return-value]  # there is no None in it
     amounts = {}
     for name, milli in fields.items():
@@ -196,9 +210,7 @@ def _read_amounts(
             amounts[name] = milli
         elif raw[name] is None:
             problems.warn(extend_path(path, name), "the value is null and is ignored")
-    problems.check_fields(
-        AMOUNT_FIELDS, {name: None for name in fields if is_resource_name(name)}, path
-    )
+    problems.check_fields(known, {name: None for name in fields if is_resource_name(name)}, path)
     return amounts
 
 

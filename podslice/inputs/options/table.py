@@ -27,6 +27,7 @@ from podslice.inputs.options.values import (
     read_grace_periods,
     read_percents,
     read_period,
+    read_pids,
     read_reclaims,
     read_reservation,
     read_seconds,
@@ -225,6 +226,13 @@ OPTIONS = (
         read=choose(MemoryProtection),
         metavar="low|min|none",
         help="Property that protects memory requests: MemoryLow, MemoryMin or none.",
+    ),
+    ConfigOption(
+        key="pod-max-pids",
+        field="pod_max_pids",
+        read=read_pids,
+        metavar="NUMBER",
+        help="Maximum number of process ids of each pod; -1 for no limit.",
     ),
     ConfigOption(
         key="admission",

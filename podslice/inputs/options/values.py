@@ -254,6 +254,19 @@ def read_seconds(value: object) -> int:
     return int(text)
 
 
+def read_pids(value: object) -> int | None:
+    """Return a number of process ids; None of `-1`, no limit.
+
+    Source: Kubernetes, pkg/kubelet/apis/config/types.go, PodPidsLimit.
+    """
+    text = str(value)
+    if text == "-1":
+        return None
+    if isinstance(value, bool) or not re.fullmatch("[1-9][0-9]{0,8}", text, re.ASCII):
+        raise invalid(f"must be a whole number above 0, not {describe(value)}", "-1 is no limit")
+    return int(text)
+
+
 def _flat(value: object) -> object:
     """Return a table with dotted keys: TOML reads `memory.available = …` as nested tables."""
     return dict(_flatten(value)) if isinstance(value, dict) else value

@@ -111,6 +111,19 @@ def test_amounts_are_recovered_from_the_properties():
     assert recovered.containers == (Container(name="unknown", where="spec.containers[0]"),)
 
 
+@pytest.mark.parametrize("stated", [{}, {"cpu": 1000}])
+def test_a_limit_of_process_ids_is_recovered_if_it_is_the_pod_s_own(stated):
+    own = Resources(limits={**stated, "pid": 2_048_000})
+    each = pod(container(Resources()), name="web", resources=own)
+    for config in (Config(), Config(pod_max_pids=4096)):
+        recovered = recover(observe(each, config), config)
+        assert recovered.resources.limits["pid"] == 2_048_000
+        before, after = decide(each, NODE, config), decide(recovered, NODE, config)
+        assert (before.qos, before.properties) == (after.qos, after.properties)
+    limited = Config(pod_max_pids=100)
+    assert "pid" not in recover(observe(each, limited), limited).resources.limits
+
+
 def mount(name, uid="12-34", *, of="default/web", options="rw,nosuid,size=98304k,inode64"):
     return ObservedUnit(
         name=mount_name(volume_path(uid, name)),

@@ -18,6 +18,7 @@ from tests.unit.agent import sample_node
 
 MI, GI = 2**20, 2**30
 WEB = {"namespace": "default", "pod": "web"}
+IDE = {"namespace": "default", "pod": "ide"}
 MAIN = {"container": "main", **WEB}
 
 # names that are the kubelet's, with their labels
@@ -152,15 +153,18 @@ def test_in_its_init_phase_a_pod_has_other_limits():
             builders.container("main"),
             builders.container("get", "cpu=1", kind=builders.ContainerKind.INIT),
         ),
-        resources=builders.resources("memory=256Mi", "memory=1Gi"),
+        resources=builders.resources("memory=256Mi", "memory=1Gi,pid=200"),
     )
     (decision,) = builders.decisions(pod)
     stats = sample_node.node_stats(sample_node.pod_stats(decision))
     before = exposed(stats, initializing=frozenset({"default/ide"}))
     after = exposed(stats)
-    assert not labels_of(before, "podslice_pod_resource_limit")
-    (limit,) = labels_of(after, "podslice_pod_resource_limit")
-    assert limit["resource"] == "memory"
+    processes = {"resource": "pid", "unit": "integer"}
+    assert value(before, "podslice_pod_resource_limit", **IDE, **processes) == 200
+    limits = [each["resource"] for each in labels_of(before, "podslice_pod_resource_limit")]
+    assert limits == ["pid"]
+    limits = [each["resource"] for each in labels_of(after, "podslice_pod_resource_limit")]
+    assert limits == ["memory", "pid"]
 
 
 def test_the_identity_of_a_pod_is_in_one_metric(found):

@@ -19,6 +19,7 @@ _V2 = {
     "MemoryLow": "memory.low",
     "MemoryHigh": "memory.high",
     "MemoryMax": "memory.max",
+    "MemorySwapMax": "memory.swap.max",
     "TasksMax": "pids.max",
 }
 """The file in which the kernel has each property. Source: Linux, admin-guide/cgroup-v2.rst."""

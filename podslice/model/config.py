@@ -38,6 +38,15 @@ class MemoryProtection(StrEnum):
     NONE = "none"
 
 
+class SwapBehavior(StrEnum):
+    """The swap that containers may use."""
+
+    UNLIMITED = "unlimited"
+    NO_SWAP = "NoSwap"
+    LIMITED_SWAP = "LimitedSwap"
+    """A share of the node's swap for each container of a Burstable pod."""
+
+
 class OomPolicy(StrEnum):
     """What is stopped together with a process that the OOM killer has killed."""
 
@@ -100,6 +109,8 @@ class Config:
     rules: Rules = Rules.PROPOSAL
     cpu_weight_mapping: WeightMapping = WeightMapping.SYSTEMD
     memory_protection: MemoryProtection = MemoryProtection.LOW
+    memory_swap_behavior: SwapBehavior | None = None
+    """None: unlimited by the rules `proposal`, NoSwap by `kubernetes`."""
     admission: bool = True
     cgroup_root: str = "/"
     cgroups_per_qos: bool = True

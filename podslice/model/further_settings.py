@@ -46,7 +46,7 @@ _ROWS = (
     *_settings(
         *("StartupCPUWeight", "CPUShares", "StartupCPUShares"),
         *("StartupMemoryHigh", "StartupMemoryMax", "MemoryLimit"),
-        *("MemorySwapMax", "StartupMemorySwapMax", "MemoryZSwapMax", "StartupMemoryZSwapMax"),
+        *("StartupMemorySwapMax", "MemoryZSwapMax", "StartupMemoryZSwapMax"),
         *("IOWeight", "StartupIOWeight", "BlockIOWeight", "StartupBlockIOWeight"),
         "ManagedOOMMemoryPressureDurationUSec",
         unset=INFINITY,

@@ -268,6 +268,15 @@ _ROWS = (
         minimum=1,
         codec=AMOUNT,
     ),
+    Property(
+        name="MemorySwapMax",
+        key="MemorySwapMax",
+        signature="t",
+        since=232,
+        unset=INFINITY,
+        managed=LIMITED,
+        codec=AMOUNT,
+    ),
     # a container without one has the manager's DefaultTasksMax=, which podslice does not override
     Property(
         name="TasksMax",
@@ -326,7 +335,7 @@ MANAGED = {
 """The properties that are kept at the desired value, or unset, by the unit's kind."""
 
 
-MEMORY_PROPERTIES = ("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax")
+MEMORY_PROPERTIES = ("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax", "MemorySwapMax")
 
 
 def format_value(name: str, value: Value | None) -> str:

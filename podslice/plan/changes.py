@@ -18,7 +18,7 @@ from podslice.model.unit import (
 )
 from podslice.plan.steps import Change, SetHugepages, SetProperties, Skipped, StartUnit
 
-_LIMITS = ("CPUQuotaPerSecUSec", "MemoryHigh", "MemoryMax", "TasksMax")
+_LIMITS = ("CPUQuotaPerSecUSec", "MemoryHigh", "MemoryMax", "MemorySwapMax", "TasksMax")
 """Properties whose lower value is a tighter limit; all of them are unset at infinity."""
 
 _UP = ("active", "activating", "reloading")

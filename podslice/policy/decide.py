@@ -43,6 +43,7 @@ from podslice.policy.hugepages import (
 )
 from podslice.policy.oom import kills_whole_container, oom_score_adj
 from podslice.policy.qos import classify, why_qos
+from podslice.policy.swap import node_memory, swap_limit
 from podslice.policy.unit_properties import (
     container_properties,
     init_properties,
@@ -62,7 +63,6 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
     tree = Tree(cgroup_root=config.cgroup_root)
     slice_ = tree.pod(pod.uid, qos)
     capacity = {**node.capacity, **config.capacity}
-    memory = memory_bytes(capacity) or 0
     problems = validate(defaulted, pod, config, page_size=node.page_size_bytes, capacity=capacity)
     problems += _validate_names(pod, slice_)
     hugepages = pod_hugepages(counted, node.hugepage_sizes)
@@ -78,10 +78,10 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
         control_group=control_group_of(slice_),
         properties=with_hugepages(properties, in_memory),
         containers=tuple(
-            _decide_container(defaulted, container, qos, config, memory, node=node)
+            _decide_container(defaulted, container, qos, node, config)
             for container in defaulted.containers
         ),
-        overhead=_decide_overhead(defaulted, qos, config, memory) if pod.overhead else None,
+        overhead=_decide_overhead(defaulted, qos, node, config) if pod.overhead else None,
         volumes=tuple(_decide_volumes(pod, properties, node, config)),
         init_properties=None if before is None else with_hugepages(before, in_memory),
         hugepages=hugepages,
@@ -130,30 +130,24 @@ def units_of(pod: PodDecision) -> Iterator[DesiredUnit]:
 
 
 def _decide_container(
-    pod: Pod,
-    container: Container,
-    qos: Qos,
-    config: Config,
-    node_memory_bytes: int,
-    *,
-    node: Node,
+    pod: Pod, container: Container, qos: Qos, node: Node, config: Config
 ) -> ContainerDecision:
     hugepages = container_hugepages(pod, container, config.rules, node.hugepage_sizes)
     in_memory = most_bytes(pod, hugepages) if counts_as_memory(node, config) else 0
+    properties = container_properties(pod, container, qos, config)
+    properties += tuple(swap_limit(pod, container, qos, node, config))
     return ContainerDecision(
         name=container.name,
         kind=container.kind,
         scope=scope_name(pod.uid, container.name),
-        oom_score_adj=oom_score_adj(pod, container, qos, node_memory_bytes),
-        properties=with_hugepages(container_properties(pod, container, qos, config), in_memory),
+        oom_score_adj=oom_score_adj(pod, container, qos, node_memory(node, config)),
+        properties=with_hugepages(properties, in_memory),
         oom_group=kills_whole_container(config),
         hugepages=hugepages,
     )
 
 
-def _decide_overhead(
-    pod: Pod, qos: Qos, config: Config, node_memory_bytes: int
-) -> ContainerDecision:
+def _decide_overhead(pod: Pod, qos: Qos, node: Node, config: Config) -> ContainerDecision:
     """Decide the pod's helpers, which count as a container that requests the overhead."""
     helpers = Container(
         name=OVERHEAD, kind=ContainerKind.OVERHEAD, resources=Resources(requests=pod.overhead)
@@ -164,8 +158,11 @@ def _decide_overhead(
         name=helpers.name,
         kind=helpers.kind,
         scope=scope_name(pod.uid, helpers.name),
-        oom_score_adj=oom_score_adj(alone, helpers, qos, node_memory_bytes),
-        properties=overhead_properties(pod, qos, config),
+        oom_score_adj=oom_score_adj(alone, helpers, qos, node_memory(node, config)),
+        properties=(
+            *overhead_properties(pod, qos, config),
+            *swap_limit(pod, helpers, qos, node, config),
+        ),
         oom_group=kills_whole_container(config),
     )
 

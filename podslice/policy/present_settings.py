@@ -88,8 +88,9 @@ def settings_of(unit: InspectedUnit) -> PresentSettings:
     return PresentSettings(taken=taken, further=tuple(sorted(others)))
 
 
+_NAMED = ("CPUQuotaPeriodUSec", "MemoryHigh", "MemorySwapMax")
 # TasksMax has the default of the manager where it was not set: it is among the further settings
-_COMPARED = frozenset({*SettingKind, "CPUQuotaPeriodUSec", "MemoryHigh"}) & PROPERTIES.keys()
+_COMPARED = frozenset({*SettingKind, *_NAMED}) & PROPERTIES.keys()
 
 
 def _format_property(name: str, value: int) -> str:

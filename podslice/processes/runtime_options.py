@@ -16,7 +16,11 @@ from podslice.model.properties import PROPERTIES, QUOTA_PERIOD_USEC
 from podslice.model.unit import INFINITY
 
 # as kernel files: the conversion of CPU shares differs between versions of runtimes
-_FILES = {"cpu.weight": "CPUWeight", "memory.min": "MemoryMin"}
+_FILES = {
+    "cpu.weight": "CPUWeight",
+    "memory.min": "MemoryMin",
+    "memory.swap.max": "MemorySwapMax",
+}
 
 
 class Form(StrEnum):
@@ -82,7 +86,8 @@ def podman_options(parent: Parent) -> list[str]:
     """
     options = docker_options(parent)
     for file, name in _FILES.items():
-        if name in parent.limits:
+        is_option = name == "MemorySwapMax" and "MemoryMax" in parent.limits
+        if name in parent.limits and not is_option:
             options.append(f"--cgroup-conf={file}={parent.limits[name]}")
     return options
 
@@ -105,15 +110,19 @@ def _limits(parent: Parent) -> Iterator[tuple[str, str, int]]:
     """Yield the limits as docker's option, compose's key and the value.
 
     Only limits that result in the same unit property; docker has no option for CPUWeight and
-    MemoryMin. Swap is unlimited explicitly, as runtimes would otherwise limit it.
+    MemoryMin, and none for MemorySwapMax without MemoryMax: their swap includes the memory. Swap is
+    unlimited explicitly, as runtimes would otherwise limit it.
+
+    Source: opencontainers/cgroups, utils.go, ConvertMemorySwapToCgroupV2Value.
     """
     quota = parent.quota
     if quota:
         yield "--cpu-period", "cpu_period", quota[1]
         yield "--cpu-quota", "cpu_quota", quota[0]
     if "MemoryMax" in parent.limits:
-        yield "--memory", "mem_limit", parent.limits["MemoryMax"]
-        yield "--memory-swap", "memswap_limit", -1
+        memory, swap = parent.limits["MemoryMax"], parent.limits.get("MemorySwapMax")
+        yield "--memory", "mem_limit", memory
+        yield "--memory-swap", "memswap_limit", -1 if swap is None else memory + swap
     if "MemoryLow" in parent.limits:
         yield "--memory-reservation", "mem_reservation", parent.limits["MemoryLow"]
     if parent.container:

@@ -36,7 +36,7 @@ FURTHER = {
     "IODeviceWeight": Variant("a(st)", [["/dev/sda", 50]]),
     "ManagedOOMPreference": Variant("s", "avoid"),
     "ManagedOOMSwap": Variant("s", "auto"),
-    "MemorySwapMax": Variant("t", 0),
+    "MemoryZSwapMax": Variant("t", 0),
     "MemoryZSwapWriteback": Variant("b", False),
     "OOMScoreAdjust": Variant("i", -900),
     "DevicePolicy": Variant("s", "closed"),
@@ -76,7 +76,7 @@ async def test_an_inactive_service_has_its_settings(bus: ScriptedBus) -> None:
         "IODeviceWeight": "",
         "IOWeight": "50",
         "ManagedOOMPreference": "avoid",
-        "MemorySwapMax": "0",
+        "MemoryZSwapMax": "0",
         "MemoryZSwapWriteback": "no",
         "OOMScoreAdjust": "-900",
     }

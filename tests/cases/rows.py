@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from podslice.inputs.options.values import read_reservation
-from podslice.model.config import Config, Enforce, MemoryProtection, Rules, Threshold
+from podslice.model.config import Config, Enforce, MemoryProtection, Rules, SwapBehavior, Threshold
 from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod, Qos
 from podslice.model.quantity import parse_quantity
@@ -100,15 +100,18 @@ def to_node(row):
     """A node with the capacity of a row."""
     return Node(
         capacity=to_amounts(row.get("capacity", "cpu=8,memory=32Gi")),
+        swap_bytes=to_bytes(row.get("swap", "0")),
         counts_hugepages=row.get("counts_hugepages", False),
         hugepage_sizes=tuple(map(to_bytes, row.get("hugepage_sizes", []))),
     )
 
 
 def to_config(row):
-    """The configuration of a row; eviction thresholds only where it states them."""
+    """The configuration of a row; eviction thresholds, and limits of swap, only where it states them."""
     fields = dict(row.get("config", {}))
     known = {"eviction_hard": {}}
+    swap = fields.pop("memory_swap_behavior", "unlimited")
+    known["memory_swap_behavior"] = SwapBehavior(swap) if swap else None
     for name in ("kube_reserved", "system_reserved"):
         if name in fields:
             known[name] = read_reservation(fields.pop(name))
@@ -117,6 +120,8 @@ def to_config(row):
     for name, kind in (("rules", Rules), ("memory_protection", MemoryProtection)):
         if name in fields:
             known[name] = kind(fields.pop(name))
+    if "capacity" in fields:
+        known["capacity"] = to_amounts(fields.pop("capacity"))
     if "enforce_node_allocatable" in fields:
         known["enforce_node_allocatable"] = frozenset(
             map(Enforce, fields.pop("enforce_node_allocatable"))

@@ -45,6 +45,7 @@ def files(properties):
         "cpu.weight": str(values["CPUWeight"]),
         "cpu.max": f"{'max' if quota is None else quota // 10} 100000",
         "memory.max": "max" if limit == INFINITY else str(limit),
+        "memory.swap.max": str(values.get("MemorySwapMax", "max")),
     }
 
 

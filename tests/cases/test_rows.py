@@ -171,6 +171,21 @@ def run_properties(row):
     return found
 
 
+def run_swap(row):
+    """MemorySwapMax of each container, or none, in their order, and of the pod's helpers."""
+    decision = decide(to_pod(row), to_node(row), to_config(row))
+    limits = {
+        scope.name: next((s for s in scope.properties if s.name == "MemorySwapMax"), None)
+        for scope in decision.scopes
+    }
+    values = [limit.value if limit else "none" for limit in limits.values()]
+    return {
+        "expect": values[: len(decision.containers)],
+        "helpers": values[-1],
+        "messages": [limit.why for limit in limits.values() if limit],
+    }
+
+
 def run_volumes(row):
     """Each volume's size, or none, by its name."""
     decision = decide(to_pod(row), to_node(row), to_config(row))
@@ -468,6 +483,7 @@ KINDS = {
     "effective": run_effective,
     "defaulting": run_defaulting,
     "properties": run_properties,
+    "swap": run_swap,
     "volumes": run_volumes,
     "phase": run_phase,
     "oom": run_oom,

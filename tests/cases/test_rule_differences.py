@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from podslice.inputs.manifest.load import load_pods
-from podslice.model.config import Config
+from podslice.model.config import Config, SwapBehavior
 from podslice.model.node import Node
 from podslice.policy.compare import compare_rules
 
@@ -20,9 +20,12 @@ NODE = Node(capacity={"cpu": 8_000, "memory": 32 * 2**30 * 1000})
 def test_the_rules_differ_in_this_and_nothing_else(row):
     loaded = load_pods([str(RULES / f"{row['name']}.yaml")], stdin=bytes)
     (pod,) = loaded.pods
+    config = (
+        Config() if row.get("has_swap") else Config(memory_swap_behavior=SwapBehavior.UNLIMITED)
+    )
     found = [
         [each.what, each.proposal, each.kubernetes]
-        for each in compare_rules(pod, NODE, Config())
+        for each in compare_rules(pod, NODE, config)
         if each.what != "slice"  # it goes with the class
     ]
     assert found == row["differences"]

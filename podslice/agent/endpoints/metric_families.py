@@ -172,6 +172,8 @@ def limits_by_unit(limits: Limits) -> Iterator[tuple[Labels, float]]:
         yield (CPU, "cores"), limits.cpu_usec_per_sec / 1e6
     if limits.memory_bytes is not None:
         yield (MEMORY, "bytes"), limits.memory_bytes
+    if limits.swap_bytes is not None:
+        yield ("swap", "bytes"), limits.swap_bytes
     if limits.tasks is not None:
         yield (PIDS, _UNITS[PIDS]), limits.tasks
 

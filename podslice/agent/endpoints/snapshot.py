@@ -66,7 +66,16 @@ class Limits:
 
     cpu_usec_per_sec: int | None = None
     memory_bytes: int | None = None
+    swap_bytes: int | None = None
     tasks: int | None = None
+
+
+_LIMITS = {
+    "CPUQuotaPerSecUSec": "cpu_usec_per_sec",
+    "MemoryMax": "memory_bytes",
+    "MemorySwapMax": "swap_bytes",
+    "TasksMax": "tasks",
+}
 
 
 def pod_limits(decision: PodDecision, initializing: frozenset[str]) -> Limits:
@@ -82,11 +91,5 @@ def container_limits(decision: PodDecision, name: str) -> Limits:
 
 
 def _limits(properties: tuple[PropertyValue, ...]) -> Limits:
-    stated = {each.name: each.value for each in properties if each.value != INFINITY}
-    cpu, memory = stated.get("CPUQuotaPerSecUSec"), stated.get("MemoryMax")
-    tasks = stated.get("TasksMax")
-    return Limits(
-        cpu_usec_per_sec=cpu if isinstance(cpu, int) else None,
-        memory_bytes=memory if isinstance(memory, int) else None,
-        tasks=tasks if isinstance(tasks, int) else None,
-    )
+    stated = {_LIMITS[each.name]: each.value for each in properties if each.name in _LIMITS}
+    return Limits(**{name: int(value) for name, value in stated.items() if value != INFINITY})

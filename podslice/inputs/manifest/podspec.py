@@ -93,9 +93,7 @@ def read_spec(value: object, problems: Problems, path: str) -> Template:
     return Template(
         where=path,
         containers=containers,
-        resources=_read_resources(
-            fields.resources, raw.get("resources"), problems, path, POD_LIMIT_FIELDS
-        ),
+        resources=_read_pod_level(fields, raw, problems, path),
         overhead=_read_amounts(
             fields.overhead, raw.get("overhead") or {}, problems, f"{path}.overhead"
         ),
@@ -163,6 +161,13 @@ def _check_unique(containers: tuple[Container, ...], problems: Problems) -> None
         if where != container.where and container.name:
             message = f"the name {quote(container.name)} is already used by {where}"
             problems.error(f"{container.where}.name", message, "choose another name")
+
+
+def _read_pod_level(
+    fields: PodFields, raw: Mapping[str, Any], problems: Problems, path: str
+) -> Resources:
+    stated = raw.get("resources")
+    return _read_resources(fields.resources, stated, problems, path, POD_LIMIT_FIELDS)
 
 
 def _read_resources(

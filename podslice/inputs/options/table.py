@@ -31,6 +31,7 @@ from podslice.inputs.options.values import (
     read_reclaims,
     read_reservation,
     read_seconds,
+    read_swap_behavior,
     read_thresholds,
 )
 from podslice.model.config import (
@@ -226,6 +227,13 @@ OPTIONS = (
         read=choose(MemoryProtection),
         metavar="low|min|none",
         help="Property that protects memory requests: MemoryLow, MemoryMin or none.",
+    ),
+    ConfigOption(
+        key="memory-swap-behavior",
+        field="memory_swap_behavior",
+        read=read_swap_behavior,
+        metavar="unlimited|NoSwap|LimitedSwap",
+        help="Swap of containers; empty for unlimited, or NoSwap by the rules kubernetes.",
     ),
     ConfigOption(
         key="pod-max-pids",

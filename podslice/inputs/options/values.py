@@ -16,7 +16,7 @@ from podslice.errors import InputError, Problem, invalid
 from podslice.inputs.fields import nearest
 from podslice.inputs.readers import read_amount, read_exact
 from podslice.inputs.scalars import Number, describe, quote
-from podslice.model.config import Enforce, Threshold
+from podslice.model.config import Enforce, SwapBehavior, Threshold
 from podslice.model.resources import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -96,6 +96,14 @@ def choose(kinds: type[E]) -> Callable[[object], E]:
         )
 
     return read
+
+
+def read_swap_behavior(value: object) -> SwapBehavior | None:
+    """Return the behavior; None of an empty string: the default of the rules.
+
+    Source: Kubernetes, pkg/kubelet/types/constants.go, SwapBehavior.
+    """
+    return None if value == "" else choose(SwapBehavior)(value)
 
 
 def read_driver(value: object) -> None:

@@ -12,7 +12,7 @@ from podslice.model.unit import INFINITY, UnitKind
     ("name", "value", "text"),
     [
         ("IOWeight", 50, "50"),
-        ("MemorySwapMax", 0, "0"),
+        ("MemoryZSwapMax", 0, "0"),
         ("StartupMemoryMax", INFINITY, "infinity"),
         ("MemoryZSwapWriteback", False, "no"),
         ("ManagedOOMPreference", "avoid", "avoid"),

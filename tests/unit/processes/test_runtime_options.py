@@ -2,14 +2,22 @@
 
 import json
 import shlex
+from dataclasses import replace
 
 import pytest
 import yaml
 
-from podslice.model.config import MemoryProtection
+from podslice.model.config import MemoryProtection, Rules
 from podslice.model.properties import PROPERTIES
+from podslice.model.unit import PropertyValue
 from podslice.policy.convert import quota_from_milli
-from podslice.processes.runtime_options import FORMATTERS, Form, Parent
+from podslice.processes.runtime_options import (
+    FORMATTERS,
+    Form,
+    Parent,
+    docker_options,
+    podman_options,
+)
 from tests.unit.builders import USER, besteffort, config, container, decisions, guaranteed, pod
 
 WEB = pod(
@@ -63,6 +71,29 @@ def test_the_line_for_a_pod(form, line):
 )
 def test_the_line_for_a_container_has_its_limits(form, line):
     assert text(form, named="main") == line
+
+
+@pytest.mark.parametrize(
+    ("of_memory", "of_docker", "more_of_podman"),
+    [
+        ({"MemoryMax": 100, "MemorySwapMax": 0}, "--memory-swap=100", ""),
+        ({"MemoryMax": 100, "MemorySwapMax": 50}, "--memory-swap=150", ""),
+        ({"MemoryMax": 100}, "--memory-swap=-1", ""),
+        ({"MemorySwapMax": 50}, "", "--cgroup-conf=memory.swap.max=50"),
+    ],
+)
+def test_the_swap_of_runtimes_includes_the_memory(of_memory, of_docker, more_of_podman):
+    properties = tuple(
+        PropertyValue(name=name, value=value, why="") for name, value in of_memory.items()
+    )
+    by_default = parent(guaranteed("g"), "main")
+    made = replace(by_default, container=replace(by_default.container, properties=properties))
+
+    def about_swap(options):
+        return " ".join(option for option in options if "swap" in option)
+
+    assert about_swap(docker_options(made)) == of_docker
+    assert about_swap(podman_options(made)) == (of_docker or more_of_podman)
 
 
 def test_a_line_is_safe_for_a_shell_as_it_is():
@@ -244,8 +275,10 @@ def test_every_form_has_lines():
 def test_every_limit_of_a_container_is_in_podmans_line():
     """Every property that policy sets on a container is handled."""
     known = {"CPUWeight", "CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec"}
-    known |= {"MemoryMax", "MemoryLow", "MemoryMin"}
+    known |= {"MemoryMax", "MemoryLow", "MemoryMin", "MemorySwapMax"}
     assert known <= set(PROPERTIES)
     for protection in MemoryProtection:
-        by = config(memory_protection=protection, cpu_cfs_quota_period_usec=50_000)
+        by = config(
+            memory_protection=protection, cpu_cfs_quota_period_usec=50_000, rules=Rules.KUBERNETES
+        )
         assert set(parent(guaranteed("g"), "main", by=by).limits) <= known

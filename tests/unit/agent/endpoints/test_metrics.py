@@ -10,6 +10,7 @@ from podslice.agent.counters import Counters
 from podslice.agent.endpoints.metric_text import format_family
 from podslice.agent.endpoints.metrics import CONTENT_TYPE, collect, expose
 from podslice.kernel.cgroup import Sample
+from podslice.model.config import SwapBehavior
 from podslice.model.pod import Qos
 from podslice.systemd.timed_client import Operation
 from podslice.usage.stats import ContainerStats
@@ -299,3 +300,12 @@ def test_the_text_is_that_of_the_library():
     assert {"counter", "gauge", "histogram"} == {family.type for family in families}
     for family in (*families, hostile):
         assert format_family(family) == generate_latest(One(family))
+
+
+def test_a_container_s_limit_of_swap_is_exposed():
+    pod = builders.pod("ide", containers=(builders.container("main"),))
+    no_swap = builders.config(memory_swap_behavior=SwapBehavior.NO_SWAP)
+    (decision,) = builders.decisions(pod, by=no_swap)
+    found = exposed(sample_node.node_stats(sample_node.pod_stats(decision)))
+    swap = {"container": "main", **IDE, "resource": "swap", "unit": "bytes"}
+    assert value(found, "podslice_container_resource_limit", **swap) == 0

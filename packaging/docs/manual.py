@@ -8,6 +8,7 @@
     @source MODULE NAME      the docstring of something, with its source
     @cite MODULE NAME        only its source
     @weights                 CPU requests and what the mappings make of them
+    @annotations             the annotations of manifests, and their properties
 
 A template that lacks a verb or an option, or names one that does not exist, is an error.
 """
@@ -26,7 +27,9 @@ from docs import roff
 from podslice import __version__
 from podslice.cli.command_line import Option, OptionGroup, Verb
 from podslice.inputs.options.table import OPTIONS, ConfigOption
+from podslice.model.annotations import ANNOTATIONS, PREFIX, AnnotationKind
 from podslice.model.config import Config, Threshold, WeightMapping
+from podslice.model.properties import PROPERTIES
 from podslice.model.quantity import format_shortest, parse_quantity
 from podslice.policy.convert import curve_of, shares_from_milli, weight_from_shares
 
@@ -262,6 +265,18 @@ def _weights_of(shares: int, mapping: WeightMapping) -> str:
     return str(both[0]) if both[0] == both[1] else f"{both[0]} ({both[1]})"
 
 
+def _annotations(_: Verb) -> Iterator[str]:
+    values = {
+        AnnotationKind.PERIOD: "1ms to 1s",
+        AnnotationKind.BYTES: "bytes, or infinity",
+        AnnotationKind.COUNT: "a number, or infinity",
+    }
+    for row in ANNOTATIONS.values():
+        of = "pods" if row.is_of_pod_only else "pods and containers"
+        text = f"`{PROPERTIES[row.property].key}`: {values[row.kind]}; for {of}"
+        yield from (f"`{PREFIX}{row.name}`", f":   {text}", "")
+
+
 _DIRECTIVES: dict[str, Callable[..., Iterator[str]]] = {
     "verbs": _verbs,
     "verb": _verb,
@@ -270,4 +285,5 @@ _DIRECTIVES: dict[str, Callable[..., Iterator[str]]] = {
     "source": _source,
     "cite": _cite,
     "weights": _weights,
+    "annotations": _annotations,
 }

@@ -95,7 +95,7 @@ def _describe_scalar(value: object) -> str:
     return f"the string '{text}'"
 
 
-_MAPS = ("requests", "limits", "overhead")
+_MAPS = ("requests", "limits", "overhead", "annotations")
 _RESOURCE_MAX = 253 + 1 + 63
 """Characters of a resource name.
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity
+from podslice.model.annotations import StatedProperties
 from podslice.model.resources import Amounts, Resources
 
 
@@ -37,6 +38,8 @@ class Container:
     name: str
     kind: ContainerKind = ContainerKind.APP
     resources: Resources = field(default_factory=Resources)
+    properties: StatedProperties = field(default_factory=dict)
+    """Those that annotations state."""
     where: str = field(default="", compare=False)
     """Its path in the document: `spec.containers[1]`, `items[3].spec.template.spec.containers[0]`."""
 
@@ -73,6 +76,8 @@ class Pod:
     """The time its processes have to exit: `terminationGracePeriodSeconds`."""
     volumes: tuple[MemoryVolume, ...] = ()
     """Its volumes in memory; podslice ignores other volumes."""
+    properties: StatedProperties = field(default_factory=dict)
+    """Those that annotations state."""
     where: str = field(default="", compare=False)
     """The location of the manifest: the file, with the document's number if there are several.
 

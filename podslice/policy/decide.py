@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from podslice.errors import Problem
+from podslice.model.annotations import QUOTA_PERIOD, StatedProperties
 from podslice.model.config import Config
 from podslice.model.description import describe_container, describe_pod, describe_volume
 from podslice.model.desired import ContainerDecision, PodDecision, VolumeDecision
@@ -19,7 +20,7 @@ from podslice.model.naming import (
 from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, Pod, Qos
 from podslice.model.quantity import format_bytes
-from podslice.model.resources import CPU, MEMORY, Resources, memory_bytes
+from podslice.model.resources import CPU, MEMORY, Amounts, Resources, memory_bytes
 from podslice.model.unit import (
     UNIT_NAME_MAX,
     DesiredUnit,
@@ -43,6 +44,7 @@ from podslice.policy.hugepages import (
 )
 from podslice.policy.oom import kills_whole_container, oom_score_adj
 from podslice.policy.qos import classify, why_qos
+from podslice.policy.stated_properties import check_stated, describe_stall, with_period, with_stated
 from podslice.policy.swap import node_memory, swap_limit
 from podslice.policy.unit_properties import (
     container_properties,
@@ -66,9 +68,10 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
     problems = validate(defaulted, pod, config, page_size=node.page_size_bytes, capacity=capacity)
     problems += _validate_names(pod, slice_)
     hugepages = pod_hugepages(counted, node.hugepage_sizes)
-    properties = pod_properties(defaulted, pod, qos, counted, config)
+    by = with_period(config, pod.properties)
+    properties = pod_properties(defaulted, pod, qos, counted, by)
     in_memory = sum(hugepages.values()) if counts_as_memory(node, config) else 0
-    before = init_properties(defaulted, pod, qos, config)
+    before = init_properties(defaulted, pod, qos, by)
     decision = PodDecision(
         pod=pod,
         qos=qos,
@@ -76,21 +79,45 @@ def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
         limits=counted.limits,
         slice=slice_,
         control_group=control_group_of(slice_),
-        properties=with_hugepages(properties, in_memory),
+        properties=_of_slice(properties, pod, in_memory),
         containers=tuple(
             _decide_container(defaulted, container, qos, node, config)
             for container in defaulted.containers
         ),
         overhead=_decide_overhead(defaulted, qos, node, config) if pod.overhead else None,
         volumes=tuple(_decide_volumes(pod, properties, node, config)),
-        init_properties=None if before is None else with_hugepages(before, in_memory),
+        init_properties=None if before is None else _of_slice(before, pod, in_memory),
         hugepages=hugepages,
         hugepages_in_memory_bytes=in_memory,
         notes=tuple(_notes(defaulted, qos, hugepages, config)),
         problems=_join_problems(pod.problems, problems),
         elsewhere=tree.elsewhere(pod.uid, qos),
     )
+    if pod.properties or any(container.properties for container in pod.containers):
+        decision = _judge_stated(decision, capacity)
     return replace(decision, units=tuple(units_of(decision)))
+
+
+def _of_slice(
+    properties: tuple[PropertyValue, ...], pod: Pod, hugepages_bytes: int
+) -> tuple[PropertyValue, ...]:
+    return with_stated(with_hugepages(properties, hugepages_bytes), pod.properties)
+
+
+def _judge_stated(decision: PodDecision, capacity: Amounts) -> PodDecision:
+    """Return the decision with the effect of the annotations, and warnings of those without one."""
+    pod = decision.pod
+    stall = describe_stall(decision.properties, pod.properties, capacity)
+    where = f"{pod.spec_where.removesuffix('spec')}metadata.annotations"
+    at = f"{pod.where}: {where}" if pod.where else where
+    found = [*check_stated(decision.properties, pod.properties, at)]
+    for container, decided in zip(pod.containers, decision.containers, strict=True):
+        found += check_stated(decided.properties, container.properties, at, container.name)
+    return replace(
+        decision,
+        notes=(*decision.notes, stall) if stall else decision.notes,
+        problems=(*decision.problems, *found),
+    )
 
 
 def units_of(pod: PodDecision) -> Iterator[DesiredUnit]:
@@ -134,17 +161,28 @@ def _decide_container(
 ) -> ContainerDecision:
     hugepages = container_hugepages(pod, container, config.rules, node.hugepage_sizes)
     in_memory = most_bytes(pod, hugepages) if counts_as_memory(node, config) else 0
-    properties = container_properties(pod, container, qos, config)
+    stated = _with_period_of(pod, container)
+    properties = container_properties(pod, container, qos, with_period(config, stated))
     properties += tuple(swap_limit(pod, container, qos, node, config))
     return ContainerDecision(
         name=container.name,
         kind=container.kind,
         scope=scope_name(pod.uid, container.name),
         oom_score_adj=oom_score_adj(pod, container, qos, node_memory(node, config)),
-        properties=with_hugepages(properties, in_memory),
+        properties=with_stated(with_hugepages(properties, in_memory), stated),
         oom_group=kills_whole_container(config),
         hugepages=hugepages,
     )
+
+
+def _with_period_of(pod: Pod, container: Container) -> StatedProperties:
+    """Return what a container states, with the quota period of its pod unless it states one.
+
+    With another period than its pod a container would be throttled as without one of the pod's.
+    """
+    if QUOTA_PERIOD not in pod.properties:
+        return container.properties
+    return {QUOTA_PERIOD: pod.properties[QUOTA_PERIOD], **container.properties}
 
 
 def _decide_overhead(pod: Pod, qos: Qos, node: Node, config: Config) -> ContainerDecision:

@@ -35,7 +35,9 @@ def _template_of(pod: Pod) -> object:
 
     The objects live as long as the decision under this key, so their ids are not used again.
     """
-    parts = (pod.containers, pod.resources, pod.overhead, pod.volumes, pod.problems)
+    parts = (
+        *(pod.containers, pod.resources, pod.overhead, pod.volumes, pod.properties, pod.problems),
+    )
     shape = (len(pod.uid), pod.uid.count("-"))
     where = (pod.where, pod.spec_where, pod.priority, pod.grace_period_sec)
     return (*map(id, parts), shape, where)

@@ -27,6 +27,7 @@ from podslice.policy.consistency import compare_levels, level
 from podslice.policy.convert import MIN_QUOTA_USEC, quota_from_milli
 from podslice.policy.hugepages import page_size_bytes
 from podslice.policy.process_ids import check_process_ids
+from podslice.policy.stated_properties import with_period
 
 _NOTHING: Amounts = MappingProxyType({})
 _MANY_CPUS_MILLI = 100_000
@@ -58,11 +59,13 @@ def validate(
         where = f"{container.where}.resources"
         found += _validate_level(container.resources, where)
         found += _validate_extended(container.resources, where)
-        found += _validate_kernel(container.resources, where, config, page_size)
+        by = with_period(config, container.properties, pod.properties)
+        found += _validate_kernel(container.resources, where, by, page_size)
         found += _validate_typos(container.resources, where, page_size, capacity)
     pod_level = _as_stated(pod, stated)
     found += _validate_level(pod_level, level(pod), is_pod=True)
-    found += _validate_kernel(pod_level, level(pod), config, page_size)
+    by = with_period(config, pod.properties)
+    found += _validate_kernel(pod_level, level(pod), by, page_size)
     found += _validate_typos(pod_level, level(pod), page_size, capacity)
     found += compare_levels(pod, stated, config.rules)
     found += check_process_ids(pod, config, level(pod))

@@ -430,7 +430,7 @@ async def test_start_accepts_infinity_where_it_means_unset(
 
 
 async def test_start_accepts_the_limits_of_ranges(client: Client, root: UnitName) -> None:
-    settings = {"CPUWeight": 0, "MemoryLow": 0, "MemoryMax": 1, "TasksMax": 1}
+    settings = {"CPUWeight": 0, "MemoryLow": 0, "MemoryMax": 1, "MemorySwapMax": 0, "TasksMax": 1}
     await client.start(slice_(root, **settings))
     found = await look(client, root)
     assert {key: found.properties[key] for key in settings} == settings

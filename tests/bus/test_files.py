@@ -17,7 +17,7 @@ from tests.lab.machine import START_SERVICE
 VALUES = {
     "none": {},
     "amounts": {"CPUWeight": 71, "MemoryMin": 4096, "MemoryLow": 8192, "MemoryMax": 2**31},
-    "nothing": {"MemoryLow": 0, "CPUWeight": 0},
+    "nothing": {"MemoryLow": 0, "CPUWeight": 0, "MemorySwapMax": 0},
     "quota": {"CPUQuotaPerSecUSec": 470_000, "CPUQuotaPeriodUSec": 50_000},
     "long": {"CPUQuotaPerSecUSec": 12_340_000, "CPUQuotaPeriodUSec": 1_000_000},
     "unset": {"CPUQuotaPerSecUSec": INFINITY, "MemoryMax": INFINITY, "TasksMax": INFINITY},

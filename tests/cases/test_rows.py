@@ -14,7 +14,7 @@ import pytest
 
 from podslice.errors import InputError
 from podslice.inputs.budget import Budget
-from podslice.inputs.manifest.load import load_text
+from podslice.inputs.manifest.load import format_manifest, load_text, parse_manifest
 from podslice.model.config import Config, Rules, Threshold, WeightMapping
 from podslice.model.naming import Tree, scope_name, slice_of_cgroup
 from podslice.model.node import Node
@@ -183,6 +183,32 @@ def run_swap(row):
         "expect": values[: len(decision.containers)],
         "helpers": values[-1],
         "messages": [limit.why for limit in limits.values() if limit],
+    }
+
+
+def run_annotations(row):
+    """What annotations change: properties of the pod and its containers, notes and problems."""
+    stated = ", ".join(f'podslice.io/{name}: "{text}"' for name, text in row["stated"].items())
+    metadata = f"{{name: web, annotations: {{{stated}}}}}"
+    text = f"{{kind: Pod, metadata: {metadata}, spec: {row['spec']}}}"
+    (pod,) = end_of(load_text(text.encode(), "web.yaml", Budget())).pods
+    assert parse_manifest(format_manifest(pod), "web.yaml").properties == pod.properties
+    decision = decide(pod, to_node(row), to_config(row))
+    problems = [
+        f"{each.severity.value} {each.where.removeprefix('web.yaml: metadata.annotations')}"
+        for each in decision.problems
+    ]
+    return {
+        "expect": {s.name: s.value for s in decision.properties},
+        "init": {s.name: s.value for s in decision.init_properties or ()},
+        **{c.name: {s.name: s.value for s in c.properties} for c in decision.containers},
+        "problems": problems,
+        "messages": [
+            *map(str, decision.problems),
+            *decision.notes,
+            *(f"{s.name}: {s.why}" for s in decision.properties),
+            *(f"{c.name} {s.name}: {s.why}" for c in decision.containers for s in c.properties),
+        ],
     }
 
 
@@ -484,6 +510,7 @@ KINDS = {
     "defaulting": run_defaulting,
     "properties": run_properties,
     "swap": run_swap,
+    "annotations": run_annotations,
     "volumes": run_volumes,
     "phase": run_phase,
     "oom": run_oom,

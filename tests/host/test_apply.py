@@ -91,11 +91,29 @@ def test_systemd_has_the_numbers_of_seed_000(clean_machine):
     assert besteffort == {"CPUWeight": "1", "MemoryMax": str(SHARED - 8 * GI)}
 
 
+STATED = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: stated
+  annotations:
+    podslice.io/cpu-quota-period: 500ms
+    podslice.io/memory-high: 64Mi
+    podslice.io/memory-swap-max: 16Mi
+    podslice.io/tasks-max: "200"
+spec:
+  containers:
+  - {name: main, resources: {requests: {cpu: 0}, limits: {cpu: 200m}}}
+"""
+
+
 @pytest.mark.cgroup2
-def test_the_kernel_has_the_numbers_of_seed_000(clean_machine):
+def test_the_kernel_has_the_numbers_of_seed_000_and_of_annotations(clean_machine):
     machine = clean_machine
-    apply(machine, "-f", SEED, *BIG, "--qos-reserved", "memory=100%", "--pod-max-pids", "4096")
-    made = explained(machine, "-f", SEED, *BIG)
+    machine.put("/root/stated.yaml", STATED)
+    files = ("-f", SEED, "-f", "/root/stated.yaml", *BIG)
+    apply(machine, *files, "--qos-reserved", "memory=100%", "--pod-max-pids", "4096")
+    made = explained(machine, *files)
     expected = {
         "pod1": ("11000 100000", str(3 * GI)),
         "pod2": ("2000 100000", str(2 * GI)),
@@ -108,6 +126,11 @@ def test_the_kernel_has_the_numbers_of_seed_000(clean_machine):
         assert kernel(machine, group, "cpu.max") == quota
         assert kernel(machine, group, "memory.max") == memory
         assert kernel(machine, group, "pids.max") == "4096"
+    group = made["stated"]["control_group"]
+    assert kernel(machine, group, "cpu.max") == "100000 500000"
+    assert kernel(machine, group, "memory.high") == str(64 * 2**20)
+    assert kernel(machine, group, "memory.swap.max") == str(16 * 2**20)
+    assert kernel(machine, group, "pids.max") == "200"
     tiers = "/kubepods.slice/kubepods-"
     assert kernel(machine, f"{tiers}burstable.slice", "cpu.weight") == "12"
     assert kernel(machine, f"{tiers}burstable.slice", "memory.max") == str(SHARED - 5 * GI)

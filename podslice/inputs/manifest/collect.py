@@ -13,6 +13,7 @@ from podslice.inputs.fields import OBJECT_FIELDS, find_misspelled, nearest, unkn
 from podslice.inputs.limits import LISTS_MAX, REPLICAS_MAX
 from podslice.inputs.manifest.kinds import IGNORED_KINDS, WORKLOADS, Workload, is_foreign
 from podslice.inputs.manifest.names import SUBDOMAIN_MAX, check_subdomain, is_uid, keep
+from podslice.inputs.manifest.pod_annotations import read_annotations
 from podslice.inputs.manifest.podspec import Template, read_metadata, read_spec
 from podslice.inputs.manifest.problems import Problems
 from podslice.inputs.manifest.schema import Metadata
@@ -51,6 +52,7 @@ class _Draft:
             priority=template.priority,
             grace_period_sec=template.grace_period_sec,
             volumes=template.volumes,
+            properties=template.properties,
             where=self.where,
             spec_where=template.where,
             problems=self.problems,
@@ -252,7 +254,9 @@ def _read_template(
             hint = f"the pod of this kind is under {'.'.join(workload.template)}"
             problems.error(path, f"must be a mapping, not {describe(holder)}", hint)
             return Template(where=extend_path(path, "spec"))
-    return read_spec(holder.get("spec"), problems, extend_path(path, "spec"))
+    template = read_spec(holder.get("spec"), problems, extend_path(path, "spec"))
+    at = extend_path(path, "metadata")
+    return read_annotations(holder.get("metadata"), template, problems, at)
 
 
 def _read_count(value: Mapping[str, Any], workload: Workload, problems: Problems, path: str) -> int:

@@ -17,6 +17,7 @@ from podslice.inputs.manifest.parse import read_documents
 from podslice.inputs.manifest.release import release
 from podslice.inputs.manifest.yaml_builder import Document
 from podslice.inputs.source import read_sources
+from podslice.model.annotations import format_annotations
 from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume, Pod
 from podslice.model.resources import MEMORY, Amounts, Resources, format_amount
 from podslice.pausable import Steps, finish
@@ -203,8 +204,18 @@ def format_manifest(pod: Pod) -> dict[str, object]:
         spec["terminationGracePeriodSeconds"] = pod.grace_period_sec
     if pod.volumes:
         spec["volumes"] = [_format_volume(volume) for volume in pod.volumes]
-    metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+    metadata: dict[str, object] = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+    annotations = _format_annotations(pod)
+    if annotations:
+        metadata["annotations"] = annotations
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _format_annotations(pod: Pod) -> dict[str, str]:
+    annotations = format_annotations(pod.properties)
+    for container in pod.containers:
+        annotations |= format_annotations(container.properties, container.name)
+    return annotations
 
 
 def _format_container(container: Container) -> dict[str, object]:

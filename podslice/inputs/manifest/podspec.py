@@ -30,6 +30,7 @@ from podslice.inputs.manifest.schema import (
 )
 from podslice.inputs.readers import is_finer
 from podslice.inputs.scalars import extend_path, quote
+from podslice.model.annotations import StatedProperties
 from podslice.model.pod import DEFAULT_GRACE_SEC, Container, ContainerKind, MemoryVolume
 from podslice.model.quantity import format_milli
 from podslice.model.resources import Amounts, Resources
@@ -50,6 +51,7 @@ class Template:
     priority: int = 0
     grace_period_sec: int = DEFAULT_GRACE_SEC
     volumes: tuple[MemoryVolume, ...] = ()
+    properties: StatedProperties = field(default_factory=dict)
 
 
 def read_metadata(value: object, problems: Problems, path: str) -> Metadata:

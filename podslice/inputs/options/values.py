@@ -263,15 +263,17 @@ def read_seconds(value: object) -> int:
 
 
 def read_pids(value: object) -> int | None:
-    """Return a number of process ids; None of `-1`, no limit.
+    """Return a number of process ids; None of `-1` or an empty string: unlimited.
 
     Source: Kubernetes, pkg/kubelet/apis/config/types.go, PodPidsLimit.
     """
     text = str(value)
-    if text == "-1":
+    if text in ("", "-1"):
         return None
     if isinstance(value, bool) or not re.fullmatch("[1-9][0-9]{0,8}", text, re.ASCII):
-        raise invalid(f"must be a whole number above 0, not {describe(value)}", "-1 is no limit")
+        raise invalid(
+            f"must be a whole number above 0, not {describe(value)}", "write -1 for no limit"
+        )
     return int(text)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 
 import pytest
 
-from podslice.model.config import Config, Rules, WeightMapping
+from podslice.model.config import Config, Rules, SwapBehavior, WeightMapping
 from podslice.model.node import Node
 from podslice.model.pod import ContainerKind, Qos
 from podslice.model.quantity import parse_quantity
@@ -31,7 +32,7 @@ def scaled(resources):
     )
 
 
-KUBERNETES = Config(rules=Rules.KUBERNETES)
+KUBERNETES = Config(rules=Rules.KUBERNETES, memory_swap_behavior=SwapBehavior.UNLIMITED)
 ALL = tuple(map(scaled, levels()))
 FEW = ALL[::13]
 
@@ -73,7 +74,7 @@ def test_a_pod_has_the_limits_of_its_class(rules):
 
 @pytest.mark.parametrize("rules", Rules)
 def test_a_container_has_its_own_limits_and_under_kubernetes_else_the_pod_s(rules):
-    config = Config(rules=rules)
+    config = replace(KUBERNETES, rules=rules)
     for each in small_pods():
         decision = decide(each, NODE, config)
         for stated, decided in zip(each.containers, decision.containers, strict=True):

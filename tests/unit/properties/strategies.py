@@ -13,6 +13,7 @@ from podslice.model.config import (
     Enforce,
     MemoryProtection,
     Rules,
+    SwapBehavior,
     Threshold,
     WeightMapping,
 )
@@ -193,6 +194,8 @@ configs = st.builds(
     rules=rules,
     cpu_weight_mapping=st.sampled_from(WeightMapping),
     memory_protection=st.sampled_from(MemoryProtection),
+    memory_swap_behavior=st.sampled_from(SwapBehavior),
+    pod_max_pids=st.sampled_from((None, 300)),
     admission=st.booleans(),
     cgroup_root=st.sampled_from(("/", "/custom/pod-s")),
     cpu_cfs_quota=st.sampled_from((True, True, False)),

@@ -1,0 +1,93 @@
+"""The annotations by which a manifest states properties that Kubernetes has no field for.
+
+`podslice.io/NAME` is about the pod's slice, `podslice.io/NAME.CONTAINER` about a container. A row
+serves the reading of manifests, the records and the reasons. To add an annotation, add a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from podslice.dataclass import dataclass
+from podslice.model.properties import format_value
+from podslice.model.unit import INFINITY
+
+PREFIX = "podslice.io/"
+
+QUOTA_PERIOD = "CPUQuotaPeriodUSec"
+
+StatedProperties = Mapping[str, int]
+"""Name of a property on the bus → the value that a manifest states."""
+
+
+class AnnotationKind(StrEnum):
+    """How the text of an annotation is read."""
+
+    PERIOD = "period"
+    """The period of a CPU quota, such as `500ms`."""
+    BYTES = "bytes"
+    """A quantity in bytes, such as `64Mi`, or `infinity`."""
+    COUNT = "count"
+    """A whole number above 0, or `infinity`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Annotation:
+    """One annotation."""
+
+    name: str
+    """Its name below the prefix."""
+    property: str
+    """The property that it states, by its name on the bus."""
+    kind: AnnotationKind
+    is_of_pod_only: bool = False
+    """Whether containers do not have it."""
+    minimum: int = 1
+    """The least value."""
+
+
+_ROWS = (
+    Annotation(name="cpu-quota-period", property=QUOTA_PERIOD, kind=AnnotationKind.PERIOD),
+    Annotation(name="memory-high", property="MemoryHigh", kind=AnnotationKind.BYTES),
+    Annotation(
+        name="memory-swap-max", property="MemorySwapMax", kind=AnnotationKind.BYTES, minimum=0
+    ),
+    # a container has the manager's DefaultTasksMax=
+    Annotation(
+        name="tasks-max", property="TasksMax", kind=AnnotationKind.COUNT, is_of_pod_only=True
+    ),
+)
+
+ANNOTATIONS = {row.name: row for row in _ROWS}
+"""Every annotation by its name below the prefix."""
+
+_BY_PROPERTY = {row.property: row for row in _ROWS}
+
+
+def describe_annotation(property_: str, value: int) -> str:
+    """Return the annotation of a property with its value: `podslice.io/memory-high 64Mi`."""
+    return f"{PREFIX}{_BY_PROPERTY[property_].name} {_describe(property_, value)}"
+
+
+def format_annotations(stated: StatedProperties, container: str = "") -> dict[str, str]:
+    """Return the annotations that state these properties of a pod, or of a container."""
+    suffix = f".{container}" if container else ""
+    return {
+        f"{PREFIX}{_BY_PROPERTY[name].name}{suffix}": _format(name, value)
+        for name, value in stated.items()
+    }
+
+
+def _format(property_: str, value: int) -> str:
+    if value == INFINITY:
+        return "infinity"
+    return f"{value}us" if property_ == QUOTA_PERIOD else str(value)
+
+
+def _describe(property_: str, value: int) -> str:
+    if value == INFINITY:
+        return "infinity"
+    if property_ == QUOTA_PERIOD:
+        return f"{value / 1000:g}ms"
+    return format_value(property_, value)

@@ -35,6 +35,8 @@ class MemoryProtection(StrEnum):
 
     LOW = "low"
     MIN = "min"
+    TIERED = "tiered"
+    """`min` for Guaranteed pods, and `low` for the others."""
     NONE = "none"
 
 

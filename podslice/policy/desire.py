@@ -279,7 +279,7 @@ def _root_properties(
     enforced = Enforce.PODS in config.enforce_node_allocatable
     limits = allocation.enforced if enforced else allocation.capacity
     what = "capacity - kube-reserved - system-reserved" if enforced else "capacity"
-    properties = protection(pods, "the sum over all pods' slices", config)
+    properties = list(protection(pods, "the sum over all pods' slices"))
     if CPU in limits:
         properties.append(cpu_weight(limits, f"{what}, cpu", config))
     if enforced or config.rules is Rules.KUBERNETES:

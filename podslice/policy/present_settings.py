@@ -9,6 +9,7 @@ from enum import StrEnum
 from podslice.dataclass import dataclass
 from podslice.model.config import Config, MemoryProtection
 from podslice.model.inspected_unit import InspectedUnit
+from podslice.model.pod import Qos
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.quantity import INT64_MAX, format_milli, parse_quantity
 from podslice.model.resources import CPU, MEMORY, format_amount
@@ -26,7 +27,7 @@ from podslice.policy.proposal import (
     at_most,
     propose_amounts,
 )
-from podslice.policy.unit_properties import PROTECTION_PROPERTY
+from podslice.policy.unit_properties import protection_property
 
 
 class SettingKind(StrEnum):
@@ -284,9 +285,9 @@ def _memory_request(
     if used is None:
         return None
     amount = _memory(settings.taken[used])
-    own = PROTECTION_PROPERTY.get(config.memory_protection)
-    if used != own:
-        source = f"{amount.source}; memory-protection sets {own or 'no property'} for it"
+    own = [protection_property(qos, config) for qos in Qos]
+    if used not in own:
+        source = f"{amount.source}; memory-protection sets {own[0] or 'no property'} for it"
         amount = StatedAmount(text=amount.text, source=source)
     return at_most(amount, limit)
 

@@ -12,7 +12,7 @@ from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, MEMORY, format_amount, memory_bytes
 from podslice.model.unit import PropertyValue
 from podslice.policy.convert import MIN_SHARES, shares_from_milli
-from podslice.policy.unit_properties import PROTECTION_PROPERTY, settle, weight
+from podslice.policy.unit_properties import PROTECTION_PROPERTIES, settle, weight
 
 _CAP_STEP_BYTES = 2**20
 """A limit at the current usage is rounded up to this, so that it does not change with a page."""
@@ -54,7 +54,7 @@ def tier_properties(
     """
     properties = [_tier_weight(qos, pods, config)]
     properties += protection(
-        (pod for pod in pods if pod.qos is qos), f"the sum over {qos} pods' slices", config
+        (pod for pod in pods if pod.qos is qos), f"the sum over {qos} pods' slices"
     )
     if config.qos_reserved.get(MEMORY) is not None:
         target, why = _tier_memory(qos, pods, available_bytes, config.qos_reserved[MEMORY])
@@ -90,17 +90,20 @@ def _tier_weight(qos: Qos, pods: tuple[PodDecision, ...], config: Config) -> Pro
     return weight(shares, why, config)
 
 
-def protection(pods: Iterable[PodDecision], why: str, config: Config) -> list[PropertyValue]:
-    """Return the memory protection of an inner slice: the sum of its pods' slices.
+def protection(pods: Iterable[PodDecision], why: str) -> Iterator[PropertyValue]:
+    """Yield the memory protection of an inner slice: for each property the sum of its pods' slices.
 
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst, memory.low: "up to the amount of its
     ancestors' effective protection".
     """
-    name = PROTECTION_PROPERTY.get(config.memory_protection)
-    if name is None:
-        return []
-    value = sum([int(each.value) for pod in pods for each in pod.properties if each.name == name])
-    return [PropertyValue(name=name, value=value, why=why)] if value else []
+    sums = dict.fromkeys(PROTECTION_PROPERTIES, 0)
+    for pod in pods:
+        for each in pod.properties:
+            if each.name in sums:
+                sums[each.name] += int(each.value)
+    for name, value in sums.items():
+        if value:
+            yield PropertyValue(name=name, value=value, why=why)
 
 
 def _tier_memory(

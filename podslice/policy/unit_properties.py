@@ -34,7 +34,8 @@ from podslice.policy.process_ids import tasks_limit
 
 _REMEMBERED = 256
 
-PROTECTION_PROPERTY = {MemoryProtection.LOW: "MemoryLow", MemoryProtection.MIN: "MemoryMin"}
+PROTECTION_PROPERTIES = ("MemoryLow", "MemoryMin")
+_PROTECTION = {MemoryProtection.LOW: "MemoryLow", MemoryProtection.MIN: "MemoryMin"}
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -60,7 +61,7 @@ def pod_properties(
         return settle((_weight_of_none(config), *tasks))
     properties = [cpu_weight(counted.requests, explain_sum(pod, stated, "requests", CPU), config)]
     properties += memory_request(
-        counted.requests, explain_sum(pod, stated, "requests", MEMORY), config
+        counted.requests, explain_sum(pod, stated, "requests", MEMORY), qos, config
     )
     if not why_no_limit(pod, CPU, config.rules):
         properties += cpu_limit(counted.limits, explain_sum(pod, stated, "limits", CPU), config)
@@ -73,7 +74,7 @@ def settle(properties: Iterable[PropertyValue]) -> tuple[PropertyValue, ...]:
     """Return the properties of a unit by name, with the protection capped at the memory limit."""
     by_name = {property_.name: property_ for property_ in properties}
     limit = by_name.get("MemoryMax")
-    for name in PROTECTION_PROPERTY.values():
+    for name in PROTECTION_PROPERTIES:
         asked = by_name.get(name)
         if limit is not None and asked is not None and int(asked.value) > int(limit.value):
             why = f"{asked.why} = {format_bytes(int(asked.value))}, limited to MemoryMax"
@@ -116,7 +117,7 @@ def container_properties(
         return (_weight_of_none(config, container=True),)
     requests, limits = container.resources.requests, container.resources.limits
     properties = [_container_weight(pod, container, config)]
-    properties += memory_request(requests, _own("requests", MEMORY, requests), config)
+    properties += memory_request(requests, _own("requests", MEMORY, requests), qos, config)
     for resource, limit_of in _limits(config):
         if limits.get(resource):
             properties += limit_of(limits, _own("limits", resource, limits))
@@ -146,7 +147,7 @@ def overhead_properties(pod: Pod, qos: Qos, config: Config) -> tuple[PropertyVal
     overhead = pod.overhead
     return (
         cpu_weight(overhead, _own("overhead", CPU, overhead), config, container=True),
-        *memory_request(overhead, _own("overhead", MEMORY, overhead), config),
+        *memory_request(overhead, _own("overhead", MEMORY, overhead), qos, config),
     )
 
 
@@ -196,12 +197,25 @@ def cpu_weight(
     return weight(shares, f"{why} → {shares} shares", config, container=container)
 
 
-def memory_request(requests: Amounts, why: str, config: Config) -> Iterator[PropertyValue]:
+def protection_property(qos: Qos, config: Config) -> str | None:
+    """Return the property that protects the memory requests of a class; None for no protection.
+
+    Source: KEP-2570, memoryReservationPolicy: with TieredReservation memory.min for Guaranteed pods
+    and memory.low for Burstable pods.
+    """
+    if config.memory_protection is MemoryProtection.TIERED:
+        return "MemoryMin" if qos is Qos.GUARANTEED else "MemoryLow"
+    return _PROTECTION.get(config.memory_protection)
+
+
+def memory_request(
+    requests: Amounts, why: str, qos: Qos, config: Config
+) -> Iterator[PropertyValue]:
     """Yield the memory request as the kernel's protection: the seed's soft limit.
 
     Source: seed 002, "Design Details", step 6.
     """
-    name = PROTECTION_PROPERTY.get(config.memory_protection)
+    name = protection_property(qos, config)
     milli = requests.get(MEMORY)
     if name and milli:
         yield _property_value(name=name, value=-(-milli // 1000), why=why)

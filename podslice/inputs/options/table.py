@@ -225,8 +225,8 @@ OPTIONS = (
         key="memory-protection",
         field="memory_protection",
         read=choose(MemoryProtection),
-        metavar="low|min|none",
-        help="Property that protects memory requests: MemoryLow, MemoryMin or none.",
+        metavar="low|min|tiered|none",
+        help="Property that protects memory requests: MemoryLow, MemoryMin, by QoS class, or none.",
     ),
     ConfigOption(
         key="memory-swap-behavior",

@@ -9,13 +9,13 @@ import pytest
 from podslice.model.config import (
     Config,
     Enforce,
-    MemoryProtection,
     WeightMapping,
 )
 from podslice.model.naming import Tree
 from podslice.model.pod import Qos
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import UnitKind, control_group_of, is_unit_name, parent_slice
+from podslice.policy.unit_properties import protection_property
 from tests.unit.policy.desired_worlds import (
     CONFIGS,
     GI,
@@ -90,9 +90,9 @@ def test_what_children_are_guaranteed_their_parents_have(config):
                 if unit.parent == parent.name and unit.name != parent.name
             )
             assert parent.values.get(name, 0) >= children
-    protected = {MemoryProtection.LOW: "MemoryLow", MemoryProtection.MIN: "MemoryMin"}
-    names = {name for unit in desired.units for name in unit.values if name in protected.values()}
-    assert names <= {protected.get(config.memory_protection)}
+    names = {name for unit in desired.units for name in unit.values}
+    allowed = {protection_property(qos, config) for qos in Qos}
+    assert names & {"MemoryLow", "MemoryMin"} <= allowed
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -109,6 +109,7 @@ def test_each_amount_names_its_setting():
     [
         ("low", "1Mi", "MemoryLow=1Mi", "MemoryMin=2Mi"),
         ("min", "2Mi", "MemoryMin=2Mi", "MemoryLow=1Mi"),
+        ("tiered", "1Mi", "MemoryLow=1Mi", "MemoryMin=2Mi"),
         ("none", "1Mi", "MemoryLow=1Mi; memory-protection sets no property for it", "MemoryMin=2Mi"),
     ],
 )  # fmt: skip

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from podslice.model.config import DEFAULT_EVICTION_HARD, Config, MemoryProtection, Threshold
+from podslice.model.config import DEFAULT_EVICTION_HARD, Config, Threshold
 from podslice.model.naming import Tree, cgroup_components, slice_of_cgroup
 from podslice.model.node import Node
 from podslice.model.pod import Qos
@@ -217,11 +217,10 @@ def test_huge_pages_of_higher_classes_are_named_in_a_tier_s_limit():
         assert ("their huge pages 4Mi" in limit.why) == counts
 
 
-def test_nothing_is_protected_where_nothing_is_requested_or_protection_is_off():
+def test_nothing_is_protected_where_nothing_is_requested():
     made = decisions([(1, 1, 0), (0, 2, 0)])
-    assert protection(made[:0], "", PLAIN) == []
-    assert protection(made, "", Config(memory_protection=MemoryProtection.NONE)) == []
-    assert [s.value for s in protection(made, "why", PLAIN)] == [3000]
+    assert list(protection(made[:0], "")) == []
+    assert [(s.value, s.why) for s in protection(made, "why")] == [(3000, "why")]
 
 
 @pytest.mark.parametrize(

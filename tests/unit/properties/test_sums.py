@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 pytest.importorskip("hypothesis")
@@ -15,13 +17,12 @@ from podslice.model.resources import CPU, MEMORY, total
 from podslice.model.unit import INFINITY, control_group_of, is_unit_name, parent_slice
 from podslice.policy.convert import shares_from_milli, weight_from_shares
 from podslice.policy.desire import desire
-from podslice.policy.unit_properties import PROTECTION_PROPERTY
+from podslice.policy.unit_properties import PROTECTION_PROPERTIES
 from tests.unit.properties.strategies import configs, decisions, nodes, phases, some, worlds
 
 
-def guarantees(desired, config):
-    """The memory protection of every unit, by its name."""
-    name = PROTECTION_PROPERTY.get(config.memory_protection)
+def guarantees(desired, name):
+    """The memory that a property protects of every unit, by the unit's name."""
     return {unit.name: unit.values.get(name, 0) for unit in desired.units}
 
 
@@ -29,9 +30,9 @@ def guarantees(desired, config):
 @given(worlds(), nodes, configs)
 def test_the_memory_that_slices_are_promised_fits_the_slice_they_lie_in(world, node, config):
     desired = desire(decisions(world, node, config), node, config)
-    promised = guarantees(desired, config)
     owned = [unit for unit in desired.units if unit.owned and unit.name.endswith(".slice")]
-    for parent in owned:
+    for name, parent in itertools.product(PROTECTION_PROPERTIES, owned):
+        promised = guarantees(desired, name)
         inside = sum(promised[unit.name] for unit in owned if unit.parent == parent.name)
         assert min(inside, parent.values.get("MemoryMax", INFINITY)) <= promised[parent.name]
 
@@ -40,17 +41,16 @@ def test_the_memory_that_slices_are_promised_fits_the_slice_they_lie_in(world, n
 @given(worlds(), nodes, configs)
 def test_no_unit_is_promised_more_memory_than_it_may_use(world, node, config):
     desired = desire(decisions(world, node, config), node, config)
-    promised = guarantees(desired, config)
-    for unit in desired.units:
-        assert promised[unit.name] <= unit.values.get("MemoryMax", INFINITY)
+    for unit, name in itertools.product(desired.units, PROTECTION_PROPERTIES):
+        assert unit.values.get(name, 0) <= unit.values.get("MemoryMax", INFINITY)
 
 
 @some
 @given(worlds(), nodes, configs)
 def test_the_memory_that_containers_are_promised_fits_their_pod(world, node, config):
     desired = desire(decisions(world, node, config), node, config)
-    promised = guarantees(desired, config)
-    for decision in desired.pods:
+    for name, decision in itertools.product(PROTECTION_PROPERTIES, desired.pods):
+        promised = guarantees(desired, name)
         scopes = {each.name: promised[each.scope] for each in decision.containers}
         for together in phases(decision.pod):
             asked = sum(scopes[container.name] for container in together)

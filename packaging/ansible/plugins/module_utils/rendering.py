@@ -85,7 +85,7 @@ def _toml(value: object) -> str:
     return json.dumps(value) if isinstance(value, (bool, int, float)) else quote(str(value))
 
 
-_BYTES = ("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax")
+_BYTES = ("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax", "MemorySwapMax")
 _SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _WHOLE_SHARE = 2**32 - 1
 _UNSET = {"MemoryMin": 0, "MemoryLow": 0}

@@ -13,7 +13,7 @@ from podslice.agent.node_status import NodeStatus
 from podslice.errors import HostError
 from podslice.kernel.proc import read_process
 from podslice.model.node_state import AgentState, PendingPod, StuckPod
-from podslice.policy.recommendation import Recommendation
+from podslice.policy.recommendation import RecommendedAmounts
 from podslice.reconcile.assessment import Assessment
 from podslice.reconcile.request import OngoingTerminations
 from podslice.reconcile.world import LiveWorld
@@ -33,7 +33,7 @@ class AgentContext:
         """The pods that did not run as wanted at that time."""
         self.stuck: tuple[StuckPod, ...] = ()
         self.terminating = OngoingTerminations()
-        self.recommended: Mapping[str, Recommendation] = {}
+        self.recommended: Mapping[str, RecommendedAmounts] = {}
         """The recommended amounts of pods by key, as of the last time that histories were written."""
         self.counters = counters
         self.events = EventLog(journal)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from podslice.dataclass import dataclass
 from podslice.kernel.usage_counters import UsageCounters
+from podslice.model.resources import Amounts, memory_bytes
 from podslice.model.usage_history import UsageHistory
 from podslice.policy.usage_samples import add_cpu, add_memory, add_oom_kills, add_waits
 
@@ -36,7 +37,7 @@ class GroupUsage:
         self._kills = counters.oom_kills(group) or 0
 
     def sample(
-        self, counters: UsageCounters, group: str, now: Moment, *, request_bytes: int = 0
+        self, counters: UsageCounters, group: str, now: Moment, *, requests: Amounts
     ) -> None:
         """Add a sample; without a group nothing is added, and the next group begins at 0."""
         usec = counters.cpu_usec(group)
@@ -53,7 +54,9 @@ class GroupUsage:
         kills = self._new_kills(counters, group)
         self._sample_memory(counters, group, now, is_killed=kills > 0)
         if kills:
-            self.history = add_oom_kills(self.history, kills, now.sec, request_bytes=request_bytes)
+            self.history = add_oom_kills(
+                self.history, kills, now.sec, request_bytes=memory_bytes(requests) or 0
+            )
 
     def sample_waits(self, counters: UsageCounters, group: str, now: Moment) -> None:
         """Add the time that tasks have waited since the last call."""

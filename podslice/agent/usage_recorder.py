@@ -20,11 +20,12 @@ from podslice.model.naming import (
     service_name,
     slice_of_cgroup,
 )
-from podslice.model.resources import memory_bytes
+from podslice.model.pod import Container
+from podslice.model.resources import Amounts
 from podslice.model.unit import Observed, UnitName, control_group_of
-from podslice.model.usage_history import PodHistory
+from podslice.model.usage_history import PodHistory, UsageHistory
 from podslice.pausable import Steps, finish
-from podslice.policy.recommendation import Recommendation, recommend
+from podslice.policy.recommendation import RecommendedAmounts, only_amounts, recommend
 from podslice.policy.usage_samples import KEPT_SEC, without_old
 from podslice.reconcile.observe import control_group
 from podslice.store.usage_files import UsageFiles
@@ -110,7 +111,7 @@ class UsageRecorder:
         for unit in self._slices():
             path, group = self._files.slice_path(unit), control_group_of(unit)
             record = self._record(self._files, unit, path)
-            self._sample(record.usage, counters, group)
+            self._sample(record.usage, counters, group, {})
         self._rounds += 1
 
     def saving(self) -> Steps[None]:
@@ -131,16 +132,16 @@ class UsageRecorder:
         except HostError as error:
             self._context.events.note(f"the history of usage is not written: {error}")
 
-    def _recommend(self, now_sec: int) -> dict[str, Recommendation]:
+    def _recommend(self, now_sec: int) -> dict[str, RecommendedAmounts]:
         """Return the recommended amounts of the pods, by key."""
         assessment = self._context.assessment
         found = {}
         for pod in assessment.desired.pods if assessment else ():
             record = self._records.get(pod.pod.key)
             if record is not None:
-                found[pod.pod.key] = recommend(
-                    record.usage.history, now_sec, requests=pod.requests, limits=pod.limits
-                )
+                history = record.usage.history
+                amounts = recommend(history, now_sec, requests=pod.requests, limits=pod.limits)
+                found[pod.pod.key] = only_amounts(amounts)
         return found
 
     def _follow_configuration(self) -> None:
@@ -156,23 +157,21 @@ class UsageRecorder:
     ) -> None:
         record = self._record(files, pod.pod.key, files.pod_path(pod.pod.key))
         group = control_group(pod.slice, observed)
-        self._sample(record.usage, counters, group, memory_bytes(pod.requests) or 0)
-        requests = {each.name: each.resources.requests for each in pod.pod.containers}
-        for name, below in _container_groups(pod, observed):
-            usage = record.containers.get(name)
+        self._sample(record.usage, counters, group, pod.requests)
+        for container, below in _container_groups(pod, observed):
+            usage = record.containers.get(container.name)
             if usage is None:
-                usage = record.containers[name] = GroupUsage(PodHistory().pod)
-            request_bytes = memory_bytes(requests.get(name, {})) or 0
-            self._sample(usage, counters, below, request_bytes)
+                usage = record.containers[container.name] = GroupUsage(UsageHistory())
+            self._sample(usage, counters, below, container.resources.requests)
 
     def _sample(
-        self, usage: GroupUsage, counters: UsageCounters, group: str, request_bytes: int = 0
+        self, usage: GroupUsage, counters: UsageCounters, group: str, requests: Amounts
     ) -> None:
         now = self._now()
         if not self._rounds and usage.history.last_sec:
             # the group may be older than this recorder
             usage.skip_earlier(counters, group)
-        usage.sample(counters, group, now, request_bytes=request_bytes)
+        usage.sample(counters, group, now, requests=requests)
         if self._rounds % _ROUNDS_WITHOUT_WAITS == 0:
             usage.sample_waits(counters, group, now)
 
@@ -213,13 +212,13 @@ class UsageRecorder:
         return Moment(sec=int(self._wall()), monotonic_sec=self._monotonic())
 
 
-def _container_groups(pod: PodDecision, observed: Observed) -> Iterator[tuple[str, str]]:
+def _container_groups(pod: PodDecision, observed: Observed) -> Iterator[tuple[Container, str]]:
     """Yield the containers that have a control group, each with the group."""
-    for container in pod.containers:
-        for name in (container.scope, service_name(container.scope)):
+    for container, decision in zip(pod.pod.containers, pod.containers, strict=True):
+        for name in (decision.scope, service_name(decision.scope)):
             unit = observed.units.get(name)
             if unit is not None and unit.control_group:
-                yield container.name, unit.control_group
+                yield container, unit.control_group
                 break
 
 

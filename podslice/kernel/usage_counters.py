@@ -12,8 +12,10 @@ _BYTES_MAX = 2**14
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """The files of one layout of control groups, below the mount; empty where there is none."""
+    """The files of one layout of control groups, and their directories below the mount."""
 
+    cpu_directory: str
+    memory_directory: str
     cpu: str
     current: str
     peak: str
@@ -23,17 +25,21 @@ class _Layout:
 
 
 _V2 = _Layout(
-    cpu="{}/cpu.stat",
-    current="{}/memory.current",
-    peak="{}/memory.peak",
-    stat="{}/memory.stat",
+    cpu_directory="",
+    memory_directory="",
+    cpu="cpu.stat",
+    current="memory.current",
+    peak="memory.peak",
+    stat="memory.stat",
     inactive="inactive_file",
 )
 _V1 = _Layout(
-    cpu="cpuacct{}/cpuacct.usage",
-    current="memory{}/memory.usage_in_bytes",
-    peak="memory{}/memory.max_usage_in_bytes",
-    stat="memory{}/memory.stat",
+    cpu_directory="/cpuacct",
+    memory_directory="/memory",
+    cpu="cpuacct.usage",
+    current="memory.usage_in_bytes",
+    peak="memory.max_usage_in_bytes",
+    stat="memory.stat",
     inactive="total_inactive_file",
 )
 """As `_V2`. Remove once systemd < 258 is no longer supported."""
@@ -43,36 +49,39 @@ class UsageCounters:
     """Reads counters of control groups; None where the kernel does not count."""
 
     def __init__(self, cgroups: CgroupFs) -> None:
-        self._cgroups = cgroups
         self._is_v2 = cgroups.is_v2
         self._layout = _V2 if self._is_v2 else _V1
-        self._mount = str(cgroups.mount)
+        self._cpu = f"{cgroups.mount}{self._layout.cpu_directory}"
+        self._memory = f"{cgroups.mount}{self._layout.memory_directory}"
 
     def cpu_usec(self, group: str) -> int | None:
         """Return the CPU time since the group was created."""
-        text = self._read(self._layout.cpu, group)
+        text = _read(f"{self._cpu}{group}/{self._layout.cpu}")
         if self._is_v2:
             return _field(text, "usage_usec")
         return None if (nsec := _number(text)) is None else nsec // 1000
 
     def current_bytes(self, group: str) -> int | None:
         """Return the memory that is charged, with cached files."""
-        return _number(self._read(self._layout.current, group))
+        return _number(_read(f"{self._memory}{group}/{self._layout.current}"))
 
     def peak_bytes(self, group: str) -> int | None:
         """Return the most of `current_bytes` since the group was created.
 
         Source: Linux, admin-guide/cgroup-v2.rst, memory.peak (since 5.19).
         """
-        return _number(self._read(self._layout.peak, group))
+        return _number(_read(f"{self._memory}{group}/{self._layout.peak}"))
 
     def inactive_bytes(self, group: str) -> int:
         """Return the inactive cached files, which are not part of the working set."""
-        return _field(self._read(self._layout.stat, group), self._layout.inactive) or 0
+        text = _read(f"{self._memory}{group}/{self._layout.stat}")
+        return _field(text, self._layout.inactive) or 0
 
     def oom_kills(self, group: str) -> int | None:
         """Return the OOM kills since the group was created, with those of descendants (v2 only)."""
-        return self._cgroups.events(group).get("oom_kill")
+        if not self._is_v2:
+            return None
+        return _field(_read(f"{self._memory}{group}/memory.events"), "oom_kill")
 
     def waits_usec(self, group: str) -> tuple[int, int] | None:
         """Return how long a task waited for a CPU, and for memory, since the group was created.
@@ -81,22 +90,23 @@ class UsageCounters:
         """
         if not self._is_v2:
             return None
-        texts = [self._read(f"{{}}/{name}.pressure", group) for name in ("cpu", "memory")]
+        texts = [_read(f"{self._cpu}{group}/{name}.pressure") for name in ("cpu", "memory")]
         cpu, memory = (parse_pressure(text).some.usec if text else None for text in texts)
         return None if cpu is None or memory is None else (cpu, memory)
 
-    def _read(self, file: str, group: str) -> str:
-        """Return the text of a small file, empty if it can't be read."""
-        try:
-            handle = os.open(f"{self._mount}/{file.format(group)}", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return ""
-        try:
-            return os.read(handle, _BYTES_MAX).decode()
-        except OSError:  # the group was removed
-            return ""
-        finally:
-            os.close(handle)
+
+def _read(path: str) -> str:
+    """Return the text of a small file, empty if it can't be read."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.read(handle, _BYTES_MAX).decode()
+    except OSError:  # the group was removed
+        return ""
+    finally:
+        os.close(handle)
 
 
 def _number(text: str) -> int | None:

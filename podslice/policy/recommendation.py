@@ -95,6 +95,29 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecommendedAmounts:
+    """Recommended amounts of many pods, which take a fifth of the memory of `Recommendation`."""
+
+    cpu_request: int | None
+    memory_request: int | None
+    memory_limit: int | None
+
+    @property
+    def requests(self) -> Amounts:
+        """Return the requests that are known."""
+        return _known({CPU: self.cpu_request, MEMORY: self.memory_request})
+
+    @property
+    def limits(self) -> Amounts:
+        """Return the limits that are known."""
+        return _known({MEMORY: self.memory_limit})
+
+
+def _known(amounts: Mapping[str, int | None]) -> Amounts:
+    return {name: milli for name, milli in amounts.items() if milli is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UsedAmounts:
     """What a slice has used: a percentile and the maximum; None without samples."""
 
@@ -135,18 +158,14 @@ def recommend(
     )
 
 
-def recommended_requests(amounts: Recommendation) -> Amounts:
-    """Return the recommended requests that are known."""
-    return _known({CPU: amounts.cpu_request, MEMORY: amounts.memory_request})
-
-
-def recommended_limits(amounts: Recommendation) -> Amounts:
-    """Return the recommended limits that are known."""
-    return _known({MEMORY: amounts.memory_limit})
-
-
-def _known(advice: Mapping[str, Advice | None]) -> Amounts:
-    return {name: each.recommended for name, each in advice.items() if each is not None}
+def only_amounts(found: Recommendation) -> RecommendedAmounts:
+    """Return the recommended amounts alone."""
+    cpu, memory, limit = found.cpu_request, found.memory_request, found.memory_limit
+    return RecommendedAmounts(
+        cpu_request=None if cpu is None else cpu.recommended,
+        memory_request=None if memory is None else memory.recommended,
+        memory_limit=None if limit is None else limit.recommended,
+    )
 
 
 def confidence_days(history: UsageHistory) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from podslice.agent.endpoints.metric_families import (
@@ -23,7 +23,8 @@ from podslice.agent.endpoints.metric_families import (
 )
 from podslice.agent.endpoints.snapshot import Snapshot, container_limits, pod_limits
 from podslice.model.pod import Qos
-from podslice.policy.recommendation import recommended_limits, recommended_requests
+from podslice.model.resources import Amounts
+from podslice.policy.recommendation import RecommendedAmounts
 from podslice.usage.stats import PodStats
 
 _POD = ("namespace", "pod")
@@ -82,13 +83,14 @@ def _recommended(snapshot: Snapshot, pods: Sequence[PodStats]) -> Iterator[Famil
         for pod in pods
         if (amounts := snapshot.recommended.get(pod.decision.pod.key)) is not None
     ]
-    for part, text, amounts_of in (
-        ("request", "Requests that fit the recorded usage of the pod", recommended_requests),
-        ("limit", "Limits that fit the recorded usage of the pod", recommended_limits),
-    ):
+    of_part: Mapping[str, Callable[[RecommendedAmounts], Amounts]] = {
+        "request": lambda amounts: amounts.requests,
+        "limit": lambda amounts: amounts.limits,
+    }
+    for part, amounts_of in of_part.items():
         yield make_family(
             f"podslice_pod_resource_recommended_{part}",
-            text,
+            f"The {part} that fits the recorded usage of the pod",
             (*_POD, *RESOURCE),
             (
                 ((*labelled, *labels), value)

@@ -14,7 +14,7 @@ from podslice.model.node import Allocation
 from podslice.model.node_state import Condition
 from podslice.model.unit import INFINITY, PropertyValue
 from podslice.policy.eviction.thresholds import EvictionThreshold, SignalObservation
-from podslice.policy.recommendation import Recommendation
+from podslice.policy.recommendation import RecommendedAmounts
 from podslice.usage.stats import NodeStats, PodStats
 
 _AT_ONCE = 32
@@ -43,7 +43,7 @@ class Snapshot:
     """Sentences on what keeps the agent from its work; without any, it is healthy."""
     initializing: frozenset[str] = frozenset()
     """The pods (`namespace/name`) in their init phase."""
-    recommended: Mapping[str, Recommendation] = field(default_factory=dict)
+    recommended: Mapping[str, RecommendedAmounts] = field(default_factory=dict)
     """The recommended amounts of pods by key."""
 
     async def stats(self) -> NodeStats:

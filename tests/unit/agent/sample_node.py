@@ -13,7 +13,7 @@ from podslice.model.node_state import Condition
 from podslice.model.unit import UnitName
 from podslice.policy.allocatable import allocate
 from podslice.policy.eviction.thresholds import SignalObservation, eviction_thresholds
-from podslice.policy.recommendation import recommend
+from podslice.policy.recommendation import only_amounts, recommend
 from podslice.usage.stats import ContainerStats, GroupStats, NodeStats, PodStats, VolumeStats
 from tests.cases.usage_rows import to_history
 from tests.unit import builders
@@ -142,7 +142,7 @@ def snapshot(*decisions, config=CONFIG, **fields):
 def recommended():
     """Return what a day of 1 CPU and 100 MiB results in."""
     history, now_sec = to_history({"series": [{"hours": 24, "cpu": 1000, "memory": 100}]})
-    return recommend(history, now_sec, requests={}, limits={})
+    return only_amounts(recommend(history, now_sec, requests={}, limits={}))
 
 
 def default_decisions():

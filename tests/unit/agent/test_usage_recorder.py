@@ -14,7 +14,7 @@ from podslice.model.resources import CPU, MEMORY
 from podslice.model.unit import TransientUnit, UnitName, control_group_of
 from podslice.pausable import finish
 from podslice.policy.pod_recommendation import recommend_pod
-from podslice.policy.recommendation import used_amounts
+from podslice.policy.recommendation import only_amounts, used_amounts
 from podslice.reconcile.converge import apply
 from podslice.reconcile.request import Request
 from podslice.store.usage_files import UsageFiles
@@ -155,7 +155,7 @@ async def test_a_day_in_fast_motion(here):
         assert amounts.cpu_request.recommended == 1169
         assert amounts.memory_request.recommended == amounts.memory_limit.recommended
         assert amounts.memory_limit.recommended == 121 * MI * 1000
-    assert here.context.recommended["default/web"] == found.amounts
+    assert here.context.recommended["default/web"] == only_amounts(found.amounts)
     assert found.sum_of_requests == {CPU: 1169, MEMORY: 121 * MI * 1000}
 
 

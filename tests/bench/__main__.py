@@ -26,6 +26,7 @@ MODULES = {
     "steady": "steady",
     "boot": "boot",
     "agent": "agent_cost",
+    "recording": "recording",
     "blocking": "blocking",
     "sharing": "sharing",
     "weights": "weights",

@@ -39,6 +39,7 @@ from podslice.policy.aggregate import aggregate, effective
 from podslice.policy.allocatable import allocate, validate_node
 from podslice.policy.compare import compare_rules
 from podslice.policy.convert import quota_from_milli, shares_from_milli, weight_from_shares
+from podslice.policy.cpu_sharing import share_cpu
 from podslice.policy.decide import decide
 from podslice.policy.defaulting import default_pod
 from podslice.policy.desire import desire
@@ -69,6 +70,7 @@ from tests.cases.rows import (
     of_threshold,
     to_amounts,
     to_config,
+    to_cpu_group,
     to_eviction_threshold,
     to_node,
     to_observation,
@@ -478,6 +480,12 @@ def run_reserved(row):
     }
 
 
+def run_cpu_sharing(row):
+    """The CPU time of each group in thousandths of a CPU."""
+    used = share_cpu([to_cpu_group(each) for each in row["groups"]], row["cpus"])
+    return {"expect": {name: round(1000 * cpus) for name, cpus in used.items()}}
+
+
 def plain(value):
     """The value of a field as TOML can state it."""
     if isinstance(value, Threshold):
@@ -540,6 +548,7 @@ KINDS = {
     "peaks": run_peaks,
     "confidence": run_confidence,
     "recommend": run_recommend,
+    "cpu_sharing": run_cpu_sharing,
 }
 """A function gives everything that rows of its kind may expect, by the name of the field."""
 

@@ -56,6 +56,7 @@ def test_every_verb_is_known():
         "recommend",
         "render",
         "run",
+        "simulate",
         "status",
         "top",
         "tree",

@@ -105,6 +105,7 @@ TABLES = (
     ("node",),
     ("plan", "-f", "pods.json", "--cpu-weight-mapping=kubelet"),
     ("render", "-f", "pods.json"),
+    ("simulate",),
 )
 
 
@@ -133,6 +134,7 @@ def test_findings_are_folded_at_the_terminal_s_width(at_terminal, memory, machin
     [
         (["status"], "NAME"),
         (["tree"], "NAME"),
+        (["simulate"], "NAME"),
         (["events"], "OBJECT"),
     ],
 )

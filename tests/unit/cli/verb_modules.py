@@ -65,6 +65,7 @@ COMMANDS = {
     "recommend": ("recommend", USER),
     "render": ("render", USER, FILE),
     "run": ("run", USER, "web", "--", sys.executable),
+    "simulate": ("simulate", USER, FILE),
     "status": ("status", USER),
     "top": ("top", USER),
     "tree": ("tree", USER),

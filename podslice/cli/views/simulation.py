@@ -1,0 +1,146 @@
+"""The simulated use of CPUs, as a table and as a document. Pure: values in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from podslice.cli.views.layout import Align, Column, Shorten, table
+from podslice.cli.views.style import Role, Styled
+from podslice.dataclass import dataclass
+from podslice.model.quantity import format_milli
+from podslice.model.resources import CPU
+
+if TYPE_CHECKING:
+    from podslice.cli.views.documents import Document
+    from podslice.cli.views.style import Cell, Display
+    from podslice.model.cpu_group import CpuGroup
+    from podslice.model.desired import Desired, PodDecision
+
+_BAR_WIDTH = 20
+_FULL, _EMPTY = "█", "░"
+_NUMBER = Align.RIGHT
+_COLUMNS = (
+    Column(title="NAME", min_width=20, shorten=Shorten.MIDDLE),
+    Column(title="WEIGHT", align=_NUMBER, drop=2),
+    Column(title="REQUEST", align=_NUMBER),
+    Column(title="LIMIT", align=_NUMBER, drop=3),
+    Column(title="CPU", align=_NUMBER),
+    Column(title="", drop=1),
+)
+_TOLERANCE_MILLI = 10
+"""The rounding of weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedUnit:
+    """A unit with its use of CPUs."""
+
+    name: str
+    label: str
+    depth: int
+    group: CpuGroup
+    cpu_milli: int
+    parent: str = ""
+    pod: PodDecision | None = None
+    """The pod whose slice it is."""
+    is_container: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """The use of CPUs by all units, parents before children."""
+
+    cpu_count: int
+    units: tuple[SimulatedUnit, ...]
+
+
+def make_simulation(
+    tree: Iterable[CpuGroup], used: Mapping[str, float], desired: Desired, cpu_count: int
+) -> Simulation:
+    """Return the units of a tree with the CPUs that they use, by name, in whole thousandths."""
+    pods = {str(pod.slice): pod for pod in desired.pods}
+    containers = {str(each.scope): each.name for pod in desired.pods for each in pod.scopes}
+
+    def walk(groups: Iterable[CpuGroup], parent: str, depth: int) -> Iterator[SimulatedUnit]:
+        for group in groups:
+            pod = pods.get(group.name)
+            label = pod.pod.key if pod else containers.get(group.name, group.name)
+            yield SimulatedUnit(
+                name=group.name,
+                label=label,
+                depth=depth,
+                group=group,
+                cpu_milli=round(1000 * used.get(group.name, 0.0)),
+                parent=parent,
+                pod=pod,
+                is_container=group.name in containers,
+            )
+            yield from walk(group.children, group.name, depth + 1)
+
+    return Simulation(cpu_count=cpu_count, units=tuple(walk(tree, "", 0)))
+
+
+def simulation_lines(found: Simulation, display: Display) -> Iterator[str]:
+    """Yield a line for each slice, and with all details for each container."""
+    shown = [unit for unit in found.units if display.wide or not unit.is_container]
+    yield from table(_COLUMNS, [_cells(unit, found, display) for unit in shown], display)
+
+
+def _cells(unit: SimulatedUnit, found: Simulation, display: Display) -> Sequence[Cell]:
+    request = unit.pod.requests.get(CPU) if unit.pod else None
+    quota = unit.group.quota_milli
+    is_less = request is not None and unit.cpu_milli + _TOLERANCE_MILLI < request
+    role = Role.WARNING if is_less else Role.GOOD
+    return [
+        "  " * unit.depth + (unit.name if display.wide else unit.label),
+        str(unit.group.weight),
+        "-" if request is None else format_milli(request),
+        "-" if quota is None else format_milli(quota),
+        _cpu_cell(unit.cpu_milli, role),
+        Styled(_bar(unit.cpu_milli, 1000 * found.cpu_count), role),
+    ]
+
+
+def _cpu_cell(cpu_milli: int, role: Role) -> Cell:
+    text = f"{cpu_milli / 1000:.2f}"
+    return Styled(text, role) if role is Role.WARNING else text
+
+
+def _bar(part: int, whole: int) -> str:
+    """Return a bar; a part that is neither nothing nor everything is not shown as such."""
+    full = min(max(round(part * _BAR_WIDTH / whole), part > 0), _BAR_WIDTH - (part < whole))
+    return _FULL * full + _EMPTY * (_BAR_WIDTH - full)
+
+
+def simulation_document(found: Simulation) -> Document:
+    """Return the parts of the document."""
+    return {
+        "cpus": found.cpu_count,
+        "units": [_unit(unit) for unit in found.units],
+        "pods": [_pod(unit, unit.pod) for unit in found.units if unit.pod],
+    }
+
+
+def _unit(unit: SimulatedUnit) -> Document:
+    cpus = unit.group.cpus
+    return {
+        "name": unit.name,
+        "parent": unit.parent or None,
+        "weight": unit.group.weight,
+        "quota_cpu_milli": unit.group.quota_milli,
+        "threads": None if unit.group.children else unit.group.threads,
+        "allowed_cpus": None if cpus is None else sorted(cpus),
+        "cpu_milli": unit.cpu_milli,
+    }
+
+
+def _pod(unit: SimulatedUnit, pod: PodDecision) -> Document:
+    return {
+        "namespace": pod.pod.namespace,
+        "name": pod.pod.name,
+        "qos": pod.qos.value,
+        "requested_cpu_milli": pod.requests.get(CPU),
+        "limit_cpu_milli": unit.group.quota_milli,
+        "cpu_milli": unit.cpu_milli,
+    }

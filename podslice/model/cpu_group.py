@@ -1,0 +1,24 @@
+"""Control groups as the kernel's scheduler divides CPU time among them."""
+
+from __future__ import annotations
+
+from podslice.dataclass import dataclass
+
+DEFAULT_WEIGHT = 100
+"""Of a unit that states none. Source: systemd.resource-control(5), CPUWeight=."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuGroup:
+    """A control group, with those below it."""
+
+    name: str
+    """Of its unit; different from the names of all other groups of a tree."""
+    weight: int = DEFAULT_WEIGHT
+    quota_milli: int | None = None
+    """Its CPU limit in thousandths of a CPU; None for none."""
+    threads: int | None = None
+    """The threads that want to run; None for one on each of its CPUs. Only where nothing is below."""
+    cpus: frozenset[int] | None = None
+    """The numbers of the CPUs that it may use; None for those of its parent."""
+    children: tuple[CpuGroup, ...] = ()

@@ -1,0 +1,171 @@
+"""The CPU time of control groups while all of their threads want to run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+
+from podslice.dataclass import dataclass
+from podslice.errors import invalid
+from podslice.model.cpu_group import CpuGroup
+
+_UNIONS_MAX = 1_000
+"""A host has a few sets of CPUs, which are usually disjoint or nested."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Leaf:
+    """A control group with threads."""
+
+    path: tuple[str, ...]
+    """The names of the groups that it is in, and its own."""
+    threads: int
+    cpus: frozenset[int]
+
+
+def share_cpu(groups: Sequence[CpuGroup], cpu_count: int) -> dict[str, float]:
+    """Return the CPU time of each group and of those below it, in CPUs, by name.
+
+    The result is that of one period of the quotas, as if all periods began together: until a group
+    has used up its quota, it shares the CPUs with the others, and then the others share them
+    without it. So its siblings get what its quota leaves, and other groups only what the siblings
+    cannot use either.
+
+    Raises:
+        InputError: the allowed CPUs overlap in too many ways.
+
+    Source: Linux, Documentation/scheduler/sched-bwc.rst, "Management" ("quota" is refilled in each
+    period) and "Hierarchical considerations" (a group is throttled by its own quota or by that of a
+    parent).
+    """
+    leaves = tuple(_leaves(groups, (), frozenset(range(cpu_count))))
+    unions = _unions({leaf.cpus for leaf in leaves})
+    left = {name: milli / 1000 for name, milli in _quotas(groups)}
+    used = dict.fromkeys(chain.from_iterable(leaf.path for leaf in leaves), 0.0)
+    remaining = 1.0
+    while remaining > 0:
+        rates = _rates(groups, leaves, unions)
+        ends = {name: left[name] / rates[name] for name in left if rates.get(name)}
+        first = min(ends, key=ends.__getitem__, default="")
+        duration = min(ends.get(first, remaining), remaining)
+        remaining -= duration
+        for name, rate in rates.items():
+            used[name] += rate * duration
+            if name in left:
+                left[name] -= rate * duration
+        leaves = tuple(leaf for leaf in leaves if first not in leaf.path)
+    return used
+
+
+def _leaves(
+    groups: Iterable[CpuGroup], above: tuple[str, ...], cpus: frozenset[int]
+) -> Iterator[_Leaf]:
+    """Yield the groups without children.
+
+    A group whose allowed CPUs are none of its parent's has those of the parent.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus and cpuset.cpus.effective.
+    """
+    for group in groups:
+        allowed = cpus if group.cpus is None else (group.cpus & cpus or cpus)
+        path = (*above, group.name)
+        if group.children:
+            yield from _leaves(group.children, path, allowed)
+        else:
+            threads = len(allowed) if group.threads is None else group.threads
+            yield _Leaf(path=path, threads=threads, cpus=allowed)
+
+
+def _quotas(groups: Iterable[CpuGroup]) -> Iterator[tuple[str, int]]:
+    """Yield the groups with a quota."""
+    for group in groups:
+        if group.quota_milli is not None:
+            yield group.name, group.quota_milli
+        yield from _quotas(group.children)
+
+
+def _rates(
+    groups: Sequence[CpuGroup], leaves: Iterable[_Leaf], unions: Collection[frozenset[int]]
+) -> dict[str, float]:
+    """Return the CPUs that each group uses while these leaves are not throttled."""
+    running = {leaf.path[-1]: leaf for leaf in leaves if leaf.threads}
+    active = set(chain.from_iterable(leaf.path for leaf in running.values()))
+    weights = dict(_effective_weights(groups, active, 1.0))
+    rates: dict[str, float] = {}
+    for name, rate in _fill(running, weights, unions).items():
+        for each in running[name].path:
+            rates[each] = rates.get(each, 0.0) + rate
+    return rates
+
+
+def _effective_weights(
+    groups: Iterable[CpuGroup], active: Collection[str], share: float
+) -> Iterator[tuple[str, float]]:
+    """Yield the part of the whole weight that each active leaf has; their sum is `share`.
+
+    The kernel divides the weight of a group among the CPUs in proportion to the weights of what
+    runs on each of them. So a leaf has the part of its parent's weight that its own weight is of
+    those of its active siblings, whichever CPUs they run on.
+
+    Source: Linux, kernel/sched/fair.c, calc_group_shares.
+    """
+    present = [group for group in groups if group.name in active]
+    total = sum(group.weight for group in present)
+    for group in present:
+        own = share * group.weight / total
+        if group.children:
+            yield from _effective_weights(group.children, active, own)
+        else:
+            yield group.name, own
+
+
+def _fill(
+    running: Mapping[str, _Leaf],
+    weights: Mapping[str, float],
+    unions: Collection[frozenset[int]],
+) -> dict[str, float]:
+    """Return the CPUs that each leaf uses: in proportion to the weights, up to its threads.
+
+    The kernel distributes threads such that each CPU has the same sum of weights. A thread whose
+    weight is more than that has a CPU to itself, and the others share the rest.
+
+    Source: Linux, Documentation/scheduler/sched-domains.rst; max-min fairness: Bertsekas and
+    Gallager, Data Networks, 6.5.2.
+    """
+    found: dict[str, float] = {}
+    free = dict(running)
+    members = {union: [n for n, leaf in running.items() if leaf.cpus <= union] for union in unions}
+    while free:
+        levels = {}
+        for union, names in members.items():
+            if wanting := sum(weights[name] for name in names if name in free):
+                taken = sum(found.get(name, 0.0) for name in names)
+                levels[union] = max(len(union) - taken, 0.0) / wanting  # 0: rounding
+        tightest = min(levels, key=levels.__getitem__)
+        level = levels[tightest]
+        full = [name for name, leaf in free.items() if leaf.threads <= weights[name] * level]
+        for name in full or members[tightest]:
+            if leaf := free.pop(name, None):
+                found[name] = min(weights[name] * level, leaf.threads)
+    return found
+
+
+def _unions(sets: Collection[frozenset[int]]) -> frozenset[frozenset[int]]:
+    """Return the sets, and the unions of those that overlap.
+
+    Raises:
+        InputError: there are too many.
+    """
+    found = set(sets)
+    pending = sorted(found, key=sorted)
+    while pending:
+        one = pending.pop()
+        new = {one | other for other in found if one & other} - found
+        found |= new
+        pending += new
+        if len(found) > _UNIONS_MAX:
+            raise invalid(
+                "the sets of allowed CPUs overlap in too many ways",
+                "use sets that are disjoint, or contain each other",
+            )
+    return frozenset(found)

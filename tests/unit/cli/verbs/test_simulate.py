@@ -1,0 +1,184 @@
+"""`simulate`."""
+
+import json
+
+import pytest
+
+from tests.unit.builders import make_files, manifest
+
+DB = {"cpu": "1", "memory": "1Gi"}
+PODS = {
+    "db.yaml": manifest("db", limits=DB),
+    "web.yaml": manifest("web", {"cpu": "3"}),
+    "batch.yaml": manifest("batch"),
+}
+
+# 8 CPUs: the pods have 8 × 800/1000; db has 1 of them, and of the rest web 300/301
+TABLE = """\
+NAME                         WEIGHT  REQUEST  LIMIT   CPU
+system.slice                    100        -      -  0.80  ██░░░░░░░░░░░░░░░░░░
+user.slice                      100        -      -  0.80  ██░░░░░░░░░░░░░░░░░░
+kubepods.slice                  800        -      -  6.40  ████████████████░░░░
+  kubepods-burstable.slice      300        -      -  5.38  █████████████░░░░░░░
+    default/web                 300        3      -  5.38  █████████████░░░░░░░
+  kubepods-besteffort.slice       1        -      -  0.02  █░░░░░░░░░░░░░░░░░░░
+    default/batch                 1        -      -  0.02  █░░░░░░░░░░░░░░░░░░░
+  default/db                    100        1      1  1.00  ██░░░░░░░░░░░░░░░░░░
+"""
+
+
+@pytest.fixture
+def pods(files):
+    files(PODS)
+
+
+def milli(ended):
+    document = json.loads(ended.out)
+    return {each["name"]: each["cpu_milli"] for each in document["pods"]}
+
+
+def test_the_pods_of_manifests(podslice, pods):
+    assert podslice("simulate", "-f", ".") == (0, TABLE, "")
+    assert podslice("simulate", "-f", ".", "-o", "name").out == (
+        "default/web\ndefault/batch\ndefault/db\n"
+    )
+
+
+def test_the_applied_pods_and_one_more(podslice, pods, memory):
+    assert podslice("apply", "-f", "db.yaml", "-f", "web.yaml").code == 0
+    assert milli(podslice("simulate", "-o", "json")) == {"web": 5400, "db": 1000}
+    ended = podslice("simulate", "-f", "batch.yaml", "-o", "json")
+    assert milli(ended) == {"web": 5382, "db": 1000, "batch": 18}
+
+
+def test_without_pods_there_are_only_the_slices_of_the_host(podslice):
+    rows = podslice("simulate").out.splitlines()
+    assert [row.split()[0] for row in rows] == ["NAME", "system.slice", "user.slice"]
+    assert json.loads(podslice("simulate", "-o", "json").out)["pods"] == []
+
+
+def test_a_document(podslice, pods):
+    ended = podslice("simulate", "-f", "db.yaml", "--allowed-cpus=db=0,2-3", "-o", "json")
+    document = json.loads(ended.out)
+    assert document["cpus"] == 8
+    assert document["units"][0] == {
+        "name": "system.slice",
+        "parent": None,
+        "weight": 100,
+        "quota_cpu_milli": None,
+        "threads": None,
+        "allowed_cpus": None,
+        "cpu_milli": 3500,
+    }
+    scope = document["units"][-1]
+    assert scope["name"].endswith("-main.scope")
+    assert scope["parent"] == document["units"][-2]["name"]
+    assert (scope["quota_cpu_milli"], scope["allowed_cpus"]) == (1000, [0, 2, 3])
+    assert document["units"][2]["threads"] is None  # of a slice with others in it
+    assert document["pods"] == [
+        {
+            "namespace": "default",
+            "name": "db",
+            "qos": "Guaranteed",
+            "requested_cpu_milli": 1000,
+            "limit_cpu_milli": 1000,
+            "cpu_milli": 1000,
+        }
+    ]
+
+
+def test_containers_and_units_in_wide_output(podslice, pods):
+    rows = podslice("simulate", "-f", "db.yaml", "-o", "wide").out.splitlines()
+    assert rows[-1].split()[0].startswith("podslice-pod")
+    assert rows[-2].split()[0].startswith("kubepods-pod")
+
+
+def test_some_are_idle(podslice, pods):
+    idle = ("--idle=web", "--idle=system.slice", "--idle", "user.slice")
+    ended = podslice("simulate", "-f", ".", *idle, "-o", "json")
+    assert milli(ended) == {"web": 0, "batch": 7000, "db": 1000}
+    assert json.loads(ended.out)["units"][0]["threads"] == 0
+
+
+def test_few_threads(podslice, pods):
+    ended = podslice("simulate", "-f", ".", "--threads", "default/web=2", "-o", "json")
+    assert milli(ended)["web"] == 2000
+
+
+def test_a_namespace(podslice, pods):
+    ended = podslice("simulate", "-f", ".", "-n", "shop", "--idle=web", "-o", "json")
+    assert milli(ended)["web"] == 0
+    assert json.loads(ended.out)["pods"][0]["namespace"] == "shop"
+
+
+def test_the_slices_of_this_host_or_of_another_one(podslice, pods, here):
+    events = {"cgroup.events": "populated 1\n", "cpu.weight": "300\n"}
+    make_files(here / "cgroup", {"cgroup.controllers": "cpu\n"})
+    make_files(here / "cgroup/machine.slice", events)
+    document = json.loads(podslice("simulate", "-f", "web.yaml", "-o", "json").out)
+    assert [each["weight"] for each in document["units"]][:2] == [300, 800]
+    other = ("--capacity=cpu=2500m,memory=8Gi", "-o", "json")
+    document = json.loads(podslice("simulate", "-f", "web.yaml", "--no-admission", *other).out)
+    assert document["cpus"] == 3
+    assert [each["name"] for each in document["units"]][:2] == ["system.slice", "user.slice"]
+
+
+def test_a_reserved_slice_can_be_named(podslice, pods):
+    reserved = (
+        "--kube-reserved=cpu=1",
+        "--kube-reserved-cgroup=/podruntime.slice",
+        "--enforce-node-allocatable=pods,kube-reserved",
+    )
+    ended = podslice("simulate", *reserved, "--threads=podruntime.slice=1", "-o", "json")
+    units = json.loads(ended.out)["units"]
+    assert [(each["name"], each["cpu_milli"]) for each in units][2] == ("podruntime.slice", 1000)
+
+
+def test_a_pod_that_does_not_fit(podslice, files):
+    files({"large.yaml": manifest("large", {"cpu": "9"})})
+    ended = podslice("simulate", "-f", "large.yaml")
+    assert ended.code == 1
+    assert ended.err.startswith("pod default/large refused: OutOfcpu: ")
+    assert "default/large" not in ended.out
+
+
+THREADS = "is not NAME=NUMBER with a number from 1 to 100000; as web=2"
+CPUS = "is not NAME=LIST with CPUs from 0 to 7; as web=0-7"
+WRONG = [
+    "error: --idle: 'wep' is unknown; did you mean default/web?",
+    "error: --idle: 'kubepods.slice' is unknown; slices: system.slice, user.slice",
+    f"error: --threads: 'web' {THREADS}",
+    f"error: --threads: 'web=0' {THREADS}",
+    f"error: --threads: 'web=100001' {THREADS}",
+    "error: --threads: 'nope' is unknown; did you mean default/web?",
+    f"error: --threads: 'db={'9' * 61}' {THREADS}",
+    f"error: --allowed-cpus: 'db=' {CPUS}",
+    f"error: --allowed-cpus: 'db=7-8' {CPUS}",
+    f"error: --allowed-cpus: 'db=x' {CPUS}",
+]
+
+
+def test_all_wrong_options_at_once(podslice, pods):
+    ended = podslice(
+        *("simulate", "-f", "."),
+        *("--idle=wep", "--idle=kubepods.slice"),
+        *("--threads=web", "--threads=web=0", "--threads=web=100001", "--threads=nope=1"),
+        f"--threads=db={'9' * 5000}",
+        *("--allowed-cpus=db=", "--allowed-cpus=db=7-8", "--allowed-cpus=db=x"),
+    )
+    assert ended.code == 2
+    assert ended.out == ""
+    assert ended.err.splitlines() == WRONG
+
+
+def test_hints_without_slices(podslice, pods):
+    assert podslice("simulate", "--user", "--idle=nothing").err == (
+        "error: --idle: 'nothing' is unknown; NAME is a pod, or a slice outside of the pods\n"
+    )
+
+
+def test_less_than_requested_is_marked(podslice, files):
+    files({"a.yaml": manifest("a", {"cpu": "7"}), "b.yaml": manifest("b", {"cpu": "1"})})
+    ended = podslice("simulate", "-f", ".", "--color=always")
+    (line,) = (line for line in ended.out.splitlines() if "default/a" in line)
+    assert "\x1b[33m5.60\x1b[0m" in line

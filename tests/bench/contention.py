@@ -10,9 +10,11 @@ from typing import Any
 
 from podslice.inputs.manifest.load import load_pods
 from podslice.model.config import Config, Enforce, WeightMapping
+from podslice.model.cpu_group import CpuGroup
 from podslice.model.desired import Desired
 from podslice.model.node import Node
 from podslice.model.pod import Qos
+from podslice.policy.cpu_sharing import share_cpu
 from podslice.policy.decide import decide
 from podslice.policy.desire import desire
 from tests.bench.load import watch_load
@@ -254,12 +256,16 @@ def predict(weights: Mapping[str, int], busy: Iterable[str]) -> dict[str, float]
         busy: paths of the groups that want more than they can get.
     """
     active = {group for leaf in busy for group in _with_parents(leaf)}
-    shares = {"": 1.0}
-    for group in sorted(active, key=lambda each: each.count("/")):
-        beside = sum(weights[other] for other in active if _parent(other) == _parent(group))
-        shares[group] = shares[_parent(group)] * weights[group] / beside
-    del shares[""]
-    return shares
+    used = share_cpu(_groups_in("", active, weights), CPUS)
+    return {group: cpus / CPUS for group, cpus in used.items()}
+
+
+def _groups_in(parent: str, active: set[str], weights: Mapping[str, int]) -> tuple[CpuGroup, ...]:
+    return tuple(
+        CpuGroup(name=group, weight=weights[group], children=_groups_in(group, active, weights))
+        for group in sorted(active)
+        if _parent(group) == parent
+    )
 
 
 def _parent(group: str) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from podslice.model.cpu_group import CpuGroup
+from podslice.policy.cpu_sharing import share_cpu
+
 Row = dict[str, Any]
 SPLIT, SHARED = WAYS = ("split", "shared")
 CPUS = 2
@@ -14,6 +17,7 @@ REQUEST_MILLI = 60
 """Of every pod but one, so that they have the same weight."""
 PERIOD_MS = 100
 """The kernel's period of CPU quotas."""
+PRECISION_MS = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,9 +152,30 @@ def by_quotas(parts: tuple[Part, ...], size: int) -> dict[str, float]:
 
     As if quotas were even streams. A wait costs nothing while the quota is used up.
     """
-    share, whole = CPU_MILLI / size / 1000, CPU_MILLI / 1000
-    longest = max(part.cpu_ms / min(part.width, CPUS) + part.wait_ms for part in parts)
-    return {
-        SPLIT: max(longest, *(part.cpu_ms / share for part in parts)),
-        SHARED: max(longest, sum(part.cpu_ms for part in parts) / min(whole, CPUS)),
-    }
+    waiting = max(part.cpu_ms / min(part.width, CPUS) + part.wait_ms for part in parts)
+    return {way: max(waiting, _working_ms(parts, size, way)) for way in WAYS}
+
+
+def _working_ms(parts: tuple[Part, ...], size: int, way: str) -> float:
+    """Return when the last container has done its work, without its waits."""
+    pod = Pod(name="pod", size=size, way=way)
+    left_ms = {part: float(part.cpu_ms) for part in parts}
+    passed_ms = 0.0
+    while left_ms:
+        groups = tuple(
+            CpuGroup(
+                name=f"{part.container}",
+                quota_milli=pod.limit(part.container) or None,
+                threads=part.width,
+            )
+            for part in left_ms
+        )
+        whole = CpuGroup(name="pod", quota_milli=pod.budget, children=groups)
+        rates = share_cpu([whole], CPUS)
+        step_ms = min(left / rates[f"{part.container}"] for part, left in left_ms.items())
+        passed_ms += step_ms
+        after = {
+            part: left - step_ms * rates[f"{part.container}"] for part, left in left_ms.items()
+        }
+        left_ms = {part: left for part, left in after.items() if left > PRECISION_MS}
+    return passed_ms

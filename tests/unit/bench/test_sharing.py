@@ -85,7 +85,9 @@ def test_quotas_are_whole_percents():
         pytest.param((Part(0, 2, 300),), 3, 600, 200, id="two threads have the pod's budget"),
         pytest.param((Part(0, 4, 300),), 6, 1200, 200, id="more have no more"),
         pytest.param((Part(0, 1, 100), Part(1, 1, 100), Part(2, 1, 100)), 3, 200, 200, id="equal"),
-        pytest.param((Part(0, 1, 200), Part(1, 1, 40)), 3, 400, 200, id="the longest decides"),
+        pytest.param(
+            (Part(0, 1, 200), Part(1, 1, 40)), 3, 400, 40 / 0.75 + 160, id="the longest decides"
+        ),
         pytest.param((Part(0, 1, 100, 100),), 6, 400, 200, id="a wait is hidden by the quota's"),
         pytest.param((Part(0, 1, 100, 900),), 6, 1000, 1000, id="who waits needs no CPU"),
     ],

@@ -10,7 +10,7 @@ SUMMARIES = {
         "check": "Check the configuration and manifests, and report all problems.",
         "explain": "Show each pod's QoS class and values, and their reasons.",
         "render": "Show the desired units, or write them as unit files.",
-        "simulate": "Show how much CPU each pod gets when all of them are busy.",
+        "simulate": "Show the CPU and memory of each pod when all are busy.",
         "plan": "Show what apply would change, and why.",
         "status": "Show the pods and all problems, or one pod in detail.",
         "tree": "Show the slices as a tree, with limits, usage and processes.",

@@ -58,6 +58,7 @@ from podslice.policy.eviction.thresholds import (
     thresholds_met,
 )
 from podslice.policy.init_phase import finish, is_initializing, pending
+from podslice.policy.memory_sharing import share_memory
 from podslice.policy.oom import oom_score_adj
 from podslice.policy.qos import classify
 from podslice.policy.tiers import tier_properties
@@ -486,6 +487,26 @@ def run_cpu_sharing(row):
     return {"expect": {name: round(1000 * cpus) for name, cpus in used.items()}}
 
 
+def run_memory_sharing(row):
+    """Each pod as `name: limit, protection, OOM score, place of eviction or 0`, in order."""
+    config, node = to_config(row), to_node(row)
+    pods = [decide(to_pod(each), node, config) for each in row["pods"]]
+    uids = {pod.pod.uid: InitProgress(over=True) for pod in pods}
+    found = share_memory(desire(pods, node, config, progress=uids))
+    texts = [
+        f"{each.pod.pod.name}: {format_bytes(each.limit_bytes)},"
+        f" {format_bytes(each.protected_bytes)}, {each.oom_score}, {each.eviction_rank or 0}"
+        for each in found.pods
+    ]
+    sums = (found.limit_bytes, found.available_bytes, found.overcommitted_bytes)
+    return {
+        "expect": texts,
+        "reclaimable": [format_bytes(each.reclaimable_bytes) for each in found.pods],
+        "unlimited": [each.pod.pod.name for each in found.pods if not each.is_limited],
+        "sums": "{} of {}: {}".format(*map(format_bytes, sums)),
+    }
+
+
 def plain(value):
     """The value of a field as TOML can state it."""
     if isinstance(value, Threshold):
@@ -549,6 +570,7 @@ KINDS = {
     "confidence": run_confidence,
     "recommend": run_recommend,
     "cpu_sharing": run_cpu_sharing,
+    "memory_sharing": run_memory_sharing,
 }
 """A function gives everything that rows of its kind may expect, by the name of the field."""
 

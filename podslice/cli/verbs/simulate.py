@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,6 +30,8 @@ from podslice.policy.cpu_tree import cpu_tree
 from podslice.policy.desire import desire
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from podslice.model.cpu_group import CpuGroup
     from podslice.model.desired import Desired
 
@@ -55,6 +58,13 @@ Threads = Annotated[
         help="Assume so many busy threads in each container of a pod, or in a slice; may be repeated. Otherwise one for each CPU.",
     ),
 ]
+PlotFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Draw the CPU of each pod in this file, which ends in .svg, or in .png if matplotlib is installed; it is replaced.",
+    ),
+]
 AllowedCpus = Annotated[
     list[str] | None,
     typer.Option(
@@ -73,11 +83,13 @@ def simulate(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as option
     threads: Threads = None,
     allowed_cpus: AllowedCpus = None,
     output: Output = OutputFormat.TABLE,
+    plot: PlotFile = None,
 ) -> int:
-    """Show how much CPU each pod gets when all of them are busy.
+    """Show the CPU and memory of each pod when all are busy.
 
-    Nothing is run or changed: the result follows from weights, quotas, threads and CPUs.
+    Nothing is run or changed: the result follows from the values of units, and from threads.
     """
+    draw = _drawing_to(plot)
     if not filename:
         planning = configuration.tolerate(planning)
     desired = _desired(planning, filename, namespace)
@@ -96,8 +108,26 @@ def simulate(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as option
     )
     tree = cpu_tree(desired, host, read_assumptions(stated, known))
     used = share_cpu(tree, cpu_count)
-    _emit(make_simulation(tree, used, desired, cpu_count), output)
+    found = make_simulation(tree, used, desired, cpu_count)
+    draw(found)
+    _emit(found, output)
     return _report_refused(desired)
+
+
+def _drawing_to(file: Path | None) -> Callable[[Simulation], None]:
+    """Return the function that draws a simulation, which may be none.
+
+    Raises:
+        InputError: the name of the file has another ending.
+        HostError: it is PNG, and matplotlib is not installed.
+    """
+    if file is None:
+        return lambda _: None
+    from podslice.cli.picture_files import writer_of
+    from podslice.cli.views.bar_chart import chart_of
+
+    write = writer_of(file)
+    return lambda found: write(chart_of(found))
 
 
 def _report_refused(desired: Desired) -> int:

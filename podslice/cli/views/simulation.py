@@ -1,4 +1,4 @@
-"""The simulated use of CPUs, as a table and as a document. Pure: values in, lines out."""
+"""A simulation as tables and as a document. Pure: values in, lines out."""
 
 from __future__ import annotations
 
@@ -6,16 +6,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from podslice.cli.views.layout import Align, Column, Shorten, table
+from podslice.cli.views.simulated_memory import (
+    memory_document,
+    memory_lines,
+    pod_memory_document,
+)
 from podslice.cli.views.style import Role, Styled
 from podslice.dataclass import dataclass
 from podslice.model.quantity import format_milli
 from podslice.model.resources import CPU
+from podslice.policy.memory_sharing import share_memory
 
 if TYPE_CHECKING:
     from podslice.cli.views.documents import Document
     from podslice.cli.views.style import Cell, Display
     from podslice.model.cpu_group import CpuGroup
     from podslice.model.desired import Desired, PodDecision
+    from podslice.policy.memory_sharing import MemorySharing
 
 _BAR_WIDTH = 20
 _FULL, _EMPTY = "█", "░"
@@ -46,19 +53,25 @@ class SimulatedUnit:
     """The pod whose slice it is."""
     is_container: bool = False
 
+    @property
+    def requested_milli(self) -> int | None:
+        """Return the request of the pod."""
+        return self.pod.requests.get(CPU) if self.pod else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """The use of CPUs by all units, parents before children."""
+    """The use of CPUs by all units, parents before children, and the memory of pods."""
 
     cpu_count: int
     units: tuple[SimulatedUnit, ...]
+    memory: MemorySharing
 
 
 def make_simulation(
     tree: Iterable[CpuGroup], used: Mapping[str, float], desired: Desired, cpu_count: int
 ) -> Simulation:
-    """Return the units of a tree with the CPUs that they use, by name, in whole thousandths."""
+    """Return the units of a tree with the CPUs that they use, by name, and the pods' memory."""
     pods = {str(pod.slice): pod for pod in desired.pods}
     containers = {str(each.scope): each.name for pod in desired.pods for each in pod.scopes}
 
@@ -78,17 +91,24 @@ def make_simulation(
             )
             yield from walk(group.children, group.name, depth + 1)
 
-    return Simulation(cpu_count=cpu_count, units=tuple(walk(tree, "", 0)))
+    units = tuple(walk(tree, "", 0))
+    return Simulation(cpu_count=cpu_count, units=units, memory=share_memory(desired))
 
 
 def simulation_lines(found: Simulation, display: Display) -> Iterator[str]:
-    """Yield a line for each slice, and with all details for each container."""
+    """Yield a table of CPUs and one of memory.
+
+    The first has a line for each slice, and with all details for each container.
+    """
     shown = [unit for unit in found.units if display.wide or not unit.is_container]
     yield from table(_COLUMNS, [_cells(unit, found, display) for unit in shown], display)
+    if found.memory.pods:
+        yield ""
+        yield from memory_lines(found.memory, display)
 
 
 def _cells(unit: SimulatedUnit, found: Simulation, display: Display) -> Sequence[Cell]:
-    request = unit.pod.requests.get(CPU) if unit.pod else None
+    request = unit.requested_milli
     quota = unit.group.quota_milli
     is_less = request is not None and unit.cpu_milli + _TOLERANCE_MILLI < request
     role = Role.WARNING if is_less else Role.GOOD
@@ -115,10 +135,14 @@ def _bar(part: int, whole: int) -> str:
 
 def simulation_document(found: Simulation) -> Document:
     """Return the parts of the document."""
+    memory = {each.pod.pod.key: pod_memory_document(each) for each in found.memory.pods}
     return {
         "cpus": found.cpu_count,
+        "memory": memory_document(found.memory),
         "units": [_unit(unit) for unit in found.units],
-        "pods": [_pod(unit, unit.pod) for unit in found.units if unit.pod],
+        "pods": [
+            {**_pod(unit, unit.pod), **memory[unit.pod.pod.key]} for unit in found.units if unit.pod
+        ],
     }
 
 

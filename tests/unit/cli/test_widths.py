@@ -9,6 +9,7 @@ import struct
 import sys
 import termios
 import threading
+from itertools import takewhile
 
 import pytest
 
@@ -144,7 +145,8 @@ def test_no_two_pods_look_the_same(at_terminal, crowd, arguments, title):
         head = next(line for line in lines if title in line.split())
         begin = head.index(title)
         end = re.compile(r"  +\S").search(head, begin).end() - 1
-        names = [line[begin:end].strip() for line in lines[lines.index(head) + 1 :]]
+        rows = takewhile(bool, lines[lines.index(head) + 1 :])
+        names = [line[begin:end].strip() for line in rows]
         of_pods = [name for name in names if re.search(r"\d", name)]
         assert len(set(of_pods)) == len(of_pods) == crowd
 

@@ -1,9 +1,12 @@
 """`simulate`."""
 
 import json
+import sys
+from xml.etree import ElementTree as ET
 
 import pytest
 
+from podslice.cli.views.bar_chart import Bar, BarChart, svg
 from tests.unit.builders import make_files, manifest
 
 DB = {"cpu": "1", "memory": "1Gi"}
@@ -24,6 +27,14 @@ kubepods.slice                  800        -      -  6.40  ███████
   kubepods-besteffort.slice       1        -      -  0.02  █░░░░░░░░░░░░░░░░░░░
     default/batch                 1        -      -  0.02  █░░░░░░░░░░░░░░░░░░░
   default/db                    100        1      1  1.00  ██░░░░░░░░░░░░░░░░░░
+
+NAME           REQUEST  LIMIT  PROTECTED  RECLAIMABLE  OOM SCORE  EVICTED
+default/batch        -      -        0 B       32 GiB       2000        1
+default/web          -      -        0 B       32 GiB       1999        2
+default/db       1 GiB  1 GiB      1 GiB          0 B          0        3
+
+The pods can use 65 GiB of 32 GiB together: 33 GiB are overcommitted.
+Without a memory limit: default/batch, default/web.
 """
 
 
@@ -83,14 +94,28 @@ def test_a_document(podslice, pods):
             "requested_cpu_milli": 1000,
             "limit_cpu_milli": 1000,
             "cpu_milli": 1000,
+            "requested_memory_bytes": 2**30,
+            "limit_memory_bytes": 2**30,
+            "protected_memory_bytes": 2**30,
+            "reclaimable_memory_bytes": 0,
+            "oom_score": 0,
+            "eviction_rank": 1,
         }
     ]
+    assert document["memory"] == {
+        "available_bytes": 2**35,
+        "limit_bytes": 2**30,
+        "overcommitted_bytes": 0,
+    }
 
 
 def test_containers_and_units_in_wide_output(podslice, pods):
-    rows = podslice("simulate", "-f", "db.yaml", "-o", "wide").out.splitlines()
+    cpu, memory, summary = podslice("simulate", "-f", "db.yaml", "-o", "wide").out.split("\n\n")
+    rows = cpu.splitlines()
     assert rows[-1].split()[0].startswith("podslice-pod")
     assert rows[-2].split()[0].startswith("kubepods-pod")
+    assert memory.splitlines()[1].split() == ["default/db", "1Gi", "1Gi", "1Gi", "0", "0", "1"]
+    assert summary == "The pods can use 1Gi of 32Gi together.\n"
 
 
 def test_some_are_idle(podslice, pods):
@@ -180,5 +205,69 @@ def test_hints_without_slices(podslice, pods):
 def test_less_than_requested_is_marked(podslice, files):
     files({"a.yaml": manifest("a", {"cpu": "7"}), "b.yaml": manifest("b", {"cpu": "1"})})
     ended = podslice("simulate", "-f", ".", "--color=always")
-    (line,) = (line for line in ended.out.splitlines() if "default/a" in line)
+    line = next(line for line in ended.out.splitlines() if "default/a" in line)
     assert "\x1b[33m5.60\x1b[0m" in line
+
+
+def test_many_pods_without_a_limit_are_counted(podslice, files):
+    files({f"{n}.yaml": manifest(f"pod-{n}") for n in range(7)})
+    last = podslice("simulate", "-f", ".").out.splitlines()[-1]
+    names = ", ".join(f"default/pod-{n}" for n in range(5))
+    assert last == f"Without a memory limit: {names} and 2 more."
+
+
+def test_a_critical_pod_is_never_evicted(podslice, files):
+    files({"a.yaml": manifest("a", priority=2_000_001_000)})
+    row = podslice("simulate", "-f", "a.yaml").out.split("\n\n")[1].splitlines()[1]
+    assert row.split()[-2:] == ["3", "-"]
+
+
+def test_a_picture(podslice, pods, tmp_path):
+    file = tmp_path / "shares.svg"
+    assert podslice("simulate", "-f", ".", "--plot", str(file)) == (0, TABLE, "")
+    svg = "{http://www.w3.org/2000/svg}"
+    root = ET.parse(file).getroot()  # noqa: S314 - written by podslice
+    texts = [each.text for each in root.iter(f"{svg}text")]
+    assert texts[:3] == ["CPU when all are busy, of 8; requests in red", "system.slice", "0.80"]
+    assert texts[-2:] == ["default/db", "1.00"]
+    rows = {}
+    for each in root.iter(f"{svg}rect"):
+        rows.setdefault(each.get("y"), []).append((each.get("x"), each.get("width")))
+    shown = list(rows.values())
+    assert len(shown) == 9  # with the background
+    # 400 pixels are 8 CPUs: web has 5.38 of the requested 3, db 1 of 1
+    assert shown[5] == [("360.0", "400.0"), ("360.0", "269.1"), ("509.0", "2.0")]
+    assert shown[8] == [("360.0", "400.0"), ("360.0", "50.0"), ("409.0", "2.0")]
+
+
+def test_a_picture_with_names_that_are_markup_and_a_request_above_all():
+    bar = Bar(label="<a>&", depth=1, value=1, mark=9, text="1")
+    text = svg(BarChart(title='"', whole=4, bars=(bar,)))
+    root = ET.fromstring(text)  # noqa: S314 - as above
+    assert [each.text for each in root if each.tag.endswith("text")] == ['"', "<a>&", "1"]
+    assert root[-2].get("x") == "759.0"
+
+
+def test_a_picture_as_png(podslice, pods, tmp_path):
+    pytest.importorskip("matplotlib")
+    file = tmp_path / "shares.png"
+    assert podslice("simulate", "-f", ".", "--plot", str(file)).code == 0
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_that_cannot_be_drawn(podslice, pods, tmp_path, monkeypatch):
+    ended = podslice("simulate", "--plot=shares.jpg")
+    assert ended == (2, "", "error: --plot: 'shares.jpg' does not end in .svg or .png\n")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    ended = podslice("simulate", "--plot=shares.png")
+    assert ended == (
+        1,
+        "",
+        (
+            "error: --plot: PNG requires matplotlib, which is not installed; write a file that ends"
+            " in .svg, or install python3-matplotlib\n"
+        ),
+    )
+    ended = podslice("simulate", "--plot=missing/shares.svg")
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err == "error: missing/shares.svg: no such file or directory\n"

@@ -28,8 +28,8 @@ def share_cpu(groups: Sequence[CpuGroup], cpu_count: int) -> dict[str, float]:
 
     The result is that of one period of the quotas, as if all periods began together: until a group
     has used up its quota, it shares the CPUs with the others, and then the others share them
-    without it. So its siblings get what its quota leaves, and other groups only what the siblings
-    cannot use either.
+    without it. The siblings that share its CPUs then have its weight, too; a thread with a CPU of
+    its own, because of its weight, leaves this CPU to all.
 
     Raises:
         InputError: the allowed CPUs overlap in too many ways.
@@ -42,9 +42,13 @@ def share_cpu(groups: Sequence[CpuGroup], cpu_count: int) -> dict[str, float]:
     unions = _unions({leaf.cpus for leaf in leaves})
     left = {name: milli / 1000 for name, milli in _quotas(groups)}
     used = dict.fromkeys(chain.from_iterable(leaf.path for leaf in leaves), 0.0)
+    running = {leaf.path[-1]: leaf for leaf in leaves if leaf.threads}
+    active = set(chain.from_iterable(leaf.path for leaf in running.values()))
+    weights = dict(_effective_weights(groups, active, 1.0))
     remaining = 1.0
     while remaining > 0:
-        rates = _rates(groups, leaves, unions)
+        found = _fill(running, weights, unions)
+        rates = _rates(running, found)
         ends = {name: left[name] / rates[name] for name in left if rates.get(name)}
         first = min(ends, key=ends.__getitem__, default="")
         duration = min(ends.get(first, remaining), remaining)
@@ -53,7 +57,11 @@ def share_cpu(groups: Sequence[CpuGroup], cpu_count: int) -> dict[str, float]:
             used[name] += rate * duration
             if name in left:
                 left[name] -= rate * duration
-        leaves = tuple(leaf for leaf in leaves if first not in leaf.path)
+        throttled = {name: leaf for name, leaf in running.items() if first in leaf.path}
+        running = {name: leaf for name, leaf in running.items() if name not in throttled}
+        for name, leaf in throttled.items():
+            if found[name] < leaf.threads:
+                _inherit(leaf, weights[name], running, weights)
     return used
 
 
@@ -84,18 +92,43 @@ def _quotas(groups: Iterable[CpuGroup]) -> Iterator[tuple[str, int]]:
         yield from _quotas(group.children)
 
 
-def _rates(
-    groups: Sequence[CpuGroup], leaves: Iterable[_Leaf], unions: Collection[frozenset[int]]
-) -> dict[str, float]:
-    """Return the CPUs that each group uses while these leaves are not throttled."""
-    running = {leaf.path[-1]: leaf for leaf in leaves if leaf.threads}
-    active = set(chain.from_iterable(leaf.path for leaf in running.values()))
-    weights = dict(_effective_weights(groups, active, 1.0))
+def _rates(running: Mapping[str, _Leaf], found: Mapping[str, float]) -> dict[str, float]:
+    """Return the CPUs that each group uses, from those of the leaves."""
     rates: dict[str, float] = {}
-    for name, rate in _fill(running, weights, unions).items():
+    for name, rate in found.items():
         for each in running[name].path:
             rates[each] = rates.get(each, 0.0) + rate
     return rates
+
+
+def _inherit(
+    throttled: _Leaf, weight: float, running: Mapping[str, _Leaf], weights: dict[str, float]
+) -> None:
+    """Add the weight of a throttled leaf to those of leaves that share its CPUs and a parent.
+
+    The kernel divides the weight of a group among the CPUs by averages of the load, with a
+    half-life of 32 ms, so that each CPU keeps its part while some of the group is throttled. What
+    runs there on behalf of the group has this part; nothing has it where nothing of the group does.
+
+    Source: Linux, kernel/sched/fair.c, calc_group_shares; Documentation/scheduler/schedutil.rst,
+    "PELT (Per Entity Load Tracking)".
+    """
+    covered, heirs = 0.0, dict[str, _Leaf]()
+    for depth in range(len(throttled.path) - 1, 0, -1):
+        parent = throttled.path[:depth]
+        near = {
+            name: leaf
+            for name, leaf in running.items()
+            if leaf.path[:depth] == parent and leaf.cpus & throttled.cpus
+        }
+        cpus = throttled.cpus.intersection(chain.from_iterable(each.cpus for each in near.values()))
+        threads = sum(leaf.threads for leaf in near.values())
+        part = min(threads, len(cpus)) / len(throttled.cpus)
+        new = [name for name in near if name not in heirs]
+        total = sum(weights[name] for name in new)
+        for name in new:
+            weights[name] += weight * (part - covered) * weights[name] / total
+        covered, heirs = part, near
 
 
 def _effective_weights(

@@ -111,6 +111,8 @@ class Config:
     rules: Rules = Rules.PROPOSAL
     cpu_weight_mapping: WeightMapping = WeightMapping.SYSTEMD
     memory_protection: MemoryProtection = MemoryProtection.LOW
+    memory_throttling_factor_milli: int | None = None
+    """The share of the memory above its request from which a container is throttled; None for none."""
     memory_swap_behavior: SwapBehavior | None = None
     """None: unlimited by the rules `proposal`, NoSwap by `kubernetes`."""
     admission: bool = True

@@ -46,11 +46,13 @@ from podslice.policy.oom import kills_whole_container, oom_score_adj
 from podslice.policy.qos import classify, why_qos
 from podslice.policy.stated_properties import check_stated, describe_stall, with_period, with_stated
 from podslice.policy.swap import node_memory, swap_limit
+from podslice.policy.throttling import memory_high
 from podslice.policy.unit_properties import (
     container_properties,
     init_properties,
     overhead_properties,
     pod_properties,
+    settle,
     why_no_limit,
 )
 from podslice.policy.validate import validate
@@ -162,8 +164,13 @@ def _decide_container(
     hugepages = container_hugepages(pod, container, config.rules, node.hugepage_sizes)
     in_memory = most_bytes(pod, hugepages) if counts_as_memory(node, config) else 0
     stated = _with_period_of(pod, container)
-    properties = container_properties(pod, container, qos, with_period(config, stated))
-    properties += tuple(swap_limit(pod, container, qos, node, config))
+    properties = settle(
+        (
+            *container_properties(pod, container, qos, with_period(config, stated)),
+            *memory_high(pod, container, qos, node, config),
+            *swap_limit(pod, container, qos, node, config),
+        )
+    )
     return ContainerDecision(
         name=container.name,
         kind=container.kind,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from podslice.model.config import Config, Enforce, Rules
+from podslice.model.config import Config, Enforce, MemoryProtection, Rules
 from podslice.model.desired import Desired, PodDecision, Refusal
 from podslice.model.naming import TIERS, Tree, slice_of_cgroup
 from podslice.model.node import Allocation, Node
@@ -34,7 +34,7 @@ from podslice.policy.allocatable import allocate
 from podslice.policy.decide import decide
 from podslice.policy.init_phase import is_initializing
 from podslice.policy.tiers import protection, tier_properties
-from podslice.policy.unit_properties import cpu_weight, memory_limit, settle
+from podslice.policy.unit_properties import cpu_weight, memory_limit, memory_request, settle
 
 _PODS_PER_STEP = 100
 """Pods between two pauses: a millisecond, or one pod that must be decided."""
@@ -345,6 +345,8 @@ def _reserved_units(allocation: Allocation, config: Config) -> Iterator[DesiredU
             # a limit of 0 would stop the daemons: inputs.options.rules refuses one
             stated = {name: milli for name, milli in reserved.items() if milli}
             properties += memory_limit(stated, f"{full} memory")
+            if config.memory_protection is MemoryProtection.TIERED:
+                properties += memory_request(stated, f"{full} memory", Qos.GUARANTEED, config)
             properties += _at_least(1, "TasksMax", stated, PIDS, f"{full} pid")
         name = slice_of_cgroup(cgroup)
         yield _slice(name, f"{full.value} daemons", settle(properties), owned=False)

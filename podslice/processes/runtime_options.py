@@ -19,6 +19,7 @@ from podslice.model.unit import INFINITY
 _FILES = {
     "cpu.weight": "CPUWeight",
     "memory.min": "MemoryMin",
+    "memory.high": "MemoryHigh",
     "memory.swap.max": "MemorySwapMax",
 }
 
@@ -109,9 +110,9 @@ def docker_options(parent: Parent) -> list[str]:
 def _limits(parent: Parent) -> Iterator[tuple[str, str, int]]:
     """Yield the limits as docker's option, compose's key and the value.
 
-    Only limits that result in the same unit property; docker has no option for CPUWeight and
-    MemoryMin, and none for MemorySwapMax without MemoryMax: their swap includes the memory. Swap is
-    unlimited explicitly, as runtimes would otherwise limit it.
+    Only limits that result in the same unit property; docker has no option for CPUWeight, MemoryMin
+    and MemoryHigh, and none for MemorySwapMax without MemoryMax: its swap includes the memory. Swap
+    is unlimited explicitly, as runtimes would otherwise limit it.
 
     Source: opencontainers/cgroups, utils.go, ConvertMemorySwapToCgroupV2Value.
     """

@@ -189,6 +189,17 @@ def run_swap(row):
     }
 
 
+def run_throttling(row):
+    """MemoryHigh of each container, or none, in their order."""
+    config = replace(to_config(row), memory_throttling_factor_milli=row.get("factor"))
+    containers = decide(to_pod(row), to_node(row), config).containers
+    found = [[s for s in each.properties if s.name == "MemoryHigh"] for each in containers]
+    return {
+        "expect": [limit.value if limit else "none" for limit, *_ in (f or [None] for f in found)],
+        "messages": [limit.why for limits in found for limit in limits],
+    }
+
+
 def run_annotations(row):
     """What annotations change: properties of the pod and its containers, notes and problems."""
     stated = ", ".join(f'podslice.io/{name}: "{text}"' for name, text in row["stated"].items())
@@ -539,6 +550,7 @@ KINDS = {
     "defaulting": run_defaulting,
     "properties": run_properties,
     "swap": run_swap,
+    "throttling": run_throttling,
     "annotations": run_annotations,
     "volumes": run_volumes,
     "phase": run_phase,

@@ -24,6 +24,7 @@ from podslice.inputs.options.values import (
     read_driver,
     read_duration,
     read_enforce,
+    read_factor,
     read_grace_periods,
     read_percents,
     read_period,
@@ -227,6 +228,13 @@ OPTIONS = (
         read=choose(MemoryProtection),
         metavar="low|min|tiered|none",
         help="Property that protects memory requests: MemoryLow, MemoryMin, by QoS class, or none.",
+    ),
+    ConfigOption(
+        key="memory-throttling-factor",
+        field="memory_throttling_factor_milli",
+        read=read_factor,
+        metavar="FACTOR",
+        help="Throttle containers from this part of their memory above the request, such as 0.9.",
     ),
     ConfigOption(
         key="memory-swap-behavior",

@@ -50,6 +50,7 @@ N = TypeVar("N")
 # `memory.available<100Mi`, `cpu=500m`
 _ENTRY = re.compile(r"\s*([^=<>]*?)\s*([=<>]=?)\s*(.*?)\s*", re.DOTALL)
 _PERCENT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)%", re.ASCII)
+_FACTOR = re.compile(r"([01])(?:\.([0-9]{1,3}))?", re.ASCII)
 _PERIOD = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(us|µs|μs|ms|s)", re.ASCII)
 _USEC = {
     "us": 1,
@@ -96,6 +97,22 @@ def choose(kinds: type[E]) -> Callable[[object], E]:
         )
 
     return read
+
+
+def read_factor(value: object) -> int | None:
+    """Return the thousandths of `0.9`; None of an empty string.
+
+    Source: Kubernetes, pkg/kubelet/apis/config/validation/validation.go, memoryThrottlingFactor:
+    above 0, and at most 1.
+    """
+    text = str(value)
+    if text == "":
+        return None
+    found = _FACTOR.fullmatch(text)
+    milli = int(found[1] + (found[2] or "").ljust(3, "0")) if found else 0
+    if not 0 < milli <= 1000:
+        raise invalid(f"must be a number above 0 and at most 1, not {describe(value)}", "write 0.9")
+    return milli
 
 
 def read_swap_behavior(value: object) -> SwapBehavior | None:

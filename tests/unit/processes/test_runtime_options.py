@@ -275,7 +275,7 @@ def test_every_form_has_lines():
 def test_every_limit_of_a_container_is_in_podmans_line():
     """Every property that policy sets on a container is handled."""
     known = {"CPUWeight", "CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec"}
-    known |= {"MemoryMax", "MemoryLow", "MemoryMin", "MemorySwapMax"}
+    known |= {"MemoryMax", "MemoryLow", "MemoryMin", "MemoryHigh", "MemorySwapMax"}
     assert known <= set(PROPERTIES)
     for protection in MemoryProtection:
         by = config(

@@ -64,6 +64,9 @@ ANNOTATIONS = {row.name: row for row in _ROWS}
 
 _BY_PROPERTY = {row.property: row for row in _ROWS}
 
+ANNOTATED = frozenset(_BY_PROPERTY)
+"""The properties that annotations state."""
+
 
 def describe_annotation(property_: str, value: int) -> str:
     """Return the annotation of a property with its value: `podslice.io/memory-high 64Mi`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from podslice.model.annotations import ANNOTATED, QUOTA_PERIOD
 from podslice.model.config import Config, WeightMapping
 from podslice.model.description import parse_description
 from podslice.model.naming import Tree, volume_path
@@ -52,6 +53,7 @@ def recover(unit: ObservedUnit, config: Config, others: Iterable[ObservedUnit] =
         uid=uid,
         containers=(Container(name="unknown", where="spec.containers[0]"),),
         volumes=tuple(_volumes(uid, description.pod, others)),
+        properties=_annotated(unit, config),
         resources=Resources(limits=tasks)
         if qos is Qos.BESTEFFORT
         else Resources(requests=requests, limits={**limits, **tasks}),
@@ -62,6 +64,17 @@ def _tasks(unit: ObservedUnit, config: Config) -> dict[str, int]:
     """Return the pod's own limit of process ids; one that the configuration sets is not its own."""
     limits = _stated(unit, {PIDS: "TasksMax"})
     return {} if unit.properties.get("TasksMax") == config.pod_max_pids else limits
+
+
+def _annotated(unit: ObservedUnit, config: Config) -> dict[str, int]:
+    """Return the properties that only annotations state of a pod's slice."""
+    found: dict[str, int] = {}
+    for name in sorted(ANNOTATED - {"TasksMax"}):
+        value = unit.properties.get(name)
+        is_default = name == QUOTA_PERIOD and value == config.cpu_cfs_quota_period_usec
+        if isinstance(value, int) and value < INFINITY and not is_default:
+            found[name] = value
+    return found
 
 
 def _volumes(uid: str, key: str, units: Iterable[ObservedUnit]) -> Iterator[MemoryVolume]:

@@ -124,6 +124,19 @@ def test_a_limit_of_process_ids_is_recovered_if_it_is_the_pod_s_own(stated):
     assert "pid" not in recover(observe(each, limited), limited).resources.limits
 
 
+@pytest.mark.parametrize("period", [100_000, 50_000])
+def test_what_annotations_state_is_recovered(period):
+    config = Config(cpu_cfs_quota_period_usec=period)
+    stated = {"CPUQuotaPeriodUSec": 500_000, "MemoryHigh": 2**20, "MemorySwapMax": 0}
+    limited = Resources(limits={"cpu": 200})
+    for properties in (stated, {}):
+        each = pod(container(limited), name="web", properties=properties)
+        recovered = recover(observe(each, config), config)
+        assert recovered.properties == properties
+        before, after = decide(each, NODE, config), decide(recovered, NODE, config)
+        assert before.properties == after.properties
+
+
 def mount(name, uid="12-34", *, of="default/web", options="rw,nosuid,size=98304k,inode64"):
     return ObservedUnit(
         name=mount_name(volume_path(uid, name)),

@@ -79,4 +79,4 @@ def _stamps(assessment: Assessment) -> Iterator[tuple[str, int, int, int]]:
             status = os.stat(path)  # noqa: PTH116 - in each round
         except OSError:
             continue
-        yield path, status.st_ino, status.st_size, status.st_mtime_ns
+        yield path, status.st_ino, status.st_size, status.st_ctime_ns

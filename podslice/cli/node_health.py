@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from podslice.cli.views import status_lines
+from podslice.model.config import Containers
 from podslice.model.reserved_values import TrialState
 from podslice.model.unit import UnitName
 from podslice.plan import StopUnit
 from podslice.policy.allocatable import validate_node
 from podslice.reconcile.report import describe_step, describe_unconfirmed
+from podslice.store.container_failures import ContainerFailures
 from podslice.usage.health import (
     HealthFacts,
     HealthKind,
@@ -23,6 +25,7 @@ from podslice.usage.health import (
 if TYPE_CHECKING:
     from podslice.cli.wanted import WantedByManifests
     from podslice.model.manager import Manager
+    from podslice.model.node_state import ContainerFailure
     from podslice.model.reserved_values import PendingTrial
     from podslice.plan import Plan
     from podslice.processes.location import Stray
@@ -50,6 +53,7 @@ async def find_problems(
             foreign=state.foreign,
             agent=state.agent,
             stopped_agent=await _find_stopped_agent(world, state, wanted.directories),
+            containers=await _find_container_failures(world, state),
             manifests=tuple(each for each in wanted.problems if each not in of_node),
             pending=wanted.pending,
             unwanted=wanted.unwanted,
@@ -102,6 +106,18 @@ async def _find_stopped_agent(
     if not directories or is_applied_at_boot:
         return None
     return StoppedAgent(directories=directories, hint=_start(world.manager))
+
+
+async def _find_container_failures(
+    world: LiveWorld, state: Assessment
+) -> tuple[ContainerFailure, ...]:
+    """Return why containers do not run that an agent keeps; what has started since is left out."""
+    if state.agent is None or world.config.containers is not Containers.QUADLET:
+        return ()
+    failures = ContainerFailures(world.store.root).load()
+    listed = await world.client.list_units([each.unit for each in failures if each.unit])
+    active = {each.name for each in listed if each.active_state == "active"}
+    return tuple(each for each in failures if each.unit not in active)
 
 
 def _see_journal(manager: Manager) -> str:

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from podslice.dataclass import dataclass
 from podslice.errors import Problem
+from podslice.model.unit import UnitName
 
 
 class Condition(StrEnum):
@@ -68,6 +69,24 @@ class StuckPod:
     why: str
     """What remains of it."""
     hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerFailure:
+    """Why containers of the agent's pods do not run as their manifests state."""
+
+    where: str = ""
+    """The manifest, with the place in it; empty where that is not the reason."""
+    message: str
+    hint: str = ""
+    pod: str | None = None
+    """`namespace/name`; None for all pods, or those of the manifest."""
+    unit: UnitName | None = None
+    """The service that did not start; the failure is over when it is active."""
+
+    def __str__(self) -> str:
+        """Return `where: message`."""
+        return f"{self.where}: {self.message}" if self.where else self.message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,14 @@ from typing import Any, TypeVar
 from podslice.errors import Problem, Severity
 from podslice.model.container_exit import ContainerExit, ContainerHistory
 from podslice.model.manual_change import ManualChange
-from podslice.model.node_state import AgentState, Condition, Eviction, PendingPod, StuckPod
+from podslice.model.node_state import (
+    AgentState,
+    Condition,
+    ContainerFailure,
+    Eviction,
+    PendingPod,
+    StuckPod,
+)
 from podslice.model.properties import PROPERTIES
 from podslice.model.reserved_values import ReservedValue, ReservedValues, Trial
 from podslice.model.unit import INFINITY, UnitName
@@ -65,6 +72,22 @@ def _pending(found: Mapping[str, Any]) -> PendingPod:
 
 def _stuck(found: Mapping[str, Any]) -> StuckPod:
     return StuckPod(pod=_text(found["pod"]), why=_text(found["why"]), hint=_text(found["hint"]))
+
+
+def container_failures(found: Mapping[str, Any]) -> tuple[ContainerFailure, ...]:
+    """Read why containers of the agent's pods do not run."""
+    return tuple(map(_container_failure, found["failures"]))
+
+
+def _container_failure(found: Mapping[str, Any]) -> ContainerFailure:
+    pod, unit = found["pod"], found["unit"]
+    return ContainerFailure(
+        where=_text(found["where"]),
+        message=_text(found["message"]),
+        hint=_text(found["hint"]),
+        pod=None if pod is None else _text(pod),
+        unit=None if unit is None else UnitName(_text(unit)),
+    )
 
 
 def container_history(found: Mapping[str, Any]) -> ContainerHistory:

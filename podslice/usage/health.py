@@ -8,7 +8,7 @@ from enum import StrEnum
 from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity
 from podslice.model.kubelet import Foreign
-from podslice.model.node_state import AgentState, Condition, PendingPod
+from podslice.model.node_state import AgentState, Condition, ContainerFailure, PendingPod
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.unit import UnitName
 from podslice.policy.pending_pods import EVICTED
@@ -25,6 +25,7 @@ class HealthKind(StrEnum):
     FOREIGN_ROOT = "foreign-root"
     AGENT_STOPPED = "agent-stopped"
     AGENT_FAILED = "agent-failed"
+    CONTAINERS = "containers-failed"
     CONDITION = "node-condition"
     MANIFEST = "invalid-manifest"
     EVICTED = "pod-evicted"
@@ -100,6 +101,8 @@ class HealthFacts:
     foreign: Foreign | None = None
     agent: AgentState | None = None
     stopped_agent: StoppedAgent | None = None
+    containers: tuple[ContainerFailure, ...] = ()
+    """Why containers that the agent keeps do not run."""
     manifests: tuple[Problem, ...] = ()
     """The problems of the manifest directories."""
     pending: tuple[PendingPod, ...] = ()
@@ -127,6 +130,7 @@ def problems_of(facts: HealthFacts) -> tuple[HealthProblem, ...]:
                 *_of_configuration(facts.configuration),
                 *_of_foreign(facts.foreign),
                 *_of_agent(facts),
+                *_of_containers(facts),
                 *_of_manifests(facts.manifests),
                 *_of_pods(facts),
                 # a kubelet owns the units below its root
@@ -186,6 +190,18 @@ def _of_agent(facts: HealthFacts) -> Iterator[HealthProblem]:
             object=condition.value,
             message=_CONDITIONS[condition],
             hint="to see what uses it: podslice top",
+        )
+
+
+def _of_containers(facts: HealthFacts) -> Iterator[HealthProblem]:
+    for each in facts.containers:
+        pod = each.pod
+        yield HealthProblem(
+            kind=HealthKind.CONTAINERS,
+            object=pod or each.where or AGENT,
+            message=each.message,
+            hint=each.hint,
+            pod=pod,
         )
 
 

@@ -10,6 +10,7 @@ from tests.host import agent
 from tests.host.agent import WEB, is_active
 from tests.host.chaos import FEWEST, Chaos
 from tests.host.scenario import records, show, units
+from tests.lab.demo import PROGRAM
 
 BURST = int(os.environ.get("PODSLICE_BURST", "25"))
 
@@ -92,6 +93,28 @@ def test_an_invalid_manifest_affects_no_other_pod(node):
     agent.until(lambda: "podslice_broken_manifests 0.0" in agent.ask(node, "/metrics"))
     status = node.podslice("status")
     assert "web.yaml" not in status.stdout + status.stderr
+
+
+@pytest.mark.namespace
+def test_what_keeps_containers_from_running_is_a_problem(node):
+    files = "/usr/bin/podslice", "/etc/podslice/podslice.toml"
+    node.put(files[0], PROGRAM, mode=0o755)
+    node.put(files[1], 'containers = "quadlet"\n')
+    container = {"name": "main", "image": "app"}
+    agent.put(node, "web", agent.manifest("web", containers=[container]))
+    path = f"{agent.MANIFESTS}/web.yaml"
+    node.run("chmod", "o+w", path)
+    agent.start(node)
+    (event,) = agent.until(lambda: agent.events(node, "step-failed"))
+    assert event["MESSAGE"].startswith(f"{path}: its containers are not updated: users other")
+    status = node.podslice("status", "-o", "json", check=False)
+    assert status.exit_code == 3
+    (problem,) = json.loads(status.stdout)["problems"]
+    assert (problem["kind"], problem["object"]) == ("containers-failed", path)
+    # the remedy takes effect; there is no podman here
+    node.run("chmod", "go-w", path)
+    agent.until(lambda: "install podman" in node.podslice("status", check=False).stdout)
+    node.run("rm", *files)
 
 
 @pytest.mark.namespace

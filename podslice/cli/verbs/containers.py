@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from podslice.cli.container_log import ContainerLog
 from podslice.cli.manifests import all_problems, decide_all
 from podslice.cli.options import Planning, planning_options
-from podslice.cli.output import note, write
+from podslice.cli.output import write
 from podslice.cli.quadlets import (
     further_problems,
     host_options,
@@ -16,7 +17,6 @@ from podslice.cli.quadlets import (
     make_quadlets,
 )
 from podslice.cli.session import in_world, load_node, locked
-from podslice.cli.views.problem_lines import problem_line
 from podslice.cli.views.quadlet_steps import result_lines
 from podslice.cli.views.style import Display
 from podslice.cli.wanted import manifest_directories
@@ -41,17 +41,22 @@ def containers(planning: Planning) -> int:
     """Keep the containers of the pods that the agent has applied."""
 
     async def work(world: LiveWorld) -> QuadletServices:
-        with locked(world.store):
+        log = ContainerLog(world.store, world.manager)
+        with locked(world.store), log.published():
             records = world.store.load()
-            wanted = _checked(_wanted_quadlets(planning, records), world)
+            wanted = _checked(_wanted_quadlets(planning, records, log), world, log)
             planner = QuadletPlanner(world.client.list_units, world.manager, wanted)
             services = QuadletServices(world.client, world.manager, planner)
             applied = _applied_pods(records)
             unwanted = (await planner.list_kept()) - applied.keys()
             await services.remove(await planner.plan_removal(unwanted))
             starts = await services.change(await planner.plan_start())
+            log.add_results((*services.removals, *services.results))
         # the last init container takes the lock
+        changed = len(services.results)
         await services.start(starts)
+        with locked(world.store), log.published():
+            log.add_results(services.results[changed:])
         return services
 
     services = in_world(planning, work)
@@ -70,7 +75,7 @@ def _applied_pods(records: Records) -> dict[str, str]:
     }
 
 
-def _wanted_quadlets(planning: Planning, records: Records) -> Iterator[Quadlets]:
+def _wanted_quadlets(planning: Planning, records: Records, log: ContainerLog) -> Iterator[Quadlets]:
     """Yield the quadlets of applied pods; a file with an error leaves its pods as they are."""
     applied = _applied_pods(records)
     directories = manifest_directories(planning.config, planning.manager)
@@ -79,12 +84,8 @@ def _wanted_quadlets(planning: Planning, records: Records) -> Iterator[Quadlets]
             continue
         try:
             made = _read_file(planning, source)
-        except InputError as error:
-            for problem in error.problems:
-                note(f"{source}: {problem_line(problem)}")
-            continue
-        except HostError as error:
-            note(f"{source}: {error}")
+        except (InputError, HostError) as error:
+            log.add_error(error, source)
             continue
         yield from (each for each in made if applied.get(each.pod) == source)
 
@@ -122,17 +123,17 @@ def _read_private(source: str, manager: Manager) -> bytes:
     except OSError as error:
         raise HostError(str(error.strerror)) from error
     except NotRegularError as error:
-        raise HostError(f"{error}; its containers are not started") from error
+        raise HostError(str(error)) from error
     owner = manager.uid or 0
     if status.st_uid != owner or status.st_mode & _OTHERS_WRITE:
         raise HostError(
-            f"its containers are not started: users other than {owner} can write it; if you trust"
+            f"users other than {owner} can write it; if you trust"
             f" its content: chown {owner} {source}; chmod go-w {source}"
         )
     return content
 
 
-def _checked(pods: Iterable[Quadlets], world: LiveWorld) -> tuple[Quadlets, ...]:
+def _checked(pods: Iterable[Quadlets], world: LiveWorld, log: ContainerLog) -> tuple[Quadlets, ...]:
     """Return the pods whose files can be written, and report the others."""
     valid: list[Quadlets] = []
     for pod in pods:
@@ -140,7 +141,7 @@ def _checked(pods: Iterable[Quadlets], world: LiveWorld) -> tuple[Quadlets, ...]
             QuadletPlanner(world.client.list_units, world.manager, (*valid, pod)).check()
         except InputError as error:
             for problem in error.problems:
-                note(problem_line(problem))
+                log.add_problem(problem, pod=pod.pod)
         else:
             valid.append(pod)
     return tuple(valid)

@@ -44,8 +44,10 @@ async def test_a_service_is_started_when_pods_or_manifests_change(tmp_path):
     assert len(await here.follow()) == 2
     here.manifest.write_text("another image")
     assert await here.follow() == [NAME.format(each) for each in (1, 2, 3)]
-    here.manifest.unlink()
+    here.manifest.chmod(0o600)
     assert len(await here.follow()) == 4
+    here.manifest.unlink()
+    assert len(await here.follow()) == 5
     (unit,) = await here.memory.observe([NAME.format(1)])
     assert unit.properties["Slice"] == "podruntime.slice"
 

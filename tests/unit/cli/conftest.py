@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from podslice import __main__
-from podslice.cli import caller, manual_log, options, quadlets, session, wanted
+from podslice.cli import caller, container_log, manual_log, options, quadlets, session, wanted
 from podslice.cli.app import run
 from podslice.cli.verbs import doctor
 from podslice.errors import BusUnavailable
@@ -83,7 +83,8 @@ def here(tmp_path, monkeypatch, journal):
     monkeypatch.setattr(caller, "read_login_uid", lambda: None)
     for name in ("SUDO_USER", "SUDO_UID"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(manual_log, "Journal", lambda **_: journal)
+    for module in (container_log, manual_log):
+        monkeypatch.setattr(module, "Journal", lambda **_: journal)
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)

@@ -4,10 +4,12 @@ import json
 
 import pytest
 
-from podslice.model.node_state import AgentState
+from podslice.model.node_state import AgentState, ContainerFailure
 from podslice.model.reserved_values import ReservedValues
+from podslice.model.unit import UnitName
 from podslice.store import Store
 from podslice.store import atomic as store_files
+from podslice.store.container_failures import ContainerFailures
 from tests.unit.store.files import STATE, TRIED
 
 
@@ -58,6 +60,24 @@ def test_an_agent_s_state_that_is_wrong_anywhere_is_none(store, change):
     path = store.root / "agent.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     assert store.agent() is None
+
+
+def test_failures_of_containers_are_kept_until_there_are_none(store):
+    failures = (
+        ContainerFailure(where="web.yaml", message="m", hint="h"),
+        ContainerFailure(pod="default/web", message="m", unit=UnitName("a.service")),
+    )
+    record, path = ContainerFailures(store.root), store.root / "container-failures.json"
+    assert record.load() == ()
+    record.save(())
+    record.save(failures)
+    assert record.load() == failures
+    text = path.read_text()
+    for damaged in ("", "[]", "{}", text.replace('"m"', "5", 1), text.replace("null", "5")):
+        path.write_text(damaged)
+        assert record.load() == ()
+    record.save(())
+    assert not path.exists()
 
 
 def held(**change):

@@ -9,10 +9,18 @@ import pytest
 
 from podslice.errors import Problem
 from podslice.kernel.proc import read_process
-from podslice.model.node_state import AgentState, Condition, Eviction, PendingPod, StuckPod
+from podslice.model.node_state import (
+    AgentState,
+    Condition,
+    ContainerFailure,
+    Eviction,
+    PendingPod,
+    StuckPod,
+)
 from podslice.model.unit import UnitName
 from podslice.processes.runtimes import RuntimeContainer
 from podslice.store import Store
+from podslice.store.container_failures import ContainerFailures
 from tests.unit.builders import make_files, manifest
 
 WEB = "kubepods-burstable-podweb.slice"
@@ -196,6 +204,23 @@ def agent_cannot_work(machine):
     machine.agent(failures=(Problem(where="", message="no bus"),))
 
 
+def containers_failed(machine):
+    kept_by_the_agent(machine)
+    make_files(machine.here, {"etc/podslice/podslice.toml": 'containers = "quadlet"\n'})
+    failures = (
+        ContainerFailure(where="batch.yaml", message="its containers are not updated: no podman"),
+        ContainerFailure(pod="default/web", message="failed to start", unit=UnitName("a.service")),
+        ContainerFailure(pod="default/web", message="active since", unit=UnitName("b.service")),
+    )
+    ContainerFailures(machine.store.root).save(failures)
+    machine.unit("b.service")
+
+
+def containers_no_longer_kept(machine):
+    containers_failed(machine)
+    (machine.here / "etc/podslice/podslice.toml").unlink()
+
+
 def not_applied_yet(machine):
     assert machine.directory.exists()
 
@@ -281,6 +306,8 @@ SITUATIONS = [
     (agent_stopped, [STOPPED]),
     (agent_failed, [STOPPED]),
     (agent_cannot_work, ["agent-failed podslice-agent"]),
+    (containers_failed, ["containers-failed batch.yaml", "containers-failed default/web"]),
+    (containers_no_longer_kept, []),
     (not_applied_yet, [STOPPED, "pod-pending default/batch", "pod-pending default/web"]),
     (changed_manifest_not_applied, [STOPPED, "pod-pending default/web"]),
     (manifest_removed_without_agent, [STOPPED, "pod-unwanted default/batch"]),

@@ -20,7 +20,7 @@ AGENT, MONITORING, PODMAN = (
     for names in (
         ("agent", "agent_follows", "agent_soak", "confirm", "events", "kernel_events"),
         ("monitoring", "fleet_monitoring", "top"),
-        ("podman", "quadlets"),
+        ("podman", "quadlets", "quadlet_start"),
     )
 )
 INSTALL, UPGRADE = (

@@ -71,6 +71,8 @@ def _pod_sections(workload: PodWorkload, names: Names, options: Options) -> tupl
     # at boot they make the slice; without it, systemd would make one that has no limits
     head.add("After", *(_USER_SERVICES if options.manager.is_user else _SERVICES))
     service.add("Slice", names.decision.slice)
+    # podman may pull the image of its first container; each container waits for that
+    service.add("TimeoutStartSec", "infinity")
     target = "default.target" if options.manager.is_user else "multi-user.target"
     install.add("WantedBy", target)
     own = section(OWN_SECTION)

@@ -30,6 +30,7 @@ MODULES = {
     "blocking": "blocking",
     "sharing": "sharing",
     "weights": "weights",
+    "trees": "trees",
     "memory": "protection",
 }
 """The benchmarks by name, in their order."""

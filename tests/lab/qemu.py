@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tests.lab.deps import run_tool
 from tests.lab.image import Image
@@ -27,6 +27,11 @@ KERNEL_COMMAND_LINE = (
 )
 POLL_SEC = 0.005
 CONTROL_TIMEOUT_SEC = 120.0
+_ACCELERATORS = {
+    "host": ("-accel", "tcg,thread=multi,tb-size=256"),
+    # 2^3 ns for each instruction
+    "instructions": ("-accel", "tcg,thread=single,tb-size=256", "-icount", "shift=3"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +40,8 @@ class Hardware:
 
     memory_mib: int = 1024
     cpu_count: int = 2
+    clock: Literal["host", "instructions"] = "host"
+    """What advances its time. Instructions: load of this host has no effect on shares of time."""
 
 
 def version() -> str:
@@ -71,7 +78,7 @@ def command_line(
     share = "off" if is_memory_private else "on"
     return (
         *(PROGRAM, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
-        *("-machine", "pc,memory-backend=memory", "-accel", "tcg,thread=multi,tb-size=256"),
+        *("-machine", "pc,memory-backend=memory", *_ACCELERATORS[hardware.clock]),
         *("-cpu", CPU, "-m", f"{hardware.memory_mib}", "-smp", f"{hardware.cpu_count}"),
         *(
             "-object",

@@ -1,0 +1,59 @@
+"""The random trees, and what is made of the rounds."""
+
+import pytest
+
+from podslice.model.cpu_group import CpuGroup
+from tests.bench import trees
+from tests.bench.result import to_markdown, to_text
+
+
+def every(groups):
+    for group in groups:
+        yield group
+        yield from every(group.children)
+
+
+def test_trees_are_different_and_the_same_in_each_run():
+    made = [trees.make_tree(seed) for seed in trees.SEEDS]
+    assert len({*made}) == len(made)
+    assert made == [trees.make_tree(seed) for seed in trees.SEEDS]
+
+
+def test_trees_have_all_that_divides_cpu_time():
+    groups = [group for seed in trees.SEEDS for group in every(trees.make_tree(seed))]
+    leaves = [group for group in groups if not group.children]
+    assert {group.threads for group in leaves} >= {0, 1, 2, 3, 4}
+    assert any(group.cpus for group in leaves)
+    for part in ("system.slice", "user.slice", "kubepods-burstable-pod", "kubepods-pod"):
+        assert any(group.name.startswith(part) for group in groups)
+    assert any(group.quota_milli for group in leaves)
+    assert any(group.quota_milli for group in groups if group.children)
+
+
+def test_the_guest_gets_the_processes_to_start():
+    leaf = CpuGroup(name="leaf", threads=3, cpus=frozenset({1, 0}))
+    group = CpuGroup(name="group", weight=7, quota_milli=50, children=(leaf,))
+    plain = {"name": "leaf", "weight": 100, "quota_milli": None, "threads": 3, "cpus": [0, 1]}
+    assert trees.plain_group(group) == {
+        "name": "group",
+        "weight": 7,
+        "quota_milli": 50,
+        "threads": 0,
+        "cpus": None,
+        "children": [{**plain, "children": []}],
+    }
+    assert trees.plain_group(CpuGroup(name="all"))["threads"] == trees.CPUS
+
+
+@pytest.mark.parametrize(("off", "is_met"), [(1.0, True), (5.5, False)])
+def test_one_share_in_one_tree_misses_the_aim(off, is_met):
+    tree = (CpuGroup(name="a", quota_milli=500, threads=1), CpuGroup(name="b"))
+    first = {"a": 25.0, "b": 75.0}
+    good = trees.Round(seed=1, tree=tree, predicted=first, measured={"a": 25.5, "b": 74.0})
+    other = trees.Round(seed=2, tree=tree, predicted=first, measured={"a": 25.0, "b": 75.0 - off})
+    result = trees.make_result([good, other])
+    assert result.aims[0].is_met == is_met
+    assert result.tables[0].rows[0] == ("1", "2", "3", "1", "100 %", "1.00", "0.75")
+    assert [each["worst_off_points"] for each in result.rounds] == [1.0, off]
+    assert to_text(result)
+    assert to_markdown(result, "plots")

@@ -31,6 +31,11 @@ _IMPORT = (
     f" {IMAGE}"
 )
 MAKE_IMAGE = f"tar -C /rootfs -c . | {_IMPORT}"
+MAKE_IMAGE_OF_USER = f"""
+cd /home/lab
+export HOME=$PWD
+tar -C rootfs --owner=0 --group=0 -c . | {_IMPORT}
+"""
 # without a program for the firewall, and without an image of its own for the first container of pods
 CONFIGURATION = f"""
 [network]
@@ -48,6 +53,7 @@ if [ -n "$services" ]; then
   systemctl stop $services
 fi
 rm -rf /etc/containers/systemd /etc/systemd/system/podslice-*.service
+rm -rf /home/lab/.config/containers /home/lab/.config/systemd
 podman pod rm --all --force --time=0
 podman rm --all --force --time=0
 podman volume rm --all --force

@@ -12,8 +12,8 @@ from podslice.processes.quadlet_files import Directories, write_quadlets
 from podslice.quadlet.hooks import stop_line
 from podslice.quadlet.result import PODMAN
 from tests.cases.quadlets import CASES, QUADLETS, made_of, settings_of
-from tests.host import podman
-from tests.host.podman import LONG_SEC, PACKAGES
+from tests.host import podman, users
+from tests.host.podman import LONG_SEC, MAKE_IMAGE_OF_USER, PACKAGES
 from tests.host.scenario import kernel, show
 from tests.host.test_podman import group_of, strays
 from tests.lab import extras, fixtures
@@ -118,8 +118,15 @@ spec:
     lifecycle: {postStart: {exec: {command: [touch, /tmp/begun]}}}
     readinessProbe: {exec: {command: [test, -e, /tmp/begun]}, timeoutSeconds: 60}
 """
+SMALL_ID = f"pod{default_uid('default', 'small').replace('-', '_')}"
+SMALL_APP = f"podslice-{SMALL_ID}-app.service"
+SMALL_GROUP = control_group_of(f"kubepods-burstable-{SMALL_ID}.slice")
 FILES = ("cpu.max", "cpu.weight", "memory.max", "memory.low")
 """The values of a pod and its container, each in this order."""
+SMALL_VALUES = (
+    ("100000 100000", "50", str(256 * MI), str(16 * MI)),
+    ("50000 100000", "50", str(64 * MI), str(16 * MI)),
+)
 KUBE_PLAY = (
     ("max 100000", "100", "max", "0"),
     ("50000 100000", "100", str(64 * MI), str(16 * MI)),
@@ -320,3 +327,19 @@ def test_the_same_pod_with_kube_play(box):
     assert box.run("podman", "exec", "small-app", "ls", "/tmp").stdout == ""
     shown = box.run("podman", "inspect", "--format={{json .Config.Healthcheck}}", "small-app")
     assert shown.stdout == "null\n"
+
+
+def test_a_pod_of_a_user(box):
+    box.put("/small.yaml", SMALL)
+    with users.user_manager(box) as podslice:
+        users.command(box, "sh", "-ec", MAKE_IMAGE_OF_USER, timeout_sec=LONG_SEC)
+        podslice("apply", "-f", "/small.yaml")
+        podslice("render", "-f", "/small.yaml", "--format", "quadlet", "--install")
+        systemctl = ("systemctl", "--user")
+        users.command(box, *systemctl, "daemon-reload")
+        users.command(box, *systemctl, "start", SMALL_APP, timeout_sec=LONG_SEC)
+        group = f"/user.slice/user-{users.UID}.slice/{users.MANAGER}{SMALL_GROUP}"
+        assert values(box, group, f"{group}/{SMALL_APP}") == SMALL_VALUES
+        assert kernel(box, f"{group}/{SMALL_APP}", "cgroup.events").startswith("populated 1")
+        users.command(box, *systemctl, "stop", "small-pod.service", timeout_sec=LONG_SEC)
+        assert kernel(box, group, "cgroup.events").startswith("populated 0")

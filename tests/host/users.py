@@ -29,7 +29,7 @@ def user_manager(machine):
         machine.run("systemctl", "stop", MANAGER)
 
 
-def command(machine, *argv, check=True):
+def command(machine, *argv, **more):
     """Run any command as the user, with a session."""
     variables = (f"{key}={value}" for key, value in SESSION.items())
-    return machine.run("runuser", "-u", NAME, "--", "env", *variables, *argv, check=check)
+    return machine.run("runuser", "-u", NAME, "--", "env", *variables, *argv, **more)

@@ -33,6 +33,7 @@ SUMMARIES = {
     },
     "Node": {
         "node": "Show the node's capacity, reservations and requests.",
+        "audit": "Compare a kubelet's units with the values that its pods give.",
         "doctor": "Check whether this host meets the requirements.",
         "version": "Print the version, as JSON with those of systemd and Python.",
     },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from pathlib import Path, PurePosixPath
 
@@ -119,6 +119,11 @@ class CgroupFs:
         """Return the text of the kernel's limits, by systemd's property."""
         files = _V2 if self.is_v2 else _V1
         found = {name: self._read(file, control_group) for name, file in files.items()}
+        return {name: text for name, text in found.items() if text is not None}
+
+    def files(self, control_group: str, names: Iterable[str]) -> Mapping[str, str]:
+        """Return the text of files of a control group (v2 only); those that do not exist are left out."""
+        found = {name: self._read(name, control_group) for name in names if self.is_v2}
         return {name: text for name, text in found.items() if text is not None}
 
     def usage(self, control_group: str) -> Usage:

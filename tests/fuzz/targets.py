@@ -30,6 +30,8 @@ from podslice.compose.tools import ComposeTool
 from podslice.compose.yaml_text import format_yaml
 from podslice.errors import BadMessage, HostError, InputError, PodsliceError, Problem, Severity
 from podslice.inputs.budget import Budget, Exhausted
+from podslice.inputs.kubelet.kubelet_config import read_settings
+from podslice.inputs.kubelet.pod_list import read_pod_list
 from podslice.inputs.manifest.load import (
     format_manifest,
     load_text,
@@ -39,11 +41,14 @@ from podslice.inputs.manifest.load import (
 from podslice.inputs.options.config_files import make_config, restore
 from podslice.kernel import cgroup, host, proc, text
 from podslice.model.config import Config
+from podslice.model.kubelet_node import KubeletSettings
 from podslice.model.naming import Tree
 from podslice.model.node import Node
 from podslice.model.pod import Qos, default_uid
+from podslice.model.unit import is_unit_name
 from podslice.pausable import finish
 from podslice.policy.decide import decide
+from podslice.policy.kubelet_values import expect_node
 from podslice.policy.pod_recommendation import recommend_pod
 from podslice.store import Store
 from podslice.store.usage_files import UsageFiles
@@ -317,6 +322,28 @@ def run_journal(data: bytes) -> None:
         assert all(isinstance(each, str) for each in entry.fields.values())
 
 
+def run_kubelet_config(data: bytes) -> None:
+    """Read the configuration of a kubelet."""
+    try:
+        settings = read_settings(data, "config.yaml")
+    except InputError as error:
+        check_problems(error.problems)
+    else:
+        assert expect_node((), NODE, settings).root.endswith("kubepods.slice")
+
+
+def run_kubelet_pods(data: bytes) -> None:
+    """Read the pods of a kubelet with their status, and compute their units."""
+    try:
+        pods = read_pod_list(["-"], lambda: data)
+    except InputError as error:
+        check_problems(error.problems)
+        return
+    expected = expect_node(pods[:PODS_MAX], NODE, KubeletSettings(config=Config()))
+    assert all(is_unit_name(unit.name) for unit in expected.units)
+    assert all(found.message.isprintable() for found in expected.findings)
+
+
 def as_json(data: bytes) -> None:
     """Read a manifest as JSON."""
     run_manifest(data, "a.json")
@@ -407,6 +434,18 @@ TARGETS = (
         run=run_flags,
         tokens=(*_QUANTITIES, *_HOSTILE, b"=", b",", b"<", b"%", b"/", b"\n", b"1h30m", b".slice"),
         calls=400,
+    ),
+    Target(
+        name="kubelet-config",
+        run=run_kubelet_config,
+        tokens=(*_YAML, *_JSON, *_QUANTITIES, *_HOSTILE, b"true", b"100ms", b"10%"),
+        calls=2000,
+    ),
+    Target(
+        name="kubelet-pods",
+        run=run_kubelet_pods,
+        tokens=(*_JSON, *_QUANTITIES, *_HOSTILE, *_FIELDS, b"status", b"containerd://"),
+        calls=3000,
     ),
     Target(name="record", run=run_record, tokens=(*_JSON, *_QUANTITIES, *_FIELDS), calls=2000),
     Target(

@@ -4,9 +4,12 @@ import json
 
 import pytest
 
+from podslice.model.properties import PROPERTIES
+from podslice.model.unit import INFINITY
 from tests.host import agent
 from tests.host.scenario import BIG, ROOT, SEED
 from tests.lab.machine import START_SERVICE
+from tests.recorded_node import RecordedNode
 
 RECORDED = json.loads((ROOT / "tests/kubelet_units.json").read_text())["units"]
 START = (
@@ -81,3 +84,46 @@ def test_units_of_a_stopped_kubelet_are_not_changed(node):
     plan = node.podslice("plan", "-o", "json", "-f", SEED, *BIG, check=False)
     assert plan.exit_code == 1
     assert "belongs to a kubelet" in json.loads(plan.stdout)["foreign"]["reason"]
+
+
+PODS, CONFIG = "/tmp/pods.json", "/tmp/kubelet.json"
+
+
+def audit(machine):
+    ended = machine.podslice(
+        *("audit", "-f", PODS, f"--kubelet-config={CONFIG}", "-o", "json"), check=False
+    )
+    assert ended.stderr == ""
+    return ended.exit_code, json.loads(ended.stdout)
+
+
+def test_an_audit_finds_what_the_units_lack_and_nothing_once_it_is_set(node):
+    """Units of a kubelet without any value, then with every value that the audit expects."""
+    recorded = RecordedNode()
+    slices = {name.removesuffix(".slice") for name in RECORDED}
+    recorded.pods = [
+        pod
+        for pod in recorded.pods
+        if any(name.endswith(pod["metadata"]["uid"].replace("-", "_")) for name in slices)
+    ]
+    assert len(recorded.pods) == 2
+    node.put(PODS, json.dumps(recorded.document()))
+    node.put(CONFIG, json.dumps(recorded.config))
+    code, document = audit(node)
+    assert code == 3
+    kinds = {(each["kind"], each["property"]) for each in document["findings"]}
+    assert {
+        ("limit-missing", "MemoryMax"),
+        ("limit-missing", "TasksMax"),
+        ("value-changed", "CPUWeight"),
+        ("container-outside", None),  # of the pod without a scope
+    } <= kinds
+    for unit in document["units"]:
+        values = [
+            f"{PROPERTIES[each['name']].key}={PROPERTIES[each['name']].format(each['expected'])}"
+            for each in unit["properties"]
+            if each["name"] in PROPERTIES and each["expected"] not in {None, INFINITY}
+        ]
+        if unit["exists"]:
+            node.run("systemctl", "set-property", "--runtime", unit["unit"], *values)
+    assert {each["kind"] for each in audit(node)[1]["findings"]} == {"container-outside"}

@@ -28,6 +28,7 @@ name: shop
 services: {web: {image: web, cpus: 1, mem_limit: 64m}}
 """
 PROJECT_FILE = "/tmp/project.yaml"
+KUBELET_FILE = "/tmp/kubelet.yaml"
 # files that compose writes
 COMPOSED = ("/tmp/pod.podslice.yaml", "/tmp/compose.podslice.yaml")
 MARK = json.dumps(
@@ -82,6 +83,7 @@ READING = {
     "phase": (("web",),),
     "cgroup-parent": (("web",),),
     "doctor": ((),),
+    "audit": (("-f", FILE, f"--kubelet-config={KUBELET_FILE}"),),
     "version": ((), ("-o", "json")),
 }
 WITHOUT_MANAGER = (
@@ -94,6 +96,7 @@ WITHOUT_MANAGER = (
     "node init",
     "node reset",
     "doctor",
+    "audit",  # of the host only
     "version",
     "events",
     "confirm",  # there are no reserved slices with --user
@@ -135,12 +138,13 @@ def applied_fast(namespace):
 def _applied(machine):
     machine.put(FILE, WEB)
     machine.put(PROJECT_FILE, PROJECT)
+    machine.put(KUBELET_FILE, "{kind: KubeletConfiguration}")
     apply(machine, "-f", FILE, *BIG, *UNCONFIRMED)
     machine.put("/run/podslice/evicted/0a1c.json", MARK)
     machine.run(*START_SERVICE, f"--unit={DAEMON}", f"--slice={SLICE}", "sleep", "1000")
     yield machine
     machine.run("systemctl", "stop", DAEMON)
-    machine.run("rm", "-f", FILE, PROJECT_FILE, *COMPOSED)
+    machine.run("rm", "-f", FILE, PROJECT_FILE, KUBELET_FILE, *COMPOSED)
 
 
 def everything(machine):

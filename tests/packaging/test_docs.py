@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
     *("man1/podslice.1", "man5/podslice.toml.5", "man7/podslice-policy.7"),
     *("man8/podslice-agent.8", "man7/podslice-quadlet.7"),
+    "man7/podslice-kubelet.7",
 )
 EPOCH = "1700000000"
 COMPLETION = {

@@ -28,7 +28,7 @@ VERBS = sorted(
         *(group.name for group in make_app().registered_groups),
     ]
 )
-NO_PLAN = ["confirm", "events", "new", "version"]
+NO_PLAN = ["audit", "confirm", "events", "new", "version"]
 """Verbs without configuration options."""
 FILE_VERBS = ["apply", "explain", "plan", "render"]
 
@@ -38,6 +38,7 @@ def test_every_verb_is_known():
         "adopt",
         "agent",
         "apply",
+        "audit",
         "cgroup-parent",
         "check",
         "compose",

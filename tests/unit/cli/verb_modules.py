@@ -40,6 +40,7 @@ metadata: {name: web}
 spec: {containers: [{name: main, image: app, resources: {limits: {memory: 64Mi}}}]}
 """
 PROJECT = "{name: shop, services: {web: {image: app, mem_limit: 64m}}}"
+KUBELET = "{kind: KubeletConfiguration}"
 FILE, USER = "--filename=pod.yaml", "--user"
 COMMANDS = {
     "--version": ("--version",),
@@ -48,6 +49,7 @@ COMMANDS = {
     "adopt": ("adopt", USER, "web", "1"),
     "apply": ("apply", USER, FILE),
     "cgroup-parent": ("cgroup-parent", USER, "web", FILE),
+    "audit": ("audit", "--filename=pods.yaml", "--kubelet-config=config.yaml"),
     "check": ("check", USER, FILE),
     "compose": ("compose", USER, "--resolved=project.yaml"),
     "confirm": ("confirm",),
@@ -82,6 +84,8 @@ def modules_of(verb: str, directory: Path) -> list[str]:
     """Run a verb, and return the names of all modules that it has imported."""
     (directory / "pod.yaml").write_text(MANIFEST)
     (directory / "project.yaml").write_text(PROJECT)
+    (directory / "pods.yaml").write_text(MANIFEST.replace("name: web", "name: web, uid: a-1"))
+    (directory / "config.yaml").write_text(KUBELET)
     environment = {
         **{name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ},
         "DBUS_SYSTEM_BUS_ADDRESS": f"unix:path={directory}/no-bus",

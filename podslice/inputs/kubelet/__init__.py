@@ -1,0 +1,1 @@
+"""The pods and the configuration of a kubelet."""

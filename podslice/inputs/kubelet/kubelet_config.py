@@ -1,0 +1,166 @@
+"""The configuration of a kubelet: its file, or the document of its `/configz`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from podslice.errors import InputError, Problem, invalid
+from podslice.inputs.budget import Budget, Exhausted
+from podslice.inputs.manifest.parse import read_documents
+from podslice.inputs.options.config_files import make_config, restore
+from podslice.inputs.options.values import read_boolean
+from podslice.inputs.readers import read_int
+from podslice.inputs.scalars import quote
+from podslice.model.config import DEFAULT_EVICTION_HARD, Config, OomPolicy
+from podslice.model.kubelet_node import KUBELET_VERSION, KubeletSettings
+
+_KIND = "KubeletConfiguration"
+_WRAPPER = "kubeletconfig"
+"""The key under which `/configz` has the configuration."""
+_OPTIONS = {
+    "cgroupRoot": "cgroup-root",
+    "cgroupsPerQOS": "cgroups-per-qos",
+    "cpuCFSQuota": "cpu-cfs-quota",
+    "cpuCFSQuotaPeriod": "cpu-cfs-quota-period",
+    "enforceNodeAllocatable": "enforce-node-allocatable",
+    "evictionHard": "eviction-hard",
+    "kubeReserved": "kube-reserved",
+    "kubeReservedCgroup": "kube-reserved-cgroup",
+    "qosReserved": "qos-reserved",
+    "systemReserved": "system-reserved",
+    "systemReservedCgroup": "system-reserved-cgroup",
+}
+"""Field of the kubelet's configuration → option of podslice with the same meaning."""
+T = TypeVar("T")
+_MERGES = "mergeDefaultEvictionSettings"
+
+
+def read_settings(
+    data: bytes,
+    where: str,
+    *,
+    changed_sec: int | None = None,
+    version: tuple[int, int] = KUBELET_VERSION,
+) -> KubeletSettings:
+    """Read the configuration of a kubelet, as YAML or JSON.
+
+    Args:
+        data: the text.
+        where: its name in messages.
+        changed_sec: when it was changed last, in seconds since the epoch; None if unknown.
+        version: of the kubelet, major and minor.
+
+    Raises:
+        InputError: it is not a configuration, or invalid; it has every problem.
+    """
+    fields = _read_document(data, where)
+    problems: list[Problem] = []
+    config = _read_config(fields, where, problems)
+    gates = _mapping(fields, "featureGates")
+    pids = _read(fields, "podPidsLimit", read_int, where, problems)
+    kills_one = _read(fields, "singleProcessOOMKill", read_boolean, where, problems)
+    swap = _mapping(fields, "memorySwap").get("swapBehavior")
+    if problems:
+        raise InputError(problems)
+    return KubeletSettings(
+        config=replace(config, oom_policy=OomPolicy.PROCESS) if kills_one else config,
+        version=version,
+        pod_pids_limit=pids if pids and pids > 0 else None,
+        feature_gates={name: str(value).lower() == "true" for name, value in gates.items()},
+        swaps=swap not in {None, "", "NoSwap"},
+        changed_sec=changed_sec,
+    )
+
+
+def read_version(text: str) -> tuple[int, int]:
+    """Return major and minor of `1.36`, `v1.36.2` or `v1.31.4+k3s1`.
+
+    Raises:
+        InputError: it is not a version.
+    """
+    parts = text.removeprefix("v").split(".")
+    if len(parts) < 2 or not all(part.isascii() and part.isdigit() for part in parts[:2]):
+        raise invalid(f"{quote(text)} is not a version of the kubelet", "write 1.36, for example")
+    return int(parts[0]), int(parts[1])
+
+
+def _read_document(data: bytes, where: str) -> Mapping[str, Any]:
+    """Return the fields of the only document."""
+    try:
+        values = [each.value for each in read_documents(data, where, Budget()) if each]
+    except InputError as error:
+        raise InputError(each.within(where) for each in error.problems) from error
+    except Exhausted as error:
+        raise InputError(error.at(where)) from error
+    document = values[0] if len(values) == 1 else None
+    if isinstance(document, dict) and isinstance(document.get(_WRAPPER), dict):
+        return dict(document[_WRAPPER])
+    if not isinstance(document, dict) or document.get("kind") != _KIND:
+        hint = "give the file of the kubelet's --config, or the document of its /configz"
+        raise invalid(f"there is not exactly one {_KIND} in it", hint, where=where)
+    return document
+
+
+def _read_config(fields: Mapping[str, Any], where: str, problems: list[Problem]) -> Config:
+    """Return the options that the configuration states; empty values are not stated."""
+    stated = {
+        option: _merged(fields, key)
+        for key, option in _OPTIONS.items()
+        if fields.get(key) is not None and fields[key] != ""
+    }
+    names = {option: key for key, option in _OPTIONS.items()}
+    try:
+        return make_config(restore(stated), {})
+    except InputError as error:
+        for found in error.problems:
+            option, _, rest = found.where.partition(".")
+            at = names.get(option, option) + (f".{rest}" if rest else "")
+            problems.append(replace(found, where=f"{where}: {at}"))
+    return Config()
+
+
+def _merged(fields: Mapping[str, Any], key: str) -> object:
+    """Return the value of a field; thresholds with the defaults, if the configuration merges them.
+
+    Source: Kubernetes, staging/src/k8s.io/kubelet/config/v1beta1/types.go,
+    MergeDefaultEvictionSettings.
+    """
+    value: object = fields[key]
+    if key == "evictionHard" and isinstance(value, dict) and _is_true(fields.get(_MERGES)):
+        return {**dict(_default_thresholds()), **value}
+    return value
+
+
+def _default_thresholds() -> Iterator[tuple[str, str]]:
+    for signal, threshold in DEFAULT_EVICTION_HARD.items():
+        if threshold.amount is not None:
+            yield signal, str(threshold.amount // 1000)
+        else:
+            yield signal, f"{(threshold.percent_milli or 0) // 1000}%"
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() == "true"
+
+
+def _mapping(fields: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = fields.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _read(
+    fields: Mapping[str, Any],
+    key: str,
+    read: Callable[[object], T],
+    where: str,
+    problems: list[Problem],
+) -> T | None:
+    """Return the value of a field; None if it is not stated, or invalid."""
+    value = fields.get(key)
+    try:
+        return None if value is None else read(value)
+    except InputError as error:
+        problems += [each.within(f"{where}: {key}") for each in error.problems]
+        return None

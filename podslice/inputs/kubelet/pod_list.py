@@ -1,0 +1,132 @@
+"""The pods of a kubelet: the document of its `/pods`, or of `kubectl get pods -o json`.
+
+The status is written by the kubelet. A field of an unexpected type counts as not stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from podslice.errors import InputError, Problem, Severity
+from podslice.inputs.manifest.load import LoadedPods, load_pods
+from podslice.inputs.manifest.names import is_uid
+from podslice.inputs.scalars import extend_path
+from podslice.model.kubelet_node import KubeletPod
+from podslice.model.pod import Pod
+from podslice.model.unit import UnitName, is_unit_name
+
+_MIRROR = "kubernetes.io/config.mirror"
+"""The annotation of a mirror pod: the uid of the static pod that it shows.
+
+Source: Kubernetes, pkg/kubelet/types/pod_update.go, ConfigMirrorAnnotationKey.
+"""
+_PREFIXES = {"containerd": "cri-containerd", "cri-o": "crio", "docker": "docker"}
+"""The beginning of the names of scopes, by the scheme of a container's id.
+
+Source: containerd, internal/cri/server/podsandbox/helpers.go, getCgroupsPath; CRI-O,
+internal/config/cgmgr/cgmgr.go, CrioPrefix; moby, daemon/oci_linux.go, withCgroups.
+"""
+_STATUSES = ("containerStatuses", "initContainerStatuses")
+_RESIZES = ("PodResizePending", "PodResizeInProgress")
+_TERMINAL = ("Succeeded", "Failed")
+_KEPT = frozenset({"Node"})
+"""A kind without a pod, so that the documents are kept."""
+
+
+def read_pod_list(sources: Sequence[str], stdin: Callable[[], bytes]) -> tuple[KubeletPod, ...]:
+    """Read the pods of a kubelet from files, directories or standard input.
+
+    Raises:
+        InputError: there is an error in them, or a pod without a uid; it has every problem.
+    """
+    loaded = load_pods(sources, stdin=stdin, used_kinds=_KEPT)
+    problems = [each for each in loaded.all_problems if each.severity is Severity.ERROR]
+    objects = dict(_objects(loaded))
+    pods = []
+    for pod in loaded.pods:
+        stated = objects.get((pod.where, pod.spec_where), {})
+        if not _mapping(stated, "metadata").get("uid"):
+            problems.append(_without_uid(pod))
+        else:
+            pods.append(_read_pod(pod, stated))
+    if problems:
+        raise InputError(problems)
+    return tuple(pods)
+
+
+def _without_uid(pod: Pod) -> Problem:
+    return Problem(
+        where=pod.where,
+        message=f"pod {pod.key} has no uid, which names its slice",
+        hint="use the pods as the kubelet knows them: kubectl get pods -A -o json"
+        " --field-selector spec.nodeName=NODE",
+    )
+
+
+def _objects(loaded: LoadedPods) -> Iterator[tuple[tuple[str, str], Mapping[str, Any]]]:
+    """Yield the objects of all documents by the document and the path of their spec."""
+    for where, document in loaded.documents.items():
+        for path, value in _items(document, ""):
+            yield (where, extend_path(path, "spec")), value
+
+
+def _items(value: object, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if not isinstance(value, dict):
+        return
+    items = value.get("items")
+    if not isinstance(items, list):
+        yield path, value
+        return
+    for index, item in enumerate(items):
+        yield from _items(item, extend_path(extend_path(path, "items"), index))
+
+
+def _mapping(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _entries(value: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    found = value.get(key)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _read_pod(pod: Pod, stated: Mapping[str, Any]) -> KubeletPod:
+    status = _mapping(stated, "status")
+    mirrored = _mapping(_mapping(stated, "metadata"), "annotations").get(_MIRROR)
+    if isinstance(mirrored, str) and is_uid(mirrored):
+        pod = replace(pod, uid=mirrored)
+    phase = status.get("phase")
+    conditions = _entries(status, "conditions")
+    return KubeletPod(
+        pod=pod,
+        is_running=phase in {None, "Running"},
+        is_terminal=phase in _TERMINAL,
+        is_resizing=any(
+            each.get("type") in _RESIZES and each.get("status") == "True" for each in conditions
+        ),
+        started_sec=_read_time(status.get("startTime")),
+        scopes=dict(_scopes(status)),
+    )
+
+
+def _scopes(status: Mapping[str, Any]) -> Iterator[tuple[str, UnitName]]:
+    """Yield the running containers with their scopes."""
+    for key in _STATUSES:
+        for each in _entries(status, key):
+            scheme, _, id_ = str(each.get("containerID", "")).partition("://")
+            name = UnitName(f"{_PREFIXES.get(scheme, scheme)}-{id_}.scope")
+            is_running = "running" in _mapping(each, "state")
+            if is_running and scheme in _PREFIXES and is_unit_name(name):
+                yield str(each.get("name", "")), name
+
+
+def _read_time(value: object) -> int | None:
+    """Return a time such as `2026-01-02T03:04:05Z` in seconds since the epoch."""
+    try:
+        return int(datetime.fromisoformat(str(value)).timestamp())
+    except (ValueError, OverflowError):
+        return None

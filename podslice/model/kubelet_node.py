@@ -1,0 +1,188 @@
+"""A node with a kubelet: its pods, its configuration, and what an audit of it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from enum import StrEnum
+
+from podslice.dataclass import dataclass
+from podslice.model.config import Config
+from podslice.model.pod import Pod
+from podslice.model.unit import UnitName, Value
+
+KUBELET_VERSION = (1, 36)
+"""The kubelet whose rules podslice follows, and which an audit assumes where no other is stated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletPod:
+    """A pod of a kubelet, with the part of its status that an audit uses."""
+
+    pod: Pod
+    """Its uid is the one in the name of its slice."""
+    is_running: bool = False
+    """Whether its slice must exist: a pending pod may not have one yet."""
+    is_terminal: bool = False
+    """Whether it has succeeded or failed, so that it has no slice."""
+    is_resizing: bool = False
+    """Whether its resources are being changed in place."""
+    started_sec: int | None = None
+    """When the kubelet began with it, in seconds since the epoch."""
+    scopes: Mapping[str, UnitName] = field(default_factory=dict)
+    """The scopes of its running containers, by name; empty if the status is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletSettings:
+    """The configuration of a kubelet, as far as the values in control groups depend on it."""
+
+    config: Config
+    version: tuple[int, int] = KUBELET_VERSION
+    """Major and minor."""
+    pod_pids_limit: int | None = None
+    feature_gates: Mapping[str, bool] = field(default_factory=dict)
+    """The gates that the configuration states."""
+    swaps: bool = False
+    """Whether containers may use swap."""
+    changed_sec: int | None = None
+    """When the configuration was changed last, in seconds since the epoch."""
+
+
+class FindingKind(StrEnum):
+    """A kind of finding. The kinds below `KNOWN` are known behaviour of a kubelet."""
+
+    UNIT_MISSING = "unit-missing"
+    UNIT_ORPHANED = "unit-orphaned"
+    LIMIT_MISSING = "limit-missing"
+    """A limit that neither systemd nor the kernel has."""
+    VALUE_CHANGED = "value-changed"
+    FILE_CHANGED = "file-changed"
+    """systemd has the expected value, the kernel another one."""
+    FILE_ONLY = "file-only"
+    """The kernel has the expected value, systemd another one."""
+    CONTAINER_OUTSIDE = "container-outside"
+    CPUS_MISSING = "cpus-missing"
+    """`kubepods.slice` may not use all CPUs of the node."""
+    REQUESTS_EXCEED = "requests-exceed-allocatable"
+    NOT_ENFORCED = "reservation-not-enforced"
+    POD_LEVEL_IGNORED = "pod-level-ignored"
+    """The kubelet does not know `spec.resources`."""
+    SIDECAR = "sidecar-without-limit"
+    ROOT_CPUS = "root-cpus"
+    OLDER_CONFIGURATION = "older-configuration"
+    RUNTIME_WEIGHT = "runtime-weight"
+    RESIZING = "resize-pending"
+    MEMORY_QOS = "memory-qos"
+    """Values of the feature MemoryQoS, which podslice does not compute."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known behaviour of a kubelet, and not a problem."""
+        return self in KNOWN
+
+
+KNOWN = frozenset(
+    {
+        FindingKind.SIDECAR,
+        FindingKind.ROOT_CPUS,
+        FindingKind.OLDER_CONFIGURATION,
+        FindingKind.RUNTIME_WEIGHT,
+        FindingKind.RESIZING,
+        FindingKind.MEMORY_QOS,
+    }
+)
+"""The kinds that are known behaviour of a kubelet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFinding:
+    """One thing that differs from what the kubelet's rules give, or is known to surprise."""
+
+    kind: FindingKind
+    object: str
+    """The unit, or the pod as `namespace/name`."""
+    message: str
+    hint: str = ""
+    pod: str | None = None
+    """`namespace/name`; None where it concerns the node."""
+    property: str | None = None
+    """systemd's property, or the file of the control group; None for the unit itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedValue:
+    """The value that a property must have, or a file of the control group."""
+
+    name: str
+    """systemd's property, or a file that systemd has no property for: `hugetlb.2MB.max`."""
+    value: Value | None
+    """None: unset."""
+    why: str
+    other: Value | None = None
+    """A second value that a container runtime may set as well."""
+    depends_on_configuration: bool = False
+    """Whether pods keep the value from before a change of the configuration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedUnit:
+    """A slice or scope with the values that the kubelet and the runtime set."""
+
+    name: UnitName
+    control_group: str
+    pod: KubeletPod | None = None
+    container: str | None = None
+    is_required: bool = True
+    """Whether it must exist."""
+    values: tuple[ExpectedValue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedNode:
+    """All that is expected of a node, and the findings that follow from its pods alone."""
+
+    root: UnitName
+    units: tuple[ExpectedUnit, ...] = ()
+    """Parents before children."""
+    terminated: Mapping[UnitName, str] = field(default_factory=dict)
+    """The slices that pods had before they ended, or would have in another class → the reason."""
+    findings: tuple[AuditFinding, ...] = ()
+    cpus: int = 0
+    """The number of CPUs of the node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedValue:
+    """One expected value with those of systemd and the kernel."""
+
+    expected: ExpectedValue
+    systemd: Value | None = None
+    """None: systemd does not know it."""
+    kernel: str | None = None
+    """In the kernel's format; None where it cannot be read."""
+    kind: FindingKind | None = None
+    """The kind of its finding, if it has one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedUnit:
+    """One expected unit as it is."""
+
+    expected: ExpectedUnit
+    exists: bool
+    values: tuple[AuditedValue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAudit:
+    """The result of an audit."""
+
+    units: tuple[AuditedUnit, ...]
+    findings: tuple[AuditFinding, ...]
+    """Problems first."""
+
+    @property
+    def problems(self) -> tuple[AuditFinding, ...]:
+        """Return the findings that are not known behaviour of a kubelet."""
+        return tuple(each for each in self.findings if not each.kind.is_known)

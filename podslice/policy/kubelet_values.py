@@ -1,0 +1,317 @@
+"""The units of a node with a kubelet, and the value of each property and file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from podslice.dataclass import dataclass
+from podslice.model.config import (
+    Config,
+    Enforce,
+    MemoryProtection,
+    OomPolicy,
+    Rules,
+    WeightMapping,
+)
+from podslice.model.desired import ContainerDecision, Desired, PodDecision
+from podslice.model.kubelet_node import (
+    AuditFinding,
+    ExpectedNode,
+    ExpectedUnit,
+    ExpectedValue,
+    FindingKind,
+    KubeletPod,
+    KubeletSettings,
+)
+from podslice.model.naming import Tree, slice_of_cgroup
+from podslice.model.node import Node
+from podslice.model.pod import Qos
+from podslice.model.properties import QUOTA_PERIOD_USEC
+from podslice.model.resources import CPU, MEMORY, Resources, format_amount, hugetlb_files
+from podslice.model.unit import DesiredUnit, PropertyValue, UnitName
+from podslice.policy.aggregate import lacking_limit
+from podslice.policy.decide import decide
+from podslice.policy.desire import desire
+
+_POD_LEVEL_SINCE = (1, 34)
+_OOM_GROUP_SINCE = (1, 28)
+_NO_SWAP_SINCE = (1, 30)
+_LIMITS = ("CPUQuotaPerSecUSec", "MemoryMax")
+_GUARDS = ("MemoryHigh", "MemoryLow", "MemoryMin")
+"""The properties that the kubelet sets only with the feature MemoryQoS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decided:
+    """A pod of the kubelet with the decision about it."""
+
+    pod: KubeletPod
+    decision: PodDecision
+    linear: PodDecision
+    """The same where the runtime's weights are linear."""
+
+
+def expect_node(pods: Iterable[KubeletPod], node: Node, settings: KubeletSettings) -> ExpectedNode:
+    """Return the units of a node with a kubelet, and the findings that follow from its pods.
+
+    Source: Kubernetes v1.36.2 with containerd 2.1.9 and runc 1.3.6; pkg/kubelet/cm,
+    node_container_manager_linux.go, qos_container_manager_linux.go and
+    pod_container_manager_linux.go; pkg/kubelet/kuberuntime/kuberuntime_container_linux.go.
+    """
+    pods = tuple(pods)
+    config = _config_of(settings)
+    active = [_decide(each, node, config, settings) for each in pods if not each.is_terminal]
+    desired = desire([each.decision for each in active], node, config)
+    tree = Tree(cgroup_root=config.cgroup_root)
+    return ExpectedNode(
+        root=tree.root,
+        units=(
+            *_node_units(desired, settings),
+            *(unit for each in active for unit in _pod_units(each, settings)),
+        ),
+        terminated=_terminated(pods, active, tree),
+        findings=(
+            *_exceeding(desired),
+            *_not_enforced(config),
+            *(found for each in active for found in _findings_of(each, settings)),
+            *_memory_qos(tree.root, settings),
+        ),
+        cpus=desired.allocation.capacity.get(CPU, 0) // 1000,
+    )
+
+
+def has_pod_level(settings: KubeletSettings) -> bool:
+    """Return whether the kubelet applies `spec.resources`.
+
+    Source: Kubernetes, pkg/features/kube_features.go, PodLevelResources: alpha in 1.32, on by
+    default since 1.34.
+    """
+    return settings.feature_gates.get("PodLevelResources", settings.version >= _POD_LEVEL_SINCE)
+
+
+def _config_of(settings: KubeletSettings) -> Config:
+    """Return the configuration under the kubelet's rules.
+
+    The kubelet protects no memory, and adds no huge pages to memory limits.
+    """
+    return replace(
+        settings.config,
+        rules=Rules.KUBERNETES,
+        cpu_weight_mapping=WeightMapping.KUBELET,
+        memory_protection=MemoryProtection.NONE,
+        memory_hugetlb_accounting=False,
+        admission=False,
+    )
+
+
+def _decide(pod: KubeletPod, node: Node, config: Config, settings: KubeletSettings) -> _Decided:
+    stated = pod.pod if has_pod_level(settings) else replace(pod.pod, resources=Resources())
+    linear = replace(config, cpu_weight_mapping=WeightMapping.KUBELET_LINEAR)
+    return _Decided(
+        pod=pod,
+        decision=decide(stated, node, config),
+        linear=decide(stated, node, linear),
+    )
+
+
+def _node_units(desired: Desired, settings: KubeletSettings) -> Iterator[ExpectedUnit]:
+    """Yield the reserved slices, the root and the tiers."""
+    for unit in desired.units:
+        if unit.pod is None:
+            yield ExpectedUnit(
+                name=unit.name,
+                control_group=unit.control_group,
+                values=tuple(_node_values(unit, settings)),
+            )
+
+
+def _node_values(unit: DesiredUnit, settings: KubeletSettings) -> Iterator[ExpectedValue]:
+    """Yield the values of a slice outside of pods; of a reserved one only those that are stated."""
+    stated = {each.name: each for each in unit.properties}
+    names = (*_slice_names(settings), "TasksMax") if unit.owned else tuple(stated)
+    return (_value(name, stated.get(name)) for name in names)
+
+
+def _slice_names(settings: KubeletSettings) -> tuple[str, ...]:
+    guards = () if _has_memory_qos(settings) else _GUARDS
+    return ("CPUWeight", *_LIMITS, *guards)
+
+
+def _value(
+    name: str, stated: PropertyValue | None, *, depends_on_configuration: bool = False
+) -> ExpectedValue:
+    return ExpectedValue(
+        name=name,
+        value=stated.value if stated else None,
+        why=stated.why if stated else "not set by the kubelet",
+        depends_on_configuration=depends_on_configuration,
+    )
+
+
+def _pod_units(decided: _Decided, settings: KubeletSettings) -> Iterator[ExpectedUnit]:
+    """Yield the slice of a pod, and the scopes of its running containers."""
+    decision = decided.decision
+    yield ExpectedUnit(
+        name=decision.slice,
+        control_group=decision.control_group,
+        pod=decided.pod,
+        is_required=decided.pod.is_running,
+        values=(
+            *_limited_values(decision.properties, settings),
+            _tasks_max(settings),
+            *_hugepage_values(decision.hugepages),
+        ),
+    )
+    for container, linear in zip(decision.containers, decided.linear.containers, strict=True):
+        scope = decided.pod.scopes.get(container.name)
+        if scope is not None:
+            yield ExpectedUnit(
+                name=scope,
+                control_group=f"{decision.control_group}/{scope}",
+                pod=decided.pod,
+                container=container.name,
+                values=tuple(_container_values(container, linear, settings)),
+            )
+
+
+def _limited_values(
+    properties: Sequence[PropertyValue], settings: KubeletSettings
+) -> Iterator[ExpectedValue]:
+    """Yield the values of a pod's slice or a container's scope, unset ones as well."""
+    stated = {each.name: each for each in properties}
+    quota = "CPUQuotaPerSecUSec"
+    for name in _slice_names(settings):
+        yield _value(name, stated.get(name), depends_on_configuration=name == quota)
+    if quota in stated:
+        name = "CPUQuotaPeriodUSec"
+        default = PropertyValue(
+            name=name, value=QUOTA_PERIOD_USEC, why="cpuCFSQuotaPeriod, by default 100ms"
+        )
+        yield _value(name, stated.get(name, default), depends_on_configuration=True)
+
+
+def _container_values(
+    container: ContainerDecision, linear: ContainerDecision, settings: KubeletSettings
+) -> Iterator[ExpectedValue]:
+    """Yield the values of a container's scope; its weight may also be linear.
+
+    Source: Kubernetes, pkg/kubelet/kuberuntime/kuberuntime_container_linux.go,
+    generateLinuxContainerConfig (memory.oom.group) and configureContainerSwapResources.
+    """
+    others = {each.name: each.value for each in linear.properties}
+    for each in _limited_values(container.properties, settings):
+        is_weight = each.name == "CPUWeight"
+        yield replace(each, other=others[each.name]) if is_weight else each
+    if settings.version >= _OOM_GROUP_SINCE:
+        kills_all = settings.config.oom_policy is not OomPolicy.PROCESS
+        why = f"singleProcessOOMKill: {'false' if kills_all else 'true'}"
+        yield ExpectedValue(name="memory.oom.group", value=str(int(kills_all)), why=why)
+    if settings.version >= _NO_SWAP_SINCE and not settings.swaps:
+        yield ExpectedValue(name="memory.swap.max", value="0", why="swapBehavior: NoSwap")
+
+
+def _tasks_max(settings: KubeletSettings) -> ExpectedValue:
+    """Return the limit of a pod's processes.
+
+    Source: Kubernetes, pkg/kubelet/cm/pod_container_manager_linux.go, EnsureExists, which sets it
+    only for a new pod.
+    """
+    return ExpectedValue(
+        name="TasksMax",
+        value=settings.pod_pids_limit,
+        why="podPidsLimit",
+        depends_on_configuration=True,
+    )
+
+
+def _hugepage_values(hugepages: Mapping[int, int]) -> Iterator[ExpectedValue]:
+    for size, limit in hugepages.items():
+        for file in hugetlb_files(size):
+            yield ExpectedValue(name=file, value=str(limit), why="requests of huge pages, or 0")
+
+
+def _terminated(
+    pods: Iterable[KubeletPod], active: Iterable[_Decided], tree: Tree
+) -> Mapping[UnitName, str]:
+    """Return the slices that pods must not have, with the reason."""
+    found = {
+        tree.pod(each.pod.uid, qos): f"pod {each.pod.key} has ended"
+        for each in pods
+        if each.is_terminal
+        for qos in Qos
+    }
+    for each in active:
+        why = f"pod {each.pod.pod.key} is {each.decision.qos}"
+        found |= dict.fromkeys(each.decision.elsewhere, why)
+    return found
+
+
+def _exceeding(desired: Desired) -> Iterator[AuditFinding]:
+    """Yield the resources of which the pods request more than the node can allocate."""
+    for name, allocatable in sorted(desired.allocation.allocatable.items()):
+        requested = desired.requested.get(name, 0)
+        if requested > allocatable:
+            yield AuditFinding(
+                kind=FindingKind.REQUESTS_EXCEED,
+                object=desired.root,
+                message=f"the pods request {format_amount(name, requested)} of {name}, allocatable"
+                f" are {format_amount(name, allocatable)}",
+                hint="move pods to another node, or lower the reservations; new pods are rejected",
+            )
+
+
+def _not_enforced(config: Config) -> Iterator[AuditFinding]:
+    """Yield the slices of reservations that are named and not enforced."""
+    enforced = config.enforce_node_allocatable
+    for kind, cgroup in (
+        (Enforce.KUBE_RESERVED, config.kube_reserved_cgroup),
+        (Enforce.SYSTEM_RESERVED, config.system_reserved_cgroup),
+    ):
+        if cgroup and not enforced & {kind, Enforce(f"{kind}-compressible")}:
+            yield AuditFinding(
+                kind=FindingKind.NOT_ENFORCED,
+                object=slice_of_cgroup(cgroup),
+                message=f"it is the slice of {kind}, which is not enforced",
+                hint=f"add {kind} to enforceNodeAllocatable",
+            )
+
+
+def _findings_of(decided: _Decided, settings: KubeletSettings) -> Iterator[AuditFinding]:
+    """Yield the findings that follow from one pod alone."""
+    pod = decided.pod.pod
+    if pod.resources and not has_pod_level(settings):
+        major, minor = settings.version
+        yield AuditFinding(
+            kind=FindingKind.POD_LEVEL_IGNORED,
+            object=pod.key,
+            pod=pod.key,
+            message=f"spec.resources has no effect: kubelet {major}.{minor} does not apply it",
+            hint="enable the feature gate PodLevelResources, or set limits for each container",
+        )
+    stated = decided.decision.pod
+    for resource in (CPU, MEMORY):
+        lacking = lacking_limit(stated, resource, Rules.PROPOSAL)
+        is_counted = not lacking_limit(stated, resource, Rules.KUBERNETES)
+        if lacking and is_counted and not stated.resources.limits.get(resource):
+            names = ", ".join(each.name for each in lacking)
+            yield AuditFinding(
+                kind=FindingKind.SIDECAR,
+                object=pod.key,
+                pod=pod.key,
+                message=f"{names} without a {resource} limit shares that of the pod, which is the"
+                " sum of the others: the kubelet adds up a sidecar with those before it",
+            )
+
+
+def _has_memory_qos(settings: KubeletSettings) -> bool:
+    return settings.feature_gates.get("MemoryQoS", False)
+
+
+def _memory_qos(root: UnitName, settings: KubeletSettings) -> Iterator[AuditFinding]:
+    if _has_memory_qos(settings):
+        yield AuditFinding(
+            kind=FindingKind.MEMORY_QOS,
+            object=root,
+            message="MemoryMin and MemoryHigh are not compared: the feature gate MemoryQoS is on",
+        )

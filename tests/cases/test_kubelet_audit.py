@@ -1,0 +1,158 @@
+"""The audit of a recorded node, and of the same node with planted faults.
+
+Every fault of `kubelet/faults.toml` must give its findings, and no others.
+"""
+
+import json
+import tomllib
+from datetime import datetime
+
+import pytest
+
+from podslice.inputs.kubelet.kubelet_config import read_settings
+from podslice.inputs.kubelet.pod_list import read_pod_list
+from podslice.kernel.cgroup import CgroupFs
+from podslice.model.node import Node
+from podslice.model.unit import UnitName
+from podslice.policy.kubelet_values import expect_node
+from podslice.usage.kubelet_units import audit_units
+from tests.recorded_node import KUBELET, RecordedNode
+
+FAULTS = tomllib.loads((KUBELET / "faults.toml").read_text())["fault"]
+HUGE = 2**21
+NODE = Node(
+    capacity={
+        "cpu": 4000,
+        "memory": 4112412672_000,
+        "pid": 31299_000,
+        "hugepages-2Mi": 32 * HUGE * 1000,
+    },
+    hugepage_sizes=(HUGE,),
+)
+KNOWN = {
+    ("sidecar-without-limit", "default/b-sidecar2-open", ""),
+    ("root-cpus", "kubepods.slice", "cpuset.cpus"),
+}
+"""What the recorded node has: known behaviour, and no problem."""
+
+
+@pytest.fixture
+def node():
+    return RecordedNode()
+
+
+def plant(node, fault):
+    """Change the recorded node as a fault states it."""
+    node.config |= fault.get("config", {})
+    node.pods = [each for each in node.pods if each["metadata"]["name"] != fault.get("forget")]
+    if "pod" in fault:
+        (pod,) = (e for e in node.pods if e["metadata"]["name"] == fault["pod"]["name"])
+        pod |= {key: fault["pod"][key] for key in ("spec", "status") if key in fault["pod"]}
+        pod["status"] |= {"conditions": fault["pod"].get("conditions", [])}
+    if "unit" not in fault:
+        return
+    path = node.path(fault["unit"])
+    unit = node.units[path]
+    unit["files"] |= fault.get("files", {})
+    properties = unit["properties"] | fault.get("systemd", {})
+    unit["properties"] = {key: value for key, value in properties.items() if value}
+    if fault.get("remove") or "move" in fault:
+        del node.units[path]
+    if "move" in fault:
+        node.units[f"{fault['move']}/{path.rpartition('/')[2]}"] = unit
+
+
+def run_audit(node, directory, *, changed="1970-01-01T00:00:00Z", version=(1, 36)):
+    """Audit the node as the verb does."""
+    node.write(directory / "cgroup")
+    file = directory / "pods.json"
+    file.write_text(json.dumps(node.document()))
+    settings = read_settings(
+        json.dumps(node.config).encode(),
+        "config.yaml",
+        changed_sec=int(datetime.fromisoformat(changed).timestamp()),
+        version=version,
+    )
+    expected = expect_node(read_pod_list([str(file)], lambda: b""), NODE, settings)
+    return audit_units(expected, node.observed(), CgroupFs(mount=directory / "cgroup"), settings)
+
+
+def found_in(audit):
+    return {(each.kind.value, each.object, each.property or "") for each in audit.findings}
+
+
+def test_the_recorded_node_has_only_known_behaviour(node, tmp_path):
+    audit = run_audit(node, tmp_path)
+    assert found_in(audit) == KNOWN
+    assert not audit.problems
+    names = {unit.expected.name for unit in audit.units if unit.exists}
+    sandboxes = {path.rpartition("/")[2] for path in node.units} - names
+    assert len(sandboxes) == 12 + 3  # a sandbox for each pod, and the host's own slices
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault["name"])
+def test_every_planted_fault_is_found(fault, node, tmp_path):
+    recorded = RecordedNode()
+    plant(node, fault)
+    audit = run_audit(node, tmp_path, **{k: fault[k] for k in ("changed",) if k in fault})
+
+    def object_of(name):
+        if name.endswith(".slice"):
+            return name
+        return recorded.path(name).rpartition("/")[2]
+
+    expected = {(kind, object_of(name), property_) for kind, name, property_ in fault["expect"]}
+    has_root_cpus = any(kind == "cpus-missing" for kind, _, _ in expected)
+    known = {each for each in KNOWN if not (has_root_cpus and each[0] == "root-cpus")}
+    assert found_in(audit) - known == expected
+    assert known <= found_in(audit)
+    for each in audit.findings:
+        assert each.message
+        assert each.kind.is_known or each.hint
+
+
+def test_pod_level_resources_have_no_effect_on_an_older_kubelet(node, tmp_path):
+    audit = run_audit(node, tmp_path, version=(1, 33))
+    ignored = {each.object for each in audit.problems if each.kind.value == "pod-level-ignored"}
+    assert ignored == {
+        f"default/{name}" for name in ("p-burstable", "p-guaranteed", "p-limits")
+    } | {"default/h-level"}
+    node.config["featureGates"] = {"PodLevelResources": True}
+    assert found_in(run_audit(node, tmp_path, version=(1, 33))) == KNOWN
+
+
+def test_without_a_root_that_is_the_only_finding(node, tmp_path):
+    node.config["cgroupRoot"] = "/other"
+    audit = run_audit(node, tmp_path)
+    assert found_in(audit) == {("unit-missing", "other-kubepods.slice", "")}
+    assert audit.units == ()
+
+
+def test_an_older_kubelet_limits_neither_swap_nor_oom_groups(node, tmp_path):
+    for unit in node.units.values():
+        unit["files"] |= {"memory.oom.group": "0", "memory.swap.max": "max"}
+    node.config["featureGates"] = {"PodLevelResources": True}
+    assert found_in(run_audit(node, tmp_path, version=(1, 27))) == KNOWN
+
+
+def test_a_mirror_pod_has_the_uid_of_its_static_pod(node, tmp_path):
+    for pod in node.pods:
+        metadata = pod["metadata"]
+        metadata["annotations"] = {"kubernetes.io/config.mirror": metadata["uid"]}
+        metadata["uid"] = f"{metadata['uid'][:-4]}ffff"
+    assert found_in(run_audit(node, tmp_path)) == KNOWN
+
+
+def test_cgroup_v1_has_no_values_to_compare(node, tmp_path):
+    node.write(tmp_path / "cgroup")
+    for unit in node.units.values():
+        unit["files"] = {"memory.max": "1"}
+    audit = run_audit(node, tmp_path)
+    assert audit.problems
+    (tmp_path / "cgroup/cgroup.controllers").unlink()
+    settings = read_settings(json.dumps(node.config).encode(), "config.yaml")
+    pods = read_pod_list([str(tmp_path / "pods.json")], lambda: b"")
+    expected = expect_node(pods, NODE, settings)
+    audit = audit_units(expected, node.observed(), CgroupFs(mount=tmp_path / "cgroup"), settings)
+    assert not audit.problems
+    assert UnitName("kubepods.slice") in {unit.expected.name for unit in audit.units}

@@ -1,0 +1,212 @@
+"""`podslice audit` of a recorded node."""
+
+import json
+import os
+import re
+from dataclasses import replace
+
+import pytest
+
+from podslice.cli import session
+from podslice.systemd import bus
+from tests.recorded_node import RecordedManager, RecordedNode
+from tests.unit.builders import node as host
+
+CONFIG = "--kubelet-config=config.json"
+SLICE = "kubepods-pod922b9bb9_264a_5c7a_8997_1c828b7183ba.slice"
+RAISED = {"properties": {"MemoryMax": "268435456"}, "files": {"memory.max": "268435456"}}
+
+
+@pytest.fixture
+def node(here, monkeypatch):
+    """The recorded node as the machine."""
+    node = RecordedNode()
+    capacity = host("cpu=4,memory=4112412672,pid=31299,hugepages-2Mi=64Mi")
+    capacity = replace(capacity, hugepage_sizes=(2**21,))
+    monkeypatch.setattr(session, "read_node", lambda: capacity)
+    monkeypatch.setattr(bus, "Bus", lambda *_, **__: RecordedManager(node))
+    return node
+
+
+@pytest.fixture
+def audit(here, node, podslice, files):
+    """Run the verb with the documents of the node."""
+
+    def call(*arguments):
+        node.write(here / "cgroup")
+        files({"pods.json": json.dumps(node.document()), "config.json": json.dumps(node.config)})
+        os.utime("config.json", (0, 0))
+        return podslice("audit", "-f", "pods.json", CONFIG, *arguments)
+
+    return call
+
+
+def change(node, name, *, properties, files):
+    unit = node.units[node.path(name)]
+    unit["properties"] |= properties
+    unit["files"] |= files
+
+
+def test_a_node_without_problems(audit):
+    ended = audit()
+    assert (ended.code, ended.err) == (0, "")
+    head, _, known = ended.out.partition("\nKNOWN BEHAVIOUR OF THE KUBELET\n")
+    assert re.fullmatch(r"UNIT +POD +CONTAINER +STATE", head.split("\n")[0])
+    *others, pending = head.strip().split("\n")[1:]
+    assert all(line.endswith("as expected") for line in others)
+    assert re.fullmatch(r"kubepods-burstable-pod0.* +default/others +- +pending", pending)
+    assert known.startswith(
+        "default/b-sidecar2-open: s2 without a cpu limit shares that of the pod"
+    )
+    assert "kubepods.slice: it is limited to CPUs 0-3" in known
+    assert known.endswith("\nno problems found\n")
+
+
+def test_a_problem_has_its_remedy_and_exit_code_3(audit, node):
+    change(node, "g-one", **RAISED)
+    ended = audit()
+    assert ended.code == 3
+    assert re.search(rf"^{SLICE} +default/g-one +- +differs$", ended.out, re.MULTILINE)
+    assert (
+        f"""\
+PROBLEMS
+{SLICE} (default/g-one): MemoryMax is 256Mi, expected is 64Mi
+  → delete the pod, so that it starts again; or until then: systemctl set-property --runtime \
+{SLICE} MemoryMax=67108864
+"""
+        in ended.out
+    )
+    assert "no problems found" not in ended.out
+    assert audit("-o", "name").out == f"{SLICE}\n"
+
+
+def test_all_values_with_wide(audit, node):
+    change(node, "g-one", **RAISED)
+    change(node, "b-both/a", properties={"CPUWeight": "4"}, files={"cpu.weight": "4"})
+    del node.units[node.path("e-two")]
+    out = audit("-o", "wide").out
+    assert re.search(
+        rf"^{SLICE} +MemoryMax +64Mi +256Mi +268435456 +limits.memory 64Mi", out, re.MULTILINE
+    )
+    assert re.search(rf"^{SLICE} +hugetlb.2MB.max +0 +- +0 +", out, re.MULTILINE)
+    assert re.search(r"default/e-two +- +missing$", out, re.MULTILINE)
+    assert re.search(r"default/b-both +a +known$", out, re.MULTILINE)
+
+
+def test_the_document(audit, node):
+    change(node, "g-one", **RAISED)
+    document = json.loads(audit("-o", "json").out)
+    assert list(document) == ["version", "units", "findings"]
+    (unit,) = (each for each in document["units"] if each["unit"] == SLICE)
+    assert (unit["pod"], unit["container"], unit["exists"]) == ("default/g-one", None, True)
+    assert unit["control_group"] == f"/kubepods.slice/{SLICE}"
+    (value,) = (each for each in unit["properties"] if each["name"] == "MemoryMax")
+    assert value == {
+        "name": "MemoryMax",
+        "expected": 67108864,
+        "systemd": 268435456,
+        "kernel": "268435456",
+        "finding": "value-changed",
+        "why": "limits.memory 64Mi",
+    }
+    assert document["findings"][0] == {
+        "kind": "value-changed",
+        "known": False,
+        "object": SLICE,
+        "pod": "default/g-one",
+        "property": "MemoryMax",
+        "message": "MemoryMax is 256Mi, expected is 64Mi",
+        "hint": f"delete the pod, so that it starts again; or until then: systemctl set-property"
+        f" --runtime {SLICE} MemoryMax=67108864",
+    }
+    assert all(each["known"] for each in document["findings"][1:])
+
+
+def test_metrics_of_the_node_exporter(audit, node):
+    change(node, "g-one", **RAISED)
+    ended = audit("-o", "prometheus")
+    assert ended.code == 3
+    lines = ended.out.splitlines()
+    assert 'podslice_audit_findings{kind="value-changed",known="false"} 1' in lines
+    assert 'podslice_audit_findings{kind="sidecar-without-limit",known="true"} 2' in lines
+    assert 'podslice_audit_findings{kind="unit-missing",known="false"} 0' in lines
+    assert "podslice_audit_units 38" in lines
+    labels = f'kind="value-changed",object="{SLICE}",pod="default/g-one",property="MemoryMax"'
+    assert f"podslice_audit_finding{{{labels}}} 1" in lines
+    names = [line.split("{")[0].split(" ")[0] for line in lines if line[0] != "#"]
+    assert set(names) == {
+        line.split(" ")[2] for line in lines if line.startswith("# TYPE podslice_audit_")
+    }
+
+
+def test_many_findings_are_counted(audit, node):
+    for name in ("b-both", "b-partial", "b-sidecar", "g-one", "g-sidecar", "p-limits", "e-two"):
+        for file in ("hugetlb.2MB.max", "hugetlb.2MB.rsvd.max", "memory.max", "pids.max"):
+            node.units[node.path(name)]["files"][file] = "7"
+    for pod in node.pods:
+        for index in range(8):
+            uid = f"{pod['metadata']['uid'][:-2]}{index:02}"
+            slice_ = f"kubepods-pod{uid.replace('-', '_')}.slice"
+            node.units[f"/kubepods.slice/{slice_}"] = {"files": {}, "properties": {}}
+    out = audit().out
+    assert re.search(r"^\d+ more; to see all: podslice audit -o json$", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("config", "error"),
+    [
+        ("{}", "config.json: there is not exactly one KubeletConfiguration in it"),
+        ("[", "config.json: line 1: not valid JSON: expecting value"),
+        ("[1, 2]", "config.json: there is not exactly one KubeletConfiguration in it"),
+    ],
+)
+def test_a_configuration_that_is_none(config, error, node, podslice, files):
+    files({"pods.json": json.dumps(node.document()), "config.json": config})
+    ended = podslice("audit", "-f", "pods.json", CONFIG)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"error: {error}")
+
+
+def test_all_problems_of_a_configuration_are_reported(node, podslice, files):
+    config = {
+        "kind": "KubeletConfiguration",
+        "podPidsLimit": "many",
+        "singleProcessOOMKill": 3,
+        "evictionHard": {"memory.available": "x"},
+        "cgroupRoot": "relative",
+        "enforceNodeAllocatable": ["everything"],
+    }
+    files({"pods.json": json.dumps(node.document()), "config.json": json.dumps(config)})
+    ended = podslice("audit", "-f", "pods.json", CONFIG)
+    assert ended.code == 2
+    keys = [
+        line.removeprefix("error: config.json: ").split(":")[0] for line in ended.err.split("\n")
+    ]
+    assert sorted(keys[:-1]) == [
+        "cgroupRoot",
+        "enforceNodeAllocatable.everything",
+        "evictionHard.memory.available",
+        "podPidsLimit",
+        "singleProcessOOMKill",
+    ]
+
+
+def test_a_missing_configuration_and_a_wrong_version(node, podslice, files):
+    files({"pods.json": json.dumps(node.document()), "config.json": json.dumps(node.config)})
+    ended = podslice("audit", "-f", "pods.json", "--kubelet-config=none.yaml")
+    hint = "state the file with --kubelet-config"
+    assert ended.err == f"error: none.yaml: no such file or directory; {hint}\n"
+    ended = podslice("audit", "-f", "pods.json", CONFIG, "--kubelet-version=new")
+    assert ended.code == 2
+    assert "'new' is not a version of the kubelet; write 1.36, for example" in ended.err
+    assert podslice("audit", "-f", "pods.json", CONFIG, "--kubelet-version=v1.35.3+k3s1").code == 0
+
+
+def test_pods_need_their_uid(node, podslice, files):
+    del node.pods[0]["metadata"]["uid"]
+    node.pods[1]["spec"]["containers"] = []
+    files({"pods.json": json.dumps(node.document()), "config.json": json.dumps(node.config)})
+    ended = podslice("audit", "-f", "pods.json", CONFIG)
+    assert ended.code == 2
+    assert "pod default/b-both has no uid, which names its slice; use the pods as the" in ended.err
+    assert "a pod needs at least one container" in ended.err

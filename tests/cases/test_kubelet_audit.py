@@ -6,18 +6,21 @@ Every fault of `kubelet/faults.toml` must give its findings, and no others.
 import json
 import tomllib
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
 from podslice.inputs.kubelet.kubelet_config import read_settings
 from podslice.inputs.kubelet.pod_list import read_pod_list
 from podslice.kernel.cgroup import CgroupFs
+from podslice.model.kubelet_node import FindingKind
 from podslice.model.node import Node
 from podslice.model.unit import UnitName
 from podslice.policy.kubelet_values import expect_node
 from podslice.usage.kubelet_units import audit_units
 from tests.recorded_node import KUBELET, RecordedNode
 
+ROOT = Path(__file__).resolve().parents[2]
 FAULTS = tomllib.loads((KUBELET / "faults.toml").read_text())["fault"]
 HUGE = 2**21
 NODE = Node(
@@ -109,6 +112,17 @@ def test_every_planted_fault_is_found(fault, node, tmp_path):
     for each in audit.findings:
         assert each.message
         assert each.kind.is_known or each.hint
+
+
+def test_every_kind_has_a_fault_and_is_in_the_manual():
+    planted = {kind for fault in FAULTS for kind, _, _ in fault["expect"]}
+    planted |= {kind for kind, _, _ in KNOWN}
+    # an older kubelet has it, below
+    assert planted | {"pod-level-ignored"} == set(FindingKind)
+    manual = (ROOT / "packaging/man/podslice-kubelet.7.md").read_text()
+    problems, _, known = manual.partition("# KNOWN BEHAVIOUR")
+    for kind in FindingKind:
+        assert f"\n| `{kind}` | " in (known if kind.is_known else problems)
 
 
 def test_pod_level_resources_have_no_effect_on_an_older_kubelet(node, tmp_path):

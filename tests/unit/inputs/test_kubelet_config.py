@@ -1,0 +1,111 @@
+"""The configuration and the pods of a kubelet, as values."""
+
+import json
+
+import pytest
+
+from podslice.errors import InputError
+from podslice.inputs.kubelet.kubelet_config import read_settings
+from podslice.inputs.kubelet.pod_list import read_pod_list
+from podslice.model.config import DEFAULT_EVICTION_HARD, Enforce, OomPolicy, Threshold
+
+HEAD = "kind: KubeletConfiguration\n"
+
+
+def read(text, **more):
+    return read_settings((HEAD + text).encode(), "config.yaml", **more)
+
+
+def test_an_empty_configuration_has_the_defaults_of_a_kubelet():
+    settings = read("")
+    assert settings.config.enforce_node_allocatable == {Enforce.PODS}
+    assert settings.config.eviction_hard == DEFAULT_EVICTION_HARD
+    assert settings.config.oom_policy is OomPolicy.CONTAINER
+    assert (settings.pod_pids_limit, settings.feature_gates, settings.swaps) == (None, {}, False)
+
+
+def test_thresholds_replace_the_defaults_unless_they_are_merged():
+    own = {"memory.available": Threshold(amount=2**30 * 1000)}
+    assert read("evictionHard: {memory.available: 1Gi}").config.eviction_hard == own
+    merged = read("evictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true")
+    assert merged.config.eviction_hard == {**DEFAULT_EVICTION_HARD, **own}
+    assert read("evictionHard: {}").config.eviction_hard == {}
+    kept = read("evictionHard: {pid.available: 5%}\nmergeDefaultEvictionSettings: true")
+    assert (
+        kept.config.eviction_hard["memory.available"] == DEFAULT_EVICTION_HARD["memory.available"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "attribute", "value"),
+    [
+        ("podPidsLimit: 100", "pod_pids_limit", 100),
+        ("podPidsLimit: -1", "pod_pids_limit", None),
+        ("memorySwap: {swapBehavior: LimitedSwap}", "swaps", True),
+        ("memorySwap: {swapBehavior: NoSwap}", "swaps", False),
+        ('memorySwap: {swapBehavior: ""}', "swaps", False),
+        ("featureGates: {A: true, B: false}", "feature_gates", {"A": True, "B": False}),
+    ],
+)
+def test_fields_without_an_option(text, attribute, value):
+    assert getattr(read(text), attribute) == value
+
+
+def test_single_processes_are_killed_where_that_is_configured():
+    assert read("singleProcessOOMKill: true").config.oom_policy is OomPolicy.PROCESS
+    assert read("singleProcessOOMKill: false").config.oom_policy is OomPolicy.CONTAINER
+
+
+def test_the_document_of_configz():
+    document = {"kubeletconfig": {"cgroupRoot": "", "podPidsLimit": 7}}
+    settings = read_settings(json.dumps(document).encode(), "configz")
+    assert (settings.config.cgroup_root, settings.pod_pids_limit) == ("/", 7)
+
+
+def test_a_configuration_that_exceeds_the_limits_of_input():
+    with pytest.raises(InputError, match=r"config.yaml: line 2: there are more than"):
+        read("a: [" + "1," * 400_000 + "]")
+
+
+def pods(*items):
+    text = json.dumps({"kind": "List", "items": list(items)}).encode()
+    return read_pod_list(["-"], lambda: text)
+
+
+def pod(*statuses, **metadata):
+    return {
+        "kind": "Pod",
+        "metadata": {"name": "web", "uid": "a-1", **metadata},
+        "spec": {"containers": [{"name": "main"}]},
+        "status": {"phase": "Running", "containerStatuses": list(statuses)},
+    }
+
+
+@pytest.mark.parametrize(
+    ("id_", "scope"),
+    [
+        ("containerd://0a", "cri-containerd-0a.scope"),
+        ("cri-o://0a", "crio-0a.scope"),
+        ("docker://0a", "docker-0a.scope"),
+        ("other://0a", None),
+        ("containerd://../x", None),
+        ("", None),
+    ],
+)
+def test_the_scope_of_a_container_follows_from_its_id(id_, scope):
+    (found,) = pods(pod({"name": "main", "containerID": id_, "state": {"running": {}}}))
+    assert found.scopes.get("main") == scope
+
+
+def test_a_container_that_does_not_run_has_no_scope():
+    (found,) = pods(pod({"name": "main", "containerID": "cri-o://a", "state": {"waiting": {}}}))
+    assert found.scopes == {}
+
+
+def test_a_status_of_unexpected_types_counts_as_none():
+    odd = pod("text", annotations={"kubernetes.io/config.mirror": [3]})
+    odd["status"] |= {"conditions": 1, "initContainerStatuses": {}, "startTime": "soon"}
+    (found,) = pods(odd)
+    assert (found.pod.uid, found.scopes, found.started_sec) == ("a-1", {}, None)
+    with pytest.raises(InputError, match="must be a mapping"):
+        pods("text")

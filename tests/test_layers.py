@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "quadlet": CORE,
     "inputs": CORE | {"imports", "files"},
     "kernel": CORE,
+    "kubelet": CORE,
     "systemd": CORE | {"imports", "files", "kernel"},
     "usage": CORE | {"policy", "kernel"},
     "store": CORE | {"inputs", "files"},
@@ -40,6 +41,8 @@ ONLY_IN = {
     "tomllib": {"inputs", "doctor"},
     "typer": {"cli"},
     "h11": {"agent"},
+    "ssl": {"kubelet"},
+    "http": {"kubelet", "agent"},
     "prometheus_client": {"agent"},
     "asyncio": {"kernel", "systemd", "reconcile", "processes", "agent", "cli"},
 }

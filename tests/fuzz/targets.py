@@ -30,6 +30,7 @@ from podslice.compose.tools import ComposeTool
 from podslice.compose.yaml_text import format_yaml
 from podslice.errors import BadMessage, HostError, InputError, PodsliceError, Problem, Severity
 from podslice.inputs.budget import Budget, Exhausted
+from podslice.inputs.kubelet.kubeconfig import read_kubeconfig
 from podslice.inputs.kubelet.kubelet_config import read_settings
 from podslice.inputs.kubelet.pod_list import read_pod_list
 from podslice.inputs.manifest.load import (
@@ -332,6 +333,18 @@ def run_kubelet_config(data: bytes) -> None:
         assert expect_node((), NODE, settings).root.endswith("kubepods.slice")
 
 
+def run_kubeconfig(data: bytes) -> None:
+    """Read a kubeconfig, whose files are the kubeconfig itself."""
+    path = scratch() / "kubeconfig"
+    path.write_bytes(data)
+    try:
+        token = read_kubeconfig(path).token
+    except InputError as error:
+        check_problems(error.problems)
+    else:
+        assert not token or token.isprintable()
+
+
 def run_kubelet_pods(data: bytes) -> None:
     """Read the pods of a kubelet with their status, and compute their units."""
     try:
@@ -439,6 +452,12 @@ TARGETS = (
         name="kubelet-config",
         run=run_kubelet_config,
         tokens=(*_YAML, *_JSON, *_QUANTITIES, *_HOSTILE, b"true", b"100ms", b"10%"),
+        calls=2000,
+    ),
+    Target(
+        name="kubeconfig",
+        run=run_kubeconfig,
+        tokens=(*_YAML, *_JSON, *_HOSTILE, b"-data", b"tokenFile: kubeconfig", b"Zm9v"),
         calls=2000,
     ),
     Target(

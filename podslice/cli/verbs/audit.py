@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from podslice.cli import interrupts
-from podslice.cli.arguments import DIFFERENCES, DONE, Files
-from podslice.cli.manifests import read_stdin
+from podslice.cli.arguments import DIFFERENCES, DONE
+from podslice.cli.kubelet_source import KubeletSource, read_kubelet
 from podslice.cli.output import OutputFormat, emit, write
 from podslice.cli.session import load_node
 from podslice.cli.views import audit_views, documents
-from podslice.errors import InputError, Problem, printable
-from podslice.inputs.limits import BYTES_MAX
-from podslice.inputs.source import read_bytes
 from podslice.kernel.cgroup import CgroupFs
-from podslice.model.kubelet_node import KUBELET_VERSION
 from podslice.model.manager import SYSTEM
 from podslice.policy.kubelet_values import expect_node
 from podslice.usage.kubelet_units import audit_units, unit_patterns
@@ -26,14 +22,8 @@ from podslice.usage.kubelet_units import audit_units, unit_patterns
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from podslice.model.kubelet_node import KubeletSettings
+    from podslice.model.kubelet_node import NodeAudit
     from podslice.model.unit import ObservedUnit, UnitName
-
-CONFIG_FILE = Path("/var/lib/kubelet/config.yaml")
-"""Where kubeadm and most distributions have the kubelet's configuration."""
-
-
-_VERSION = ".".join(map(str, KUBELET_VERSION))
 
 
 class AuditFormat(StrEnum):
@@ -47,40 +37,74 @@ class AuditFormat(StrEnum):
     PROMETHEUS = "prometheus"
 
 
-KubeletConfig = Annotated[
-    Path,
+PodFiles = Annotated[
+    list[str] | None,
     typer.Option(
-        "--kubelet-config", metavar="FILE", help="The kubelet's configuration, or its /configz."
+        "--filename",
+        "-f",
+        metavar="FILE",
+        help="Read the pods from this file or directory, or - for stdin; may be repeated.",
+    ),
+]
+Kubelet = Annotated[
+    str | None,
+    typer.Option("--kubelet", metavar="URL", help="Read the pods from the kubelet's API."),
+]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option("--kubeconfig", metavar="FILE", help="Use the user of this kubeconfig."),
+]
+KubeletCa = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubelet-ca",
+        metavar="FILE",
+        help="Trust these certificates, instead of the kubeconfig's.",
+    ),
+]
+Insecure = Annotated[
+    bool,
+    typer.Option("--insecure-skip-tls-verify", help="Accept any certificate of the kubelet."),
+]
+KubeletConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubelet-config",
+        metavar="FILE",
+        help="Read the kubelet's configuration, or a saved /configz, from this file.",
     ),
 ]
 KubeletVersion = Annotated[
-    str, typer.Option("--kubelet-version", metavar="VERSION", help="The kubelet's version.")
+    str | None,
+    typer.Option("--kubelet-version", metavar="VERSION", help="Follow the rules of this version."),
 ]
 Format = Annotated[AuditFormat, typer.Option("--output", "-o", help="Output format.")]
 
 
-def audit(
-    filename: Files,
-    kubelet_config: KubeletConfig = CONFIG_FILE,
-    kubelet_version: KubeletVersion = _VERSION,
+def audit(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
+    filename: PodFiles = None,
+    kubelet: Kubelet = None,
+    kubeconfig: Kubeconfig = None,
+    kubelet_ca: KubeletCa = None,
+    insecure_skip_tls_verify: Insecure = False,  # noqa: FBT002
+    kubelet_config: KubeletConfig = None,
+    kubelet_version: KubeletVersion = None,
     output: Format = AuditFormat.TABLE,
 ) -> int:
     """Compare a kubelet's units with the values that its pods give.
 
     Nothing is changed. The exit status is 3 if there is a problem.
     """
-    from podslice.inputs.kubelet.pod_list import read_pod_list
-
-    settings = _read_settings(kubelet_config, kubelet_version)
-    pods = read_pod_list(filename, read_stdin)
-    node = load_node(settings.config)
-    expected = expect_node(pods, node, settings)
-    found = audit_units(
-        expected,
-        interrupts.run(_observe(unit_patterns(expected))),
-        CgroupFs(),
-        settings,
-        page_size=node.page_size_bytes,
+    found = _audit(
+        KubeletSource(
+            files=tuple(filename or ()),
+            url=kubelet,
+            kubeconfig=kubeconfig,
+            authority=kubelet_ca,
+            is_verified=not insecure_skip_tls_verify,
+            config=kubelet_config,
+            version=kubelet_version,
+        )
     )
     if output is AuditFormat.PROMETHEUS:
         write(audit_views.metrics(found))
@@ -94,24 +118,13 @@ def audit(
     return DIFFERENCES if found.problems else DONE
 
 
-def _read_settings(path: Path, version: str) -> KubeletSettings:
-    """Return the kubelet's configuration.
-
-    Raises:
-        InputError: it cannot be read, or is invalid.
-    """
-    from podslice.inputs.kubelet.kubelet_config import read_settings, read_version
-
-    name = printable(str(path))
-    try:
-        data = read_bytes(path, limit_bytes=BYTES_MAX)
-        changed_sec = int(path.stat().st_mtime)
-    except OSError as error:
-        hint = "state the file with --kubelet-config"
-        message = (error.strerror or str(error)).lower()
-        raise InputError(Problem(where=name, message=message, hint=hint)) from error
-    stated = read_version(version)
-    return read_settings(data, name, changed_sec=changed_sec, version=stated)
+def _audit(source: KubeletSource) -> NodeAudit:
+    """Return the audit of this node."""
+    pods, settings = read_kubelet(source)
+    node = load_node(settings.config)
+    expected = expect_node(pods, node, settings)
+    observed = interrupts.run(_observe(unit_patterns(expected)))
+    return audit_units(expected, observed, CgroupFs(), settings, page_size=node.page_size_bytes)
 
 
 async def _observe(patterns: Sequence[str]) -> Mapping[UnitName, ObservedUnit]:

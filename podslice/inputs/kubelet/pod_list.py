@@ -8,15 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from podslice.errors import InputError, Problem, Severity
-from podslice.inputs.manifest.load import LoadedPods, load_pods
+from podslice.inputs.budget import Budget, Exhausted
+from podslice.inputs.kubelet.static_pods import LOGS, find_static_uids
+from podslice.inputs.manifest.load import LoadedPods, load_pods, load_text
 from podslice.inputs.manifest.names import is_uid
 from podslice.inputs.scalars import extend_path
 from podslice.model.kubelet_node import KubeletPod
 from podslice.model.pod import Pod
 from podslice.model.unit import UnitName, is_unit_name
+from podslice.pausable import finish
 
 _MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod: the uid of the static pod that it shows.
@@ -36,31 +40,49 @@ _KEPT = frozenset({"Node"})
 """A kind without a pod, so that the documents are kept."""
 
 
-def read_pod_list(sources: Sequence[str], stdin: Callable[[], bytes]) -> tuple[KubeletPod, ...]:
+def read_pod_list(
+    sources: Sequence[str], stdin: Callable[[], bytes], *, logs: Path = LOGS
+) -> tuple[KubeletPod, ...]:
     """Read the pods of a kubelet from files, directories or standard input.
 
+    Manifests of static pods have no uid; `logs` has the directories that name it.
+
     Raises:
-        InputError: there is an error in them, or a pod without a uid; it has every problem.
+        InputError: there is an error in them, or a pod whose uid is not known; it has every problem.
     """
-    loaded = load_pods(sources, stdin=stdin, used_kinds=_KEPT)
+    return _read_pods(load_pods(sources, stdin=stdin, used_kinds=_KEPT), logs)
+
+
+def parse_pod_list(data: bytes, name: str, *, logs: Path = LOGS) -> tuple[KubeletPod, ...]:
+    """Read the pods of a kubelet from the document of its `/pods`; `name` is for messages.
+
+    Raises:
+        InputError: as `read_pod_list`.
+    """
+    try:
+        return _read_pods(finish(load_text(data, name, Budget(), _KEPT)), logs)
+    except Exhausted as error:
+        raise InputError(error.at(name)) from error
+
+
+def _read_pods(loaded: LoadedPods, logs: Path) -> tuple[KubeletPod, ...]:
     problems = [each for each in loaded.all_problems if each.severity is Severity.ERROR]
     objects = dict(_objects(loaded))
-    pods = []
-    for pod in loaded.pods:
-        stated = objects.get((pod.where, pod.spec_where), {})
-        if not _mapping(stated, "metadata").get("uid"):
-            problems.append(_without_uid(pod))
-        else:
-            pods.append(_read_pod(pod, stated))
+    stated = [(pod, objects.get((pod.where, pod.spec_where), {})) for pod in loaded.pods]
+    without = {pod.key: pod for pod, value in stated if not _mapping(value, "metadata").get("uid")}
+    uids = find_static_uids(tuple(without.values()), logs) if without else {}
+    problems += [_without_uid(pod) for key, pod in without.items() if key not in uids]
     if problems:
         raise InputError(problems)
-    return tuple(pods)
+    return tuple(
+        _read_pod(replace(pod, uid=uids.get(pod.key, pod.uid)), value) for pod, value in stated
+    )
 
 
 def _without_uid(pod: Pod) -> Problem:
     return Problem(
         where=pod.where,
-        message=f"pod {pod.key} has no uid, which names its slice",
+        message=f"pod {pod.key} has no uid, which names its slice, and no directory of logs",
         hint="use the pods as the kubelet knows them: kubectl get pods -A -o json"
         " --field-selector spec.nodeName=NODE",
     )

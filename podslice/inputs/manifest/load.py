@@ -82,13 +82,17 @@ def load_pods(
     return _loaded(collector)
 
 
-def load_text(data: bytes, name: str, budget: Budget) -> Steps[LoadedPods]:
+def load_text(
+    data: bytes, name: str, budget: Budget, used_kinds: frozenset[str] = frozenset()
+) -> Steps[LoadedPods]:
     """Read the pods of one file from its bytes; a file without a manifest is an error.
+
+    `used_kinds` is as in `load_pods`.
 
     Raises:
         Exhausted: the file exceeds the budget.
     """
-    collector = Collector(namespace=None, budget=budget)
+    collector = Collector(namespace=None, budget=budget, used_kinds=used_kinds)
     yield from _collect(collector, data, name, may_be_empty=False)
     yield from collector.create_pods()
     return _loaded(collector)

@@ -7,10 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.cli import session
+from podslice.cli import kubelet_source, session
+from podslice.errors import InputError
+from podslice.inputs.kubelet.pod_list import parse_pod_list
 from podslice.systemd import bus
 from tests.recorded_node import RecordedManager, RecordedNode
 from tests.unit.builders import node as host
+from tests.unit.kubelet.tls_server import Certificates, KubeletServer
 
 CONFIG = "--kubelet-config=config.json"
 SLICE = "kubepods-pod922b9bb9_264a_5c7a_8997_1c828b7183ba.slice"
@@ -208,5 +211,124 @@ def test_pods_need_their_uid(node, podslice, files):
     files({"pods.json": json.dumps(node.document()), "config.json": json.dumps(node.config)})
     ended = podslice("audit", "-f", "pods.json", CONFIG)
     assert ended.code == 2
-    assert "pod default/b-both has no uid, which names its slice; use the pods as the" in ended.err
+    assert "pod default/b-both has no uid, which names its slice, and no directory of" in ended.err
     assert "a pod needs at least one container" in ended.err
+
+
+# the API of a kubelet
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def serving(allow_effects, here, node, monkeypatch):
+    """Give a server on the loopback interface the documents of the node."""
+    node.write(here / "cgroup")
+    monkeypatch.setattr(kubelet_source, "CONFIG_FILE", here / "config.yaml")
+
+    def serve(server):
+        server.documents = {
+            "/pods": json.dumps(node.document()).encode(),
+            "/configz": json.dumps({"kubeletconfig": node.config}).encode(),
+            "/metrics": b'kubernetes_build_info{git_version="v1.36.2"} 1\n',
+        }
+        return server
+
+    return serve
+
+
+def test_the_api_of_a_kubelet(serving, node, certificates, podslice, files):
+    user = {f"client-{name}": str(certificates.path(f"client.{suffix}")) for name, suffix in PARTS}
+    config = {
+        "kind": "Config",
+        "current-context": "a",
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "users": [{"name": "a", "user": user}],
+        "clusters": [{"name": "a", "cluster": {}}],
+    }
+    files({"kubeconfig": json.dumps(config)})
+    change(node, "g-one", **RAISED)
+    options = (f"--kubelet-ca={certificates.path('ca.crt')}", "--kubeconfig=kubeconfig")
+    with KubeletServer(certificates) as server:
+        serving(server)
+        ended = podslice("audit", "--kubelet", server.url, *options)
+        assert (ended.code, ended.err) == (3, "")
+        assert [path for path, *_ in server.requests] == ["/metrics", "/configz", "/pods"]
+        assert all(certificate for *_, certificate in server.requests)
+        # the kubelet of this version does not know the pod level
+        server.documents["/metrics"] = b'kubernetes_build_info{git_version="v1.33.0"} 1\n'
+        assert (
+            "spec.resources has no effect"
+            in podslice("audit", "--kubelet", server.url, *options).out
+        )
+        ended = podslice("audit", "--kubelet", server.url)
+        assert ended.code == 1
+        assert "the certificate is not accepted" in ended.err
+        insecure = podslice("audit", "--kubelet", server.url, "--insecure-skip-tls-verify")
+        assert insecure.code == 3
+
+
+PARTS = (("certificate", "crt"), ("key", "key"))
+
+
+def test_the_read_only_port_with_the_file_of_the_configuration(serving, here, node, podslice):
+    with KubeletServer() as server:
+        serving(server)
+        del server.documents["/configz"]
+        ended = podslice("audit", "--kubelet", server.url)
+        assert (ended.code, "config.yaml: no such file" in ended.err) == (2, True)
+        (here / "config.yaml").write_text(json.dumps(node.config))
+        os.utime(here / "config.yaml", (0, 0))
+        assert podslice("audit", "--kubelet", server.url).code == 0
+        del server.documents["/metrics"]
+        ended = podslice("audit", "--kubelet", server.url)
+        assert ended.code == 0
+        assert ended.err.startswith("the version of the kubelet is not known, 1.36 is assumed: ")
+        assert podslice("audit", "--kubelet", server.url, "--kubelet-version=1.36").err == ""
+        server.documents["/pods"] = b"[]"
+        assert (
+            f"error: {server.url}/pods: a manifest must be a mapping"
+            in podslice("audit", "--kubelet", server.url).err
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ([], "state either --filename or --kubelet; add one, or leave out one of the two"),
+        (["-f", "a", "--kubelet=http://a"], "state either --filename or --kubelet"),
+        (
+            ["-f", "a", "--kubeconfig=b"],
+            "--kubeconfig, --kubelet-ca and --insecure-skip-tls-verify",
+        ),
+        (["--kubelet=a"], "--kubelet: 'a' is not the URL of a kubelet; write https://127.0.0.1"),
+        (["--kubelet=https://a", "--kubeconfig=none"], "none: no such file or directory"),
+        (["--kubelet=https://a", "--kubelet-ca=none"], "none: no such file or directory"),
+    ],
+)
+def test_options_that_do_not_match(podslice, node, arguments, error):
+    ended = podslice("audit", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"error: {error}")
+
+
+def test_static_pods_have_their_uids_in_the_names_of_directories(node, here, tmp_path):
+    logs = tmp_path / "logs"
+    for pod in node.pods:
+        metadata = pod["metadata"]
+        directory = logs / f"default_{metadata['name']}-node1_{metadata.pop('uid')}"
+        directory.mkdir(parents=True)
+    old = logs / "default_g-one-node1_0123"
+    old.mkdir()
+    os.utime(old, (0, 0))
+    for name in ("text", "other_g-one-node1_0123", "default_g_x_0123_4"):
+        (logs / name).mkdir()
+    text = json.dumps(node.document()).encode()
+    pods = {each.pod.name: each.pod.uid for each in parse_pod_list(text, "pods", logs=logs)}
+    recorded = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in RecordedNode().pods}
+    assert pods == recorded
+    with pytest.raises(InputError, match="pod default/g-one has no uid"):
+        parse_pod_list(text, "pods", logs=tmp_path / "none")

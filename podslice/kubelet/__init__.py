@@ -1,0 +1,1 @@
+"""The API of a kubelet; see `kubelet_api`."""

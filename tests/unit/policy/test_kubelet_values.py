@@ -1,0 +1,135 @@
+"""The units of a kubelet and their values, where the recorded node does not tell them apart."""
+
+from dataclasses import replace
+
+import pytest
+
+from podslice.model.config import Config
+from podslice.model.kubelet_node import KubeletPod, KubeletSettings
+from podslice.model.node import Node
+from podslice.model.pod import ContainerKind
+from podslice.model.resources import Resources
+from podslice.policy.kubelet_values import expect_node, has_pod_level
+from tests.unit.builders import amounts, besteffort, burstable, container, guaranteed, pod
+
+SETTINGS = KubeletSettings(config=Config(eviction_hard={}))
+NODE = Node(capacity=amounts("cpu=4,memory=8Gi"))
+SCOPE = "cri-containerd-0a.scope"
+
+
+def running(pod_, **more):
+    return KubeletPod(pod=pod_, is_running=True, scopes={"main": SCOPE}, **more)
+
+
+def expect(*pods, node=NODE, **settings):
+    return expect_node(pods, node, replace(SETTINGS, **settings))
+
+
+def unit_of(expected, name):
+    return next(unit for unit in expected.units if unit.name == name)
+
+
+def values_of(expected, name):
+    return {each.name: each.value for each in unit_of(expected, name).values}
+
+
+@pytest.mark.parametrize(
+    ("version", "names"),
+    [
+        ((1, 27), set()),
+        ((1, 28), {"memory.oom.group"}),
+        ((1, 29), {"memory.oom.group"}),
+        ((1, 30), {"memory.oom.group", "memory.swap.max"}),
+    ],
+)
+def test_files_of_containers_depend_on_the_version(version, names):
+    found = values_of(expect(running(guaranteed("web")), version=version), SCOPE)
+    assert {name for name in found if name.startswith("memory.")} == names
+
+
+def test_the_pod_level_counts_since_1_34():
+    assert has_pod_level(replace(SETTINGS, version=(1, 34)))
+    assert not has_pod_level(replace(SETTINGS, version=(1, 33)))
+    level = pod("web", resources=Resources(limits=amounts("cpu=1,memory=1Gi")))
+    assert expect(running(level), version=(1, 33)).units[-2].name == (
+        "kubepods-besteffort-podweb.slice"
+    )
+    (finding,) = expect(running(level), version=(1, 33)).findings
+    assert (finding.object, finding.pod) == ("default/web", "default/web")
+    assert not expect(running(pod("web")), version=(1, 33)).findings
+
+
+def test_values_that_pods_keep_from_before_a_change_of_the_configuration():
+    expected = expect(running(guaranteed("web")))
+    for name in ("kubepods-podweb.slice", SCOPE):
+        unit = unit_of(expected, name)
+        assert {each.name for each in unit.values if each.depends_on_configuration} == {
+            *("CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec"),
+            *(("TasksMax",) if name != SCOPE else ()),
+        }
+    assert not any(
+        each.depends_on_configuration for each in unit_of(expected, "kubepods.slice").values
+    )
+
+
+def test_a_container_belongs_to_its_pod():
+    mine = running(guaranteed("web"))
+    expected = expect(mine)
+    slice_, scope = unit_of(expected, "kubepods-podweb.slice"), unit_of(expected, SCOPE)
+    assert (slice_.pod, slice_.container, scope.pod, scope.container) == (mine, None, mine, "main")
+    assert scope.control_group == f"/kubepods.slice/kubepods-podweb.slice/{SCOPE}"
+
+
+def test_a_kubelet_does_not_add_huge_pages_to_memory_limits():
+    huge = pod("web", limits="cpu=1,memory=1Gi,hugepages-2Mi=64Mi")
+    node = replace(NODE, counts_hugepages=True, hugepage_sizes=(2**21,))
+    found = values_of(expect(running(huge), node=node), "kubepods-podweb.slice")
+    assert found["MemoryMax"] == 2**30
+    assert found["hugetlb.2MB.max"] == str(64 * 2**20)
+
+
+def test_the_slices_that_pods_must_not_have():
+    expected = expect(
+        running(burstable("web")), KubeletPod(pod=besteffort("job"), is_terminal=True)
+    )
+    assert expected.terminated == {
+        "kubepods-podweb.slice": "pod default/web is Burstable",
+        "kubepods-besteffort-podweb.slice": "pod default/web is Burstable",
+        "kubepods-podjob.slice": "pod default/job has ended",
+        "kubepods-burstable-podjob.slice": "pod default/job has ended",
+        "kubepods-besteffort-podjob.slice": "pod default/job has ended",
+    }
+    assert "job" not in "".join(unit.name for unit in expected.units)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "is_found"), [("4", False), ("4001m", True)], ids=["all of it", "one more thousandth"]
+)
+def test_requests_may_be_all_that_is_allocatable(cpu, is_found):
+    found = expect(running(burstable("web", requests=f"cpu={cpu}"))).findings
+    assert [each.kind.value for each in found] == ["requests-exceed-allocatable"] * is_found
+
+
+def test_a_resource_that_no_pod_requests_may_be_reserved_as_a_whole():
+    config = replace(SETTINGS.config, system_reserved=amounts("memory=8Gi"))
+    assert not expect(running(burstable("web", requests="cpu=1")), config=config).findings
+
+
+def test_the_number_of_cpus():
+    assert expect().cpus == 4
+    assert expect(node=Node(capacity={})).cpus == 0
+    assert expect(node=Node(capacity={"cpu": 2_999_000})).cpus == 2999
+
+
+def test_a_sidecar_belongs_to_its_pod():
+    sidecars = [
+        container("s1", limits="memory=1Gi", kind=ContainerKind.SIDECAR),
+        container("s2", kind=ContainerKind.SIDECAR),
+    ]
+    web = pod("web", containers=(container(limits="memory=1Gi"), *sidecars))
+    (found,) = expect(running(web)).findings
+    assert (found.kind.value, found.object, found.pod) == (
+        *("sidecar-without-limit", "default/web"),
+        "default/web",
+    )
+    assert found.message.startswith("s2 without a memory limit shares")

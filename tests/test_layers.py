@@ -41,8 +41,8 @@ ONLY_IN = {
     "tomllib": {"inputs", "doctor"},
     "typer": {"cli"},
     "h11": {"agent"},
-    "ssl": {"kubelet"},
-    "http": {"kubelet", "agent"},
+    "ssl": {"kubelet", "processes"},
+    "http": {"kubelet", "processes", "agent"},
     "prometheus_client": {"agent"},
     "asyncio": {"kernel", "systemd", "reconcile", "processes", "agent", "cli"},
 }

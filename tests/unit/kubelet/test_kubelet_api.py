@@ -162,6 +162,6 @@ def test_addresses(text, shown):
         *("https://user@a", "https://a:99999", "https://[a"),
     ],
 )
-def test_texts_that_are_no_addresses(text):
+def test_texts_that_are_not_addresses(text):
     with pytest.raises(InputError, match=r"--kubelet: .*write https://127.0.0.1:10250"):
         parse_address(text)

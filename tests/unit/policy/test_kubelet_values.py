@@ -1,4 +1,4 @@
-"""The units of a kubelet and their values, where the recorded node does not tell them apart."""
+"""The units of a kubelet and their values, where those of the recorded node are the same."""
 
 from dataclasses import replace
 

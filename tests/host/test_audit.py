@@ -1,0 +1,180 @@
+"""`podslice audit` of a stand-in for a kubelet, on a real systemd; in the VM also of the kernel's files."""
+
+import json
+
+import pytest
+
+from tests.host import agent
+
+UNIT, STATE = "podlab-kubelet.service", "/run/podlab-kubelet.json"
+URL = "http://127.0.0.1:10255"
+CONFIG_FILE = "/run/podlab-kubelet-config.json"
+CONFIG = {"kind": "KubeletConfiguration", "podPidsLimit": 512}
+WAIT_SEC = 120.0
+PERIOD_SEC = 3600
+"""Longer than any test: a signal is what makes the stand-in synchronize."""
+
+
+def pod(name, *resources):
+    containers = [{"name": f"c{n}", "resources": each} for n, each in enumerate(resources)]
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": f"0000-{name}"},
+        "spec": {"containers": containers},
+    }
+
+
+SMALL = {"requests": {"cpu": "50m", "memory": "16Mi"}, "limits": {"cpu": "105m", "memory": "32Mi"}}
+PODS = [
+    pod("g", {"limits": {"cpu": "200m", "memory": "64Mi"}}),
+    pod("b", SMALL, {"limits": {"cpu": "500m", "memory": "32Mi"}}),
+    pod("open", {"requests": {"cpu": "70m"}}, SMALL),
+    pod("e", {}),
+]
+G, B, OPEN, E = (
+    "kubepods-pod0000_g.slice",
+    "kubepods-burstable-pod0000_b.slice",
+    "kubepods-burstable-pod0000_open.slice",
+    "kubepods-besteffort-pod0000_e.slice",
+)
+ROOT, BURSTABLE, BESTEFFORT = (
+    "kubepods.slice",
+    "kubepods-burstable.slice",
+    "kubepods-besteffort.slice",
+)
+FAULTS = {
+    ROOT: {"MemoryMax": "16G", "TasksMax": "infinity", "CPUWeight": "7"},
+    BURSTABLE: {"CPUWeight": "99", "MemoryHigh": "900M"},
+    BESTEFFORT: {"CPUWeight": "50", "MemoryMax": "100M"},
+    G: {"MemoryMax": "infinity", "CPUQuota": "", "TasksMax": "infinity", "CPUWeight": "9"},
+    B: {"MemoryMax": "256M", "CPUQuota": "150%"},
+    OPEN: {"MemoryLow": "8M", "TasksMax": "9"},
+    E: {"MemoryMax": "64M", "CPUQuota": "10%"},
+}
+"""Values that are set by hand: 17 faults; a container's makes 19, and two units make 21."""
+MISSING = {(ROOT, "TasksMax"), (G, "MemoryMax"), (G, "CPUQuotaPerSecUSec"), (G, "TasksMax")}
+
+
+def write_state(machine, pods, **more):
+    machine.put(STATE, json.dumps({"config": CONFIG, "version": "v1.36.2", "pods": pods, **more}))
+
+
+@pytest.fixture
+def kubelet(clean_machine):
+    """A machine with a stand-in for a kubelet, and its pods."""
+    machine = clean_machine
+    write_state(machine, PODS)
+    machine.put(CONFIG_FILE, json.dumps(CONFIG))
+    script = "/src/tests/host/kubelet_stand_in.py"
+    machine.run(
+        *("systemd-run", "--quiet", "--service-type=notify", "-p", "NotifyAccess=all"),
+        *(f"--unit={UNIT}", "python3", script, STATE, str(PERIOD_SEC)),
+    )
+    yield machine
+    machine.run("systemctl", "stop", UNIT, ROOT, check=False)
+    machine.run("systemctl", "reset-failed", UNIT, check=False)
+    machine.run("rm", "-f", STATE, CONFIG_FILE)
+
+
+def audit(machine):
+    """Return the findings as (kind, object, property) and the scopes by pod and container."""
+    ended = machine.podslice(
+        *("audit", "--kubelet", URL, f"--kubelet-config={CONFIG_FILE}", "-o", "json"), check=False
+    )
+    assert ended.stderr == ""
+    document = json.loads(ended.stdout)
+    problems = [each for each in document["findings"] if not each["known"]]
+    assert ended.exit_code == (3 if problems else 0)
+    scopes = {
+        (each["pod"], each["container"]): each["unit"]
+        for each in document["units"]
+        if each["container"]
+    }
+    return {(each["kind"], each["object"], each["property"]) for each in problems}, scopes
+
+
+def synchronize(machine):
+    machine.run("systemctl", "kill", "--kill-whom=main", "--signal=USR1", UNIT)
+
+
+def change(machine, unit, **values):
+    words = (f"{name}={value}" for name, value in values.items())
+    machine.run("systemctl", "set-property", "--runtime", unit, *words)
+
+
+@pytest.mark.namespace
+def test_every_fault_that_systemd_shows_is_found_at_once(kubelet):
+    found, scopes = audit(kubelet)
+    assert found == set()
+    assert len(scopes) == 6
+    for unit, values in FAULTS.items():
+        change(kubelet, unit, **values)
+    scope, ended = scopes["default/b", "c0"], scopes["default/open", "c1"]
+    change(kubelet, scope, CPUWeight="500", MemoryMax="64M")
+    kubelet.run("systemctl", "stop", ended)
+    orphan = "kubepods-pod0000_gone.slice"
+    kubelet.run("systemctl", "start", orphan)
+    expected = {(unit, name) for unit, values in FAULTS.items() for name in values}
+    expected |= {(scope, "CPUWeight"), (scope, "MemoryMax")}
+    found, _ = audit(kubelet)
+    quota = "CPUQuotaPerSecUSec"
+    properties = {(unit, quota if name == "CPUQuota" else name) for unit, name in expected}
+    assert found == {
+        *(("limit-missing" if each in MISSING else "value-changed", *each) for each in properties),
+        ("container-outside", ended, None),
+        ("unit-orphaned", orphan, None),
+    }
+    assert len(found) >= 20
+    kubelet.run("systemctl", "stop", orphan)
+
+
+@pytest.mark.namespace
+def test_what_a_kubelet_corrects_itself_is_no_longer_found(kubelet):
+    change(kubelet, BURSTABLE, CPUWeight="99")
+    kubelet.run("systemctl", "stop", G)
+    found, _ = audit(kubelet)
+    assert {("value-changed", BURSTABLE, "CPUWeight"), ("unit-missing", G, None)} <= found
+    synchronize(kubelet)
+    agent.until(lambda: audit(kubelet)[0] == set(), WAIT_SEC)
+    write_state(kubelet, [*PODS[:2], pod("new", SMALL)])
+    synchronize(kubelet)
+    agent.until(lambda: audit(kubelet)[0] == set() and len(audit(kubelet)[1]) == 4, WAIT_SEC)
+    # the units remain, the kubelet's API does not
+    kubelet.run("systemctl", "stop", UNIT)
+    options = (f"--kubelet-config={CONFIG_FILE}", "--kubelet-version=1.36")
+    ended = kubelet.podslice("audit", "--kubelet", URL, *options, check=False)
+    assert ended.exit_code == 1
+    assert "onnection refused" in ended.stderr
+
+
+@pytest.mark.cgroup2
+def test_every_fault_that_only_the_kernel_has_is_found(kubelet):
+    found, scopes = audit(kubelet)
+    assert found == set()
+    scope = scopes["default/b", "c0"]
+    groups = {
+        G: f"/kubepods.slice/{G}",
+        BURSTABLE: f"/kubepods.slice/{BURSTABLE}",
+        scope: f"/kubepods.slice/{BURSTABLE}/{B}/{scope}",
+    }
+    for unit, file, text in (
+        (G, "memory.max", "max"),
+        (G, "cpu.max", "max"),
+        (G, "pids.max", "max"),
+        (BURSTABLE, "cpu.weight", "100"),
+        (BURSTABLE, "memory.high", "100000000"),
+        (scope, "cpu.weight", "7"),
+        (scope, "memory.oom.group", "0"),
+        (scope, "memory.swap.max", "max"),
+    ):
+        kubelet.put(f"/sys/fs/cgroup{groups[unit]}/{file}", text)
+    found, _ = audit(kubelet)
+    assert found == {
+        ("file-changed", G, "MemoryMax"),
+        ("file-changed", G, "CPUQuotaPerSecUSec"),
+        ("file-changed", G, "TasksMax"),
+        ("file-changed", BURSTABLE, "CPUWeight"),
+        ("file-changed", BURSTABLE, "MemoryHigh"),
+        ("file-changed", scope, "CPUWeight"),
+        ("value-changed", scope, "memory.oom.group"),
+        ("value-changed", scope, "memory.swap.max"),
+    }

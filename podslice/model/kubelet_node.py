@@ -22,7 +22,7 @@ class KubeletPod:
     pod: Pod
     """Its uid is the one in the name of its slice."""
     is_running: bool = False
-    """Whether its slice must exist: a pending pod may not have one yet."""
+    """Whether its slice must exist: a pending pod may not have one yet, a deleted one no longer."""
     is_terminal: bool = False
     """Whether it has succeeded or failed, so that it has no slice."""
     is_resizing: bool = False
@@ -43,6 +43,8 @@ class KubeletSettings:
     pod_pids_limit: int | None = None
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     """The gates that the configuration states."""
+    has_static_cpus: bool = False
+    """Whether containers may get CPUs of their own (the policy `static` of the CPU manager)."""
     swaps: bool = False
     """Whether containers may use swap."""
     changed_sec: int | None = None

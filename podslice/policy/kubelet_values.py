@@ -35,6 +35,7 @@ from podslice.policy.decide import decide
 from podslice.policy.desire import desire
 
 _POD_LEVEL_SINCE = (1, 34)
+_NO_QUOTA_SINCE = (1, 33)
 _OOM_GROUP_SINCE = (1, 28)
 _NO_SWAP_SINCE = (1, 30)
 _LIMITS = ("CPUQuotaPerSecUSec", "MemoryMax")
@@ -151,14 +152,16 @@ def _value(
 
 def _pod_units(decided: _Decided, settings: KubeletSettings) -> Iterator[ExpectedUnit]:
     """Yield the slice of a pod, and the scopes of its running containers."""
-    decision = decided.decision
+    decision, exclusive = decided.decision, _exclusive(decided, settings)
     yield ExpectedUnit(
         name=decision.slice,
         control_group=decision.control_group,
         pod=decided.pod,
         is_required=decided.pod.is_running,
         values=(
-            *_limited_values(decision.properties, settings),
+            *_limited_values(
+                _enforced(decision.properties, has_exclusive_cpus=bool(exclusive)), settings
+            ),
             _tasks_max(settings),
             *_hugepage_values(decision.hugepages),
         ),
@@ -171,8 +174,47 @@ def _pod_units(decided: _Decided, settings: KubeletSettings) -> Iterator[Expecte
                 control_group=f"{decision.control_group}/{scope}",
                 pod=decided.pod,
                 container=container.name,
-                values=tuple(_container_values(container, linear, settings)),
+                values=tuple(
+                    _container_values(
+                        _enforced(
+                            container.properties,
+                            has_exclusive_cpus=container.name in exclusive,
+                        ),
+                        linear,
+                        settings,
+                    )
+                ),
             )
+
+
+def _exclusive(decided: _Decided, settings: KubeletSettings) -> frozenset[str]:
+    """Return the containers with CPUs of their own, for which the kubelet sets no quota.
+
+    Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_static.go, guaranteedCPUs (whole CPUs in a
+    Guaranteed pod without a pod level); pkg/features/kube_features.go,
+    DisableCPUQuotaWithExclusiveCPUs: on by default since 1.33.
+    """
+    decision = decided.decision
+    gate = settings.feature_gates.get(
+        "DisableCPUQuotaWithExclusiveCPUs", settings.version >= _NO_QUOTA_SINCE
+    )
+    is_possible = settings.has_static_cpus and decision.qos is Qos.GUARANTEED
+    if not gate or not is_possible or decision.pod.resources:
+        return frozenset()
+    return frozenset(
+        each.name
+        for each in decision.pod.containers
+        if each.resources.limits.get(CPU, 0) % 1000 == 0
+    )
+
+
+def _enforced(
+    properties: Sequence[PropertyValue], *, has_exclusive_cpus: bool
+) -> Sequence[PropertyValue]:
+    """Return the properties, without the quota where CPUs are exclusive."""
+    if not has_exclusive_cpus:
+        return properties
+    return [each for each in properties if not each.name.startswith("CPUQuota")]
 
 
 def _limited_values(
@@ -192,7 +234,7 @@ def _limited_values(
 
 
 def _container_values(
-    container: ContainerDecision, linear: ContainerDecision, settings: KubeletSettings
+    properties: Sequence[PropertyValue], linear: ContainerDecision, settings: KubeletSettings
 ) -> Iterator[ExpectedValue]:
     """Yield the values of a container's scope; its weight may also be linear.
 
@@ -200,7 +242,7 @@ def _container_values(
     generateLinuxContainerConfig (memory.oom.group) and configureContainerSwapResources.
     """
     others = {each.name: each.value for each in linear.properties}
-    for each in _limited_values(container.properties, settings):
+    for each in _limited_values(properties, settings):
         is_weight = each.name == "CPUWeight"
         yield replace(each, other=others[each.name]) if is_weight else each
     if settings.version >= _OOM_GROUP_SINCE:

@@ -106,7 +106,8 @@ def _missing(unit: ExpectedUnit) -> AuditFinding:
             object=unit.name,
             pod=_pod_of(unit),
             message=f"running container {unit.container} has no scope of this name in its pod",
-            hint="the container runtime must use systemd's driver, as the kubelet does",
+            hint="repeat the audit, in case it was restarted meanwhile; if it remains: the container"
+            " runtime must use systemd's driver, as the kubelet does",
         )
     hint = "the kubelet does not start without it: create the slice"
     if unit.pod is not None:

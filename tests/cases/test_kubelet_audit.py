@@ -51,6 +51,7 @@ def plant(node, fault):
     if "pod" in fault:
         (pod,) = (e for e in node.pods if e["metadata"]["name"] == fault["pod"]["name"])
         pod |= {key: fault["pod"][key] for key in ("spec", "status") if key in fault["pod"]}
+        pod["metadata"] |= {"deletionTimestamp": fault["pod"].get("deleted")}
         pod["status"] |= {"conditions": fault["pod"].get("conditions", [])}
     if "unit" not in fault:
         return

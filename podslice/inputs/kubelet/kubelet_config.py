@@ -69,6 +69,7 @@ def read_settings(
         version=version,
         pod_pids_limit=pids if pids and pids > 0 else None,
         feature_gates={name: str(value).lower() == "true" for name, value in gates.items()},
+        has_static_cpus=fields.get("cpuManagerPolicy") == "static",
         swaps=swap not in {None, "", "NoSwap"},
         changed_sec=changed_sec,
     )

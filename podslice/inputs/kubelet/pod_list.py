@@ -117,15 +117,15 @@ def _entries(value: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 
 def _read_pod(pod: Pod, stated: Mapping[str, Any]) -> KubeletPod:
-    status = _mapping(stated, "status")
-    mirrored = _mapping(_mapping(stated, "metadata"), "annotations").get(_MIRROR)
+    status, metadata = _mapping(stated, "status"), _mapping(stated, "metadata")
+    mirrored = _mapping(metadata, "annotations").get(_MIRROR)
     if isinstance(mirrored, str) and is_uid(mirrored):
         pod = replace(pod, uid=mirrored)
     phase = status.get("phase")
     conditions = _entries(status, "conditions")
     return KubeletPod(
         pod=pod,
-        is_running=phase in {None, "Running"},
+        is_running=phase in {None, "Running"} and not metadata.get("deletionTimestamp"),
         is_terminal=phase in _TERMINAL,
         is_resizing=any(
             each.get("type") in _RESIZES and each.get("status") == "True" for each in conditions

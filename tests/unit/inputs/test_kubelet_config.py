@@ -44,6 +44,8 @@ def test_thresholds_replace_the_defaults_unless_they_are_merged():
         ("memorySwap: {swapBehavior: LimitedSwap}", "swaps", True),
         ("memorySwap: {swapBehavior: NoSwap}", "swaps", False),
         ('memorySwap: {swapBehavior: ""}', "swaps", False),
+        ("cpuManagerPolicy: static", "has_static_cpus", True),
+        ("cpuManagerPolicy: none", "has_static_cpus", False),
         ("featureGates: {A: true, B: false}", "feature_gates", {"A": True, "B": False}),
     ],
 )

@@ -133,3 +133,41 @@ def test_a_sidecar_belongs_to_its_pod():
         "default/web",
     )
     assert found.message.startswith("s2 without a memory limit shares")
+
+
+SHARED = container("shared", limits="cpu=1500m,memory=1Gi")
+OWN = container(limits="cpu=2,memory=1Gi")
+GATE = "DisableCPUQuotaWithExclusiveCPUs"
+
+
+@pytest.mark.parametrize(
+    ("own", "settings", "quotas"),
+    [
+        (OWN, {}, (None, None)),
+        (OWN, {"version": (1, 33)}, (None, None)),
+        (OWN, {"version": (1, 32)}, (2_000_000, 3_500_000)),
+        (OWN, {"version": (1, 32), "feature_gates": {GATE: True}}, (None, None)),
+        (OWN, {"feature_gates": {GATE: False}}, (2_000_000, 3_500_000)),
+        (OWN, {"has_static_cpus": False}, (2_000_000, 3_500_000)),
+        (container(limits="cpu=500m,memory=1Gi"), {}, (500_000, 2_000_000)),
+        (container(requests="cpu=1", limits="cpu=2,memory=1Gi"), {}, (2_000_000, 3_500_000)),
+    ],
+)
+def test_exclusive_cpus_have_no_quota(own, settings, quotas):
+    web = running(pod("web", containers=(own, SHARED)))
+    web = replace(web, scopes={"main": SCOPE, "shared": "cri-containerd-0b.scope"})
+    expected = expect(web, **{"has_static_cpus": True, **settings})
+    (slice_,) = (each.name for each in expected.units if each.name.endswith("-podweb.slice"))
+    names = (SCOPE, slice_)
+    assert tuple(values_of(expected, name)["CPUQuotaPerSecUSec"] for name in names) == quotas
+    periods = tuple(values_of(expected, name).get("CPUQuotaPeriodUSec") for name in names)
+    assert periods == tuple(quota and 100_000 for quota in quotas)
+    assert values_of(expected, "cri-containerd-0b.scope")["CPUQuotaPerSecUSec"] == 1_500_000
+    assert values_of(expected, slice_)["MemoryMax"] == 2 * 2**30
+
+
+def test_a_pod_level_has_no_exclusive_cpus():
+    level = amounts("cpu=4,memory=4Gi")
+    web = pod("web", containers=(OWN,), resources=Resources(requests=level, limits=level))
+    expected = expect(running(web), has_static_cpus=True)
+    assert values_of(expected, "kubepods-podweb.slice")["CPUQuotaPerSecUSec"] == 4_000_000

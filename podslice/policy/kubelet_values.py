@@ -26,7 +26,7 @@ from podslice.model.kubelet_node import (
 )
 from podslice.model.naming import Tree, slice_of_cgroup
 from podslice.model.node import Node
-from podslice.model.pod import Qos
+from podslice.model.pod import Pod, Qos
 from podslice.model.properties import QUOTA_PERIOD_USEC
 from podslice.model.resources import CPU, MEMORY, Resources, format_amount, hugetlb_files
 from podslice.model.unit import DesiredUnit, PropertyValue, UnitName
@@ -107,13 +107,20 @@ def _config_of(settings: KubeletSettings) -> Config:
 
 
 def _decide(pod: KubeletPod, node: Node, config: Config, settings: KubeletSettings) -> _Decided:
-    stated = pod.pod if has_pod_level(settings) else replace(pod.pod, resources=Resources())
+    stated = _as_known(pod.pod, settings)
     linear = replace(config, cpu_weight_mapping=WeightMapping.KUBELET_LINEAR)
     return _Decided(
         pod=pod,
         decision=decide(stated, node, config),
         linear=decide(stated, node, linear),
     )
+
+
+def _as_known(pod: Pod, settings: KubeletSettings) -> Pod:
+    """Return a pod as the kubelet knows it: without podslice's annotations."""
+    containers = tuple(replace(each, properties={}) for each in pod.containers)
+    resources = pod.resources if has_pod_level(settings) else Resources()
+    return replace(pod, properties={}, containers=containers, resources=resources)
 
 
 def _node_units(desired: Desired, settings: KubeletSettings) -> Iterator[ExpectedUnit]:

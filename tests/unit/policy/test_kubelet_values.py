@@ -171,3 +171,11 @@ def test_a_pod_level_has_no_exclusive_cpus():
     web = pod("web", containers=(OWN,), resources=Resources(requests=level, limits=level))
     expected = expect(running(web), has_static_cpus=True)
     assert values_of(expected, "kubepods-podweb.slice")["CPUQuotaPerSecUSec"] == 4_000_000
+
+
+def test_a_kubelet_does_not_know_podslices_annotations():
+    stated = {"MemoryHigh": 2**20}
+    annotated = pod("web", containers=(replace(OWN, properties=stated), SHARED), properties=stated)
+    expected = expect(running(annotated))
+    for unit in expected.units:
+        assert values_of(expected, unit.name).get("MemoryHigh") is None

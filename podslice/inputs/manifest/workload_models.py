@@ -31,14 +31,14 @@ def _bound(longest: int) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-_ENTRIES = _bound(WORKLOAD_ENTRIES_MAX)
+ENTRIES = _bound(WORKLOAD_ENTRIES_MAX)
 Text = Annotated[str, PlainValidator(read_text)]
 Int = Annotated[int, PlainValidator(read_int)]
 Seconds = Annotated[int, PlainValidator(read_seconds)]
 Flag = Annotated[bool, PlainValidator(read_flag)]
 Mode = Annotated[int, PlainValidator(read_mode)]
 PortNumber = Annotated[int | str, PlainValidator(read_port)]
-Texts = Annotated[list[Text], _ENTRIES]
+Texts = Annotated[list[Text], ENTRIES]
 
 
 class Fields(BaseModel):
@@ -131,7 +131,7 @@ class HttpGetFields(Fields):
     path: Text | None = None
     scheme: Text | None = None
     host: Text | None = None
-    http_headers: Annotated[list[HeaderFields], _ENTRIES] | None = None
+    http_headers: Annotated[list[HeaderFields], ENTRIES] | None = None
 
 
 class TcpSocketFields(Fields):
@@ -227,8 +227,8 @@ class SysctlFields(Fields):
 class PodSecurityFields(_CommonSecurity):
     """`securityContext` of a pod."""
 
-    supplemental_groups: Annotated[list[Int], _ENTRIES] | None = None
-    sysctls: Annotated[list[SysctlFields], _ENTRIES] | None = None
+    supplemental_groups: Annotated[list[Int], ENTRIES] | None = None
+    sysctls: Annotated[list[SysctlFields], ENTRIES] | None = None
 
 
 class ContainerWorkloadFields(Fields):
@@ -240,10 +240,10 @@ class ContainerWorkloadFields(Fields):
     command: Texts | None = None
     args: Texts | None = None
     working_dir: Text | None = None
-    env: Annotated[list[EnvVar], _ENTRIES] | None = None
-    env_from: Annotated[list[EnvFrom], _ENTRIES] | None = None
-    ports: Annotated[list[PortFields], _ENTRIES] | None = None
-    volume_mounts: Annotated[list[MountFields], _ENTRIES] | None = None
+    env: Annotated[list[EnvVar], ENTRIES] | None = None
+    env_from: Annotated[list[EnvFrom], ENTRIES] | None = None
+    ports: Annotated[list[PortFields], ENTRIES] | None = None
+    volume_mounts: Annotated[list[MountFields], ENTRIES] | None = None
     liveness_probe: ProbeFields | None = None
     readiness_probe: ProbeFields | None = None
     startup_probe: ProbeFields | None = None
@@ -265,7 +265,7 @@ class DataVolumeFields(Fields):
     """A ConfigMap as a volume, or in a projected one."""
 
     name: Text | None = None
-    items: Annotated[list[ItemFields], _ENTRIES] | None = None
+    items: Annotated[list[ItemFields], ENTRIES] | None = None
     default_mode: Mode | None = None
     optional: Flag | None = None
 
@@ -274,7 +274,7 @@ class SecretVolumeFields(Fields):
     """A Secret as a volume."""
 
     secret_name: Text | None = None
-    items: Annotated[list[ItemFields], _ENTRIES] | None = None
+    items: Annotated[list[ItemFields], ENTRIES] | None = None
     default_mode: Mode | None = None
     optional: Flag | None = None
 
@@ -289,7 +289,7 @@ class ProjectionFields(Fields):
 class ProjectedFields(Fields):
     """A projected volume."""
 
-    sources: Annotated[list[ProjectionFields], _ENTRIES] | None = None
+    sources: Annotated[list[ProjectionFields], ENTRIES] | None = None
     default_mode: Mode | None = None
 
 
@@ -338,7 +338,7 @@ class DnsFields(Fields):
 
     nameservers: Texts | None = None
     searches: Texts | None = None
-    options: Annotated[list[DnsOptionFields], _ENTRIES] | None = None
+    options: Annotated[list[DnsOptionFields], ENTRIES] | None = None
 
 
 class HostAliasFields(Fields):
@@ -364,7 +364,7 @@ class WorkloadFields(Fields):
     hostname: Text | None = None
     dns_policy: Text | None = None
     dns_config: DnsFields | None = None
-    host_aliases: Annotated[list[HostAliasFields], _ENTRIES] | None = None
+    host_aliases: Annotated[list[HostAliasFields], ENTRIES] | None = None
     security_context: PodSecurityFields | None = None
 
 

@@ -27,7 +27,9 @@ _WITHOUT_MEANING = {
     "ReplicationController": _ROLLOUT,
     "DaemonSet": _ROLLOUT,
     "StatefulSet": _ROLLOUT
-    | _names("serviceName podManagementPolicy persistentVolumeClaimRetentionPolicy"),
+    | _names(
+        "serviceName podManagementPolicy persistentVolumeClaimRetentionPolicy volumeClaimTemplates"
+    ),
     "Job": _names("template selector manualSelector parallelism ttlSecondsAfterFinished"),
     "CronJob": _names(
         "jobTemplate successfulJobsHistoryLimit failedJobsHistoryLimit startingDeadlineSeconds"
@@ -37,7 +39,6 @@ _WITHOUT_MEANING = {
 
 _REASONS = {
     "schedule": ("a quadlet starts at boot", "write a timer that starts the pod's service"),
-    "volumeClaimTemplates": ("claims are not made from a template", "write the claim's volume"),
     "backoffLimit": ("systemd does not count the restarts of a pod", ""),
     "completions": ("a pod runs once", ""),
 }

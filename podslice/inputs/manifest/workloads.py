@@ -9,6 +9,7 @@ from podslice.dataclass import dataclass
 from podslice.errors import Problem
 from podslice.imports import quick_models
 from podslice.inputs.manifest.schema import read_model
+from podslice.inputs.manifest.workload_claims import read_claims
 from podslice.inputs.manifest.workload_containers import ContainerReader
 from podslice.inputs.manifest.workload_data import DataObjects, read_objects
 from podslice.inputs.manifest.workload_environment import EnvironmentReader
@@ -19,7 +20,7 @@ from podslice.inputs.manifest.workload_text import check_texts
 from podslice.inputs.manifest.workload_volumes import VolumeReader
 from podslice.inputs.scalars import quote
 from podslice.model.pod import Pod
-from podslice.model.workload import ContainerWorkload, Dns, PodWorkload, Restart, Volume
+from podslice.model.workload import Claim, ContainerWorkload, Dns, PodWorkload, Restart, Volume
 
 with quick_models():
     from podslice.inputs.manifest.workload_models import (
@@ -63,8 +64,10 @@ def read_workloads(
         refusals = Refusals(where=pod.where, ignored=ignored)
         spec = _find(documents.get(pod.where), pod.spec_where)
         owner = owner_path(pod.spec_where)
-        refuse_of_owner(_find(documents.get(pod.where), owner), owner, refusals)
-        workloads[pod.key] = _read_spec(pod, spec, refusals, objects)
+        holder = _find(documents.get(pod.where), owner)
+        refuse_of_owner(holder, owner, refusals)
+        claims = read_claims(pod, holder, owner, refusals)
+        workloads[pod.key] = _read_spec(pod, spec, claims, refusals, objects)
         problems += refusals.found
         used |= refusals.used
     problems += unused(ignored, used)
@@ -83,7 +86,14 @@ def _find(value: object, path: str) -> object:
     return value
 
 
-def _read_spec(pod: Pod, spec: object, refusals: Refusals, objects: DataObjects) -> PodWorkload:
+def _read_spec(
+    pod: Pod,
+    spec: object,
+    claims: Mapping[str, Claim],
+    refusals: Refusals,
+    objects: DataObjects,
+) -> PodWorkload:
+    """Return the workload; a claim replaces the pod's own volume of the same name."""
     path = pod.spec_where
     fields, found = read_model(WorkloadFields, spec or {}, path)
     # the resources' own reader has reported these types already
@@ -92,7 +102,8 @@ def _read_spec(pod: Pod, spec: object, refusals: Refusals, objects: DataObjects)
     refusals.refuse_unread(fields, spec, path)
     check_texts(fields, refusals, path)
     reader = VolumeReader(refusals=refusals, objects=objects, namespace=pod.namespace)
-    volumes = tuple(reader.read(fields.volumes or (), f"{path}.volumes"))
+    own = reader.read(fields.volumes or (), f"{path}.volumes")
+    volumes = (*(each for each in own if each.name not in claims), *claims.values())
     security = fields.security_context or PodSecurityFields()
     return PodWorkload(
         containers=tuple(_read_containers(pod, fields, volumes, refusals, objects)),

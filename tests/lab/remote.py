@@ -26,6 +26,8 @@ POLL_SEC = 0.003
 LOG_TAIL_BYTES = 4000
 UNPACK = ("tar", "-C", "/", "--keep-directory-symlink", "-xf")
 UNPACK_TIMEOUT_SEC = 600.0
+PRELOAD_TIMEOUT_SEC = 600.0
+"""The imports of all libraries take seconds, but once took two minutes on a busy host."""
 
 
 class Held:
@@ -260,7 +262,8 @@ class RemoteMachine:
         self.close()
 
     def _import(self, names: tuple[str, ...], directory: str) -> None:
-        self._agent().ask({"do": "preload", "names": names, "directory": directory})
+        request = {"do": "preload", "names": names, "directory": directory}
+        self._agent().ask(request, timeout_sec=PRELOAD_TIMEOUT_SEC)
 
     def _agent(self) -> Channel:
         if self._channel is None:

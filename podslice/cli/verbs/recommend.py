@@ -70,6 +70,8 @@ def recommend(
         for key, history in histories.items()
     ]
     _emit(found, output)
+    if not found and not missing:
+        note("no pods are applied")
     severity = Severity.ERROR if shown.keys else Severity.WARNING
     for problem in missing:
         note(problem_line(replace(problem, severity=severity)))

@@ -1,0 +1,280 @@
+"""Which CPUs a container or pod gets for itself.
+
+The order of preference is that of the kubelet's static policy: whole sockets and NUMA nodes, whole
+physical cores, then threads; the fullest place first, so that large free places remain. Two faults
+of its code are avoided. Sums are exact here, where the kubelet rounds standard deviations and
+searches all combinations of NUMA nodes; and only free CPUs are ever taken, where the kubelet takes
+all threads of a core that has as many free threads as a usual core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+
+from podslice.dataclass import dataclass
+from podslice.model.cpu_topology import Cpus, CpuTopology, format_cpus
+
+NOT_ENOUGH = "NotEnoughCPUs"
+SMT_ALIGNMENT = "SMTAlignmentError"
+"""Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_static.go, ErrorSMTAlignment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuOptions:
+    """How CPUs are chosen."""
+
+    # Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_options.go
+    full_cores: bool = False
+    """`full-pcpus-only`: only whole physical cores."""
+    distribute_numa: bool = False
+    """`distribute-cpus-across-numa`: equal parts of each NUMA node, where one is too small."""
+    align_uncore: bool = False
+    """`prefer-align-cpus-by-uncorecache`: as few last-level caches as possible."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuRefusal:
+    """Why a request gets no CPUs."""
+
+    reason: str
+    message: str
+
+
+class _Refused(Exception):
+    """No combination of the free CPUs has the required number."""
+
+
+def assign_cpus(
+    topology: CpuTopology,
+    count: int,
+    *,
+    free: Cpus,
+    options: CpuOptions,
+    numa_nodes: Iterable[int] = (),
+) -> Cpus | CpuRefusal:
+    """Return `count` of the free CPUs, or why that is not possible.
+
+    Args:
+        topology: the machine.
+        count: the number of CPUs, at least 0.
+        free: the CPUs that are neither reserved nor held.
+        options: how to choose.
+        numa_nodes: the nodes to prefer; the others supply only what these lack.
+    """
+    # Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_static.go, allocateCPUs, and
+    # cpu_assignment.go, takeByTopologyNUMAPacked, takeByTopologyNUMADistributed; KEP-2902, KEP-4800.
+    free &= topology.all
+    if options.full_cores:
+        if topology.is_uniform and count % topology.threads_per_core:
+            return CpuRefusal(
+                reason=SMT_ALIGNMENT,
+                message=f"{count} CPUs are not a multiple of the {topology.threads_per_core} threads "
+                "of a core, and full-pcpus-only is set",
+            )
+        free = _in_whole_cores(topology, free)
+    if count > len(free):
+        return _lacking(count, free, options)
+    preferred = _union(free & topology.numa_nodes.get(node, frozenset()) for node in numa_nodes)
+    with suppress(_Refused):
+        chosen = _take(topology, min(count, len(preferred)), preferred, options)
+        return chosen | _take(topology, count - len(chosen), free - chosen, options)
+    return _combine_cores(topology, count, free, preferred)
+
+
+def _lacking(count: int, free: Cpus, options: CpuOptions) -> CpuRefusal:
+    what = "CPUs in whole free cores" if options.full_cores else "free CPUs"
+    return CpuRefusal(
+        reason=SMT_ALIGNMENT if options.full_cores else NOT_ENOUGH,
+        message=f"{count} CPUs are requested, and there are {len(free)} {what}"
+        f"{f' ({format_cpus(free)})' if free else ''}",
+    )
+
+
+def _combine_cores(
+    topology: CpuTopology, count: int, free: Cpus, preferred: Cpus
+) -> Cpus | CpuRefusal:
+    """Return whole cores of different sizes, of one NUMA node if possible.
+
+    The places that were taken first can leave a number that no other cores have.
+    """
+    for place in (preferred, *topology.numa_nodes.values(), topology.all):
+        cores = _cores_of(topology, free & place)
+        cores.sort(key=lambda core: topology.cores[core].isdisjoint(preferred))
+        with suppress(_Refused):
+            return _whole_cores(topology, cores, count)
+    return CpuRefusal(
+        reason=SMT_ALIGNMENT,
+        message=f"no whole free cores have {count} CPUs together, and full-pcpus-only is set",
+    )
+
+
+def _take(topology: CpuTopology, count: int, free: Cpus, options: CpuOptions) -> Cpus:
+    group = topology.threads_per_core if options.full_cores else 1
+    # cores of different sizes cannot be divided in equal groups
+    if options.distribute_numa and (group == 1 or topology.is_uniform):
+        distributed = _distribute(topology, count, free, options, group)
+        if distributed is not None:
+            return distributed
+    return _pack(topology, count, free, options)
+
+
+def _pack(topology: CpuTopology, count: int, free: Cpus, options: CpuOptions) -> Cpus:
+    """Return CPUs in as few places as possible: the largest whole places first."""
+    chosen = _Chosen(topology, count, free)
+    for places in (chosen.upper, chosen.lower):
+        chosen.take_whole(places, chosen.order_of_places(places))
+    if options.align_uncore:
+        _align(chosen, full_cores=options.full_cores)
+    chosen.take_cores(chosen.order_of_cores, full_cores=options.full_cores)
+    return chosen.cpus
+
+
+def _align(chosen: _Chosen, *, full_cores: bool) -> None:
+    """Take whole caches, then what is missing from the first cache that has it."""
+    # Source: KEP-4800, "Design Details"; Kubernetes, cpu_assignment.go, takeUncoreCache.
+    caches = chosen.topology.uncore_caches
+    chosen.take_whole(caches, list(caches))
+    if not chosen.missing:
+        return
+    for cache in caches.values():
+        free = cache & chosen.free
+        if len(free) >= chosen.missing:
+            inside = _Chosen(chosen.topology, chosen.missing, free)
+            with suppress(_Refused):
+                order = partial(_cores_of, chosen.topology, free)
+                inside.take_cores(order, full_cores=full_cores)
+                chosen.take(inside.cpus)
+                return
+
+
+def _distribute(
+    topology: CpuTopology, count: int, free: Cpus, options: CpuOptions, group: int
+) -> Cpus | None:
+    """Return equal parts of the fewest NUMA nodes that have enough; None if no number of nodes has.
+
+    Among as many nodes, those with the most free CPUs are chosen, and give what remains after the
+    division: that leaves the lowest standard deviation of free CPUs per node, which the kubelet
+    finds by trying all combinations.
+    """
+    # Source: KEP-2902, "Compatibility with full-pcpus-only"; Kubernetes, cpu_assignment.go,
+    # takeByTopologyNUMADistributed.
+    order = _Chosen(topology, count, free).order_of_places(topology.numa_nodes)
+    left = {node: len(topology.numa_nodes[node] & free) for node in order}
+    for number in range(1, len(order) + 1):
+        chosen = sorted(order, key=lambda node: -left[node])[:number]
+        share = count // number // group * group
+        if left[chosen[-1]] < share or sum(left[node] for node in chosen) < count:
+            continue
+        parts = dict.fromkeys((node for node in order if node in chosen), share)
+        steps = list(parts.items())
+        for _ in range((count - share * number) // group):
+            emptiest = max(parts, key=lambda node: left[node] - parts[node])
+            parts[emptiest] += group
+            steps.append((emptiest, group))
+        taken: Cpus = frozenset()
+        for node, part in steps:
+            taken |= _pack(topology, part, (free & topology.numa_nodes[node]) - taken, options)
+        return taken
+    return None
+
+
+class _Chosen:
+    """The CPUs that were taken so far, and those that are free and not taken."""
+
+    def __init__(self, topology: CpuTopology, count: int, free: Cpus) -> None:
+        self.topology = topology
+        self.missing = count
+        self.free = free
+        self.cpus: Cpus = frozenset()
+        levels = topology.numa_nodes, topology.sockets
+        self.upper, self.lower = sorted(levels, key=len)
+
+    def take(self, cpus: Cpus) -> None:
+        """Take CPUs that are free."""
+        self.cpus |= cpus
+        self.free -= cpus
+        self.missing -= len(cpus)
+
+    def take_whole(self, places: Mapping[int, Cpus], order: list[int]) -> None:
+        """Take the places that are free as a whole and not larger than what is missing."""
+        for place in order:
+            if places[place] <= self.free and len(places[place]) <= self.missing:
+                self.take(places[place])
+
+    def take_cores(self, order: Callable[[], list[int]], *, full_cores: bool) -> None:
+        """Take what is missing from cores: whole ones, then threads in the order of what remains.
+
+        Raises:
+            _Refused: with `full_cores`, no subset of the cores has this number.
+        """
+        if full_cores:
+            self.take(_whole_cores(self.topology, order(), self.missing))
+        else:
+            self.take_whole(self.topology.cores, order())
+            cores = [self.topology.cores[core] & self.free for core in order()]
+            threads = [cpu for core in cores for cpu in sorted(core)]
+            self.take(frozenset(threads[: self.missing]))
+
+    def order_of_places(self, places: Mapping[int, Cpus]) -> list[int]:
+        """Return the NUMA nodes or sockets with free CPUs: those of the fullest upper place first."""
+        # Source: Kubernetes, cpu_assignment.go, sortAvailableNUMANodes, sortAvailableSockets.
+        return [
+            place
+            for above in self._fullest_first(self.upper, self.free)
+            for place in self._fullest_first(places, self.upper[above] & self.free)
+        ]
+
+    def order_of_cores(self) -> list[int]:
+        """Return the cores with free CPUs: those of the fullest lower place first."""
+        # Source: Kubernetes, cpu_assignment.go, sortAvailableCores.
+        return [
+            core
+            for place in self.order_of_places(self.lower)
+            for core in self._fullest_first(self.topology.cores, self.lower[place] & self.free)
+        ]
+
+    @staticmethod
+    def _fullest_first(places: Mapping[int, Cpus], free: Cpus) -> list[int]:
+        def free_cpus(place: int) -> tuple[int, int]:
+            return len(places[place] & free), place
+
+        return sorted((place for place in places if places[place] & free), key=free_cpus)
+
+
+def _in_whole_cores(topology: CpuTopology, free: Cpus) -> Cpus:
+    return _union(core for core in topology.cores.values() if core <= free)
+
+
+def _cores_of(topology: CpuTopology, cpus: Cpus) -> list[int]:
+    return sorted({topology.core_of[cpu] for cpu in cpus})
+
+
+def _whole_cores(topology: CpuTopology, cores: list[int], count: int) -> Cpus:
+    """Return whole cores, the first that are possible, with exactly `count` CPUs.
+
+    Raises:
+        _Refused: no subset of the cores has this number.
+    """
+    sums = _sums(topology, cores)
+    if not sums[0] >> count & 1:
+        raise _Refused
+    taken: Cpus = frozenset()
+    for place, core in enumerate(cores):
+        rest = count - len(taken) - len(topology.cores[core])
+        if rest >= 0 and sums[place + 1] >> rest & 1:
+            taken |= topology.cores[core]
+    return taken
+
+
+def _sums(topology: CpuTopology, cores: list[int]) -> list[int]:
+    """Return for each place which numbers of CPUs the cores from there on have, as a set of bits."""
+    sums = [1]
+    for core in reversed(cores):
+        sums.append(sums[-1] | sums[-1] << len(topology.cores[core]))
+    return sums[::-1]
+
+
+def _union(parts: Iterable[Cpus]) -> Cpus:
+    return frozenset().union(*parts)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from podslice.errors import InputError
+from podslice.model.cpu_topology import Cpu, CpuTopology, format_cpus, regular_topology
+
+
+def test_a_regular_machine_has_the_numbers_of_linux():
+    made = regular_topology(sockets=2, numa=4, cores=4, threads=2)
+    assert made.sockets == {
+        0: frozenset({0, 1, 2, 3, 8, 9, 10, 11}),
+        1: frozenset({4, 5, 6, 7, 12, 13, 14, 15}),
+    }
+    assert made.numa_nodes[1] == {2, 3, 10, 11}
+    assert made.cores[5] == {5, 13}
+    assert made.uncore_caches == made.sockets
+    assert made.core_of[13] == 5
+    assert made.all == frozenset(range(16))
+    assert (made.threads_per_core, made.is_uniform) == (2, True)
+
+
+def test_numa_nodes_may_span_sockets():
+    made = regular_topology(sockets=4, numa=2, cores=1, threads=1)
+    assert made.numa_nodes == {0: frozenset({0, 1}), 1: frozenset({2, 3})}
+
+
+def test_cores_of_different_sizes_are_not_uniform():
+    made = CpuTopology(cpus=(Cpu(cpu=0, core=7), Cpu(cpu=1, core=7), Cpu(cpu=2, core=3)))
+    assert made.cores == {3: frozenset({2}), 7: frozenset({0, 1})}
+    assert list(made.cores) == [3, 7]
+    assert (made.threads_per_core, made.is_uniform) == (2, False)
+
+
+def test_a_machine_without_cpus_has_cores_of_one_thread():
+    assert (CpuTopology(cpus=()).threads_per_core, CpuTopology(cpus=()).is_uniform) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message", "hint"),
+    [
+        (
+            (1, 1, 1, 0),
+            "each number of a CPU topology must be at least 1",
+            "use 1 for a level that the machine lacks",
+        ),
+        (
+            (2, 3, 3, 1),
+            "3 NUMA nodes cannot divide 2 sockets with 3 cores each evenly",
+            "use a multiple or a divisor of the sockets, or a JSON file with each CPU",
+        ),
+        (
+            (2, 4, 3, 1),
+            "4 NUMA nodes cannot divide 2 sockets with 3 cores each evenly",
+            "use a multiple or a divisor of the sockets, or a JSON file with each CPU",
+        ),
+    ],
+)
+def test_a_machine_without_equal_parts_is_refused(numbers, message, hint):
+    keys = ("sockets", "numa", "cores", "threads")
+    with pytest.raises(InputError) as refused:
+        regular_topology(**dict(zip(keys, numbers, strict=True)))
+    assert [(each.message, each.hint) for each in refused.value.problems] == [(message, hint)]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "text"),
+    [((), ""), ((3,), "3"), ((0, 1), "0-1"), ((8, 2, 0, 1, 3), "0-3,8"), ((0, 2, 4), "0,2,4")],
+)
+def test_cpus_are_written_as_the_kernel_writes_them(cpus, text):
+    assert format_cpus(cpus) == text

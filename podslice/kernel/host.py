@@ -37,7 +37,7 @@ def read_node(root: Path = Path("/")) -> Node:
     try:
         meminfo = read_meminfo(root)
         capacity = {
-            CPU: len(_cpus(root)) * 1000,
+            CPU: len(available_cpus(root)) * 1000,
             MEMORY: meminfo["MemTotal"] * 1000,
             EPHEMERAL_STORAGE: nodefs_availability(root).capacity * 1000,
             PIDS: _pids_max(root) * 1000,
@@ -80,7 +80,7 @@ def process_named(name: str, root: Path = Path("/")) -> int | None:
     return None
 
 
-def _cpus(root: Path) -> set[int]:
+def available_cpus(root: Path) -> set[int]:
     """Return the CPUs that are online and available to this process tree."""
     online = parse_cpu_list(read_text(root / "sys/devices/system/cpu/online"))
     try:

@@ -17,8 +17,8 @@ kubernetes_build_info{build_date="2026",git_version="v1.36.2",go_version="go1.26
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    return Certificates(tmp_path_factory.mktemp("certificates"))
+def certificates():
+    return Certificates()
 
 
 @pytest.fixture

@@ -2,39 +2,15 @@
 
 import http.server
 import ssl
-import subprocess
 import threading
-
-
-def run_openssl(*arguments, cwd):
-    subprocess.run(("/usr/bin/openssl", *arguments), cwd=cwd, check=True, capture_output=True)
+from pathlib import Path
 
 
 class Certificates:
-    """An authority, a server's certificate for `node1`, and a client's."""
-
-    def __init__(self, directory):
-        self._directory = directory
-        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-        run_openssl(
-            *("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.crt", "-days", "2"),
-            *("-subj", "/CN=lab-ca"),
-            cwd=directory,
-        )
-        for name, subject in (("server", "/CN=node1"), ("client", "/O=system:masters/CN=admin")):
-            run_openssl(
-                *("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", subject),
-                cwd=directory,
-            )
-            (directory / "ext").write_text("subjectAltName=DNS:node1\n")
-            run_openssl(
-                *("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key"),
-                *("-CAcreateserial", "-out", f"{name}.crt", "-days", "2", "-extfile", "ext"),
-                cwd=directory,
-            )
+    """An authority, a server's certificate for `node1`, and a client's; `certificates/make.sh` made them."""
 
     def path(self, name):
-        return self._directory / name
+        return Path(__file__).parent / "certificates" / name
 
     def text(self, name):
         return self.path(name).read_text()

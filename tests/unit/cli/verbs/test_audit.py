@@ -219,8 +219,8 @@ def test_pods_need_their_uid(node, podslice, files):
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    return Certificates(tmp_path_factory.mktemp("certificates"))
+def certificates():
+    return Certificates()
 
 
 @pytest.fixture

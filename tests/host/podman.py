@@ -66,6 +66,8 @@ def set_up(machine: Vm) -> None:
     extras.unpack(machine, DEFAULT_SUITE, PACKAGES, left_out=NOT_NEEDED)
     machine.put("/etc/containers/containers.conf", CONFIGURATION)
     machine.put("/usr/bin/podslice", PROGRAM, mode=0o755)
+    # the units of users wait for it, 90 s where nothing starts it
+    machine.run("systemctl", "start", "network-online.target")
     machine.run("sh", "-ec", MAKE_ROOTFS + MAKE_IMAGE, timeout_sec=LONG_SEC)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from podslice.agent.context import AgentContext
 from podslice.dataclass import dataclass
 from podslice.model.event import Kind
-from podslice.model.naming import KUBE_RESERVED_SLICE, SYSTEM_RESERVED_SLICE, slice_of_cgroup
+from podslice.model.naming import kube_reserved_slice, system_reserved_slice
 from podslice.model.resources import CPU, MEMORY, PIDS, Amounts, format_amount, rounded_up
 from podslice.model.unit import UnitName, control_group_of
 
@@ -69,21 +69,18 @@ class ReservationMonitor:
 
     def _uses(self) -> Iterator[_ReservationUse]:
         config = self._context.world.config
-        for label, cgroup, default, reserved in (
+        for label, unit, reserved in (
             (
                 "kube-reserved",
-                config.kube_reserved_cgroup,
-                KUBE_RESERVED_SLICE,
+                kube_reserved_slice(config.kube_reserved_cgroup),
                 config.kube_reserved,
             ),
             (
                 "system-reserved",
-                config.system_reserved_cgroup,
-                SYSTEM_RESERVED_SLICE,
+                system_reserved_slice(config.system_reserved_cgroup),
                 config.system_reserved,
             ),
         ):
-            unit = slice_of_cgroup(cgroup) if cgroup else default
             if reserved:
                 yield from self._of_unit(label, unit, rounded_up(reserved))
 

@@ -14,11 +14,10 @@ from podslice.errors import HostError
 from podslice.kernel.usage_counters import UsageCounters
 from podslice.model.desired import PodDecision
 from podslice.model.naming import (
-    KUBE_RESERVED_SLICE,
-    SYSTEM_RESERVED_SLICE,
     USER_SLICE,
+    kube_reserved_slice,
     service_name,
-    slice_of_cgroup,
+    system_reserved_slice,
 )
 from podslice.model.pod import Container
 from podslice.model.resources import Amounts
@@ -194,11 +193,8 @@ class UsageRecorder:
         world = self._context.world
         if world.manager.is_user:
             return
-        for cgroup, default in (
-            (world.config.kube_reserved_cgroup, KUBE_RESERVED_SLICE),
-            (world.config.system_reserved_cgroup, SYSTEM_RESERVED_SLICE),
-        ):
-            yield slice_of_cgroup(cgroup) if cgroup else default
+        yield kube_reserved_slice(world.config.kube_reserved_cgroup)
+        yield system_reserved_slice(world.config.system_reserved_cgroup)
         yield USER_SLICE
 
     def _forget_removed(self) -> None:

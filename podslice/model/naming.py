@@ -121,5 +121,15 @@ def slice_of_cgroup(path: str) -> UnitName:
     return slice_name(cgroup_components(path))
 
 
+def kube_reserved_slice(cgroup: str) -> UnitName:
+    """Return the slice of kube-reserved: that of the option's control group, or the usual one."""
+    return slice_of_cgroup(cgroup) if cgroup else KUBE_RESERVED_SLICE
+
+
+def system_reserved_slice(cgroup: str) -> UnitName:
+    """Return the slice of system-reserved: that of the option's control group, or the usual one."""
+    return slice_of_cgroup(cgroup) if cgroup else SYSTEM_RESERVED_SLICE
+
+
 def _pod_component(uid: str) -> str:
     return "pod" + uid.replace("-", "_")

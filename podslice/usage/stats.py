@@ -22,12 +22,11 @@ from podslice.kernel.text import read_text, split_lines, split_words
 from podslice.model.config import Config
 from podslice.model.desired import PodDecision, VolumeDecision
 from podslice.model.naming import (
-    KUBE_RESERVED_SLICE,
-    SYSTEM_RESERVED_SLICE,
     TIERS,
     Tree,
+    kube_reserved_slice,
     service_name,
-    slice_of_cgroup,
+    system_reserved_slice,
 )
 from podslice.model.unit import Observed, UnitName, control_group_of
 
@@ -210,11 +209,10 @@ def _groups(
     groups = {name: (unit, _control_group(unit, observed)) for name, unit in slices.items()}
     if agent_group:
         groups["kubelet"] = (UnitName(PurePosixPath(agent_group).name), agent_group)
-    for name, cgroup, default in (
-        ("runtime", config.kube_reserved_cgroup, KUBE_RESERVED_SLICE),
-        ("misc", config.system_reserved_cgroup, SYSTEM_RESERVED_SLICE),
+    for name, unit in (
+        ("runtime", kube_reserved_slice(config.kube_reserved_cgroup)),
+        ("misc", system_reserved_slice(config.system_reserved_cgroup)),
     ):
-        unit = slice_of_cgroup(cgroup) if cgroup else default
         groups[name] = (unit, _control_group(unit, observed))
     for name, (unit, group) in groups.items():
         if group and cgroups.exists(group):

@@ -13,10 +13,9 @@ from podslice.cli.views import documents
 from podslice.cli.views.problem_lines import problem_line
 from podslice.errors import HostError, Problem, invalid
 from podslice.model.naming import (
-    KUBE_RESERVED_SLICE,
-    SYSTEM_RESERVED_SLICE,
     USER_SLICE,
-    slice_of_cgroup,
+    kube_reserved_slice,
+    system_reserved_slice,
 )
 
 if TYPE_CHECKING:
@@ -58,10 +57,9 @@ def recommend(planning: Planning, output: Output = OutputFormat.TABLE) -> int:
 
 def _units_of(config: Config) -> tuple[list[UnitName], list[UnitName]]:
     """Return the slices of kube-reserved and of system-reserved."""
-    kube, system = config.kube_reserved_cgroup, config.system_reserved_cgroup
     return (
-        [slice_of_cgroup(kube) if kube else KUBE_RESERVED_SLICE],
-        [slice_of_cgroup(system) if system else SYSTEM_RESERVED_SLICE, USER_SLICE],
+        [kube_reserved_slice(config.kube_reserved_cgroup)],
+        [system_reserved_slice(config.system_reserved_cgroup), USER_SLICE],
     )
 
 

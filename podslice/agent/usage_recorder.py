@@ -27,6 +27,7 @@ from podslice.pausable import Steps, finish
 from podslice.policy.recommendation import RecommendedAmounts, only_amounts, recommend
 from podslice.policy.usage_samples import KEPT_SEC, without_old
 from podslice.reconcile.observe import control_group
+from podslice.reconcile.pace import in_turns
 from podslice.store.usage_files import UsageFiles
 
 SAMPLE_SEC = 60.0
@@ -84,10 +85,10 @@ class UsageRecorder:
         next_save = self._monotonic() + SAVE_SEC
         while True:
             started = self._monotonic()
-            await _pause_between(self.sampling())
+            await in_turns(self.sampling())
             if started >= next_save:
                 next_save = started + SAVE_SEC
-                await _pause_between(self.saving())
+                await in_turns(self.saving())
             period_sec = SAMPLE_SEC if self._rounds else _FIRST_SEC
             await asyncio.sleep(max(started + period_sec - self._monotonic(), 0.0))
 
@@ -216,9 +217,3 @@ def _container_groups(pod: PodDecision, observed: Observed) -> Iterator[tuple[Co
             if unit is not None and unit.control_group:
                 yield container, unit.control_group
                 break
-
-
-async def _pause_between(steps: Steps[None]) -> None:
-    """Run all steps, and let the event loop run between them."""
-    for _ in steps:
-        await asyncio.sleep(0)

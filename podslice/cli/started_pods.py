@@ -170,10 +170,7 @@ class StartedPods:
             return PlannedServices()
         self._planner.check()
         refused = {each.pod for each in state.plan.refused}
-        steps = (
-            *await self._planner.plan_removal(self._unwanted(state)),
-            *await self._planner.plan_start(refused),
-        )
+        steps = await self._planner.plan(self._unwanted(state), refused)
         return PlannedServices(steps=tuple((each, self._planner.path_of(each)) for each in steps))
 
     async def prepare(self, state: Assessment) -> bool:

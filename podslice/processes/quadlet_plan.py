@@ -54,24 +54,30 @@ class QuadletPlanner:
         """Return the absolute path of a step on a file; empty for others."""
         return str(place(step.name, self.directories)) if step.action in OF_FILES else ""
 
-    async def list_kept(self) -> frozenset[str]:
-        """Return the pods that the agent keeps."""
+    async def plan(
+        self, keys: Collection[str] | None, excluded: Collection[str]
+    ) -> tuple[QuadletStep, ...]:
+        """Return the steps of `plan_removal` and then those of `plan_start`."""
         present = await self._observe()
-        return frozenset(key for key, pod in present.items() if pod.is_kept)
+        return (*_steps_to_remove(present, keys), *self._steps_to_start(present, excluded))
 
     async def plan_removal(self, keys: Collection[str] | None) -> tuple[QuadletStep, ...]:
         """Return the steps that remove pods; with None all."""
+        return _steps_to_remove(await self._observe(), keys)
+
+    async def plan_removal_of_kept(self, applied: Collection[str]) -> tuple[QuadletStep, ...]:
+        """Return the steps that remove the pods that the agent keeps, without those applied."""
         present = await self._observe()
-        return tuple(
-            step
-            for key in sorted(present)
-            if keys is None or key in keys
-            for step in steps_to_remove(key, present[key])
-        )
+        kept = {key for key, pod in present.items() if pod.is_kept}
+        return _steps_to_remove(present, kept.difference(applied))
 
     async def plan_start(self, excluded: Collection[str] = ()) -> tuple[QuadletStep, ...]:
         """Return the steps that let the wanted pods run, without the excluded ones."""
-        present = await self._observe()
+        return self._steps_to_start(await self._observe(), excluded)
+
+    def _steps_to_start(
+        self, present: Mapping[str, PresentPod], excluded: Collection[str]
+    ) -> tuple[QuadletStep, ...]:
         none = PresentPod(files={}, states={})
         return tuple(
             step
@@ -95,3 +101,14 @@ class QuadletPlanner:
         states = {each.name: each.active_state for each in listed}
         keys = {*found, *(each.pod for each in self.wanted)}
         return {key: PresentPod(files=files.get(key, {}), states=states) for key in keys}
+
+
+def _steps_to_remove(
+    present: Mapping[str, PresentPod], keys: Collection[str] | None
+) -> tuple[QuadletStep, ...]:
+    return tuple(
+        step
+        for key in sorted(present)
+        if keys is None or key in keys
+        for step in steps_to_remove(key, present[key])
+    )

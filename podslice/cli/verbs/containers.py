@@ -48,8 +48,7 @@ def containers(planning: Planning) -> int:
             planner = QuadletPlanner(world.client.list_units, world.manager, wanted)
             services = QuadletServices(world.client, world.manager, planner)
             applied = _applied_pods(records)
-            unwanted = (await planner.list_kept()) - applied.keys()
-            await services.remove(await planner.plan_removal(unwanted))
+            await services.remove(await planner.plan_removal_of_kept(applied))
             starts = await services.change(await planner.plan_start())
             log.add_results((*services.removals, *services.results))
         # the last init container takes the lock

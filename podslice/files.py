@@ -137,3 +137,17 @@ def _check(descriptor: int, *, allow_pipe: bool) -> None:
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     if kind != stat.S_IFREG and not (allow_pipe and kind == stat.S_IFIFO):
         raise NotRegularError(f"is {_KINDS.get(kind, 'of an unknown type')}, not a regular file")
+
+
+def read_present(path: Path, *, limit_bytes: int) -> bytes | None:
+    """Return the content of a file; None if it does not exist, empty if it is none that can be read.
+
+    Raises:
+        OSError: it cannot be read for another reason than its permissions.
+    """
+    try:
+        return read_regular(path, limit_bytes=limit_bytes)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (PermissionError, NotRegularError):
+        return b""

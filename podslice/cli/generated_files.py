@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from podslice.errors import HostError, InputError, Problem
-from podslice.files import NotRegularError, read_regular
+from podslice.files import read_present
 
 _BYTES_MAX = 2**20
 """The limit of a file that is read; generated ones are smaller."""
@@ -42,10 +42,7 @@ def write_generated(files: Mapping[str, str], directory: Path, head: str) -> lis
 
 def _is_foreign(path: Path, head: str) -> bool:
     try:
-        return not read_regular(path, limit_bytes=_BYTES_MAX).startswith(head.encode())
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except (PermissionError, NotRegularError):
-        return True
+        content = read_present(path, limit_bytes=_BYTES_MAX)
     except OSError as error:
         raise HostError(f"{path}: {error.strerror}") from error
+    return content is not None and not content.startswith(head.encode())

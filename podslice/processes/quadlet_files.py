@@ -11,7 +11,7 @@ from pathlib import Path
 
 from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, Problem
-from podslice.files import NotRegularError, read_regular
+from podslice.files import read_present, read_regular
 from podslice.model.manager import Manager
 from podslice.model.naming import SCOPE_PREFIX
 from podslice.model.unit import GENERATED
@@ -223,12 +223,10 @@ def _is_named(file: File) -> bool:
 def _read_owner(path: Path) -> str | None:
     """Return the pod of a unit; None if the file does not exist, empty if it is not podslice's."""
     try:
-        content = read_regular(path, limit_bytes=_BYTES_MAX)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (PermissionError, NotRegularError):
-        return ""
+        content = read_present(path, limit_bytes=_BYTES_MAX)
     except OSError as error:
         raise HostError(f"{path}: {error.strerror}") from error
+    if content is None:
+        return None
     found = _OWNER.search(content) if content.startswith(GENERATED.encode()) else None
     return found[1].decode() if found else ""

@@ -13,7 +13,7 @@ from podslice.model.manager import Manager
 from podslice.model.unit import UnitName
 from podslice.processes.quadlet_files import make_directories, remove_file, write_file
 from podslice.processes.quadlet_plan import OF_FILES, QuadletPlanner
-from podslice.processes.runtimes import NoAnswerError, run, run_patiently
+from podslice.processes.runtimes import NoAnswerError, communicate, run, run_patiently
 from podslice.quadlet.result import PODMAN
 from podslice.quadlet.transition import QuadletAction, QuadletStep
 from podslice.reconcile.report import Outcome
@@ -192,21 +192,14 @@ class QuadletServices:
         generator = _GENERATORS.format(kind=kind)
         own = ("-user",) if self._manager.is_user else ()
         try:
-            process = await asyncio.create_subprocess_exec(
-                *(generator, *own, "-dryrun", "-no-kmsg-log"),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
+            _, _, output = await communicate(
+                *(generator, *own, "-dryrun", "-no-kmsg-log"), limit_sec=_GENERATOR_WAIT_SEC
             )
+        except TimeoutError:
+            return ""
         except OSError as error:
             return f"podman's generator {generator}: {error.strerror}; install podman"
-        try:
-            async with asyncio.timeout(_GENERATOR_WAIT_SEC):
-                _, output = await process.communicate()
-        except TimeoutError:
-            process.kill()
-            return ""
         file = step.file.path if step.file else step.name
-        lines = (line for line in output.decode(errors="replace").split("\n") if file in line)
+        lines = (line for line in output.split("\n") if file in line)
         complaints = [printable(each) for each in lines if "Loading source unit file" not in each]
         return f"podman's generator: {'; '.join(complaints)}" if complaints else ""

@@ -145,28 +145,40 @@ async def run(*argv: str, limit_sec: float = LIMIT_SEC) -> str:
         NoAnswerError: it failed, or did not finish in time.
     """
     try:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
+        code, out, err = await communicate(*argv, limit_sec=limit_sec)
+    except TimeoutError as error:
+        raise NoAnswerError(f"no answer in {limit_sec:.0f} s") from error
     except OSError as error:
         raise NoAnswerError(str(error.strerror)) from error
+    if code:
+        last = err.rstrip("\n").rpartition("\n")[2]
+        raise NoAnswerError(printable(last) or f"exit code {code}")
+    return out
+
+
+async def communicate(*argv: str, limit_sec: float) -> tuple[int, str, str]:
+    """Run a command, and return its exit code, its output and what it wrote to standard error.
+
+    Raises:
+        TimeoutError: it did not finish in time, and was killed.
+        OSError: it cannot be started.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
     try:
         async with asyncio.timeout(limit_sec):
             out, err = await process.communicate()
-    except TimeoutError as error:
-        raise NoAnswerError(f"no answer in {limit_sec:.0f} s") from error
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-    if process.returncode:
-        last = err.decode(errors="replace").rstrip("\n").rpartition("\n")[2]
-        raise NoAnswerError(printable(last) or f"exit code {process.returncode}")
-    return out.decode(errors="replace")
+    code = process.returncode or 0
+    return code, out.decode(errors="replace"), err.decode(errors="replace")
 
 
 async def _list_or_note(

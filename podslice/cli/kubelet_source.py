@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from podslice.cli.manifests import read_stdin
 from podslice.cli.output import note
 from podslice.dataclass import dataclass
-from podslice.errors import HostError, InputError, Problem, invalid, printable
+from podslice.errors import HostError, InputError, invalid, printable
 from podslice.inputs.kubelet.kubelet_config import read_settings, read_version
+from podslice.inputs.kubelet.kubelet_files import read_file
 from podslice.inputs.kubelet.pod_list import parse_pod_list, read_pod_list
 from podslice.inputs.limits import BYTES_MAX
-from podslice.inputs.source import read_bytes
 from podslice.model.kubelet_node import KUBELET_VERSION, Credentials
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _connect(source: KubeletSource, url: str) -> tuple[KubeletApi, bool]:
 
         credentials = read_kubeconfig(source.kubeconfig)
     if source.authority is not None:
-        text = _read(source.authority).decode("ascii", errors="replace")
+        text = read_file(source.authority, limit_bytes=BYTES_MAX).decode("ascii", errors="replace")
         credentials = replace(credentials, authority=text)
     api = KubeletApi(address, credentials, limit_bytes=BYTES_MAX, is_verified=source.is_verified)
     return api, address.is_secure
@@ -99,7 +99,7 @@ def _ask_version(api: KubeletApi) -> tuple[int, int]:
 
 
 def _read_config(path: Path, version: tuple[int, int]) -> KubeletSettings:
-    data = _read(path, "state the file with --kubelet-config")
+    data = read_file(path, limit_bytes=BYTES_MAX, hint="state the file with --kubelet-config")
     return read_settings(data, printable(str(path)), changed_sec=_changed(path), version=version)
 
 
@@ -107,17 +107,3 @@ def _changed(path: Path) -> int | None:
     with suppress(OSError):
         return int(path.stat().st_mtime)
     return None
-
-
-def _read(path: Path, hint: str = "") -> bytes:
-    """Return the content of a file.
-
-    Raises:
-        InputError: it cannot be read, or is too large.
-    """
-    try:
-        return read_bytes(path, limit_bytes=BYTES_MAX)
-    except OSError as error:
-        message = (error.strerror or str(error)).lower()
-        found = Problem(where=printable(str(path)), message=message, hint=hint)
-        raise InputError(found) from error

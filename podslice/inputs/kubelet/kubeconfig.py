@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from podslice.errors import InputError, invalid, printable
-from podslice.inputs.budget import Budget, Exhausted
+from podslice.errors import invalid, printable
+from podslice.inputs.kubelet.kubelet_files import read_document, read_file
 from podslice.inputs.limits import TEXT_BYTES_MAX
-from podslice.inputs.manifest.parse import read_documents
 from podslice.inputs.scalars import quote
-from podslice.inputs.source import read_bytes
 from podslice.model.kubelet_node import Credentials
 
 _UNSUPPORTED = ("exec", "auth-provider", "username", "password")
@@ -47,28 +45,14 @@ def read_kubeconfig(path: Path) -> Credentials:
 
 
 def _read(path: Path) -> bytes:
-    """Return the content of a file.
-
-    Raises:
-        InputError: it cannot be read, or is too large.
-    """
-    try:
-        return read_bytes(path, limit_bytes=TEXT_BYTES_MAX)
-    except OSError as error:
-        message = (error.strerror or str(error)).lower()
-        raise invalid(message, where=printable(str(path))) from error
+    return read_file(path, limit_bytes=TEXT_BYTES_MAX)
 
 
 def _read_document(data: bytes, where: str) -> Mapping[str, Any]:
-    try:
-        values = [each.value for each in read_documents(data, where, Budget()) if each]
-    except InputError as error:
-        raise InputError(each.within(where) for each in error.problems) from error
-    except Exhausted as error:
-        raise InputError(error.at(where)) from error
-    if len(values) != 1 or not isinstance(values[0], dict) or values[0].get("kind") != "Config":
+    document = read_document(data, where)
+    if not isinstance(document, dict) or document.get("kind") != "Config":
         raise invalid("there is not exactly one Config in it", where=where)
-    return values[0]
+    return document
 
 
 def _named(

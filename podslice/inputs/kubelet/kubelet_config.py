@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from podslice.errors import InputError, Problem, invalid
-from podslice.inputs.budget import Budget, Exhausted
-from podslice.inputs.manifest.parse import read_documents
+from podslice.inputs.kubelet.kubelet_files import read_document
 from podslice.inputs.options.config_files import make_config, restore
 from podslice.inputs.options.values import read_boolean
 from podslice.inputs.readers import read_int
@@ -89,13 +88,7 @@ def read_version(text: str) -> tuple[int, int]:
 
 def _read_document(data: bytes, where: str) -> Mapping[str, Any]:
     """Return the fields of the only document."""
-    try:
-        values = [each.value for each in read_documents(data, where, Budget()) if each]
-    except InputError as error:
-        raise InputError(each.within(where) for each in error.problems) from error
-    except Exhausted as error:
-        raise InputError(error.at(where)) from error
-    document = values[0] if len(values) == 1 else None
+    document = read_document(data, where)
     if isinstance(document, dict) and isinstance(document.get(_WRAPPER), dict):
         return dict(document[_WRAPPER])
     if not isinstance(document, dict) or document.get("kind") != _KIND:

@@ -1,0 +1,39 @@
+"""Files of a kubelet, and the single document that each of them has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from podslice.errors import InputError, Problem, printable
+from podslice.inputs.budget import Budget, Exhausted
+from podslice.inputs.manifest.parse import read_documents
+from podslice.inputs.source import read_bytes
+
+
+def read_file(path: Path, *, limit_bytes: int, hint: str = "") -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        InputError: it cannot be read, or is too large; `hint` is the way out.
+    """
+    try:
+        return read_bytes(path, limit_bytes=limit_bytes)
+    except OSError as error:
+        message = (error.strerror or str(error)).lower()
+        found = Problem(where=printable(str(path)), message=message, hint=hint)
+        raise InputError(found) from error
+
+
+def read_document(data: bytes, where: str) -> object:
+    """Return the only document of a text; None if there is not exactly one.
+
+    Raises:
+        InputError: it is not YAML, or exceeds the limits.
+    """
+    try:
+        values = [each.value for each in read_documents(data, where, Budget()) if each]
+    except InputError as error:
+        raise InputError(each.within(where) for each in error.problems) from error
+    except Exhausted as error:
+        raise InputError(error.at(where)) from error
+    return values[0] if len(values) == 1 else None

@@ -47,22 +47,25 @@ class ContainerLog:
     def _retry(self) -> str:
         return f"to try again: systemctl {self._flag}restart podslice-agent.service"
 
-    def add_problem(self, problem: Problem, *, pod: str | None = None) -> None:
+    def add_problem(
+        self, problem: Problem, *, pod: str | None = None, consequence: str = _NOT_UPDATED
+    ) -> None:
         """Add an error in a manifest or in a pod's files; a warning is only printed."""
         if problem.severity is not Severity.ERROR:
             note(problem_line(problem))
             return
-        message = f"{_NOT_UPDATED}: {printable(problem.message)}"
+        message = f"{consequence}: {printable(problem.message)}"
         hint = printable(problem.hint) or "the agent updates them after a correction"
         self._add(ContainerFailure(where=problem.where, message=message, hint=hint, pod=pod))
 
     def add_error(self, error: PodsliceError, source: str = "") -> None:
         """Add an error that concerns a manifest, or all pods."""
+        consequence = _NOT_UPDATED if source else _NONE_UPDATED
         if isinstance(error, InputError):
             for each in error.problems:
-                self.add_problem(each.within(source) if source else each)
+                self.add_problem(each, consequence=consequence)
             return
-        message = f"{_NOT_UPDATED if source else _NONE_UPDATED}: {printable(str(error))}"
+        message = f"{consequence}: {printable(str(error))}"
         self._add(ContainerFailure(where=source, message=message, hint=self._retry))
 
     def _add(self, failure: ContainerFailure) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -109,10 +109,9 @@ def load_with_workloads(
     sources: Sequence[str],
     namespace: str | None,
     ignored: frozenset[str],
-    stdin: Callable[[], bytes] = read_stdin,
 ) -> tuple[LoadedPods, LoadedWorkloads]:
-    """Return the pods of all files, and their workloads; `stdin` returns the content of `-`."""
-    loaded = load_pods(sources, namespace=namespace, stdin=stdin, used_kinds=KINDS)
+    """Return the pods of all files, and their workloads."""
+    loaded = load_pods(sources, namespace=namespace, stdin=read_stdin, used_kinds=KINDS)
     workloads = read_workloads(loaded.pods, loaded.documents, namespace=namespace, ignored=ignored)
     return loaded, workloads
 

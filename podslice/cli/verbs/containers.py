@@ -13,16 +13,21 @@ from podslice.cli.output import write
 from podslice.cli.quadlets import (
     further_problems,
     host_options,
-    load_with_workloads,
     make_quadlets,
 )
 from podslice.cli.session import in_world, load_node, locked
 from podslice.cli.views.quadlet_steps import result_lines
 from podslice.cli.views.style import Display
 from podslice.cli.wanted import manifest_directories
-from podslice.errors import HostError, InputError, Severity
+from podslice.dataclass import dataclass
+from podslice.errors import HostError, InputError, Severity, printable
 from podslice.files import NotRegularError, read_with_status
+from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.limits import BYTES_MAX
+from podslice.inputs.manifest.load import load_text
+from podslice.inputs.manifest.workload_data import KINDS
+from podslice.inputs.manifest.workloads import read_workloads
+from podslice.pausable import finish
 from podslice.processes.quadlet_plan import QuadletPlanner
 from podslice.processes.quadlet_services import QuadletServices
 from podslice.reconcile.report import Outcome
@@ -30,10 +35,21 @@ from podslice.reconcile.report import Outcome
 _OTHERS_WRITE = 0o022
 
 if TYPE_CHECKING:
+    from podslice.inputs.manifest.workloads import LoadedWorkloads
+    from podslice.model.desired import PodDecision
     from podslice.model.manager import Manager
     from podslice.quadlet.result import Quadlets
     from podslice.reconcile.world import LiveWorld
     from podslice.store import Records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ManifestFile:
+    """The pods of a manifest without errors."""
+
+    source: str
+    decisions: tuple[PodDecision, ...]
+    workloads: LoadedWorkloads
 
 
 @planning_options
@@ -77,27 +93,49 @@ def _applied_pods(records: Records) -> dict[str, str]:
 def _wanted_quadlets(planning: Planning, records: Records, log: ContainerLog) -> Iterator[Quadlets]:
     """Yield the quadlets of applied pods; a file with an error leaves its pods as they are."""
     applied = _applied_pods(records)
+    files = list(_read_files(planning, sorted(set(applied.values())), log))
+    if not files:
+        return
+    try:
+        options = host_options(planning, is_for_host=True, is_kept=True)
+        made = [
+            (each.source, make_quadlets(each.decisions, each.workloads, options)) for each in files
+        ]
+    except (InputError, HostError) as error:
+        log.add_error(error)
+        return
+    for source, pods in made:
+        yield from (each for each in pods if applied.get(each.pod) == source)
+
+
+def _read_files(
+    planning: Planning, sources: Iterable[str], log: ContainerLog
+) -> Iterator[_ManifestFile]:
+    """Yield the files of the agent's manifest directories that have no error."""
     directories = manifest_directories(planning.config, planning.manager)
-    for source in sorted(set(applied.values())):
+    for source in sources:
         if str(Path(source).parent) not in directories:
             continue
         try:
-            made = _read_file(planning, source)
+            yield _read_file(planning, source)
         except (InputError, HostError) as error:
             log.add_error(error, source)
-            continue
-        yield from (each for each in made if applied.get(each.pod) == source)
 
 
-def _read_file(planning: Planning, source: str) -> tuple[Quadlets, ...]:
-    """Return the quadlets of the pods in a file.
+def _read_file(planning: Planning, source: str) -> _ManifestFile:
+    """Read a file; its problems have its path.
 
     Raises:
         InputError: there is an error in it.
-        HostError: podman is not installed, or the file cannot be read.
+        HostError: it cannot be read, or other users can write it.
     """
-    content = _read_private(source, planning.manager)
-    loaded, workloads = load_with_workloads(["-"], None, frozenset(), lambda: content)
+    name = printable(source)
+    try:
+        content = _read_private(source, planning.manager)
+        loaded = finish(load_text(content, name, Budget(), KINDS))
+    except Exhausted as error:
+        raise InputError(error.at(name)) from error
+    workloads = read_workloads(loaded.pods, loaded.documents)
     decisions = decide_all(loaded, load_node(planning.config), planning.config)
     problems = [
         *all_problems(loaded, decisions),
@@ -105,8 +143,7 @@ def _read_file(planning: Planning, source: str) -> tuple[Quadlets, ...]:
     ]
     if any(each.severity is Severity.ERROR for each in problems):
         raise InputError(problems)
-    options = host_options(planning, is_for_host=True, is_kept=True)
-    return make_quadlets(decisions, workloads, options)
+    return _ManifestFile(source=source, decisions=decisions, workloads=workloads)
 
 
 def _read_private(source: str, manager: Manager) -> bytes:

@@ -155,6 +155,14 @@ def test_a_link_to_a_manifest_is_not_followed(machine, tmp_path):
     assert not machine.directory.exists()
 
 
+def test_a_manifest_beyond_the_limits_is_reported(machine):
+    machine.put("web", WEB + "---\n" * 100_000)
+    code, lines, err = machine.run()
+    assert (code, lines) == (0, [])
+    path = machine.manifests / "web.yaml"
+    assert err.startswith(f"{path}: its containers are not updated: there are more than 20,000")
+
+
 def test_a_unit_of_another_program_is_reported_and_concerns_its_pod_only(machine):
     machine.put("other", OTHER)
     machine.applied()
@@ -167,10 +175,17 @@ def test_a_unit_of_another_program_is_reported_and_concerns_its_pod_only(machine
 
 
 def test_an_old_podman_is_reported(machine, monkeypatch):
+    machine.put("other", OTHER)
+    machine.applied()
     monkeypatch.setattr(quadlets, "_version_of", lambda _: (5, 2))
     code, lines, err = machine.run()
     assert (code, lines) == (0, [])
-    assert "the generator of 5.2 cannot keep pods in their slices" in err
+    # once, and not for each manifest
+    assert err.startswith(
+        "podman: the containers of pods are not updated: the generator of 5.2 cannot keep pods in"
+        " their slices; install podman 5.3 or later"
+    )
+    assert len(err.splitlines()) == 1
 
 
 def test_another_directory_is_not_the_agents(machine, monkeypatch):
@@ -191,7 +206,7 @@ def test_a_failure_is_recorded_and_logged_once(machine, journal):
     machine.put("web", WEB.replace("spec:", "spec:\n  hostIPC: true"))
     for _ in range(2):
         ((pod, unit, text),) = failures(machine)
-        assert text.startswith("web.yaml: stdin: spec.hostIPC: its containers are not updated: ")
+        assert text.startswith("web.yaml: spec.hostIPC: its containers are not updated: ")
         assert (pod, unit) == (None, None)
     (event,) = journal.of(Kind.STEP_FAILED)
     assert event.pod is None

@@ -15,6 +15,7 @@ from podslice.quadlet.transition import QuadletAction
 from podslice.reconcile.report import Outcome
 from podslice.store.container_failures import ContainerFailures
 from podslice.systemd.journal import Journal
+from podslice.systemd.journal_access import reading_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -78,13 +79,13 @@ class ContainerLog:
             if each.outcome is Outcome.DONE:
                 continue
             step, is_start = each.step, each.step.action is QuadletAction.START
-            name = UnitName(step.name) if is_start else None
-            journal = f"to see its output: journalctl {self._flag}-u {step.name}"
+            name = UnitName(step.name)
+            journal = f"to see its output: {reading_command(name, self._manager)}"
             failure = ContainerFailure(
                 message=f"failed to {step.action.value} {each.path or step.name}: {each.error}",
                 hint=journal if is_start else self._retry,
                 pod=step.pod,
-                unit=name,
+                unit=name if is_start else None,
             )
             self._found.append(failure)
 

@@ -13,6 +13,7 @@ from podslice.plan import StopUnit
 from podslice.policy.allocatable import validate_node
 from podslice.reconcile.report import describe_step, describe_unconfirmed
 from podslice.store.container_failures import ContainerFailures
+from podslice.systemd.journal_access import reading_command
 from podslice.usage.health import (
     HealthFacts,
     HealthKind,
@@ -121,7 +122,7 @@ async def _find_container_failures(
 
 
 def _see_journal(manager: Manager) -> str:
-    return f"see: journalctl {'--user ' if manager.is_user else ''}-u {_AGENT}"
+    return f"see: {reading_command(_AGENT, manager)}"
 
 
 def _start(manager: Manager) -> str:

@@ -18,6 +18,7 @@ from podslice.quadlet.result import PODMAN
 from podslice.quadlet.transition import QuadletAction, QuadletStep
 from podslice.reconcile.report import Outcome
 from podslice.systemd.client import Client
+from podslice.systemd.journal_access import has_access
 from podslice.systemd.tasks import run_concurrently
 
 START_WAIT_SEC = 600.0
@@ -26,6 +27,7 @@ _STOP_WAIT_SEC = 24 * 3600.0
 """A stop ends by itself: each service has a limit of its own."""
 _GENERATORS = "/usr/lib/systemd/{kind}-generators/podman-{kind}-generator"
 _GENERATOR_WAIT_SEC = 60.0
+_NO_ACCESS = "only root and members of the group systemd-journal may read its messages"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,8 +185,9 @@ class QuadletServices:
         with suppress(NoAnswerError):
             options = ("--quiet", "--all", "--output=cat", "--lines=1")
             last = await run("journalctl", *options, f"_SYSTEMD_{prefix}UNIT={name}")
-        message = printable(last.strip())
-        return f"{error}; its last message: {message}" if message else str(error)
+        if message := printable(last.strip()):
+            return f"{error}; its last message: {message}"
+        return str(error) if has_access() else f"{error}; {_NO_ACCESS}"
 
     async def _find_complaint(self, step: QuadletStep) -> str:
         """Return what podman's generator reports on the file of a service; empty if nothing."""

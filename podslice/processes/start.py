@@ -24,6 +24,7 @@ from podslice.reconcile.occupants import describe_processes
 from podslice.reconcile.report import Outcome, describe_result
 from podslice.reconcile.world import LiveWorld
 from podslice.store.histories import VARIABLES
+from podslice.systemd.journal_access import reading_command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +109,7 @@ async def start_service(
         raise _taken(place, place.service) from error
     except JobFailed as error:
         save_start(world, place, started_usec)
-        see = f"journalctl{world.manager.flag} -u {place.service}"
+        see = reading_command(place.service, world.manager)
         message = f"{invocation.file} could not be started in {place.service}; see: {see}"
         raise JobFailed(message, result=error.result) from error
     save_start(world, place, started_usec)

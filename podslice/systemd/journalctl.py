@@ -10,7 +10,6 @@ import shutil
 import subprocess
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field
-from pathlib import Path
 from typing import Any
 
 from podslice.dataclass import dataclass
@@ -18,9 +17,7 @@ from podslice.errors import HostError, InputError, Problem
 from podslice.model.event import Kind, Level
 from podslice.model.manager import SYSTEM, Manager
 from podslice.model.unit import UnitName
-
-JOURNAL_DIRECTORIES = (Path("/var/log/journal"), Path("/run/log/journal"))
-"""The directories of the journal's files. Source: systemd-journald.service(8), FILES."""
+from podslice.systemd.journal_access import is_readable
 
 # `2h`, `1h 30m`, `10 min`: a time span, which journalctl requires a sign before
 _SPAN = re.compile(r"(\d+ ?[A-Za-zµ]+ ?)+")
@@ -138,7 +135,7 @@ def journal_command(query: LogQuery) -> tuple[str, tuple[str, ...]]:
     """
     command = _find_command("messages of services")
     _check_rights(query.manager)
-    if not _is_readable("*.journal"):
+    if not is_readable("*.journal"):
         raise _access_denied()
     if query.since is not None and not _succeeds([command, "--lines=0", _since(query.since)]):
         raise InputError(_not_a_time(query.since))
@@ -276,7 +273,7 @@ def _check_rights(manager: Manager) -> None:
     Raises:
         HostError: there is no journal, or this user may not read it.
     """
-    if manager.is_user or _is_readable("system.journal"):
+    if manager.is_user or is_readable("system.journal"):
         return
     if os.geteuid() == 0:
         raise HostError(
@@ -284,11 +281,6 @@ def _check_rights(manager: Manager) -> None:
             " stored elsewhere"
         )
     raise _access_denied()
-
-
-def _is_readable(pattern: str) -> bool:
-    files = (path for base in JOURNAL_DIRECTORIES for path in base.glob(f"*/{pattern}"))
-    return any(os.access(path, os.R_OK) for path in files)
 
 
 def _access_denied() -> HostError:
@@ -299,7 +291,7 @@ def _access_denied() -> HostError:
 
 def _error(command: str, stderr: str, query: Query) -> HostError | InputError:
     """Return why journalctl failed, by its exit codes and not by its messages."""
-    if not _is_readable("*.journal"):
+    if not is_readable("*.journal"):
         return _access_denied()
     if query.since is not None and _succeeds([command, "--quiet", "--lines=0"]):
         return InputError(_not_a_time(query.since))

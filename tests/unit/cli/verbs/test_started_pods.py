@@ -228,6 +228,18 @@ def test_a_failure_without_a_message(podslice, web, memory, monkeypatch):
     assert f"failed to start {APP} (default/web): systemd's job failed" in ended.out.splitlines()
 
 
+def test_a_user_without_access_to_the_journal_sees_who_has_it(podslice, web, memory, monkeypatch):
+    async def print_nothing(*_):
+        return ""
+
+    monkeypatch.setattr(quadlet_services, "run", print_nothing)
+    monkeypatch.setattr(quadlet_services, "has_access", lambda: False)
+    memory.refuse(APP, JobFailed("systemd's job failed", result="failed"))
+    ended = podslice("apply", "-f", web, "--start")
+    why = "systemd's job failed; only root and members of the group systemd-journal may read its"
+    assert f"failed to start {APP} (default/web): {why} messages" in ended.out.splitlines()
+
+
 @pytest.mark.usefixtures("allow_effects")
 def test_a_file_that_the_generator_refuses_is_reported(
     podslice, web, memory, monkeypatch, tmp_path

@@ -15,6 +15,9 @@ from podslice.model.unit import INFINITY
 
 PREFIX = "podslice.io/"
 
+RESOURCES = "resources"
+"""The name of the annotation that states the pod level as JSON, in place of `spec.resources`."""
+
 QUOTA_PERIOD = "CPUQuotaPeriodUSec"
 
 StatedProperties = Mapping[str, int]
@@ -61,6 +64,9 @@ _ROWS = (
 
 ANNOTATIONS = {row.name: row for row in _ROWS}
 """Every annotation by its name below the prefix."""
+
+ANNOTATION_NAMES = (*ANNOTATIONS, RESOURCES)
+"""The names of all annotations below the prefix."""
 
 _BY_PROPERTY = {row.property: row for row in _ROWS}
 

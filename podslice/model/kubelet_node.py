@@ -21,6 +21,8 @@ class KubeletPod:
 
     pod: Pod
     """Its uid is the one in the name of its slice."""
+    has_own_level: bool = False
+    """Whether an annotation of podslice's states its pod level, which the kubelet does not know."""
     is_running: bool = False
     """Whether its slice must exist: a pending pod may not have one yet, a deleted one no longer."""
     is_terminal: bool = False

@@ -107,7 +107,7 @@ def _config_of(settings: KubeletSettings) -> Config:
 
 
 def _decide(pod: KubeletPod, node: Node, config: Config, settings: KubeletSettings) -> _Decided:
-    stated = _as_known(pod.pod, settings)
+    stated = _as_known(pod, settings)
     linear = replace(config, cpu_weight_mapping=WeightMapping.KUBELET_LINEAR)
     return _Decided(
         pod=pod,
@@ -116,11 +116,12 @@ def _decide(pod: KubeletPod, node: Node, config: Config, settings: KubeletSettin
     )
 
 
-def _as_known(pod: Pod, settings: KubeletSettings) -> Pod:
+def _as_known(pod: KubeletPod, settings: KubeletSettings) -> Pod:
     """Return a pod as the kubelet knows it: without podslice's annotations."""
-    containers = tuple(replace(each, properties={}) for each in pod.containers)
-    resources = pod.resources if has_pod_level(settings) else Resources()
-    return replace(pod, properties={}, containers=containers, resources=resources)
+    containers = tuple(replace(each, properties={}) for each in pod.pod.containers)
+    is_known = has_pod_level(settings) and not pod.has_own_level
+    resources = pod.pod.resources if is_known else Resources()
+    return replace(pod.pod, properties={}, containers=containers, resources=resources)
 
 
 def _node_units(desired: Desired, settings: KubeletSettings) -> Iterator[ExpectedUnit]:
@@ -329,7 +330,7 @@ def _not_enforced(config: Config) -> Iterator[AuditFinding]:
 def _findings_of(decided: _Decided, settings: KubeletSettings) -> Iterator[AuditFinding]:
     """Yield the findings that follow from one pod alone."""
     pod = decided.pod.pod
-    if pod.resources and not has_pod_level(settings):
+    if pod.resources and not decided.pod.has_own_level and not has_pod_level(settings):
         major, minor = settings.version
         yield AuditFinding(
             kind=FindingKind.POD_LEVEL_IGNORED,

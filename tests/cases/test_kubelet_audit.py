@@ -136,6 +136,16 @@ def test_pod_level_resources_have_no_effect_on_an_older_kubelet(node, tmp_path):
     assert found_in(run_audit(node, tmp_path, version=(1, 33))) == KNOWN
 
 
+@pytest.mark.parametrize("version", [(1, 33), (1, 36)])
+def test_a_pod_level_in_an_annotation_is_not_the_kubelets(node, tmp_path, version):
+    before = found_in(run_audit(node, tmp_path, version=version))
+    for pod in node.pods:
+        if "resources" not in pod["spec"]:
+            text = '{"limits": {"cpu": "7", "memory": "7Gi"}}'
+            pod["metadata"]["annotations"] = {"podslice.io/resources": text}
+    assert found_in(run_audit(node, tmp_path, version=version)) == before
+
+
 def test_without_a_root_that_is_the_only_finding(node, tmp_path):
     node.config["cgroupRoot"] = "/other"
     audit = run_audit(node, tmp_path)

@@ -5,6 +5,7 @@ To add a case, add a row. To add a kind, add a file and a function to KINDS.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -205,7 +206,9 @@ def run_throttling(row):
 
 def run_annotations(row):
     """What annotations change: properties of the pod and its containers, notes and problems."""
-    stated = ", ".join(f'podslice.io/{name}: "{text}"' for name, text in row["stated"].items())
+    stated = ", ".join(
+        f"podslice.io/{name}: {json.dumps(text)}" for name, text in row["stated"].items()
+    )
     metadata = f"{{name: web, annotations: {{{stated}}}}}"
     text = f"{{kind: Pod, metadata: {metadata}, spec: {row['spec']}}}"
     (pod,) = end_of(load_text(text.encode(), "web.yaml", Budget())).pods

@@ -125,6 +125,7 @@ def _read_pod(pod: Pod, stated: Mapping[str, Any]) -> KubeletPod:
     conditions = _entries(status, "conditions")
     return KubeletPod(
         pod=pod,
+        has_own_level=bool(pod.resources) and not _mapping(stated, "spec").get("resources"),
         is_running=phase in {None, "Running"} and not metadata.get("deletionTimestamp"),
         is_terminal=phase in _TERMINAL,
         is_resizing=any(

@@ -1,30 +1,43 @@
-"""Annotations of podslice's own → properties that the pod and its containers state."""
+"""Annotations of podslice's own → what the pod and its containers state."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from podslice.errors import InputError, invalid
+from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.fields import nearest
 from podslice.inputs.limits import UNKNOWN_FIELDS_MAX
-from podslice.inputs.manifest.podspec import Template
+from podslice.inputs.manifest.json_builder import JsonReader
+from podslice.inputs.manifest.podspec import Template, read_pod_level
 from podslice.inputs.manifest.problems import Problems
 from podslice.inputs.options.values import read_period
 from podslice.inputs.readers import read_amount, read_text
 from podslice.inputs.scalars import describe, extend_path, quote
-from podslice.model.annotations import ANNOTATIONS, PREFIX, Annotation, AnnotationKind
+from podslice.model.annotations import (
+    ANNOTATION_NAMES,
+    ANNOTATIONS,
+    PREFIX,
+    RESOURCES,
+    Annotation,
+    AnnotationKind,
+)
 from podslice.model.quantity import INT64_MAX
 from podslice.model.unit import INFINITY
 
+_NAMES = dict.fromkeys(ANNOTATION_NAMES)
 _COUNT = re.compile("[0-9]{1,9}", re.ASCII)
 
 
 def read_annotations(
     metadata: object, template: Template, problems: Problems, path: str
 ) -> Template:
-    """Return the template with the properties that the annotations of its metadata state.
+    """Return the template with what the annotations of its metadata state.
+
+    Resources of the spec have precedence over those of an annotation.
 
     Args:
         metadata: as the manifest has it at `path`.
@@ -38,6 +51,7 @@ def read_annotations(
         problems.error(at, f"must be a mapping, not {describe(stated)}")
     if not isinstance(stated, dict):
         return template
+    template = _with_resources(stated, template, problems, at)
     found = _read_all(stated, {each.name for each in template.containers}, problems, at)
     if not found:
         return template
@@ -46,6 +60,44 @@ def read_annotations(
         for each in template.containers
     )
     return replace(template, containers=containers, properties=found.get("", {}))
+
+
+def _with_resources(
+    stated: Mapping[object, object], template: Template, problems: Problems, at: str
+) -> Template:
+    """Return the template with the resources of the pod level that an annotation states."""
+    key = f"{PREFIX}{RESOURCES}"
+    if key not in stated:
+        return template
+    where = extend_path(at, key)
+    if template.resources:
+        hint = "leave out one of the two"
+        problems.warn(where, "spec.resources is stated as well, and is used instead", hint)
+        return template
+    try:
+        value = _read_json(read_text(stated[key]))
+    except InputError as error:
+        problems.add(where, *error.problems)
+        return template
+    return replace(template, resources=read_pod_level(value, problems, where))
+
+
+def _read_json(text: str) -> object:
+    """Return the only value of a text.
+
+    Raises:
+        InputError: it is not JSON.
+    """
+    hint = """write {"limits": {"cpu": "1", "memory": "64Mi"}}, for example"""
+    try:
+        found = [each for each in JsonReader(text, Budget()).documents() if each is not None]
+    except (json.JSONDecodeError, Exhausted) as error:
+        raise invalid("must be JSON", hint) from error
+    if len(found) != 1:
+        raise invalid("must be one object of JSON", hint)
+    if found[0].problems:
+        raise InputError(found[0].problems)
+    return found[0].value
 
 
 def _read_all(
@@ -58,11 +110,13 @@ def _read_all(
         if not isinstance(key, str) or not key.startswith(PREFIX):
             continue
         name, dot, container = key.removeprefix(PREFIX).partition(".")
+        if name == RESOURCES and not dot:
+            continue
         row, where = ANNOTATIONS.get(name), extend_path(at, key)
         if row is None:
             unknown += 1
-            right = nearest(name, ANNOTATIONS) if unknown <= UNKNOWN_FIELDS_MAX else None
-            hint = f"write {PREFIX}{right}" if right else f"podslice has {', '.join(ANNOTATIONS)}"
+            right = nearest(name, _NAMES) if unknown <= UNKNOWN_FIELDS_MAX else None
+            hint = f"write {PREFIX}{right}" if right else f"podslice has {', '.join(_NAMES)}"
             problems.error(where, f"unknown annotation {quote(key)}", hint)
         elif dot and container not in containers:
             problems.error(where, f"the pod has no container {quote(container)}")

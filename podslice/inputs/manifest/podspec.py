@@ -95,7 +95,7 @@ def read_spec(value: object, problems: Problems, path: str) -> Template:
     return Template(
         where=path,
         containers=containers,
-        resources=_read_pod_level(fields, raw, problems, path),
+        resources=_read_own_level(fields, raw, problems, path),
         overhead=_read_amounts(
             fields.overhead, raw.get("overhead") or {}, problems, f"{path}.overhead"
         ),
@@ -139,7 +139,9 @@ def _read_container(
     return Container(
         name=keep(name or ""),
         kind=_kind(entry, path),
-        resources=_read_resources(entry.resources, raw.get("resources"), problems, path),
+        resources=_read_resources(
+            entry.resources, raw.get("resources"), problems, f"{path}.resources"
+        ),
         where=path,
     )
 
@@ -165,23 +167,30 @@ def _check_unique(containers: tuple[Container, ...], problems: Problems) -> None
             problems.error(f"{container.where}.name", message, "choose another name")
 
 
-def _read_pod_level(
+def read_pod_level(value: object, problems: Problems, path: str) -> Resources:
+    """Read the pod level as an object of its own, with the fields of `spec.resources`."""
+    fields, found = read_model(ResourceFields, value, path)
+    problems.add("", *found)
+    raw = value if isinstance(value, dict) else {}
+    return _read_resources(fields, raw, problems, path, POD_LIMIT_FIELDS)
+
+
+def _read_own_level(
     fields: PodFields, raw: Mapping[str, Any], problems: Problems, path: str
 ) -> Resources:
-    stated = raw.get("resources")
-    return _read_resources(fields.resources, stated, problems, path, POD_LIMIT_FIELDS)
+    stated, at = raw.get("resources"), f"{path}.resources"
+    return _read_resources(fields.resources, stated, problems, at, POD_LIMIT_FIELDS)
 
 
 def _read_resources(
     fields: ResourceFields | None,
     raw: Mapping[str, Any] | None,
     problems: Problems,
-    owner: str,
+    path: str,
     limit_fields: FieldSet = AMOUNT_FIELDS,
 ) -> Resources:
     if fields is None or raw is None:
         return _NO_RESOURCES
-    path = f"{owner}.resources"
     problems.check_fields(RESOURCES_FIELDS, raw, path)
     return Resources(
         requests=_read_amounts(

@@ -11,6 +11,7 @@ from podslice.cli.manifests import read_stdin
 from podslice.cli.output import note
 from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, invalid, printable
+from podslice.imports import allow_openssl
 from podslice.inputs.kubelet.kubelet_config import read_settings, read_version
 from podslice.inputs.kubelet.kubelet_files import read_file
 from podslice.inputs.kubelet.pod_list import parse_pod_list, read_pod_list
@@ -73,6 +74,7 @@ def _refuse_credentials(source: KubeletSource) -> None:
 
 
 def _connect(source: KubeletSource, url: str) -> tuple[KubeletApi, bool]:
+    allow_openssl()
     from podslice.kubelet.kubelet_api import KubeletApi, parse_address
 
     address = parse_address(url)

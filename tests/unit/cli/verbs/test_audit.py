@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -332,3 +334,14 @@ def test_static_pods_have_their_uids_in_the_names_of_directories(node, here, tmp
     assert pods == recorded
     with pytest.raises(InputError, match="pod default/g-one has no uid"):
         parse_pod_list(text, "pods", logs=tmp_path / "none")
+
+
+@pytest.mark.usefixtures("allow_effects")  # the program itself, which imports no TLS at its start
+@pytest.mark.parametrize("scheme", ["https", "http"])
+def test_the_program_connects(scheme):
+    url = f"{scheme}://127.0.0.1:1"
+    command = (sys.executable, "-m", "podslice", "audit", "--kubelet", url, CONFIG)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode in {1, 2}
+    assert "connection refused" in ended.stderr
+    assert "Traceback" not in ended.stderr

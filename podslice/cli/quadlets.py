@@ -87,6 +87,10 @@ def render_quadlets(
     for text in chain.from_iterable(each.notes for each in made):
         note(text)
     _write(made, planning.manager, target)
+    if target.install:
+        from podslice.cli.start_at_boot import note_start_at_boot
+
+        note_start_at_boot(planning, filename)
     return DONE
 
 

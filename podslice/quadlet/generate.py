@@ -68,8 +68,9 @@ def _pod_sections(workload: PodWorkload, names: Names, options: Options) -> tupl
     key = double(names.decision.pod.key)
     head, service, install = section("Unit"), section("Service"), section("Install")
     head.add("Description", f"Pod {key}")
-    # at boot they make the slice; without it, systemd would make one that has no limits
     head.add("After", *(_USER_SERVICES if options.manager.is_user else _SERVICES))
+    head.comment("without the record of an applied pod, or a unit file, the slice has no limits")
+    head.add("AssertPathExists", *_limits(names, options))
     service.add("Slice", names.decision.slice)
     # podman may pull the image of its first container; each container waits for that
     service.add("TimeoutStartSec", "infinity")
@@ -79,6 +80,19 @@ def _pod_sections(workload: PodWorkload, names: Names, options: Options) -> tupl
     if options.is_kept:
         own.add(KEPT, "yes")
     return head, _pod(workload, names), service, install, own
+
+
+def _limits(names: Names, options: Options) -> Iterator[str]:
+    """Yield the files of which one exists if the slice has its limits.
+
+    systemd itself makes a missing slice for a service, without any: at boot, or if the pod was
+    evicted. It compares these files after the units above have started.
+
+    Source: systemd.unit(5), "Conditions and Asserts" and "Specifiers".
+    """
+    kind = "user" if options.manager.is_user else "system"
+    yield f"|%t/podslice/pods/{names.decision.pod.uid}.json"
+    yield f"|%E/systemd/{kind}/{names.decision.slice}"
 
 
 def _pod(workload: PodWorkload, names: Names) -> Section:

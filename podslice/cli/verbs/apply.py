@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,12 +16,16 @@ from podslice.cli.output import OutputFormat
 from podslice.cli.progress import StepProgress, both
 from podslice.cli.session import in_world, locked
 from podslice.cli.started_pods import StartedPods, load_pods_to_apply
-from podslice.errors import InputError, invalid
+from podslice.errors import invalid
 from podslice.plan import Plan
 from podslice.reconcile.converge import apply as apply_pods
 from podslice.reconcile.report import Report
 from podslice.reconcile.request import Request
 from podslice.reconcile.world import LiveWorld
+
+if TYPE_CHECKING:
+    from podslice.model.desired import PodDecision
+    from podslice.quadlet.result import Quadlets
 
 _SENT_SEC = 0.02
 """The first call is sent within this time after the plan."""
@@ -57,8 +62,8 @@ def apply(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
     candidates, quadlets = load_pods_to_apply(
         planning, filename, namespace, start=start, ignored=ignore
     )
-    if prune and not candidates:
-        raise _no_pods(filename)
+    _check_prune(filename, candidates, prune=prune)
+    _note_start_at_boot(planning, filename, quadlets)
     request = Request(
         candidates=candidates, prune=prune, force=force, by_operator=True, starts_containers=start
     )
@@ -89,12 +94,22 @@ def _check_confirm(planning: Planning, confirm: int | None) -> None:
         raise invalid(message, "omit it", where="--confirm")
 
 
-def _no_pods(filename: list[str]) -> InputError:
-    return invalid(
-        "no pods found; --prune would remove every applied pod",
-        "to remove every pod: podslice delete --all",
-        where=", ".join(filename),
-    )
+def _check_prune(filename: list[str], candidates: Sequence[PodDecision], *, prune: bool) -> None:
+    if prune and not candidates:
+        raise invalid(
+            "no pods found; --prune would remove every applied pod",
+            "to remove every pod: podslice delete --all",
+            where=", ".join(filename),
+        )
+
+
+def _note_start_at_boot(
+    planning: Planning, filename: list[str], quadlets: Sequence[Quadlets]
+) -> None:
+    if quadlets:
+        from podslice.cli.start_at_boot import note_start_at_boot
+
+        note_start_at_boot(planning, filename)
 
 
 def _emit(report: Report, started: StartedPods, output: OutputFormat) -> int:

@@ -1,6 +1,7 @@
 """`apply --start`, `plan --start` and `delete`, with a systemd that has podman's generator."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -28,11 +29,19 @@ def web(files):
     return "web.yaml"
 
 
+def at_boot(here, path):
+    """What is printed about the start at boot, of a manifest elsewhere."""
+    return (
+        f"the pods do not start at boot; to change that: copy {path} to {here}/manifests;"
+        " systemctl enable podslice-apply.service\n"
+    )
+
+
 def summary(result):
     return result.out.splitlines()[-1]
 
 
-def test_a_pod_is_planned_started_and_left_alone(podslice, web, memory, directory):
+def test_a_pod_is_planned_started_and_left_alone(podslice, web, memory, directory, here):
     planned = podslice("plan", "-f", web, "--start")
     assert planned.code == 3
     lines = planned.out.splitlines()
@@ -40,7 +49,8 @@ def test_a_pod_is_planned_started_and_left_alone(podslice, web, memory, director
     assert lines[-4:-1] == [f"would start {each} (default/web)" for each in (POD, APP, LOG)]
     assert not directory.exists()
     ended = podslice("apply", "-f", web, "--start")
-    assert (ended.code, ended.err) == (0, "waiting for the services of default/web\n")
+    assert ended.code == 0
+    assert ended.err == f"{at_boot(here, web)}waiting for the services of default/web\n"
     lines = ended.out.splitlines()
     assert f"wrote {directory}/web.pod (default/web)" in lines
     assert lines[-4:] == [*(f"started {each} (default/web)" for each in (POD, APP, LOG)), "11 done"]
@@ -48,9 +58,36 @@ def test_a_pod_is_planned_started_and_left_alone(podslice, web, memory, director
     assert sorted(each.name for each in directory.iterdir()) == FILES
     assert podslice("plan", "-f", web, "--start") == (0, "nothing to do\n", "")
     memory.calls.clear()
-    assert podslice("apply", "-f", web, "--start") == (0, "nothing to do\n", "")
+    assert podslice("apply", "-f", web, "--start") == (0, "nothing to do\n", at_boot(here, web))
     assert not memory.calls.keys() & {"reload", "stop", "start_existing"}
     assert memory.calls["reload"] == 0
+
+
+@pytest.mark.parametrize("unit", ["podslice-apply.service", "podslice-agent.service"])
+def test_what_is_missing_for_a_start_at_boot(podslice, web, memory, here, monkeypatch, unit):
+    manifests = here / "manifests"
+    manifests.mkdir(parents=True)
+    (manifests / "web.yaml").write_text(WEB)
+    only_enable = "the pods do not start at boot; to change that: systemctl enable podslice-apply"
+    install = ("render", "--format", "quadlet", "--install")
+    for source in (manifests, manifests / "web.yaml"):
+        assert podslice(*install, "-f", str(source)).err == f"{only_enable}.service\n"
+    link = here / f"etc-False/systemd/system/multi-user.target.wants/{unit}"
+    link.parent.mkdir(parents=True)
+    link.symlink_to("/usr/lib/systemd/system")
+    assert podslice(*install, "-f", str(manifests)).err == ""
+    with Path(web).open(encoding="utf-8") as stream:
+        monkeypatch.setattr("sys.stdin", stream)
+        ended = podslice(*install, "-f", "-")
+    copy = f"copy standard input to {manifests}"
+    assert ended.err == f"the pods do not start at boot; to change that: {copy}\n"
+
+
+def test_what_is_missing_for_a_start_of_a_users_pods(podslice, web, memory, here):
+    assert podslice("render", "-f", web, "--format", "quadlet", "--install", "--user").err == (
+        "the pods do not start with the user's service manager; to change that: copy web.yaml to"
+        f" {here}/manifests; systemctl --user enable podslice-agent.service\n"
+    )
 
 
 def test_without_start_only_slices_are_made(podslice, web, memory, directory):
@@ -59,7 +96,7 @@ def test_without_start_only_slices_are_made(podslice, web, memory, directory):
     assert active(memory) == []
 
 
-def test_init_containers_are_started_by_systemd(podslice, web, memory, files):
+def test_init_containers_are_started_by_systemd(podslice, web, memory, files, here):
     init = """spec:
   resources: {limits: {memory: 1Gi}}
   initContainers: [{name: prepare, image: app}]"""
@@ -67,7 +104,7 @@ def test_init_containers_are_started_by_systemd(podslice, web, memory, files):
     assert "podslice run default/web -c prepare" in podslice("apply", "-f", web).err
     podslice("delete", "web")
     ended = podslice("apply", "-f", web, "--start")
-    assert ended.err == "waiting for the services of default/web\n"
+    assert ended.err == f"{at_boot(here, web)}waiting for the services of default/web\n"
     assert "started podslice-podu1-prepare.service (default/web)" in ended.out.splitlines()
 
 

@@ -1,0 +1,54 @@
+"""Whether the services of pods start at boot: only once their slices are applied again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from podslice.cli import wanted
+from podslice.cli.output import note
+from podslice.model.config import Config
+
+if TYPE_CHECKING:
+    from podslice.cli.options import Planning
+    from podslice.model.manager import Manager
+
+_STDIN = "-"
+_AGENT, _APPLY = "podslice-agent.service", "podslice-apply.service"
+
+
+def note_start_at_boot(planning: Planning, sources: Sequence[str]) -> None:
+    """Print what the pods of these manifests need to start at boot, if something is missing."""
+    own = wanted.manifest_directories(planning.config, planning.manager)
+    if missing := list(_missing(planning.manager, sources, own or Config().manifests)):
+        when = "with the user's service manager" if planning.manager.is_user else "at boot"
+        note(f"the pods do not start {when}; to change that: {'; '.join(missing)}")
+
+
+def _missing(manager: Manager, sources: Sequence[str], directories: Sequence[str]) -> Iterator[str]:
+    outside = [each for each in sources if not _is_inside(each, directories)]
+    if outside:
+        listed = " ".join("standard input" if each == _STDIN else each for each in outside)
+        yield f"copy {listed} to {directories[0]}"
+    if not any(each.is_symlink() for each in _links(manager)):
+        yield f"systemctl{manager.flag} enable {_AGENT if manager.is_user else _APPLY}"
+
+
+def _is_inside(source: str, directories: Sequence[str]) -> bool:
+    path = Path(source).resolve()
+    places = {Path(each).resolve() for each in directories}
+    return source != _STDIN and not places.isdisjoint({path, *path.parents})
+
+
+def _links(manager: Manager) -> Iterator[Path]:
+    """Yield the links of which one exists if the pods' manifests are applied at boot.
+
+    Source: systemd.unit(5), "Unit File Load Path" and "[Install] Section Options".
+    """
+    if manager.is_user:
+        for each in (Path(manager.config_directory, "systemd/user"), Path("/etc/systemd/user")):
+            yield each / "default.target.wants" / _AGENT
+        return
+    wanted = Path(manager.config_directory, "systemd/system/multi-user.target.wants")
+    yield from (wanted / _APPLY, wanted / _AGENT)

@@ -333,13 +333,20 @@ def test_a_pod_of_a_user(box):
     box.put("/small.yaml", SMALL)
     with users.user_manager(box) as podslice:
         users.command(box, "sh", "-ec", MAKE_IMAGE_OF_USER, timeout_sec=LONG_SEC)
-        podslice("apply", "-f", "/small.yaml")
+
+        # systemd would make the slice, without limits
         podslice("render", "-f", "/small.yaml", "--format", "quadlet", "--install")
-        systemctl = ("systemctl", "--user")
-        users.command(box, *systemctl, "daemon-reload")
-        users.command(box, *systemctl, "start", SMALL_APP, timeout_sec=LONG_SEC)
+        users.command(box, "systemctl", "--user", "daemon-reload")
+        start = ("systemctl", "--user", "start", "small-pod.service")
+        refused = users.command(box, *start, check=False).stderr
+        assert "Assertion failed" in refused
+
+        podslice("apply", "-f", "/small.yaml", "--start", timeout_sec=LONG_SEC)
         group = f"/user.slice/user-{users.UID}.slice/{users.MANAGER}{SMALL_GROUP}"
         assert values(box, group, f"{group}/{SMALL_APP}") == SMALL_VALUES
         assert kernel(box, f"{group}/{SMALL_APP}", "cgroup.events").startswith("populated 1")
-        users.command(box, *systemctl, "stop", "small-pod.service", timeout_sec=LONG_SEC)
-        assert kernel(box, group, "cgroup.events").startswith("populated 0")
+        podslice("delete", "-f", "/small.yaml", timeout_sec=LONG_SEC)
+        with pytest.raises(FileNotFoundError):
+            kernel(box, group, "cgroup.events")
+        left = users.command(box, "find", f"/home/{users.NAME}/.config", "-type", "f").stdout
+        assert left == ""

@@ -8,6 +8,7 @@ import pytest
 
 from tests.host import agent
 from tests.host.scenario import exists, records, show
+from tests.lab import fixtures
 
 pytestmark = pytest.mark.cgroup2
 
@@ -44,15 +45,46 @@ EATEN = "/run/eaten"
 SECOND_CPU = "/sys/devices/system/cpu/cpu1/online"
 
 
+CONFIG_FILE = "/etc/podslice/podslice.toml"
+BALLAST_FILE, BALLAST_MIB = "/dev/shm/ballast", 400
+"""Memory that the eater need not fill, and that no pod has."""
+
+
+@pytest.fixture(scope="module")
+def machine_with_agent(module_machine):
+    """A machine with an agent, whose start takes seconds in a virtual machine."""
+    for machine in fixtures.keep_clean(module_machine):
+        agent.begin(machine)
+        agent.start(machine)
+        yield machine
+        agent.remove(machine)
+        machine.run("rm", "-f", CONFIG_FILE)
+
+
 @pytest.fixture
-def node(clean_machine):
-    agent.begin(clean_machine)
-    clean_machine.run("sh", "-c", f"echo 0 >{SECOND_CPU}")
-    yield clean_machine
-    clean_machine.run("sh", "-c", f"echo 1 >{SECOND_CPU}")
-    agent.remove(clean_machine)
-    clean_machine.podslice("delete", "--all", "--grace-period", "0", check=False)
-    clean_machine.run("rm", "-rf", "/var/lib/filled", EATEN)
+def node(machine_with_agent):
+    """The same, without pods and conditions after the test."""
+    agent.begin(machine_with_agent)
+    yield machine_with_agent
+    configure(machine_with_agent)
+    machine_with_agent.run("sh", "-c", f"rm -rf {agent.MANIFESTS}/* /var/lib/filled {EATEN}")
+    agent.until(lambda: not (records(machine_with_agent) or conditions(machine_with_agent)))
+
+
+@pytest.fixture
+def tight_node(node):
+    """The same with one processor and little memory."""
+    node.run("sh", "-c", f"echo 0 >{SECOND_CPU}; head -c {BALLAST_MIB}M /dev/zero >{BALLAST_FILE}")
+    yield node
+    node.run("sh", "-c", f"echo 1 >{SECOND_CPU}; rm {BALLAST_FILE}")
+
+
+def configure(machine, **options):
+    """Let the agent have a configuration before it reads manifests that are written from now on."""
+    options |= {"eviction_pressure_transition_period": "1s"}
+    lines = [f"{name.replace('_', '-')} = {json.dumps(value)}\n" for name, value in options.items()]
+    machine.put(CONFIG_FILE, "".join(lines))
+    machine.run("systemctl", "kill", "--kill-whom=main", "--signal=HUP", agent.UNIT)
 
 
 def run_in(machine, pod, *command):
@@ -84,16 +116,13 @@ def guaranteed(name):
     return json.dumps(document)
 
 
-def test_a_growing_pod_is_evicted_before_the_kernel_kills(node):
+def test_a_growing_pod_is_evicted_before_the_kernel_kills(tight_node):
+    node = tight_node
+    configure(node, eviction_hard="memory.available<100Mi")
     node.put("/run/eater.py", EATER)
     agent.put(node, "eater", agent.manifest("eater", limit="4Gi"))
     agent.put(node, "calm", agent.manifest("calm", memory="64Mi", limit="4Gi"))
     agent.put(node, "guard", guaranteed("guard"))
-    agent.start(
-        node,
-        "--eviction-hard=memory.available<100Mi",
-        "--eviction-pressure-transition-period=1s",
-    )
     agent.until(lambda: len(records(node)) == 3)
     holder = "import time; block = bytearray({} * 2**20); time.sleep(1e6)"
     run_in(node, "calm", "python3", "-c", holder.format(20))
@@ -139,9 +168,9 @@ def test_a_growing_pod_is_evicted_before_the_kernel_kills(node):
 def test_the_pod_that_fills_the_disk_is_evicted(node):
     stat = node.run("df", "--output=avail", "-B1", "/var/lib").stdout.split()
     threshold = int(stat[-1]) - 32 * 2**20
+    configure(node, eviction_hard=f"nodefs.available<{threshold}")
     agent.put(node, "writer", agent.manifest("writer"))
     agent.put(node, "calm", agent.manifest("calm"))
-    agent.start(node, f"--eviction-hard=nodefs.available<{threshold}")
     agent.until(lambda: len(records(node)) == 2)
     run_in(node, "calm", "sleep", "100000")
     fill = "dd if=/dev/zero of=/var/lib/filled bs=1M count=64 conv=fsync; exec sleep 100000"
@@ -164,9 +193,9 @@ def test_the_pod_that_forks_is_evicted(node):
     ]
     running = int(node.get("/proc/loadavg").decode().split()[3].split("/")[1])
     threshold = min(limits) - running - 100
+    configure(node, eviction_hard=f"pid.available<{threshold}")
     agent.put(node, "forker", agent.manifest("forker", limit="512Mi"))
     agent.put(node, "calm", agent.manifest("calm"))
-    agent.start(node, f"--eviction-hard=pid.available<{threshold}")
     agent.until(lambda: len(records(node)) == 2)
     run_in(node, "calm", "sleep", "100000")
     run_in(node, "forker", "sh", "-c", "for i in $(seq 150); do sleep 100000 & done; wait")
@@ -180,8 +209,8 @@ def test_the_pod_that_forks_is_evicted(node):
 
 
 def test_the_rest_of_a_pod_is_stopped_after_an_oom_kill(node):
+    configure(node, oom_policy="pod")
     agent.put(node, "team", agent.manifest("team", limit="48Mi"))
-    agent.start(node, "--oom-policy=pod")
     agent.until(lambda: records(node))
     before = kills(node)
     run_in(node, "team", "sh", "-c", "sleep 100000 & exec python3 -c 'bytearray(200 * 2**20)'")

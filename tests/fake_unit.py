@@ -62,6 +62,7 @@ class LoadedUnit:
     """The processes in it with known ids."""
     more_tasks: int = 0
     memory_bytes: int | None = None
+    restarts: int = 0
     further: Mapping[str, str] = field(default_factory=dict)
     """Settings that podslice does not manage."""
     is_stubborn: bool = False
@@ -104,6 +105,7 @@ class LoadedUnit:
             fragment_path=self.fragment_path,
             tasks=tasks,
             memory_bytes=self.memory_bytes,
+            restarts=self.restarts,
         )
 
 

@@ -23,10 +23,15 @@ from podslice.systemd.tasks import run_concurrently
 
 START_WAIT_SEC = 600.0
 """How long a start is waited for; the services continue to start afterwards."""
+_LOOK_SEC = 2.0
+"""The interval at which services that are starting are looked at."""
+_RESTARTS_MAX = 3
+"""Restarts after which a service has failed, although systemd continues: after 10 s, or more."""
 _STOP_WAIT_SEC = 24 * 3600.0
 """A stop ends by itself: each service has a limit of its own."""
 _GENERATORS = "/usr/lib/systemd/{kind}-generators/podman-{kind}-generator"
 _GENERATOR_WAIT_SEC = 60.0
+_NOT_STARTED = "a service that it requires did not start"
 _NO_ACCESS = "only root and members of the group systemd-journal may read its messages"
 
 
@@ -66,6 +71,8 @@ class QuadletServices:
         """The results of `remove`."""
         self.results: list[QuadletResult] = []
         """The results of `change` and `start`."""
+        self._failing: set[str] = set()
+        """The pods of which a service fails again and again."""
 
     async def remove(self, steps: Sequence[QuadletStep]) -> None:
         """Take the steps that remove pods, and let systemd read the remaining files.
@@ -105,7 +112,11 @@ class QuadletServices:
         return results
 
     async def start(self, steps: Iterable[QuadletStep]) -> None:
-        """Start services, and wait until they are active or have failed."""
+        """Start services, and wait until they are active or have failed.
+
+        A service that systemd has restarted several times has failed, and so have those of its pod
+        that still wait. systemd continues to start them.
+        """
         self.results += await run_concurrently(self._start(each) for each in steps)
 
     async def _take(
@@ -157,18 +168,48 @@ class QuadletServices:
     async def _start(self, step: QuadletStep) -> QuadletResult:
         name = UnitName(step.name)
         try:
-            await self._client.start_existing(name, timeout_sec=START_WAIT_SEC)
-        except NoSuchUnit as error:
-            return self._result(step, await self._find_complaint(step) or str(error))
-        except JobFailed as error:
-            return self._result(step, await self._describe_failure(name, error))
+            error = await self._await_start(name, step.pod)
+        except NoSuchUnit as failure:
+            error = await self._find_complaint(step) or str(failure)
+        except JobFailed as failure:
+            is_other = failure.result == "dependency"
+            error = _NOT_STARTED if is_other else await self._with_last_message(name, str(failure))
         except CallTimeout:
-            return self._result(
-                step, f"not active after {START_WAIT_SEC:g} s; it is still starting"
-            )
-        except SystemdError as error:
-            return self._result(step, str(error))
-        return self._result(step)
+            error = f"not active after {START_WAIT_SEC:g} s; it is still starting"
+        except SystemdError as failure:
+            error = str(failure)
+        return self._result(step, error)
+
+    async def _await_start(self, name: UnitName, pod: str) -> str:
+        """Start a service and wait; return why it is not active although its job continues.
+
+        Services that wait for one that fails would otherwise be waited for, too.
+
+        Raises:
+            SystemdError: as `start_existing`.
+        """
+        job = self._client.start_existing(name, timeout_sec=START_WAIT_SEC)
+        starting = asyncio.create_task(job)
+        try:
+            while True:
+                await asyncio.wait({starting}, timeout=_LOOK_SEC)
+                if starting.done():
+                    await starting
+                    return ""
+                restarts = await self._count_restarts(name)
+                if restarts >= _RESTARTS_MAX:
+                    self._failing.add(pod)
+                    text = f"it has failed {restarts} times, and systemd continues to restart it"
+                    return await self._with_last_message(name, text)
+                if pod in self._failing:
+                    return _NOT_STARTED
+        finally:
+            starting.cancel()
+
+    async def _count_restarts(self, name: UnitName) -> int:
+        with suppress(SystemdError):
+            return sum(each.restarts for each in await self._client.observe([name]))
+        return 0
 
     def _result(self, step: QuadletStep, error: str = "") -> QuadletResult:
         outcome = Outcome.FAILED if error else Outcome.DONE
@@ -176,10 +217,8 @@ class QuadletServices:
             step=step, path=self._planner.path_of(step), outcome=outcome, error=error
         )
 
-    async def _describe_failure(self, name: UnitName, error: JobFailed) -> str:
-        """Describe why a service did not start, with the last message of its processes."""
-        if error.result == "dependency":
-            return "a service that it requires did not start"
+    async def _with_last_message(self, name: UnitName, error: str) -> str:
+        """Add the last message of a service's processes to a description of its failure."""
         prefix = "USER_" if self._manager.is_user else ""
         last = ""
         with suppress(NoAnswerError):
@@ -187,7 +226,7 @@ class QuadletServices:
             last = await run("journalctl", *options, f"_SYSTEMD_{prefix}UNIT={name}")
         if message := printable(last.strip()):
             return f"{error}; its last message: {message}"
-        return str(error) if has_access() else f"{error}; {_NO_ACCESS}"
+        return error if has_access() else f"{error}; {_NO_ACCESS}"
 
     async def _find_complaint(self, step: QuadletStep) -> str:
         """Return what podman's generator reports on the file of a service; empty if nothing."""

@@ -1,5 +1,7 @@
 """A systemd that has podman's generator, and a pod for it."""
 
+import asyncio
+
 from podslice.quadlet.transition import service_of
 from tests.fake_systemd import FakeSystemd
 
@@ -28,6 +30,14 @@ class WithPodman(FakeSystemd):
         self.directory = directory
         self.made = set()
         self.refused_files = set()
+        self.restarts = {}
+        """The restarts of services that do not become active."""
+
+    async def start_existing(self, name, *, timeout_sec=None):
+        await super().start_existing(name, timeout_sec=timeout_sec)
+        if name in self.restarts:
+            self._units[name].restarts = self.restarts[name]
+            await asyncio.Event().wait()
 
     async def reload(self):
         await super().reload()

@@ -255,6 +255,35 @@ def test_services_that_do_not_start_are_reported(podslice, web, memory, error, m
     assert summary(ended) == "10 done, 1 failed"
 
 
+def test_what_fails_again_and_again_is_not_waited_for(podslice, web, memory, monkeypatch):
+    monkeypatch.setattr(quadlet_services, "_LOOK_SEC", 0.001)
+    memory.restarts = {POD: 3, LOG: 0}
+    ended = podslice("apply", "-f", web, "--start")
+    assert ended.code == 1
+    lines = ended.out.splitlines()
+    why = "it has failed 3 times, and systemd continues to restart it"
+    assert f"failed to start {POD} (default/web): {why}; its last message: no such image" in lines
+    assert f"started {APP} (default/web)" in lines
+    why = "a service that it requires did not start"
+    assert f"failed to start {LOG} (default/web): {why}" in lines
+
+
+def test_a_failed_look_at_a_service_is_repeated(podslice, web, memory, monkeypatch):
+    observe, failures = memory.observe, [Refused("busy")]
+
+    async def fail_once(patterns):
+        if patterns == [POD] and failures:
+            raise failures.pop()
+        return await observe(patterns)
+
+    monkeypatch.setattr(quadlet_services, "_LOOK_SEC", 0.001)
+    monkeypatch.setattr(memory, "observe", fail_once)
+    memory.restarts = {POD: 4}
+    ended = podslice("apply", "-f", web, "--start")
+    assert f"failed to start {POD} (default/web): it has failed 4 times" in ended.out
+    assert failures == []
+
+
 def test_a_failure_without_a_message(podslice, web, memory, monkeypatch):
     async def fail(*_):
         raise NoAnswerError("no journal")

@@ -74,6 +74,7 @@ def _pod_sections(workload: PodWorkload, names: Names, options: Options) -> tupl
     service.add("Slice", names.decision.slice)
     # podman may pull the image of its first container; each container waits for that
     service.add("TimeoutStartSec", "infinity")
+    order.add_restart_of_pod(head, service, options)
     target = "default.target" if options.manager.is_user else "multi-user.target"
     install.add("WantedBy", target)
     own = section(OWN_SECTION)

@@ -16,14 +16,19 @@ from podslice.quadlet.probes import needs_prober
 from podslice.quadlet.result import Options
 from podslice.quadlet.unit_text import Section
 
-_BACK_OFF_SEC = 10
+_BACK_OFF_SEC = 1
 _BACK_OFF_MAX_SEC = 300
-_BACK_OFF_STEPS = 5
-"""From 10 s to 300 s, nearly doubled with each restart.
+_BACK_OFF_STEPS = 6
+"""From 1 s to 300 s, which the seventh restart waits, as in the kubelet.
+
+The first restart of the kubelet is immediate; the others begin at 10 s, each twice the one before.
+systemd multiplies by the same factor in each step, so the steps begin near zero and grow faster.
 
 Source: Kubernetes, "Pod Lifecycle", "How Pods handle problems with containers"; systemd.service(5),
 RestartSteps=.
 """
+_CONSTANT_SEC = 10
+"""The delay where systemd has no steps, so that a container that fails at once uses little CPU."""
 _STEPS_SINCE = 254
 """The systemd with RestartSteps=, RestartMaxDelaySec= and RestartMode=. Source: systemd, NEWS."""
 
@@ -79,13 +84,37 @@ def add_restart(
     body.add("Restart", policy)
     if policy == "no":
         return
+    _add_back_off(head, body, options)
+    if container.kind is ContainerKind.INIT:
+        _add_direct(body, options)
+
+
+def add_restart_of_pod(head: Section, body: Section, options: Options) -> None:
+    """Add the delays with which a pod starts again that has failed: its port is in use, for instance.
+
+    The generator adds Restart=on-failure. An old systemd starts a unit at once again if others that
+    it wants require it, so its limit of the rate remains.
+
+    Source: systemd, src/core/unit.c, unit_notify, retroactively_start_dependencies.
+    """
+    if options.systemd_version >= _STEPS_SINCE:
+        _add_back_off(head, body, options)
+        _add_direct(body, options)
+
+
+def _add_back_off(head: Section, body: Section, options: Options) -> None:
     head.add("StartLimitIntervalSec", "0")
-    body.add("RestartSec", f"{_BACK_OFF_SEC}s")
     if options.systemd_version < _STEPS_SINCE:
+        body.add("RestartSec", f"{_CONSTANT_SEC}s")
         return
+    body.add("RestartSec", f"{_BACK_OFF_SEC}s")
     body.add("RestartSteps", str(_BACK_OFF_STEPS))
     body.add("RestartMaxDelaySec", f"{_BACK_OFF_MAX_SEC}s")
-    if container.kind is ContainerKind.INIT:
+
+
+def _add_direct(body: Section, options: Options) -> None:
+    """Let what waits for a service continue to wait when it fails and starts again."""
+    if options.systemd_version >= _STEPS_SINCE:
         body.add("RestartMode", "direct")
 
 
@@ -104,7 +133,7 @@ def notes(workload: PodWorkload, options: Options) -> Iterator[str]:
     if options.systemd_version >= _STEPS_SINCE:
         return
     version = options.systemd_version
-    yield f"systemd {version} has no RestartSteps=: containers restart after {_BACK_OFF_SEC} s each time"
+    yield f"systemd {version} has no RestartSteps=: containers restart after {_CONSTANT_SEC} s each time"
     kinds = {each.kind for each in workload.containers}
     if ContainerKind.INIT in kinds and workload.restart is not Restart.NEVER:
         yield (

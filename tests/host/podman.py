@@ -1,7 +1,10 @@
 """Podman in a virtual machine: its packages, a root directory, an image made of it, and cleaning up."""
 
+from pathlib import Path
+
 from tests.lab import extras, state
 from tests.lab.demo import PROGRAM
+from tests.lab.deps import run_tool
 from tests.lab.recipe import DEFAULT_SUITE
 from tests.lab.vm import Vm
 
@@ -69,6 +72,13 @@ def set_up(machine: Vm) -> None:
     # the units of users wait for it, 90 s where nothing starts it
     machine.run("systemctl", "start", "network-online.target")
     machine.run("sh", "-ec", MAKE_ROOTFS + MAKE_IMAGE, timeout_sec=LONG_SEC)
+
+
+def extract_generator(directory: Path) -> Path:
+    """Extract podman's package in a directory of this host, and return the generator."""
+    (deb,) = extras.fetch(DEFAULT_SUITE, PACKAGES).glob("podman_*.deb")
+    run_tool("dpkg-deb", "--extract", str(deb), str(directory))
+    return directory / "usr/libexec/podman/quadlet"
 
 
 def clean(machine: Vm) -> None:

@@ -13,11 +13,10 @@ from podslice.quadlet.hooks import stop_line
 from podslice.quadlet.result import PODMAN
 from tests.cases.quadlets import CASES, QUADLETS, made_of, settings_of
 from tests.host import podman, users
-from tests.host.podman import LONG_SEC, MAKE_IMAGE_OF_USER, PACKAGES
+from tests.host.podman import LONG_SEC, MAKE_IMAGE_OF_USER
 from tests.host.scenario import kernel, show
 from tests.host.test_podman import group_of, strays
-from tests.lab import extras, fixtures
-from tests.lab.deps import run_tool
+from tests.lab import fixtures
 from tests.lab.image import ensure_image
 from tests.lab.recipe import DEFAULT_SUITE
 
@@ -138,15 +137,13 @@ KUBE_PLAY = (
 def generator(tmp_path_factory):
     """A command with podman's generator, and the libraries of the release that it is from."""
     fixtures.need_lab()
-    root = tmp_path_factory.mktemp("podman")
-    (deb,) = extras.fetch(DEFAULT_SUITE, PACKAGES).glob("podman_*.deb")
-    run_tool("dpkg-deb", "--extract", str(deb), str(root))
+    program = podman.extract_generator(tmp_path_factory.mktemp("podman"))
     system = ensure_image(DEFAULT_SUITE).root
     return (
         system / "lib64/ld-linux-x86-64.so.2",
         "--library-path",
         system / "usr/lib/x86_64-linux-gnu",
-        root / "usr/libexec/podman/quadlet",
+        program,
     )
 
 

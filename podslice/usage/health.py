@@ -7,13 +7,22 @@ from enum import StrEnum
 
 from podslice.dataclass import dataclass
 from podslice.errors import Problem, Severity
+from podslice.model.container_exit import ContainerExit
 from podslice.model.kubelet import Foreign
 from podslice.model.node_state import AgentState, Condition, ContainerFailure, PendingPod
 from podslice.model.properties import PROPERTIES, format_value
 from podslice.model.unit import UnitName
 from podslice.policy.pending_pods import EVICTED
-from podslice.usage.unit_status import ELSEWHERE, MISSING, PropertyStatus, UnitStatus
+from podslice.usage.unit_status import (
+    ACTIVATING,
+    ELSEWHERE,
+    MISSING,
+    PropertyStatus,
+    UnitStatus,
+)
 
+RESTARTS_MIN = 3
+"""Restarts after which a container that is about to start again is a problem."""
 AGENT = "podslice-agent"
 """The object of problems of the agent."""
 
@@ -37,6 +46,7 @@ class HealthKind(StrEnum):
     """A pod without a record, recovered from its slice."""
     MISSING = "unit-missing"
     DIFFERENT = "unit-differs"
+    RESTARTING = "container-restarting"
     STRAY = "processes-elsewhere"
     ORPHAN = "orphan"
     RECORD = "damaged-record"
@@ -133,6 +143,7 @@ def problems_of(facts: HealthFacts) -> tuple[HealthProblem, ...]:
                 *_of_containers(facts),
                 *_of_manifests(facts.manifests),
                 *_of_pods(facts),
+                *_of_restarts(facts),
                 # a kubelet owns the units below its root
                 *(() if facts.foreign else _of_units(facts)),
                 *facts.strays,
@@ -203,6 +214,29 @@ def _of_containers(facts: HealthFacts) -> Iterator[HealthProblem]:
             hint=each.hint,
             pod=pod,
         )
+
+
+def _of_restarts(facts: HealthFacts) -> Iterator[HealthProblem]:
+    """Yield the containers that wait for another restart, after several."""
+    reported = {each.unit for each in facts.containers}
+    for unit in facts.units:
+        is_again = unit.state == ACTIVATING and unit.restarts >= RESTARTS_MIN
+        if is_again and unit.pod is not None and unit.name not in reported:
+            last = unit.last_exit and _ends(unit.last_exit)
+            how = f", the last one after {last}" if last else ""
+            yield _of_pod(
+                HealthKind.RESTARTING,
+                unit.pod,
+                f"container {unit.label} does not stay active: {unit.restarts} restarts{how}",
+                f"to see its output: podslice logs {unit.pod} -c {unit.label}",
+            )
+
+
+def _ends(last: ContainerExit) -> str:
+    """Return what ended a container: `exit code 1`, `SIGSEGV`; empty if that is not known."""
+    if last.is_oom:
+        return "an OOM kill"
+    return last.signal or ("" if last.exit_code is None else f"exit code {last.exit_code}")
 
 
 _CONDITIONS = {

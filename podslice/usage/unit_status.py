@@ -21,6 +21,8 @@ from podslice.model.unit import (
     Value,
 )
 
+ACTIVATING = "activating"
+"""systemd's state of a unit that starts, or waits for its next start."""
 MISSING = "missing"
 """The state of a desired unit that does not exist."""
 EMPTY = "empty"

@@ -3,6 +3,7 @@
 The units are those of podman's generator. Their delays are a hundredth of what they are.
 """
 
+import json
 import time
 
 import pytest
@@ -99,6 +100,14 @@ def until_running(box):
     return found["InvocationID"]
 
 
+def restarting(box):
+    """Yield the containers that `status` reports as restarted again and again."""
+    found = json.loads(box.podslice("status", "-o", "json", check=False).stdout)
+    for each in found["problems"]:
+        if each["kind"] == "container-restarting":
+            yield each["message"].split(" ")[1]
+
+
 def is_slowest(box, unit):
     """Return whether a service waits for its start as long as it can."""
     names = ("SubState", "RestartUSecNext")
@@ -132,6 +141,10 @@ def test_what_fails_starts_again_and_again(box):
     for unit in (CRASHES, MISSING):
         agent.until(lambda unit=unit: is_slowest(box, unit))
         assert restarts(box, unit) > LIMIT
+
+    seen = set()
+    agent.until(lambda: (seen.update(restarting(box)), len(seen) == 2)[-1])
+    assert seen == {"crashes", "missing"}
 
     # a pod that ends takes its containers along, and they return with it
     box.run("systemctl", "kill", "--kill-whom=main", "--signal=KILL", POD)

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import Problem, Severity
+from podslice.model.container_exit import ContainerExit
 from podslice.model.kubelet import Foreign
-from podslice.model.node_state import AgentState
+from podslice.model.node_state import AgentState, ContainerFailure
 from podslice.model.unit import UnitKind, UnitName
 from podslice.usage.health import (
     HealthFacts,
@@ -17,9 +18,9 @@ from podslice.usage.health import (
     problematic_pods,
     problems_of,
 )
-from podslice.usage.unit_status import MISSING, UnitStatus
+from podslice.usage.unit_status import ACTIVATING, MISSING, UnitStatus
 
-WEB = UnitName("kubepods-podweb.slice")
+WEB, APP = UnitName("kubepods-podweb.slice"), UnitName("podslice-podweb-app.service")
 UNIT = UnitStatus(
     name=WEB,
     kind=UnitKind.SLICE,
@@ -88,6 +89,51 @@ def test_a_problem_has_a_kind_an_object_and_perhaps_a_pod(facts, expected):
 def test_an_agent_that_should_run(stopped, message):
     (problem,) = problems_of(HealthFacts(stopped_agent=stopped))
     assert (str(problem), problem.hint) == (f"podslice-agent: {message}", stopped.hint)
+
+
+def restarting(restarts, state=ACTIVATING, **last):
+    last = ContainerExit(result="exit-code", started_usec=1, **last) if last else None
+    return UnitStatus(
+        name=APP,
+        kind=UnitKind.SERVICE,
+        pod="default/web",
+        qos="",
+        label="app",
+        depth=2,
+        state=state,
+        control_group="",
+        restarts=restarts,
+        last_exit=last,
+    )
+
+
+@pytest.mark.parametrize(
+    ("unit", "message"),
+    [
+        (restarting(2, exit_code=1), None),
+        (restarting(3, "active", exit_code=1), None),
+        (restarting(3), "3 restarts"),
+        (restarting(3, exit_code=0), "3 restarts, the last one after exit code 0"),
+        (restarting(4, signal="SIGSEGV"), "4 restarts, the last one after SIGSEGV"),
+        (
+            restarting(5, signal="SIGKILL", is_oom=True),
+            "5 restarts, the last one after an OOM kill",
+        ),
+        (restarting(6, ended_usec=2), "6 restarts"),
+    ],
+)
+def test_a_container_that_restarts_again_and_again(unit, message):
+    problems = [(str(each), each.hint) for each in problems_of(HealthFacts(units=(unit,)))]
+    text = f"pod default/web: container app does not stay active: {message}"
+    hint = "to see its output: podslice logs default/web -c app"
+    assert problems == ([(text, hint)] if message else [])
+
+
+def test_a_container_whose_start_has_failed_is_reported_once():
+    failure = ContainerFailure(message="failed to start", hint="see", pod="default/web", unit=APP)
+    assert found(units=(restarting(3),), containers=(failure,)) == [
+        ("containers-failed", "default/web", "default/web")
+    ]
 
 
 def test_a_pod_is_named_as_one():

@@ -183,8 +183,13 @@ def test_every_connection_that_changes_something_is_guarded():
     connecting = {name for name, found in made.items() if "Bus" in found}
     guarded = {name for name, found in made.items() if "Guarded" in found}
     reading = {f"cli/verbs/{verb}.py" for verb in ("audit", "doctor", "version")}
-    # the verb only gives the daemon a function that connects
-    assert connecting - reading - {"cli/verbs/agent.py"} == guarded - {"agent/daemon.py"}
+    # these only give a daemon a function that connects
+    agents = {"cli/verbs/agent.py", "cli/kubelet_agent.py"}
+    assert connecting - reading - agents == guarded - {"agent/daemon.py"}
+    # the exception from the guard sets four properties, and has no other caller
+    assert {name for name, found in made.items() if "LevelSlices" in found} == {
+        "agent/kubelet_daemon.py"
+    }
     assert "agent/daemon.py" in guarded
 
 

@@ -6,8 +6,6 @@ the agent stops when asked to, and leaves the pods unchanged.
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -31,18 +29,18 @@ from podslice.agent.reconciler import Reconciler
 from podslice.agent.reservations import ReservationMonitor
 from podslice.agent.rounds import RoundParts, Rounds
 from podslice.agent.scheduler import COMPLETE_QUIET_SEC, Scheduler
+from podslice.agent.service_process import ServiceProcess
 from podslice.agent.terminations import Terminations
 from podslice.agent.unit_filter import UnitFilter
 from podslice.agent.usage_recorder import UsageRecorder
 from podslice.agent.watcher import Watcher, WatchEvents
 from podslice.dataclass import dataclass
-from podslice.errors import HostError, InputError, SystemdError
+from podslice.errors import HostError, InputError
 from podslice.model.config import Config
 from podslice.model.event import Kind
 from podslice.model.manager import SYSTEM, Manager
 from podslice.model.unit import UnitName
 from podslice.reconcile.guard import Guard, Guarded
-from podslice.reconcile.readmission import living_agent
 from podslice.reconcile.world import LiveWorld, World
 from podslice.systemd.caching_client import CachingClient
 from podslice.systemd.client import Client, OnChange
@@ -102,7 +100,7 @@ class Daemon:
         )
         self._oom = OomMonitor(self._context, self._terminations, on_event=self._evictor.wake)
         self._recorder = UsageRecorder(self._context)
-        self._stop_requested = asyncio.Event()
+        self._process = ServiceProcess(setup.notifier, self._context.events)
         self._is_reload_requested = False
 
     @property
@@ -135,60 +133,40 @@ class Daemon:
         Raises:
             HostError: another agent runs, or sockets or files cannot be opened or watched.
         """
-        if (other := living_agent(self._context.world.store)) is not None:
-            raise HostError(
-                f"an agent is already running as process {other.pid}; stop it first: two agents"
-                " would undo each other's changes"
-            )
+        setup, process = self._setup, self._process
+        process.refuse_second(self._context.world.store)
         self._save_options()
-        self._handle_signals()
+        process.handle_signals(self._on_hangup)
         async with AsyncExitStack() as stack:
             stack.callback(self._setup.journal.close)
             stack.callback(self._context.withdraw)
             stack.push_async_exit(self._bus)
-            await self._connect()
+            await process.connect(self._bus)
             stack.push_async_callback(self._terminations.close)
             stack.callback(self._orphans.close)
             stack.callback(self._recorder.close)
             server = Server(routes(self.snapshot))
             stack.push_async_callback(server.close)
-            await self._serve(server)
+            await process.serve(server, setup.sockets, setup.socket_path, self._config.listen)
             self._watcher = self._open_watcher()
             stack.callback(self._watcher.close)
             for text in self._watcher.notes:
                 self._context.events.note(text)
             root = self._context.world.tree.root
             self._context.events.report(Kind.AGENT_STARTED, f"the agent manages {root}")
-            await self._run_parts()
+            await process.run_parts(
+                (
+                    self._evictor.run(),  # its first observation sets the first round's conditions
+                    self._scheduler.run(self._make_round()),
+                    self._oom.run(),
+                    self._recorder.run(),
+                    process.feed_watchdog(self._scheduler),
+                )
+            )
             self._setup.notifier.stopping()
             self._context.events.report(
                 Kind.AGENT_STOPPED, "the agent stops; pods remain unchanged"
             )
-
-    def _handle_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop_requested.set)
-        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
-
-    async def _connect(self) -> None:
-        """Connect to systemd; after a failure each call tries again."""
-        connecting = asyncio.ensure_future(self._bus.__aenter__())
-        stop = asyncio.create_task(self._stop_requested.wait())
-        await asyncio.wait({connecting, stop}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (connecting, stop):
-            task.cancel()
-        with suppress(SystemdError, asyncio.CancelledError):
-            await connecting
-
-    async def _serve(self, server: Server) -> None:
-        if self._setup.sockets:
-            await server.serve_sockets(self._setup.sockets)
-        elif self._setup.socket_path is not None:
-            await server.serve_unix(self._setup.socket_path, group="podslice")
-        if self._config.listen:
-            host, _, port = self._config.listen.rpartition(":")
-            await server.serve_tcp(host.strip("[]"), int(port))
 
     def _open_watcher(self) -> Watcher:
         events = WatchEvents(
@@ -204,29 +182,6 @@ class Daemon:
             raise HostError(
                 f"cannot watch files: {error.strerror}; see sysctl fs.inotify.max_user_instances"
             ) from error
-
-    async def _run_parts(self) -> None:
-        """Run all parts until a stop is requested or one of them fails."""
-        parts = [
-            asyncio.create_task(part)
-            for part in (
-                self._evictor.run(),  # its first observation sets the conditions of the first round
-                self._scheduler.run(self._make_round()),
-                self._oom.run(),
-                self._recorder.run(),
-                self._feed_watchdog(),
-            )
-        ]
-        stop = asyncio.create_task(self._stop_requested.wait())
-        await asyncio.wait({stop, *parts}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (stop, *parts):
-            task.cancel()
-        for result in await asyncio.gather(*parts, return_exceptions=True):
-            if isinstance(result, Exception):
-                # a bug: systemd restarts the agent
-                message = f"internal error, the agent exits: {result!r}"
-                self._context.events.report(Kind.AGENT_FAILED, message)
-                raise result
 
     def _make_round(self) -> Callable[[], Awaitable[bool]]:
         parts = RoundParts(
@@ -249,15 +204,6 @@ class Daemon:
             return await rounds.run()
 
         return run_round
-
-    async def _feed_watchdog(self) -> None:
-        """Notify the watchdog of systemd as long as rounds finish."""
-        period_sec = self._setup.notifier.watchdog_sec
-        while period_sec is not None:
-            if not self._scheduler.is_stuck:
-                self._setup.notifier.watchdog()
-            await asyncio.sleep(period_sec / 2)
-        await self._stop_requested.wait()
 
     # The configuration.
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from podslice.cli.kubelet_options import KubeletSource
 from podslice.cli.manifests import read_stdin
 from podslice.cli.output import note
-from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, invalid, printable
 from podslice.imports import allow_openssl
 from podslice.inputs.kubelet.kubelet_config import read_settings, read_version
@@ -24,20 +24,7 @@ if TYPE_CHECKING:
 
 CONFIG_FILE = Path("/var/lib/kubelet/config.yaml")
 """Where kubeadm and most distributions have the kubelet's configuration."""
-_POD_LIST, _CONFIGZ = "/pods", "/configz"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletSource:
-    """The options that state where to read."""
-
-    files: tuple[str, ...] = ()
-    url: str | None = None
-    kubeconfig: Path | None = None
-    authority: Path | None = None
-    is_verified: bool = True
-    config: Path | None = None
-    version: str | None = None
+POD_LIST, _CONFIGZ = "/pods", "/configz"
 
 
 def read_kubelet(source: KubeletSource) -> tuple[tuple[KubeletPod, ...], KubeletSettings]:
@@ -51,19 +38,39 @@ def read_kubelet(source: KubeletSource) -> tuple[tuple[KubeletPod, ...], Kubelet
         raise invalid(
             "state either --filename or --kubelet", "add one, or leave out one of the two"
         )
-    stated = None if source.version is None else read_version(source.version)
     if source.url is None:
         _refuse_credentials(source)
-        settings = _read_config(source.config or CONFIG_FILE, stated or KUBELET_VERSION)
+        stated = KUBELET_VERSION if source.version is None else read_version(source.version)
+        settings = _read_config(source.config or CONFIG_FILE, stated)
         return read_pod_list(source.files, read_stdin), settings
-    api, is_secure = _connect(source, source.url)
-    version = stated or _ask_version(api)
-    if source.config is None and is_secure:
-        data, name = api.get(_CONFIGZ), f"{source.url}{_CONFIGZ}"
-        settings = read_settings(data, name, changed_sec=_changed(CONFIG_FILE), version=version)
+    api = connect(source, source.url)
+    settings = read_kubelet_settings(source, source.url, api)
+    return parse_pod_list(api.get(POD_LIST), f"{source.url}{POD_LIST}"), settings
+
+
+def read_kubelet_settings(
+    source: KubeletSource, url: str, api: KubeletApi, *, assumes_version: bool = True
+) -> KubeletSettings:
+    """Return the configuration of a kubelet, with its version.
+
+    Args:
+        source: the options.
+        url: the address of the kubelet, for messages.
+        api: the kubelet.
+        assumes_version: whether a version is assumed, with a note, where it is not known.
+
+    Raises:
+        InputError: the configuration is invalid, or cannot be read.
+        HostError: the kubelet does not reply as expected.
+    """
+    if source.version is not None:
+        version = read_version(source.version)
     else:
-        settings = _read_config(source.config or CONFIG_FILE, version)
-    return parse_pod_list(api.get(_POD_LIST), f"{source.url}{_POD_LIST}"), settings
+        version = _ask_version(api) if assumes_version else read_version(api.version())
+    if source.config is not None or not api.is_secure:
+        return _read_config(source.config or CONFIG_FILE, version)
+    data, name = api.get(_CONFIGZ), f"{url}{_CONFIGZ}"
+    return read_settings(data, name, changed_sec=_changed(CONFIG_FILE), version=version)
 
 
 def _refuse_credentials(source: KubeletSource) -> None:
@@ -73,7 +80,13 @@ def _refuse_credentials(source: KubeletSource) -> None:
         raise invalid(message, "add --kubelet https://127.0.0.1:10250")
 
 
-def _connect(source: KubeletSource, url: str) -> tuple[KubeletApi, bool]:
+def connect(source: KubeletSource, url: str) -> KubeletApi:
+    """Return the API of a kubelet, with the credentials as their files have them now.
+
+    Raises:
+        InputError: the address or a file is invalid.
+        HostError: the credentials are not valid, or would be sent without encryption.
+    """
     allow_openssl()
     from podslice.kubelet.kubelet_api import KubeletApi, parse_address
 
@@ -86,8 +99,7 @@ def _connect(source: KubeletSource, url: str) -> tuple[KubeletApi, bool]:
     if source.authority is not None:
         text = read_file(source.authority, limit_bytes=BYTES_MAX).decode("ascii", errors="replace")
         credentials = replace(credentials, authority=text)
-    api = KubeletApi(address, credentials, limit_bytes=BYTES_MAX, is_verified=source.is_verified)
-    return api, address.is_secure
+    return KubeletApi(address, credentials, limit_bytes=BYTES_MAX, is_verified=source.is_verified)
 
 
 def _ask_version(api: KubeletApi) -> tuple[int, int]:

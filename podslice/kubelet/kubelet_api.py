@@ -96,6 +96,11 @@ class KubeletApi:
         self._limit_bytes = limit_bytes
         self._context = _tls(address, credentials, is_verified=is_verified)
 
+    @property
+    def is_secure(self) -> bool:
+        """Whether it is reached over HTTPS."""
+        return self._address.is_secure
+
     def get(self, path: str) -> bytes:
         """Return a document: `/pods`, `/configz`.
 

@@ -69,6 +69,14 @@ class Containers(StrEnum):
     """podman, as quadlets that the agent keeps."""
 
 
+class PodsFrom(StrEnum):
+    """Where the agent reads its pods."""
+
+    MANIFESTS = "manifests"
+    KUBELET = "kubelet"
+    """A kubelet of this host, whose slices get the pod levels that it does not apply."""
+
+
 class Enforce(StrEnum):
     """The values of `--enforce-node-allocatable`."""
 
@@ -99,6 +107,9 @@ DEFAULT_EVICTION_HARD: Mapping[str, Threshold] = {
     "imagefs.available": Threshold(percent_milli=15_000),
     "imagefs.inodesFree": Threshold(percent_milli=5_000),
 }
+
+
+DEFAULT_MANIFESTS = ("/etc/podslice/manifests",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +160,10 @@ class Config:
     oomd_memory_pressure_limit_percent: int | None = None
     """The pressure from which it kills in them; None: the default of oomd.conf(5)."""
     oom_policy: OomPolicy = OomPolicy.CONTAINER
-    manifests: tuple[str, ...] = ("/etc/podslice/manifests",)
+    pods_from: PodsFrom = PodsFrom.MANIFESTS
+    allow_kubelet_slices: bool = False
+    """Whether the agent may change slices of a kubelet."""
+    manifests: tuple[str, ...] = DEFAULT_MANIFESTS
     """The directories whose pods the agent applies."""
     containers: Containers = Containers.NONE
     listen: str = ""

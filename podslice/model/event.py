@@ -56,6 +56,12 @@ class Kind(Enum):
     ORPHAN_FOUND = ("orphan-found", "2df0a53689ac823853395e5404a8a590", Level.WARNING)
     ORPHAN_REMOVED = ("orphan-removed", "2a565760d1bfef05c18edea670f234df", Level.NOTICE)
 
+    LEVEL_APPLIED = ("pod-level-applied", "9d1ddcd2a74b4b1f8f6e2d9f10c5b2a7", Level.INFO)
+    """Values of a pod level were set on a slice of a kubelet."""
+    LEVEL_REMOVED = ("pod-level-removed", "3e0f4b3f7c184a5e9d6c0b7a51d2e8f4", Level.INFO)
+    LEVEL_LEFT = ("pod-level-left", "b7a6f2c94d8e4f30a1c5e6d7089b3c12", Level.NOTICE)
+    """A pod level, or one of its values, is not applied."""
+
     CONTAINER_STARTED = ("container-started", "dc28e5710d9f47f4a4dbb043894042e9", Level.INFO)
     PROCESSES_ADOPTED = ("processes-adopted", "11a242fd09724a4588d8fc13846295d5", Level.INFO)
     PHASE_CHANGED = ("phase-changed", "103bb9d62ebb4e8d84e0ab58f3e0d74e", Level.INFO)

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from podslice.dataclass import dataclass
 from podslice.model.config import Config
+from podslice.model.node import Node
 from podslice.model.pod import Pod
 from podslice.model.unit import UnitName, Value
 
@@ -54,6 +55,15 @@ class KubeletSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletNode:
+    """A node with a kubelet: its pods, its configuration, and the host."""
+
+    pods: tuple[KubeletPod, ...]
+    settings: KubeletSettings
+    node: Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
     """What identifies a user at the API of a kubelet, and the kubelet to the user; PEM."""
 
@@ -88,6 +98,8 @@ class FindingKind(StrEnum):
     OLDER_CONFIGURATION = "older-configuration"
     RUNTIME_WEIGHT = "runtime-weight"
     RESIZING = "resize-pending"
+    POD_LEVEL_APPLIED = "pod-level-applied"
+    """A value of an agent of podslice, in place of the kubelet's."""
     MEMORY_QOS = "memory-qos"
     """Values of the feature MemoryQoS, which podslice does not compute."""
 
@@ -104,10 +116,11 @@ KNOWN = frozenset(
         FindingKind.OLDER_CONFIGURATION,
         FindingKind.RUNTIME_WEIGHT,
         FindingKind.RESIZING,
+        FindingKind.POD_LEVEL_APPLIED,
         FindingKind.MEMORY_QOS,
     }
 )
-"""The kinds that are known behaviour of a kubelet."""
+"""The kinds that are known behaviour of a kubelet, or of podslice's agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +149,8 @@ class ExpectedValue:
     why: str
     other: Value | None = None
     """A second value that a container runtime may set as well."""
+    pod_level: Value | None = None
+    """The value that an agent of podslice sets, where the kubelet does not apply the pod level."""
     depends_on_configuration: bool = False
     """Whether pods keep the value from before a change of the configuration."""
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from podslice.dataclass import dataclass
 from podslice.model.config import (
     Config,
     Enforce,
-    MemoryProtection,
     OomPolicy,
     Rules,
-    WeightMapping,
 )
-from podslice.model.desired import ContainerDecision, Desired, PodDecision
+from podslice.model.desired import ContainerDecision, Desired
 from podslice.model.kubelet_node import (
     AuditFinding,
     ExpectedNode,
@@ -26,31 +23,27 @@ from podslice.model.kubelet_node import (
 )
 from podslice.model.naming import Tree, slice_of_cgroup
 from podslice.model.node import Node
-from podslice.model.pod import Pod, Qos
+from podslice.model.pod import Qos
 from podslice.model.properties import QUOTA_PERIOD_USEC
-from podslice.model.resources import CPU, MEMORY, Resources, format_amount, hugetlb_files
+from podslice.model.resources import CPU, MEMORY, format_amount, hugetlb_files
 from podslice.model.unit import DesiredUnit, PropertyValue, UnitName
 from podslice.policy.aggregate import lacking_limit
-from podslice.policy.decide import decide
 from podslice.policy.desire import desire
+from podslice.policy.kubelet_decision import (
+    KubeletDecision,
+    config_of,
+    decide_pod,
+    exclusive_containers,
+    has_memory_qos,
+    has_pod_level,
+)
+from podslice.policy.pod_level import level_values
 
-_POD_LEVEL_SINCE = (1, 34)
-_NO_QUOTA_SINCE = (1, 33)
 _OOM_GROUP_SINCE = (1, 28)
 _NO_SWAP_SINCE = (1, 30)
 _LIMITS = ("CPUQuotaPerSecUSec", "MemoryMax")
 _GUARDS = ("MemoryHigh", "MemoryLow", "MemoryMin")
 """The properties that the kubelet sets only with the feature MemoryQoS."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Decided:
-    """A pod of the kubelet with the decision about it."""
-
-    pod: KubeletPod
-    decision: PodDecision
-    linear: PodDecision
-    """The same where the runtime's weights are linear."""
 
 
 def expect_node(pods: Iterable[KubeletPod], node: Node, settings: KubeletSettings) -> ExpectedNode:
@@ -61,15 +54,15 @@ def expect_node(pods: Iterable[KubeletPod], node: Node, settings: KubeletSetting
     pod_container_manager_linux.go; pkg/kubelet/kuberuntime/kuberuntime_container_linux.go.
     """
     pods = tuple(pods)
-    config = _config_of(settings)
-    active = [_decide(each, node, config, settings) for each in pods if not each.is_terminal]
+    config = config_of(settings)
+    active = [decide_pod(each, node, settings) for each in pods if not each.is_terminal]
     desired = desire([each.decision for each in active], node, config)
     tree = Tree(cgroup_root=config.cgroup_root)
     return ExpectedNode(
         root=tree.root,
         units=(
             *_node_units(desired, settings),
-            *(unit for each in active for unit in _pod_units(each, settings)),
+            *(unit for each in active for unit in _pod_units(each, node, settings)),
         ),
         terminated=_terminated(pods, active, tree),
         findings=(
@@ -80,48 +73,6 @@ def expect_node(pods: Iterable[KubeletPod], node: Node, settings: KubeletSetting
         ),
         cpus=desired.allocation.capacity.get(CPU, 0) // 1000,
     )
-
-
-def has_pod_level(settings: KubeletSettings) -> bool:
-    """Return whether the kubelet applies `spec.resources`.
-
-    Source: Kubernetes, pkg/features/kube_features.go, PodLevelResources: alpha in 1.32, on by
-    default since 1.34.
-    """
-    return settings.feature_gates.get("PodLevelResources", settings.version >= _POD_LEVEL_SINCE)
-
-
-def _config_of(settings: KubeletSettings) -> Config:
-    """Return the configuration under the kubelet's rules.
-
-    The kubelet protects no memory, and adds no huge pages to memory limits.
-    """
-    return replace(
-        settings.config,
-        rules=Rules.KUBERNETES,
-        cpu_weight_mapping=WeightMapping.KUBELET,
-        memory_protection=MemoryProtection.NONE,
-        memory_hugetlb_accounting=False,
-        admission=False,
-    )
-
-
-def _decide(pod: KubeletPod, node: Node, config: Config, settings: KubeletSettings) -> _Decided:
-    stated = _as_known(pod, settings)
-    linear = replace(config, cpu_weight_mapping=WeightMapping.KUBELET_LINEAR)
-    return _Decided(
-        pod=pod,
-        decision=decide(stated, node, config),
-        linear=decide(stated, node, linear),
-    )
-
-
-def _as_known(pod: KubeletPod, settings: KubeletSettings) -> Pod:
-    """Return a pod as the kubelet knows it: without podslice's annotations."""
-    containers = tuple(replace(each, properties={}) for each in pod.pod.containers)
-    is_known = has_pod_level(settings) and not pod.has_own_level
-    resources = pod.pod.resources if is_known else Resources()
-    return replace(pod.pod, properties={}, containers=containers, resources=resources)
 
 
 def _node_units(desired: Desired, settings: KubeletSettings) -> Iterator[ExpectedUnit]:
@@ -143,7 +94,7 @@ def _node_values(unit: DesiredUnit, settings: KubeletSettings) -> Iterator[Expec
 
 
 def _slice_names(settings: KubeletSettings) -> tuple[str, ...]:
-    guards = () if _has_memory_qos(settings) else _GUARDS
+    guards = () if has_memory_qos(settings) else _GUARDS
     return ("CPUWeight", *_LIMITS, *guards)
 
 
@@ -158,18 +109,18 @@ def _value(
     )
 
 
-def _pod_units(decided: _Decided, settings: KubeletSettings) -> Iterator[ExpectedUnit]:
+def _pod_units(
+    decided: KubeletDecision, node: Node, settings: KubeletSettings
+) -> Iterator[ExpectedUnit]:
     """Yield the slice of a pod, and the scopes of its running containers."""
-    decision, exclusive = decided.decision, _exclusive(decided, settings)
+    decision, exclusive = decided.decision, exclusive_containers(decided, settings)
     yield ExpectedUnit(
         name=decision.slice,
         control_group=decision.control_group,
         pod=decided.pod,
         is_required=decided.pod.is_running,
         values=(
-            *_limited_values(
-                _enforced(decision.properties, has_exclusive_cpus=bool(exclusive)), settings
-            ),
+            *_pod_values(decided, node, settings, has_exclusive_cpus=bool(exclusive)),
             _tasks_max(settings),
             *_hugepage_values(decision.hugepages),
         ),
@@ -195,27 +146,6 @@ def _pod_units(decided: _Decided, settings: KubeletSettings) -> Iterator[Expecte
             )
 
 
-def _exclusive(decided: _Decided, settings: KubeletSettings) -> frozenset[str]:
-    """Return the containers with CPUs of their own, for which the kubelet sets no quota.
-
-    Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_static.go, guaranteedCPUs (whole CPUs in a
-    Guaranteed pod without a pod level); pkg/features/kube_features.go,
-    DisableCPUQuotaWithExclusiveCPUs: on by default since 1.33.
-    """
-    decision = decided.decision
-    gate = settings.feature_gates.get(
-        "DisableCPUQuotaWithExclusiveCPUs", settings.version >= _NO_QUOTA_SINCE
-    )
-    is_possible = settings.has_static_cpus and decision.qos is Qos.GUARANTEED
-    if not gate or not is_possible or decision.pod.resources:
-        return frozenset()
-    return frozenset(
-        each.name
-        for each in decision.pod.containers
-        if each.resources.limits.get(CPU, 0) % 1000 == 0
-    )
-
-
 def _enforced(
     properties: Sequence[PropertyValue], *, has_exclusive_cpus: bool
 ) -> Sequence[PropertyValue]:
@@ -223,6 +153,17 @@ def _enforced(
     if not has_exclusive_cpus:
         return properties
     return [each for each in properties if not each.name.startswith("CPUQuota")]
+
+
+def _pod_values(
+    decided: KubeletDecision, node: Node, settings: KubeletSettings, *, has_exclusive_cpus: bool
+) -> Iterator[ExpectedValue]:
+    """Yield the values of a pod's slice, each with that of a pod level which only podslice applies."""
+    level = level_values(decided, node, settings)
+    stated = _enforced(decided.decision.properties, has_exclusive_cpus=has_exclusive_cpus)
+    for each in _limited_values(stated, settings):
+        own = level.get(each.name)
+        yield each if own is None else replace(each, pod_level=own.value)
 
 
 def _limited_values(
@@ -282,7 +223,7 @@ def _hugepage_values(hugepages: Mapping[int, int]) -> Iterator[ExpectedValue]:
 
 
 def _terminated(
-    pods: Iterable[KubeletPod], active: Iterable[_Decided], tree: Tree
+    pods: Iterable[KubeletPod], active: Iterable[KubeletDecision], tree: Tree
 ) -> Mapping[UnitName, str]:
     """Return the slices that pods must not have, with the reason."""
     found = {
@@ -327,7 +268,7 @@ def _not_enforced(config: Config) -> Iterator[AuditFinding]:
             )
 
 
-def _findings_of(decided: _Decided, settings: KubeletSettings) -> Iterator[AuditFinding]:
+def _findings_of(decided: KubeletDecision, settings: KubeletSettings) -> Iterator[AuditFinding]:
     """Yield the findings that follow from one pod alone."""
     pod = decided.pod.pod
     if pod.resources and not decided.pod.has_own_level and not has_pod_level(settings):
@@ -337,7 +278,8 @@ def _findings_of(decided: _Decided, settings: KubeletSettings) -> Iterator[Audit
             object=pod.key,
             pod=pod.key,
             message=f"spec.resources has no effect: kubelet {major}.{minor} does not apply it",
-            hint="enable the feature gate PodLevelResources, or set limits for each container",
+            hint="enable the feature gate PodLevelResources, or run podslice agent --kubelet, see"
+            " podslice-kubelet(7)",
         )
     stated = decided.decision.pod
     for resource in (CPU, MEMORY):
@@ -354,12 +296,8 @@ def _findings_of(decided: _Decided, settings: KubeletSettings) -> Iterator[Audit
             )
 
 
-def _has_memory_qos(settings: KubeletSettings) -> bool:
-    return settings.feature_gates.get("MemoryQoS", False)
-
-
 def _memory_qos(root: UnitName, settings: KubeletSettings) -> Iterator[AuditFinding]:
-    if _has_memory_qos(settings):
+    if has_memory_qos(settings):
         yield AuditFinding(
             kind=FindingKind.MEMORY_QOS,
             object=root,

@@ -69,13 +69,12 @@ def _kind(
     """Return the kind of finding of a property; None where both values are as expected."""
     name = expected.name
     in_systemd = systemd is None or _effective(name, systemd) == _effective(name, expected.value)
-    in_kernel = kernel is None or _is_in_kernel(name, expected.value, kernel, page_size)
+    in_kernel = kernel is None or is_in_kernel(name, expected.value, kernel, page_size)
     if in_systemd and in_kernel:
         return None
-    agree = systemd is None or kernel is None or _is_in_kernel(name, systemd, kernel, page_size)
-    if expected.other is not None and systemd == expected.other and agree:
-        return FindingKind.RUNTIME_WEIGHT
-    exception = _exception(expected, unit, settings, agree=agree)
+    agree = systemd is None or kernel is None or is_in_kernel(name, systemd, kernel, page_size)
+    exception = _known_value(expected, systemd) if agree else None
+    exception = exception or _exception(expected, unit, settings, agree=agree)
     if exception is not None:
         return exception
     if in_systemd and systemd is not None:
@@ -86,6 +85,15 @@ def _kind(
     is_unlimited = kernel is None or split_words(kernel)[0] == "max"
     is_missing = name in _LIMITS and expected.value is not None and is_unset and is_unlimited
     return FindingKind.LIMIT_MISSING if is_missing else FindingKind.VALUE_CHANGED
+
+
+def _known_value(expected: ExpectedValue, systemd: Value | None) -> FindingKind | None:
+    """Return the known behaviour of which systemd has the value; None if there is none."""
+    if systemd is not None and systemd == expected.other:
+        return FindingKind.RUNTIME_WEIGHT
+    if systemd is not None and systemd == expected.pod_level:
+        return FindingKind.POD_LEVEL_APPLIED
+    return None
 
 
 def _exception(
@@ -112,7 +120,7 @@ def _effective(name: str, value: Value | None) -> Value | None:
     return unset if value is None else value
 
 
-def _is_in_kernel(name: str, value: Value | None, kernel: str, page_size: int) -> bool:
+def is_in_kernel(name: str, value: Value | None, kernel: str, page_size: int) -> bool:
     """Return whether the kernel's text is the value of a property.
 
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst, cpu.max ("$MAX $PERIOD"), cpu.weight,

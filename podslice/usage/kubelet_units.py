@@ -51,12 +51,29 @@ def audit_units(
         audited, found = _audit_unit(unit, expected, present, cgroups, settings, page_size)
         units.append(audited)
         findings += found
+    findings = _without_applied(findings, units)
     findings += _root_cpus(expected, cgroups)
     findings += _orphans(expected, present)
     return NodeAudit(
         units=tuple(units),
         findings=tuple(sorted(findings, key=lambda each: each.kind.is_known)),
     )
+
+
+def _without_applied(findings: list[AuditFinding], units: list[AuditedUnit]) -> list[AuditFinding]:
+    """Return the findings without those of pod levels that podslice's agent applies as a whole."""
+    applied = {_pod_of(unit.expected) for unit in units if _has_level(unit)}
+    return [
+        each
+        for each in findings
+        if each.kind is not FindingKind.POD_LEVEL_IGNORED or each.pod not in applied
+    ]
+
+
+def _has_level(unit: AuditedUnit) -> bool:
+    """Return whether systemd has every value of the pod level."""
+    levels = [each for each in unit.values if each.expected.pod_level is not None]
+    return bool(levels) and all(each.systemd == each.expected.pod_level for each in levels)
 
 
 def unit_patterns(expected: ExpectedNode) -> tuple[str, ...]:
@@ -160,6 +177,8 @@ _MESSAGES: Mapping[FindingKind, str] = {
     " older than the configuration, and keeps the value until it starts again",
     FindingKind.RUNTIME_WEIGHT: "{key} is {actual}, and {expected} by the curve of runc 1.3: the"
     " container runtime computes it linearly",
+    FindingKind.POD_LEVEL_APPLIED: "{key} is {actual} by the pod level, which podslice's agent"
+    " applies; by the containers it is {expected}",
     FindingKind.RESIZING: "{key} is {actual}, expected is {expected}: the pod is being resized",
 }
 

@@ -52,6 +52,7 @@ def plant(node, fault):
         (pod,) = (e for e in node.pods if e["metadata"]["name"] == fault["pod"]["name"])
         pod |= {key: fault["pod"][key] for key in ("spec", "status") if key in fault["pod"]}
         pod["metadata"] |= {"deletionTimestamp": fault["pod"].get("deleted")}
+        pod["metadata"] |= {"annotations": fault["pod"].get("annotations", {})}
         pod["status"] |= {"conditions": fault["pod"].get("conditions", [])}
     if "unit" not in fault:
         return
@@ -144,6 +145,20 @@ def test_a_pod_level_in_an_annotation_is_not_the_kubelets(node, tmp_path, versio
             text = '{"limits": {"cpu": "7", "memory": "7Gi"}}'
             pod["metadata"]["annotations"] = {"podslice.io/resources": text}
     assert found_in(run_audit(node, tmp_path, version=version)) == before
+
+
+def test_a_pod_level_that_the_agent_applies_is_not_ignored(node, tmp_path):
+    # the slices have the values of kubelet 1.36, without the protection that the agent adds
+    unit = node.units[node.path("p-limits")]
+    unit["properties"]["MemoryLow"] = unit["files"]["memory.low"] = "16777216"
+    audit = run_audit(node, tmp_path, version=(1, 33))
+    of_kind = {each.kind.value: set() for each in audit.findings}
+    for each in audit.findings:
+        of_kind[each.kind.value].add(each.pod)
+    assert "default/p-limits" in of_kind["pod-level-applied"]
+    assert of_kind["pod-level-ignored"] == {
+        *("default/p-burstable", "default/p-guaranteed", "default/h-level")
+    }
 
 
 def test_without_a_root_that_is_the_only_finding(node, tmp_path):

@@ -176,7 +176,9 @@ class StandIn:
         self._pids_limit = self.state["config"].get("podPidsLimit")
 
     def begin(self):
-        """Create the root and the tiers."""
+        """Create the root and the tiers, unless they remain from before a restart."""
+        if exists(f"{ROOT}.slice"):
+            return
         memory = int(Path("/proc/meminfo").read_text().split()[1]) * 1024
         most = (Path(f"/proc/sys/kernel/{name}").read_text() for name in ("pid_max", "threads-max"))
         cpus = len(os.sched_getaffinity(0)) * 1000
@@ -198,6 +200,8 @@ class StandIn:
         set_values(f"{ROOT}-besteffort.slice", {"CPUWeight": linear(0)})
 
     def _start(self, pod):
+        if exists(pod.slice):  # from before a restart; a kubelet does not set its values again
+            return pod
         cpu, memory = pod.limit("cpu"), pod.limit("memory")
         weight = linear(pod.request("cpu"))
         start_slice(pod.slice, values(weight, cpu, memory, self._pids_limit))

@@ -11,6 +11,7 @@ URL = "http://127.0.0.1:10255"
 CONFIG_FILE = "/run/podlab-kubelet-config.json"
 CONFIG = {"kind": "KubeletConfiguration", "podPidsLimit": 512}
 WAIT_SEC = 120.0
+ANNOTATION = "podslice.io/resources"
 PERIOD_SEC = 3600
 """Longer than any test: a signal is what makes the stand-in synchronize."""
 
@@ -178,3 +179,104 @@ def test_every_fault_that_only_the_kernel_has_is_found(kubelet):
         ("value-changed", scope, "memory.oom.group"),
         ("value-changed", scope, "memory.swap.max"),
     }
+
+
+LEVEL = {"requests": {"cpu": "500m", "memory": "24Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
+"""A pod level; the first pod has it in its spec, the others as an annotation."""
+LEVELED = [
+    {**pod("lv", {}, {}), "spec": {**pod("lv", {}, {})["spec"], "resources": LEVEL}},
+    *(
+        {**each, "metadata": {**each["metadata"], "annotations": {ANNOTATION: json.dumps(LEVEL)}}}
+        for each in (pod("an", SMALL, {}), pod("ow", SMALL, {}))
+    ),
+]
+LV, AN, OW = (
+    "kubepods-besteffort-pod0000_lv.slice",
+    "kubepods-burstable-pod0000_an.slice",
+    "kubepods-burstable-pod0000_ow.slice",
+)
+SET = {"CPUQuotaPerSecUSec": "1s", "CPUWeight": "20", "MemoryLow": "25165824"}
+SET |= {"MemoryMax": "134217728"}
+"""500m are 512 shares, and 1 + (512 - 2) * 9999 / 262142 = 20."""
+UNCHANGED = (G, B, OPEN, E, ROOT, BURSTABLE, BESTEFFORT)
+DROP_IN = "units/examples/podslice-agent.service.d/kubelet.conf"
+DROP_IN_FILE = f"/run/systemd/system/{agent.UNIT}.d/kubelet.conf"
+CONFIGURATION = "/etc/podslice/podslice.toml"
+ALLOWED = 'pods-from = "kubelet"\nallow-kubelet-slices = true\n'
+
+
+@pytest.fixture
+def follower(kubelet):
+    """The machine with the stand-in for a kubelet without pod levels, and an agent that follows it."""
+    machine = kubelet
+    agent.begin(machine)
+    write_state(machine, [*PODS, *LEVELED], version="v1.33.0")
+    synchronize(machine)
+    agent.until(
+        lambda: len(values(machine, OW)["MemoryMax"]) > 0 and is_there(machine, OW), WAIT_SEC
+    )
+    machine.put(CONFIGURATION, ALLOWED)
+    text = (agent.ROOT / DROP_IN).read_text()
+    at, _, rest = text.partition("ExecStart=/usr/bin/podslice")
+    command = (
+        "ExecStart=/usr/bin/python3 -m podslice agent $AGENT_OPTIONS"
+        f" --kubelet {URL} --kubelet-config {CONFIG_FILE}\n"
+    )
+    machine.put(DROP_IN_FILE, at + command + rest.partition("kubelet.crt\n")[2])
+    yield machine
+    agent.remove(machine)
+    machine.run("rm", "-f", DROP_IN_FILE, CONFIGURATION)
+    machine.run("systemctl", "daemon-reload")
+
+
+def is_there(machine, unit):
+    return machine.run("systemctl", "is-active", unit, check=False).exit_code == 0
+
+
+def values(machine, *units):
+    """Return the properties of a pod level of one slice, or of several by name."""
+    names = ("CPUQuotaPerSecUSec", "CPUWeight", "MemoryLow", "MemoryMax")
+    shown = machine.run("systemctl", "show", *units, "-p", ",".join(("Id", *names))).stdout
+    parts = (dict(line.split("=", 1) for line in part.splitlines()) for part in shown.split("\n\n"))
+    found = {each.pop("Id"): each for each in parts}
+    return found[units[0]] if len(units) == 1 else found
+
+
+@pytest.mark.namespace
+def test_pod_levels_are_applied_kept_and_removed(follower):
+    machine = follower
+    before = values(machine, LV, AN, OW)
+    others = values(machine, *UNCHANGED)
+    assert before[LV]["MemoryMax"] == before[AN]["MemoryMax"] == "infinity"
+    change(machine, OW, MemoryMax="77M")  # neither the kubelet's value nor that of the pod level
+    agent.start(machine, "--restore")
+    agent.until(lambda: values(machine, LV) == values(machine, AN) == SET, WAIT_SEC)
+    own = {**SET, "MemoryMax": str(77 * 2**20)}
+    agent.until(lambda: values(machine, OW) == own, WAIT_SEC)
+    (left,) = agent.until(lambda: agent.events(machine, "pod-level-left"))
+    assert (left["PODSLICE_UNIT"], left["PODSLICE_REASON"]) == (OW, "other-value")
+    applied = agent.events(machine, "pod-level-applied")
+    assert {each["PODSLICE_POD"] for each in applied} == {"default/lv", "default/an", "default/ow"}
+    document = json.loads(agent.ask(machine, "/pod-levels"))
+    assert {each["unit"] for each in document["applied"]} == {LV, AN, OW}
+    assert "podslice_pod_levels_applied 3.0" in agent.ask(machine, "/metrics")
+    assert audit(machine)[0] == {("value-changed", OW, "MemoryMax")}
+
+    machine.run("systemctl", "daemon-reload")
+    assert values(machine, LV) == values(machine, AN) == SET
+    # a slice that the kubelet creates again has the kubelet's values first
+    machine.run("systemctl", "stop", AN)
+    machine.run("systemctl", "restart", UNIT)
+    agent.until(lambda: is_there(machine, AN) and values(machine, AN) == SET, WAIT_SEC)
+    # a kubelet that sets its own values again
+    change(machine, LV, MemoryMax="infinity", CPUQuota="")
+    machine.run("systemctl", "kill", "--kill-whom=main", "--signal=HUP", agent.UNIT)
+    agent.until(lambda: values(machine, LV) == SET, WAIT_SEC)
+
+    machine.run("systemctl", "stop", agent.UNIT)
+    assert values(machine, LV, AN) == {unit: before[unit] for unit in (LV, AN)}
+    assert values(machine, OW) == {**before[OW], "MemoryMax": own["MemoryMax"]}
+    assert values(machine, *UNCHANGED) == others
+    failed = agent.events(machine, "agent-failed")  # while the kubelet was restarted
+    assert all(each["MESSAGE"].startswith(f"{URL}/") for each in failed)
+    assert agent.events(machine, "pod-level-removed")

@@ -40,7 +40,8 @@ with modules_of("prometheus_client"):
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-_PROCESS = ProcessCollector(registry=None)
+PROCESS = ProcessCollector(registry=None)
+"""The memory, CPU time and open files of this process."""
 _GROUP_METRICS = (*usage_metrics("podslice_group", "group"), *detail_metrics("podslice_group"))
 
 
@@ -57,7 +58,7 @@ def collect(snapshot: Snapshot, stats: NodeStats) -> Iterator[Metric]:
         collect_pods(snapshot, stats.pods),
         collect_containers(stats.pods),
         _agent(snapshot),
-        _PROCESS.collect(),
+        PROCESS.collect(),
     )
     return (family for family in families if family.samples)
 

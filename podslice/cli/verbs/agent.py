@@ -14,6 +14,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from podslice.cli.arguments import DONE
+from podslice.cli.kubelet_options import (
+    Insecure,
+    Kubeconfig,
+    Kubelet,
+    KubeletCa,
+    KubeletConfig,
+    KubeletSource,
+    KubeletVersion,
+    check_options,
+)
 from podslice.cli.options import Planning, agent_options
 from podslice.cli.own_program import own_program
 from podslice.cli.session import load_node, runtime_directory, usage_directory
@@ -38,27 +48,70 @@ SocketPath = Annotated[
 ]
 
 
+Restore = Annotated[
+    bool,
+    typer.Option("--restore", help="Set the values of the kubelet again before the exit."),
+]
+
+
 @agent_options
-def agent(planning: Planning, socket: SocketPath = None) -> int:
+def agent(  # noqa: PLR0913, PLR0917 - a verb has as many arguments as options
+    planning: Planning,
+    socket: SocketPath = None,
+    kubelet: Kubelet = None,
+    kubeconfig: Kubeconfig = None,
+    kubelet_ca: KubeletCa = None,
+    insecure_skip_tls_verify: Insecure = False,  # noqa: FBT002
+    kubelet_config: KubeletConfig = None,
+    kubelet_version: KubeletVersion = None,
+    restore: Restore = False,  # noqa: FBT002
+) -> int:
     """Run the agent, which keeps pods as their manifests request.
 
     It applies changed manifests, restores values that were changed externally, and evicts pods
-    when the node is short of a resource.
+    when the node is short of a resource. With --kubelet it only applies the pod levels of a
+    kubelet's pods.
     """
+    source = KubeletSource(
+        url=kubelet,
+        kubeconfig=kubeconfig,
+        authority=kubelet_ca,
+        is_verified=not insecure_skip_tls_verify,
+        config=kubelet_config,
+        version=kubelet_version,
+    )
+    # an invalid configuration is an error before anything is opened
+    follows = check_options(source, planning.config, planning.manager, restores=restore)
+    if follows:
+        from podslice.cli.kubelet_agent import run_kubelet_agent
+
+        _prepare_memory()
+        run_kubelet_agent(source, planning, socket, restores=restore)
+    else:
+        _run_agent(planning, socket)
+    return DONE
+
+
+def _run_agent(planning: Planning, socket: Path | None) -> None:
     from podslice.agent.daemon import Daemon
 
-    _ = planning.config  # an invalid one is an error before anything is opened
-    # what is imported is never collected, without the garbage of the imports, half a MiB
-    gc.collect()
-    gc.freeze()
-    gc.enable()
-    _release_large_blocks()
+    _prepare_memory()
 
     async def serve() -> None:
         await Daemon(_setup(planning, socket)).run()
 
     asyncio.run(serve())
-    return DONE
+
+
+def _prepare_memory() -> None:
+    """Keep what is imported out of collections, and return large blocks at once.
+
+    It is never collected, without the garbage of the imports, half a MiB.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    _release_large_blocks()
 
 
 def _setup(planning: Planning, socket: Path | None) -> Setup:

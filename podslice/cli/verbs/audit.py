@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from podslice.cli import interrupts
 from podslice.cli.arguments import DIFFERENCES, DONE
-from podslice.cli.kubelet_source import KubeletSource, read_kubelet
+from podslice.cli.kubelet_options import (
+    Insecure,
+    Kubeconfig,
+    Kubelet,
+    KubeletCa,
+    KubeletConfig,
+    KubeletSource,
+    KubeletVersion,
+)
+from podslice.cli.kubelet_source import read_kubelet
 from podslice.cli.output import OutputFormat, emit, write
 from podslice.cli.session import load_node
 from podslice.cli.views import audit_views, documents
@@ -45,38 +53,6 @@ PodFiles = Annotated[
         metavar="FILE",
         help="Read the pods from this file or directory, or - for stdin; may be repeated.",
     ),
-]
-Kubelet = Annotated[
-    str | None,
-    typer.Option("--kubelet", metavar="URL", help="Read the pods from the kubelet's API."),
-]
-Kubeconfig = Annotated[
-    Path | None,
-    typer.Option("--kubeconfig", metavar="FILE", help="Use the user of this kubeconfig."),
-]
-KubeletCa = Annotated[
-    Path | None,
-    typer.Option(
-        "--kubelet-ca",
-        metavar="FILE",
-        help="Trust these certificates, instead of the kubeconfig's.",
-    ),
-]
-Insecure = Annotated[
-    bool,
-    typer.Option("--insecure-skip-tls-verify", help="Accept any certificate of the kubelet."),
-]
-KubeletConfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--kubelet-config",
-        metavar="FILE",
-        help="Read the kubelet's configuration, or a saved /configz, from this file.",
-    ),
-]
-KubeletVersion = Annotated[
-    str | None,
-    typer.Option("--kubelet-version", metavar="VERSION", help="Follow the rules of this version."),
 ]
 Format = Annotated[AuditFormat, typer.Option("--output", "-o", help="Output format.")]
 

@@ -53,23 +53,34 @@ def read_pod_list(
     return _read_pods(load_pods(sources, stdin=stdin, used_kinds=_KEPT), logs)
 
 
-def parse_pod_list(data: bytes, name: str, *, logs: Path = LOGS) -> tuple[KubeletPod, ...]:
-    """Read the pods of a kubelet from the document of its `/pods`; `name` is for messages.
+def parse_pod_list(
+    data: bytes, name: str, *, logs: Path = LOGS, keeps_invalid: bool = False
+) -> tuple[KubeletPod, ...]:
+    """Read the pods of a kubelet from the document of its `/pods`.
+
+    Args:
+        data: the document.
+        name: its name in messages.
+        logs: as in `read_pod_list`.
+        keeps_invalid: whether a pod with an error is returned, with the error among its problems, and
+            one whose uid is not known is left out. Otherwise they are errors of the document.
 
     Raises:
         InputError: as `read_pod_list`.
     """
     try:
-        return _read_pods(finish(load_text(data, name, Budget(), _KEPT)), logs)
+        loaded = finish(load_text(data, name, Budget(), _KEPT))
     except Exhausted as error:
         raise InputError(error.at(name)) from error
+    if not keeps_invalid:
+        return _read_pods(loaded, logs)
+    return tuple(_read_pod(pod, value) for pod, value in _stated(loaded) if _has_uid(value))
 
 
 def _read_pods(loaded: LoadedPods, logs: Path) -> tuple[KubeletPod, ...]:
     problems = [each for each in loaded.all_problems if each.severity is Severity.ERROR]
-    objects = dict(_objects(loaded))
-    stated = [(pod, objects.get((pod.where, pod.spec_where), {})) for pod in loaded.pods]
-    without = {pod.key: pod for pod, value in stated if not _mapping(value, "metadata").get("uid")}
+    stated = _stated(loaded)
+    without = {pod.key: pod for pod, value in stated if not _has_uid(value)}
     uids = find_static_uids(tuple(without.values()), logs) if without else {}
     problems += [_without_uid(pod) for key, pod in without.items() if key not in uids]
     if problems:
@@ -77,6 +88,16 @@ def _read_pods(loaded: LoadedPods, logs: Path) -> tuple[KubeletPod, ...]:
     return tuple(
         _read_pod(replace(pod, uid=uids.get(pod.key, pod.uid)), value) for pod, value in stated
     )
+
+
+def _stated(loaded: LoadedPods) -> list[tuple[Pod, Mapping[str, Any]]]:
+    """Return the pods with their objects in the documents."""
+    objects = dict(_objects(loaded))
+    return [(pod, objects.get((pod.where, pod.spec_where), {})) for pod in loaded.pods]
+
+
+def _has_uid(value: Mapping[str, Any]) -> bool:
+    return bool(_mapping(value, "metadata").get("uid"))
 
 
 def _without_uid(pod: Pod) -> Problem:

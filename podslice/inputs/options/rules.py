@@ -6,8 +6,11 @@ from collections.abc import Collection, Iterator
 
 from podslice.errors import Problem
 from podslice.model.config import (
+    DEFAULT_MANIFESTS,
     Config,
+    Containers,
     Enforce,
+    PodsFrom,
     Threshold,
 )
 from podslice.model.naming import KUBE_RESERVED_SLICE, SYSTEM_RESERVED_SLICE
@@ -30,6 +33,7 @@ def validate_config(config: Config, unread: Collection[str] = ()) -> tuple[Probl
         *_check_roots(config),
         *_check_eviction(config),
         *_check_oomd(config),
+        *_check_pods_from(config),
     )
     return tuple(problem for problem in found if not {*problem.keys} & {*unread})
 
@@ -136,6 +140,28 @@ def _check_oomd(config: Config) -> Iterator[Problem]:
             "add a tier to oomd-tiers, or leave this out",
             other_keys=("oomd-tiers",),
         )
+
+
+def _check_pods_from(config: Config) -> Iterator[Problem]:
+    """Check that the slices of a kubelet may be changed, and that nothing else is to be done."""
+    if config.pods_from is not PodsFrom.KUBELET:
+        return
+    if not config.allow_kubelet_slices:
+        yield _problem(
+            "pods-from",
+            "the slices of a kubelet may not be changed",
+            "set allow-kubelet-slices to true, see podslice-kubelet(7)",
+            other_keys=("allow-kubelet-slices",),
+        )
+    for key, is_stated in (
+        ("manifests", config.manifests not in {(), DEFAULT_MANIFESTS}),
+        ("containers", config.containers is not Containers.NONE),
+        ("collect-orphans", config.collect_orphans),
+    ):
+        if is_stated:
+            message = "it has no meaning for the pods of a kubelet"
+            hint = "leave it out, or set pods-from to manifests"
+            yield _problem(key, message, hint, other_keys=("pods-from",))
 
 
 def _is_below(soft: Threshold, hard: Threshold) -> bool:

@@ -39,6 +39,7 @@ from podslice.model.config import (
     Containers,
     MemoryProtection,
     OomPolicy,
+    PodsFrom,
     Rules,
     WeightMapping,
 )
@@ -276,6 +277,21 @@ OPTIONS = (
         read=choose(OomPolicy),
         metavar="process|container|pod",
         help="What to kill when the kernel kills a process of a pod for lack of memory.",
+        is_agent_only=True,
+    ),
+    ConfigOption(
+        key="pods-from",
+        field="pods_from",
+        read=choose(PodsFrom),
+        metavar="manifests|kubelet",
+        help="Where the agent reads its pods; kubelet: apply pod levels on the slices of a kubelet.",
+        is_agent_only=True,
+    ),
+    ConfigOption(
+        key="allow-kubelet-slices",
+        field="allow_kubelet_slices",
+        read=read_boolean,
+        help="Allow pods-from=kubelet to change slices of the kubelet's pods.",
         is_agent_only=True,
     ),
     ConfigOption(

@@ -9,7 +9,8 @@ from podslice.model.kubelet_node import KubeletPod, KubeletSettings
 from podslice.model.node import Node
 from podslice.model.pod import ContainerKind
 from podslice.model.resources import Resources
-from podslice.policy.kubelet_values import expect_node, has_pod_level
+from podslice.policy.kubelet_decision import has_pod_level
+from podslice.policy.kubelet_values import expect_node
 from tests.unit.builders import amounts, besteffort, burstable, container, guaranteed, pod
 
 SETTINGS = KubeletSettings(config=Config(eviction_hard={}))

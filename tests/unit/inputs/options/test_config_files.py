@@ -12,6 +12,7 @@ from podslice.model.config import (
     Enforce,
     MemoryProtection,
     OomPolicy,
+    PodsFrom,
     Rules,
     SwapBehavior,
     Threshold,
@@ -128,6 +129,8 @@ def test_every_field_has_one_option_and_every_option_its_field():
         ("pod-max-pids", -1, None),
         ("oom-policy", "pod", OomPolicy.POD),
         ("oom-policy", "process", OomPolicy.PROCESS),
+        ("pods-from", "manifests", PodsFrom.MANIFESTS),
+        ("allow-kubelet-slices", True, True),
         ("manifests", "", ()),
         ("manifests", [], ()),
         ("manifests", "/a/, /b//c,/a", ("/a", "/b/c")),
@@ -439,3 +442,33 @@ def test_an_unquoted_string_is_reported(tmp_path):
     (tmp_path / "a.toml").write_text("rules = kubernetes\n")
     (problem,) = problems(file=tmp_path / "a.toml")
     assert problem == f"{tmp_path}/a.toml: line 1: invalid value; strings need quotes"
+
+
+ALLOWED = {"pods-from": "kubelet", "allow-kubelet-slices": True}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"manifests": ""},
+        {"manifests": "/etc/podslice/manifests"},
+        {"pods-from": "manifests", "manifests": "/srv", "collect-orphans": True},
+    ],
+)
+def test_pods_of_a_kubelet_may_be_allowed(options):
+    config = load_config({**ALLOWED, **options}, root=NOWHERE)
+    assert config.allow_kubelet_slices
+
+
+def test_pods_of_a_kubelet_must_be_allowed_and_are_the_only_ones():
+    (problem,) = problems({"pods-from": "kubelet"})
+    assert problem == (
+        "--pods-from: the slices of a kubelet may not be changed; set allow-kubelet-slices to true,"
+        " see podslice-kubelet(7)"
+    )
+    others = {"manifests": "/srv", "containers": "quadlet", "collect-orphans": True}
+    assert problems({**ALLOWED, **others}) == [
+        f"--{key}: it has no meaning for the pods of a kubelet; leave it out, or set pods-from to"
+        " manifests"
+        for key in others
+    ]

@@ -1,0 +1,135 @@
+"""The paths that an agent serves which applies the pod levels of a kubelet."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+
+from podslice import __version__
+from podslice.agent.counters import Counters
+from podslice.agent.endpoints.metric_families import histogram_family, make_family
+from podslice.agent.endpoints.metric_text import format_family
+from podslice.agent.endpoints.metrics import CONTENT_TYPE, PROCESS
+from podslice.agent.endpoints.pages import JSON_TYPE, Response, Route
+from podslice.dataclass import dataclass
+from podslice.imports import modules_of
+from podslice.model.event import Kind
+from podslice.model.level_plan import LeftReason, LevelPlan
+from podslice.model.properties import PROPERTIES
+
+with modules_of("prometheus_client"):
+    from prometheus_client.metrics_core import Metric
+
+_KINDS = (
+    *(Kind.AGENT_STARTED, Kind.AGENT_STOPPED, Kind.AGENT_FAILED, Kind.AGENT_NOTED),
+    *(Kind.LEVEL_APPLIED, Kind.LEVEL_REMOVED, Kind.LEVEL_LEFT),
+)
+"""The kinds of events of this agent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelSnapshot:
+    """The state that the endpoints publish."""
+
+    plan: LevelPlan
+    counters: Counters
+    events: Mapping[Kind, int]
+    problems: tuple[str, ...] = ()
+    """Sentences on what keeps the agent from its work; without any, it is healthy."""
+
+
+def level_routes(snapshot: Callable[[], LevelSnapshot]) -> Mapping[str, Route]:
+    """Return the routes by path; `snapshot` returns the current state."""
+
+    async def health() -> Response:
+        problems = snapshot().problems
+        if not problems:
+            return Response(body=[b"ok\n"])
+        text = "".join(f"{each}\n" for each in problems)
+        return Response(body=[text.encode()], status=HTTPStatus.SERVICE_UNAVAILABLE)
+
+    async def scrape() -> Response:
+        body = map(format_family, collect(snapshot()))
+        return Response(body=body, content_type=CONTENT_TYPE)
+
+    async def levels() -> Response:
+        body = json.dumps(document(snapshot().plan)).encode()
+        return Response(body=[body, b"\n"], content_type=JSON_TYPE)
+
+    return {"/healthz": health, "/metrics": scrape, "/pod-levels": levels}
+
+
+def document(plan: LevelPlan) -> dict[str, object]:
+    """Return the pods with values of podslice, and what is left alone, with the reasons."""
+    return {
+        "applied": [
+            {"pod": plan.pods[unit], "unit": unit, "properties": dict(values)}
+            for unit, values in sorted(plan.own.items())
+        ],
+        "left": [
+            {
+                "pod": each.pod,
+                "unit": each.unit,
+                "property": each.property,
+                "reason": each.reason.value,
+                "message": each.message,
+            }
+            for each in plan.left
+        ],
+    }
+
+
+def collect(snapshot: LevelSnapshot) -> Iterator[Metric]:
+    """Yield all metric families."""
+    counters, plan = snapshot.counters, snapshot.plan
+    left = Counter(each.reason for each in plan.left)
+    yield make_family(
+        "podslice_build_info", "Version of the agent", ("version",), [((__version__,), 1)]
+    )
+    yield make_family(
+        "podslice_pod_levels_applied",
+        "Pods of the kubelet that have values of podslice",
+        (),
+        [((), len(plan.own))],
+    )
+    yield make_family(
+        "podslice_pod_level_value",
+        "Value that podslice has set on the slice of a pod, in the unit of systemd's property",
+        ("pod", "property"),
+        (
+            ((plan.pods[unit], PROPERTIES[name].key), int(value))
+            for unit, values in sorted(plan.own.items())
+            for name, value in values.items()
+        ),
+    )
+    yield make_family(
+        "podslice_pod_levels_left",
+        "Pod levels, or values of them, that are not applied",
+        ("reason",),
+        (((reason.value,), left[reason]) for reason in LeftReason),
+    )
+    yield from _process(counters, snapshot)
+
+
+def _process(counters: Counters, snapshot: LevelSnapshot) -> Iterator[Metric]:
+    """Yield the metrics of the agent itself."""
+    yield histogram_family(
+        "podslice_reconcile_duration_seconds",
+        "Duration in seconds of rounds, in which the kubelet is read",
+        {(): counters.reconciles},
+    )
+    for name, text, value in (
+        ("podslice_reconcile_errors_total", "Number of failed rounds", counters.reconcile_errors),
+        ("podslice_drift_repaired_total", "External changes undone", counters.drift_repaired),
+        ("podslice_problems", "Problems that impair the agent", len(snapshot.problems)),
+    ):
+        yield make_family(name, text, (), [((), value)])
+    yield make_family(
+        "podslice_events_total",
+        "Number of events reported to the journal",
+        ("kind",),
+        (((kind.label,), snapshot.events.get(kind, 0)) for kind in _KINDS),
+    )
+    yield from PROCESS.collect()

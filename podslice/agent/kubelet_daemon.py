@@ -1,0 +1,173 @@
+"""The process of an agent that applies the pod levels of a kubelet's pods, and nothing else.
+
+What fails is reported and retried. The values remain when the agent stops, unless it is to remove
+them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+from podslice.agent.counters import Counters
+from podslice.agent.endpoints.http import Server
+from podslice.agent.endpoints.level_routes import LevelSnapshot, level_routes
+from podslice.agent.event_log import EventLog
+from podslice.agent.node_status import NodeStatus
+from podslice.agent.pod_levels import PodLevels
+from podslice.agent.scheduler import Scheduler
+from podslice.agent.service_process import ServiceProcess
+from podslice.dataclass import dataclass
+from podslice.errors import HostError
+from podslice.kernel.cgroup import CgroupFs
+from podslice.kernel.proc import read_process
+from podslice.model.config import Config
+from podslice.model.event import Kind
+from podslice.model.kubelet_node import KubeletNode
+from podslice.model.node_state import AgentState
+from podslice.model.unit import UnitKind, UnitName
+from podslice.reconcile.level_slices import LevelSlices
+from podslice.store import Store
+from podslice.store.level_record import LevelRecord
+from podslice.systemd.client import Client, OnChange
+from podslice.systemd.journal import Journal
+from podslice.systemd.notify import Notifier
+from podslice.systemd.timed_client import TimedClient
+
+QUIET_SEC = 1.0
+"""Delay before a round after a signal: a pod and its containers start together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletSetup:
+    """The arguments of the agent."""
+
+    read: Callable[[], KubeletNode]
+    """Reads the kubelet; raises `HostError` or `InputError`. It may take seconds."""
+    refresh: Callable[[], None]
+    """Has the next reading ask for the configuration of the kubelet again."""
+    connect: Callable[[OnChange], Client]
+    """Returns a client that reports changes."""
+    config: Config
+    store: Store
+    journal: Journal
+    notifier: Notifier
+    cgroups: CgroupFs
+    sockets: Sequence[socket.socket] = ()
+    """The sockets that systemd passed."""
+    socket_path: Path | None = None
+    """The socket file to serve without those."""
+    restores: bool = False
+    """Whether to remove what was set before the agent exits."""
+
+
+class KubeletDaemon:
+    """The agent process."""
+
+    def __init__(self, setup: KubeletSetup) -> None:
+        """Connect nothing yet."""
+        self._setup = setup
+        self._counters = Counters()
+        self._events = EventLog(setup.journal)
+        self._status = NodeStatus(self._events, self._publish)
+        self._scheduler = Scheduler(lambda: setup.config.sync_period_usec / 1e6)
+        self._client = TimedClient(setup.connect(self._on_signal), self._counters.operation)
+        self._levels = PodLevels(
+            LevelSlices(self._client, setup.cgroups),
+            setup.read,
+            LevelRecord(setup.store.root),
+            events=self._events,
+            status=self._status,
+            counters=self._counters,
+        )
+        self._process = ServiceProcess(setup.notifier, self._events)
+        self._notified: str | None = None
+
+    async def run(self) -> None:
+        """Run until SIGTERM or SIGINT.
+
+        Raises:
+            HostError: another agent runs, or a socket cannot be opened.
+        """
+        setup, process = self._setup, self._process
+        process.refuse_second(setup.store)
+        process.handle_signals(self._on_hangup)
+        async with AsyncExitStack() as stack:
+            stack.callback(setup.journal.close)
+            stack.callback(self._withdraw)
+            stack.push_async_exit(self._client)
+            await process.connect(self._client)
+            server = Server(level_routes(self.snapshot))
+            stack.push_async_callback(server.close)
+            await process.serve(server, setup.sockets, setup.socket_path, setup.config.listen)
+            self._events.report(
+                Kind.AGENT_STARTED, "the agent applies pod levels on the slices of a kubelet"
+            )
+            self._publish()
+            await process.run_parts(
+                (self._scheduler.run(self._run_round), process.feed_watchdog(self._scheduler))
+            )
+            setup.notifier.stopping()
+            await self._finish()
+
+    async def _run_round(self) -> bool:
+        is_settled = await self._levels.run_round()
+        self._notify()
+        return is_settled
+
+    async def _finish(self) -> None:
+        if self._setup.restores:
+            await self._levels.remove()
+        count = len(self._levels.plan.own)
+        remaining = f"{count} pods keep their values" if count else "no values of it remain"
+        self._events.report(Kind.AGENT_STOPPED, f"the agent stops; {remaining}")
+
+    def snapshot(self) -> LevelSnapshot:
+        """Return the state that the endpoints publish."""
+        return LevelSnapshot(
+            plan=self._levels.plan,
+            counters=self._counters,
+            events=self._events.counts,
+            problems=tuple(map(str, self._status.failures)),
+        )
+
+    def _notify(self) -> None:
+        """Notify the service manager of what is applied, and of the first problem."""
+        plan, problems = self._levels.plan, self._status.problems
+        left = len({each.pod for each in plan.left})
+        text = f"{len(plan.own)} pod levels applied, {left} left alone"
+        text += f"; {problems[0]}" if problems else ""
+        if self._notified is None:
+            self._setup.notifier.ready(text)
+        elif text != self._notified:
+            self._setup.notifier.status(text)
+        self._notified = text
+
+    def _publish(self) -> None:
+        """Write the agent's state for other podslice processes; a failure is retried next time."""
+        process = read_process(os.getpid())
+        state = AgentState(
+            pid=os.getpid(),
+            started_ticks=process.started_ticks if process else 0,
+            failures=self._status.failures,
+        )
+        with suppress(HostError):
+            self._setup.store.save_agent(state)
+
+    def _withdraw(self) -> None:
+        with suppress(HostError):
+            self._setup.store.drop_agent()
+
+    # What requests a round.
+
+    def _on_hangup(self) -> None:
+        self._setup.refresh()
+        self._scheduler.request()
+
+    def _on_signal(self, name: UnitName | None) -> None:
+        """Run a round after a change of a slice; None: of any."""
+        if name is None or name.endswith(f".{UnitKind.SLICE}"):
+            self._scheduler.request(QUIET_SEC)

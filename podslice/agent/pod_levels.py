@@ -1,0 +1,205 @@
+"""Applies the pod levels that a kubelet does not apply, round after round."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from podslice.agent.counters import Counters
+from podslice.agent.drift import CONTESTED_SEC, CONTESTED_TIMES
+from podslice.agent.event_log import EventLog
+from podslice.agent.node_status import NodeStatus
+from podslice.errors import HostError, InputError, NoSuchUnit, SystemdError
+from podslice.model.event import Kind
+from podslice.model.kubelet_node import KubeletNode
+from podslice.model.level_plan import LeftAlone, LeftReason, LevelChange, LevelPlan
+from podslice.model.naming import Tree
+from podslice.model.properties import PROPERTIES, format_value
+from podslice.model.unit import PropertyValue, UnitName
+from podslice.policy.pod_level import SliceState, plan_levels
+from podslice.reconcile.level_slices import LevelSlices
+from podslice.store.level_record import LevelRecord
+
+
+class PodLevels:
+    """The pod levels of a kubelet's pods, and the record of what was set for them."""
+
+    def __init__(  # noqa: PLR0913 - the parts of the agent that it uses
+        self,
+        slices: LevelSlices,
+        read: Callable[[], KubeletNode],
+        record: LevelRecord,
+        *,
+        events: EventLog,
+        status: NodeStatus,
+        counters: Counters,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin with the recorded values.
+
+        Args:
+            slices: the slices of the kubelet.
+            read: reads the kubelet's pods and configuration, in another thread; raises `HostError`
+                or `InputError`.
+            record: keeps the values that were set.
+            events: receives what was set and what was not.
+            status: receives what keeps the agent from its work.
+            counters: count repairs and rounds.
+            now: a monotonic clock.
+        """
+        self._slices = slices
+        self._read = read
+        self._record = record
+        self._events = events
+        self._status = status
+        self._counters = counters
+        self._now = now
+        self._own = {unit: dict(values) for unit, values in record.read().items()}
+        self._repairs: dict[UnitName, deque[float]] = {}
+        self._contested: set[UnitName] = set()
+        self._reported: set[tuple[str, str | None, LeftReason]] = set()
+        self.kubelet: KubeletNode | None = None
+        """What was read last; None before that."""
+        self.plan = LevelPlan()
+        """The state after the last round, with all that is left alone."""
+
+    async def run_round(self) -> bool:
+        """Read the kubelet, and set what its slices lack; return whether that succeeded."""
+        started = self._now()
+        try:
+            self.kubelet = await asyncio.to_thread(self._read)
+            self._status.recover("kubelet")
+            is_settled = await self._converge(self.kubelet)
+            self._status.recover("reconcile")
+        except (HostError, InputError) as error:
+            is_settled = self._fail("kubelet", error)
+        except SystemdError as error:
+            is_settled = self._fail("reconcile", error)
+        self._counters.reconciled(self._now() - started, failed=not is_settled)
+        return is_settled
+
+    async def remove(self) -> None:
+        """Replace all values that were set by those of the kubelet.
+
+        A failure is reported, and leaves the values and their record.
+        """
+        if not self._own:
+            return
+        try:
+            if self.kubelet is None:
+                self.kubelet = await asyncio.to_thread(self._read)
+            await self._converge(self.kubelet, removes=True)
+        except (HostError, InputError, SystemdError) as error:
+            self._fail("restore", error)
+
+    def _fail(self, topic: str, error: HostError | InputError | SystemdError) -> bool:
+        problems = error.problems if isinstance(error, InputError) else (error,)
+        self._status.fail(topic, "; ".join(map(str, problems)))
+        return False
+
+    async def _converge(self, kubelet: KubeletNode, *, removes: bool = False) -> bool:
+        root = Tree(cgroup_root=kubelet.settings.config.cgroup_root).root
+        page_size = kubelet.node.page_size_bytes
+        slices = await self._slices.observe(root, self._own.keys(), page_size)
+        self._forget(slices)
+        plan = plan_levels(
+            kubelet.pods, slices, self._own, kubelet.node, kubelet.settings, removes=removes
+        )
+        own = {unit: dict(values) for unit, values in plan.own.items()}
+        left = list(plan.left)
+        for change in plan.changes:
+            problem = await self._apply(change, own, removes=removes)
+            if problem is not None:
+                left.append(problem)
+        self._report_left(left)
+        self._own = own
+        self.plan = LevelPlan(
+            changes=plan.changes, left=tuple(left), own=own, pods={u: plan.pods[u] for u in own}
+        )
+        try:
+            self._record.save(own)
+            self._status.recover("record")
+        except HostError as error:
+            return self._fail("record", error)
+        return not any(each.reason is LeftReason.FAILED for each in left)
+
+    def _forget(self, slices: Mapping[UnitName, SliceState]) -> None:
+        """Forget slices that no longer exist."""
+        self._contested &= slices.keys()
+        self._repairs = {unit: at for unit, at in self._repairs.items() if unit in slices}
+
+    async def _apply(
+        self, change: LevelChange, own: dict[UnitName, dict[str, int | str]], *, removes: bool
+    ) -> LeftAlone | None:
+        """Set the properties of a slice; return why they were not set."""
+        unit, before = change.unit, self._own.get(change.unit, {})
+        is_repair = any(before.get(name) == value for name, value in change.values.items())
+        if is_repair:
+            self._count_repair(unit)
+        if unit in self._contested and not removes:
+            own.pop(unit, None)
+            return _left(change, LeftReason.CONTESTED, _CONTESTED)
+        try:
+            await self._slices.set(change)
+        except NoSuchUnit:
+            own.pop(unit, None)
+            return _left(change, LeftReason.NO_SLICE, "the kubelet has removed its slice")
+        except SystemdError as error:
+            own.pop(unit, None)
+            own |= {unit: dict(before)} if before else {}
+            return _left(change, LeftReason.FAILED, str(error))
+        self._counters.drift_repaired += is_repair
+        self._report(change, own.get(unit, {}))
+        return None
+
+    def _count_repair(self, unit: UnitName) -> None:
+        """Count a repair, and determine whether the values are replaced again and again."""
+        times = self._repairs.setdefault(unit, deque(maxlen=CONTESTED_TIMES))
+        times.append(self._now())
+        if len(times) == CONTESTED_TIMES and times[-1] - times[0] < CONTESTED_SEC:
+            self._contested.add(unit)
+
+    def _report(self, change: LevelChange, own: Mapping[str, int | str]) -> None:
+        applied = [each for each in change.properties if each.name in own]
+        removed = [each for each in change.properties if each.name not in own]
+        for kind, properties, verb in (
+            (Kind.LEVEL_APPLIED, applied, "set"),
+            (Kind.LEVEL_REMOVED, removed, "set back to the kubelet's values"),
+        ):
+            if properties:
+                text = f"{change.pod}: {', '.join(map(_format, properties))} {verb}"
+                self._events.report(kind, text, pod=change.pod, unit=change.unit)
+
+    def _report_left(self, left: list[LeftAlone]) -> None:
+        """Report once what is left alone; a slice that does not exist yet is not reported."""
+        now = {(each.pod, each.property, each.reason): each for each in left}
+        for key, each in now.items():
+            if key not in self._reported and each.reason is not LeftReason.NO_SLICE:
+                text = f"{each.pod}: {describe_left(each)}"
+                fields = {"REASON": each.reason.value}
+                self._events.report(
+                    Kind.LEVEL_LEFT, text, pod=each.pod, unit=each.unit, fields=fields
+                )
+        self._reported = set(now)
+
+
+_CONTESTED = (
+    f"its values were replaced {CONTESTED_TIMES} times within {CONTESTED_SEC:.0f} s: another program"
+    " sets them, and podslice no longer does"
+)
+
+
+def describe_left(left: LeftAlone) -> str:
+    """Return why a pod level, or one of its values, is not applied."""
+    what = "the pod level" if left.property is None else PROPERTIES[left.property].key
+    return f"{what} is not applied: {left.message}"
+
+
+def _format(value: PropertyValue) -> str:
+    return f"{PROPERTIES[value.name].key}={format_value(value.name, value.value)}"
+
+
+def _left(change: LevelChange, reason: LeftReason, message: str) -> LeftAlone:
+    return LeftAlone(pod=change.pod, unit=change.unit, reason=reason, message=message)

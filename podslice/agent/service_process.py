@@ -1,0 +1,100 @@
+"""What every process of an agent does: it connects, serves HTTP, and runs its parts until a stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from podslice.agent.endpoints.http import Server
+from podslice.agent.event_log import EventLog
+from podslice.agent.scheduler import Scheduler
+from podslice.errors import HostError, SystemdError
+from podslice.model.event import Kind
+from podslice.reconcile.readmission import living_agent
+from podslice.store import Store
+from podslice.systemd.client import Client
+from podslice.systemd.notify import Notifier
+
+
+class ServiceProcess:
+    """A service with one event loop, which stops at SIGTERM and SIGINT."""
+
+    def __init__(self, notifier: Notifier, events: EventLog) -> None:
+        self._notifier = notifier
+        self._events = events
+        self._stop_requested = asyncio.Event()
+
+    @staticmethod
+    def refuse_second(store: Store) -> None:
+        """Check that no other agent runs.
+
+        Raises:
+            HostError: one runs.
+        """
+        if (other := living_agent(store)) is not None:
+            raise HostError(
+                f"an agent is already running as process {other.pid}; stop it first: two agents"
+                " would undo each other's changes"
+            )
+
+    def handle_signals(self, on_hangup: Callable[[], None]) -> None:
+        """Stop at SIGTERM and SIGINT, and call `on_hangup` at SIGHUP."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop_requested.set)
+        loop.add_signal_handler(signal.SIGHUP, on_hangup)
+
+    async def connect(self, client: Client) -> None:
+        """Connect to systemd; after a failure each call tries again."""
+        connecting = asyncio.ensure_future(client.__aenter__())
+        stop = asyncio.create_task(self._stop_requested.wait())
+        await asyncio.wait({connecting, stop}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (connecting, stop):
+            task.cancel()
+        with suppress(SystemdError, asyncio.CancelledError):
+            await connecting
+
+    @staticmethod
+    async def serve(
+        server: Server, sockets: Sequence[socket.socket], path: Path | None, listen: str
+    ) -> None:
+        """Serve HTTP at the sockets of systemd or else at a socket file, and at `HOST:PORT`.
+
+        Raises:
+            HostError: a socket cannot be opened.
+        """
+        if sockets:
+            await server.serve_sockets(sockets)
+        elif path is not None:
+            await server.serve_unix(path, group="podslice")
+        if listen:
+            host, _, port = listen.rpartition(":")
+            await server.serve_tcp(host.strip("[]"), int(port))
+
+    async def run_parts(self, running: Iterable[Coroutine[Any, Any, object]]) -> None:
+        """Run all parts until a stop is requested or one of them fails."""
+        parts = [asyncio.create_task(part) for part in running]
+        stop = asyncio.create_task(self._stop_requested.wait())
+        await asyncio.wait({stop, *parts}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (stop, *parts):
+            task.cancel()
+        for result in await asyncio.gather(*parts, return_exceptions=True):
+            if isinstance(result, Exception):
+                # a bug: systemd restarts the agent
+                message = f"internal error, the agent exits: {result!r}"
+                self._events.report(Kind.AGENT_FAILED, message)
+                raise result
+
+    async def feed_watchdog(self, scheduler: Scheduler) -> None:
+        """Notify the watchdog of systemd as long as rounds finish."""
+        period_sec = self._notifier.watchdog_sec
+        while period_sec is not None:
+            if not scheduler.is_stuck:
+                self._notifier.watchdog()
+            await asyncio.sleep(period_sec / 2)
+        await self._stop_requested.wait()

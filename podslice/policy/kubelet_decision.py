@@ -1,0 +1,100 @@
+"""The decision on one pod of a kubelet, under the kubelet's rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from podslice.dataclass import dataclass
+from podslice.model.config import Config, MemoryProtection, Rules, WeightMapping
+from podslice.model.desired import PodDecision
+from podslice.model.kubelet_node import KubeletPod, KubeletSettings
+from podslice.model.node import Node
+from podslice.model.pod import Pod, Qos
+from podslice.model.resources import CPU, Resources
+from podslice.policy.decide import decide
+
+_POD_LEVEL_SINCE = (1, 34)
+_NO_QUOTA_SINCE = (1, 33)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletDecision:
+    """A pod of the kubelet with the decision about it."""
+
+    pod: KubeletPod
+    decision: PodDecision
+    linear: PodDecision
+    """The same where the runtime's weights are linear."""
+
+
+def has_pod_level(settings: KubeletSettings) -> bool:
+    """Return whether the kubelet applies `spec.resources`.
+
+    Source: Kubernetes, pkg/features/kube_features.go, PodLevelResources: alpha in 1.32, on by
+    default since 1.34.
+    """
+    return settings.feature_gates.get("PodLevelResources", settings.version >= _POD_LEVEL_SINCE)
+
+
+def has_memory_qos(settings: KubeletSettings) -> bool:
+    """Return whether the kubelet protects and throttles memory.
+
+    Source: Kubernetes, pkg/features/kube_features.go, MemoryQoS: alpha, off by default.
+    """
+    return settings.feature_gates.get("MemoryQoS", False)
+
+
+def config_of(settings: KubeletSettings) -> Config:
+    """Return the configuration under the kubelet's rules.
+
+    The kubelet protects no memory, and adds no huge pages to memory limits.
+    """
+    return replace(
+        settings.config,
+        rules=Rules.KUBERNETES,
+        cpu_weight_mapping=WeightMapping.KUBELET,
+        memory_protection=MemoryProtection.NONE,
+        memory_hugetlb_accounting=False,
+        admission=False,
+    )
+
+
+def decide_pod(pod: KubeletPod, node: Node, settings: KubeletSettings) -> KubeletDecision:
+    """Decide a pod as its kubelet does."""
+    config = config_of(settings)
+    stated = as_known(pod, settings)
+    linear = replace(config, cpu_weight_mapping=WeightMapping.KUBELET_LINEAR)
+    return KubeletDecision(
+        pod=pod,
+        decision=decide(stated, node, config),
+        linear=decide(stated, node, linear),
+    )
+
+
+def as_known(pod: KubeletPod, settings: KubeletSettings) -> Pod:
+    """Return a pod as the kubelet knows it: without podslice's annotations."""
+    containers = tuple(replace(each, properties={}) for each in pod.pod.containers)
+    is_known = has_pod_level(settings) and not pod.has_own_level
+    resources = pod.pod.resources if is_known else Resources()
+    return replace(pod.pod, properties={}, containers=containers, resources=resources)
+
+
+def exclusive_containers(decided: KubeletDecision, settings: KubeletSettings) -> frozenset[str]:
+    """Return the containers with CPUs of their own, for which the kubelet sets no quota.
+
+    Source: Kubernetes, pkg/kubelet/cm/cpumanager/policy_static.go, guaranteedCPUs (whole CPUs in a
+    Guaranteed pod without a pod level); pkg/features/kube_features.go,
+    DisableCPUQuotaWithExclusiveCPUs: on by default since 1.33.
+    """
+    decision = decided.decision
+    gate = settings.feature_gates.get(
+        "DisableCPUQuotaWithExclusiveCPUs", settings.version >= _NO_QUOTA_SINCE
+    )
+    is_possible = settings.has_static_cpus and decision.qos is Qos.GUARANTEED
+    if not gate or not is_possible or decision.pod.resources:
+        return frozenset()
+    return frozenset(
+        each.name
+        for each in decision.pod.containers
+        if each.resources.limits.get(CPU, 0) % 1000 == 0
+    )

@@ -1,0 +1,252 @@
+"""The pod levels that podslice sets on the slices of a kubelet that does not.
+
+A slice has one of three values: the kubelet's, which follows from the containers, the pod level's, or
+another one. Only the first two are ever replaced, so that the kubelet's own decisions persist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import field, replace
+
+from podslice.dataclass import dataclass
+from podslice.errors import Severity
+from podslice.model.config import MemoryProtection
+from podslice.model.desired import PodDecision
+from podslice.model.kubelet_node import KubeletPod, KubeletSettings
+from podslice.model.level_plan import (
+    LEVEL_PROPERTIES,
+    LeftAlone,
+    LeftReason,
+    LevelChange,
+    LevelPlan,
+    LevelValues,
+)
+from podslice.model.node import Node
+from podslice.model.properties import PROPERTIES, format_value
+from podslice.model.unit import INFINITY, ObservedUnit, PropertyValue, UnitName
+from podslice.policy.decide import decide
+from podslice.policy.kubelet_decision import (
+    KubeletDecision,
+    config_of,
+    decide_pod,
+    exclusive_containers,
+    has_memory_qos,
+)
+from podslice.policy.root_owner import LIBCONTAINER
+
+_QUOTA, _PROTECTION = "CPUQuotaPerSecUSec", "MemoryLow"
+_UNSET = {_PROTECTION: 0}
+"""The values of properties that are not set; those of all others are infinite."""
+_NOT_SET = "not set by the kubelet"
+_OTHER_VALUE = "which follows neither from the containers nor from the pod level"
+_WHY: Mapping[LeftReason, str] = {
+    LeftReason.KUBELET_APPLIES: "the kubelet applies spec.resources itself",
+    LeftReason.NO_SLICE: "the kubelet has no slice for it",
+    LeftReason.NOT_CREATED_BY_KUBELET: "its slice was not created by a kubelet",
+    LeftReason.RESIZING: "the kubelet changes its resources in place",
+    LeftReason.EXCLUSIVE_CPUS: "its containers have CPUs of their own, which have no quota",
+    LeftReason.MEMORY_QOS: "the kubelet protects memory itself (MemoryQoS)",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceState:
+    """The slice of a pod as it is."""
+
+    unit: ObservedUnit
+    rewritten: frozenset[str] = frozenset()
+    """The properties of which the kernel has another value than systemd."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """What one pod contributes to a plan."""
+
+    pod: str
+    unit: UnitName
+    changes: tuple[PropertyValue, ...] = ()
+    left: tuple[LeftAlone, ...] = ()
+    own: Mapping[str, int | str] = field(default_factory=dict)
+
+
+def plan_levels(
+    pods: Iterable[KubeletPod],
+    slices: Mapping[UnitName, SliceState],
+    own: LevelValues,
+    node: Node,
+    settings: KubeletSettings,
+    *,
+    removes: bool = False,
+) -> LevelPlan:
+    """Return the properties to set, so that pod levels apply that the kubelet does not apply.
+
+    Pods without a pod level are left alone, except for values that podslice has set before.
+
+    Args:
+        pods: all pods of the kubelet.
+        slices: the loaded slices below its root.
+        own: the values that podslice has set; a slice that no longer exists is forgotten.
+        node: the host.
+        settings: the kubelet's configuration.
+        removes: whether to replace all values of podslice by those of the kubelet.
+
+    Source: seed 002, "Proof of Concept Architecture"; Kubernetes, pkg/kubelet/cm/helpers_linux.go,
+    ResourceConfigForPod, for pods with a pod level.
+    """
+    found = [
+        _plan_pod(pod, slices, own, node, settings, removes=removes)
+        for pod in pods
+        if not pod.is_terminal
+    ]
+    outcomes = [each for each in found if each is not None]
+    return LevelPlan(
+        changes=tuple(
+            LevelChange(pod=each.pod, unit=each.unit, properties=each.changes)
+            for each in outcomes
+            if each.changes
+        ),
+        left=tuple(left for each in outcomes for left in each.left),
+        own={each.unit: each.own for each in outcomes if each.own},
+        pods={each.unit: each.pod for each in outcomes if each.own},
+    )
+
+
+def level_values(
+    decided: KubeletDecision, node: Node, settings: KubeletSettings
+) -> Mapping[str, PropertyValue]:
+    """Return the values of the pod level by property; none where the kubelet applies it itself."""
+    if decided.decision.pod.resources or not decided.pod.pod.resources:
+        return {}
+    excluded = _excluded(decided, settings)
+    return {
+        each.name: each
+        for each in _decide_level(decided.pod, node, settings).properties
+        if each.name in LEVEL_PROPERTIES and each.name not in excluded
+    }
+
+
+def _decide_level(pod: KubeletPod, node: Node, settings: KubeletSettings) -> PodDecision:
+    """Decide a pod as a kubelet with pod levels does, with its memory request as protection."""
+    config = replace(config_of(settings), memory_protection=MemoryProtection.LOW)
+    containers = tuple(replace(each, properties={}) for each in pod.pod.containers)
+    return decide(replace(pod.pod, properties={}, containers=containers), node, config)
+
+
+def _excluded(decided: KubeletDecision, settings: KubeletSettings) -> Mapping[str, LeftReason]:
+    """Return the properties that belong to the kubelet alone."""
+    found = {}
+    if exclusive_containers(decided, settings):
+        found[_QUOTA] = LeftReason.EXCLUSIVE_CPUS
+    if has_memory_qos(settings):
+        found[_PROTECTION] = LeftReason.MEMORY_QOS
+    return found
+
+
+def _plan_pod(
+    pod: KubeletPod,
+    slices: Mapping[UnitName, SliceState],
+    own: LevelValues,
+    node: Node,
+    settings: KubeletSettings,
+    *,
+    removes: bool,
+) -> _Outcome | None:
+    """Return what a pod contributes; None for one that does not concern podslice."""
+    decided = decide_pod(pod, node, settings)
+    unit = _slice_of(decided.decision, slices)
+    state, before = slices.get(unit), own.get(unit, {})
+    if not before and (removes or not pod.pod.resources):
+        return None
+    is_removed = removes or not pod.pod.resources
+    why = None if is_removed else _why_left(decided, state, node, settings)
+    if why is not None or state is None:
+        left = () if why is None else (_leave(decided, unit, *why),)
+        return _Outcome(pod=pod.pod.key, unit=unit, left=left, own=before if state else {})
+    wanted = {} if is_removed else level_values(decided, node, settings)
+    outcome = _compare(decided, wanted, state, before)
+    excluded = {} if is_removed else _excluded(decided, settings)
+    more = (_leave(decided, unit, each, _WHY[each], name) for name, each in excluded.items())
+    return replace(outcome, left=(*outcome.left, *more))
+
+
+def _slice_of(decision: PodDecision, slices: Collection[UnitName]) -> UnitName:
+    """Return the slice of a pod; a kubelet leaves it in the class that it had at first.
+
+    Source: Kubernetes, pkg/apis/core/v1/helper/qos/qos.go, GetPodQOS: the class in the status.
+    """
+    names = (decision.slice, *decision.elsewhere)
+    return next((name for name in names if name in slices), decision.slice)
+
+
+def _compare(
+    decided: KubeletDecision,
+    wanted: Mapping[str, PropertyValue],
+    state: SliceState,
+    before: Mapping[str, int | str],
+) -> _Outcome:
+    """Compare the properties of a slice with the kubelet's and the wanted ones."""
+    kubelets = {each.name: each for each in decided.decision.properties}
+    changes, left, own = [], [], {}
+    for name in LEVEL_PROPERTIES:
+        kubelets_own = kubelets.get(name) or _unset(name)
+        target = wanted.get(name, kubelets_own)
+        if target.value == kubelets_own.value and name not in before:
+            continue
+        unset = _unset(name).value
+        found = state.unit.properties.get(name, unset)
+        if found not in (target.value, kubelets_own.value, unset, before.get(name)):
+            message = f"{PROPERTIES[name].key} is {format_value(name, found)}, {_OTHER_VALUE}"
+            reason = LeftReason.OTHER_VALUE
+            left.append(_leave(decided, state.unit.name, reason, message, name))
+            continue
+        if found != target.value or name in state.rewritten:
+            changes.append(target)
+        if target.value != kubelets_own.value:
+            own[name] = target.value
+    return _Outcome(
+        pod=decided.pod.pod.key,
+        unit=state.unit.name,
+        changes=tuple(changes),
+        left=tuple(left),
+        own=own,
+    )
+
+
+def _unset(name: str) -> PropertyValue:
+    return PropertyValue(name=name, value=_UNSET.get(name, INFINITY), why=_NOT_SET)
+
+
+def _why_left(
+    decided: KubeletDecision, state: SliceState | None, node: Node, settings: KubeletSettings
+) -> tuple[LeftReason, str] | None:
+    """Return why a pod with a pod level is left alone, with a sentence; None if it is not."""
+    if decided.decision.pod.resources:
+        reason = LeftReason.KUBELET_APPLIES
+    elif errors := _errors(_decide_level(decided.pod, node, settings)):
+        return LeftReason.INVALID, errors[0]
+    elif state is None:
+        reason = LeftReason.NO_SLICE
+    elif state.unit.description != LIBCONTAINER + state.unit.name:
+        reason = LeftReason.NOT_CREATED_BY_KUBELET
+    elif decided.pod.is_resizing:
+        reason = LeftReason.RESIZING
+    else:
+        return None
+    return reason, _WHY[reason]
+
+
+def _errors(decision: PodDecision) -> list[str]:
+    return [str(each) for each in decision.problems if each.severity is Severity.ERROR]
+
+
+def _leave(
+    decided: KubeletDecision,
+    unit: UnitName,
+    reason: LeftReason,
+    message: str,
+    name: str | None = None,
+) -> LeftAlone:
+    return LeftAlone(
+        pod=decided.pod.pod.key, unit=unit, reason=reason, message=message, property=name
+    )

@@ -1,0 +1,181 @@
+"""The process of an agent that applies the pod levels of a kubelet."""
+
+import asyncio
+import json
+import os
+import signal
+
+import pytest
+
+from podslice.agent import kubelet_daemon
+from podslice.agent.endpoints.level_routes import level_routes
+from podslice.agent.kubelet_daemon import KubeletDaemon, KubeletSetup
+from podslice.errors import HostError
+from podslice.kernel.cgroup import CgroupFs
+from podslice.kernel.proc import read_process
+from podslice.model.event import Kind
+from podslice.model.node_state import AgentState
+from podslice.store import Store
+from podslice.store.level_record import LevelRecord
+from tests.unit import builders
+from tests.unit.agent.fakes import Events, until
+from tests.unit.agent.followed import APPLIED, BEFORE, WEB, Kubelet
+
+pytestmark = pytest.mark.usefixtures("allow_effects")  # signals go to the process itself
+
+
+class Service:
+    """An agent; it records what the service manager is notified of."""
+
+    watchdog_sec = None
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.kubelet = Kubelet()
+        self.events = Events()
+        self.store = Store(directory / "run")
+        self.record = LevelRecord(self.store.root)
+        self.notifications = []
+        self.task = None
+
+    async def begin(self, **fields):
+        setup = KubeletSetup(
+            read=self.kubelet.read,
+            refresh=self.kubelet.refresh,
+            connect=self.connect,
+            config=builders.config(sync_period_usec=3_600_000_000),
+            store=self.store,
+            journal=self.events,
+            notifier=self,
+            cgroups=CgroupFs(mount=self.directory),
+            **fields,
+        )
+        self.daemon = KubeletDaemon(setup)
+        self.task = asyncio.create_task(self.daemon.run())
+        await until(lambda: self.notifications or self.task.done())
+
+    def connect(self, on_change):
+        self.kubelet.memory.on_change = on_change
+        return self.kubelet.memory
+
+    async def end(self):
+        if self.task is not None and not self.task.done():
+            os.kill(os.getpid(), signal.SIGTERM)
+            async with asyncio.timeout(30):
+                await self.task
+
+    async def get(self, path):
+        response = await level_routes(self.daemon.snapshot)[path]()
+        return response.status, b"".join(response.body).decode()
+
+    # The notifier.
+
+    def ready(self, text):
+        self.notifications.append(("ready", text))
+
+    def status(self, text):
+        self.notifications.append(("status", text))
+
+    def stopping(self):
+        self.notifications.append(("stopping",))
+
+
+@pytest.fixture
+async def service(tmp_path, monkeypatch):
+    monkeypatch.setattr(kubelet_daemon, "QUIET_SEC", 0.01)
+    made = Service(tmp_path)
+    made.kubelet.put("web", memory="64Mi")
+    await made.kubelet.start("web")
+    yield made
+    await made.end()
+
+
+async def test_values_remain_when_the_agent_stops(service):
+    await service.begin()
+    assert service.notifications == [("ready", "1 pod levels applied, 0 left alone")]
+    assert service.events.texts(Kind.AGENT_STARTED)
+    assert service.store.agent().pid == os.getpid()
+    await service.end()
+    assert await service.kubelet.values() == {**BEFORE, **APPLIED}
+    assert service.events.texts(Kind.AGENT_STOPPED) == ["the agent stops; 1 pods keep their values"]
+    assert service.notifications[-1] == ("stopping",)
+    assert service.store.agent() is None
+
+
+async def test_values_are_removed_when_an_agent_that_restores_stops(service):
+    await service.begin(restores=True)
+    assert await service.kubelet.values() == {**BEFORE, **APPLIED}
+    await service.end()
+    assert await service.kubelet.values() == BEFORE
+    assert service.events.texts(Kind.AGENT_STOPPED) == ["the agent stops; no values of it remain"]
+
+
+async def test_a_new_slice_is_followed_at_once(service):
+    await service.begin()
+    service.kubelet.put("shop", memory="64Mi")
+    await service.kubelet.start("shop")
+    shop = "kubepods-besteffort-podshop.slice"
+    await until(lambda: shop in service.record.read())
+    await until(lambda: service.notifications[-1][1] == "2 pod levels applied, 0 left alone")
+    reads = service.kubelet.reads
+    service.kubelet.memory.on_change("cri-containerd-0a.scope")
+    service.kubelet.memory.on_change(None)  # a daemon-reload
+    await until(lambda: service.kubelet.reads == reads + 1)
+
+
+async def test_a_hangup_reads_the_configuration_again(service):
+    await service.begin()
+    service.kubelet.upgrade((1, 34))
+    os.kill(os.getpid(), signal.SIGHUP)
+    await until(lambda: service.kubelet.refreshes == 1)
+    await until(lambda: service.notifications[-1][1] == "1 pod levels applied, 1 left alone")
+
+
+async def test_a_failure_is_retried_and_shown(service):
+    service.kubelet.refuse("connection refused")
+    await service.begin()
+    assert service.notifications[0] == (
+        "ready",
+        "0 pod levels applied, 0 left alone; connection refused",
+    )
+    assert await service.get("/healthz") == (503, "connection refused\n")
+    assert [each.message for each in service.store.agent().failures] == ["connection refused"]
+    service.kubelet.error = None
+    await until(lambda: WEB in service.record.read())
+    await until(lambda: len(service.notifications) == 2)
+    assert await service.get("/healthz") == (200, "ok\n")
+
+
+async def test_the_endpoints(service):
+    service.kubelet.put("later", memory="1Mi")
+    await service.begin()
+    _, text = await service.get("/pod-levels")
+    assert json.loads(text) == {
+        "applied": [{"pod": "default/web", "unit": WEB, "properties": APPLIED}],
+        "left": [
+            {
+                "pod": "default/later",
+                "unit": "kubepods-besteffort-podlater.slice",
+                "property": None,
+                "reason": "no-slice",
+                "message": "the kubelet has no slice for it",
+            }
+        ],
+    }
+    _, text = await service.get("/metrics")
+    lines = text.splitlines()
+    assert "podslice_pod_levels_applied 1.0" in lines
+    assert 'podslice_pod_levels_left{reason="no-slice"} 1.0' in lines
+    assert 'podslice_pod_levels_left{reason="invalid"} 0.0' in lines
+    assert 'podslice_events_total{kind="pod-level-applied"} 1.0' in lines
+    value = 'podslice_pod_level_value{pod="default/web",property="MemoryMax"} 6.7108864e+07'
+    assert value in lines
+
+
+async def test_two_agents_do_not_run(service):
+    process = read_process(os.getpid())
+    state = AgentState(pid=os.getpid(), started_ticks=process.started_ticks)
+    service.store.save_agent(state)
+    await service.begin()
+    with pytest.raises(HostError, match="an agent is already running"):
+        await service.task

@@ -42,7 +42,7 @@ ONLY_IN = {
     "typer": {"cli"},
     "h11": {"agent"},
     "ssl": {"kubelet", "processes"},
-    "http": {"kubelet", "processes", "agent"},
+    "http": {"kubelet", "processes", "agent", "usage"},
     "prometheus_client": {"agent"},
     "asyncio": {"kernel", "systemd", "reconcile", "processes", "agent", "cli"},
 }

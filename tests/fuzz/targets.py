@@ -47,6 +47,7 @@ from podslice.model.naming import Tree
 from podslice.model.node import Node
 from podslice.model.pod import Qos, default_uid
 from podslice.model.unit import is_unit_name
+from podslice.model.usage_history import PodHistory
 from podslice.pausable import finish
 from podslice.policy.decide import decide
 from podslice.policy.kubelet_values import expect_node
@@ -59,6 +60,8 @@ from podslice.systemd.change_signals import ChangeSignals
 from podslice.systemd.dbus import handshake, wire
 from podslice.systemd.dbus.connection import Connection, Peer
 from podslice.systemd.jobs import Jobs
+from podslice.usage.prometheus_history import make_history
+from podslice.usage.range_answer import parse_range
 from tests.configuration import load_config
 
 HERE = Path(__file__).resolve().parent
@@ -233,6 +236,16 @@ def run_flags(data: bytes) -> None:
         check_problems(error.problems)
     else:
         assert Tree(cgroup_root=config.cgroup_root).pod(default_uid("a", "b"), Qos.BESTEFFORT)
+
+
+def run_range(data: bytes) -> None:
+    """Read an answer of Prometheus; the series that are read become a history."""
+    try:
+        series = parse_range(data)
+    except InputError as error:
+        check_problems(error.problems)
+    else:
+        recommend_pod("a/b", PodHistory(pod=make_history(series, series, series)), 1_700_000_000)
 
 
 def run_usage(data: bytes) -> None:
@@ -467,6 +480,12 @@ TARGETS = (
         calls=3000,
     ),
     Target(name="record", run=run_record, tokens=(*_JSON, *_QUANTITIES, *_FIELDS), calls=2000),
+    Target(
+        name="range",
+        run=run_range,
+        tokens=(*_JSON, b'"values":[[', b'"1e308"', b'"NaN"', b"1e300", b'"metric":{', b"success"),
+        calls=400,
+    ),
     Target(
         name="usage",
         run=run_usage,

@@ -246,3 +246,23 @@ def test_the_agent_is_healthy_and_its_socket_is_for_its_group(tools):
     mode = tools.run("stat", "-c", "%a %U %G", agent.SOCKET).stdout.strip()
     assert mode == "660 root podslice"
     assert show(tools, agent.UNIT, "NRestarts") == {"NRestarts": "0"}
+
+
+def test_recommend_reads_the_usage_from_prometheus(box):
+    """The CPU is that of the recorded answers, the memory that of either."""
+
+    def found():
+        server = "--prometheus=http://127.0.0.1:9090"
+        done = box.podslice("recommend", server, "busy", "-o", "json", check=False)
+        pods = json.loads(done.stdout)["pods"] if done.exit_code == 0 else []
+        # a rate needs two scrapes within the same five minutes
+        return [each for each in pods if each["cpu_request"] and each["containers"]]
+
+    (pod,) = agent.until(found, what="a rate of the pod")
+    # a rate over five minutes of a counter that is seconds old is small
+    assert 12 <= pod["cpu_request"]["computed_milli"] <= 700
+    assert MI <= pod["memory_request"]["computed_bytes"] <= 128 * MI
+    (container,) = pod["containers"]
+    assert container["name"] == "main"
+    assert container["cpu_request"]
+    assert container["memory_request"]

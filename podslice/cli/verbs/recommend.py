@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from podslice.model.desired import PodDecision
 
 
+_NOT_RECORDED = (
+    "the agent takes a sample each minute, and writes them every ten minutes; see: systemctl status"
+    " podslice-agent"
+)
+_NOT_SCRAPED = "the server needs metrics of podslice-agent or of cAdvisor with this pod"
+
+
 class RecommendFormat(StrEnum):
     """Values of `-o`."""
 
@@ -45,26 +52,35 @@ Format = Annotated[
 ]
 
 
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--prometheus",
+        metavar="URL",
+        help="Read the usage of this Prometheus server instead of what the agent has recorded.",
+    ),
+]
+
+
 @planning_options
 def recommend(
     planning: Planning,
     pod: ShownPods = None,
     namespace: OnlyNamespace = None,
     output: Format = RecommendFormat.TABLE,
+    prometheus: Server = None,
 ) -> int:
     """Recommend requests and limits from recorded usage.
 
     The agent records it. Nothing is changed. The amounts are for the pod as a whole, and for each of its containers.
     """
     planning = configuration.tolerate(planning)
-    directory = session.usage_directory(planning.config, planning.manager)
-    if not directory:
-        raise invalid("no usage is recorded", "set usage-history to a directory")
-    shown = pod_filter(pod, namespace)
-    files = UsageFiles(Path(directory))
-    applied = _decide_applied(planning)
-    histories, missing = _read(files, shown, {*applied, *files.pods()}, set(applied))
-    now = int(time.time())
+    shown, applied, now = pod_filter(pod, namespace), _decide_applied(planning), int(time.time())
+    if prometheus is None:
+        read, hint = _recorded(planning, shown, set(applied)), _NOT_RECORDED
+    else:
+        read, hint = _from_server(prometheus, now), _NOT_SCRAPED
+    histories, missing = _read(read, shown.keys or sorted(filter(shown.selects, applied)), hint)
     found = [
         recommend_pod(key, history, now, decision=applied.get(key))
         for key, history in histories.items()
@@ -87,36 +103,50 @@ def _decide_applied(planning: Planning) -> dict[str, PodDecision]:
     return {pod.key: decide(pod, node, planning.config) for pod in pods}
 
 
-def _read(
-    files: UsageFiles, shown: PodFilter, known: set[str], applied: set[str]
-) -> tuple[dict[str, PodHistory], list[Problem]]:
-    """Return the histories of the named pods, or else of the applied ones, and what is missing.
+def _recorded(
+    planning: Planning, shown: PodFilter, applied: set[str]
+) -> Callable[[str], PodHistory | None]:
+    """Return a function that reads what the agent has recorded of a pod.
 
     Raises:
-        InputError: a named pod has neither a history nor is it applied.
+        InputError: nothing is recorded, or a named pod has neither a history nor is it applied.
     """
-    shown.require(known)
+    directory = session.usage_directory(planning.config, planning.manager)
+    if not directory:
+        raise invalid("no usage is recorded", "set usage-history to a directory")
+    files = UsageFiles(Path(directory))
+    shown.require({*applied, *files.pods()})
+    return lambda key: files.read(files.pod_path(key))
+
+
+def _from_server(url: str, now_sec: int) -> Callable[[str], PodHistory | None]:
+    """Return a function that reads the usage of a pod from a Prometheus server.
+
+    Raises:
+        InputError: it is not the address of a server.
+    """
+    from podslice.usage.prometheus_history import check_url, read_history
+
+    server = check_url(url)
+    return lambda key: read_history(server, key, now_sec)
+
+
+def _read(
+    read: Callable[[str], PodHistory | None], keys: Iterable[str], hint: str
+) -> tuple[dict[str, PodHistory], list[Problem]]:
+    """Return the histories of pods, and what is missing, with the hint for no history."""
     histories, missing = {}, []
-    for key in shown.keys or sorted(filter(shown.selects, applied)):
+    for key in keys:
         try:
-            history = files.read(files.pod_path(key))
+            history = read(key)
         except HostError as error:
             missing.append(Problem(where=key, message=str(error)))
             continue
         if history is None or not history.pod.samples:
-            missing.append(_no_history(key))
+            missing.append(Problem(where=key, message="no usage is recorded yet", hint=hint))
         else:
             histories[key] = history
     return histories, missing
-
-
-def _no_history(key: str) -> Problem:
-    return Problem(
-        where=key,
-        message="no usage is recorded yet",
-        hint="the agent takes a sample each minute, and writes them every ten minutes; see:"
-        " systemctl status podslice-agent",
-    )
 
 
 def _emit(found: Sequence[PodRecommendation], output: RecommendFormat) -> None:

@@ -1,0 +1,53 @@
+"""Answers of Prometheus."""
+
+import json
+
+import pytest
+
+from podslice.errors import InputError
+from podslice.usage import range_answer
+from podslice.usage.range_answer import parse_range
+
+
+def answer(*result, status="success", **more):
+    return json.dumps({"status": status, "data": {"result": list(result)}, **more}).encode()
+
+
+def test_series_have_labels_and_finite_values():
+    metric = {"pod": "web", "container": "main"}
+    values = [[60, "1.5"], [120.7, "NaN"], [180, "+Inf"], [240.9, "2"]]
+    (series,) = parse_range(answer({"metric": metric, "values": values}))
+    assert series.labels == metric
+    assert series.points == ((60, 1.5), (240, 2.0))
+    assert parse_range(answer()) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (b"<html>", "the answer is not JSON; is it the address of a Prometheus server?"),
+        (b"\xff", "the answer is not JSON"),
+        (b"[" * 100_000, "the answer is not JSON"),
+        (b"[]", "the server refuses the query: no reason is stated"),
+        (answer(status="error", error="bad \x1b query"), r"the query: bad \\x1b query"),
+        (b'{"status":"success"}', "the answer has no series of values"),
+        (answer(1), "the answer has no series of values"),
+        (answer({"metric": {}}), "the answer has no series of values"),
+        (answer({"metric": 1, "values": []}), "the answer has no series of values"),
+        (answer({"metric": {}, "values": [[1]]}), "the answer has no series of values"),
+        (answer({"metric": {}, "values": [["1", "1"]]}), "the answer has no series of values"),
+        (answer({"metric": {}, "values": [[1e300, "1"]]}), "the answer has no series of values"),
+        (answer({"metric": {}, "values": [[-1, "1"]]}), "the answer has no series of values"),
+        (answer({"metric": {}, "values": [[1, "one"]]}), "the answer has no series of values"),
+        (b'{"status":"success","data":{"result":{}}}', "the answer has no series of values"),
+    ],
+)
+def test_another_answer_is_an_error(text, error):
+    with pytest.raises(InputError, match=error):
+        parse_range(text)
+
+
+def test_the_number_of_values_is_limited(monkeypatch):
+    monkeypatch.setattr(range_answer, "POINTS_MAX", 2)
+    with pytest.raises(InputError, match="the answer has no series"):
+        parse_range(answer(*[{"metric": {}, "values": [[1, "1"], [2, "1"]]}] * 2))

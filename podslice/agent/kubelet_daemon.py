@@ -28,7 +28,7 @@ from podslice.model.config import Config
 from podslice.model.event import Kind
 from podslice.model.kubelet_node import KubeletNode
 from podslice.model.node_state import AgentState
-from podslice.model.unit import UnitKind, UnitName
+from podslice.model.unit import UnitName
 from podslice.reconcile.level_slices import LevelSlices
 from podslice.store import Store
 from podslice.store.level_record import LevelRecord
@@ -168,6 +168,6 @@ class KubeletDaemon:
         self._scheduler.request()
 
     def _on_signal(self, name: UnitName | None) -> None:
-        """Run a round after a change of a slice; None: of any."""
-        if name is None or name.endswith(f".{UnitKind.SLICE}"):
+        """Run a round after a change of a slice of the kubelet; None: of any unit."""
+        if name is None or self._levels.concerns(name):
             self._scheduler.request(QUIET_SEC)

@@ -17,7 +17,7 @@ from podslice.model.kubelet_node import KubeletNode
 from podslice.model.level_plan import LeftAlone, LeftReason, LevelChange, LevelPlan
 from podslice.model.naming import Tree
 from podslice.model.properties import PROPERTIES, format_value
-from podslice.model.unit import PropertyValue, UnitName
+from podslice.model.unit import PropertyValue, UnitKind, UnitName
 from podslice.policy.pod_level import SliceState, plan_levels
 from podslice.reconcile.level_slices import LevelSlices
 from podslice.store.level_record import LevelRecord
@@ -65,6 +65,13 @@ class PodLevels:
         self.plan = LevelPlan()
         """The state after the last round, with all that is left alone."""
 
+    def concerns(self, name: UnitName) -> bool:
+        """Return whether a change of a unit may concern a pod of the kubelet."""
+        if not name.endswith(f".{UnitKind.SLICE}"):
+            return False
+        prefix = "" if self.kubelet is None else _root(self.kubelet).removesuffix(".slice")
+        return name.startswith(prefix)
+
     async def run_round(self) -> bool:
         """Read the kubelet, and set what its slices lack; return whether that succeeded."""
         started = self._now()
@@ -100,9 +107,8 @@ class PodLevels:
         return False
 
     async def _converge(self, kubelet: KubeletNode, *, removes: bool = False) -> bool:
-        root = Tree(cgroup_root=kubelet.settings.config.cgroup_root).root
         page_size = kubelet.node.page_size_bytes
-        slices = await self._slices.observe(root, self._own.keys(), page_size)
+        slices = await self._slices.observe(_root(kubelet), self._own.keys(), page_size)
         self._forget(slices)
         plan = plan_levels(
             kubelet.pods, slices, self._own, kubelet.node, kubelet.settings, removes=removes
@@ -189,6 +195,10 @@ _CONTESTED = (
     f"its values were replaced {CONTESTED_TIMES} times within {CONTESTED_SEC:.0f} s: another program"
     " sets them, and podslice no longer does"
 )
+
+
+def _root(kubelet: KubeletNode) -> UnitName:
+    return Tree(cgroup_root=kubelet.settings.config.cgroup_root).root
 
 
 def describe_left(left: LeftAlone) -> str:

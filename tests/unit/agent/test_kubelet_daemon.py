@@ -119,6 +119,7 @@ async def test_a_new_slice_is_followed_at_once(service):
     await until(lambda: service.notifications[-1][1] == "2 pod levels applied, 0 left alone")
     reads = service.kubelet.reads
     service.kubelet.memory.on_change("cri-containerd-0a.scope")
+    service.kubelet.memory.on_change("user-1000.slice")
     service.kubelet.memory.on_change(None)  # a daemon-reload
     await until(lambda: service.kubelet.reads == reads + 1)
 

@@ -68,6 +68,14 @@ async def test_a_pod_level_is_applied_once(follower):
     assert follower.levels.plan.pods == {WEB: "default/web"}
 
 
+async def test_slices_concern_the_agent_that_may_be_of_pods(follower):
+    # the root is not known yet
+    assert follower.levels.concerns("custom-kubepods-poda.slice")
+    await follower.levels.run_round()
+    names = (WEB, "kubepods.slice", "custom-kubepods-poda.slice", "kubepods-poda.mount")
+    assert [follower.levels.concerns(name) for name in names] == [True, True, False, False]
+
+
 async def test_the_next_agent_removes_what_another_has_set(follower):
     await follower.levels.run_round()
     follower.begin()

@@ -1,0 +1,150 @@
+"""The manifests of examples/kubernetes agree with each other and with the agent's options."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+import yaml
+
+from podslice.cli.app import make_app
+from podslice.inputs.kubelet.kubeconfig import read_kubeconfig
+from podslice.inputs.kubelet.pod_list import parse_pod_list
+from podslice.model.config import PodsFrom
+from tests.configuration import load_config
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLE = ROOT / "examples/kubernetes"
+CONTAINERFILE = ROOT / "packaging/container/Containerfile"
+MOUNTED = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+
+
+def documents(path):
+    return [each for each in yaml.safe_load_all((EXAMPLE / path).read_text()) if each]
+
+
+def of_kind(kind, path):
+    (found,) = (each for each in documents(path) if each["kind"] == kind)
+    return found
+
+
+@pytest.fixture
+def pod():
+    return of_kind("DaemonSet", "daemonset.yaml")["spec"]["template"]
+
+
+@pytest.fixture
+def agent(pod):
+    (container,) = pod["spec"]["containers"]
+    return container
+
+
+@pytest.fixture
+def config():
+    return of_kind("ConfigMap", "config.yaml")["data"]
+
+
+def test_the_kustomizations_name_every_file():
+    base, component = (of_kind(kind, path) for kind, path in KUSTOMIZATIONS)
+    named = {*base["resources"], "kustomization.yaml", "README.md", "pod.yaml", "monitoring"}
+    assert named == {path.name for path in EXAMPLE.iterdir()}
+    named = {*component["resources"], *(each["path"] for each in component["patches"])}
+    assert named | {"kustomization.yaml"} == {p.name for p in (EXAMPLE / "monitoring").iterdir()}
+    assert [each["name"] for each in base["images"]] == ["podslice"]
+
+
+KUSTOMIZATIONS = (
+    ("Kustomization", "kustomization.yaml"),
+    ("Component", "monitoring/kustomization.yaml"),
+)
+
+
+def test_the_options_of_the_agent_exist(agent):
+    verb, *options = agent["args"]
+    command = typer.main.get_command(make_app()).commands[verb]
+    known = {name for parameter in command.params for name in parameter.opts}
+    names = {option.partition("=")[0] for option in options}
+    assert {"--kubelet", "--kubeconfig", "--kubelet-ca"} == names
+    assert names <= known
+    assert "--restore" in known  # in the README
+
+
+def test_the_configuration_is_valid(config, tmp_path):
+    path = tmp_path / "etc/podslice/podslice.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text(config["podslice.toml"])
+    found = load_config(root=tmp_path)
+    assert (found.pods_from, found.allow_kubelet_slices) == (PodsFrom.KUBELET, True)
+    assert found.listen == "127.0.0.1:9469"
+
+
+def test_the_kubeconfig_has_the_token_of_the_service_account(config, tmp_path):
+    """A ConfigMap and a token are links to directories that are replaced as a whole."""
+    data = tmp_path / "..1"
+    data.mkdir()
+    (tmp_path / "..data").symlink_to("..1")
+    text = config["kubeconfig"]
+    assert MOUNTED in text
+    (data / "kubeconfig").write_text(text.replace(MOUNTED, str(tmp_path / "token")))
+    (data / "token").write_text(f"{tmp_path.name}\n")
+    for name in ("kubeconfig", "token"):
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    assert read_kubeconfig(tmp_path / "kubeconfig").token == tmp_path.name
+
+
+def test_the_agent_has_no_privileges(pod, agent):
+    security = agent["securityContext"]
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert (security["runAsUser"], security["privileged"]) == (0, False)
+    assert security["readOnlyRootFilesystem"]
+    assert not security["allowPrivilegeEscalation"]
+    assert not {"hostPID", "hostIPC"} & pod["spec"].keys()
+    writable = {each["name"] for each in agent["volumeMounts"] if not each.get("readOnly")}
+    assert writable == {"records"}
+    assert [each["name"] for each in agent["volumeMounts"]] == [
+        each["name"] for each in pod["spec"]["volumes"]
+    ]
+
+
+def test_mounts_are_what_the_agent_reads(agent, pod):
+    mounts = {each["mountPath"] for each in agent["volumeMounts"]}
+    options = dict(each.split("=", 1) for each in agent["args"][1:])
+    assert str(Path(options["--kubeconfig"]).parent) in mounts
+    assert options["--kubelet-ca"] in mounts
+    assert {"/run/dbus", "/sys/fs/cgroup", "/run/podslice"} <= mounts
+    name = pod["spec"]["serviceAccountName"]
+    assert of_kind("ServiceAccount", "rbac.yaml")["metadata"]["name"] == name
+    (subject,) = of_kind("ClusterRoleBinding", "rbac.yaml")["subjects"]
+    assert subject["name"] == name
+
+
+def test_the_proxy_serves_what_the_agent_does(agent):
+    template = of_kind("DaemonSet", "monitoring/proxy.yaml")["spec"]["template"]
+    (proxy,) = template["spec"]["containers"]
+    assert "--upstream=http://127.0.0.1:9469/" in proxy["args"]
+    probe = agent["readinessProbe"]["httpGet"]
+    assert (probe["host"], probe["port"], probe["path"]) == ("127.0.0.1", 9469, "/healthz")
+    (port,) = proxy["ports"]
+    monitor = of_kind("PodMonitor", "monitoring/podmonitor.yaml")["spec"]
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    assert endpoint["port"] == port["name"]
+    labels = of_kind("DaemonSet", "daemonset.yaml")["spec"]["template"]["metadata"]["labels"]
+    assert monitor["selector"]["matchLabels"] == labels
+
+
+def test_the_example_has_a_pod_level():
+    value = documents("pod.yaml")[0]
+    value["metadata"]["uid"] = "0000-ide"
+    text = yaml.safe_dump({"kind": "PodList", "apiVersion": "v1", "items": [value]})
+    (pod,) = parse_pod_list(text.encode(), "pod.yaml")
+    assert pod.has_own_level
+    assert pod.pod.resources.limits == {"cpu": 3000, "memory": 8 * 2**30 * 1000}
+
+
+def test_the_image_starts_the_agent_without_a_shell():
+    lines = CONTAINERFILE.read_text().splitlines()
+    steps = dict(line.split(" ", 1) for line in lines if line and line[0].isupper())
+    assert steps["ENTRYPOINT"] == '["/usr/bin/podslice"]'
+    assert steps["CMD"] == '["agent"]'
+    source, target = shlex.split(steps["COPY"])
+    assert (source, target) == ("podslice_*_all.deb", "/tmp/podslice.deb")

@@ -118,6 +118,8 @@ def _read_files(
             continue
         try:
             yield _read_file(planning, source)
+        except FileNotFoundError:
+            continue  # the agent stops its pods, for as long as their grace periods
         except (InputError, HostError) as error:
             log.add_error(error, source)
 
@@ -128,6 +130,7 @@ def _read_file(planning: Planning, source: str) -> _ManifestFile:
     Raises:
         InputError: there is an error in it.
         HostError: it cannot be read, or other users can write it.
+        FileNotFoundError: it was removed.
     """
     name = printable(source)
     try:
@@ -153,9 +156,12 @@ def _read_private(source: str, manager: Manager) -> bytes:
 
     Raises:
         HostError: other users can write it, or it is not a regular file.
+        FileNotFoundError: it does not exist.
     """
     try:
         content, status = read_with_status(source, limit_bytes=BYTES_MAX)
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise HostError(str(error.strerror)) from error
     except NotRegularError as error:

@@ -1,5 +1,6 @@
 """`__containers`, which the agent has systemd start."""
 
+import errno
 from types import SimpleNamespace
 
 import pytest
@@ -150,9 +151,23 @@ def test_a_link_to_a_manifest_is_not_followed(machine, tmp_path):
     assert (
         f"{path}: its containers are not updated: is a link, not a regular file" in machine.run()[2]
     )
-    path.unlink()
-    assert f"{path}: its containers are not updated: No such file or directory" in machine.run()[2]
     assert not machine.directory.exists()
+
+
+def test_a_removed_manifest_is_not_a_failure_while_the_agent_stops_its_pod(machine):
+    machine.run()
+    (machine.manifests / "web.yaml").unlink()
+    assert machine.run() == (0, [], "")
+    assert active(machine.memory) == sorted([POD, APP, LOG])
+
+
+def test_a_manifest_that_cannot_be_read_is_reported(machine):
+    def fail(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    machine.read_really = fail
+    path = machine.manifests / "web.yaml"
+    assert f"{path}: its containers are not updated: Permission denied" in machine.run()[2]
 
 
 def test_a_manifest_beyond_the_limits_is_reported(machine):

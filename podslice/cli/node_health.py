@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from podslice.cli.enabled_units import is_enabled
 from podslice.cli.views import status_lines
 from podslice.model.config import Containers
 from podslice.model.reserved_values import TrialState
@@ -92,7 +93,7 @@ async def _find_stopped_agent(
     """Return the agent if it should run and does not.
 
     The directories may also be applied at boot only: then `podslice-apply.service` is active, and
-    systemd does not know the unit of the agent.
+    the agent is not enabled.
     """
     if state.agent is not None:
         return None
@@ -102,9 +103,8 @@ async def _find_stopped_agent(
         return StoppedAgent(
             directories=directories, has_failed=True, hint=_see_journal(world.manager)
         )
-    is_enabled = agent is not None and agent.load_state == "loaded"
-    is_applied_at_boot = apply is not None and apply.active_state == "active" and not is_enabled
-    if not directories or is_applied_at_boot:
+    is_applied = apply is not None and apply.active_state == "active"
+    if not directories or (is_applied and not is_enabled(_AGENT, world.manager)):
         return None
     return StoppedAgent(directories=directories, hint=_start(world.manager))
 

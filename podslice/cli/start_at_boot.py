@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podslice.cli import wanted
+from podslice.cli.enabled_units import is_enabled
 from podslice.cli.output import note
 from podslice.model.config import Config
 
@@ -31,24 +32,12 @@ def _missing(manager: Manager, sources: Sequence[str], directories: Sequence[str
     if outside:
         listed = " ".join("standard input" if each == _STDIN else each for each in outside)
         yield f"copy {listed} to {directories[0]}"
-    if not any(each.is_symlink() for each in _links(manager)):
-        yield f"systemctl{manager.flag} enable {_AGENT if manager.is_user else _APPLY}"
+    units = (_AGENT,) if manager.is_user else (_APPLY, _AGENT)
+    if not any(is_enabled(each, manager) for each in units):
+        yield f"systemctl{manager.flag} enable {units[0]}"
 
 
 def _is_inside(source: str, directories: Sequence[str]) -> bool:
     path = Path(source).resolve()
     places = {Path(each).resolve() for each in directories}
     return source != _STDIN and not places.isdisjoint({path, *path.parents})
-
-
-def _links(manager: Manager) -> Iterator[Path]:
-    """Yield the links of which one exists if the pods' manifests are applied at boot.
-
-    Source: systemd.unit(5), "Unit File Load Path" and "[Install] Section Options".
-    """
-    if manager.is_user:
-        for each in (Path(manager.config_directory, "systemd/user"), Path("/etc/systemd/user")):
-            yield each / "default.target.wants" / _AGENT
-        return
-    wanted = Path(manager.config_directory, "systemd/system/multi-user.target.wants")
-    yield from (wanted / _APPLY, wanted / _AGENT)

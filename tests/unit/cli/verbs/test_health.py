@@ -190,6 +190,14 @@ def invalid_configuration(machine):
 
 def agent_stopped(machine):
     at_boot_only(machine)
+    wanted = machine.here / "etc-False/systemd/system/multi-user.target.wants"
+    wanted.mkdir(parents=True)
+    (wanted / "podslice-agent.service").symlink_to("/usr/lib/systemd/system/podslice-agent.service")
+
+
+def agent_loaded(machine):
+    """Pods of quadlets refer to its unit."""
+    at_boot_only(machine)
     machine.unit("podslice-agent.service")
 
 
@@ -303,6 +311,7 @@ SITUATIONS = [
     (invalid_manifest_without_agent, [STOPPED, "invalid-manifest bad.yaml"]),
     (unreadable_directory, [STOPPED, "invalid-manifest manifests"]),
     (invalid_configuration, ["invalid-configuration podslice.toml"]),
+    (agent_loaded, []),
     (agent_stopped, [STOPPED]),
     (agent_failed, [STOPPED]),
     (agent_cannot_work, ["agent-failed podslice-agent"]),

@@ -8,9 +8,13 @@ import pytest
 
 from podslice.errors import Severity
 from podslice.inputs.manifest.load import load_pods
+from podslice.inputs.manifest.workload_data import KINDS
+from podslice.inputs.manifest.workloads import read_workloads
 from podslice.model.config import Config, Rules
 from podslice.policy.allocatable import allocate
 from podslice.policy.decide import decide
+from podslice.quadlet.generate import generate
+from podslice.quadlet.result import Options
 from tests.cases.rows import load_rows, normal, of_amounts, to_amounts, to_node
 from tests.configuration import load_config
 
@@ -69,9 +73,25 @@ def test_every_example_has_a_row():
     assert files == {row.values[1]["name"] for row in ROWS}
 
 
-def test_a_directory_of_examples_loads_as_a_whole():
-    keys = [pod.key for pod in load("shop").pods]
+def test_the_shop_loads_as_a_whole_and_fits_a_small_host():
+    config = Config()
+    decisions = [decide(pod, NODE, config) for pod in load("shop").pods]
+    keys = [each.pod.key for each in decisions]
     assert len(keys) == len(set(keys)) == 13
+    assert sum(each.requests["cpu"] for each in decisions if each.requests) <= 2000
+    small = to_amounts("memory=900Mi")["memory"]
+    assert sum(each.requests["memory"] for each in decisions if each.requests) <= small
+
+
+def test_the_containers_of_the_shop_can_be_started():
+    loaded = load_pods([str(EXAMPLES / "shop")], stdin=lambda: b"", used_kinds=KINDS)
+    workloads = read_workloads(loaded.pods, loaded.documents)
+    assert workloads.problems == ()
+    made = [
+        generate(decide(each, NODE, Config()), workloads.workloads[each.key], Options())
+        for each in loaded.pods
+    ]
+    assert len(made) == 13
 
 
 def test_the_configuration_is_the_document_s_example():

@@ -31,20 +31,19 @@ chown -R lab:lab /home/lab/rootfs
 """
 _IMPORT = (
     """podman import --change 'CMD ["sh", "-c", "trap \\"exit 0\\" TERM; sleep 100000 & wait"]' -"""
-    f" {IMAGE}"
 )
 MAKE_IMAGE = f"tar -C /rootfs -c . | {_IMPORT}"
 MAKE_IMAGE_OF_USER = f"""
 cd /home/lab
 export HOME=$PWD
-tar -C rootfs --owner=0 --group=0 -c . | {_IMPORT}
+tar -C rootfs --owner=0 --group=0 -c . | {_IMPORT} {IMAGE}
 """
 # without a program for the firewall, and without an image of its own for the first container of pods
-CONFIGURATION = f"""
+CONFIGURATION = """
 [network]
 firewall_driver = "none"
 [engine]
-infra_image = "{IMAGE}"
+infra_image = "{image}"
 """
 CLEAN = """
 services=$(systemctl list-units --all --plain --no-legend 'podslice-*.service' '*-pod.service' \\
@@ -65,13 +64,19 @@ systemctl daemon-reload
 
 
 def set_up(machine: Vm) -> None:
-    """Install podman in a machine, with a root directory and an image."""
-    extras.unpack(machine, DEFAULT_SUITE, PACKAGES, left_out=NOT_NEEDED)
-    machine.put("/etc/containers/containers.conf", CONFIGURATION)
+    """Install podman and the source tree's podslice in a machine, with a root directory and an image."""
     machine.put("/usr/bin/podslice", PROGRAM, mode=0o755)
+    install(machine, IMAGE)
+
+
+def install(machine: Vm, image: str) -> None:
+    """Install podman in a machine, with a root directory, and an image of this name."""
+    extras.unpack(machine, DEFAULT_SUITE, PACKAGES, left_out=NOT_NEEDED)
+    machine.put("/etc/containers/containers.conf", CONFIGURATION.format(image=image))
     # the units of users wait for it, 90 s where nothing starts it
     machine.run("systemctl", "start", "network-online.target")
-    machine.run("sh", "-ec", MAKE_ROOTFS + MAKE_IMAGE, timeout_sec=LONG_SEC)
+    make = f"{MAKE_ROOTFS}{MAKE_IMAGE} {image}"
+    machine.run("sh", "-ec", make, timeout_sec=LONG_SEC)
 
 
 def extract_generator(directory: Path) -> Path:

@@ -17,7 +17,18 @@ GROUP = control_group_of(SLICE)
 APP, PREPARE, BROKEN = (
     f"podslice-{POD_ID}-{name}.service" for name in ("app", "prepare", "broken")
 )
+DATA = "/var/lib/containers/storage/volumes/web-data/_data"
 MANIFEST = f"""
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: settings}}
+data: {{mode: fast}}
+---
+apiVersion: v1
+kind: Secret
+metadata: {{name: login}}
+stringData: {{password: 's3"cr $et%'}}
+---
 apiVersion: v1
 kind: Pod
 metadata: {{name: web}}
@@ -27,12 +38,17 @@ spec:
   initContainers:
   - name: prepare
     image: {IMAGE}
-    command: [sh, -c, echo one >/data/file]
+    command: [sh, -c, 'for each; do echo "<$each>"; done >/data/arguments; env >/data/variables']
+    args: [sh, "", ";", a b, "%n", $HOME, $$, $(MODE), quo"te, 'back\\slash', "two\\nlines"]
+    env:
+    - {{name: MODE, valueFrom: {{configMapKeyRef: {{name: settings, key: mode}}}}}}
+    - {{name: PASSWORD, valueFrom: {{secretKeyRef: {{name: login, key: password}}}}}}
+    securityContext: {{runAsUser: 1234}}
     volumeMounts: [{{name: data, mountPath: /data}}]
   containers:
   - name: app
     image: {IMAGE}
-    command: [sh, -c, 'cat /data/file; {WAIT}']
+    command: [sh, -c, 'cat /data/arguments; {WAIT}']
     resources: {{limits: {{memory: 64Mi}}}}
     volumeMounts: [{{name: data, mountPath: /data}}]
   volumes: [{{name: data, emptyDir: {{}}}}]
@@ -68,6 +84,10 @@ def test_a_pod_starts_changes_and_is_deleted(box):
     assert done[-3:-1] == [f"started {each} (default/web)" for each in (PREPARE, APP)]
     assert kernel(box, GROUP, "memory.max") == str(256 * MI)
     assert kernel(box, f"{GROUP}/{APP}", "memory.max") == str(64 * MI)
+    assert box.get(f"{DATA}/arguments").decode() == (
+        '<>\n<;>\n<a b>\n<%n>\n<$HOME>\n<$>\n<fast>\n<quo"te>\n<back\\slash>\n<two\nlines>\n'
+    )
+    assert b'PASSWORD=s3"cr $et%\n' in box.get(f"{DATA}/variables")
     assert rows(box) == {"web-pod.service": "podman", "prepare": "exited", "app": "active"}
     started = show(box, APP, "InvocationID"), show(box, "web-pod.service", "InvocationID")
 

@@ -1,4 +1,4 @@
-"""Quadlets and podman: its generator reads the cases, and a pod runs with all that quadlets keep."""
+"""Quadlets and podman: its generator reads the cases; a user's pod, and one of kube play."""
 
 import shlex
 import subprocess
@@ -14,8 +14,8 @@ from podslice.quadlet.result import PODMAN
 from tests.cases.quadlets import CASES, QUADLETS, made_of, settings_of
 from tests.host import podman, users
 from tests.host.podman import LONG_SEC, MAKE_IMAGE_OF_USER
-from tests.host.scenario import kernel, show
-from tests.host.test_podman import group_of, strays
+from tests.host.scenario import kernel
+from tests.host.test_podman import group_of
 from tests.lab import fixtures
 from tests.lab.image import ensure_image
 from tests.lab.recipe import DEFAULT_SUITE
@@ -23,83 +23,10 @@ from tests.lab.recipe import DEFAULT_SUITE
 RENDERED = [name for name in CASES if "=== pod" in (QUADLETS / name / "expect.txt").read_text()]
 SUFFIXES = {".container": "", ".pod": "-pod", ".volume": "-volume"}
 MI = 2**20
-POD_ID = f"pod{default_uid('default', 'web').replace('-', '_')}"
-POD_GROUP = control_group_of(f"kubepods-burstable-{POD_ID}.slice")
-APP, PREPARE, PROXY = (f"podslice-{POD_ID}-{name}.service" for name in ("app", "prepare", "proxy"))
-PROBER = f"podslice-probe-{POD_ID}-proxy.service"
-DATA = "/var/lib/containers/storage/volumes/web-data/_data"
 GRACE_SEC = 30
 FAKE_PODMAN = """#!/bin/sh
 echo "$*" >>"$CALLS"
 [ "$1" = stop ] || { shift 2; exec "$@"; }
-"""
-MANIFEST = """
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {mode: fast, site.conf: "listen 80;\\n"}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: login}
-stringData: {password: 's3"cr $et%'}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: web}
-spec:
-  terminationGracePeriodSeconds: 600
-  resources: {limits: {memory: 256Mi}}
-  initContainers:
-  - name: prepare
-    image: localhost/app:1
-    command: [sh, -c, 'for each; do echo "<$each>"; done >/data/arguments; id -u >/data/user']
-    args: [sh, "", ";", a b, "%n", $HOME, $$, $(MODE), quo"te, 'back\\slash', "two\\nlines"]
-    env: [{name: MODE, valueFrom: {configMapKeyRef: {name: settings, key: mode}}}]
-    securityContext: {runAsUser: 1234}
-    volumeMounts: [{name: data, mountPath: /data}]
-  - name: proxy
-    image: localhost/app:1
-    restartPolicy: Always
-    command:
-    - sh
-    - -c
-    - 'trap "exit 0" TERM; mkdir /www; touch /www/health; httpd -p 8080 -h /www; sleep 10000 & wait'
-    startupProbe:
-      httpGet: {port: 8080, path: /health}
-      periodSeconds: 1
-      timeoutSeconds: 60
-      failureThreshold: 1000
-  containers:
-  - name: app
-    image: localhost/app:1
-    command:
-    - sh
-    - -c
-    - |
-      trap "echo stopped >>/data/stopped; exit 0" TERM
-      cat /data/user /etc/app/site.conf /run/login/password >/data/read
-      env >/data/variables
-      echo start >>/data/starts
-      sleep 10000 & wait
-    env:
-    - {name: PASSWORD, valueFrom: {secretKeyRef: {name: login, key: password}}}
-    resources: {requests: {cpu: 100m, memory: 16Mi}, limits: {cpu: "1", memory: 64Mi}}
-    securityContext: {runAsUser: 1000}
-    lifecycle: {preStop: {exec: {command: [sh, -c, echo hook >>/data/stopped]}}}
-    livenessProbe:
-      exec: {command: [test, "!", -e, /tmp/dead]}
-      periodSeconds: 10
-      timeoutSeconds: 60
-      failureThreshold: 1
-    volumeMounts:
-    - {name: data, mountPath: /data}
-    - {name: settings, mountPath: /etc/app}
-    - {name: login, mountPath: /run/login}
-  volumes:
-  - {name: data, emptyDir: {}}
-  - {name: settings, configMap: {name: settings}}
-  - {name: login, secret: {secretName: login}}
 """
 
 SMALL = """
@@ -238,72 +165,6 @@ def box(podman_vm):
     """The machine with podman, without pods."""
     yield podman_vm
     podman.clean(podman_vm)
-
-
-def data(box, name):
-    return box.get(f"{DATA}/{name}").decode()
-
-
-def test_a_pod_of_quadlets(box):
-    box.put("/web.yaml", MANIFEST)
-    box.podslice("apply", "-f", "/web.yaml")
-    box.podslice("render", "-f", "/web.yaml", "--format", "quadlet", "--install")
-    box.run("systemctl", "daemon-reload")
-    box.run("systemctl", "start", APP, timeout_sec=LONG_SEC)  # and all that it waits for
-
-    # the init container has run with its arguments, and ended before the others
-    assert data(box, "arguments") == (
-        '<>\n<;>\n<a b>\n<%n>\n<$HOME>\n<$>\n<fast>\n<quo"te>\n<back\\slash>\n<two\nlines>\n'
-    )
-    assert show(box, PREPARE, "SubState") == {"SubState": "exited"}
-    assert box.podslice("phase", "web", "-o", "name").stdout.strip() == "running"
-    # the prober has let the next one start, and has nothing else to do
-    assert show(box, PROBER, "Result", "ActiveState", "Slice") == {
-        "Result": "success",
-        "ActiveState": "inactive",
-        "Slice": "podruntime.slice",
-    }
-
-    # all are in the pod, with their own values
-    service = f"{POD_GROUP}/{APP}"
-    (payload,) = box.run(
-        "sh", "-c", f"ls -d /sys/fs/cgroup{service}/libpod-payload-*"
-    ).stdout.split()
-    assert box.get(f"{payload}/cgroup.procs").split()
-    assert kernel(box, service, "memory.max") == str(64 * MI)
-    assert kernel(box, service, "memory.low") == str(16 * MI)
-    assert kernel(box, service, "cpu.max") == "100000 100000"
-    assert kernel(box, service, "cpu.weight") == "9"
-    assert kernel(box, POD_GROUP, "memory.max") == str(256 * MI)
-    assert kernel(box, POD_GROUP, "memory.low") == str(16 * MI)
-    assert kernel(box, POD_GROUP, "cpu.weight") == "9"
-    assert kernel(box, f"{POD_GROUP}/{PROXY}", "cgroup.events").startswith("populated 1")
-    assert strays(box) == (0, {})
-
-    # other users than that of the init container can read and write what they share
-    wait_for_starts(box, 1)
-    assert data(box, "read") == '1234\nlisten 80;\ns3"cr $et%'
-    assert 'PASSWORD=s3"cr $et%' in data(box, "variables").splitlines()
-
-    # a container that is not alive is killed, and starts again
-    box.run("podman", "exec", "web-app", "touch", "/tmp/dead")
-    wait_for_starts(box, 2)
-    assert show(box, APP, "NRestarts") == {"NRestarts": "1"}
-    box.run("systemctl", "start", APP, timeout_sec=LONG_SEC)  # until podman has started it whole
-
-    # the pod stops with all its containers, in their own time, the hook before the signal
-    box.run("systemctl", "stop", "web-pod.service", timeout_sec=LONG_SEC)
-    assert data(box, "stopped") == "hook\nstopped\n"
-    for unit in (APP, PREPARE, PROXY, "web-pod.service"):
-        assert show(box, unit, "ActiveState") == {"ActiveState": "inactive"}
-    assert kernel(box, POD_GROUP, "cgroup.events").startswith("populated 0")
-    assert box.run("podman", "ps", "--all", "--quiet").stdout == ""
-
-
-def wait_for_starts(box, count):
-    """Wait until the container has started so many times."""
-    enough = f'[ "$(wc -l <{DATA}/starts)" -ge {count} ]'
-    box.run("sh", "-c", f"until {enough}; do sleep 0.3; done", timeout_sec=LONG_SEC)
 
 
 def values(box, *groups):

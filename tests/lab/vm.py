@@ -20,7 +20,10 @@ BOOT_TIMEOUT_SEC = {"host": 120.0, "instructions": 600.0}
 """By the clock: one that counts instructions is not late while the machine is slow."""
 # multi-threaded emulation sometimes loses a race with the kernel's patching of its own code
 BOOT_TRIES = 3
-SHUTDOWN_TIMEOUT_SEC = 90.0
+SERVICES_TIMEOUT_SEC = 600.0
+"""From the first answer to the end of the boot: containers may start in between."""
+SHUTDOWN_TIMEOUT_SEC = 300.0
+"""Containers have a grace period."""
 # Generators of systemd run at each daemon-reload, for a third of its time in an emulated machine, and
 # find nothing in the image. They are masked until a reboot; fstab's, which mounts need, is not.
 MASK_GENERATORS = """
@@ -168,7 +171,7 @@ class Vm(RemoteMachine):
             self._agent().ask({"do": "ping"}, timeout_sec=limit_sec)
         except CommandTimeout as error:
             raise LabError(f"{self.name} does not boot\n{self._held.last_words()}") from error
-        self._wait_booted(limit_sec)
+        self._wait_booted(SERVICES_TIMEOUT_SEC)
 
     def _start(self, memory: Path, *, is_restored: bool, is_memory_private: bool) -> None:
         super().close()

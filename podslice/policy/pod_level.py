@@ -94,12 +94,11 @@ def plan_levels(
     Source: seed 002, "Proof of Concept Architecture"; Kubernetes, pkg/kubelet/cm/helpers_linux.go,
     ResourceConfigForPod, for pods with a pod level.
     """
-    found = [
+    outcomes = [
         _plan_pod(pod, slices, own, node, settings, removes=removes)
         for pod in pods
         if not pod.is_terminal
     ]
-    outcomes = [each for each in found if each is not None]
     return LevelPlan(
         changes=tuple(
             LevelChange(pod=each.pod, unit=each.unit, properties=each.changes)
@@ -129,8 +128,7 @@ def level_values(
 def _decide_level(pod: KubeletPod, node: Node, settings: KubeletSettings) -> PodDecision:
     """Decide a pod as a kubelet with pod levels does, with its memory request as protection."""
     config = replace(config_of(settings), memory_protection=MemoryProtection.LOW)
-    containers = tuple(replace(each, properties={}) for each in pod.pod.containers)
-    return decide(replace(pod.pod, properties={}, containers=containers), node, config)
+    return decide(replace(pod.pod, properties={}), node, config)
 
 
 def _excluded(decided: KubeletDecision, settings: KubeletSettings) -> Mapping[str, LeftReason]:
@@ -151,13 +149,10 @@ def _plan_pod(
     settings: KubeletSettings,
     *,
     removes: bool,
-) -> _Outcome | None:
-    """Return what a pod contributes; None for one that does not concern podslice."""
+) -> _Outcome:
     decided = decide_pod(pod, node, settings)
     unit = _slice_of(decided.decision, slices)
     state, before = slices.get(unit), own.get(unit, {})
-    if not before and (removes or not pod.pod.resources):
-        return None
     is_removed = removes or not pod.pod.resources
     why = None if is_removed else _why_left(decided, state, node, settings)
     if why is not None or state is None:

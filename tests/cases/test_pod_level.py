@@ -24,9 +24,8 @@ ROWS = tomllib.loads((Path(__file__).parent / "pod_level.toml").read_text())["ca
 
 
 def to_pod(row):
-    metadata = {"name": "web", "uid": "uid"}
-    if "level" in row:
-        metadata["annotations"] = {"podslice.io/resources": row["level"]}
+    annotations = {"podslice.io/resources": row["level"]} if "level" in row else {}
+    metadata = {"name": "web", "uid": "uid", "annotations": annotations | row.get("more", {})}
     text = f"{{kind: Pod, metadata: {json.dumps(metadata)}, spec: {row['spec']}}}"
     (pod,) = finish(load_text(text.encode(), "web.yaml", Budget())).pods
     return KubeletPod(

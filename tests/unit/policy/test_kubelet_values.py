@@ -180,3 +180,15 @@ def test_a_kubelet_does_not_know_podslices_annotations():
     expected = expect(running(annotated))
     for unit in expected.units:
         assert values_of(expected, unit.name).get("MemoryHigh") is None
+
+
+def test_values_of_a_pod_level_are_expected_only_where_the_kubelet_lacks_it():
+    level = pod("web", resources=Resources(limits=amounts("memory=1Gi")))
+
+    def levels(of, version):
+        values = expect(running(of), version=version).units[-2].values
+        return {each.name: each.pod_level for each in values if each.pod_level is not None}
+
+    assert levels(level, (1, 33)) == {"CPUWeight": 1, "MemoryLow": 2**30, "MemoryMax": 2**30}
+    assert not levels(level, (1, 34))
+    assert not levels(pod("web"), (1, 33))

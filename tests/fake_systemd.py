@@ -285,6 +285,11 @@ class FakeSystemd:
         self._ended.add(pid)
         self._leave(pid)
 
+    def crash(self, name: UnitName, restarts: int) -> None:
+        """Let the processes of a service fail; systemd is about to start it again."""
+        self._units[name].is_starting = True
+        self._units[name].restarts = restarts
+
     def fail(self, name: UnitName) -> None:
         """Let a unit fail: its processes have ended, the unit stays until it is reset."""
         unit = self._units[name]

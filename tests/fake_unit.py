@@ -58,6 +58,7 @@ class LoadedUnit:
     failed: bool = False
     is_waiting: bool = False
     """Of its timer, which keeps it loaded."""
+    is_starting: bool = False
     pids: set[int] = field(default_factory=set)
     """The processes in it with known ids."""
     more_tasks: int = 0
@@ -84,6 +85,8 @@ class LoadedUnit:
         """The state in systemd's terms."""
         if self.failed:
             return "failed"
+        if self.is_starting:
+            return "activating"
         return "inactive" if self.is_waiting else "active"
 
     def listed(self, name: UnitName) -> ListedUnit:

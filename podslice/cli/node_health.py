@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from podslice.cli.enabled_units import is_enabled
+from podslice.cli.quadlet_presence import may_have_quadlets
 from podslice.cli.views import status_lines
 from podslice.model.config import Containers
+from podslice.model.naming import podman_service
 from podslice.model.reserved_values import TrialState
 from podslice.model.unit import UnitName
 from podslice.plan import StopUnit
@@ -20,9 +22,11 @@ from podslice.usage.health import (
     HealthKind,
     HealthProblem,
     PlannedChange,
+    RestartingPod,
     StoppedAgent,
     problems_of,
 )
+from podslice.usage.unit_status import ACTIVATING
 
 if TYPE_CHECKING:
     from podslice.cli.wanted import WantedByManifests
@@ -56,6 +60,7 @@ async def find_problems(
             agent=state.agent,
             stopped_agent=await _find_stopped_agent(world, state, wanted.directories),
             containers=await _find_container_failures(world, state),
+            restarting=await _find_restarting_pods(world, state),
             manifests=tuple(each for each in wanted.problems if each not in of_node),
             pending=wanted.pending,
             unwanted=wanted.unwanted,
@@ -119,6 +124,22 @@ async def _find_container_failures(
     listed = await world.client.list_units([each.unit for each in failures if each.unit])
     active = {each.name for each in listed if each.active_state == "active"}
     return tuple(each for each in failures if each.unit not in active)
+
+
+async def _find_restarting_pods(world: LiveWorld, state: Assessment) -> tuple[RestartingPod, ...]:
+    """Return the pods of quadlets whose services systemd is about to start again."""
+    if not may_have_quadlets(world.manager):
+        return ()
+    services = {podman_service(pod.key): pod.key for pod in state.current}
+    return tuple(
+        RestartingPod(
+            pod=services[each.name],
+            restarts=each.restarts,
+            hint=f"to see why: {reading_command(each.name, world.manager)}",
+        )
+        for each in await world.client.observe(sorted(services))
+        if each.active_state == ACTIVATING
+    )
 
 
 def _see_journal(manager: Manager) -> str:

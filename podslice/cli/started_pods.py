@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from podslice.cli import interrupts
 from podslice.cli.manifests import choose_candidates, load_candidates
 from podslice.cli.output import note
+from podslice.cli.quadlet_presence import may_have_quadlets
 from podslice.dataclass import dataclass
 from podslice.errors import invalid
 from podslice.plan import StopUnit
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from podslice.cli.views.documents import Document
     from podslice.cli.views.style import Display
     from podslice.model.desired import PodDecision
-    from podslice.model.manager import Manager
     from podslice.processes.quadlet_plan import QuadletPlanner
     from podslice.processes.quadlet_services import QuadletResult, QuadletServices
     from podslice.quadlet.result import Quadlets
@@ -75,11 +74,6 @@ def _load_started(
     for text in chain.from_iterable(each.notes for each in made):
         note(text)
     return candidates, made
-
-
-def may_have_quadlets(manager: Manager) -> bool:
-    """Return whether a pod may have files for podman's generator."""
-    return any(Path(manager.generator_directory).glob("*.pod"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,8 @@ class HealthKind(StrEnum):
     MISSING = "unit-missing"
     DIFFERENT = "unit-differs"
     RESTARTING = "container-restarting"
+    POD_RESTARTING = "pod-restarting"
+    """A pod of quadlets that cannot be created."""
     STRAY = "processes-elsewhere"
     ORPHAN = "orphan"
     RECORD = "damaged-record"
@@ -93,6 +95,16 @@ class UnwantedPod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestartingPod:
+    """A pod whose service waits for another start."""
+
+    pod: str
+    restarts: int
+    hint: str
+    """The command that shows why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedChange:
     """A step that would make a unit what it should be."""
 
@@ -113,6 +125,7 @@ class HealthFacts:
     stopped_agent: StoppedAgent | None = None
     containers: tuple[ContainerFailure, ...] = ()
     """Why containers that the agent keeps do not run."""
+    restarting: tuple[RestartingPod, ...] = ()
     manifests: tuple[Problem, ...] = ()
     """The problems of the manifest directories."""
     pending: tuple[PendingPod, ...] = ()
@@ -217,7 +230,11 @@ def _of_containers(facts: HealthFacts) -> Iterator[HealthProblem]:
 
 
 def _of_restarts(facts: HealthFacts) -> Iterator[HealthProblem]:
-    """Yield the containers that wait for another restart, after several."""
+    """Yield the pods and containers that wait for another restart, after several."""
+    for pod in facts.restarting:
+        if pod.restarts >= RESTARTS_MIN:
+            message = f"podman cannot keep it active: {pod.restarts} restarts"
+            yield _of_pod(HealthKind.POD_RESTARTING, pod.pod, message, pod.hint)
     reported = {each.unit for each in facts.containers}
     for unit in facts.units:
         is_again = unit.state == ACTIVATING and unit.restarts >= RESTARTS_MIN

@@ -134,6 +134,9 @@ def test_what_fails_starts_again_and_again(box):
     before, began = restarts(box, POD), time.monotonic()
     agent.until(lambda: restarts(box, POD) >= before + 2)
     assert time.monotonic() - began > 1
+    found = box.podslice("status", "--problems", check=False).stdout
+    assert "pod default/web: podman cannot keep it active: " in found
+    assert f"to see why: journalctl -u {POD}" in found
     box.run("rm", f"{WORK}/in-use")
     first = until_running(box)
 

@@ -14,6 +14,7 @@ from podslice.usage.health import (
     HealthFacts,
     HealthKind,
     PlannedChange,
+    RestartingPod,
     StoppedAgent,
     problematic_pods,
     problems_of,
@@ -127,6 +128,16 @@ def test_a_container_that_restarts_again_and_again(unit, message):
     text = f"pod default/web: container app does not stay active: {message}"
     hint = "to see its output: podslice logs default/web -c app"
     assert problems == ([(text, hint)] if message else [])
+
+
+@pytest.mark.parametrize(("restarts", "count"), [(2, 0), (3, 1)])
+def test_a_pod_that_restarts_again_and_again(restarts, count):
+    pod = RestartingPod(pod="default/web", restarts=restarts, hint="see")
+    problems = problems_of(HealthFacts(restarting=(pod,)))
+    text = "pod default/web: podman cannot keep it active: 3 restarts"
+    assert [(each.kind, str(each), each.hint) for each in problems] == [
+        (HealthKind.POD_RESTARTING, text, "see")
+    ] * count
 
 
 def test_a_container_whose_start_has_failed_is_reported_once():

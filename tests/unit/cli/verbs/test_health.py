@@ -71,6 +71,10 @@ class Machine:
     def unit(self, name):
         self.memory.provide(UnitName(name))
 
+    def crash(self, name, restarts, **values):
+        self.memory.provide(UnitName(name), **values)
+        self.memory.crash(UnitName(name), restarts)
+
     def set(self, name, **values):
         asyncio.run(self.memory.set_properties(UnitName(name), values))
 
@@ -257,6 +261,18 @@ def terminating(machine):
     machine.agent(terminating=("default/batch",))
 
 
+def container_restarting(machine):
+    by_hand(machine)
+    machine.crash("podslice-podweb-main.service", 3, CPUWeight=50)
+
+
+def pod_restarting(machine):
+    by_hand(machine)
+    make_files(machine.here / "etc-False/containers/systemd", {"web.pod": "[Pod]\n"})
+    machine.crash("web-pod.service", 3)
+    machine.unit("batch-pod.service")
+
+
 def elsewhere(machine):
     kept_by_the_agent(machine)
     machine.runtimes_hold.append(
@@ -321,6 +337,8 @@ SITUATIONS = [
     (changed_manifest_not_applied, [STOPPED, "pod-pending default/web"]),
     (manifest_removed_without_agent, [STOPPED, "pod-unwanted default/batch"]),
     (stuck, ["pod-stuck default/batch"]),
+    (container_restarting, ["container-restarting default/web"]),
+    (pod_restarting, ["pod-restarting default/web"]),
     (elsewhere, ["processes-elsewhere default/web"]),
     (orphan, ["orphan kubepods-podforeign.slice"]),
     (damaged_record, ["damaged-record other.json"]),

@@ -1,4 +1,4 @@
-"""`apply --start`, a change, a failure and `delete`, with podman in a virtual machine."""
+"""Pods with containers, with podman in a virtual machine: `apply --start`, and the agent."""
 
 import json
 
@@ -6,16 +6,17 @@ import pytest
 
 from podslice.model.pod import default_uid
 from podslice.model.unit import control_group_of
-from tests.host import podman
+from tests.host import agent, podman
 from tests.host.podman import IMAGE, LONG_SEC, WAIT
-from tests.host.scenario import kernel, show
+from tests.host.scenario import exists, kernel, show
 
 MI = 2**20
 POD_ID = f"pod{default_uid('default', 'web').replace('-', '_')}"
 SLICE = f"kubepods-burstable-{POD_ID}.slice"
 GROUP = control_group_of(SLICE)
-APP, PREPARE, BROKEN = (
-    f"podslice-{POD_ID}-{name}.service" for name in ("app", "prepare", "broken")
+POD = "web-pod.service"
+APP, PREPARE, BROKEN, SIDE = (
+    f"podslice-{POD_ID}-{name}.service" for name in ("app", "prepare", "broken", "side")
 )
 DATA = "/var/lib/containers/storage/volumes/web-data/_data"
 MANIFEST = f"""
@@ -56,6 +57,27 @@ spec:
 BROKEN_CONTAINER = """
   - {name: broken, image: "localhost/none:1", imagePullPolicy: Never}
 """
+KEPT = f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: web}}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 60
+  resources: {{limits: {{memory: 256Mi}}}}
+  containers:
+  - {{name: app, image: {IMAGE}, resources: {{limits: {{memory: 64Mi}}}}}}
+  - {{name: side, image: {IMAGE}, resources: {{limits: {{memory: 32Mi}}}}}}
+"""
+OPTIONS = "/etc/podslice/podslice.toml"
+KEEPS = """
+containers = "quadlet"
+eviction-hard = "pid.available<{}"
+eviction-pressure-transition-period = "1s"
+"""
+ENOUGH, SHORT = "1", "1000000"
+"""Thresholds with and without a shortage of process ids."""
+FILE = "/etc/containers/systemd/web-side.container"
 
 
 @pytest.fixture
@@ -88,8 +110,8 @@ def test_a_pod_starts_changes_and_is_deleted(box):
         '<>\n<;>\n<a b>\n<%n>\n<$HOME>\n<$>\n<fast>\n<quo"te>\n<back\\slash>\n<two\nlines>\n'
     )
     assert b'PASSWORD=s3"cr $et%\n' in box.get(f"{DATA}/variables")
-    assert rows(box) == {"web-pod.service": "podman", "prepare": "exited", "app": "active"}
-    started = show(box, APP, "InvocationID"), show(box, "web-pod.service", "InvocationID")
+    assert rows(box) == {POD: "podman", "prepare": "exited", "app": "active"}
+    started = show(box, APP, "InvocationID"), show(box, POD, "InvocationID")
 
     # new limits restart nothing, and a container that fails prevents no other
     text = MANIFEST.replace("64Mi", "80Mi").replace(
@@ -103,7 +125,7 @@ def test_a_pod_starts_changes_and_is_deleted(box):
     assert kernel(box, f"{GROUP}/{APP}", "memory.max") == str(80 * MI)
     assert started == (
         show(box, APP, "InvocationID"),
-        show(box, "web-pod.service", "InvocationID"),
+        show(box, POD, "InvocationID"),
     )
 
     # what changed restarts, what was removed from the manifest is stopped
@@ -111,7 +133,7 @@ def test_a_pod_starts_changes_and_is_deleted(box):
     assert f"stopped {BROKEN} (default/web): the pod no longer has it" in done
     assert f"stopped {APP} (default/web): its files change" in done
     assert started[0] != show(box, APP, "InvocationID")
-    assert started[1] == show(box, "web-pod.service", "InvocationID")
+    assert started[1] == show(box, POD, "InvocationID")
 
     box.podslice("delete", "web", timeout_sec=LONG_SEC)
     assert box.run("podman", "ps", "--all", "--quiet").stdout == ""
@@ -121,3 +143,75 @@ def test_a_pod_starts_changes_and_is_deleted(box):
     )
     assert listed.stdout == ""
     assert box.podslice("status").stdout == "no pods\n"
+
+
+@pytest.fixture
+def node(box):
+    """The machine with an agent that keeps containers, and a manifest."""
+    agent.begin(box)
+    box.put(OPTIONS, KEEPS.format(ENOUGH))
+    agent.put(box, "web", KEPT)
+    agent.start(box)
+    yield box
+    agent.remove(box)
+    box.run("systemctl", "stop", "podslice-containers-*")
+    box.run("rm", OPTIONS)
+
+
+def instances(node):
+    """Return the invocation of each service of the pod that is active."""
+    properties = "--property=Id,ActiveState,InvocationID"
+    shown = node.run("systemctl", "show", properties, POD, APP, SIDE).stdout.strip()
+    units = [dict(line.split("=") for line in each.split("\n")) for each in shown.split("\n\n")]
+    return {each["Id"]: each["InvocationID"] for each in units if each["ActiveState"] == "active"}
+
+
+def until_all_run(node):
+    return agent.until(lambda: len(found := instances(node)) == 3 and found, LONG_SEC)
+
+
+def evict_below(node, threshold):
+    """Change the configuration, without the check that precedes a reload."""
+    node.put(OPTIONS, KEEPS.format(threshold))
+    node.run("systemctl", "kill", "--kill-whom=main", "--signal=HUP", agent.UNIT)
+
+
+def test_the_agent_keeps_the_containers_of_a_manifest(node):
+    first = until_all_run(node)
+    assert kernel(node, GROUP, "memory.max") == str(256 * MI)
+    assert kernel(node, f"{GROUP}/{APP}", "memory.max") == str(64 * MI)
+    assert kernel(node, f"{GROUP}/{SIDE}", "memory.max") == str(32 * MI)
+
+    # only the container that has changed restarts
+    changed = KEPT.replace("name: app,", f"name: app, args: [sh, -c, '{WAIT}'],")
+    agent.put(node, "web", changed)
+    agent.until(lambda: instances(node).get(APP, first[APP]) != first[APP], LONG_SEC)
+    second = instances(node)
+    assert second == first | {APP: second[APP]}
+
+    # a new agent applies new limits, and restarts nothing
+    node.run("systemctl", "stop", agent.UNIT)
+    changed = changed.replace("32Mi", "48Mi")
+    agent.put(node, "web", changed)
+    node.run("systemctl", "start", agent.UNIT)
+    agent.until(lambda: f"MemoryMax={48 * MI}" in node.get(FILE).decode(), LONG_SEC)
+    assert kernel(node, f"{GROUP}/{SIDE}", "memory.max") == str(48 * MI)
+    assert instances(node) == second
+
+    # an evicted pod is stopped, and starts again when it is readmitted
+    evict_below(node, SHORT)
+    (event,) = agent.until(lambda: agent.events(node, "pod-evicted"))
+    assert event["PODSLICE_POD"] == "default/web"
+    evict_below(node, ENOUGH)
+    agent.until(lambda: not exists(node, FILE), LONG_SEC)
+    assert instances(node) == {}
+    node.podslice("readmit", "web")
+    third = until_all_run(node)
+    assert not set(third.values()) & set(second.values())
+    assert kernel(node, f"{GROUP}/{SIDE}", "memory.max") == str(48 * MI)
+
+    node.run("rm", f"{agent.MANIFESTS}/web.yaml")
+    agent.until(lambda: not exists(node, FILE), LONG_SEC)
+    assert instances(node) == {}
+    assert node.run("podman", "ps", "--all", "--quiet").stdout == ""
+    assert [each["MESSAGE"] for each in agent.events(node, "step-failed")] == []

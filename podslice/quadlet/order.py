@@ -84,26 +84,37 @@ def add_restart(
     body.add("Restart", policy)
     if policy == "no":
         return
-    _add_back_off(head, body, options)
-    if container.kind is ContainerKind.INIT:
+    is_wanting = needs_prober(container)
+    if not is_wanting or options.systemd_version >= _STEPS_SINCE:
+        _add_unlimited(head)
+    _add_back_off(body, options)
+    if is_wanting or container.kind is ContainerKind.INIT:
         _add_direct(body, options)
 
 
 def add_restart_of_pod(head: Section, body: Section, options: Options) -> None:
     """Add the delays with which a pod starts again that has failed: its port is in use, for instance.
 
-    The generator adds Restart=on-failure. An old systemd starts a unit at once again if others that
-    it wants require it, so its limit of the rate remains.
-
-    Source: systemd, src/core/unit.c, unit_notify, retroactively_start_dependencies.
+    The generator adds Restart=on-failure.
     """
     if options.systemd_version >= _STEPS_SINCE:
-        _add_back_off(head, body, options)
+        _add_unlimited(head)
+        _add_back_off(body, options)
         _add_direct(body, options)
 
 
-def _add_back_off(head: Section, body: Section, options: Options) -> None:
+def _add_unlimited(head: Section) -> None:
+    """Let a service start as often as it fails.
+
+    Where a service wants others that are bound to it, an old systemd starts it again without any
+    delay: these are started when it begins to wait, and start it. So its limit of the rate remains.
+
+    Source: systemd, src/core/unit.c, unit_notify, retroactively_start_dependencies.
+    """
     head.add("StartLimitIntervalSec", "0")
+
+
+def _add_back_off(body: Section, options: Options) -> None:
     if options.systemd_version < _STEPS_SINCE:
         body.add("RestartSec", f"{_CONSTANT_SEC}s")
         return
@@ -113,7 +124,7 @@ def _add_back_off(head: Section, body: Section, options: Options) -> None:
 
 
 def _add_direct(body: Section, options: Options) -> None:
-    """Let what waits for a service continue to wait when it fails and starts again."""
+    """Let what waits for a service, or is wanted by it, not notice that it fails and starts again."""
     if options.systemd_version >= _STEPS_SINCE:
         body.add("RestartMode", "direct")
 

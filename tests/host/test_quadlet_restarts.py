@@ -15,8 +15,9 @@ from tests.lab.demo import PROGRAM
 
 POD_ID = f"pod{default_uid('default', 'web').replace('-', '_')}"
 POD = "web-pod.service"
-PREPARE, CRASHES, MISSING, RUNS = (
-    f"podslice-{POD_ID}-{name}.service" for name in ("prepare", "crashes", "missing", "runs")
+PREPARE, CRASHES, MISSING, PROBED, RUNS = (
+    f"podslice-{POD_ID}-{name}.service"
+    for name in ("prepare", "crashes", "missing", "probed", "runs")
 )
 MANIFEST = """
 apiVersion: v1
@@ -28,6 +29,7 @@ spec:
   containers:
   - {name: crashes, image: app}
   - {name: missing, image: app}
+  - {name: probed, image: app, livenessProbe: {tcpSocket: {port: 80}}}
   - {name: runs, image: app}
 """
 FASTER = "[Service]\nRestartSec=10ms\nRestartMaxDelaySec=1s\n"
@@ -63,6 +65,7 @@ FILES = {
     "/usr/bin/podslice": PROGRAM,
     f"{WORK}/web-prepare": "#!/bin/sh\n",
     f"{WORK}/web-crashes": "#!/bin/sh\nexit 1\n",
+    f"{WORK}/web-probed": "#!/bin/sh\nexit 1\n",
     f"{WORK}/web-runs": "#!/bin/sh\nexec sleep 100000\n",
     "/etc/podslice/podslice.toml": "capacity = 'cpu=8,memory=32Gi'\n",
     "/run/systemd/system/podslice-.service.d/faster.conf": FASTER,
@@ -100,18 +103,19 @@ def until_running(box):
     return found["InvocationID"]
 
 
-def restarting(box):
-    """Yield the containers that `status` reports as restarted again and again."""
+def messages(box, kind):
+    """Return the problems of a kind; a service is one while it waits, and not while it runs."""
     found = json.loads(box.podslice("status", "-o", "json", check=False).stdout)
-    for each in found["problems"]:
-        if each["kind"] == "container-restarting":
-            yield each["message"].split(" ")[1]
+    return {each["message"].partition(":")[0] for each in found["problems"] if each["kind"] == kind}
 
 
-def is_slowest(box, unit):
-    """Return whether a service waits for its start as long as it can."""
-    names = ("SubState", "RestartUSecNext")
-    return show(box, unit, *names) == {"SubState": "auto-restart", "RestartUSecNext": "1s"}
+def wait_for_delay(box, unit):
+    """Wait until a service waits for its start as long as it can, and through such a delay."""
+    slowest = {"SubState": "auto-restart", "RestartUSecNext": "1s"}
+    agent.until(lambda: show(box, unit, *slowest) == slowest)
+    before, began = restarts(box, unit), time.monotonic()
+    agent.until(lambda: restarts(box, unit) >= before + 2)
+    assert time.monotonic() - began > 1
 
 
 def test_what_fails_starts_again_and_again(box):
@@ -126,30 +130,26 @@ def test_what_fails_starts_again_and_again(box):
     )
     assert failures[1:] == [
         f"failed to start {each} (default/web): a service that it requires did not start"
-        for each in (PREPARE, CRASHES, MISSING, RUNS)
+        for each in (PREPARE, CRASHES, MISSING, PROBED, RUNS)
     ]
 
     # the containers that wait for the pod do not start it before its time
-    agent.until(lambda: is_slowest(box, POD))
-    before, began = restarts(box, POD), time.monotonic()
-    agent.until(lambda: restarts(box, POD) >= before + 2)
-    assert time.monotonic() - began > 1
-    found = box.podslice("status", "--problems", check=False).stdout
-    assert "pod default/web: podman cannot keep it active: " in found
-    assert f"to see why: journalctl -u {POD}" in found
+    wait_for_delay(box, POD)
+    (message,) = agent.until(lambda: messages(box, "pod-restarting"))
+    assert message == "podman cannot keep it active"
     box.run("rm", f"{WORK}/in-use")
     first = until_running(box)
 
-    # with a failing process, and where podman itself fails
-    for unit in (CRASHES, MISSING):
-        agent.until(lambda unit=unit: is_slowest(box, unit))
+    # with a failing process, where podman itself fails, and with a service that probes it
+    for unit in (CRASHES, MISSING, PROBED):
+        wait_for_delay(box, unit)
         assert restarts(box, unit) > LIMIT
-
     seen = set()
-    agent.until(lambda: (seen.update(restarting(box)), len(seen) == 2)[-1])
-    assert seen == {"crashes", "missing"}
+    agent.until(lambda: (seen.update(messages(box, "container-restarting")), len(seen) == 3)[-1])
+    assert {each.split(" ")[1] for each in seen} == {"crashes", "missing", "probed"}
 
     # a pod that ends takes its containers along, and they return with it
+    before = restarts(box, POD)
     box.run("systemctl", "kill", "--kill-whom=main", "--signal=KILL", POD)
-    agent.until(lambda: restarts(box, POD) > before + 2)
+    agent.until(lambda: restarts(box, POD) > before)
     assert until_running(box) != first

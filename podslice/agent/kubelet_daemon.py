@@ -122,8 +122,9 @@ class KubeletDaemon:
         if self._setup.restores:
             await self._levels.remove()
         count = len(self._levels.plan.own)
-        remaining = f"{count} pods keep their values" if count else "no values of it remain"
-        self._events.report(Kind.AGENT_STOPPED, f"the agent stops; {remaining}")
+        remaining = f"values remain on {count} slice{'' if count == 1 else 's'}"
+        text = remaining if count else "no values remain"
+        self._events.report(Kind.AGENT_STOPPED, f"the agent stops; {text}")
 
     def snapshot(self) -> LevelSnapshot:
         """Return the state that the endpoints publish."""
@@ -138,7 +139,7 @@ class KubeletDaemon:
         """Notify the service manager of what is applied, and of the first problem."""
         plan, problems = self._levels.plan, self._status.problems
         left = len({each.pod for each in plan.left})
-        text = f"{len(plan.own)} pod levels applied, {left} left alone"
+        text = f"pod levels: {len(plan.own)} applied, {left} left alone"
         text += f"; {problems[0]}" if problems else ""
         if self._notified is None:
             self._setup.notifier.ready(text)

@@ -113,16 +113,20 @@ class PodLevels:
         plan = plan_levels(
             kubelet.pods, slices, self._own, kubelet.node, kubelet.settings, removes=removes
         )
-        own = {unit: dict(values) for unit, values in plan.own.items()}
+        changes = {change.unit: change for change in plan.changes}
+        # a stop may interrupt the changes that follow
+        self._own = {unit: values for unit, values in self._own.items() if unit in changes}
+        self._own |= {u: dict(values) for u, values in plan.own.items() if u not in changes}
         left = list(plan.left)
-        for change in plan.changes:
-            problem = await self._apply(change, own, removes=removes)
+        for unit, change in changes.items():
+            problem = await self._apply(change, dict(plan.own.get(unit, {})), removes=removes)
             if problem is not None:
                 left.append(problem)
+        own = self._own = {unit: values for unit, values in self._own.items() if values}
         self._report_left(left)
-        self._own = own
+        pods = {**plan.pods, **{unit: change.pod for unit, change in changes.items()}}
         self.plan = LevelPlan(
-            changes=plan.changes, left=tuple(left), own=own, pods={u: plan.pods[u] for u in own}
+            changes=plan.changes, left=tuple(left), own=own, pods={unit: pods[unit] for unit in own}
         )
         try:
             self._record.save(own)
@@ -137,27 +141,32 @@ class PodLevels:
         self._repairs = {unit: at for unit, at in self._repairs.items() if unit in slices}
 
     async def _apply(
-        self, change: LevelChange, own: dict[UnitName, dict[str, int | str]], *, removes: bool
+        self, change: LevelChange, own: dict[str, int | str], *, removes: bool
     ) -> LeftAlone | None:
-        """Set the properties of a slice; return why they were not set."""
+        """Set the properties of a slice; return why they were not set.
+
+        `own` are the values of podslice on it once they are set.
+        """
         unit, before = change.unit, self._own.get(change.unit, {})
         is_repair = any(before.get(name) == value for name, value in change.values.items())
         if is_repair:
             self._count_repair(unit)
+        others = {name: value for name, value in own.items() if name not in change.values}
         if unit in self._contested and not removes:
-            own.pop(unit, None)
+            self._own[unit] = others
             return _left(change, LeftReason.CONTESTED, _CONTESTED)
+        self._own[unit] = {**own, **before}  # an interrupted call may take effect
         try:
             await self._slices.set(change)
         except NoSuchUnit:
-            own.pop(unit, None)
+            self._own[unit] = {}
             return _left(change, LeftReason.NO_SLICE, "the kubelet has removed its slice")
         except SystemdError as error:
-            own.pop(unit, None)
-            own |= {unit: dict(before)} if before else {}
+            self._own[unit] = {**others, **before}
             return _left(change, LeftReason.FAILED, str(error))
+        self._own[unit] = own
         self._counters.drift_repaired += is_repair
-        self._report(change, own.get(unit, {}))
+        self._report(change, own)
         return None
 
     def _count_repair(self, unit: UnitName) -> None:

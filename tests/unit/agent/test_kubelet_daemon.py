@@ -92,12 +92,12 @@ async def service(tmp_path, monkeypatch):
 
 async def test_values_remain_when_the_agent_stops(service):
     await service.begin()
-    assert service.notifications == [("ready", "1 pod levels applied, 0 left alone")]
+    assert service.notifications == [("ready", "pod levels: 1 applied, 0 left alone")]
     assert service.events.texts(Kind.AGENT_STARTED)
     assert service.store.agent().pid == os.getpid()
     await service.end()
     assert await service.kubelet.values() == {**BEFORE, **APPLIED}
-    assert service.events.texts(Kind.AGENT_STOPPED) == ["the agent stops; 1 pods keep their values"]
+    assert service.events.texts(Kind.AGENT_STOPPED) == ["the agent stops; values remain on 1 slice"]
     assert service.notifications[-1] == ("stopping",)
     assert service.store.agent() is None
 
@@ -107,7 +107,7 @@ async def test_values_are_removed_when_an_agent_that_restores_stops(service):
     assert await service.kubelet.values() == {**BEFORE, **APPLIED}
     await service.end()
     assert await service.kubelet.values() == BEFORE
-    assert service.events.texts(Kind.AGENT_STOPPED) == ["the agent stops; no values of it remain"]
+    assert service.events.texts(Kind.AGENT_STOPPED) == ["the agent stops; no values remain"]
 
 
 async def test_a_new_slice_is_followed_at_once(service):
@@ -116,7 +116,7 @@ async def test_a_new_slice_is_followed_at_once(service):
     await service.kubelet.start("shop")
     shop = "kubepods-besteffort-podshop.slice"
     await until(lambda: shop in service.record.read())
-    await until(lambda: service.notifications[-1][1] == "2 pod levels applied, 0 left alone")
+    await until(lambda: service.notifications[-1][1] == "pod levels: 2 applied, 0 left alone")
     reads = service.kubelet.reads
     service.kubelet.memory.on_change("cri-containerd-0a.scope")
     service.kubelet.memory.on_change("user-1000.slice")
@@ -129,7 +129,7 @@ async def test_a_hangup_reads_the_configuration_again(service):
     service.kubelet.upgrade((1, 34))
     os.kill(os.getpid(), signal.SIGHUP)
     await until(lambda: service.kubelet.refreshes == 1)
-    await until(lambda: service.notifications[-1][1] == "1 pod levels applied, 1 left alone")
+    await until(lambda: service.notifications[-1][1] == "pod levels: 1 applied, 1 left alone")
 
 
 async def test_a_failure_is_retried_and_shown(service):
@@ -137,7 +137,7 @@ async def test_a_failure_is_retried_and_shown(service):
     await service.begin()
     assert service.notifications[0] == (
         "ready",
-        "0 pod levels applied, 0 left alone; connection refused",
+        "pod levels: 0 applied, 0 left alone; connection refused",
     )
     assert await service.get("/healthz") == (503, "connection refused\n")
     assert [each.message for each in service.store.agent().failures] == ["connection refused"]

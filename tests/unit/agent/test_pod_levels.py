@@ -1,5 +1,7 @@
 """Rounds of an agent that applies pod levels on the slices of a kubelet."""
 
+import asyncio
+
 import pytest
 
 from podslice.agent.counters import Counters
@@ -159,7 +161,8 @@ async def test_a_kubelet_that_sets_its_values_again_and_again_wins(follower):
         assert await follower.levels.run_round()
         assert follower.left == [LeftReason.CONTESTED]
     assert (await follower.kubelet.values())["MemoryMax"] == reset["MemoryMax"]
-    assert follower.record.read() == {}
+    # the other value remains, and is removed with all
+    assert follower.record.read() == {WEB: {"MemoryLow": APPLIED["MemoryLow"]}}
     assert len(follower.events.of(Kind.LEVEL_LEFT)) == 1
     # a slice that the kubelet creates again has no history
     await follower.kubelet.memory.stop(WEB)
@@ -192,6 +195,44 @@ async def test_what_systemd_refuses_is_tried_again(follower):
     follower.kubelet.memory.refuse(WEB, BadProperty("MemoryMax: out of range"))
     assert not await follower.levels.run_round()
     assert follower.record.read() == {WEB: APPLIED}
+
+
+async def test_what_systemd_does_not_remove_remains_recorded(follower):
+    await follower.levels.run_round()
+    follower.kubelet.memory.refuse(WEB, BadProperty("MemoryMax: out of range"))
+    await follower.levels.remove()
+    assert follower.record.read() == {WEB: APPLIED}
+    assert follower.levels.plan.pods == {WEB: "default/web"}
+    follower.kubelet.memory.refuse(WEB, None)
+    await follower.levels.remove()
+    assert await follower.kubelet.values() == BEFORE
+    assert follower.record.read() == {}
+
+
+async def test_a_contested_slice_loses_its_other_values_as_well(follower):
+    await follower.levels.run_round()
+    for _ in range(5):
+        await follower.kubelet.memory.set_properties(WEB, {"MemoryMax": BEFORE["MemoryMax"]})
+        await follower.levels.run_round()
+    assert follower.left == [LeftReason.CONTESTED]
+    await follower.levels.remove()
+    assert await follower.kubelet.values() == BEFORE
+
+
+async def test_what_an_interrupted_round_has_set_is_removed(follower, monkeypatch):
+    set_properties = follower.kubelet.memory.set_properties
+
+    async def set_and_stop(name, properties):
+        await set_properties(name, properties)
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(follower.kubelet.memory, "set_properties", set_and_stop)
+    with pytest.raises(asyncio.CancelledError):
+        await follower.levels.run_round()
+    assert await follower.kubelet.values() == {**BEFORE, **APPLIED}
+    monkeypatch.undo()
+    await follower.levels.remove()
+    assert await follower.kubelet.values() == BEFORE
 
 
 async def test_a_slice_may_be_removed_meanwhile(follower):

@@ -145,6 +145,10 @@ def notes(workload: PodWorkload, options: Options) -> Iterator[str]:
         return
     version = options.systemd_version
     yield f"systemd {version} has no RestartSteps=: containers restart after {_CONSTANT_SEC} s each time"
+    yield (
+        f"systemd {version} has no RestartMode=: the pod, and containers with a probing service,"
+        " remain failed after five failures within 10 s"
+    )
     kinds = {each.kind for each in workload.containers}
     if ContainerKind.INIT in kinds and workload.restart is not Restart.NEVER:
         yield (

@@ -32,7 +32,7 @@ from podslice.errors import BadMessage, HostError, InputError, PodsliceError, Pr
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.kubelet.kubeconfig import read_kubeconfig
 from podslice.inputs.kubelet.kubelet_config import read_settings
-from podslice.inputs.kubelet.pod_list import read_pod_list
+from podslice.inputs.kubelet.pod_list import parse_pod_list, read_pod_list
 from podslice.inputs.manifest.load import (
     format_manifest,
     load_text,
@@ -51,8 +51,10 @@ from podslice.model.usage_history import PodHistory
 from podslice.pausable import finish
 from podslice.policy.decide import decide
 from podslice.policy.kubelet_values import expect_node
+from podslice.policy.pod_level import plan_levels
 from podslice.policy.pod_recommendation import recommend_pod
 from podslice.store import Store
+from podslice.store.level_record import LevelRecord
 from podslice.store.usage_files import UsageFiles
 from podslice.systemd import journalctl
 from podslice.systemd.bus_errors import error_of
@@ -266,13 +268,14 @@ def run_record(data: bytes) -> None:
     """Read a damaged file in each place where podslice stores one."""
     store = Store(scratch() / "run")
     places = [store.root / "pods/a.json", store.marks / "a.json"]
-    names = ("agent.json", "reserved.json", "configuration.json")
+    names = ("agent.json", "reserved.json", "configuration.json", "pod-levels.json")
     places += [store.root / name for name in names]
     for path in places:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     store.agent()
     store.reserved()
+    LevelRecord(store.root).read()
     with contextlib.suppress(InputError):
         make_config(restore(store.options() or {}), {})
     with contextlib.suppress(HostError):  # applied below another root
@@ -356,6 +359,19 @@ def run_kubeconfig(data: bytes) -> None:
         check_problems(error.problems)
     else:
         assert not token or token.isprintable()
+
+
+def run_pod_levels(data: bytes) -> None:
+    """Read the pods of a kubelet as its agent does, where no pod affects another, and plan them."""
+    settings = KubeletSettings(config=Config(), version=(1, 33))
+    try:
+        pods = parse_pod_list(data, "pods.json", keeps_invalid=True)
+    except InputError as error:
+        check_problems(error.problems)
+    else:
+        plan = plan_levels(pods[:PODS_MAX], {}, {}, NODE, settings)
+        assert not plan.changes
+        assert all(each.message and each.message.isprintable() for each in plan.left)
 
 
 def run_kubelet_pods(data: bytes) -> None:
@@ -477,6 +493,13 @@ TARGETS = (
         name="kubelet-pods",
         run=run_kubelet_pods,
         tokens=(*_JSON, *_QUANTITIES, *_HOSTILE, *_FIELDS, b"status", b"containerd://"),
+        calls=3000,
+    ),
+    Target(
+        name="pod-levels",
+        run=run_pod_levels,
+        seeds=("tests/fuzz/corpus/kubelet-pods/*",),
+        tokens=(*_JSON, *_QUANTITIES, *_HOSTILE, *_FIELDS, b"podslice.io/resources", b"{"),
         calls=3000,
     ),
     Target(name="record", run=run_record, tokens=(*_JSON, *_QUANTITIES, *_FIELDS), calls=2000),

@@ -29,6 +29,8 @@ RestartSteps=.
 """
 _CONSTANT_SEC = 10
 """The delay where systemd has no steps, so that a container that fails at once uses little CPU."""
+_JOB_SEC = 300
+"""How long a pod that cannot be created delays the boot; it is created later, too."""
 _STEPS_SINCE = 254
 """The systemd with RestartSteps=, RestartMaxDelaySec= and RestartMode=. Source: systemd, NEWS."""
 
@@ -98,6 +100,8 @@ def add_restart_of_pod(head: Section, body: Section, options: Options) -> None:
     The generator adds Restart=on-failure.
     """
     if options.systemd_version >= _STEPS_SINCE:
+        # the target of the boot waits for the job, which a failure does not end
+        head.add("JobRunningTimeoutSec", f"{_JOB_SEC}s")
         _add_unlimited(head)
         _add_back_off(body, options)
         _add_direct(body, options)

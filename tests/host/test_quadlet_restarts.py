@@ -68,13 +68,16 @@ FILES = {
     f"{WORK}/web-probed": "#!/bin/sh\nexit 1\n",
     f"{WORK}/web-runs": "#!/bin/sh\nexec sleep 100000\n",
     "/etc/podslice/podslice.toml": "capacity = 'cpu=8,memory=32Gi'\n",
-    "/run/systemd/system/podslice-.service.d/faster.conf": FASTER,
+    # not of the probing service, which starts the container that it is bound to
+    f"/run/systemd/system/podslice-{POD_ID}-.service.d/faster.conf": FASTER,
     f"/run/systemd/system/{POD}.d/faster.conf": FASTER,
+    "/run/systemd/system/boot.target": f"[Unit]\nWants={POD}\n",
     "/web.yaml": MANIFEST,
 }
+JOB = f"/run/systemd/system/{POD}.d/job.conf"
 GENERATOR = "/usr/lib/systemd/system-generators/podman-system-generator"
 REMOVE = f"""
-rm -rf /run/systemd/system/podslice-.service.d /run/systemd/system/{POD}.d /etc/containers {WORK}
+rm -rf /run/systemd/system/boot.target /run/systemd/system/podslice-{POD_ID}-.service.d /run/systemd/system/{POD}.d /etc/containers {WORK}
 rm {GENERATOR} {" ".join(path for path in FILES if path.startswith(("/usr", "/etc", "/web")))}
 systemctl daemon-reload
 """
@@ -113,7 +116,7 @@ def wait_for_delay(box, unit):
     """Wait until a service waits for its start as long as it can, and through such a delay."""
     slowest = {"SubState": "auto-restart", "RestartUSecNext": "1s"}
     agent.until(lambda: show(box, unit, *slowest) == slowest)
-    before, began = restarts(box, unit), time.monotonic()
+    began, before = time.monotonic(), restarts(box, unit)
     agent.until(lambda: restarts(box, unit) >= before + 2)
     assert time.monotonic() - began > 1
 
@@ -153,3 +156,15 @@ def test_what_fails_starts_again_and_again(box):
     box.run("systemctl", "kill", "--kill-whom=main", "--signal=KILL", POD)
     agent.until(lambda: restarts(box, POD) > before)
     assert until_running(box) != first
+
+    # a pod that fails delays a target that wants it, and not for ever
+    box.run("systemctl", "stop", POD)
+    box.put(f"{WORK}/in-use", "")
+    box.put(JOB, "[Unit]\nJobRunningTimeoutSec=1s\n")
+    box.run("systemctl", "daemon-reload")
+    box.run("systemctl", "start", "boot.target")
+    assert agent.is_active(box, "boot.target")
+    before = restarts(box, POD)
+    agent.until(lambda: restarts(box, POD) > before)
+    box.run("rm", f"{WORK}/in-use")
+    until_running(box)

@@ -19,8 +19,8 @@ from podslice.cli.views.problem_lines import problem_lines
 from podslice.cli.views.quadlet_lines import quadlet_lines
 from podslice.dataclass import dataclass
 from podslice.errors import HostError, InputError, Problem
+from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_pods
-from podslice.inputs.manifest.workload_data import KINDS
 from podslice.inputs.manifest.workloads import read_workloads
 from podslice.model.config import Rules
 from podslice.policy.allocatable import validate_node
@@ -115,7 +115,7 @@ def load_with_workloads(
     ignored: frozenset[str],
 ) -> tuple[LoadedPods, LoadedWorkloads]:
     """Return the pods of all files, and their workloads."""
-    loaded = load_pods(sources, namespace=namespace, stdin=read_stdin, used_kinds=KINDS)
+    loaded = load_pods(sources, namespace=namespace, stdin=read_stdin, used_kinds=DATA_KINDS)
     workloads = read_workloads(loaded.pods, loaded.documents, namespace=namespace, ignored=ignored)
     return loaded, workloads
 

@@ -3,8 +3,8 @@
 import tomllib
 from pathlib import Path
 
+from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_pods
-from podslice.inputs.manifest.workload_data import KINDS
 from podslice.inputs.manifest.workloads import read_workloads
 from podslice.model.config import Rules
 from podslice.model.manager import SYSTEM, user_manager
@@ -37,7 +37,7 @@ def options_of(settings, config):
 
 
 def load(path, ignored=()):
-    loaded = load_pods(["pods.yaml"], stdin=lambda: b"", used_kinds=KINDS)
+    loaded = load_pods(["pods.yaml"], stdin=lambda: b"", used_kinds=DATA_KINDS)
     workloads = read_workloads(loaded.pods, loaded.documents, ignored=frozenset(ignored))
     return loaded, workloads, [*loaded.all_problems, *workloads.problems]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from podslice.errors import Severity
+from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_pods
-from podslice.inputs.manifest.workload_data import KINDS
 from podslice.inputs.manifest.workloads import read_workloads
 from podslice.model.config import Config, Rules
 from podslice.policy.allocatable import allocate
@@ -84,7 +84,7 @@ def test_the_shop_loads_as_a_whole_and_fits_a_small_host():
 
 
 def test_the_containers_of_the_shop_can_be_started():
-    loaded = load_pods([str(EXAMPLES / "shop")], stdin=lambda: b"", used_kinds=KINDS)
+    loaded = load_pods([str(EXAMPLES / "shop")], stdin=lambda: b"", used_kinds=DATA_KINDS)
     workloads = read_workloads(loaded.pods, loaded.documents)
     assert workloads.problems == ()
     made = [

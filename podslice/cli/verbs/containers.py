@@ -24,8 +24,8 @@ from podslice.errors import HostError, InputError, Severity, printable
 from podslice.files import NotRegularError, read_with_status
 from podslice.inputs.budget import Budget, Exhausted
 from podslice.inputs.limits import BYTES_MAX
+from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_text
-from podslice.inputs.manifest.workload_data import KINDS
 from podslice.inputs.manifest.workloads import read_workloads
 from podslice.pausable import finish
 from podslice.processes.quadlet_plan import QuadletPlanner
@@ -135,7 +135,7 @@ def _read_file(planning: Planning, source: str) -> _ManifestFile:
     name = printable(source)
     try:
         content = _read_private(source, planning.manager)
-        loaded = finish(load_text(content, name, Budget(), KINDS))
+        loaded = finish(load_text(content, name, Budget(), DATA_KINDS))
     except Exhausted as error:
         raise InputError(error.at(name)) from error
     workloads = read_workloads(loaded.pods, loaded.documents)

@@ -11,7 +11,13 @@ from podslice.errors import InputError, Problem, warning
 from podslice.inputs.budget import Budget, BudgetItem
 from podslice.inputs.fields import OBJECT_FIELDS, find_misspelled, nearest, unknown_fields
 from podslice.inputs.limits import LISTS_MAX, REPLICAS_MAX
-from podslice.inputs.manifest.kinds import IGNORED_KINDS, WORKLOADS, Workload, is_foreign
+from podslice.inputs.manifest.kinds import (
+    DATA_KINDS,
+    IGNORED_KINDS,
+    WORKLOADS,
+    Workload,
+    is_foreign,
+)
 from podslice.inputs.manifest.names import SUBDOMAIN_MAX, check_subdomain, is_uid, keep
 from podslice.inputs.manifest.pod_annotations import read_annotations
 from podslice.inputs.manifest.podspec import Template, read_metadata, read_spec
@@ -23,6 +29,7 @@ from podslice.inputs.scalars import describe, extend_path, quote
 from podslice.model.pod import Pod, default_uid
 from podslice.pausable import Steps, paced
 
+_OF_QUADLETS = "only apply --start and render --format quadlet use them"
 _PODS_PER_STEP = 100
 """Replicas that are created between two pauses: a millisecond."""
 
@@ -149,9 +156,9 @@ class Collector:
         elif kind in self.used_kinds:
             pass
         elif kind in IGNORED_KINDS or is_foreign(value.get("apiVersion")):
-            self.add_problem(
-                warning(at, f"objects of kind {quote(kind)} have no pod and are ignored")
-            )
+            hint = _OF_QUADLETS if kind in DATA_KINDS else ""
+            message = f"objects of kind {quote(kind)} have no pod and are ignored"
+            self.add_problem(warning(at, message, hint))
         else:
             right = nearest(kind, WORKLOADS)
             hint = f"write {right}" if right else f"podslice reads {', '.join(WORKLOADS)} and List"

@@ -33,6 +33,9 @@ WORKLOADS = {
 }
 """Every kind with pods."""
 
+DATA_KINDS = frozenset({"ConfigMap", "Secret"})
+"""Kinds that the containers of quadlets use."""
+
 IGNORED_KINDS = frozenset(
     {
         "APIService",

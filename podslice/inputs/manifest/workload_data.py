@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from podslice.dataclass import dataclass
 from podslice.errors import Problem
 from podslice.imports import quick_models
+from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.schema import read_model
 from podslice.inputs.scalars import extend_path, quote
 
 with quick_models():
     from podslice.inputs.manifest.workload_models import DataFields
 
-KINDS = frozenset({"ConfigMap", "Secret"})
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
 
@@ -62,13 +62,13 @@ def _objects_in(value: object, path: str) -> Iterator[tuple[str, Mapping[str, ob
     if not isinstance(value, Mapping):
         return
     items = value.get("items")
-    if value.get("kind") in KINDS:
+    if value.get("kind") in DATA_KINDS:
         yield path, value
     elif str(value.get("kind")).endswith("List") and isinstance(items, list):
         kind = str(value["kind"]).removesuffix("List")
         for index, item in enumerate(items):
             if isinstance(item, Mapping):
-                named = {"kind": kind, **item} if kind in KINDS else item
+                named = {"kind": kind, **item} if kind in DATA_KINDS else item
                 yield from _objects_in(named, extend_path(path, "items", index))
 
 

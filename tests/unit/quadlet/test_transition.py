@@ -2,8 +2,8 @@
 
 import pytest
 
+from podslice.inputs.manifest.kinds import DATA_KINDS
 from podslice.inputs.manifest.load import load_pods
-from podslice.inputs.manifest.workload_data import KINDS
 from podslice.inputs.manifest.workloads import read_workloads
 from podslice.model.config import Config
 from podslice.model.unit import GENERATED
@@ -60,7 +60,7 @@ UP = dict.fromkeys((POD, PREPARE, APP, LOG, PROBER, *VOLUMES), "active")
 
 
 def made(text=MANIFEST, **options):
-    loaded = load_pods(["-"], stdin=text.encode, used_kinds=KINDS)
+    loaded = load_pods(["-"], stdin=text.encode, used_kinds=DATA_KINDS)
     workloads = read_workloads(loaded.pods, loaded.documents, ignored=frozenset())
     assert not [*loaded.problems, *workloads.problems]
     (pod,) = loaded.pods

@@ -252,4 +252,7 @@ def test_options_of_quadlets_need_the_format(podslice, files):
 def test_configmaps_and_secrets_are_still_ignored_by_others(podslice, files):
     files({"web.yaml": CONTAINERS})
     result = podslice("render", "-f", "web.yaml")
-    assert "objects of kind 'Secret' have no pod and are ignored" in result.err
+    assert (
+        "objects of kind 'Secret' have no pod and are ignored; only apply --start and render"
+        " --format quadlet use them" in result.err
+    )

@@ -198,6 +198,8 @@ LV, AN, OW = (
 SET = {"CPUQuotaPerSecUSec": "1s", "CPUWeight": "20", "MemoryLow": "25165824"}
 SET |= {"MemoryMax": "134217728"}
 """500m are 512 shares, and 1 + (512 - 2) * 9999 / 262142 = 20."""
+TIER_WEIGHT = "30"
+"""What the kubelet sets for the requests of all Burstable pods."""
 UNCHANGED = (G, B, OPEN, E, ROOT, BURSTABLE, BESTEFFORT)
 DROP_IN = "units/examples/podslice-agent.service.d/kubelet.conf"
 DROP_IN_FILE = f"/run/systemd/system/{agent.UNIT}.d/kubelet.conf"
@@ -246,6 +248,8 @@ def values(machine, *units):
 def test_pod_levels_are_applied_kept_and_removed(follower):
     machine = follower
     before = values(machine, LV, AN, OW)
+    # the kubelet updates the tiers after it has created the pods
+    agent.until(lambda: values(machine, BURSTABLE)["CPUWeight"] == TIER_WEIGHT)
     others = values(machine, *UNCHANGED)
     assert before[LV]["MemoryMax"] == before[AN]["MemoryMax"] == "infinity"
     change(machine, OW, MemoryMax="77M")  # neither the kubelet's value nor that of the pod level

@@ -160,7 +160,7 @@ def test_what_fails_starts_again_and_again(box):
     # a pod that fails delays a target that wants it, and not for ever
     box.run("systemctl", "stop", POD)
     box.put(f"{WORK}/in-use", "")
-    box.put(JOB, "[Unit]\nJobRunningTimeoutSec=1s\n")
+    box.put(JOB, "[Unit]\nJobRunningTimeoutSec=10s\n")
     box.run("systemctl", "daemon-reload")
     box.run("systemctl", "start", "boot.target")
     assert agent.is_active(box, "boot.target")

@@ -86,6 +86,11 @@ def _install(machine, options, more, then):
     machine.run("sh", "-c", INSTALL, "install", *then)
 
 
+def hang_up(machine):
+    """Send SIGHUP to the agent, which then reads its configuration again."""
+    machine.run("systemctl", "kill", "--kill-whom=main", "--signal=HUP", UNIT)
+
+
 def pid(machine):
     return int(machine.run("systemctl", "show", "-P", "MainPID", UNIT).stdout)
 

@@ -150,7 +150,7 @@ def test_a_reload_reads_the_configuration(node):
     node.put("/etc/podslice/podslice.toml", 'cpu-weight-maping = "kubelet"\n')
     assert node.run("systemctl", "reload", agent.UNIT, check=False).exit_code == 1
     # only the signal, without the check that precedes a reload
-    node.run("systemctl", "kill", "--kill-whom=main", "--signal=HUP", agent.UNIT)
+    agent.hang_up(node)
     (event,) = agent.until(lambda: agent.events(node, "agent-failed"))
     assert "cpu-weight-maping" in event["MESSAGE"]
     assert "cpu-weight-mapping" in event["MESSAGE"]

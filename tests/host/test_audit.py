@@ -274,7 +274,7 @@ def test_pod_levels_are_applied_kept_and_removed(follower):
     agent.until(lambda: is_there(machine, AN) and values(machine, AN) == SET, WAIT_SEC)
     # a kubelet that sets its own values again
     change(machine, LV, MemoryMax="infinity", CPUQuota="")
-    machine.run("systemctl", "kill", "--kill-whom=main", "--signal=HUP", agent.UNIT)
+    agent.hang_up(machine)
     agent.until(lambda: values(machine, LV) == SET, WAIT_SEC)
 
     machine.run("systemctl", "stop", agent.UNIT)

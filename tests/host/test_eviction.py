@@ -84,7 +84,7 @@ def configure(machine, **options):
     options |= {"eviction_pressure_transition_period": "1s"}
     lines = [f"{name.replace('_', '-')} = {json.dumps(value)}\n" for name, value in options.items()]
     machine.put(CONFIG_FILE, "".join(lines))
-    machine.run("systemctl", "kill", "--kill-whom=main", "--signal=HUP", agent.UNIT)
+    agent.hang_up(machine)
 
 
 def run_in(machine, pod, *command):

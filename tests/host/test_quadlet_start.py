@@ -173,7 +173,7 @@ def until_all_run(node):
 def evict_below(node, threshold):
     """Change the configuration, without the check that precedes a reload."""
     node.put(OPTIONS, KEEPS.format(threshold))
-    node.run("systemctl", "kill", "--kill-whom=main", "--signal=HUP", agent.UNIT)
+    agent.hang_up(node)
 
 
 def test_the_agent_keeps_the_containers_of_a_manifest(node):

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from podslice.cli.views.documents import listed, number
-from podslice.cli.views.layout import Column, Shorten, fold, table
+from podslice.cli.views.layout import Column, Shorten, remedy_section, table
 from podslice.cli.views.style import Role, Styled
-from podslice.errors import PROBLEMS_SHOWN
 from podslice.model.kubelet_node import FindingKind
 from podslice.model.properties import PROPERTIES, format_value
 
@@ -84,19 +83,14 @@ def _text(name: str, value: Value | None) -> str:
 
 
 def _listed(title: str, found: Sequence[AuditFinding], display: Display) -> Iterator[str]:
-    """Yield findings with their remedies; one for several is stated once."""
-    if not found:
-        return
-    yield ""
-    yield display.paint(title, Role.HEADING)
-    for index, each in enumerate(found[:PROBLEMS_SHOWN]):
-        whose = f" ({each.pod})" if each.pod and each.pod != each.object else ""
-        yield from fold(f"{each.object}{whose}: {each.message}", display, hanging="  ")
-        after = found[index + 1].hint if index + 1 < len(found) else ""
-        if each.hint and each.hint != after:
-            yield from fold(each.hint, display, indent="  → ", hanging="    ")
-    if len(found) > PROBLEMS_SHOWN:
-        yield f"{len(found) - PROBLEMS_SHOWN:,} more; to see all: podslice audit -o json"
+    """Return findings with their remedies."""
+    sentences = [(_sentence(each), each.hint) for each in found]
+    return remedy_section(title, sentences, display, "more; to see all: podslice audit -o json")
+
+
+def _sentence(found: AuditFinding) -> str:
+    whose = f" ({found.pod})" if found.pod and found.pod != found.object else ""
+    return f"{found.object}{whose}: {found.message}"
 
 
 def document(found: NodeAudit) -> Document:

@@ -20,7 +20,7 @@ from podslice.cli.views.text_width import (
     width_of,
 )
 from podslice.dataclass import dataclass
-from podslice.errors import printable
+from podslice.errors import PROBLEMS_SHOWN, printable
 
 if TYPE_CHECKING:
     from podslice.cli.views.style import Cell, Display
@@ -220,3 +220,27 @@ def fold(text: str, display: Display, *, indent: str = "", hanging: str = "") ->
         # further lines have another width
         rest = text[len(first) :].lstrip(" ")
         yield from (hanging + line for line in folded(rest, display.width - width_of(hanging)))
+
+
+def remedy_section(
+    title: str, found: Sequence[tuple[str, str]], display: Display, more: str
+) -> Iterator[str]:
+    """Yield a heading, and the first problems, each with its remedy; one for several is stated once.
+
+    Args:
+        title: the heading.
+        found: the problems as sentences, and their remedies; without any, there is no section.
+        display: the terminal.
+        more: follows the number of the problems that are left out.
+    """
+    if not found:
+        return
+    yield ""
+    yield display.paint(title, Role.HEADING)
+    for index, (text, hint) in enumerate(found[:PROBLEMS_SHOWN], start=1):
+        yield from fold(text, display, hanging="  ")
+        after = found[index][1] if index < len(found) else ""
+        if hint and hint != after:
+            yield from fold(hint, display, indent="  → ", hanging="    ")
+    if len(found) > PROBLEMS_SHOWN:
+        yield f"{len(found) - PROBLEMS_SHOWN:,} {more}"

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from podslice.cli.views import exits
-from podslice.cli.views.layout import Align, Column, Shorten, fold, table, text_of
+from podslice.cli.views.layout import Align, Column, Shorten, fold, remedy_section, table, text_of
 from podslice.cli.views.style import Role, Styled
 from podslice.cli.views.tables import human_bytes
 from podslice.dataclass import dataclass
-from podslice.errors import PROBLEMS_SHOWN, printable
+from podslice.errors import printable
 from podslice.model.container_exit import SUCCESS
 from podslice.model.properties import MEMORY_PROPERTIES, PROPERTIES, format_value
 from podslice.model.quantity import format_bytes
@@ -223,18 +223,10 @@ def pending_rows(found: Iterable[PendingPod]) -> Iterator[UnitRow]:
 
 
 def problems(found: Sequence[HealthProblem], display: Display) -> Iterator[str]:
-    """Yield what is not as it should be, with the remedies; one for several is stated once."""
-    if not found:
-        return
-    yield ""
-    yield display.paint("PROBLEMS", Role.HEADING)
-    for index, each in enumerate(found[:PROBLEMS_SHOWN]):
-        yield from fold(str(each), display, hanging="  ")
-        after = found[index + 1].hint if index + 1 < len(found) else ""
-        if each.hint and each.hint != after:
-            yield from fold(each.hint, display, indent="  → ", hanging="    ")
-    if len(found) > PROBLEMS_SHOWN:
-        yield f"{len(found) - PROBLEMS_SHOWN:,} more problems; to see all: podslice status -o json"
+    """Return what is not as it should be, with the remedies."""
+    listed = [(str(each), each.hint) for each in found]
+    more = "more problems; to see all: podslice status -o json"
+    return remedy_section("PROBLEMS", listed, display, more)
 
 
 def describe_stray(stray: Stray) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from podslice.agent.context import AgentContext
+from podslice.agent.repair_times import CONTESTED_SEC, CONTESTED_TIMES, RepairTimes
 from podslice.model.event import Kind
 from podslice.model.properties import PROPERTIES
 from podslice.model.resources import hugetlb_files
@@ -14,9 +14,6 @@ from podslice.model.unit import INFINITY, DesiredUnit, UnitName, Value
 from podslice.plan import StartUnit, Step, StopUnit
 from podslice.reconcile.assessment import Assessment
 
-CONTESTED_TIMES = 5
-"""A unit repaired this often within `CONTESTED_SEC` counts as contested."""
-CONTESTED_SEC = 60.0
 CONTESTED_PAUSE_SEC = 10.0
 """The pause between two repairs of a contested unit."""
 
@@ -27,10 +24,9 @@ class Drift:
     def __init__(self, context: AgentContext, now: Callable[[], float] = time.monotonic) -> None:
         """Begin without known units; `now` is a monotonic clock."""
         self._context = context
-        self._now = now
         self._settled: dict[UnitName, DesiredUnit] = {}
         """The units as they were desired then."""
-        self._repairs: dict[UnitName, deque[float]] = {}
+        self._repairs = RepairTimes(now)
         self._contested: set[UnitName] = set()
 
     def settle(self, assessment: Assessment) -> None:
@@ -42,7 +38,7 @@ class Drift:
             for name, unit in units.items()
             if (name in self._settled if name in due else name in assessment.observed.units)
         }
-        self._repairs = {name: times for name, times in self._repairs.items() if name in units}
+        self._repairs.keep(units)
         self._contested &= units.keys()
 
     def forget(self, name: UnitName | None) -> None:
@@ -75,22 +71,20 @@ class Drift:
 
     def is_contested_now(self, name: UnitName) -> bool:
         """Return whether a unit is contested, and was repaired a moment ago."""
-        now, times = self._now(), self._repairs.get(name, ())
-        recent = [each for each in times if now - each < CONTESTED_SEC]
-        return len(recent) >= CONTESTED_TIMES and now - recent[-1] < CONTESTED_PAUSE_SEC
+        recent = [age_sec for age_sec in self._repairs.ages(name) if age_sec < CONTESTED_SEC]
+        return len(recent) >= CONTESTED_TIMES and recent[-1] < CONTESTED_PAUSE_SEC
 
     def count_repair(self, name: UnitName) -> None:
         """Count a repair; report once that the unit is contested."""
         self._context.counters.drift()
-        times = self._repairs.setdefault(name, deque(maxlen=CONTESTED_TIMES))
-        times.append(self._now())
-        if len(times) < CONTESTED_TIMES or times[-1] - times[0] >= CONTESTED_SEC:
+        elapsed_sec = self._repairs.count(name)
+        if elapsed_sec is None:
             self._contested.discard(name)
         elif name not in self._contested:
             self._contested.add(name)
             self._context.events.report(
                 Kind.DRIFT_CONTESTED,
-                f"{name} was restored {CONTESTED_TIMES} times in {times[-1] - times[0]:.0f} s:"
+                f"{name} was restored {CONTESTED_TIMES} times in {elapsed_sec:.0f} s:"
                 f" another program changes it; pausing {CONTESTED_PAUSE_SEC:.0f} s between repairs",
                 unit=name,
             )

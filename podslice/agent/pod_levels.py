@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 
 from podslice.agent.counters import Counters
-from podslice.agent.drift import CONTESTED_SEC, CONTESTED_TIMES
 from podslice.agent.event_log import EventLog
 from podslice.agent.node_status import NodeStatus
+from podslice.agent.repair_times import CONTESTED_SEC, CONTESTED_TIMES, RepairTimes
 from podslice.errors import HostError, InputError, NoSuchUnit, SystemdError
 from podslice.model.event import Kind
 from podslice.model.kubelet_node import KubeletNode
@@ -57,7 +56,7 @@ class PodLevels:
         self._counters = counters
         self._now = now
         self._own = {unit: dict(values) for unit, values in record.read().items()}
-        self._repairs: dict[UnitName, deque[float]] = {}
+        self._repairs = RepairTimes(now)
         self._contested: set[UnitName] = set()
         self._reported: set[tuple[str, str | None, LeftReason]] = set()
         self.kubelet: KubeletNode | None = None
@@ -138,7 +137,7 @@ class PodLevels:
     def _forget(self, slices: Mapping[UnitName, SliceState]) -> None:
         """Forget slices that no longer exist."""
         self._contested &= slices.keys()
-        self._repairs = {unit: at for unit, at in self._repairs.items() if unit in slices}
+        self._repairs.keep(slices)
 
     async def _apply(
         self, change: LevelChange, own: dict[str, int | str], *, removes: bool
@@ -149,8 +148,8 @@ class PodLevels:
         """
         unit, before = change.unit, self._own.get(change.unit, {})
         is_repair = any(before.get(name) == value for name, value in change.values.items())
-        if is_repair:
-            self._count_repair(unit)
+        if is_repair and self._repairs.count(unit) is not None:
+            self._contested.add(unit)
         others = {name: value for name, value in own.items() if name not in change.values}
         if unit in self._contested and not removes:
             self._own[unit] = others
@@ -168,13 +167,6 @@ class PodLevels:
         self._counters.drift_repaired += is_repair
         self._report(change, own)
         return None
-
-    def _count_repair(self, unit: UnitName) -> None:
-        """Count a repair, and determine whether the values are replaced again and again."""
-        times = self._repairs.setdefault(unit, deque(maxlen=CONTESTED_TIMES))
-        times.append(self._now())
-        if len(times) == CONTESTED_TIMES and times[-1] - times[0] < CONTESTED_SEC:
-            self._contested.add(unit)
 
     def _report(self, change: LevelChange, own: Mapping[str, int | str]) -> None:
         applied = [each for each in change.properties if each.name in own]

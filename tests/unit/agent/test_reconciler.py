@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from podslice.agent import manifest_files
-from podslice.agent.drift import CONTESTED_TIMES
 from podslice.agent.reconciler import RoundResult
+from podslice.agent.repair_times import CONTESTED_TIMES
 from podslice.errors import BusUnavailable, HostError, JobFailed
 from podslice.model.config import Enforce, WeightMapping
 from podslice.model.event import Kind

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 
 from podslice.agent.counters import Counters
 from podslice.agent.event_log import EventLog
 from podslice.agent.eviction_marks import EvictionMarks
 from podslice.agent.node_status import NodeStatus
-from podslice.errors import HostError
-from podslice.kernel.proc import read_process
+from podslice.agent.published_state import own_process, publish_state, withdraw_state
 from podslice.model.node_state import AgentState, PendingPod, StuckPod
 from podslice.policy.recommendation import RecommendedAmounts
 from podslice.reconcile.assessment import Assessment
@@ -39,7 +36,6 @@ class AgentContext:
         self.events = EventLog(journal)
         self.status = NodeStatus(self.events, self.publish)
         self.marks = EvictionMarks(lambda: self.world.store, self.status)
-        self._pid = os.getpid()
 
     @property
     def assessment(self) -> Assessment | None:
@@ -53,10 +49,10 @@ class AgentContext:
 
     def publish(self) -> None:
         """Write the agent's state for other podslice processes; a failure is retried next time."""
-        process = read_process(self._pid)
+        pid, started_ticks = own_process()
         state = AgentState(
-            pid=self._pid,
-            started_ticks=process.started_ticks if process else 0,
+            pid=pid,
+            started_ticks=started_ticks,
             conditions=tuple(sorted(self.status.conditions)),
             terminating=self._terminating(),
             problems=self.status.manifest_problems,
@@ -64,15 +60,11 @@ class AgentContext:
             pending=self.pending,
             stuck=self.stuck,
         )
-        # compared with the file, which another program may have removed
-        if state != self.world.store.agent():
-            with suppress(HostError):
-                self.world.store.save_agent(state)
+        publish_state(self.world.store, state)
 
     def withdraw(self) -> None:
         """Remove the published state."""
-        with suppress(HostError):
-            self.world.store.drop_agent()
+        withdraw_state(self.world.store)
 
     def _terminating(self) -> tuple[str, ...]:
         pods = self.assessment.current if self.assessment else ()

@@ -6,10 +6,9 @@ them.
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from podslice.agent.counters import Counters
@@ -18,12 +17,11 @@ from podslice.agent.endpoints.level_routes import LevelSnapshot, level_routes
 from podslice.agent.event_log import EventLog
 from podslice.agent.node_status import NodeStatus
 from podslice.agent.pod_levels import PodLevels
+from podslice.agent.published_state import own_process, publish_state, withdraw_state
 from podslice.agent.scheduler import Scheduler
 from podslice.agent.service_process import ServiceProcess
 from podslice.dataclass import dataclass
-from podslice.errors import HostError
 from podslice.kernel.cgroup import CgroupFs
-from podslice.kernel.proc import read_process
 from podslice.model.config import Config
 from podslice.model.event import Kind
 from podslice.model.kubelet_node import KubeletNode
@@ -97,7 +95,7 @@ class KubeletDaemon:
         process.handle_signals(self._on_hangup)
         async with AsyncExitStack() as stack:
             stack.callback(setup.journal.close)
-            stack.callback(self._withdraw)
+            stack.callback(withdraw_state, setup.store)
             stack.push_async_exit(self._client)
             await process.connect(self._client)
             server = Server(level_routes(self.snapshot))
@@ -149,18 +147,10 @@ class KubeletDaemon:
 
     def _publish(self) -> None:
         """Write the agent's state for other podslice processes; a failure is retried next time."""
-        process = read_process(os.getpid())
-        state = AgentState(
-            pid=os.getpid(),
-            started_ticks=process.started_ticks if process else 0,
-            failures=self._status.failures,
-        )
-        with suppress(HostError):
-            self._setup.store.save_agent(state)
-
-    def _withdraw(self) -> None:
-        with suppress(HostError):
-            self._setup.store.drop_agent()
+        pid, started_ticks = own_process()
+        failures = self._status.failures
+        state = AgentState(pid=pid, started_ticks=started_ticks, failures=failures)
+        publish_state(self._setup.store, state)
 
     # What requests a round.
 

@@ -4,6 +4,7 @@
     ├─ InputError(problems)       invalid files or arguments, with all problems           exit 2
     ├─ HostError                  the host does not meet a requirement                    exit 1
     │  └─ ForeignRoot             the root slice belongs to a kubelet
+    ├─ ServerError                another server does not answer as it should              exit 1
     └─ SystemdError               communication with systemd                              exit 1
        ├─ BusUnavailable          no bus, or the connection was lost
        ├─ BadMessage              a message is malformed or of unexpected types
@@ -105,6 +106,10 @@ class HostError(PodsliceError):
 
 class ForeignRoot(HostError):
     """The root slice belongs to a kubelet; nothing was changed."""
+
+
+class ServerError(PodsliceError):
+    """Another server, such as one of metrics, does not answer as it should."""
 
 
 class SystemdError(PodsliceError):

@@ -6,14 +6,16 @@ import json
 import urllib.request
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import TYPE_CHECKING
+from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
 
-from podslice.errors import HostError, InputError, invalid
+from podslice.errors import InputError, ServerError, invalid
 from podslice.model.usage_history import PodHistory, UsageHistory
 from podslice.policy.usage_samples import KEPT_SEC, add_cpu, add_memory, add_oom_kills
-from podslice.usage.range_answer import parse_range
+from podslice.usage.range_answer import parse_error, parse_range
 
 if TYPE_CHECKING:
     from podslice.usage.range_answer import Series
@@ -25,6 +27,7 @@ Source: Prometheus, web/api/v1/api.go, queryRange.
 """
 _ANSWER_BYTES_MAX = 64 * 2**20
 _WAIT_SEC = 60
+_UNREACHABLE = "check the address, and that the server is reachable from this host"
 _OF_POD = "namespace={namespace}, pod={pod}"
 _OF_CONTAINERS = f'container!="", container!="POD", {_OF_POD}'
 _SUM = "max by ({by}) (sum by (instance, {by}) ({of}))"
@@ -83,7 +86,7 @@ def read_history(url: str, key: str, now_sec: int) -> PodHistory | None:
     """Return the history of a pod, `namespace/name`; None if the server has no usage of it.
 
     Raises:
-        HostError: the server does not answer, or not with series.
+        ServerError: the server does not answer, or not with series.
     """
     namespace, _, pod = key.partition("/")
     names = {"namespace": json.dumps(namespace), "pod": json.dumps(pod)}
@@ -150,15 +153,26 @@ def _query(url: str, query: str, now_sec: int) -> tuple[Series, ...]:
     """Return the series of a range query over the time that histories last."""
     fields = {"query": query, "start": now_sec - KEPT_SEC, "end": now_sec, "step": STEP_SEC}
     try:
-        # the scheme is checked before
-        address = f"{url}/api/v1/query_range?{urlencode(fields)}"
-        with urllib.request.urlopen(address, timeout=_WAIT_SEC) as answer:  # noqa: S310
-            text: bytes = answer.read(_ANSWER_BYTES_MAX + 1)
+        status, text = _get(f"{url}/api/v1/query_range?{urlencode(fields)}")
     except (OSError, ValueError, HTTPException) as error:
-        raise HostError(f"{url} does not answer: {getattr(error, 'reason', error)}") from error
+        reason = getattr(error, "reason", error)
+        raise ServerError(f"{url} does not answer: {reason}; {_UNREACHABLE}") from error
     if len(text) > _ANSWER_BYTES_MAX:
-        raise HostError(f"{url}: the answer is larger than {_ANSWER_BYTES_MAX // 2**20} MiB")
+        raise ServerError(f"{url}: the answer is larger than {_ANSWER_BYTES_MAX // 2**20} MiB")
+    if status != HTTPStatus.OK:
+        raise ServerError(f"{url}: {parse_error(text, status)}")
     try:
         return parse_range(text)
     except InputError as error:
-        raise HostError(f"{url}: {'; '.join(map(str, error.problems))}") from error
+        raise ServerError(f"{url}: {'; '.join(map(str, error.problems))}") from error
+
+
+def _get(address: str) -> tuple[int, bytes]:
+    """Return the status and the content of an answer, up to a byte more than the limit."""
+    try:
+        # the scheme is checked before
+        with urllib.request.urlopen(address, timeout=_WAIT_SEC) as answer:  # noqa: S310
+            return HTTPStatus.OK, answer.read(_ANSWER_BYTES_MAX + 1)
+    except HTTPError as error:
+        with error:
+            return error.code, error.read(_ANSWER_BYTES_MAX + 1)

@@ -63,7 +63,7 @@ from podslice.systemd.dbus import handshake, wire
 from podslice.systemd.dbus.connection import Connection, Peer
 from podslice.systemd.jobs import Jobs
 from podslice.usage.prometheus_history import make_history
-from podslice.usage.range_answer import parse_range
+from podslice.usage.range_answer import parse_error, parse_range
 from tests.configuration import load_config
 
 HERE = Path(__file__).resolve().parent
@@ -242,6 +242,7 @@ def run_flags(data: bytes) -> None:
 
 def run_range(data: bytes) -> None:
     """Read an answer of Prometheus; the series that are read become a history."""
+    check_problems((parse_error(data, 503),))
     try:
         series = parse_range(data)
     except InputError as error:

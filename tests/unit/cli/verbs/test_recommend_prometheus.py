@@ -5,7 +5,7 @@ import json
 import time
 import urllib.request
 from http.client import HTTPException
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -136,20 +136,49 @@ def test_a_pod_without_metrics_is_reported(recommend, server):
     )
 
 
+UNREACHABLE = "check the address, and that the server is reachable from this host"
+MORE_TIME = "allow queries more time with --query.timeout of the server"
+IN_LOG = "the log of the server may have more"
+
+
+def refused(code, text, reason="Reason"):
+    return HTTPError(URL, code, reason, {}, io.BytesIO(text))
+
+
+def stated(kind, text):
+    return json.dumps({"status": "error", "errorType": kind, "error": text}).encode()
+
+
 @pytest.mark.parametrize(
     ("raw", "error"),
     [
-        (URLError("refused"), f"{URL} does not answer: refused"),
-        (HTTPException("no status"), f"{URL} does not answer: no status"),
-        (TimeoutError("timed out"), f"{URL} does not answer: timed out"),
-        (b"<html>", f"{URL}: the answer is not JSON; is it the address of a Prometheus server?"),
-        (b" " * 101, f"{URL}: the answer is larger than 0 MiB"),
+        (URLError("refused"), f" does not answer: refused; {UNREACHABLE}"),
+        (HTTPException("no status"), f" does not answer: no status; {UNREACHABLE}"),
+        (TimeoutError("timed out"), f" does not answer: timed out; {UNREACHABLE}"),
+        (b"<html>", ": the answer is not JSON; is it the address of a Prometheus server?"),
+        (b" " * 101, ": the answer is larger than 0 MiB"),
+        (refused(503, b" " * 101), ": the answer is larger than 0 MiB"),
+        (
+            refused(503, stated("timeout", "query timed out")),
+            f": the server refuses the query: query timed out; {MORE_TIME}",
+        ),
+        (refused(502, b"<html>"), f": the server answers 502 Bad Gateway; {IN_LOG}"),
     ],
 )
 def test_a_server_that_does_not_answer_is_an_error(recommend, server, monkeypatch, raw, error):
+    """It is reported once, not for each pod."""
     monkeypatch.setattr(prometheus_history, "_ANSWER_BYTES_MAX", 100)
     server.raw = raw
-    assert recommend("web") == (1, "", f"error: default/web: {error}\n")
+    assert recommend("web", "db") == (1, "", f"error: {URL}{error}\n")
+
+
+def test_a_server_that_does_not_answer_is_an_error_without_named_pods(
+    recommend, podslice, files, memory, server
+):
+    files({"web.yaml": manifest("web", {"memory": "512Mi"})})
+    assert podslice("apply", "-f", "web.yaml").code == 0
+    server.raw = URLError("refused")
+    assert recommend() == (1, "", f"error: {URL} does not answer: refused; {UNREACHABLE}\n")
 
 
 @pytest.mark.parametrize(

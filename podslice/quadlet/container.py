@@ -19,7 +19,7 @@ from podslice.quadlet.expansion import Expanded, expand, expand_variables
 from podslice.quadlet.hooks import hook_line, stop_line, stop_timeout_sec
 from podslice.quadlet.order import add_order, add_restart, is_last_init
 from podslice.quadlet.pod_names import Names, stem
-from podslice.quadlet.probes import add_health, needs_prober
+from podslice.quadlet.probes import add_health, needs_prober, prober_start_line
 from podslice.quadlet.result import SECRET_MODE, UNIT_MODE, File, Options
 from podslice.quadlet.unit_text import (
     EMPTY_VARIABLE,
@@ -99,8 +99,6 @@ class ContainerUnit:
         key = double(self.names.decision.pod.key)
         head.add("Description", f"Container {self.container.name} of pod {key}")
         add_order(head, self.container, self.workload, self.names)
-        if needs_prober(self.container):
-            head.add("Wants", self.names.prober(self.container.name))
         return head
 
     def _container(self) -> Section:
@@ -173,7 +171,7 @@ class ContainerUnit:
         return body
 
     def _add_hooks(self, body: Section) -> None:
-        """Add what runs after the start and before the stop, and the end of the init phase."""
+        """Add what runs after the start and before the stop, and what ends the init phase."""
         name = self.names.container(self.container.name)
         if self.container.post_start:
             body.add("ExecStartPost", hook_line(self.container.post_start, name))
@@ -187,6 +185,9 @@ class ContainerUnit:
             command = (self.options.program, "phase", *own, key, "--set", "running")
             # a pod that podslice has not applied has no init phase
             body.add("ExecStartPost", f"-{words(command)}")
+        if needs_prober(self.container):
+            prober = self.names.prober(self.container.name)
+            body.add("ExecStartPost", prober_start_line(prober, self.options))
 
 
 def _fits_file(variable: Expanded) -> bool:

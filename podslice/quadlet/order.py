@@ -86,11 +86,9 @@ def add_restart(
     body.add("Restart", policy)
     if policy == "no":
         return
-    is_wanting = needs_prober(container)
-    if not is_wanting or options.systemd_version >= _STEPS_SINCE:
-        _add_unlimited(head)
+    head.add("StartLimitIntervalSec", "0")
     _add_back_off(body, options)
-    if is_wanting or container.kind is ContainerKind.INIT:
+    if container.kind is ContainerKind.INIT:
         _add_direct(body, options)
 
 
@@ -102,20 +100,9 @@ def add_restart_of_pod(head: Section, body: Section, options: Options) -> None:
     if options.systemd_version >= _STEPS_SINCE:
         # the target of the boot waits for the job, which a failure does not end
         head.add("JobRunningTimeoutSec", f"{_JOB_SEC}s")
-        _add_unlimited(head)
+        head.add("StartLimitIntervalSec", "0")
         _add_back_off(body, options)
         _add_direct(body, options)
-
-
-def _add_unlimited(head: Section) -> None:
-    """Let a service start as often as it fails.
-
-    Where a service wants others that are bound to it, an old systemd starts it again without any
-    delay: these are started when it begins to wait, and start it. So its limit of the rate remains.
-
-    Source: systemd, src/core/unit.c, unit_notify, retroactively_start_dependencies.
-    """
-    head.add("StartLimitIntervalSec", "0")
 
 
 def _add_back_off(body: Section, options: Options) -> None:
@@ -128,7 +115,12 @@ def _add_back_off(body: Section, options: Options) -> None:
 
 
 def _add_direct(body: Section, options: Options) -> None:
-    """Let what waits for a service, or is wanted by it, not notice that it fails and starts again."""
+    """Let what waits for a service continue to wait when it fails and starts again.
+
+    What the service wants is not started before it, which would start it without its delay.
+
+    Source: systemd, src/core/unit.c, unit_notify, retroactively_start_dependencies.
+    """
     if options.systemd_version >= _STEPS_SINCE:
         body.add("RestartMode", "direct")
 
@@ -150,8 +142,7 @@ def notes(workload: PodWorkload, options: Options) -> Iterator[str]:
     version = options.systemd_version
     yield f"systemd {version} has no RestartSteps=: containers restart after {_CONSTANT_SEC} s each time"
     yield (
-        f"systemd {version} has no RestartMode=: the pod, and containers with a probing service,"
-        " remain failed after five failures within 10 s"
+        f"systemd {version} has no RestartMode=: the pod remains failed after five failures within 10 s"
     )
     kinds = {each.kind for each in workload.containers}
     if ContainerKind.INIT in kinds and workload.restart is not Restart.NEVER:

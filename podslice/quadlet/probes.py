@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from podslice.model.naming import KUBE_RESERVED_SLICE
 from podslice.model.pod import ContainerKind
-from podslice.model.unit import GENERATED
+from podslice.model.unit import GENERATED, UnitName
 from podslice.model.workload import (
     Action,
     ContainerWorkload,
@@ -110,6 +110,20 @@ def prober_file(container: ContainerWorkload, names: Names, options: Options) ->
     body.add("RestartSec", "1s")
     text = unit(GENERATED, (head, body))
     return File(path=names.prober(container.name), content=text.encode(), is_unit=True)
+
+
+def prober_start_line(prober: UnitName, options: Options) -> str:
+    """Return the command line of a container's service that starts its probing service.
+
+    The container does not want it: two services that pull in each other are started with any other
+    container of their pod, whose restart would end the back-off of this one.
+
+    Source: systemd, src/core/transaction.c, transaction_collect_garbage.
+    """
+    own = ("--user",) if options.manager.is_user else ()
+    # a stop of the container that has been requested meanwhile remains
+    start = ("start", "--no-block", "--job-mode=fail", prober)
+    return f"-{words(('/usr/bin/systemctl', *own, *start))}"
 
 
 def _document(container: ContainerWorkload) -> dict[str, object]:

@@ -15,9 +15,9 @@ from tests.lab.demo import PROGRAM
 
 POD_ID = f"pod{default_uid('default', 'web').replace('-', '_')}"
 POD = "web-pod.service"
-PREPARE, CRASHES, MISSING, PROBED, RUNS = (
+PREPARE, CRASHES, MISSING, PROBED, WAITS, RUNS = (
     f"podslice-{POD_ID}-{name}.service"
-    for name in ("prepare", "crashes", "missing", "probed", "runs")
+    for name in ("prepare", "crashes", "missing", "probed", "waits", "runs")
 )
 MANIFEST = """
 apiVersion: v1
@@ -30,9 +30,11 @@ spec:
   - {name: crashes, image: app}
   - {name: missing, image: app}
   - {name: probed, image: app, livenessProbe: {tcpSocket: {port: 80}}}
+  - {name: waits, image: app, livenessProbe: {tcpSocket: {port: 80}}}
   - {name: runs, image: app}
 """
 FASTER = "[Service]\nRestartSec=10ms\nRestartMaxDelaySec=1s\n"
+SLOWER = "[Service]\nRestartSec=1h\nRestartMaxDelaySec=1h\n"
 LIMIT = 5
 """Starts within 10 s, after which systemd by default starts a unit no more."""
 WORK = "/run/fake"
@@ -66,18 +68,20 @@ FILES = {
     f"{WORK}/web-prepare": "#!/bin/sh\n",
     f"{WORK}/web-crashes": "#!/bin/sh\nexit 1\n",
     f"{WORK}/web-probed": "#!/bin/sh\nexit 1\n",
+    f"{WORK}/web-waits": "#!/bin/sh\nexit 1\n",
     f"{WORK}/web-runs": "#!/bin/sh\nexec sleep 100000\n",
     "/etc/podslice/podslice.toml": "capacity = 'cpu=8,memory=32Gi'\n",
-    # not of the probing service, which starts the container that it is bound to
+    # not of the probing services, which start the containers that they are bound to
     f"/run/systemd/system/podslice-{POD_ID}-.service.d/faster.conf": FASTER,
     f"/run/systemd/system/{POD}.d/faster.conf": FASTER,
+    f"/run/systemd/system/{WAITS}.d/slower.conf": SLOWER,
     "/run/systemd/system/boot.target": f"[Unit]\nWants={POD}\n",
     "/web.yaml": MANIFEST,
 }
 JOB = f"/run/systemd/system/{POD}.d/job.conf"
 GENERATOR = "/usr/lib/systemd/system-generators/podman-system-generator"
 REMOVE = f"""
-rm -rf /run/systemd/system/boot.target /run/systemd/system/podslice-{POD_ID}-.service.d /run/systemd/system/{POD}.d /etc/containers {WORK}
+rm -rf /run/systemd/system/boot.target /run/systemd/system/podslice-{POD_ID}-.service.d /run/systemd/system/{POD}.d /run/systemd/system/{WAITS}.d /etc/containers {WORK}
 rm {GENERATOR} {" ".join(path for path in FILES if path.startswith(("/usr", "/etc", "/web")))}
 systemctl daemon-reload
 """
@@ -133,7 +137,7 @@ def test_what_fails_starts_again_and_again(box):
     )
     assert failures[1:] == [
         f"failed to start {each} (default/web): a service that it requires did not start"
-        for each in (PREPARE, CRASHES, MISSING, PROBED, RUNS)
+        for each in (PREPARE, CRASHES, MISSING, PROBED, WAITS, RUNS)
     ]
 
     # the containers that wait for the pod do not start it before its time
@@ -147,6 +151,9 @@ def test_what_fails_starts_again_and_again(box):
     for unit in (CRASHES, MISSING, PROBED):
         wait_for_delay(box, unit)
         assert restarts(box, unit) > LIMIT
+    # none of these restarts ends the delay of another one
+    waits = {"SubState": "auto-restart", "NRestarts": "0"}
+    assert show(box, WAITS, *waits) == waits
     seen = set()
     agent.until(lambda: (seen.update(messages(box, "container-restarting")), len(seen) == 3)[-1])
     assert {each.split(" ")[1] for each in seen} == {"crashes", "missing", "probed"}

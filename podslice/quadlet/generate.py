@@ -19,6 +19,8 @@ from podslice.quadlet.volume_units import Mounter, data_directories, data_files,
 _USER_SERVICES = ("podslice-agent.service",)
 _SERVICES = ("podslice-apply.service", *_USER_SERVICES)
 _SHARED = "--share=ipc,net,uts,pid"
+_STOP_SEC = 300
+"""How long podman may take to remove a pod: it runs within the pod's limits, which may be small."""
 
 
 def generate(decision: PodDecision, workload: PodWorkload, options: Options) -> Quadlets:
@@ -74,6 +76,7 @@ def _pod_sections(workload: PodWorkload, names: Names, options: Options) -> tupl
     service.add("Slice", names.decision.slice)
     # podman may pull the image of its first container; each container waits for that
     service.add("TimeoutStartSec", "infinity")
+    service.add("TimeoutStopSec", f"{_STOP_SEC}s")
     order.add_restart_of_pod(head, service, options)
     target = "default.target" if options.manager.is_user else "multi-user.target"
     install.add("WantedBy", target)

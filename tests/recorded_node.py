@@ -8,6 +8,7 @@ import json
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from podslice.model.pod import Qos
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import ObservedUnit, UnitName
 
@@ -33,6 +34,11 @@ def value_of(name, text):
     return int(text) if text.isdecimal() else text
 
 
+def class_of(slice_):
+    """Return the class of a pod by the path of its slice, which the kubelet states in its status."""
+    return next((qos.value for qos in Qos if f"-{qos.lower()}-pod" in slice_), Qos.GUARANTEED.value)
+
+
 class RecordedNode:
     """The node: control group → its files and properties; the pods; the kubelet's configuration."""
 
@@ -53,6 +59,7 @@ class RecordedNode:
             "spec": copy.deepcopy(PODS[name]["spec"]),
             "status": {
                 "phase": "Running",
+                "qosClass": class_of(PODS[name]["slice"]),
                 "startTime": "2026-01-02T00:00:00Z",
                 "containerStatuses": statuses,
             },

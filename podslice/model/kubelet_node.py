@@ -9,7 +9,7 @@ from enum import StrEnum
 from podslice.dataclass import dataclass
 from podslice.model.config import Config
 from podslice.model.node import Node
-from podslice.model.pod import Pod
+from podslice.model.pod import Pod, Qos
 from podslice.model.unit import UnitName, Value
 
 KUBELET_VERSION = (1, 36)
@@ -24,6 +24,8 @@ class KubeletPod:
     """Its uid is the one in the name of its slice."""
     has_own_level: bool = False
     """Whether an annotation of podslice's states its pod level, which the kubelet does not know."""
+    qos: Qos | None = None
+    """The class that its status states, in which the kubelet keeps it."""
     is_running: bool = False
     """Whether its slice must exist: a pending pod may not have one yet, a deleted one no longer."""
     is_terminal: bool = False
@@ -94,6 +96,8 @@ class FindingKind(StrEnum):
     POD_LEVEL_IGNORED = "pod-level-ignored"
     """The kubelet does not know `spec.resources`."""
     SIDECAR = "sidecar-without-limit"
+    STATUS_CLASS = "status-class"
+    """A pod whose status has another class than its resources give."""
     ROOT_CPUS = "root-cpus"
     OLDER_CONFIGURATION = "older-configuration"
     RUNTIME_WEIGHT = "runtime-weight"
@@ -112,6 +116,7 @@ class FindingKind(StrEnum):
 KNOWN = frozenset(
     {
         FindingKind.SIDECAR,
+        FindingKind.STATUS_CLASS,
         FindingKind.ROOT_CPUS,
         FindingKind.OLDER_CONFIGURATION,
         FindingKind.RUNTIME_WEIGHT,

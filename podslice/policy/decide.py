@@ -59,10 +59,10 @@ from podslice.policy.validate import validate
 from podslice.policy.volumes import decide_volume, mount_structure
 
 
-def decide(pod: Pod, node: Node, config: Config) -> PodDecision:
-    """Decide one pod. One with an error has a decision as well, as far as it could be read."""
+def decide(pod: Pod, node: Node, config: Config, *, qos: Qos | None = None) -> PodDecision:
+    """Decide one pod, also one with an error; `qos` is its class if not that of its resources."""
     defaulted = default_pod(pod)
-    qos = classify(defaulted, config.rules)
+    qos = qos or classify(defaulted, config.rules)
     counted = effective(defaulted)
     tree = Tree(cgroup_root=config.cgroup_root)
     slice_ = tree.pod(pod.uid, qos)

@@ -23,8 +23,11 @@ class KubeletDecision:
 
     pod: KubeletPod
     decision: PodDecision
+    """In the class that the pod's status states."""
     linear: PodDecision
-    """The same where the runtime's weights are linear."""
+    """The containers where the runtime's weights are linear."""
+    class_by_resources: Qos
+    """The class that follows from the resources that the kubelet knows."""
 
 
 def has_pod_level(settings: KubeletSettings) -> bool:
@@ -60,14 +63,24 @@ def config_of(settings: KubeletSettings) -> Config:
 
 
 def decide_pod(pod: KubeletPod, node: Node, settings: KubeletSettings) -> KubeletDecision:
-    """Decide a pod as its kubelet does."""
+    """Decide a pod as its kubelet does: the class of its status has effect on the slice only.
+
+    Source: Kubernetes, pkg/apis/core/v1/helper/qos/qos.go, GetPodQOS (the class in the status, or the
+    computed one where it has none); pkg/kubelet/kuberuntime/kuberuntime_container_linux.go,
+    calculateLinuxResources, which does not ask for the class.
+    """
     config = config_of(settings)
     stated = as_known(pod, settings)
+    decision = by_resources = decide(stated, node, config)
+    if pod.qos not in {None, by_resources.qos}:
+        in_class = decide(stated, node, config, qos=pod.qos)
+        decision = replace(in_class, containers=by_resources.containers)
     linear = replace(config, cpu_weight_mapping=WeightMapping.KUBELET_LINEAR)
     return KubeletDecision(
         pod=pod,
-        decision=decide(stated, node, config),
+        decision=decision,
         linear=decide(stated, node, linear),
+        class_by_resources=by_resources.qos,
     )
 
 
@@ -96,5 +109,5 @@ def exclusive_containers(decided: KubeletDecision, settings: KubeletSettings) ->
     return frozenset(
         each.name
         for each in decision.pod.containers
-        if each.resources.limits.get(CPU, 0) % 1000 == 0
+        if (limit := each.resources.limits.get(CPU, 0)) and limit % 1000 == 0
     )

@@ -270,16 +270,22 @@ def _not_enforced(config: Config) -> Iterator[AuditFinding]:
 
 def _findings_of(decided: KubeletDecision, settings: KubeletSettings) -> Iterator[AuditFinding]:
     """Yield the findings that follow from one pod alone."""
-    pod = decided.pod.pod
+    pod, shown = decided.pod.pod, ".".join(map(str, settings.version))
     if pod.resources and not decided.pod.has_own_level and not has_pod_level(settings):
-        major, minor = settings.version
-        yield AuditFinding(
-            kind=FindingKind.POD_LEVEL_IGNORED,
-            object=pod.key,
-            pod=pod.key,
-            message=f"spec.resources has no effect: kubelet {major}.{minor} does not apply it",
+        yield _finding(
+            FindingKind.POD_LEVEL_IGNORED,
+            decided,
+            f"spec.resources has no effect: kubelet {shown} does not apply it",
             hint="enable the feature gate PodLevelResources, or run podslice agent --kubelet, see"
             " podslice-kubelet(7)",
+        )
+    by_status, by_resources = decided.decision.qos, decided.class_by_resources
+    if by_status is not by_resources:
+        yield _finding(
+            FindingKind.STATUS_CLASS,
+            decided,
+            f"the pod remains {by_status}, as its status states; the resources that kubelet {shown}"
+            f" applies would make it {by_resources}",
         )
     stated = decided.decision.pod
     for resource in (CPU, MEMORY):
@@ -287,13 +293,20 @@ def _findings_of(decided: KubeletDecision, settings: KubeletSettings) -> Iterato
         is_counted = not lacking_limit(stated, resource, Rules.KUBERNETES)
         if lacking and is_counted and not stated.resources.limits.get(resource):
             names = ", ".join(each.name for each in lacking)
-            yield AuditFinding(
-                kind=FindingKind.SIDECAR,
-                object=pod.key,
-                pod=pod.key,
-                message=f"{names} without a {resource} limit shares that of the pod, which is the"
-                " sum of the others: the kubelet adds up a sidecar with those before it",
+            yield _finding(
+                FindingKind.SIDECAR,
+                decided,
+                f"{names} without a {resource} limit shares that of the pod, which is the sum of the"
+                " others: the kubelet adds up a sidecar with those before it",
             )
+
+
+def _finding(
+    kind: FindingKind, decided: KubeletDecision, message: str, *, hint: str = ""
+) -> AuditFinding:
+    """Return a finding about a pod."""
+    key = decided.pod.pod.key
+    return AuditFinding(kind=kind, object=key, pod=key, message=message, hint=hint)
 
 
 def _memory_qos(root: UnitName, settings: KubeletSettings) -> Iterator[AuditFinding]:

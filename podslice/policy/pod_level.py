@@ -166,7 +166,7 @@ def _plan_pod(
 
 
 def _slice_of(decision: PodDecision, slices: Collection[UnitName]) -> UnitName:
-    """Return the slice of a pod; a kubelet leaves it in the class that it had at first.
+    """Return the slice of a pod, also one of another class than podslice computes.
 
     Source: Kubernetes, pkg/apis/core/v1/helper/qos/qos.go, GetPodQOS: the class in the status.
     """

@@ -54,9 +54,15 @@ def plant(node, fault):
         pod["metadata"] |= {"deletionTimestamp": fault["pod"].get("deleted")}
         pod["metadata"] |= {"annotations": fault["pod"].get("annotations", {})}
         pod["status"] |= {"conditions": fault["pod"].get("conditions", [])}
+        pod["status"] |= {key: fault["pod"][key] for key in ("qosClass",) if key in fault["pod"]}
     if "unit" not in fault:
         return
     path = node.path(fault["unit"])
+    if "rename" in fault:
+        node.units = {
+            each.replace(path, fault["rename"]): unit for each, unit in node.units.items()
+        }
+        path = fault["rename"]
     unit = node.units[path]
     unit["files"] |= fault.get("files", {})
     properties = unit["properties"] | fault.get("systemd", {})
@@ -102,7 +108,7 @@ def test_every_planted_fault_is_found(fault, node, tmp_path):
     audit = run_audit(node, tmp_path, **{k: fault[k] for k in ("changed",) if k in fault})
 
     def object_of(name):
-        if name.endswith(".slice"):
+        if name.endswith(".slice") or name.startswith("default/"):
             return name
         return recorded.path(name).rpartition("/")[2]
 
@@ -135,6 +141,29 @@ def test_pod_level_resources_have_no_effect_on_an_older_kubelet(node, tmp_path):
     } | {"default/h-level"}
     node.config["featureGates"] = {"PodLevelResources": True}
     assert found_in(run_audit(node, tmp_path, version=(1, 33))) == KNOWN
+
+
+def test_an_older_kubelet_keeps_pods_in_the_class_of_their_status(node, tmp_path):
+    """The API server is newer than the kubelet: it has classified the pods by their pod level."""
+    audit = run_audit(node, tmp_path, version=(1, 33))
+    assert not {"unit-missing", "unit-orphaned"} & {each.kind.value for each in audit.findings}
+    messages = {each.object: each.message for each in audit.findings if each.kind == "status-class"}
+    assert messages == {
+        "default/p-guaranteed": "the pod remains Guaranteed, as its status states; the resources"
+        " that kubelet 1.33 applies would make it BestEffort"
+    }
+    for pod in node.pods:
+        pod["status"].pop("qosClass", None)
+    audit = run_audit(node, tmp_path, version=(1, 33))
+    besteffort = "kubepods-besteffort-pod5e081cae_3880_5afd_aa22_0cc2db370ebd.slice"
+    assert ("unit-missing", besteffort, "") in found_in(audit)
+
+
+@pytest.mark.parametrize("stated", [None, "", "guaranteed", 7, ["BestEffort"]])
+def test_without_a_valid_class_in_the_status_the_resources_decide(stated, node, tmp_path):
+    for pod in node.pods:
+        pod["status"]["qosClass"] = stated
+    assert found_in(run_audit(node, tmp_path)) == KNOWN
 
 
 @pytest.mark.parametrize("version", [(1, 33), (1, 36)])

@@ -13,6 +13,7 @@ from podslice.inputs.manifest.load import load_text
 from podslice.model.config import Config
 from podslice.model.kubelet_node import KubeletPod, KubeletSettings
 from podslice.model.level_plan import LEVEL_PROPERTIES
+from podslice.model.pod import Qos
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import ObservedUnit, UnitName
 from podslice.pausable import finish
@@ -31,6 +32,7 @@ def to_pod(row):
     return KubeletPod(
         pod=pod,
         has_own_level="level" in row,
+        qos=Qos(row["qos"]) if "qos" in row else None,
         is_running=True,
         is_terminal=row.get("terminal", False),
         is_resizing=row.get("resizing", False),

@@ -18,7 +18,7 @@ from podslice.inputs.manifest.load import LoadedPods, load_pods, load_text
 from podslice.inputs.manifest.names import is_uid
 from podslice.inputs.scalars import extend_path
 from podslice.model.kubelet_node import KubeletPod
-from podslice.model.pod import Pod
+from podslice.model.pod import Pod, Qos
 from podslice.model.unit import UnitName, is_unit_name
 from podslice.pausable import finish
 
@@ -35,6 +35,7 @@ internal/config/cgmgr/cgmgr.go, CrioPrefix; moby, daemon/oci_linux.go, withCgrou
 """
 _STATUSES = ("containerStatuses", "initContainerStatuses")
 _RESIZES = ("PodResizePending", "PodResizeInProgress")
+_CLASSES = {each.value: each for each in Qos}
 _TERMINAL = ("Succeeded", "Failed")
 _KEPT = frozenset({"Node"})
 """A kind without a pod, so that the documents are kept."""
@@ -147,6 +148,7 @@ def _read_pod(pod: Pod, stated: Mapping[str, Any]) -> KubeletPod:
     return KubeletPod(
         pod=pod,
         has_own_level=bool(pod.resources) and not _mapping(stated, "spec").get("resources"),
+        qos=_CLASSES.get(str(status.get("qosClass"))),
         is_running=phase in {None, "Running"} and not metadata.get("deletionTimestamp"),
         is_terminal=phase in _TERMINAL,
         is_resizing=any(

@@ -7,9 +7,9 @@ import pytest
 from podslice.model.config import Config
 from podslice.model.kubelet_node import KubeletPod, KubeletSettings
 from podslice.model.node import Node
-from podslice.model.pod import ContainerKind
+from podslice.model.pod import ContainerKind, Qos
 from podslice.model.resources import Resources
-from podslice.policy.kubelet_decision import has_pod_level
+from podslice.policy.kubelet_decision import decide_pod, exclusive_containers, has_pod_level
 from podslice.policy.kubelet_values import expect_node
 from tests.unit.builders import amounts, besteffort, burstable, container, guaranteed, pod
 
@@ -167,6 +167,12 @@ def test_exclusive_cpus_have_no_quota(own, settings, quotas):
     assert values_of(expected, slice_)["MemoryMax"] == 2 * 2**30
 
 
+def test_a_container_without_a_limit_has_no_exclusive_cpus():
+    settings = replace(SETTINGS, has_static_cpus=True)
+    web = running(pod("web", containers=(container(limits="memory=1Gi"),)), qos=Qos.GUARANTEED)
+    assert not exclusive_containers(decide_pod(web, NODE, settings), settings)
+
+
 def test_a_pod_level_has_no_exclusive_cpus():
     level = amounts("cpu=4,memory=4Gi")
     web = pod("web", containers=(OWN,), resources=Resources(requests=level, limits=level))
@@ -192,3 +198,37 @@ def test_values_of_a_pod_level_are_expected_only_where_the_kubelet_lacks_it():
     assert levels(level, (1, 33)) == {"CPUWeight": 1, "MemoryLow": 2**30, "MemoryMax": 2**30}
     assert not levels(level, (1, 34))
     assert not levels(pod("web"), (1, 33))
+
+
+def test_the_class_of_the_status_has_effect_on_the_slice_and_not_on_the_containers():
+    limited = guaranteed("web", cpu="1", memory="1Gi")
+    expected = expect(running(limited, qos=Qos.BESTEFFORT))
+    slice_ = "kubepods-besteffort-podweb.slice"
+    assert values_of(expected, slice_)["CPUWeight"] == 1
+    assert values_of(expected, slice_)["MemoryMax"] is None
+    scope = unit_of(expected, SCOPE)
+    assert scope.control_group == f"/kubepods.slice/kubepods-besteffort.slice/{slice_}/{SCOPE}"
+    own = values_of(expect(running(limited)), SCOPE)
+    assert own["MemoryMax"] == 2**30
+    assert values_of(expected, SCOPE) == own
+    (finding,) = expected.findings
+    assert (finding.kind.value, finding.object, finding.pod, finding.hint) == (
+        *("status-class", "default/web", "default/web"),
+        "",
+    )
+    assert finding.message == (
+        "the pod remains BestEffort, as its status states; the resources that kubelet 1.36 applies"
+        " would make it Guaranteed"
+    )
+    others = ("kubepods-podweb.slice", "kubepods-burstable-podweb.slice")
+    assert expected.terminated == dict.fromkeys(others, "pod default/web is BestEffort")
+    assert not expect(running(limited, qos=Qos.GUARANTEED)).findings
+
+
+def test_requests_count_in_the_tier_of_the_class_in_the_status():
+    web = burstable("web", requests="cpu=1")
+    weights = [
+        values_of(expect(running(web, qos=qos)), "kubepods-burstable.slice")["CPUWeight"]
+        for qos in (None, Qos.BURSTABLE, Qos.GUARANTEED, Qos.BESTEFFORT)
+    ]
+    assert weights == [39, 39, 1, 1]

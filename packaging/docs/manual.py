@@ -270,6 +270,7 @@ def _annotations(_: Verb) -> Iterator[str]:
         AnnotationKind.PERIOD: "1ms to 1s",
         AnnotationKind.BYTES: "bytes, or infinity",
         AnnotationKind.COUNT: "a number, or infinity",
+        AnnotationKind.CPUS: "a list of CPUs, such as 0-3,8",
     }
     for row in ANNOTATIONS.values():
         of = "pods" if row.is_of_pod_only else "pods and containers"

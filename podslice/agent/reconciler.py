@@ -19,7 +19,7 @@ from podslice.errors import ForeignRoot, InputError
 from podslice.model.desired import PodDecision
 from podslice.model.event import Kind
 from podslice.model.pod import Pod
-from podslice.model.properties import MANAGED
+from podslice.model.properties import managed_of
 from podslice.model.unit import UnitName, parent_slice
 from podslice.plan import NO_MATCHES, Plan, Step, StopUnit
 from podslice.reconcile.assess import assess
@@ -287,7 +287,7 @@ class Reconciler:
             if not self._drift.is_settled(name) or self._drift.is_contested_now(name):
                 continue
             unit, has = units[name], assessment.observed.units[name].properties
-            names = MANAGED[unit.kind] if unit.owned else unit.values
+            names = managed_of(unit) if unit.owned else unit.values
             group = assessment.observed.units[name].control_group
             before = self._context.world.cgroups.limits(group)
             async with write_lock(self._context.world.store):

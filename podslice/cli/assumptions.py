@@ -8,7 +8,7 @@ from typing import TypeVar
 from podslice.cli.arguments import key_of, nearest_pod
 from podslice.dataclass import dataclass
 from podslice.errors import InputError, Problem
-from podslice.kernel.host import parse_cpu_list
+from podslice.model.cpu_list import parse_cpus
 from podslice.policy.cpu_tree import Assumptions
 
 _NAME = "NAME is a pod, or a slice outside of the pods"
@@ -51,8 +51,8 @@ def read_assumptions(stated: AssumptionOptions, known: Known) -> Assumptions:
     last = known.cpu_count - 1
     cpus = (f"is not NAME=LIST with CPUs from 0 to {last}", f"as web=0-{last}")
 
-    def parse_cpus(text: str) -> frozenset[int]:
-        numbers = parse_cpu_list(text)
+    def parse_present(text: str) -> frozenset[int]:
+        numbers = parse_cpus(text)
         if not numbers or max(numbers) > last:
             raise ValueError(text)
         return frozenset(numbers)
@@ -62,7 +62,7 @@ def read_assumptions(stated: AssumptionOptions, known: Known) -> Assumptions:
         threads=dict(
             _pairs("--threads", stated.threads, _parse_threads, _THREADS, known, problems)
         ),
-        cpus=dict(_pairs("--allowed-cpus", stated.cpus, parse_cpus, cpus, known, problems)),
+        cpus=dict(_pairs("--allowed-cpus", stated.cpus, parse_present, cpus, known, problems)),
     )
     if problems:
         raise InputError(problems)

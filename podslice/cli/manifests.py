@@ -61,18 +61,20 @@ def load_candidates(
     Raises:
         InputError: there is an error in the input; it has every problem.
     """
-    return choose_candidates(*load_all(planning, filename, namespace))
+    _, loaded = load_all(planning, filename, namespace)
+    return choose_candidates(planning, loaded)
 
 
 def choose_candidates(
-    config: Config, loaded: LoadedPods, further: Iterable[Problem] = ()
+    planning: Planning, loaded: LoadedPods, further: Iterable[Problem] = ()
 ) -> tuple[PodDecision, ...]:
     """Return the pods to apply, if there is no problem with them, and no `further` one.
 
     Raises:
         InputError: as `load_candidates`.
     """
-    node = load_node(config)
+    config = planning.config
+    node = load_node(config, manager=planning.manager)
     decisions = decide_all(loaded, node, config)
     problems = [*validate_node(node, config), *further]
     if decisions and not config.cgroups_per_qos:

@@ -71,7 +71,7 @@ def render_quadlets(
         raise InputError(target.problem)
     config = planning.config
     loaded, workloads = load_with_workloads(filename, namespace, ignored)
-    node = load_node(config)
+    node = load_node(config, manager=planning.manager)
     decisions = decide_all(loaded, node, config)
     problems = [
         *all_problems(loaded, decisions),

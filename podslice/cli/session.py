@@ -11,6 +11,7 @@ from podslice.cli.output import note
 from podslice.errors import BusUnavailable, HostError
 from podslice.kernel.host import read_node
 from podslice.model.config import Config
+from podslice.model.manager import SYSTEM, Manager
 from podslice.model.node import Node
 from podslice.model.resources import CPU, MEMORY
 from podslice.systemd.find_manager import find_manager
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from podslice.cli.options import Planning
-    from podslice.model.manager import Manager
     from podslice.model.pod import Pod
     from podslice.reconcile.world import LiveWorld, World
     from podslice.store import Store
@@ -27,14 +27,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def load_node(config: Config, *, lenient: bool = False) -> Node:
+def load_node(config: Config, *, lenient: bool = False, manager: Manager = SYSTEM) -> Node:
     """Return this host's node; an empty one if the capacity is configured, or not needed.
+
+    Its controllers are those of the manager.
 
     Raises:
         HostError: the host's capacity is needed and cannot be read.
     """
     try:
-        return read_node()
+        return read_node(control_group=manager.control_group)
     except HostError:
         if lenient or {CPU, MEMORY} <= config.capacity.keys():
             return Node(capacity={})
@@ -125,7 +127,7 @@ def offline_world(planning: Planning) -> World:
     from podslice.reconcile.world import World
 
     return World(
-        node=load_node(planning.config),
+        node=load_node(planning.config, manager=planning.manager),
         config=planning.config,
         origin=planning.origin,
         store=open_store(planning),

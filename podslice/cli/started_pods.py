@@ -66,10 +66,9 @@ def _load_started(
         make_quadlets,
     )
 
-    config = planning.config
     loaded, workloads = load_with_workloads(filename, namespace, frozenset(ignored))
     further = further_problems(workloads.problems, loaded)
-    candidates = choose_candidates(config, loaded, further)
+    candidates = choose_candidates(planning, loaded, further)
     made = make_quadlets(candidates, workloads, host_options(planning, is_for_host=True))
     for text in chain.from_iterable(each.notes for each in made):
         note(text)

@@ -21,6 +21,7 @@ _V2 = {
     "MemoryMax": "memory.max",
     "MemorySwapMax": "memory.swap.max",
     "TasksMax": "pids.max",
+    "AllowedCPUs": "cpuset.cpus",
 }
 """The file in which the kernel has each property. Source: Linux, admin-guide/cgroup-v2.rst."""
 

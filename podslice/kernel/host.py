@@ -9,13 +9,16 @@ from pathlib import Path
 from podslice.dataclass import dataclass
 from podslice.errors import HostError
 from podslice.kernel.text import parse_mounts, read_text, read_value, split_lines, split_words
+from podslice.model.cpu_list import parse_cpus
 from podslice.model.node import Node
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, EPHEMERAL_STORAGE, HUGEPAGES_PREFIX, MEMORY, PIDS
 
-_CGROUP2 = ("/sys/fs/cgroup", "cgroup2")
-_CPUS_MAX = 2**16
-"""Eight times the maximum of any kernel. Source: Linux, arch/x86/Kconfig, NR_CPUS_RANGE_END."""
+_MOUNT = "/sys/fs/cgroup"
+_CGROUP2 = (_MOUNT, "cgroup2")
+_CONTROLLERS = "cgroup.controllers"
+_CONTROLLERS_V1 = frozenset({"cpu", "io", "memory", "pids"})
+"""What systemd uses of version 1. Source: systemd, src/basic/cgroup-util.h, CGROUP_MASK_V1."""
 NODEFS = "var/lib"
 """The file system that counts as ephemeral storage, as the kubelet's default root directory."""
 
@@ -28,16 +31,17 @@ class Availability:
     capacity: int
 
 
-def read_node(root: Path = Path("/")) -> Node:
-    """Return the node's capacity.
+def read_node(root: Path = Path("/"), control_group: str = "/") -> Node:
+    """Return the node's capacity, and the controllers of a manager with this control group.
 
     Raises:
         HostError: /proc or /sys can't be read or parsed.
     """
     try:
         meminfo = read_meminfo(root)
+        cpus = available_cpus(root)
         capacity = {
-            CPU: len(available_cpus(root)) * 1000,
+            CPU: len(cpus) * 1000,
             MEMORY: meminfo["MemTotal"] * 1000,
             EPHEMERAL_STORAGE: nodefs_availability(root).capacity * 1000,
             PIDS: _pids_max(root) * 1000,
@@ -54,7 +58,27 @@ def read_node(root: Path = Path("/")) -> Node:
         page_size_bytes=os.sysconf("SC_PAGE_SIZE"),
         hugepage_sizes=tuple(sorted(_hugepage_counts(root))),
         counts_hugepages="memory_hugetlb_accounting" in cgroup2_options(root),
+        cpus=frozenset(cpus),
+        controllers=usable_controllers(root, control_group),
     )
+
+
+def usable_controllers(root: Path, control_group: str) -> frozenset[str] | None:
+    """Return the controllers that a manager with this control group can use.
+
+    None where they are not known, as without control groups.
+    """
+    mount = root / _MOUNT.lstrip("/")
+    try:
+        if (mount / _CONTROLLERS).exists():
+            path = mount / control_group.lstrip("/") / _CONTROLLERS
+            return frozenset(split_words(read_value(path)))
+        if any(mount.glob("*/cgroup.procs")):
+            # systemd delegates none of version 1 to users
+            return _CONTROLLERS_V1 if control_group == "/" else frozenset()
+    except OSError:
+        pass
+    return None
 
 
 def cgroup2_options(root: Path = Path("/")) -> frozenset[str]:
@@ -82,30 +106,12 @@ def process_named(name: str, root: Path = Path("/")) -> int | None:
 
 def available_cpus(root: Path) -> set[int]:
     """Return the CPUs that are online and available to this process tree."""
-    online = parse_cpu_list(read_text(root / "sys/devices/system/cpu/online"))
+    online = parse_cpus(read_text(root / "sys/devices/system/cpu/online"))
     try:
-        allowed = parse_cpu_list(read_text(root / "sys/fs/cgroup/cpuset.cpus.effective"))
+        allowed = parse_cpus(read_text(root / "sys/fs/cgroup/cpuset.cpus.effective"))
     except OSError:
         return online
     return online & allowed or online
-
-
-def parse_cpu_list(text: str) -> set[int]:
-    """Parse the kernel's list format: `0-3,8` → {0, 1, 2, 3, 8}.
-
-    Raises:
-        ValueError: it is not in that format.
-
-    Source: Linux, Documentation/admin-guide/cputopology.rst.
-    """
-    cpus: set[int] = set()
-    for part in text.removesuffix("\n").split(","):
-        if part:
-            first, _, last = part.partition("-")
-            if not 0 <= int(first) <= int(last or first) < _CPUS_MAX:
-                raise ValueError(f"{part:.64} is not a range of CPUs")
-            cpus |= set(range(int(first), int(last or first) + 1))
-    return cpus
 
 
 def read_meminfo(root: Path = Path("/")) -> dict[str, int]:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from podslice.errors import HostError
-from podslice.kernel.host import available_cpus, parse_cpu_list
+from podslice.kernel.host import available_cpus
 from podslice.kernel.text import read_text, read_value
+from podslice.model.cpu_list import parse_cpus
 from podslice.model.cpu_topology import Cpu, CpuTopology
 
 _SYSTEM = "sys/devices/system"
@@ -87,4 +88,4 @@ def _numa_nodes(root: Path) -> dict[int, int]:
 
 
 def _list(path: Path) -> set[int]:
-    return parse_cpu_list(read_text(path))
+    return parse_cpus(read_text(path))

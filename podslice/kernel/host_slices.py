@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from podslice.kernel.cgroup import CgroupFs
-from podslice.kernel.host import parse_cpu_list
 from podslice.kernel.text import read_value
 from podslice.model.cpu_group import DEFAULT_WEIGHT, CpuGroup
+from podslice.model.cpu_list import parse_cpus
 from podslice.model.manager import Manager
 from podslice.model.unit import is_unit_name
 
@@ -50,7 +50,7 @@ def _read_slice(path: Path) -> CpuGroup:
         name=path.name,
         weight=int(weight) if weight.isdigit() else DEFAULT_WEIGHT,
         quota_milli=1000 * int(quota_usec) // int(period_usec) if quota_usec.isdigit() else None,
-        cpus=frozenset(parse_cpu_list(cpus)) or None,
+        cpus=frozenset(parse_cpus(cpus)) or None,
     )
 
 

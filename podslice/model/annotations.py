@@ -19,8 +19,9 @@ RESOURCES = "resources"
 """The name of the annotation that states the pod level as JSON, in place of `spec.resources`."""
 
 QUOTA_PERIOD = "CPUQuotaPeriodUSec"
+ALLOWED_CPUS = "AllowedCPUs"
 
-StatedProperties = Mapping[str, int]
+StatedProperties = Mapping[str, int | str]
 """Name of a property on the bus → the value that a manifest states."""
 
 
@@ -33,6 +34,8 @@ class AnnotationKind(StrEnum):
     """A quantity in bytes, such as `64Mi`, or `infinity`."""
     COUNT = "count"
     """A whole number above 0, or `infinity`."""
+    CPUS = "cpus"
+    """A list of CPUs, such as `0-3,8`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,8 @@ class Annotation:
     property: str
     """The property that it states, by its name on the bus."""
     kind: AnnotationKind
+    controller: str
+    """The controller of the kernel that it requires."""
     is_of_pod_only: bool = False
     """Whether containers do not have it."""
     minimum: int = 1
@@ -51,14 +56,35 @@ class Annotation:
 
 
 _ROWS = (
-    Annotation(name="cpu-quota-period", property=QUOTA_PERIOD, kind=AnnotationKind.PERIOD),
-    Annotation(name="memory-high", property="MemoryHigh", kind=AnnotationKind.BYTES),
     Annotation(
-        name="memory-swap-max", property="MemorySwapMax", kind=AnnotationKind.BYTES, minimum=0
+        name="cpu-quota-period", property=QUOTA_PERIOD, kind=AnnotationKind.PERIOD, controller="cpu"
+    ),
+    Annotation(
+        name="memory-high",
+        property="MemoryHigh",
+        kind=AnnotationKind.BYTES,
+        controller="memory",
+    ),
+    Annotation(
+        name="memory-swap-max",
+        property="MemorySwapMax",
+        kind=AnnotationKind.BYTES,
+        controller="memory",
+        minimum=0,
     ),
     # a container has the manager's DefaultTasksMax=
     Annotation(
-        name="tasks-max", property="TasksMax", kind=AnnotationKind.COUNT, is_of_pod_only=True
+        name="tasks-max",
+        property="TasksMax",
+        kind=AnnotationKind.COUNT,
+        controller="pids",
+        is_of_pod_only=True,
+    ),
+    Annotation(
+        name="allowed-cpus",
+        property=ALLOWED_CPUS,
+        kind=AnnotationKind.CPUS,
+        controller="cpuset",
     ),
 )
 
@@ -68,35 +94,36 @@ ANNOTATIONS = {row.name: row for row in _ROWS}
 ANNOTATION_NAMES = (*ANNOTATIONS, RESOURCES)
 """The names of all annotations below the prefix."""
 
-_BY_PROPERTY = {row.property: row for row in _ROWS}
+BY_PROPERTY = {row.property: row for row in _ROWS}
+"""Every annotation by the property that it states."""
 
-ANNOTATED = frozenset(_BY_PROPERTY)
+ANNOTATED = frozenset(BY_PROPERTY)
 """The properties that annotations state."""
 
 
-def describe_annotation(property_: str, value: int) -> str:
+def describe_annotation(property_: str, value: int | str) -> str:
     """Return the annotation of a property with its value: `podslice.io/memory-high 64Mi`."""
-    return f"{PREFIX}{_BY_PROPERTY[property_].name} {_describe(property_, value)}"
+    return f"{PREFIX}{BY_PROPERTY[property_].name} {_describe(property_, value)}"
 
 
 def format_annotations(stated: StatedProperties, container: str = "") -> dict[str, str]:
     """Return the annotations that state these properties of a pod, or of a container."""
     suffix = f".{container}" if container else ""
     return {
-        f"{PREFIX}{_BY_PROPERTY[name].name}{suffix}": _format(name, value)
+        f"{PREFIX}{BY_PROPERTY[name].name}{suffix}": _format(name, value)
         for name, value in stated.items()
     }
 
 
-def _format(property_: str, value: int) -> str:
+def _format(property_: str, value: int | str) -> str:
     if value == INFINITY:
         return "infinity"
     return f"{value}us" if property_ == QUOTA_PERIOD else str(value)
 
 
-def _describe(property_: str, value: int) -> str:
+def _describe(property_: str, value: int | str) -> str:
     if value == INFINITY:
         return "infinity"
     if property_ == QUOTA_PERIOD:
-        return f"{value / 1000:g}ms"
+        return f"{int(value) / 1000:g}ms"
     return format_value(property_, value)

@@ -1,6 +1,6 @@
 """The text of a property's value in a unit file: a formatter and the parser that is its inverse.
 
-Values are those of the bus. A parser returns None for a text that podslice does not know.
+Values are those of the bus, except lists of CPUs, which are text. A parser returns None for a text that podslice does not know.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 
 from podslice.dataclass import dataclass
+from podslice.model.cpu_list import format_cpus, parse_cpus
 from podslice.model.unit import INFINITY, Value
 
 WHOLE_SHARE = 2**32 - 1
@@ -141,6 +142,13 @@ def _parse_timeout(text: str) -> Value | None:
     return _parse_duration(text) if text else None
 
 
+def _parse_cpus(text: str) -> Value | None:
+    try:
+        return format_cpus(parse_cpus(text))
+    except ValueError:
+        return None
+
+
 AMOUNT = Codec(format=_format_amount, parse=_parse_amount)
 """A number of bytes or tasks, or `infinity`."""
 INTEGER = Codec(format=str, parse=_parse_integer)
@@ -160,5 +168,7 @@ DURATION = Codec(format=_format_duration, parse=_parse_duration)
 """Microseconds; empty for none."""
 TIMEOUT = Codec(format=_format_timeout, parse=_parse_timeout)
 """Microseconds, or `infinity`."""
+CPUS = Codec(format=str, parse=_parse_cpus)
+"""A list of CPUs in its shortest form; empty for all."""
 BUS_ONLY = Codec(format=str, parse=lambda _: None)
 """A structure that podslice sends over the bus and never writes to a file."""

@@ -116,17 +116,3 @@ def regular_topology(*, sockets: int, numa: int, cores: int, threads: int) -> Cp
             for core in range(total)
         )
     )
-
-
-def format_cpus(cpus: Iterable[int]) -> str:
-    """Return CPUs as the kernel writes them: `0-3,8`. No CPU is an empty string.
-
-    Source: cpuset(7), "List format".
-    """
-    runs: list[list[int]] = []
-    for cpu in sorted(cpus):
-        if runs and cpu == runs[-1][1] + 1:
-            runs[-1][1] = cpu
-        else:
-            runs.append([cpu, cpu])
-    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)

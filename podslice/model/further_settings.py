@@ -6,10 +6,10 @@ Manifests have no field for them. They are only read, to name those that are set
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 
 from podslice.dataclass import dataclass
 from podslice.model.codec import share_of_percent
+from podslice.model.cpu_list import format_cpus, numbers_of_octets
 from podslice.model.unit import INFINITY, UnitKind
 
 _LIMITED = frozenset({UnitKind.SLICE, UnitKind.SCOPE, UnitKind.SERVICE})
@@ -57,7 +57,7 @@ _ROWS = (
         unset=0,
     ),
     *_settings(
-        *("AllowedCPUs", "StartupAllowedCPUs", "AllowedMemoryNodes", "StartupAllowedMemoryNodes"),
+        *("StartupAllowedCPUs", "AllowedMemoryNodes", "StartupAllowedMemoryNodes"),
         *("IODeviceWeight", "IODeviceLatencyTargetUSec"),
         *("IOReadBandwidthMax", "IOWriteBandwidthMax", "IOReadIOPSMax", "IOWriteIOPSMax"),
         unset=(),
@@ -82,7 +82,7 @@ _WHOLE_PERCENTS = {share_of_percent(percent): percent for percent in range(101)}
 def format_setting(name: str, value: object) -> str:
     """Return the value of a setting as its unit file has it; empty for a list of structures."""
     if name in _BIT_MASKS and isinstance(value, Sequence):
-        return _format_bits(value)
+        return format_cpus(numbers_of_octets(value))
     if name in _SHARES:
         percent = _WHOLE_PERCENTS.get(value) if isinstance(value, int) else None
         return "" if percent is None else f"{percent}%"
@@ -93,22 +93,3 @@ def format_setting(name: str, value: object) -> str:
     if isinstance(value, int) and name.endswith("USec"):
         return f"{value}us"
     return str(value) if isinstance(value, int | str) else ""
-
-
-def _format_bits(octets: Sequence[int]) -> str:
-    """Return the numbers of the bits that are set: `0-3 8`.
-
-    Source: systemd, src/shared/cpu-set-util.c, cpu_set_to_dbus: the first octet has the lowest.
-    """
-    numbers = [
-        8 * index + bit
-        for index, octet in enumerate(octets)
-        for bit in range(8)
-        if octet >> bit & 1
-    ]
-    ranges = []
-    for _, group in groupby(enumerate(numbers), key=lambda each: each[1] - each[0]):
-        members = [number for _, number in group]
-        first, last = members[0], members[-1]
-        ranges.append(str(first) if first == last else f"{first}-{last}")
-    return " ".join(ranges)

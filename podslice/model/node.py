@@ -23,6 +23,10 @@ class Node:
 
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst, memory_hugetlb_accounting.
     """
+    cpus: frozenset[int] | None = None
+    """The numbers of its CPUs; None where they are not known."""
+    controllers: frozenset[str] | None = None
+    """The controllers that systemd can use; None where they are not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from podslice.model.codec import (
     AMOUNT,
     BOOLEAN,
     BUS_ONLY,
+    CPUS,
     DURATION,
     INTEGER,
     LIST,
@@ -24,7 +25,7 @@ from podslice.model.codec import (
     Codec,
 )
 from podslice.model.quantity import format_bytes
-from podslice.model.unit import INFINITY, UnitKind, Value
+from podslice.model.unit import INFINITY, DesiredUnit, UnitKind, Value
 
 ALL = frozenset(UnitKind)
 TIMER = frozenset({UnitKind.TIMER})
@@ -71,6 +72,10 @@ class Property:
     """The range of values beside `unset` that systemd accepts."""
     codec: Codec = STRING
     """Its value as text in a unit file."""
+    is_text: bool = False
+    """Whether its value is that text, whatever its type on the bus."""
+    of_pods: bool = False
+    """Whether it is managed on the units of pods only: on other slices administrators set it."""
 
     def format(self, value: Value) -> str:
         """Return a value as text in a unit file."""
@@ -288,6 +293,17 @@ _ROWS = (
         minimum=1,
         codec=AMOUNT,
     ),
+    Property(
+        name="AllowedCPUs",
+        key="AllowedCPUs",
+        signature="ay",
+        since=244,
+        unset="",
+        managed=LIMITED,
+        codec=CPUS,
+        is_text=True,
+        of_pods=True,
+    ),
     # what systemd-oomd may do below: `kill` or `auto`, which leaves it to the slices above
     Property(
         name="ManagedOOMSwap",
@@ -333,6 +349,14 @@ MANAGED = {
     kind: tuple(sorted(row.name for row in _ROWS if kind in row.managed)) for kind in UnitKind
 }
 """The properties that are kept at the desired value, or unset, by the unit's kind."""
+
+
+def managed_of(unit: DesiredUnit) -> tuple[str, ...]:
+    """Return the properties that podslice keeps on a unit of its own, by name."""
+    names = MANAGED[unit.kind]
+    if unit.pod is None:
+        return tuple(name for name in names if not PROPERTIES[name].of_pods)
+    return names
 
 
 MEMORY_PROPERTIES = ("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax", "MemorySwapMax")

@@ -1,6 +1,6 @@
 """Systemd units as values: names, desired and observed.
 
-Values of properties are those of the bus (see `properties`).
+Values of properties are those of the bus, or text for it (see `properties`).
 """
 
 from __future__ import annotations

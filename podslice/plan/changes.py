@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from podslice.model.properties import MANAGED, PROPERTIES
+from podslice.model.properties import PROPERTIES, managed_of
 from podslice.model.quantity import about_bytes, format_bytes, tmpfs_size_bytes
 from podslice.model.resources import hugetlb_files
 from podslice.model.unit import (
@@ -72,7 +72,7 @@ def _changes(
     unit: DesiredUnit, properties: Mapping[str, PropertyValue], observed: ObservedUnit
 ) -> Iterator[Change]:
     """Yield stated values that differ and, on podslice's units, values that are not stated."""
-    for name in MANAGED[unit.kind] if unit.owned else sorted(properties):
+    for name in managed_of(unit) if unit.owned else sorted(properties):
         if name not in observed.properties:
             continue
         old, new = observed.properties[name], properties.get(name)

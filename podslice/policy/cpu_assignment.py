@@ -14,7 +14,8 @@ from contextlib import suppress
 from functools import partial
 
 from podslice.dataclass import dataclass
-from podslice.model.cpu_topology import Cpus, CpuTopology, format_cpus
+from podslice.model.cpu_list import format_cpus
+from podslice.model.cpu_topology import Cpus, CpuTopology
 
 NOT_ENOUGH = "NotEnoughCPUs"
 SMT_ALIGNMENT = "SMTAlignmentError"

@@ -7,6 +7,7 @@ from dataclasses import field, replace
 
 from podslice.dataclass import dataclass
 from podslice.model.cpu_group import CpuGroup
+from podslice.model.cpu_list import parse_cpus
 from podslice.model.desired import Desired
 from podslice.model.pod import ContainerKind
 from podslice.model.unit import DesiredUnit, UnitKind, UnitName, parent_slice
@@ -61,13 +62,15 @@ def _busy_units(desired: Desired) -> Iterator[DesiredUnit]:
 
 
 def _group_of(unit: DesiredUnit, present: CpuGroup | None, assumed: Assumptions) -> CpuGroup:
-    """Return a unit with the weight and the quota that it should have."""
+    """Return a unit with the weight, the quota and the CPUs that it should have."""
     values = unit.values
     group = present or CpuGroup(name=unit.name)
     if "CPUWeight" in values:
         group = replace(group, weight=int(values["CPUWeight"]))
     if "CPUQuotaPerSecUSec" in values:
         group = replace(group, quota_milli=int(values["CPUQuotaPerSecUSec"]) // 1000)
+    if "AllowedCPUs" in values:
+        group = replace(group, cpus=frozenset(parse_cpus(str(values["AllowedCPUs"]))))
     if unit.owned and unit.pod is None:
         return replace(group, threads=0)  # without pods nothing runs in it
     return _assume(group, unit.pod or unit.name, assumed)

@@ -44,7 +44,15 @@ from podslice.policy.hugepages import (
 )
 from podslice.policy.oom import kills_whole_container, oom_score_adj
 from podslice.policy.qos import classify, why_qos
-from podslice.policy.stated_properties import check_stated, describe_stall, with_period, with_stated
+from podslice.policy.stated_properties import (
+    check_possible,
+    check_stated,
+    check_within,
+    describe_stall,
+    node_cpus,
+    with_period,
+    with_stated,
+)
 from podslice.policy.swap import node_memory, swap_limit
 from podslice.policy.throttling import memory_high
 from podslice.policy.unit_properties import (
@@ -96,7 +104,7 @@ def decide(pod: Pod, node: Node, config: Config, *, qos: Qos | None = None) -> P
         elsewhere=tree.elsewhere(pod.uid, qos),
     )
     if pod.properties or any(container.properties for container in pod.containers):
-        decision = _judge_stated(decision, capacity)
+        decision = _judge_stated(decision, capacity, node, config)
     return replace(decision, units=tuple(units_of(decision)))
 
 
@@ -106,15 +114,24 @@ def _of_slice(
     return with_stated(with_hugepages(properties, hugepages_bytes), pod.properties)
 
 
-def _judge_stated(decision: PodDecision, capacity: Amounts) -> PodDecision:
-    """Return the decision with the effect of the annotations, and warnings of those without one."""
+def _judge_stated(
+    decision: PodDecision, capacity: Amounts, node: Node, config: Config
+) -> PodDecision:
+    """Return the decision with the effect of the annotations, and the problems with them."""
     pod = decision.pod
     stall = describe_stall(decision.properties, pod.properties, capacity)
     where = f"{pod.spec_where.removesuffix('spec')}metadata.annotations"
     at = f"{pod.where}: {where}" if pod.where else where
-    found = [*check_stated(decision.properties, pod.properties, at)]
+    cpus = node_cpus(node, config)
+    found = [
+        *check_possible(pod.properties, node, cpus, at),
+        *check_stated(decision.properties, pod.properties, at),
+    ]
     for container, decided in zip(pod.containers, decision.containers, strict=True):
-        found += check_stated(decided.properties, container.properties, at, container.name)
+        stated = container.properties
+        found += check_possible(stated, node, cpus, at, container.name)
+        found += check_stated(decided.properties, stated, at, container.name)
+        found += check_within(stated, pod.properties, at, container.name)
     return replace(
         decision,
         notes=(*decision.notes, stall) if stall else decision.notes,

@@ -75,26 +75,26 @@ def settings_of(unit: InspectedUnit) -> PresentSettings:
     found = {
         name: value
         for name, value in unit.observed.properties.items()
-        if name in _COMPARED and value != PROPERTIES[name].unset and isinstance(value, int)
+        if name in _COMPARED and value != PROPERTIES[name].unset and isinstance(value, int | str)
     }
     texts = {name: _format_property(name, value) for name, value in found.items()}
     taken = {
-        kind: PresentSetting(value=found[kind], text=texts[kind])
+        kind: PresentSetting(value=int(found[kind]), text=texts[kind])
         for kind in SettingKind
         # `MemoryLow=infinity` is not an amount
-        if kind in found and found[kind] <= INT64_MAX
+        if kind in found and int(found[kind]) <= INT64_MAX
     }
     others = [texts[name] for name in found if name not in taken]
     others += [f"{key}={value}" if value else key for key, value in unit.further.items()]
     return PresentSettings(taken=taken, further=tuple(sorted(others)))
 
 
-_NAMED = ("CPUQuotaPeriodUSec", "MemoryHigh", "MemorySwapMax")
+_NAMED = ("AllowedCPUs", "CPUQuotaPeriodUSec", "MemoryHigh", "MemorySwapMax")
 # TasksMax has the default of the manager where it was not set: it is among the further settings
 _COMPARED = frozenset({*SettingKind, *_NAMED}) & PROPERTIES.keys()
 
 
-def _format_property(name: str, value: int) -> str:
+def _format_property(name: str, value: int | str) -> str:
     row = PROPERTIES[name]
     text = format_value(name, value) if name.startswith("Memory") else row.format(value)
     return f"{row.key}={text}"

@@ -10,6 +10,7 @@ from podslice.model.config import Config, WeightMapping
 from podslice.model.description import parse_description
 from podslice.model.naming import Tree, volume_path
 from podslice.model.pod import Container, MemoryVolume, Pod, Qos
+from podslice.model.properties import PROPERTIES
 from podslice.model.quantity import tmpfs_size_bytes
 from podslice.model.resources import CPU, MEMORY, PIDS, Resources
 from podslice.model.unit import INFINITY, ObservedUnit, UnitName, mount_name
@@ -66,13 +67,14 @@ def _tasks(unit: ObservedUnit, config: Config) -> dict[str, int]:
     return {} if unit.properties.get("TasksMax") == config.pod_max_pids else limits
 
 
-def _annotated(unit: ObservedUnit, config: Config) -> dict[str, int]:
+def _annotated(unit: ObservedUnit, config: Config) -> dict[str, int | str]:
     """Return the properties that only annotations state of a pod's slice."""
-    found: dict[str, int] = {}
+    found: dict[str, int | str] = {}
     for name in sorted(ANNOTATED - {"TasksMax"}):
         value = unit.properties.get(name)
         is_default = name == QUOTA_PERIOD and value == config.cpu_cfs_quota_period_usec
-        if isinstance(value, int) and value < INFINITY and not is_default:
+        is_set = value not in (None, PROPERTIES[name].unset)
+        if isinstance(value, int | str) and is_set and not is_default:
             found[name] = value
     return found
 

@@ -6,20 +6,31 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from podslice.errors import Problem, warning
-from podslice.model.annotations import PREFIX, QUOTA_PERIOD, StatedProperties, describe_annotation
+from podslice.model.annotations import (
+    ALLOWED_CPUS,
+    BY_PROPERTY,
+    PREFIX,
+    QUOTA_PERIOD,
+    StatedProperties,
+    describe_annotation,
+)
 from podslice.model.config import Config
+from podslice.model.cpu_list import format_cpus, parse_cpus
+from podslice.model.node import Node
 from podslice.model.quantity import format_bytes
 from podslice.model.resources import CPU, Amounts
 from podslice.model.unit import PropertyValue
 
 Properties = tuple[PropertyValue, ...]
 
+_NO_CONTROLLER = "use cgroup v2 with this controller, and delegate it to a user manager (Delegate=)"
+
 
 def with_period(config: Config, *stated: StatedProperties) -> Config:
     """Return the configuration with the period of CPU quotas that the first of them states."""
     for each in stated:
         if QUOTA_PERIOD in each:
-            return replace(config, cpu_cfs_quota_period_usec=each[QUOTA_PERIOD])
+            return replace(config, cpu_cfs_quota_period_usec=int(each[QUOTA_PERIOD]))
     return config
 
 
@@ -34,7 +45,7 @@ def with_stated(properties: Properties, stated: StatedProperties) -> Properties:
     by_name = {each.name: each for each in properties}
     for name, value in stated.items():
         before = by_name.get(name)
-        is_more = name == "TasksMax" and before is not None and int(before.value) < value
+        is_more = name == "TasksMax" and before is not None and int(before.value) < int(value)
         if is_more or (name == QUOTA_PERIOD and before is None):
             continue
         why = describe_annotation(name, value)
@@ -45,7 +56,7 @@ def with_stated(properties: Properties, stated: StatedProperties) -> Properties:
 def describe_stall(properties: Properties, stated: StatedProperties, capacity: Amounts) -> str:
     """Describe how long a pod may wait for its next quota; empty without a stated period.
 
-    The quota of a period is used up soonest by as many threads as the node has CPUs; until the next
+    The quota of a period is used up soonest by as many threads as the pod has CPUs; until the next
     period none of the pod's processes runs: period - quota / CPUs.
 
     Source: Linux, Documentation/scheduler/sched-bwc.rst: a group that has used its quota is
@@ -57,8 +68,11 @@ def describe_stall(properties: Properties, stated: StatedProperties, capacity: A
     period_usec = stated.get(QUOTA_PERIOD)
     if period_usec is None or quota is None:
         return ""
-    used_usec = period_usec * quota // 1000 // (capacity.get(CPU) or 1000)
-    stall = max(period_usec - used_usec, 0) / 1000
+    milli = capacity.get(CPU) or 1000
+    if ALLOWED_CPUS in stated:
+        milli = min(milli, len(_cpus(stated)) * 1000)
+    used_usec = int(period_usec) * quota // 1000 // milli
+    stall = max(int(period_usec) - used_usec, 0) / 1000
     return (
         f"{describe_annotation(QUOTA_PERIOD, period_usec)}: a container that uses up the quota"
         f" stalls the pod for up to {stall:g} ms"
@@ -82,7 +96,67 @@ def check_stated(
         at = f"{where}[{PREFIX}cpu-quota-period{suffix}]"
         yield warning(at, "there is no CPU quota", "it has no effect without a CPU limit")
     limit, high = by_name.get("MemoryMax"), stated.get("MemoryHigh")
-    if high is not None and limit is not None and high >= int(limit.value):
+    if high is not None and limit is not None and int(high) >= int(limit.value):
         at = f"{where}[{PREFIX}memory-high{suffix}]"
-        text = f"{format_bytes(high)} is not less than the memory limit"
+        text = f"{format_bytes(int(high))} is not less than the memory limit"
         yield warning(at, text, "it has no effect")
+
+
+def node_cpus(node: Node, config: Config) -> frozenset[int] | None:
+    """Return the CPUs of the node, with a configured capacity the first ones; None if not known."""
+    if CPU in config.capacity:
+        return frozenset(range(-(-config.capacity[CPU] // 1000)))
+    return node.cpus
+
+
+def check_possible(
+    stated: StatedProperties,
+    node: Node,
+    cpus: frozenset[int] | None,
+    where: str,
+    container: str = "",
+) -> Iterator[Problem]:
+    """Yield the errors of stated properties that the node cannot apply.
+
+    Args:
+        stated: of the pod or the container.
+        node: its controllers.
+        cpus: of the node; None if they are not known.
+        where: the address of the annotations.
+        container: the name of the container; empty for the pod.
+    """
+    suffix = f".{container}" if container else ""
+    for name in stated:
+        row = BY_PROPERTY[name]
+        at = f"{where}[{PREFIX}{row.name}{suffix}]"
+        if node.controllers is not None and row.controller not in node.controllers:
+            text = f"the {row.controller} controller is not available"
+            yield Problem(where=at, message=text, hint=_NO_CONTROLLER)
+        elif name == ALLOWED_CPUS and cpus is not None and (missing := _cpus(stated) - cpus):
+            text = f"the node does not have {_describe_cpus(missing)}"
+            yield Problem(where=at, message=text, hint=f"it has {_describe_cpus(cpus)}")
+
+
+def check_within(
+    stated: StatedProperties, of_pod: StatedProperties, where: str, container: str
+) -> Iterator[Problem]:
+    """Warn of CPUs of a container that its pod does not have.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus: it is limited by that of
+    the parent, whose CPUs apply if none is left.
+    """
+    if ALLOWED_CPUS not in stated or ALLOWED_CPUS not in of_pod:
+        return
+    of_both = _cpus(stated) & _cpus(of_pod)
+    if missing := _cpus(stated) - of_both:
+        at = f"{where}[{PREFIX}allowed-cpus.{container}]"
+        text = f"the pod is not allowed {_describe_cpus(missing)}"
+        yield warning(at, text, f"the container runs on {_describe_cpus(of_both or _cpus(of_pod))}")
+
+
+def _cpus(stated: StatedProperties) -> frozenset[int]:
+    return frozenset(parse_cpus(str(stated[ALLOWED_CPUS])))
+
+
+def _describe_cpus(cpus: frozenset[int]) -> str:
+    return f"CPU{'s' if len(cpus) > 1 else ''} {format_cpus(cpus)}"

@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from podslice.dataclass import dataclass
+from podslice.model.annotations import ALLOWED_CPUS
 from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.manager import SYSTEM, Manager
 from podslice.model.naming import CONTAINER_LABEL, POD_LABEL, SCOPE_PREFIX
@@ -55,10 +56,20 @@ class Parent:
         return {**labels, CONTAINER_LABEL: self.container.name} if self.container else labels
 
     @cached_property
-    def limits(self) -> Mapping[str, int]:
+    def properties(self) -> Mapping[str, int | str]:
         """The container's properties by name."""
         properties = self.container.properties if self.container else ()
-        return {each.name: int(each.value) for each in properties if each.value != INFINITY}
+        return {each.name: each.value for each in properties if each.value != INFINITY}
+
+    @cached_property
+    def limits(self) -> Mapping[str, int]:
+        """Those of the properties that are numbers."""
+        return {name: value for name, value in self.properties.items() if isinstance(value, int)}
+
+    @property
+    def cpus(self) -> str:
+        """The CPUs that the container may use; empty for all."""
+        return str(self.properties.get(ALLOWED_CPUS, ""))
 
     @property
     def quota(self) -> tuple[int, int] | None:
@@ -107,7 +118,7 @@ def docker_options(parent: Parent) -> list[str]:
     return options
 
 
-def _limits(parent: Parent) -> Iterator[tuple[str, str, int]]:
+def _limits(parent: Parent) -> Iterator[tuple[str, str, int | str]]:
     """Yield the limits as docker's option, compose's key and the value.
 
     Only limits that result in the same unit property; docker has no option for CPUWeight, MemoryMin
@@ -126,6 +137,8 @@ def _limits(parent: Parent) -> Iterator[tuple[str, str, int]]:
         yield "--memory-swap", "memswap_limit", -1 if swap is None else memory + swap
     if "MemoryLow" in parent.limits:
         yield "--memory-reservation", "mem_reservation", parent.limits["MemoryLow"]
+    if parent.cpus:
+        yield "--cpuset-cpus", "cpuset", parent.cpus
     if parent.container:
         yield "--oom-score-adj", "oom_score_adj", parent.container.oom_score_adj
 
@@ -153,7 +166,7 @@ def _compose(parent: Parent) -> Iterator[str]:
     for name, text in parent.labels.items():
         yield f"  {name}: {json.dumps(text)}"
     for _, key, value in _limits(parent):
-        yield f"{key}: {value}"
+        yield f"{key}: {json.dumps(value)}"
 
 
 def _systemd(parent: Parent) -> Iterator[str]:
@@ -206,7 +219,7 @@ def _quadlet(parent: Parent) -> Iterator[str]:
 def _unit_properties(parent: Parent) -> list[str]:
     return [
         f"{PROPERTIES[name].key}={PROPERTIES[name].format(value)}"
-        for name, value in parent.limits.items()
+        for name, value in parent.properties.items()
     ]
 
 
@@ -215,7 +228,8 @@ def _oci(parent: Parent) -> Iterator[str]:
 
     Their scope gets the name and the properties of the container's own scope, and replaces it.
     Properties are annotations, since resources would result in others: with a quota, crun also sets
-    the period. Without a container there is no scope.
+    the period. CPUs are a resource, which both convert to AllowedCPUs. Without a container there is
+    no scope.
 
     Source: runc, docs/systemd.md, "Auxiliary properties"; crun 1.21,
     src/libcrun/cgroup-systemd.c, SYSTEMD_PROPERTY_PREFIX.
@@ -229,10 +243,11 @@ def _oci(parent: Parent) -> Iterator[str]:
         "CollectMode": "'inactive-or-failed'",
         "TimeoutStopUSec": f"uint64 {grace_usec}",
     }
+    resources = {"resources": {"cpu": {"cpus": parent.cpus}}} if parent.cpus else {}
     config = {
         "process": {"oomScoreAdj": parent.container.oom_score_adj},
         "annotations": {f"org.systemd.property.{of}": text for of, text in properties.items()},
-        "linux": {"cgroupsPath": f"{parent.pod.slice}:{SCOPE_PREFIX}:{name}"},
+        "linux": {"cgroupsPath": f"{parent.pod.slice}:{SCOPE_PREFIX}:{name}", **resources},
     }
     yield json.dumps(config, indent=2)
 
@@ -252,7 +267,7 @@ def _json(parent: Parent) -> Iterator[str]:
             "name": container.name,
             "scope": container.scope,
             "oom_score_adj": container.oom_score_adj,
-            "properties": parent.limits,
+            "properties": parent.properties,
         },
         "podman_options": podman_options(parent),
         "podman_pod_options": podman_pod_options(parent),

@@ -263,14 +263,15 @@ async def _start(unit: TransientUnit, calls: ManagerCalls) -> None:
 async def _start_down(unit: TransientUnit, calls: ManagerCalls) -> None:
     """Start an inactive unit that a failed unit in it keeps loaded.
 
-    Properties that it had before, and that are not requested now, are unset.
+    Properties that it had before, and that are not requested now, are unset, except those that are
+    managed on the units of pods only.
     """
     found = await calls.properties(unit.name)
     managed = {name: PROPERTIES[name] for name in MANAGED[kind_of(unit.name)] if name in found}
     unset = {
         name: row.unset
         for name, row in managed.items()
-        if row.unset is not None and found[name] != row.unset
+        if row.unset is not None and found[name] != row.unset and not row.of_pods
     }
     requested = {name: value for name, value in unit.properties.items() if name in CHANGEABLE}
     await calls.set_properties(unit.name, {**unset, **requested})

@@ -67,8 +67,10 @@ def check_properties(name: UnitName, properties: Mapping[str, Value]) -> None:
         row = PROPERTIES.get(key)
         if row is None or kind_of(name) not in row.kinds:
             raise BadProperty(f"{name}: {key}: unknown property")
-        if not _has_type(value, row.signature):
+        if not _has_type(value, "s" if row.is_text else row.signature):
             raise TypeError(f"{name}: {key}: {value!r} is not of type {row.signature!r}")
+        if row.is_text and row.parse(str(value)) != value:
+            raise BadProperty(f"{name}: {key}: {value!r:.80} is not a value in its shortest form")
         if not row.takes(value):
             raise BadProperty(
                 f"{name}: {key}: {value} is out of range; must be {row.minimum} to {row.maximum}"

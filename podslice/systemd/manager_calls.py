@@ -15,6 +15,7 @@ from podslice.systemd.call_checks import kind_of
 from podslice.systemd.dbus.connection import Connection, variant
 from podslice.systemd.dbus.wire import Received, Wire
 from podslice.systemd.jobs import MANAGER, MANAGER_PATH, Jobs
+from podslice.systemd.packed_values import PACKED, pack, unpack
 
 _TYPES: Mapping[str, type] = {
     **{name: type(row.unset) for name, row in PROPERTIES.items() if row.unset is not None},
@@ -285,6 +286,8 @@ def _typed(key: str, value: Wire) -> Wire:
 
 
 def _all_typed(found: dict[str, Wire]) -> dict[str, Wire]:
+    for key in PACKED & found.keys():
+        found[key] = unpack(key, found[key])
     for key, value in found.items():
         _typed(key, value)
     return found
@@ -337,7 +340,8 @@ def encode(values: Mapping[str, Value], descriptors: list[int]) -> list[list[obj
             first = len(descriptors)
             descriptors += (one for one in value if isinstance(one, int))
             value = tuple(range(first, len(descriptors)))  # noqa: PLW2901
-        encoded.append([name, variant(signature, value)])
+        content = pack(str(value)) if name in PACKED else value
+        encoded.append([name, variant(signature, content)])
     return encoded
 
 

@@ -42,6 +42,8 @@ _ROWS = {
     and row.section == "resource"
     # a file has fewer digits of it than the bus
     and row.name != "ManagedOOMMemoryPressureLimit"
+    # several lines of a file are one value
+    and not row.is_text
 }
 """The properties that are read from a file, by their keys."""
 

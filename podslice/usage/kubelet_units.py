@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from podslice.kernel.cgroup import CgroupFs
-from podslice.kernel.host import parse_cpu_list
+from podslice.model.cpu_list import parse_cpus
 from podslice.model.kubelet_node import (
     AuditedUnit,
     AuditedValue,
@@ -220,7 +220,7 @@ def _root_cpus(expected: ExpectedNode, cgroups: CgroupFs) -> Iterator[AuditFindi
     text = cgroups.files(group, [_CPUS]).get(_CPUS, "")
     if not text:
         return
-    count = len(parse_cpu_list(text))
+    count = len(parse_cpus(text))
     if count < expected.cpus:
         yield AuditFinding(
             kind=FindingKind.CPUS_MISSING,

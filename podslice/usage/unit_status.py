@@ -11,7 +11,7 @@ from podslice.kernel.cgroup import CgroupFs, Usage
 from podslice.model.container_exit import ContainerExit, ContainerHistory
 from podslice.model.description import parse_description
 from podslice.model.desired import Desired
-from podslice.model.properties import MANAGED, PROPERTIES
+from podslice.model.properties import MANAGED, PROPERTIES, managed_of
 from podslice.model.unit import (
     DesiredUnit,
     Observed,
@@ -130,7 +130,9 @@ def _status(
     has = found.properties if found else {}
     wants = unit.values
     stated = [
-        name for name in MANAGED[unit.kind] if name in wants or (unit.owned and _is_set(name, has))
+        name
+        for name in (managed_of(unit) if unit.owned else MANAGED[unit.kind])
+        if name in wants or (unit.owned and _is_set(name, has))
     ]
     return UnitStatus(
         name=unit.name,

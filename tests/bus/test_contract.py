@@ -299,14 +299,16 @@ async def test_inspect_loads_a_unit_with_its_further_settings(
     assert (found.load_state, found.active_state) == ("loaded", "inactive")
     assert (found.transient, found.control_group) == (False, "")
     assert found.fragment_path.endswith(f"/{name}")
-    set_ = {key: found.properties[key] for key in ("MemoryMax", "Delegate", "TasksMax", "Slice")}
+    names = ("MemoryMax", "Delegate", "TasksMax", "Slice", "AllowedCPUs")
+    set_ = {key: found.properties[key] for key in names}
     assert set_ == {
         "MemoryMax": 64 << 20,
         "Delegate": True,
         "TasksMax": 99,
         "Slice": "system.slice",
+        "AllowedCPUs": "0",
     }
-    assert inspected.further == {"AllowedCPUs": "0", "IOWeight": "50", "TasksMax": "99"}
+    assert inspected.further == {"IOWeight": "50", "TasksMax": "99"}
 
 
 async def test_inspect_of_nothing_is_nothing(client: Client, root: UnitName) -> None:
@@ -872,6 +874,18 @@ async def test_oomd_properties_survive_a_reload_and_can_be_unset(
     world.reload()
     found = await look(client, root)
     assert {key: found.properties[key] for key in policy} == unset
+
+
+async def test_cpus_survive_a_reload_and_can_be_changed_and_unset(
+    client: Client, root: UnitName, world: World
+) -> None:
+    await client.start(slice_(root, AllowedCPUs="0,2-3,130"))
+    world.reload()
+    assert (await look(client, root)).properties["AllowedCPUs"] == "0,2-3,130"
+    for cpus in ("1", ""):
+        await client.set_properties(root, {"AllowedCPUs": cpus})
+        world.reload()
+        assert (await look(client, root)).properties["AllowedCPUs"] == cpus
 
 
 async def test_set_properties_of_no_unit(client: Client, root: UnitName) -> None:

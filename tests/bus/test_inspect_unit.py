@@ -31,8 +31,8 @@ FILE = {
 FURTHER = {
     "IOWeight": Variant("t", 50),
     "StartupIOWeight": Variant("t", INFINITY),
-    "AllowedCPUs": Variant("ay", b"\x0f\x01"),
-    "AllowedMemoryNodes": Variant("ay", b""),
+    "AllowedMemoryNodes": Variant("ay", b"\x0f\x01"),
+    "StartupAllowedCPUs": Variant("ay", b""),
     "IODeviceWeight": Variant("a(st)", [["/dev/sda", 50]]),
     "ManagedOOMPreference": Variant("s", "avoid"),
     "ManagedOOMSwap": Variant("s", "auto"),
@@ -72,7 +72,7 @@ async def test_an_inactive_service_has_its_settings(bus: ScriptedBus) -> None:
     assert (found.observed.active_state, found.observed.control_group) == ("inactive", "")
     assert found.observed.fragment_path == "/etc/systemd/system/web.service"
     assert found.further == {
-        "AllowedCPUs": "0-3 8",
+        "AllowedMemoryNodes": "0-3,8",
         "IODeviceWeight": "",
         "IOWeight": "50",
         "ManagedOOMPreference": "avoid",

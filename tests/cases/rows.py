@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from podslice.inputs.options.values import read_reservation
-from podslice.kernel.host import parse_cpu_list
 from podslice.model.config import Config, Enforce, MemoryProtection, Rules, SwapBehavior, Threshold
 from podslice.model.cpu_group import CpuGroup
+from podslice.model.cpu_list import parse_cpus
 from podslice.model.node import Node
 from podslice.model.pod import Container, ContainerKind, MemoryVolume, Pod, Qos
 from podslice.model.quantity import parse_quantity
@@ -105,6 +105,8 @@ def to_node(row):
         swap_bytes=to_bytes(row.get("swap", "0")),
         counts_hugepages=row.get("counts_hugepages", False),
         hugepage_sizes=tuple(map(to_bytes, row.get("hugepage_sizes", []))),
+        cpus=frozenset(parse_cpus(row["cpus"])) if "cpus" in row else None,
+        controllers=frozenset(row["controllers"]) if "controllers" in row else None,
     )
 
 
@@ -190,6 +192,6 @@ def to_cpu_group(fields):
         weight=fields.get("weight", 100),
         quota_milli=fields.get("quota"),
         threads=fields.get("threads"),
-        cpus=frozenset(parse_cpu_list(fields["cpus"])) if "cpus" in fields else None,
+        cpus=frozenset(parse_cpus(fields["cpus"])) if "cpus" in fields else None,
         children=tuple(map(to_cpu_group, fields.get("below", []))),
     )

@@ -16,9 +16,9 @@ import pytest
 from podslice.errors import InputError
 from podslice.inputs.budget import Budget
 from podslice.inputs.manifest.load import format_manifest, load_text, parse_manifest
-from podslice.kernel.host import parse_cpu_list
 from podslice.model.config import Config, Rules, Threshold, WeightMapping
-from podslice.model.cpu_topology import CpuTopology, format_cpus, regular_topology
+from podslice.model.cpu_list import format_cpus, parse_cpus
+from podslice.model.cpu_topology import CpuTopology, regular_topology
 from podslice.model.naming import Tree, scope_name, slice_of_cgroup
 from podslice.model.node import Node
 from podslice.model.node_state import Condition
@@ -530,7 +530,7 @@ def run_cpus(row):
     got = assign_cpus(
         topology,
         row["count"],
-        free=frozenset(parse_cpu_list(row["free"])) if "free" in row else topology.all,
+        free=frozenset(parse_cpus(row["free"])) if "free" in row else topology.all,
         options=CpuOptions(**dict.fromkeys(row.get("options", ()), True)),
         numa_nodes=row.get("numa_nodes", ()),
     )
@@ -546,7 +546,7 @@ def machine(text, *, offline):
     """
     sockets, numa, cores, threads, *uncore = map(int, text.split(","))
     made = regular_topology(sockets=sockets, numa=numa, cores=cores, threads=threads)
-    online = made.all - parse_cpu_list(offline)
+    online = made.all - parse_cpus(offline)
     cpus = [cpu for cpu in made.cpus if cpu.cpu in online]
     if uncore:
         cpus = [replace(cpu, uncore=cpu.core // uncore[0]) for cpu in cpus]

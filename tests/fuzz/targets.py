@@ -40,7 +40,8 @@ from podslice.inputs.manifest.load import (
     read_manifest,
 )
 from podslice.inputs.options.config_files import make_config, restore
-from podslice.kernel import cgroup, host, proc, text
+from podslice.kernel import cgroup, proc, text
+from podslice.model import cpu_list
 from podslice.model.config import Config
 from podslice.model.kubelet_node import KubeletSettings
 from podslice.model.naming import Tree
@@ -323,7 +324,7 @@ def run_proc(data: bytes) -> None:
 def run_kernel(data: bytes) -> None:
     """Read counters and lists; texts that the kernel never writes raise ValueError at most."""
     shown = data.decode(errors="surrogateescape")
-    for parse in (proc.parse_control_group, cgroup.parse_pressure, host.parse_cpu_list):
+    for parse in (proc.parse_control_group, cgroup.parse_pressure, cpu_list.parse_cpus):
         with contextlib.suppress(ValueError, LookupError):
             parse(shown)
     with contextlib.suppress(ValueError):

@@ -101,6 +101,7 @@ metadata:
     podslice.io/memory-high: 64Mi
     podslice.io/memory-swap-max: 16Mi
     podslice.io/tasks-max: "200"
+    podslice.io/allowed-cpus: "1"
 spec:
   containers:
   - {name: main, resources: {requests: {cpu: 0}, limits: {cpu: 200m}}}
@@ -131,6 +132,16 @@ def test_the_kernel_has_the_numbers_of_seed_000_and_of_annotations(clean_machine
     assert kernel(machine, group, "memory.high") == str(64 * 2**20)
     assert kernel(machine, group, "memory.swap.max") == str(16 * 2**20)
     assert kernel(machine, group, "pids.max") == "200"
+    assert kernel(machine, group, "cpuset.cpus.effective") == "1"
+    command = ("grep", "-h", "^Cpus_allowed_list", "/proc/self/status")
+    ran = machine.podslice("run", "stated", "-c", "main", "--", *command)
+    assert ran.stdout.split() == ["Cpus_allowed_list:", "1"]
+    machine.put("/root/stated.yaml", STATED.replace('"1"', '"0-1"'))
+    assert "AllowedCPUs=0-1 (was 1)" in apply(machine, *files).stdout
+    assert kernel(machine, group, "cpuset.cpus.effective") == "0-1"
+    machine.put("/root/stated.yaml", STATED.replace('    podslice.io/allowed-cpus: "1"\n', ""))
+    assert "AllowedCPUs=unset" in apply(machine, *files).stdout
+    assert show(machine, made["stated"]["slice"], "AllowedCPUs") == {"AllowedCPUs": ""}
     tiers = "/kubepods.slice/kubepods-"
     assert kernel(machine, f"{tiers}burstable.slice", "cpu.weight") == "12"
     assert kernel(machine, f"{tiers}burstable.slice", "memory.max") == str(SHARED - 5 * GI)
@@ -139,6 +150,17 @@ def test_the_kernel_has_the_numbers_of_seed_000_and_of_annotations(clean_machine
     assert kernel(machine, "/kubepods.slice", "memory.max") == str(32 * GI)
     assert kernel(machine, "/kubepods.slice", "memory.low") == str(8 * GI)
     assert kernel(machine, made["pod3"]["control_group"], "memory.low") == str(2 * GI)
+
+
+@pytest.mark.namespace
+def test_cpus_are_refused_where_the_controller_is_missing(clean_machine):
+    """Namespaces have cgroup v1, with which systemd has no cpuset controller."""
+    machine = clean_machine
+    machine.put("/root/stated.yaml", STATED)
+    refused = apply(machine, "-f", "/root/stated.yaml", *BIG, check=False)
+    assert refused.exit_code == 2
+    assert "[podslice.io/allowed-cpus]: the cpuset controller is not available" in refused.stderr
+    assert not units(machine)
 
 
 @pytest.mark.namespace

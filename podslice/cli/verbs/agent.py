@@ -144,7 +144,7 @@ def _load_world(planning: Planning, directory: Path) -> World:
         usage_history=usage_directory(config, planning.manager),
     )
     return World(
-        node=load_node(config),
+        node=load_node(config, manager=planning.manager),
         config=config,
         origin=files.origin,
         store=Store(directory, cgroup_root=config.cgroup_root),

@@ -104,7 +104,9 @@ def _find_in(
     """
     config = planning.config
     loaded = load_manifests(filename, namespace)
-    decisions = decide_all(loaded, load_node(config, lenient=True), config)
+    decisions = decide_all(
+        loaded, load_node(config, lenient=True, manager=planning.manager), config
+    )
     (found,) = named_pods(decisions, [key], None)
     problems = all_problems(loaded, [found])
     if any(each.severity is Severity.ERROR for each in problems):

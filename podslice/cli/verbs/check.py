@@ -89,7 +89,9 @@ def _check_manifests(
         InputError: the configuration is invalid, or there are too many problems.
     """
     config, loaded = load_all(planning, filename, namespace)
-    decisions = decide_all(loaded, load_node(config, lenient=True), config)
+    decisions = decide_all(
+        loaded, load_node(config, lenient=True, manager=planning.manager), config
+    )
     problems = all_problems(loaded, decisions)
     emit(
         output,

@@ -221,7 +221,9 @@ def _decide(planning: Planning, project: Project, draft: PodDraft) -> PodDecisio
     loaded = read_manifest(draft.document, "")
     try:
         config = planning.config
-        decisions = decide_all(loaded, load_node(config, lenient=True), config)
+        decisions = decide_all(
+            loaded, load_node(config, lenient=True, manager=planning.manager), config
+        )
     except InputError as error:
         problems = join_problems(project, draft, loaded.all_problems)
         raise InputError((*error.problems, *problems)) from error

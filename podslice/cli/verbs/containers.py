@@ -139,7 +139,9 @@ def _read_file(planning: Planning, source: str) -> _ManifestFile:
     except Exhausted as error:
         raise InputError(error.at(name)) from error
     workloads = read_workloads(loaded.pods, loaded.documents)
-    decisions = decide_all(loaded, load_node(planning.config), planning.config)
+    decisions = decide_all(
+        loaded, load_node(planning.config, manager=planning.manager), planning.config
+    )
     problems = [
         *all_problems(loaded, decisions),
         *further_problems(workloads.problems, loaded),

@@ -58,7 +58,7 @@ def explain(
         config, loaded = _load_applied(planning, pod, namespace)
     else:
         config, loaded = load_all(planning, filename, namespace)
-    node = load_node(config)
+    node = load_node(config, manager=planning.manager)
     decisions = decide_all(loaded, node, config)
     shown = named_pods(decisions, pod, namespace)
     if planning.manager.is_user:

@@ -83,7 +83,7 @@ def _render_units(
     output_dir: Path | None,
 ) -> int:
     config, loaded = load_all(planning, filename, namespace)
-    node = load_node(config)
+    node = load_node(config, manager=planning.manager)
     decisions = decide_all(loaded, node, config)
     problems = [*all_problems(loaded, decisions), *validate_node(node, config)]
     valid = [each for each in decisions if each.is_valid]

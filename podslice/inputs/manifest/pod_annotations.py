@@ -25,11 +25,13 @@ from podslice.model.annotations import (
     Annotation,
     AnnotationKind,
 )
+from podslice.model.cpu_list import format_cpus, parse_cpus
 from podslice.model.quantity import INT64_MAX
 from podslice.model.unit import INFINITY
 
 _NAMES = dict.fromkeys(ANNOTATION_NAMES)
 _COUNT = re.compile("[0-9]{1,9}", re.ASCII)
+_CPUS = "write 0-3,8, for example"
 
 
 def read_annotations(
@@ -102,9 +104,9 @@ def _read_json(text: str) -> object:
 
 def _read_all(
     stated: Mapping[object, object], containers: set[str], problems: Problems, at: str
-) -> dict[str, dict[str, int]]:
+) -> dict[str, dict[str, int | str]]:
     """Return the stated properties by container; those of the pod are at the empty name."""
-    found: dict[str, dict[str, int]] = {}
+    found: dict[str, dict[str, int | str]] = {}
     unknown = 0
     for key, value in stated.items():
         if not isinstance(key, str) or not key.startswith(PREFIX):
@@ -130,17 +132,17 @@ def _read_all(
     return found
 
 
-def _read(row: Annotation, value: object) -> int:
+def _read(row: Annotation, value: object) -> int | str:
     """Return the value of the property.
 
     Raises:
         InputError: it is not valid.
     """
     text = read_text(value)
-    number = _READERS[row.kind](text)
-    if number < row.minimum:
+    found = _READERS[row.kind](text)
+    if isinstance(found, int) and found < row.minimum:
         raise invalid(f"{quote(text)} is too small", f"the least value is {row.minimum}")
-    return number
+    return found
 
 
 def _read_bytes(text: str) -> int:
@@ -160,8 +162,19 @@ def _read_count(text: str) -> int:
     return int(text)
 
 
-_READERS: Mapping[AnnotationKind, Callable[[str], int]] = {
+def _read_cpus(text: str) -> str:
+    try:
+        cpus = parse_cpus(text)
+    except ValueError as error:
+        raise invalid(f"{quote(text)} is not a list of CPUs", _CPUS) from error
+    if not cpus:
+        raise invalid(f"{quote(text)} has no CPU", _CPUS)
+    return format_cpus(cpus)
+
+
+_READERS: Mapping[AnnotationKind, Callable[[str], int | str]] = {
     AnnotationKind.PERIOD: read_period,
     AnnotationKind.BYTES: _read_bytes,
     AnnotationKind.COUNT: _read_count,
+    AnnotationKind.CPUS: _read_cpus,
 }

@@ -69,7 +69,7 @@ def here(tmp_path, monkeypatch, journal):
     """The directory that stands for the machine; the current directory is beside it."""
     root = tmp_path / "machine"
     host = node("cpu=8,memory=32Gi,ephemeral-storage=100Gi,pid=32768")
-    monkeypatch.setattr(session, "read_node", lambda: host)
+    monkeypatch.setattr(session, "read_node", lambda **_: host)
     monkeypatch.setattr(
         session, "runtime_directory", lambda manager: root / f"run-{manager.is_user}"
     )

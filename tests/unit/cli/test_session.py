@@ -18,7 +18,7 @@ from tests.unit.builders import USER, manifest
 def no_proc(here, monkeypatch):
     """A host without /proc, as in some sandboxes: its capacity is unknown."""
 
-    def refuse():
+    def refuse(**_):
         raise HostError("this host's capacity can't be read: no /proc")
 
     monkeypatch.setattr(session, "read_node", refuse)

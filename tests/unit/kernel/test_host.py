@@ -9,7 +9,6 @@ from podslice.kernel.host import (
     memory_availability,
     nodefs_availability,
     nodefs_device,
-    parse_cpu_list,
     pids_availability,
     process_named,
     read_meminfo,
@@ -81,6 +80,33 @@ def test_only_cpus_that_may_be_used_count(host, effective, cpus):
     assert read_node(host).capacity["cpu"] == cpus * 1000
 
 
+V2 = {
+    "sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory hugetlb pids\n",
+    "sys/fs/cgroup/user.slice/u.service/cgroup.controllers": "cpu memory pids\n",
+}
+V1 = {"sys/fs/cgroup/cpuset/cgroup.procs": "1\n", "sys/fs/cgroup/unified/cgroup.procs": "1\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "group", "controllers"),
+    [
+        (V2, "/", {"cpuset", "cpu", "io", "memory", "hugetlb", "pids"}),
+        (V2, "/user.slice/u.service", {"cpu", "memory", "pids"}),
+        (V2, "/user.slice/other.service", None),
+        (V1, "/", {"cpu", "io", "memory", "pids"}),
+        (V1, "/user.slice/u.service", set()),
+        ({}, "/", None),
+    ],
+)
+def test_the_controllers_are_those_of_the_manager(host, files, group, controllers):
+    make_files(host, files)
+    assert read_node(host, group).controllers == controllers
+
+
+def test_the_numbers_of_cpus_are_known(host):
+    assert read_node(host).cpus == {0, 1, 2, 3, 6}
+
+
 @pytest.mark.parametrize(
     ("path", "text"),
     [
@@ -100,20 +126,6 @@ def test_an_unreadable_host_is_an_error_with_a_hint(host, path, text):
 def test_a_host_without_proc_is_an_error(tmp_path):
     with pytest.raises(HostError, match="this host's capacity can't be read"):
         read_node(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("text", "cpus"),
-    [
-        ("0", {0}),
-        ("0-3", {0, 1, 2, 3}),
-        ("0-1,4,6-7\n", {0, 1, 4, 6, 7}),
-        ("", set()),
-        ("\n", set()),
-    ],
-)
-def test_lists_of_cpus(text, cpus):
-    assert parse_cpu_list(text) == cpus
 
 
 def test_a_process_is_found_by_its_name(tmp_path):

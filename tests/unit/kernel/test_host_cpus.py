@@ -6,7 +6,8 @@ import pytest
 
 from podslice.errors import HostError
 from podslice.kernel.host_cpus import read_cpu_topology
-from podslice.model.cpu_topology import Cpu, CpuTopology, format_cpus, regular_topology
+from podslice.model.cpu_list import format_cpus
+from podslice.model.cpu_topology import Cpu, CpuTopology, regular_topology
 
 SMT = regular_topology(sockets=2, numa=4, cores=4, threads=2)
 HYBRID = CpuTopology(

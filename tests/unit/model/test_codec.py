@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podslice.model import codec
+from podslice.model.cpu_list import format_cpus
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import INFINITY
 from tests.unit.properties.strategies import few
@@ -29,6 +30,7 @@ REPRESENTABLE = {
     codec.SHARE: st.integers(0, 100).map(codec.share_of_percent),
     codec.DURATION: NUMBERS | st.just(INFINITY),
     codec.TIMEOUT: NUMBERS | st.just(INFINITY),
+    codec.CPUS: st.sets(st.integers(0, 300)).map(format_cpus),
 }
 ON_BUS_ONLY = {"PIDs", "PIDFDs", "ExecStart", "ExecStopPost", "Environment", "TimersMonotonic"}
 IN_FILES = [row for row in PROPERTIES.values() if row.codec != codec.BUS_ONLY]
@@ -83,6 +85,9 @@ def test_any_text_is_a_value_or_unknown(row, text):
         ("TimeoutStopUSec", "5s", 5_000_000),
         ("ManagedOOMMemoryPressureLimit", "59.60%", 2_559_800_508),
         ("ManagedOOMMemoryPressureLimit", "60", None),
+        ("AllowedCPUs", "0-3 8", "0-3,8"),
+        ("AllowedCPUs", "64-200", "64-200"),
+        ("AllowedCPUs", "3-1", None),
     ],
 )
 def test_texts_that_systemd_writes(name, text, value):

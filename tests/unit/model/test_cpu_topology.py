@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from podslice.errors import InputError
-from podslice.model.cpu_topology import Cpu, CpuTopology, format_cpus, regular_topology
+from podslice.model.cpu_topology import Cpu, CpuTopology, regular_topology
 
 
 def test_a_regular_machine_has_the_numbers_of_linux():
@@ -61,11 +61,3 @@ def test_a_machine_without_equal_parts_is_refused(numbers, message, hint):
     with pytest.raises(InputError) as refused:
         regular_topology(**dict(zip(keys, numbers, strict=True)))
     assert [(each.message, each.hint) for each in refused.value.problems] == [(message, hint)]
-
-
-@pytest.mark.parametrize(
-    ("cpus", "text"),
-    [((), ""), ((3,), "3"), ((0, 1), "0-1"), ((8, 2, 0, 1, 3), "0-3,8"), ((0, 2, 4), "0,2,4")],
-)
-def test_cpus_are_written_as_the_kernel_writes_them(cpus, text):
-    assert format_cpus(cpus) == text

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from podslice.model.codec import share_of_percent
-from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES, format_value
+from podslice.model.properties import MANAGED, OBSERVED, PROPERTIES, format_value, managed_of
 from podslice.model.unit import INFINITY, UnitKind
+from tests.unit.builders import slice_unit
 
 BOOLEANS = [row for row in PROPERTIES.values() if row.signature == "b"]
 
@@ -20,7 +21,7 @@ def test_managed_properties_can_be_unset():
         for name in names:
             row = PROPERTIES[name]
             assert kind in row.managed <= row.kinds
-            assert row.signature in ("t", "u", "s")
+            assert row.signature in ("t", "u", "s") or row.is_text
             assert row.takes(row.unset)
 
 
@@ -37,6 +38,17 @@ def test_the_process_limit_of_a_container_is_the_manager_s_default():
 def test_a_container_is_managed_the_same_way_as_scope_or_service():
     assert MANAGED[UnitKind.SERVICE] == MANAGED[UnitKind.SCOPE]
     assert OBSERVED[UnitKind.SERVICE] == OBSERVED[UnitKind.SCOPE]
+
+
+def test_some_properties_are_managed_on_units_of_pods_only():
+    tier, of_pod = slice_unit("kubepods.slice"), slice_unit("kubepods-poda.slice", pod="default/a")
+    assert managed_of(of_pod) == MANAGED[UnitKind.SLICE]
+    assert set(managed_of(of_pod)) - set(managed_of(tier)) == {"AllowedCPUs"}
+
+
+def test_all_cpus_of_a_machine_with_64_are_not_infinity():
+    assert format_value("AllowedCPUs", "0-63") == "0-63"
+    assert format_value("AllowedCPUs", "") == "unset"
 
 
 def test_nothing_is_managed_on_a_mount():

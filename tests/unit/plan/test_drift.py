@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from podslice.model.properties import MANAGED, PROPERTIES
-from podslice.model.unit import UnitKind
+from podslice.model.properties import PROPERTIES, managed_of
 from podslice.plan import (
     Plan,
     make_plan,
@@ -15,6 +14,7 @@ from tests.unit.builders import (
     desired,
     desired_for,
     observed,
+    property_value,
     seen,
     slice_unit,
 )
@@ -32,7 +32,10 @@ def test_nothing_is_to_do_where_nothing_should_be():
     assert make_plan(desired_for(), observed()) == Plan()
 
 
-@pytest.mark.parametrize("name", MANAGED[UnitKind.SLICE])
+KEPT = managed_of(slice_unit(ROOT))
+
+
+@pytest.mark.parametrize("name", KEPT)
 def test_drift_of_a_stated_property_is_put_back(name):
     row = PROPERTIES[name]
     right, wrong = row.minimum + 10, row.minimum + 20
@@ -43,12 +46,22 @@ def test_drift_of_a_stated_property_is_put_back(name):
     assert only(plan).changes[0].why == f"why {name}"
 
 
-@pytest.mark.parametrize("name", MANAGED[UnitKind.SLICE])
+@pytest.mark.parametrize("name", KEPT)
 def test_a_value_that_is_not_stated_is_unset(name):
     wrong = PROPERTIES[name].minimum + 10
     plan = make_plan(desired(slice_unit(ROOT)), observed(seen(ROOT, values={name: wrong})))
     assert only(plan).changes == (change(name, wrong, PROPERTIES[name].unset),)
     assert only(plan).changes[0].why == "not requested by any manifest"
+
+
+def test_cpus_are_kept_on_the_units_of_pods_only():
+    """Administrators may limit all pods to some CPUs by hand."""
+    unit = replace(slice_unit(ROOT), pod="default/web")
+    there = observed(seen(ROOT, values={"AllowedCPUs": "0-3"}))
+    assert not make_plan(desired(slice_unit(ROOT)), there)
+    assert only(make_plan(desired(unit), there)).changes == (change("AllowedCPUs", "0-3", ""),)
+    stated = replace(unit, properties=(property_value("AllowedCPUs", "1"),))
+    assert only(make_plan(desired(stated), there)).changes == (change("AllowedCPUs", "0-3", "1"),)
 
 
 def test_a_property_that_systemd_does_not_report_is_not_compared():

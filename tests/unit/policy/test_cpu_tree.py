@@ -139,3 +139,13 @@ def test_what_is_assumed(key):
     assert leaf(threads={key: 3}).threads == 3
     assert leaf(threads={key: 3}, idle=frozenset({key})).threads == 0
     assert leaf(cpus={key: cpus}).cpus == cpus
+
+
+def test_a_pod_has_the_cpus_that_its_annotation_states():
+    both = Assumptions(cpus={"default/b": frozenset({2})})
+    stated = {"AllowedCPUs": "0-1"}
+    pods = (guaranteed("a", properties=stated), guaranteed("b", properties=stated))
+    (root,) = cpu_tree(desired_for(*pods), (), both)
+    cpus = {each.name: each.cpus for each in root.children}
+    assert cpus["kubepods-poda.slice"] == {0, 1}
+    assert cpus["kubepods-podb.slice"] == {2}

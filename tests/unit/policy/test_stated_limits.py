@@ -39,6 +39,13 @@ def test_only_a_stated_period_of_a_quota_stalls():
     assert describe_stall((WEIGHT, QUOTA), PERIOD, capacity).endswith("for up to 450 ms")
 
 
+@pytest.mark.parametrize(("cpus", "stall"), [("1", 400), ("0,3", 450), ("0-3", 450)])
+def test_a_pod_on_few_cpus_uses_its_quota_more_slowly(cpus, stall):
+    stated = {**PERIOD, "AllowedCPUs": cpus}
+    found = describe_stall((WEIGHT, QUOTA), stated, {"cpu": 2000})
+    assert found.endswith(f"for up to {stall} ms")
+
+
 def test_a_container_with_a_share_of_the_swap_has_no_reason_against_it():
     each = pod(container(Resources(requests={"memory": 1000})))
     assert why_no_swap(each, each.containers[0], Qos.BURSTABLE, 1) == ""

@@ -11,8 +11,8 @@ pytest.importorskip("hypothesis")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podslice.kernel.host import parse_cpu_list
-from podslice.model.cpu_topology import Cpu, CpuTopology, format_cpus, regular_topology
+from podslice.model.cpu_list import format_cpus, parse_cpus
+from podslice.model.cpu_topology import Cpu, CpuTopology, regular_topology
 from podslice.policy.cpu_assignment import CpuOptions, CpuRefusal, assign_cpus
 from tests.unit.properties.strategies import some
 
@@ -135,4 +135,4 @@ def test_what_is_released_is_available_again(topology, counts, full_cores):
 @some
 @given(st.frozensets(st.integers(0, 600)))
 def test_a_list_of_cpus_is_read_as_it_was_written(cpus):
-    assert parse_cpu_list(format_cpus(cpus)) == cpus
+    assert parse_cpus(format_cpus(cpus)) == cpus

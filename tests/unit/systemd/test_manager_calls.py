@@ -1,7 +1,9 @@
 import pytest
 
+from podslice.errors import BadMessage
 from podslice.model.unit import TransientUnit, UnitName
 from podslice.systemd.manager_calls import encode, exists, is_as_requested, is_implied, path_of
+from podslice.systemd.packed_values import unpack
 
 FRESH = {"LoadState": "loaded", "ActiveState": "active", "FragmentPath": ""}
 FRESH |= {"Transient": True, "Perpetual": False}
@@ -78,3 +80,15 @@ def test_descriptors_are_named_by_their_position() -> None:
     first, second = (encode({"PIDFDs": fds}, descriptors) for fds in ((7, 9), (5,)))
     assert descriptors == [7, 9, 5]
     assert [encoded[0][1].value for encoded in (first, second)] == [[0, 1], [2]]  # type: ignore[attr-defined]
+
+
+def test_cpus_are_an_array_of_octets_on_the_bus() -> None:
+    ((name, sent),) = encode({"AllowedCPUs": "0-3,8"}, [])
+    assert (name, sent.signature, sent.value) == ("AllowedCPUs", "ay", b"\x0f\x01")  # type: ignore[attr-defined]
+    assert unpack("AllowedCPUs", (0x0F, 0x01, 0)) == "0-3,8"
+
+
+@pytest.mark.parametrize("value", ["0-3", (256,), (-1,), (True,), ("0",)])
+def test_other_values_are_not_cpus(value: object) -> None:
+    with pytest.raises(BadMessage, match="not an array of octets"):
+        unpack("AllowedCPUs", value)

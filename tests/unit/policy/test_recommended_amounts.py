@@ -89,6 +89,15 @@ def test_together_containers_need_less_than_in_sum(busy, idle, now_sec):
     assert found.saving == {CPU: 127, MEMORY: 121 * MI * 1000}
 
 
+def test_the_least_saving_is_shown(now_sec):
+    half, whole = (add_cpu(EMPTY, milli, now_sec) for milli in (50, 100))
+    found = recommend_pod(
+        "default/web", PodHistory(pod=whole, containers={"a": half, "b": half}), now_sec
+    )
+    # buckets that end at 55.26m and 110.27m, × 1.15
+    assert (found.sum_of_requests, found.saving) == ({CPU: 64 + 64}, {CPU: 1})
+
+
 @pytest.mark.parametrize("containers", [{}, {"app": EMPTY}])
 def test_without_samples_of_all_containers_there_is_no_sum(busy, now_sec, containers):
     found = recommend_pod("default/web", PodHistory(pod=busy, containers=containers), now_sec)
@@ -119,6 +128,10 @@ def test_the_age_samples_and_waits_of_a_history_are_part_of_it(busy, now_sec):
     found = recommend(waiting, now_sec, requests={}, limits={})
     assert (found.age_sec, found.samples, found.confidence_days) == (86_400, 1441, 1.0)
     assert (found.cpu_wait_share, found.memory_wait_share) == (0.1, 0.01)
+    short = add_waits(add_cpu(EMPTY, 100, now_sec), 1.0, 0.5, 0.25, now_sec)
+    found = recommend(short, now_sec, requests={}, limits={})
+    assert (found.age_sec, found.samples) == (0, 1)
+    assert (found.cpu_wait_share, found.memory_wait_share) == (0.5, 0.25)
     nothing = recommend(add_memory(EMPTY, MI, now_sec), now_sec, requests={}, limits={})
     assert (nothing.age_sec, nothing.samples) == (0, 0)
     assert (nothing.cpu_wait_share, nothing.memory_wait_share) == (0.0, 0.0)
@@ -179,5 +192,9 @@ def test_the_reservation_of_several_slices_is_their_sum(busy, idle, now_sec):
     ]
     # (1016 + 110) × 1.15; 2 × 110265643 × 1.15, in whole Mi
     assert recommend_reservation(units) == Reservation(cpu_milli=1295, memory_bytes=242 * MI)
+    only_cpu = slice_usage(UnitName("d.slice"), add_cpu(EMPTY, 2, now_sec), now_sec)
+    assert only_cpu.age_sec == 0
+    # the bucket that ends at 10m, × 1.15
+    assert recommend_reservation([only_cpu]) == Reservation(cpu_milli=12, memory_bytes=0)
     assert recommend_reservation(units[2:]) is None
     assert recommend_reservation(()) is None

@@ -27,7 +27,8 @@ class GroupUsage:
         self.history = history
         self._counted: tuple[float, int] | None = None
         """When the CPU time was read last, and the CPU time in microseconds."""
-        self._waits: tuple[float, tuple[int, int]] | None = None
+        self._waits: tuple[float, int, int] | None = None
+        """The same for the time that tasks have waited for a CPU, and for memory."""
         self._peak_bytes = 0
         self._kills = 0
 
@@ -61,12 +62,12 @@ class GroupUsage:
     def sample_waits(self, counters: UsageCounters, group: str, now: Moment) -> None:
         """Add the time that tasks have waited since the last call."""
         waits, before = counters.waits_usec(group), self._waits
-        self._waits = None if waits is None else (now.monotonic_sec, waits)
+        self._waits = None if waits is None else (now.monotonic_sec, *waits)
         if waits is None or before is None:
             return
         elapsed_sec = now.monotonic_sec - before[0]
         cpu_sec, memory_sec = (
-            (after - earlier) / 1e6 for after, earlier in zip(waits, before[1], strict=True)
+            (after - earlier) / 1e6 for after, earlier in zip(waits, before[1:], strict=True)
         )
         if elapsed_sec > 0 and cpu_sec >= 0 and memory_sec >= 0:
             self.history = add_waits(self.history, elapsed_sec, cpu_sec, memory_sec, now.sec)

@@ -44,10 +44,9 @@ _ROUNDS_WITHOUT_WAITS = 10
 class _Record:
     """The usage of a pod and its containers, or of a slice."""
 
-    __slots__ = ("containers", "path", "usage")
+    __slots__ = ("containers", "usage")
 
-    def __init__(self, path: Path, history: PodHistory) -> None:
-        self.path = path
+    def __init__(self, history: PodHistory) -> None:
         self.usage = GroupUsage(history.pod)
         self.containers = {name: GroupUsage(found) for name, found in history.containers.items()}
 
@@ -79,6 +78,7 @@ class UsageRecorder:
         self._records: dict[str, _Record] = {}
         """By the key of the pod, or the name of the slice, which has no `/`."""
         self._rounds = 0
+        self._sec = 0
 
     async def run(self) -> NoReturn:
         """Record until cancelled."""
@@ -109,9 +109,8 @@ class UsageRecorder:
             if number % _RECORDS_A_STEP == 0:
                 yield
         for unit in self._slices():
-            path, group = self._files.slice_path(unit), control_group_of(unit)
-            record = self._record(self._files, unit, path)
-            self._sample(record.usage, counters, group, {})
+            record = self._record(self._files, unit)
+            self._sample(record.usage, counters, control_group_of(unit), {})
         self._rounds += 1
 
     def saving(self) -> Steps[None]:
@@ -123,8 +122,8 @@ class UsageRecorder:
         self._context.recommended = self._recommend(now.sec)
         yield
         try:
-            for number, record in enumerate(tuple(self._records.values()), 1):
-                files.write(record.path, record.history(now.sec))
+            for number, (key, record) in enumerate(tuple(self._records.items()), 1):
+                files.write(_path(files, key), record.history(now.sec))
                 if number % _RECORDS_A_STEP == 0:
                     yield
             self._forget_removed()
@@ -155,7 +154,7 @@ class UsageRecorder:
     def _sample_pod(
         self, files: UsageFiles, pod: PodDecision, observed: Observed, counters: UsageCounters
     ) -> None:
-        record = self._record(files, pod.pod.key, files.pod_path(pod.pod.key))
+        record = self._record(files, pod.pod.key)
         group = control_group(pod.slice, observed)
         self._sample(record.usage, counters, group, pod.requests)
         for container, below in _container_groups(pod, observed):
@@ -175,11 +174,11 @@ class UsageRecorder:
         if self._rounds % _ROUNDS_WITHOUT_WAITS == 0:
             usage.sample_waits(counters, group, now)
 
-    def _record(self, files: UsageFiles, key: str, path: Path) -> _Record:
+    def _record(self, files: UsageFiles, key: str) -> _Record:
         """Return the record of a pod or a slice, from its file the first time."""
         record = self._records.get(key)
         if record is None:
-            record = self._records[key] = _Record(path, self._read(files, path))
+            record = self._records[key] = _Record(self._read(files, _path(files, key)))
         return record
 
     def _read(self, files: UsageFiles, path: Path) -> PodHistory:
@@ -206,7 +205,16 @@ class UsageRecorder:
         self._records = {key: each for key, each in self._records.items() if key in kept}
 
     def _now(self) -> Moment:
-        return Moment(sec=int(self._wall()), monotonic_sec=self._monotonic())
+        """Return the time; histories with samples of one second share the number."""
+        sec = int(self._wall())
+        if sec != self._sec:
+            self._sec = sec
+        return Moment(sec=self._sec, monotonic_sec=self._monotonic())
+
+
+def _path(files: UsageFiles, key: str) -> Path:
+    """Return the file of a pod, by its key, or of a slice, by its name."""
+    return files.pod_path(key) if "/" in key else files.slice_path(UnitName(key))
 
 
 def _container_groups(pod: PodDecision, observed: Observed) -> Iterator[tuple[Container, str]]:

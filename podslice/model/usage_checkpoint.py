@@ -101,14 +101,14 @@ def _parse(found: object) -> UsageHistory:
 
 
 def _format_histogram(histogram: DecayingHistogram) -> Document:
-    largest = max(histogram.weights.values(), default=0.0)
+    weights = histogram.weights
+    largest = max(weights.values(), default=0.0)
     scaled = {
-        str(bucket): int(weight / largest * _WEIGHT_MAX + 0.5)
-        for bucket, weight in sorted(histogram.weights.items())
+        str(bucket): int(weight / largest * _WEIGHT_MAX + 0.5) for bucket, weight in weights.items()
     }
     return {
         "reference_sec": histogram.reference_sec,
-        "weight": sum(histogram.weights.values()),
+        "weight": sum(weights.values()),
         "buckets": {bucket: weight for bucket, weight in scaled.items() if weight},
     }
 
@@ -121,7 +121,7 @@ def _parse_histogram(found: Mapping[str, Any]) -> DecayingHistogram:
     if not total:
         return DecayingHistogram(reference_sec=reference)
     scaled = {bucket: each * weight / total for bucket, each in weights.items()}
-    return DecayingHistogram(weights=scaled, reference_sec=reference)
+    return DecayingHistogram.of(scaled, reference)
 
 
 def _bucket(name: str) -> int:

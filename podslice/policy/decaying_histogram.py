@@ -45,7 +45,8 @@ class BucketScheme:
         """Return the index of the bucket that a value belongs to."""
         if value < self.first_width:
             return 0
-        return min(int(self._position(value)), self.count - 1)
+        index = int(self._position(value))
+        return index if value < self.maximum else min(index, self.count - 1)
 
     def start(self, index: int) -> float:
         """Return the least value of a bucket."""
@@ -88,9 +89,7 @@ def add_sample(
     if at_sec > histogram.reference_sec + half_life_sec * _EXPONENT_MAX:
         histogram = _shift(histogram, at_sec, half_life_sec)
     grown = weight * 2.0 ** ((at_sec - histogram.reference_sec) / half_life_sec)
-    weights = dict(histogram.weights)
-    weights[bucket] = weights.get(bucket, 0.0) + grown
-    return DecayingHistogram(weights=weights, reference_sec=histogram.reference_sec)
+    return histogram.add(bucket, grown)
 
 
 def percentile_bucket(histogram: DecayingHistogram, share: float) -> int | None:
@@ -98,10 +97,11 @@ def percentile_bucket(histogram: DecayingHistogram, share: float) -> int | None:
 
     Source: VPA recommender, util/histogram.go, Percentile.
     """
-    threshold = share * sum(histogram.weights.values())
+    weights = histogram.weights
+    threshold = share * sum(weights.values())
     reached, found = 0.0, None
-    for found in sorted(histogram.weights):
-        reached += histogram.weights[found]
+    for bucket, weight in weights.items():
+        reached, found = reached + weight, bucket
         if reached >= threshold:
             break
     return found
@@ -116,17 +116,18 @@ def without_expired(
     """
     exponent = (now_sec - histogram.reference_sec) / HALF_LIFE_SEC - HALF_LIVES_KEPT
     least = sample_weight * 2.0 ** min(exponent, 2 * _EXPONENT_MAX)
-    kept = {bucket: weight for bucket, weight in histogram.weights.items() if weight >= least}
-    if len(kept) == len(histogram.weights):
+    weights = histogram.weights
+    kept = {bucket: weight for bucket, weight in weights.items() if weight >= least}
+    if len(kept) == len(weights):
         return histogram
-    return DecayingHistogram(weights=kept, reference_sec=histogram.reference_sec)
+    return DecayingHistogram.of(kept, histogram.reference_sec)
 
 
 def _shift(histogram: DecayingHistogram, at_sec: int, half_life_sec: int) -> DecayingHistogram:
     """Return the same histogram with the reference at a multiple of the half-life about `at_sec`."""
     reference = (2 * at_sec + half_life_sec) // (2 * half_life_sec) * half_life_sec
     factor = 2.0 ** ((histogram.reference_sec - reference) / half_life_sec)
-    return DecayingHistogram(weights=_scale(histogram.weights, factor), reference_sec=reference)
+    return DecayingHistogram.of(_scale(histogram.weights, factor), reference)
 
 
 def _scale(weights: Mapping[int, float], factor: float) -> dict[int, float]:

@@ -18,9 +18,9 @@ FULL = UsageHistory(
     first_sec=1_700_006_400,
     last_sec=1_700_092_800,
     samples=1440,
-    cpu=DecayingHistogram(weights={0: 2500.0, 3: 10_000.0}, reference_sec=1_700_006_400),
+    cpu=DecayingHistogram.of({0: 2500.0, 3: 10_000.0}, 1_700_006_400),
     memory=MemoryPeaks(
-        finished=DecayingHistogram(weights={7: 1.0}, reference_sec=1_700_006_400),
+        finished=DecayingHistogram.of({7: 1.0}, 1_700_006_400),
         window_end_sec=1_700_179_200,
         observed_bytes=104_857_600,
         oom_bytes=209_715_200,
@@ -74,7 +74,7 @@ def vars_of(history):
     ],
 )
 def test_weights_are_whole_numbers_relative_to_the_largest(weights, written):
-    history = PodHistory(pod=UsageHistory(cpu=DecayingHistogram(weights=weights)))
+    history = PodHistory(pod=UsageHistory(cpu=DecayingHistogram.of(weights)))
     made = format_pod_history(history)["pod"]["cpu"]
     assert (made["buckets"], made["weight"]) == (written, sum(weights.values()))
 

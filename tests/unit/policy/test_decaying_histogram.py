@@ -30,7 +30,7 @@ def test_a_change_of_the_reference_scales_weights():
 
 
 def test_a_bucket_expires_after_eight_half_lives_of_a_sample():
-    before = DecayingHistogram(weights={1: 1.0, 2: 1.5, 3: 9.0}, reference_sec=START_SEC)
+    before = DecayingHistogram.of({1: 1.0, 2: 1.5, 3: 9.0}, START_SEC)
     last_sec = START_SEC + 8 * HALF_LIFE_SEC
     assert without_expired(before, 1.0, last_sec) is before
     after = without_expired(before, 1.0, last_sec + 1)

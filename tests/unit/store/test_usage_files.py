@@ -47,7 +47,7 @@ def test_a_file_of_a_pod_with_a_changing_load_has_at_most_2_kib(files):
         first_sec=1_700_000_000,
         last_sec=1_700_600_000,
         samples=10_000,
-        cpu=DecayingHistogram(weights=weights, reference_sec=1_700_000_000),
+        cpu=DecayingHistogram.of(weights, 1_700_000_000),
     )
     path = files.pod_path("default/web")
     files.write(path, PodHistory(pod=history, containers={"main": history}))

@@ -4,27 +4,26 @@ import json
 
 import pytest
 
-from tests.host import agent
+from tests.host import agent, kubelet_node
+from tests.host.kubelet_node import (
+    BESTEFFORT,
+    BURSTABLE,
+    CONFIG_FILE,
+    LEVEL,
+    LEVEL_SET,
+    ROOT,
+    SMALL,
+    UNIT,
+    URL,
+    is_active,
+    level_values,
+    pod,
+    synchronize,
+    with_annotation,
+    write_state,
+)
 
-UNIT, STATE = "podlab-kubelet.service", "/run/podlab-kubelet.json"
-URL = "http://127.0.0.1:10255"
-CONFIG_FILE = "/run/podlab-kubelet-config.json"
-CONFIG = {"kind": "KubeletConfiguration", "podPidsLimit": 512}
 WAIT_SEC = 120.0
-ANNOTATION = "podslice.io/resources"
-PERIOD_SEC = 3600
-"""Longer than any test: a signal is what makes the stand-in synchronize."""
-
-
-def pod(name, *resources):
-    containers = [{"name": f"c{n}", "resources": each} for n, each in enumerate(resources)]
-    return {
-        "metadata": {"name": name, "namespace": "default", "uid": f"0000-{name}"},
-        "spec": {"containers": containers},
-    }
-
-
-SMALL = {"requests": {"cpu": "50m", "memory": "16Mi"}, "limits": {"cpu": "105m", "memory": "32Mi"}}
 PODS = [
     pod("g", {"limits": {"cpu": "200m", "memory": "64Mi"}}),
     pod("b", SMALL, {"limits": {"cpu": "500m", "memory": "32Mi"}}),
@@ -36,11 +35,6 @@ G, B, OPEN, E = (
     "kubepods-burstable-pod0000_b.slice",
     "kubepods-burstable-pod0000_open.slice",
     "kubepods-besteffort-pod0000_e.slice",
-)
-ROOT, BURSTABLE, BESTEFFORT = (
-    "kubepods.slice",
-    "kubepods-burstable.slice",
-    "kubepods-besteffort.slice",
 )
 FAULTS = {
     ROOT: {"MemoryMax": "16G", "TasksMax": "infinity", "CPUWeight": "7"},
@@ -55,25 +49,12 @@ FAULTS = {
 MISSING = {(ROOT, "TasksMax"), (G, "MemoryMax"), (G, "CPUQuotaPerSecUSec"), (G, "TasksMax")}
 
 
-def write_state(machine, pods, **more):
-    machine.put(STATE, json.dumps({"config": CONFIG, "version": "v1.36.2", "pods": pods, **more}))
-
-
 @pytest.fixture
 def kubelet(clean_machine):
     """A machine with a stand-in for a kubelet, and its pods."""
-    machine = clean_machine
-    write_state(machine, PODS)
-    machine.put(CONFIG_FILE, json.dumps(CONFIG))
-    script = "/src/tests/host/kubelet_stand_in.py"
-    machine.run(
-        *("systemd-run", "--quiet", "--service-type=notify", "-p", "NotifyAccess=all"),
-        *(f"--unit={UNIT}", "python3", script, STATE, str(PERIOD_SEC)),
-    )
-    yield machine
-    machine.run("systemctl", "stop", UNIT, ROOT, check=False)
-    machine.run("systemctl", "reset-failed", UNIT, check=False)
-    machine.run("rm", "-f", STATE, CONFIG_FILE)
+    kubelet_node.start(clean_machine, PODS)
+    yield clean_machine
+    kubelet_node.stop(clean_machine)
 
 
 def audit(machine):
@@ -91,10 +72,6 @@ def audit(machine):
         if each["container"]
     }
     return {(each["kind"], each["object"], each["property"]) for each in problems}, scopes
-
-
-def synchronize(machine):
-    machine.run("systemctl", "kill", "--kill-whom=main", "--signal=USR1", UNIT)
 
 
 def change(machine, unit, **values):
@@ -181,23 +158,17 @@ def test_every_fault_that_only_the_kernel_has_is_found(kubelet):
     }
 
 
-LEVEL = {"requests": {"cpu": "500m", "memory": "24Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
-"""A pod level; the first pod has it in its spec, the others as an annotation."""
 LEVELED = [
     {**pod("lv", {}, {}), "spec": {**pod("lv", {}, {})["spec"], "resources": LEVEL}},
-    *(
-        {**each, "metadata": {**each["metadata"], "annotations": {ANNOTATION: json.dumps(LEVEL)}}}
-        for each in (pod("an", SMALL, {}), pod("ow", SMALL, {}))
-    ),
+    with_annotation(pod("an", SMALL, {})),
+    with_annotation(pod("ow", SMALL, {})),
 ]
+"""Pods with a pod level in the spec, and in an annotation."""
 LV, AN, OW = (
     "kubepods-besteffort-pod0000_lv.slice",
     "kubepods-burstable-pod0000_an.slice",
     "kubepods-burstable-pod0000_ow.slice",
 )
-SET = {"CPUQuotaPerSecUSec": "1s", "CPUWeight": "20", "MemoryLow": "25165824"}
-SET |= {"MemoryMax": "134217728"}
-"""500m are 512 shares, and 1 + (512 - 2) * 9999 / 262142 = 20."""
 TIER_WEIGHT = "30"
 """What the kubelet sets for the requests of all Burstable pods."""
 UNCHANGED = (G, B, OPEN, E, ROOT, BURSTABLE, BESTEFFORT)
@@ -215,7 +186,7 @@ def follower(kubelet):
     write_state(machine, [*PODS, *LEVELED], version="v1.33.0")
     synchronize(machine)
     agent.until(
-        lambda: len(values(machine, OW)["MemoryMax"]) > 0 and is_there(machine, OW), WAIT_SEC
+        lambda: len(level_values(machine, OW)["MemoryMax"]) > 0 and is_active(machine, OW), WAIT_SEC
     )
     machine.put(CONFIGURATION, ALLOWED)
     text = (agent.ROOT / DROP_IN).read_text()
@@ -231,32 +202,21 @@ def follower(kubelet):
     machine.run("systemctl", "daemon-reload")
 
 
-def is_there(machine, unit):
-    return machine.run("systemctl", "is-active", unit, check=False).exit_code == 0
-
-
-def values(machine, *units):
-    """Return the properties of a pod level of one slice, or of several by name."""
-    names = ("CPUQuotaPerSecUSec", "CPUWeight", "MemoryLow", "MemoryMax")
-    shown = machine.run("systemctl", "show", *units, "-p", ",".join(("Id", *names))).stdout
-    parts = (dict(line.split("=", 1) for line in part.splitlines()) for part in shown.split("\n\n"))
-    found = {each.pop("Id"): each for each in parts}
-    return found[units[0]] if len(units) == 1 else found
-
-
 @pytest.mark.namespace
 def test_pod_levels_are_applied_kept_and_removed(follower):
     machine = follower
-    before = values(machine, LV, AN, OW)
+    before = level_values(machine, LV, AN, OW)
     # the kubelet updates the tiers after it has created the pods
-    agent.until(lambda: values(machine, BURSTABLE)["CPUWeight"] == TIER_WEIGHT)
-    others = values(machine, *UNCHANGED)
+    agent.until(lambda: level_values(machine, BURSTABLE)["CPUWeight"] == TIER_WEIGHT)
+    others = level_values(machine, *UNCHANGED)
     assert before[LV]["MemoryMax"] == before[AN]["MemoryMax"] == "infinity"
     change(machine, OW, MemoryMax="77M")  # neither the kubelet's value nor that of the pod level
     agent.start(machine, "--restore")
-    agent.until(lambda: values(machine, LV) == values(machine, AN) == SET, WAIT_SEC)
-    own = {**SET, "MemoryMax": str(77 * 2**20)}
-    agent.until(lambda: values(machine, OW) == own, WAIT_SEC)
+    agent.until(
+        lambda: level_values(machine, LV) == level_values(machine, AN) == LEVEL_SET, WAIT_SEC
+    )
+    own = {**LEVEL_SET, "MemoryMax": str(77 * 2**20)}
+    agent.until(lambda: level_values(machine, OW) == own, WAIT_SEC)
     (left,) = agent.until(lambda: agent.events(machine, "pod-level-left"))
     assert (left["PODSLICE_UNIT"], left["PODSLICE_REASON"]) == (OW, "other-value")
     applied = agent.events(machine, "pod-level-applied")
@@ -267,20 +227,20 @@ def test_pod_levels_are_applied_kept_and_removed(follower):
     assert audit(machine)[0] == {("value-changed", OW, "MemoryMax")}
 
     machine.run("systemctl", "daemon-reload")
-    assert values(machine, LV) == values(machine, AN) == SET
+    assert level_values(machine, LV) == level_values(machine, AN) == LEVEL_SET
     # a slice that the kubelet creates again has the kubelet's values first
     machine.run("systemctl", "stop", AN)
     machine.run("systemctl", "restart", UNIT)
-    agent.until(lambda: is_there(machine, AN) and values(machine, AN) == SET, WAIT_SEC)
+    agent.until(lambda: is_active(machine, AN) and level_values(machine, AN) == LEVEL_SET, WAIT_SEC)
     # a kubelet that sets its own values again
     change(machine, LV, MemoryMax="infinity", CPUQuota="")
     agent.hang_up(machine)
-    agent.until(lambda: values(machine, LV) == SET, WAIT_SEC)
+    agent.until(lambda: level_values(machine, LV) == LEVEL_SET, WAIT_SEC)
 
     machine.run("systemctl", "stop", agent.UNIT)
-    assert values(machine, LV, AN) == {unit: before[unit] for unit in (LV, AN)}
-    assert values(machine, OW) == {**before[OW], "MemoryMax": own["MemoryMax"]}
-    assert values(machine, *UNCHANGED) == others
+    assert level_values(machine, LV, AN) == {unit: before[unit] for unit in (LV, AN)}
+    assert level_values(machine, OW) == {**before[OW], "MemoryMax": own["MemoryMax"]}
+    assert level_values(machine, *UNCHANGED) == others
     failed = agent.events(machine, "agent-failed")  # while the kubelet was restarted
     assert all(each["MESSAGE"].startswith(f"{URL}/") for each in failed)
     assert agent.events(machine, "pod-level-removed")

@@ -4,8 +4,8 @@
 
 STATE is a JSON file with `config` (a KubeletConfiguration), `version` and `pods`. In each period, and
 after SIGUSR1, the stand-in reads it, starts pods that are new or whose slice is missing, removes the
-slices of others, and updates the tiers, as a kubelet does every minute. It serves `/pods`, `/configz`
-and `/metrics` at 127.0.0.1:10255.
+slices of others, and updates the tiers, as a kubelet does every minute. It starts all containers but
+those that the status of a pod names. It serves `/pods`, `/configz` and `/metrics` at 127.0.0.1:10255.
 
 The formulas are its own, so that the audit is compared with another implementation. Source:
 Kubernetes, pkg/kubelet/cm, helpers_linux.go, cgroup_v2_manager_linux.go, pod_container_manager_linux.go;
@@ -63,6 +63,7 @@ class Pod:
         tier = {"Guaranteed": ""}.get(self.qos, f"-{self.qos.lower()}")
         self.slice = f"{ROOT}{tier}-pod{self.uid.replace('-', '_')}.slice"
         self.processes = {}
+        self.stated = manifest.get("status", {}).get("containerStatuses", [])
 
     def amounts(self, part, resource):
         """Return the amount of each container; a limit is the request where none is stated."""
@@ -133,6 +134,24 @@ def start_slice(name, found):
         *numbers(found),
     ]
     call("StartTransientUnit", "ssa(sv)a(sa(sv))", name, "replace", 3 + len(found), *properties, 0)
+    enable_controllers(parent(name))
+
+
+def enable_controllers(slice_):
+    """Enable every controller in a slice and above it, as libcontainer does; with cgroup v2 only.
+
+    Source: opencontainers/cgroups, fs2/create.go, CreateCgroupPath.
+    """
+    controllers = MOUNT / "cgroup.controllers"
+    if not controllers.exists():
+        return
+    text = " ".join(f"+{name}" for name in controllers.read_text().split())
+    above = []
+    while slice_ != "-.slice":
+        above.insert(0, slice_)
+        slice_ = parent(slice_)
+    for number in range(len(above) + 1):
+        MOUNT.joinpath(*above[:number], "cgroup.subtree_control").write_text(text)
 
 
 def start_scope(name, slice_, pid, found):
@@ -208,7 +227,10 @@ class StandIn:
         write_files(pod.slice, {"hugetlb.*.max": "0"})
         limits = zip(pod.amounts("limits", "cpu"), pod.amounts("limits", "memory"), strict=True)
         requests = pod.amounts("requests", "cpu")
+        stated = {each["name"] for each in pod.stated}
         for each, request, (cpu, memory) in zip(pod.containers, requests, limits, strict=True):
+            if each["name"] in stated:
+                continue
             process = subprocess.Popen((f"{BIN}/sleep", "infinity"))
             id_ = hashlib.sha256(f"{pod.uid}{process.pid}".encode()).hexdigest()
             scope = f"cri-containerd-{id_}.scope"
@@ -227,7 +249,7 @@ class StandIn:
                 {"name": name, "containerID": f"containerd://{id_}", "state": {"running": {}}}
                 for name, id_ in pod.processes.items()
             ]
-            status = {"phase": "Running", "containerStatuses": statuses}
+            status = {"phase": "Running", "containerStatuses": [*statuses, *pod.stated]}
             items.append({**pod.manifest, "status": status})
         return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
 

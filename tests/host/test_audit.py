@@ -22,6 +22,8 @@ from tests.host.kubelet_node import (
     with_annotation,
     write_state,
 )
+from tests.lab import extras
+from tests.lab.recipe import DEFAULT_SUITE
 
 WAIT_SEC = 120.0
 PODS = [
@@ -124,40 +126,6 @@ def test_what_a_kubelet_corrects_itself_is_no_longer_found(kubelet):
     assert "onnection refused" in ended.stderr
 
 
-@pytest.mark.cgroup2
-def test_every_fault_that_only_the_kernel_has_is_found(kubelet):
-    found, scopes = audit(kubelet)
-    assert found == set()
-    scope = scopes["default/b", "c0"]
-    groups = {
-        G: f"/kubepods.slice/{G}",
-        BURSTABLE: f"/kubepods.slice/{BURSTABLE}",
-        scope: f"/kubepods.slice/{BURSTABLE}/{B}/{scope}",
-    }
-    for unit, file, text in (
-        (G, "memory.max", "max"),
-        (G, "cpu.max", "max"),
-        (G, "pids.max", "max"),
-        (BURSTABLE, "cpu.weight", "100"),
-        (BURSTABLE, "memory.high", "100000000"),
-        (scope, "cpu.weight", "7"),
-        (scope, "memory.oom.group", "0"),
-        (scope, "memory.swap.max", "max"),
-    ):
-        kubelet.put(f"/sys/fs/cgroup{groups[unit]}/{file}", text)
-    found, _ = audit(kubelet)
-    assert found == {
-        ("file-changed", G, "MemoryMax"),
-        ("file-changed", G, "CPUQuotaPerSecUSec"),
-        ("file-changed", G, "TasksMax"),
-        ("file-changed", BURSTABLE, "CPUWeight"),
-        ("file-changed", BURSTABLE, "MemoryHigh"),
-        ("file-changed", scope, "CPUWeight"),
-        ("value-changed", scope, "memory.oom.group"),
-        ("value-changed", scope, "memory.swap.max"),
-    }
-
-
 LEVELED = [
     {**pod("lv", {}, {}), "spec": {**pod("lv", {}, {})["spec"], "resources": LEVEL}},
     with_annotation(pod("an", SMALL, {})),
@@ -169,6 +137,18 @@ LV, AN, OW = (
     "kubepods-burstable-pod0000_an.slice",
     "kubepods-burstable-pod0000_ow.slice",
 )
+INSIDE, OUTSIDE = "a" * 64, "b" * 64
+"""Containers of runc: one in its pod, and one elsewhere."""
+RUNC_POD = {
+    **pod("rc", SMALL, SMALL),
+    "status": {
+        "containerStatuses": [
+            {"name": f"c{n}", "containerID": f"containerd://{id_}", "state": {"running": {}}}
+            for n, id_ in enumerate((INSIDE, OUTSIDE))
+        ]
+    },
+}
+RC = "kubepods-burstable-pod0000_rc.slice"
 TIER_WEIGHT = "30"
 """What the kubelet sets for the requests of all Burstable pods."""
 UNCHANGED = (G, B, OPEN, E, ROOT, BURSTABLE, BESTEFFORT)
@@ -179,15 +159,12 @@ ALLOWED = 'pods-from = "kubelet"\nallow-kubelet-slices = true\n'
 
 
 @pytest.fixture
-def follower(kubelet):
-    """The machine with the stand-in for a kubelet without pod levels, and an agent that follows it."""
-    machine = kubelet
+def follower(clean_machine):
+    """A machine with the stand-in for a kubelet without pod levels, and an agent that follows it."""
+    machine = clean_machine
     agent.begin(machine)
-    write_state(machine, [*PODS, *LEVELED], version="v1.33.0")
-    synchronize(machine)
-    agent.until(
-        lambda: len(level_values(machine, OW)["MemoryMax"]) > 0 and is_active(machine, OW), WAIT_SEC
-    )
+    pods = [*PODS[:2], *LEVELED[:2], RUNC_POD] if machine.kind == "vm" else [*PODS, *LEVELED]
+    kubelet_node.start(machine, pods, version="v1.33.0")
     machine.put(CONFIGURATION, ALLOWED)
     text = (agent.ROOT / DROP_IN).read_text()
     at, _, rest = text.partition("ExecStart=/usr/bin/podslice")
@@ -200,6 +177,7 @@ def follower(kubelet):
     agent.remove(machine)
     machine.run("rm", "-f", DROP_IN_FILE, CONFIGURATION)
     machine.run("systemctl", "daemon-reload")
+    kubelet_node.stop(machine)
 
 
 @pytest.mark.namespace
@@ -244,3 +222,100 @@ def test_pod_levels_are_applied_kept_and_removed(follower):
     failed = agent.events(machine, "agent-failed")  # while the kubelet was restarted
     assert all(each["MESSAGE"].startswith(f"{URL}/") for each in failed)
     assert agent.events(machine, "pod-level-removed")
+
+
+RESOURCES = {
+    "cpu": {"shares": 51, "quota": 10_500, "period": 100_000},
+    "memory": {"limit": 32 * 2**20, "swap": 32 * 2**20},
+    "unified": {"memory.oom.group": "1"},
+}
+"""What containerd makes of `SMALL`, with the files that the kubelet asks for."""
+ROOTFS = """
+mkdir -p /rootfs/bin /rootfs/proc
+cp /usr/bin/busybox /rootfs/bin/sleep
+"""
+RUNC = (
+    "runc --systemd-cgroup run --detach --bundle=/bundle/{id} {id} < /dev/null > /bundle/log 2>&1"
+)
+
+
+@pytest.fixture
+def containers(follower):
+    """The machine with two containers of a pod that runc has started as containerd does."""
+    machine = follower
+    extras.unpack(machine, DEFAULT_SUITE, ("runc",))
+    machine.run("sh", "-ec", ROOTFS)
+    for id_, parent in ((INSIDE, RC), (OUTSIDE, "system.slice")):
+        config = {
+            "ociVersion": "1.0.2",
+            "process": {"user": {"uid": 0, "gid": 0}, "args": ["/bin/sleep", "1000"], "cwd": "/"},
+            "root": {"path": "/rootfs"},
+            "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
+            "linux": {
+                "namespaces": [{"type": kind} for kind in ("pid", "mount")],
+                "cgroupsPath": f"{parent}:cri-containerd:{id_}",
+                "resources": RESOURCES,
+            },
+        }
+        machine.put(f"/bundle/{id_}/config.json", json.dumps(config))
+        run = RUNC.format(id=id_)
+        machine.run("sh", "-c", f"{run} || {{ cat /bundle/log >&2; exit 1; }}")
+    yield machine
+    for id_ in (INSIDE, OUTSIDE):
+        machine.run("runc", "--systemd-cgroup", "delete", "--force", id_)
+    machine.run("rm", "-r", "/bundle", "/rootfs")
+
+
+def plant(machine, scope):
+    """Write files of control groups; return the findings."""
+    groups = {
+        G: f"/{ROOT}/{G}",
+        BURSTABLE: f"/{ROOT}/{BURSTABLE}",
+        scope: f"/{ROOT}/{BURSTABLE}/{B}/{scope}",
+    }
+    faults = (
+        ("file-changed", G, "MemoryMax", "memory.max", "max"),
+        ("file-changed", G, "CPUQuotaPerSecUSec", "cpu.max", "max"),
+        ("file-changed", G, "TasksMax", "pids.max", "max"),
+        ("file-changed", BURSTABLE, "CPUWeight", "cpu.weight", "100"),
+        ("file-changed", BURSTABLE, "MemoryHigh", "memory.high", "100000000"),
+        ("file-changed", scope, "CPUWeight", "cpu.weight", "7"),
+        ("value-changed", scope, "memory.oom.group", "memory.oom.group", "0"),
+        ("value-changed", scope, "memory.swap.max", "memory.swap.max", "max"),
+    )
+    for _, unit, _, file, text in faults:
+        machine.put(f"/sys/fs/cgroup{groups[unit]}/{file}", text)
+    return {(kind, unit, name) for kind, unit, name, _, _ in faults}
+
+
+def level_files(machine, tier, unit):
+    """Return what the kernel has for the properties of a pod level."""
+    files = ("cpu.max", "cpu.weight", "memory.low", "memory.max")
+    group = f"/sys/fs/cgroup/{ROOT}/{tier}/{unit}"
+    return tuple(machine.run("cat", *(f"{group}/{file}" for file in files)).stdout.splitlines())
+
+
+@pytest.mark.cgroup2
+def test_the_kernel_has_what_an_audit_compares_and_what_the_agent_sets(containers):
+    machine = containers
+    found, scopes = audit(machine)
+    # runc's own container inside is as expected
+    known = {
+        ("pod-level-ignored", "default/lv", None),
+        ("container-outside", f"cri-containerd-{OUTSIDE}.scope", None),
+    }
+    assert found == known
+    assert scopes["default/rc", "c0"] == f"cri-containerd-{INSIDE}.scope"
+    planted = plant(machine, scopes["default/b", "c0"])
+    assert audit(machine)[0] == known | planted
+
+    pods = ((BESTEFFORT, LV), (BURSTABLE, AN))
+    before = [level_files(machine, *each) for each in pods]
+    assert before == [("max 100000", weight, "0", "max") for weight in ("1", "2")]
+    applied = [("100000 100000", "20", "25165824", "134217728")] * 2
+    agent.start(machine, "--restore")
+    agent.until(lambda: [level_files(machine, *each) for each in pods] == applied, WAIT_SEC)
+    machine.run("systemctl", "daemon-reload")
+    assert [level_files(machine, *each) for each in pods] == applied
+    machine.run("systemctl", "stop", agent.UNIT)
+    assert [level_files(machine, *each) for each in pods] == before

@@ -12,7 +12,7 @@ from podslice.model.unit import control_group_of
 from tests.host import users
 from tests.host.podman import MAKE_ROOTFS, NOT_NEEDED, WAIT
 from tests.host.scenario import kernel
-from tests.host.test_podman import group_of
+from tests.host.test_podman import group_of, status_of
 from tests.lab import extras, fixtures
 from tests.lab.recipe import DEFAULT_SUITE
 from tests.lab.vm import Vm
@@ -106,8 +106,7 @@ def test_all_services_share_the_budget(box):
     assert kernel(box, scopes["shop_web_1"], "cpu.max") == "25000 100000"
     weights = {name: int(kernel(box, scope, "cpu.weight")) for name, scope in scopes.items()}
     assert weights["shop_db_1"] > weights["shop_cache_1"] == weights["shop_web_1"]
-    status = box.podslice("status", "-o", "json", check=False)
-    assert (status.exit_code, status.stderr) == (0, "")
+    assert status_of(box).exit_code == 0
 
 
 def test_a_project_of_a_user_is_in_a_pod_of_the_user(box):

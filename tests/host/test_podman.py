@@ -88,12 +88,18 @@ def group_of(box, pid):
     return box.get(f"/proc/{pid}/cgroup").decode().strip().removeprefix("0::")
 
 
+def status_of(box):
+    """Return the result of `status` once the container runtimes have answered it in time."""
+    while True:
+        result = box.podslice("status", "-o", "json", check=False)
+        if "no answer in" not in result.stderr:  # a busy host, which is reported, but not tested here
+            assert result.stderr == ""
+            return result
+
+
 def strays(box):
     """Return the exit code of `status`, and the names of the containers that it finds elsewhere."""
-    result = box.podslice("status", "-o", "json", check=False)
-    while "no answer in" in result.stderr:  # a busy host, which is reported, but not tested here
-        result = box.podslice("status", "-o", "json", check=False)
-    assert result.stderr == ""
+    result = status_of(box)
     return result.exit_code, {
         each["what"].split()[-1]: each for each in json.loads(result.stdout)["strays"]
     }

@@ -92,7 +92,8 @@ def status_of(box):
     """Return the result of `status` once the container runtimes have answered it in time."""
     while True:
         result = box.podslice("status", "-o", "json", check=False)
-        if "no answer in" not in result.stderr:  # a busy host, which is reported, but not tested here
+        # a runtime of a busy host does not answer in time, which is reported, but not tested here
+        if "no answer in" not in result.stderr:
             assert result.stderr == ""
             return result
 

@@ -34,6 +34,12 @@ class AnnotationKind(StrEnum):
     """A quantity in bytes, such as `64Mi`, or `infinity`."""
     COUNT = "count"
     """A whole number above 0, or `infinity`."""
+    WEIGHT = "weight"
+    """A whole number from 1 to 10000."""
+    BANDWIDTHS = "bandwidths"
+    """Devices with bytes per second, such as `/dev/sda 10Mi; /srv 5Mi`."""
+    RATES = "rates"
+    """Devices with operations per second, such as `/dev/sda 500; /srv 100`."""
     CPUS = "cpus"
     """A list of CPUs, such as `0-3,8`."""
 
@@ -71,6 +77,23 @@ _ROWS = (
         kind=AnnotationKind.BYTES,
         controller="memory",
         minimum=0,
+    ),
+    Annotation(
+        name="memory-zswap-max",
+        property="MemoryZSwapMax",
+        kind=AnnotationKind.BYTES,
+        controller="memory",
+        minimum=0,
+    ),
+    Annotation(name="io-weight", property="IOWeight", kind=AnnotationKind.WEIGHT, controller="io"),
+    *(
+        Annotation(name=name, property=property_, kind=kind, controller="io")
+        for name, property_, kind in (
+            ("io-read-bandwidth-max", "IOReadBandwidthMax", AnnotationKind.BANDWIDTHS),
+            ("io-write-bandwidth-max", "IOWriteBandwidthMax", AnnotationKind.BANDWIDTHS),
+            ("io-read-iops-max", "IOReadIOPSMax", AnnotationKind.RATES),
+            ("io-write-iops-max", "IOWriteIOPSMax", AnnotationKind.RATES),
+        )
     ),
     # a container has the manager's DefaultTasksMax=
     Annotation(

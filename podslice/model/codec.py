@@ -1,6 +1,6 @@
 """The text of a property's value in a unit file: a formatter and the parser that is its inverse.
 
-Values are those of the bus, except lists of CPUs, which are text. A parser returns None for a text that podslice does not know.
+Values are those of the bus, except lists of CPUs and of devices, which are text. A parser returns None for a text that podslice does not know.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from podslice.dataclass import dataclass
 from podslice.model.cpu_list import format_cpus, parse_cpus
+from podslice.model.device_limits import format_device_limits, parse_device_limits
 from podslice.model.unit import INFINITY, Value
 
 WHOLE_SHARE = 2**32 - 1
@@ -88,6 +89,16 @@ def _parse_weight(text: str) -> Value | None:
     return {"": INFINITY, "idle": 0}.get(text, _parse_amount(text))
 
 
+def _format_number(value: Value) -> str:
+    return "" if value == INFINITY else str(value)
+
+
+def _parse_number(text: str) -> Value | None:
+    if text == "":
+        return INFINITY
+    return int(text) if re.fullmatch("[0-9]+", text) else None
+
+
 def _format_hundredths(hundredths: int) -> str:
     whole, rest = divmod(hundredths, 100)
     return f"{whole}.{rest:02}%".replace(".00%", "%")
@@ -149,6 +160,13 @@ def _parse_cpus(text: str) -> Value | None:
         return None
 
 
+def _parse_devices(text: str) -> Value | None:
+    try:
+        return format_device_limits(parse_device_limits(text))
+    except ValueError:
+        return None
+
+
 AMOUNT = Codec(format=_format_amount, parse=_parse_amount)
 """A number of bytes or tasks, or `infinity`."""
 INTEGER = Codec(format=str, parse=_parse_integer)
@@ -160,6 +178,8 @@ LIST = Codec(format=_format_list, parse=_parse_list)
 OCTAL = Codec(format=_format_octal, parse=_parse_octal)
 WEIGHT = Codec(format=_format_weight, parse=_parse_weight)
 """A number, `idle` for 0, or empty for none."""
+NUMBER = Codec(format=_format_number, parse=_parse_number)
+"""A number, or empty for none."""
 QUOTA = Codec(format=_format_quota, parse=_parse_quota)
 """Microseconds per second in percent of one CPU, with two decimals; empty for none."""
 SHARE = Codec(format=_format_share, parse=_parse_share)
@@ -170,5 +190,7 @@ TIMEOUT = Codec(format=_format_timeout, parse=_parse_timeout)
 """Microseconds, or `infinity`."""
 CPUS = Codec(format=str, parse=_parse_cpus)
 """A list of CPUs in its shortest form; empty for all."""
+DEVICES = Codec(format=str, parse=_parse_devices)
+"""Limits of devices in the order of their paths; empty for none."""
 BUS_ONLY = Codec(format=str, parse=lambda _: None)
 """A structure that podslice sends over the bus and never writes to a file."""

@@ -46,8 +46,8 @@ _ROWS = (
     *_settings(
         *("StartupCPUWeight", "CPUShares", "StartupCPUShares"),
         *("StartupMemoryHigh", "StartupMemoryMax", "MemoryLimit"),
-        *("StartupMemorySwapMax", "MemoryZSwapMax", "StartupMemoryZSwapMax"),
-        *("IOWeight", "StartupIOWeight", "BlockIOWeight", "StartupBlockIOWeight"),
+        *("StartupMemorySwapMax", "StartupMemoryZSwapMax"),
+        *("StartupIOWeight", "BlockIOWeight", "StartupBlockIOWeight"),
         "ManagedOOMMemoryPressureDurationUSec",
         unset=INFINITY,
     ),
@@ -59,7 +59,6 @@ _ROWS = (
     *_settings(
         *("StartupAllowedCPUs", "AllowedMemoryNodes", "StartupAllowedMemoryNodes"),
         *("IODeviceWeight", "IODeviceLatencyTargetUSec"),
-        *("IOReadBandwidthMax", "IOWriteBandwidthMax", "IOReadIOPSMax", "IOWriteIOPSMax"),
         unset=(),
     ),
     *_settings("MemoryZSwapWriteback", unset=True),

@@ -12,9 +12,11 @@ from podslice.model.codec import (
     BOOLEAN,
     BUS_ONLY,
     CPUS,
+    DEVICES,
     DURATION,
     INTEGER,
     LIST,
+    NUMBER,
     OCTAL,
     QUOTA,
     SHARE,
@@ -24,6 +26,7 @@ from podslice.model.codec import (
     WHOLE_SHARE,
     Codec,
 )
+from podslice.model.device_limits import SEPARATOR
 from podslice.model.quantity import format_bytes
 from podslice.model.unit import INFINITY, DesiredUnit, UnitKind, Value
 
@@ -80,6 +83,11 @@ class Property:
     def format(self, value: Value) -> str:
         """Return a value as text in a unit file."""
         return self.codec.format(value)
+
+    def texts(self, value: Value) -> list[str]:
+        """Return a value as the texts of one or more lines: of devices, each has its own."""
+        text = self.format(value)
+        return text.split(f"{SEPARATOR} ") if self.codec == DEVICES else [text]
 
     def parse(self, text: str) -> Value | None:
         """Return the value of a text in a unit file; None if podslice does not know the text."""
@@ -235,52 +243,52 @@ _ROWS = (
         maximum=1_000_000,
         codec=DURATION,
     ),
-    Property(
-        name="MemoryMin",
-        key="MemoryMin",
-        signature="t",
-        since=240,
-        unset=0,
-        managed=LIMITED,
-        codec=AMOUNT,
+    *(
+        Property(
+            name=name,
+            key=name,
+            signature="t",
+            since=since,
+            unset=unset,
+            managed=LIMITED,
+            minimum=minimum,
+            codec=AMOUNT,
+            of_pods=name == "MemoryZSwapMax",
+        )
+        for name, since, unset, minimum in (
+            ("MemoryMin", 240, 0, 0),
+            ("MemoryLow", 231, 0, 0),
+            ("MemoryHigh", 231, INFINITY, 1),
+            ("MemoryMax", 231, INFINITY, 1),
+            ("MemorySwapMax", 232, INFINITY, 0),
+            ("MemoryZSwapMax", 253, INFINITY, 0),
+        )
     ),
     Property(
-        name="MemoryLow",
-        key="MemoryLow",
+        name="IOWeight",
+        key="IOWeight",
         signature="t",
-        since=231,
-        unset=0,
-        managed=LIMITED,
-        codec=AMOUNT,
-    ),
-    Property(
-        name="MemoryHigh",
-        key="MemoryHigh",
-        signature="t",
-        since=231,
         unset=INFINITY,
         managed=LIMITED,
         minimum=1,
-        codec=AMOUNT,
+        maximum=10_000,
+        codec=NUMBER,
+        of_pods=True,
     ),
-    Property(
-        name="MemoryMax",
-        key="MemoryMax",
-        signature="t",
-        since=231,
-        unset=INFINITY,
-        managed=LIMITED,
-        minimum=1,
-        codec=AMOUNT,
-    ),
-    Property(
-        name="MemorySwapMax",
-        key="MemorySwapMax",
-        signature="t",
-        since=232,
-        unset=INFINITY,
-        managed=LIMITED,
-        codec=AMOUNT,
+    *(
+        Property(
+            name=name,
+            key=name,
+            signature="a(st)",
+            unset="",
+            managed=LIMITED,
+            codec=DEVICES,
+            is_text=True,
+            of_pods=True,
+        )
+        for name in (
+            *("IOReadBandwidthMax", "IOWriteBandwidthMax", "IOReadIOPSMax", "IOWriteIOPSMax"),
+        )
     ),
     # a container without one has the manager's DefaultTasksMax=, which podslice does not override
     Property(
@@ -359,7 +367,9 @@ def managed_of(unit: DesiredUnit) -> tuple[str, ...]:
     return names
 
 
-MEMORY_PROPERTIES = ("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax", "MemorySwapMax")
+MEMORY_PROPERTIES = (
+    *("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax", "MemorySwapMax", "MemoryZSwapMax"),
+)
 
 
 def format_value(name: str, value: Value | None) -> str:

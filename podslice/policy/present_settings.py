@@ -89,7 +89,11 @@ def settings_of(unit: InspectedUnit) -> PresentSettings:
     return PresentSettings(taken=taken, further=tuple(sorted(others)))
 
 
-_NAMED = ("AllowedCPUs", "CPUQuotaPeriodUSec", "MemoryHigh", "MemorySwapMax")
+_NAMED = (
+    *("AllowedCPUs", "CPUQuotaPeriodUSec", "IOWeight"),
+    *("IOReadBandwidthMax", "IOWriteBandwidthMax", "IOReadIOPSMax", "IOWriteIOPSMax"),
+    *("MemoryHigh", "MemorySwapMax", "MemoryZSwapMax"),
+)
 # TasksMax has the default of the manager where it was not set: it is among the further settings
 _COMPARED = frozenset({*SettingKind, *_NAMED}) & PROPERTIES.keys()
 

@@ -185,7 +185,9 @@ def drop_in(parent: Parent) -> Iterator[str]:
 
 def systemd_run(parent: Parent) -> str:
     """Return the start of the command that starts another one in the pod."""
-    options = "".join(f" --property={property_}" for property_ in _service_properties(parent))
+    options = "".join(
+        f" --property={shlex.quote(property_)}" for property_ in _service_properties(parent)
+    )
     return f"systemd-run{parent.manager.flag} --slice={parent.pod.slice}{options}"
 
 
@@ -218,8 +220,9 @@ def _quadlet(parent: Parent) -> Iterator[str]:
 
 def _unit_properties(parent: Parent) -> list[str]:
     return [
-        f"{PROPERTIES[name].key}={PROPERTIES[name].format(value)}"
+        f"{PROPERTIES[name].key}={text}"
         for name, value in parent.properties.items()
+        for text in PROPERTIES[name].texts(value)
     ]
 
 

@@ -156,7 +156,7 @@ class ContainerUnit:
             if each.value != INFINITY:
                 body.comment(each.why)
                 row = PROPERTIES[each.name]
-                body.add(row.key, row.format(each.value))
+                body.add(row.key, *row.texts(each.value))
         if self.container.kind is ContainerKind.INIT:
             body.add("Type", "oneshot")
             body.add("RemainAfterExit", "yes")

@@ -286,7 +286,7 @@ def _typed(key: str, value: Wire) -> Wire:
 
 
 def _all_typed(found: dict[str, Wire]) -> dict[str, Wire]:
-    for key in PACKED & found.keys():
+    for key in PACKED.keys() & found.keys():
         found[key] = unpack(key, found[key])
     for key, value in found.items():
         _typed(key, value)
@@ -340,8 +340,8 @@ def encode(values: Mapping[str, Value], descriptors: list[int]) -> list[list[obj
             first = len(descriptors)
             descriptors += (one for one in value if isinstance(one, int))
             value = tuple(range(first, len(descriptors)))  # noqa: PLW2901
-        content = pack(str(value)) if name in PACKED else value
-        encoded.append([name, variant(signature, content)])
+        contents = pack(name, str(value)) if name in PACKED else [value]
+        encoded += ([name, variant(signature, content)] for content in contents)
     return encoded
 
 

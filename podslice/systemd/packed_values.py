@@ -4,30 +4,45 @@ from __future__ import annotations
 
 from podslice.errors import BadMessage
 from podslice.model.cpu_list import format_cpus, numbers_of_octets, octets_of_numbers, parse_cpus
+from podslice.model.device_limits import DeviceLimits, format_device_limits, parse_device_limits
 from podslice.model.properties import PROPERTIES
 from podslice.systemd.dbus.wire import Wire
 
-PACKED = frozenset(row.name for row in PROPERTIES.values() if row.is_text)
-"""The properties with such values."""
+PACKED = {row.name: row.signature for row in PROPERTIES.values() if row.is_text}
+"""The properties with such values, and their types on the bus."""
 
+_CPUS = "ay"
 _OCTET_MAX = 255
 
 
-def pack(text: str) -> bytes:
-    """Return a list of CPUs as the bus has it."""
-    return octets_of_numbers(parse_cpus(text))
+def pack(name: str, text: str) -> list[bytes | DeviceLimits]:
+    """Return what to send for a value, in this order.
+
+    Devices that a list lacks keep their limits, unless an empty list is sent first.
+
+    Source: systemd, src/core/dbus-cgroup.c, bus_cgroup_set_property, bus_cgroup_set_cpuset.
+    """
+    if PACKED[name] == _CPUS:
+        return [octets_of_numbers(parse_cpus(text))]
+    limits = parse_device_limits(text)
+    return [(), limits] if limits else [()]
 
 
 def unpack(name: str, value: Wire) -> str:
-    """Return the list of CPUs that the bus has.
+    """Return the value that the bus has.
 
     Raises:
-        BadMessage: it is not an array of octets.
+        BadMessage: it has another type.
     """
-    if not isinstance(value, tuple) or not all(map(_is_octet, value)):
-        raise BadMessage(f"systemd's {name} is {value!r:.80}, not an array of octets")
-    return format_cpus(numbers_of_octets(value))
+    is_cpus = PACKED[name] == _CPUS
+    if not isinstance(value, tuple) or not all(map(_is_octet if is_cpus else _is_limit, value)):
+        raise BadMessage(f"systemd's {name} is {value!r:.80}, not a value of the expected type")
+    return format_cpus(numbers_of_octets(value)) if is_cpus else format_device_limits(value)
 
 
 def _is_octet(value: object) -> bool:
     return type(value) is int and 0 <= value <= _OCTET_MAX
+
+
+def _is_limit(value: object) -> bool:
+    return isinstance(value, tuple) and [type(each) for each in value] == [str, int]

@@ -46,7 +46,7 @@ def _resource_section(unit: DesiredUnit) -> list[str]:
     for property_ in unit.properties:
         row = PROPERTIES[property_.name]
         lines += _comment(property_.why)
-        lines.append(f"{row.key}={row.format(property_.value)}")
+        lines += [f"{row.key}={text}" for text in row.texts(property_.value)]
     return lines
 
 

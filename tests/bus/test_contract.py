@@ -194,8 +194,8 @@ async def test_observe_shows_requested_properties(client: Client, root: UnitName
 async def test_observe_shows_other_properties_as_unset(client: Client, root: UnitName) -> None:
     await client.start(slice_(root))
     found = await look(client, root)
-    assert {key: found.properties[key] for key in MANAGED[UnitKind.SLICE]} == {
-        key: PROPERTIES[key].unset for key in MANAGED[UnitKind.SLICE]
+    assert {key: found.properties[key] for key in IN_ALL_VERSIONS} == {
+        key: PROPERTIES[key].unset for key in IN_ALL_VERSIONS
     }
 
 
@@ -299,7 +299,7 @@ async def test_inspect_loads_a_unit_with_its_further_settings(
     assert (found.load_state, found.active_state) == ("loaded", "inactive")
     assert (found.transient, found.control_group) == (False, "")
     assert found.fragment_path.endswith(f"/{name}")
-    names = ("MemoryMax", "Delegate", "TasksMax", "Slice", "AllowedCPUs")
+    names = ("MemoryMax", "Delegate", "TasksMax", "Slice", "AllowedCPUs", "IOWeight")
     set_ = {key: found.properties[key] for key in names}
     assert set_ == {
         "MemoryMax": 64 << 20,
@@ -307,8 +307,9 @@ async def test_inspect_loads_a_unit_with_its_further_settings(
         "TasksMax": 99,
         "Slice": "system.slice",
         "AllowedCPUs": "0",
+        "IOWeight": 50,
     }
-    assert inspected.further == {"IOWeight": "50", "TasksMax": "99"}
+    assert inspected.further == {"TasksMax": "99"}
 
 
 async def test_inspect_of_nothing_is_nothing(client: Client, root: UnitName) -> None:
@@ -399,6 +400,8 @@ async def test_start_replaces_a_failed_scope(client: Client, stem: str, world: W
     assert (await look(client, unit.name)).active_state == "active"
 
 
+IN_ALL_VERSIONS = [key for key in MANAGED[UnitKind.SLICE] if PROPERTIES[key].since <= 252]
+"""What systemd 252 and later has."""
 BAD_VALUES = [
     ("CPUWeight", 10_001),
     ("CPUQuotaPerSecUSec", 0),
@@ -422,7 +425,7 @@ async def test_start_refuses_values(client: Client, root: UnitName, key: str, va
 
 
 @pytest.mark.parametrize(
-    "key", [key for key in MANAGED[UnitKind.SLICE] if PROPERTIES[key].unset == INFINITY]
+    "key", [key for key in IN_ALL_VERSIONS if PROPERTIES[key].unset == INFINITY]
 )
 async def test_start_accepts_infinity_where_it_means_unset(
     client: Client, root: UnitName, key: str
@@ -886,6 +889,24 @@ async def test_cpus_survive_a_reload_and_can_be_changed_and_unset(
         await client.set_properties(root, {"AllowedCPUs": cpus})
         world.reload()
         assert (await look(client, root)).properties["AllowedCPUs"] == cpus
+
+
+async def test_limits_of_devices_survive_a_reload_and_are_replaced(
+    client: Client, root: UnitName, world: World
+) -> None:
+    limits: dict[str, Value] = {
+        "IOWeight": 50,
+        "IOReadBandwidthMax": "/ 1048576; /dev/null 2097152",
+        "IOWriteIOPSMax": "/dev/zero 100",
+    }
+    await client.start(slice_(root, **limits))
+    for change in ({}, {"IOReadBandwidthMax": "/dev/null 4096"}, {"IOWriteIOPSMax": ""}):
+        limits |= change
+        if change:
+            await client.set_properties(root, change)
+        world.reload()
+        found = await look(client, root)
+        assert {key: found.properties[key] for key in limits} == limits
 
 
 async def test_set_properties_of_no_unit(client: Client, root: UnitName) -> None:

@@ -159,7 +159,8 @@ def test_unknown_properties_are_read_over_the_bus():
     assert parse_slice(HEAD)["CPUWeight"] == INFINITY
     assert parse_slice(f"# x\n[Unit]\nWants=b\n{HEAD}CPUWeight=7\n")["CPUWeight"] == 7
     for more in (
-        "IOWeight=7",
+        "IOReadBandwidthMax=/ 7",
+        "StartupIOWeight=7",
         "AllowedCPUs=0",
         "MemoryMax=50%",
         "TasksMax=5.1%",

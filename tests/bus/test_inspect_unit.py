@@ -29,14 +29,14 @@ FILE = {
     "TasksMax": Variant("t", 4915),
 }
 FURTHER = {
-    "IOWeight": Variant("t", 50),
-    "StartupIOWeight": Variant("t", INFINITY),
+    "StartupIOWeight": Variant("t", 50),
+    "StartupCPUWeight": Variant("t", INFINITY),
     "AllowedMemoryNodes": Variant("ay", b"\x0f\x01"),
     "StartupAllowedCPUs": Variant("ay", b""),
     "IODeviceWeight": Variant("a(st)", [["/dev/sda", 50]]),
     "ManagedOOMPreference": Variant("s", "avoid"),
     "ManagedOOMSwap": Variant("s", "auto"),
-    "MemoryZSwapMax": Variant("t", 0),
+    "StartupMemoryZSwapMax": Variant("t", 0),
     "MemoryZSwapWriteback": Variant("b", False),
     "OOMScoreAdjust": Variant("i", -900),
     "DevicePolicy": Variant("s", "closed"),
@@ -74,9 +74,9 @@ async def test_an_inactive_service_has_its_settings(bus: ScriptedBus) -> None:
     assert found.further == {
         "AllowedMemoryNodes": "0-3,8",
         "IODeviceWeight": "",
-        "IOWeight": "50",
+        "StartupIOWeight": "50",
         "ManagedOOMPreference": "avoid",
-        "MemoryZSwapMax": "0",
+        "StartupMemoryZSwapMax": "0",
         "MemoryZSwapWriteback": "no",
         "OOMScoreAdjust": "-900",
     }

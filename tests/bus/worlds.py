@@ -140,9 +140,9 @@ class InMemory:
 
     def provide_inactive(self, name: UnitName) -> None:
         self._memory.provide_file(
-            name, MemoryMax=64 << 20, TasksMax=99, Delegate=True, AllowedCPUs="0"
+            name, MemoryMax=64 << 20, TasksMax=99, Delegate=True, AllowedCPUs="0", IOWeight=50
         )
-        self._memory.set_further(name, IOWeight="50", TasksMax="99")
+        self._memory.set_further(name, TasksMax="99")
 
     def write_service(self, name: UnitName, root: UnitName, kind: str, command: str) -> None:
         self._memory.provide_file(name, Slice=root)

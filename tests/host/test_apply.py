@@ -102,6 +102,10 @@ metadata:
     podslice.io/memory-swap-max: 16Mi
     podslice.io/tasks-max: "200"
     podslice.io/allowed-cpus: "1"
+    podslice.io/io-weight: "200"
+    podslice.io/io-read-bandwidth-max: / 10Mi; /proc 1Mi
+    podslice.io/io-write-iops-max: / 500
+    podslice.io/memory-zswap-max: 8Mi
 spec:
   containers:
   - {name: main, resources: {requests: {cpu: 0}, limits: {cpu: 200m}}}
@@ -113,7 +117,8 @@ def test_the_kernel_has_the_numbers_of_seed_000_and_of_annotations(clean_machine
     machine = clean_machine
     machine.put("/root/stated.yaml", STATED)
     files = ("-f", SEED, "-f", "/root/stated.yaml", *BIG)
-    apply(machine, *files, "--qos-reserved", "memory=100%", "--pod-max-pids", "4096")
+    options = ("--qos-reserved", "memory=100%", "--pod-max-pids", "4096")
+    apply(machine, *files, *options)
     made = explained(machine, *files)
     expected = {
         "pod1": ("11000 100000", str(3 * GI)),
@@ -132,15 +137,20 @@ def test_the_kernel_has_the_numbers_of_seed_000_and_of_annotations(clean_machine
     assert kernel(machine, group, "memory.high") == str(64 * 2**20)
     assert kernel(machine, group, "memory.swap.max") == str(16 * 2**20)
     assert kernel(machine, group, "pids.max") == "200"
+    # a kernel for virtual machines has no zswap
+    assert show(machine, made["stated"]["slice"], "MemoryZSwapMax") == {"MemoryZSwapMax": "8388608"}
+    assert kernel(machine, group, "io.weight") == "default 200"
+    limits = dict.fromkeys(kernel(machine, group, "io.max").split()[1:])
+    assert limits == dict.fromkeys(("rbps=10485760", "wbps=max", "riops=max", "wiops=500"))
     assert kernel(machine, group, "cpuset.cpus.effective") == "1"
     command = ("grep", "-h", "^Cpus_allowed_list", "/proc/self/status")
     ran = machine.podslice("run", "stated", "-c", "main", "--", *command)
     assert ran.stdout.split() == ["Cpus_allowed_list:", "1"]
     machine.put("/root/stated.yaml", STATED.replace('"1"', '"0-1"'))
-    assert "AllowedCPUs=0-1 (was 1)" in apply(machine, *files).stdout
+    assert "AllowedCPUs=0-1 (was 1)" in apply(machine, *files, *options).stdout
     assert kernel(machine, group, "cpuset.cpus.effective") == "0-1"
     machine.put("/root/stated.yaml", STATED.replace('    podslice.io/allowed-cpus: "1"\n', ""))
-    assert "AllowedCPUs=unset" in apply(machine, *files).stdout
+    assert "AllowedCPUs=unset" in apply(machine, *files, *options).stdout
     assert show(machine, made["stated"]["slice"], "AllowedCPUs") == {"AllowedCPUs": ""}
     tiers = "/kubepods.slice/kubepods-"
     assert kernel(machine, f"{tiers}burstable.slice", "cpu.weight") == "12"

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from podslice.errors import InputError, invalid
 from podslice.inputs.budget import Budget, Exhausted
@@ -26,11 +27,16 @@ from podslice.model.annotations import (
     AnnotationKind,
 )
 from podslice.model.cpu_list import format_cpus, parse_cpus
+from podslice.model.device_limits import DEVICE, SEPARATOR, format_device_limits
 from podslice.model.quantity import INT64_MAX
 from podslice.model.unit import INFINITY
 
 _NAMES = dict.fromkeys(ANNOTATION_NAMES)
 _COUNT = re.compile("[0-9]{1,9}", re.ASCII)
+_WEIGHT = "write 200, for example"
+_WEIGHT_MAX = 10_000
+"""Source: systemd, src/basic/cgroup-util.h, CGROUP_WEIGHT_MAX."""
+_DEVICES_MAX = 64
 _CPUS = "write 0-3,8, for example"
 
 
@@ -162,6 +168,33 @@ def _read_count(text: str) -> int:
     return int(text)
 
 
+def _read_weight(text: str) -> int:
+    if not _COUNT.fullmatch(text) or int(text) > _WEIGHT_MAX:
+        raise invalid(f"{quote(text)} is not a weight from 1 to {_WEIGHT_MAX}", _WEIGHT)
+    return int(text)
+
+
+def _read_devices(text: str, *, read: Callable[[str], int], example: str) -> str:
+    """Return limits of devices in their shortest form.
+
+    Raises:
+        InputError: a part is not the path of a device and its limit.
+    """
+    found: dict[str, int] = {}
+    hint = f"write /dev/sda {example}; /srv {example}, for example"
+    for part in text.split(SEPARATOR):
+        path, _, limit = part.strip().partition(" ")
+        if not DEVICE.fullmatch(path) or not limit or len(found) == _DEVICES_MAX:
+            raise invalid(f"{quote(part.strip())} is not a path and its limit", hint)
+        number = read(limit.strip())
+        if not 0 < number < INFINITY:
+            raise invalid(f"{quote(limit)} is out of range", "the least value is 1")
+        if path in found:
+            raise invalid(f"duplicate path {quote(path)}", "remove one")
+        found[path] = number
+    return format_device_limits(found.items())
+
+
 def _read_cpus(text: str) -> str:
     try:
         cpus = parse_cpus(text)
@@ -176,5 +209,8 @@ _READERS: Mapping[AnnotationKind, Callable[[str], int | str]] = {
     AnnotationKind.PERIOD: read_period,
     AnnotationKind.BYTES: _read_bytes,
     AnnotationKind.COUNT: _read_count,
+    AnnotationKind.WEIGHT: _read_weight,
+    AnnotationKind.BANDWIDTHS: partial(_read_devices, read=_read_bytes, example="10Mi"),
+    AnnotationKind.RATES: partial(_read_devices, read=_read_count, example="500"),
     AnnotationKind.CPUS: _read_cpus,
 }

@@ -78,6 +78,8 @@ def test_other_values_stay():
     assert rendering.format_value("MemoryLow", "infinity") == "infinity"
     assert rendering.format_value("MemoryLow", 0) == "unset"
     assert rendering.format_value("ManagedOOMSwap", "kill") == "kill"
+    assert rendering.format_value("AllowedCPUs", "") == "unset"
+    assert rendering.format_value("AllowedCPUs", "0-3") == "0-3"
     assert rendering.format_value("hugetlb.2MB.max", 2**21) == "2Mi"
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from podslice.model import codec
 from podslice.model.cpu_list import format_cpus
+from podslice.model.device_limits import format_device_limits
 from podslice.model.properties import PROPERTIES
 from podslice.model.unit import INFINITY
 from tests.unit.properties.strategies import few
@@ -30,6 +31,10 @@ REPRESENTABLE = {
     codec.SHARE: st.integers(0, 100).map(codec.share_of_percent),
     codec.DURATION: NUMBERS | st.just(INFINITY),
     codec.TIMEOUT: NUMBERS | st.just(INFINITY),
+    codec.NUMBER: NUMBERS | st.just(INFINITY),
+    codec.DEVICES: st.dictionaries(st.sampled_from(["/", "/dev/sda", "/srv/a"]), NUMBERS).map(
+        lambda limits: format_device_limits(limits.items())
+    ),
     codec.CPUS: st.sets(st.integers(0, 300)).map(format_cpus),
 }
 ON_BUS_ONLY = {"PIDs", "PIDFDs", "ExecStart", "ExecStopPost", "Environment", "TimersMonotonic"}
@@ -88,6 +93,10 @@ def test_any_text_is_a_value_or_unknown(row, text):
         ("AllowedCPUs", "0-3 8", "0-3,8"),
         ("AllowedCPUs", "64-200", "64-200"),
         ("AllowedCPUs", "3-1", None),
+        ("IOWeight", "", INFINITY),
+        ("IOWeight", "idle", None),
+        ("IOReadIOPSMax", "/srv 5; /dev/sda 10", "/dev/sda 10; /srv 5"),
+        ("IOReadIOPSMax", "/srv much", None),
     ],
 )
 def test_texts_that_systemd_writes(name, text, value):
@@ -107,6 +116,8 @@ def test_texts_that_systemd_writes(name, text, value):
         ("CPUWeight", 0, "idle"),
         ("CPUWeight", 1, "1"),
         ("CPUWeight", INFINITY, ""),
+        ("IOWeight", INFINITY, ""),
+        ("IOWeight", 5, "5"),
         ("CPUQuotaPerSecUSec", 250_000, "25%"),
         ("CPUQuotaPerSecUSec", 10_500, "1.05%"),
         ("CPUQuotaPerSecUSec", 2_000_000, "200%"),
@@ -124,3 +135,9 @@ def test_texts_that_systemd_writes(name, text, value):
 def test_texts_that_systemd_reads(name, value, text):
     """Source: systemd.resource-control(5), systemd.exec(5), systemd.syntax(7); 59.6 % of 2^32 - 1, and the nearest hundredth."""
     assert PROPERTIES[name].format(value) == text
+
+
+def test_devices_have_a_line_each_in_a_unit_file():
+    assert PROPERTIES["IOReadIOPSMax"].texts("/dev/sda 10; /srv 5") == ["/dev/sda 10", "/srv 5"]
+    assert PROPERTIES["IOReadIOPSMax"].texts("") == [""]
+    assert PROPERTIES["AllowedCPUs"].texts("0,3") == ["0,3"]

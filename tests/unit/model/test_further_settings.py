@@ -11,8 +11,8 @@ from podslice.model.unit import INFINITY, UnitKind
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("IOWeight", 50, "50"),
-        ("MemoryZSwapMax", 0, "0"),
+        ("StartupIOWeight", 50, "50"),
+        ("StartupMemoryZSwapMax", 0, "0"),
         ("StartupMemoryMax", INFINITY, "infinity"),
         ("MemoryZSwapWriteback", False, "no"),
         ("ManagedOOMPreference", "avoid", "avoid"),
@@ -39,5 +39,5 @@ def test_managed_properties_are_not_among_them(kind):
 
 def test_keys_are_those_of_unit_files():
     keys = {row.name: row.key for row in FURTHER_SETTINGS[UnitKind.SERVICE].values()}
-    assert keys["IOWeight"] == "IOWeight"
+    assert keys["StartupIOWeight"] == "StartupIOWeight"
     assert keys["IODeviceLatencyTargetUSec"] == "IODeviceLatencyTargetSec"

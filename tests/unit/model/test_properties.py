@@ -43,7 +43,9 @@ def test_a_container_is_managed_the_same_way_as_scope_or_service():
 def test_some_properties_are_managed_on_units_of_pods_only():
     tier, of_pod = slice_unit("kubepods.slice"), slice_unit("kubepods-poda.slice", pod="default/a")
     assert managed_of(of_pod) == MANAGED[UnitKind.SLICE]
-    assert set(managed_of(of_pod)) - set(managed_of(tier)) == {"AllowedCPUs"}
+    only_of_pods = set(managed_of(of_pod)) - set(managed_of(tier))
+    assert {"AllowedCPUs", "IOWeight", "MemoryZSwapMax"} <= only_of_pods
+    assert all(PROPERTIES[name].of_pods for name in only_of_pods)
 
 
 def test_all_cpus_of_a_machine_with_64_are_not_infinity():

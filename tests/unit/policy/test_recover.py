@@ -128,7 +128,7 @@ def test_a_limit_of_process_ids_is_recovered_if_it_is_the_pod_s_own(stated):
 def test_what_annotations_state_is_recovered(period):
     config = Config(cpu_cfs_quota_period_usec=period)
     stated = {"CPUQuotaPeriodUSec": 500_000, "MemoryHigh": 2**20, "MemorySwapMax": 0}
-    stated |= {"AllowedCPUs": "0-63"}
+    stated |= {"AllowedCPUs": "0-63", "IOReadIOPSMax": "/dev/sda 1", "IOWeight": 5}
     limited = Resources(limits={"cpu": 200})
     for properties in (stated, {}):
         each = pod(container(limited), name="web", properties=properties)

@@ -282,3 +282,44 @@ def test_every_limit_of_a_container_is_in_podmans_line():
             memory_protection=protection, cpu_cfs_quota_period_usec=50_000, rules=Rules.KUBERNETES
         )
         assert set(parent(guaranteed("g"), "main", by=by).limits) <= known
+
+
+ON_SOME = replace(
+    guaranteed("g"),
+    containers=(
+        replace(
+            container("main", limits="cpu=1"),
+            properties={
+                "AllowedCPUs": "0-1,3",
+                "IOReadIOPSMax": "/dev/sda 5; /srv 7",
+                "IOWeight": 50,
+            },
+        ),
+    ),
+)
+
+
+def test_cpus_are_an_option_of_every_runtime():
+    for form in (Form.PODMAN, Form.DOCKER):
+        assert "--cpuset-cpus=0-1,3" in text(form, ON_SOME, "main").split()
+        assert "--cpuset-cpus" not in text(form, ON_SOME)
+    assert yaml.safe_load(text(Form.COMPOSE, ON_SOME, "main"))["cpuset"] == "0-1,3"
+    made = json.loads(text(Form.OCI, ON_SOME, "main"))
+    assert made["linux"]["resources"] == {"cpu": {"cpus": "0-1,3"}}
+    assert "org.systemd.property.AllowedCPUs" not in made["annotations"]
+    assert made["annotations"]["org.systemd.property.IOWeight"] == "uint64 50"
+
+
+def test_limits_of_devices_are_lines_of_a_unit():
+    expected = ["AllowedCPUs=0-1,3", "IOReadIOPSMax=/dev/sda 5", "IOReadIOPSMax=/srv 7"]
+    for form in (Form.SYSTEMD, Form.QUADLET):
+        lines = text(form, ON_SOME, "main").splitlines()
+        assert [line for line in lines if line.startswith(("Allowed", "IOR"))] == expected
+    _, command, *_ = text(Form.SYSTEMD, ON_SOME, "main").splitlines()
+    properties = [word for word in shlex.split(command) if word.startswith("--property=IOR")]
+    assert properties == [
+        "--property=IOReadIOPSMax=/dev/sda 5",
+        "--property=IOReadIOPSMax=/srv 7",
+    ]
+    properties = json.loads(text(Form.JSON, ON_SOME, "main"))["container"]["properties"]
+    assert properties["IOReadIOPSMax"] == "/dev/sda 5; /srv 7"

@@ -88,7 +88,24 @@ def test_cpus_are_an_array_of_octets_on_the_bus() -> None:
     assert unpack("AllowedCPUs", (0x0F, 0x01, 0)) == "0-3,8"
 
 
-@pytest.mark.parametrize("value", ["0-3", (256,), (-1,), (True,), ("0",)])
-def test_other_values_are_not_cpus(value: object) -> None:
-    with pytest.raises(BadMessage, match="not an array of octets"):
-        unpack("AllowedCPUs", value)
+def test_limits_of_other_devices_are_removed_first() -> None:
+    sent = encode({"IOReadIOPSMax": "/srv 5; /dev/sda 10"}, [])
+    contents = [(name, each.signature, each.value) for name, each in sent]  # type: ignore[attr-defined]
+    assert contents == [
+        ("IOReadIOPSMax", "a(st)", []),
+        ("IOReadIOPSMax", "a(st)", [["/dev/sda", 10], ["/srv", 5]]),
+    ]
+    assert len(encode({"IOReadIOPSMax": ""}, [])) == 1
+    assert unpack("IOReadIOPSMax", (("/srv", 5), ("/dev/sda", 10))) == "/dev/sda 10; /srv 5"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("AllowedCPUs", value) for value in ("0-3", (256,), (-1,), (True,), ("0",))),
+        *(("IOReadIOPSMax", value) for value in ("/ 1", (1,), (("/", "1"),), (("/", 1, 2),))),
+    ],
+)
+def test_values_of_other_types_are_malformed(name: str, value: object) -> None:
+    with pytest.raises(BadMessage, match=f"{name} is .*, not a value of the expected type"):
+        unpack(name, value)

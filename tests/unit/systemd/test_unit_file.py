@@ -88,3 +88,9 @@ def test_every_slice_has_a_file():
         "kubepods.slice",
         "podruntime.slice.d/50-podslice.conf",
     ]
+
+
+def test_limits_of_devices_have_a_line_each():
+    limits = "/dev/sda 10; /srv 5"
+    (text,) = unit_files(desired(slice_unit("a.slice", IOReadIOPSMax=limits))).values()
+    assert "\nIOReadIOPSMax=/dev/sda 10\nIOReadIOPSMax=/srv 5\n" in text

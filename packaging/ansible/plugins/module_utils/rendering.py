@@ -85,7 +85,9 @@ def _toml(value: object) -> str:
     return json.dumps(value) if isinstance(value, (bool, int, float)) else quote(str(value))
 
 
-_BYTES = ("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax", "MemorySwapMax")
+_BYTES = (
+    *("MemoryMin", "MemoryLow", "MemoryHigh", "MemoryMax", "MemorySwapMax", "MemoryZSwapMax"),
+)
 _SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _WHOLE_SHARE = 2**32 - 1
 _UNSET = {"MemoryMin": 0, "MemoryLow": 0}
@@ -101,7 +103,7 @@ def key_of(name: str) -> str:
 
 def format_value(name: str, value: object) -> object:
     """Return the value of a property as a unit file has it, `512Mi` or `150%`, or `unset`."""
-    if value == _UNSET.get(name, "infinity"):
+    if value in ("", _UNSET.get(name, "infinity")):
         return "unset"
     if not isinstance(value, int) or isinstance(value, bool):
         return value

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from podslice.dataclass import dataclass
 from podslice.model.config import Config, MemoryProtection, Rules, WeightMapping
-from podslice.model.desired import PodDecision
+from podslice.model.desired import ContainerDecision, PodDecision
 from podslice.model.kubelet_node import KubeletPod, KubeletSettings
 from podslice.model.node import Node
 from podslice.model.pod import Pod, Qos
@@ -24,8 +24,6 @@ class KubeletDecision:
     pod: KubeletPod
     decision: PodDecision
     """In the class that the pod's status states."""
-    linear: PodDecision
-    """The containers where the runtime's weights are linear."""
     class_by_resources: Qos
     """The class that follows from the resources that the kubelet knows."""
 
@@ -75,13 +73,15 @@ def decide_pod(pod: KubeletPod, node: Node, settings: KubeletSettings) -> Kubele
     if pod.qos not in {None, by_resources.qos}:
         in_class = decide(stated, node, config, qos=pod.qos)
         decision = replace(in_class, containers=by_resources.containers)
-    linear = replace(config, cpu_weight_mapping=WeightMapping.KUBELET_LINEAR)
-    return KubeletDecision(
-        pod=pod,
-        decision=decision,
-        linear=decide(stated, node, linear),
-        class_by_resources=by_resources.qos,
-    )
+    return KubeletDecision(pod=pod, decision=decision, class_by_resources=by_resources.qos)
+
+
+def decide_linear(
+    pod: KubeletPod, node: Node, settings: KubeletSettings
+) -> tuple[ContainerDecision, ...]:
+    """Decide the containers of a pod where the runtime's weights are linear."""
+    config = replace(config_of(settings), cpu_weight_mapping=WeightMapping.KUBELET_LINEAR)
+    return decide(as_known(pod, settings), node, config).containers
 
 
 def as_known(pod: KubeletPod, settings: KubeletSettings) -> Pod:

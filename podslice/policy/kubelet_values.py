@@ -32,6 +32,7 @@ from podslice.policy.desire import desire
 from podslice.policy.kubelet_decision import (
     KubeletDecision,
     config_of,
+    decide_linear,
     decide_pod,
     exclusive_containers,
     has_memory_qos,
@@ -125,7 +126,8 @@ def _pod_units(
             *_hugepage_values(decision.hugepages),
         ),
     )
-    for container, linear in zip(decision.containers, decided.linear.containers, strict=True):
+    linears = decide_linear(decided.pod, node, settings)
+    for container, linear in zip(decision.containers, linears, strict=True):
         scope = decided.pod.scopes.get(container.name)
         if scope is not None:
             yield ExpectedUnit(

@@ -115,20 +115,33 @@ def level_values(
     decided: KubeletDecision, node: Node, settings: KubeletSettings
 ) -> Mapping[str, PropertyValue]:
     """Return the values of the pod level by property; none where the kubelet applies it itself."""
+    level = _decide_level(decided, node, settings)
+    return {} if level is None else _values_of(level, decided, settings)
+
+
+def _decide_level(
+    decided: KubeletDecision, node: Node, settings: KubeletSettings
+) -> PodDecision | None:
+    """Decide a pod as a kubelet with pod levels does, with its memory request as protection.
+
+    None if it has no pod level, or the kubelet applies it itself.
+    """
     if decided.decision.pod.resources or not decided.pod.pod.resources:
-        return {}
+        return None
+    config = replace(config_of(settings), memory_protection=MemoryProtection.LOW)
+    return decide(replace(decided.pod.pod, properties={}), node, config)
+
+
+def _values_of(
+    level: PodDecision, decided: KubeletDecision, settings: KubeletSettings
+) -> Mapping[str, PropertyValue]:
+    """Return the values of a pod level that are not the kubelet's alone."""
     excluded = _excluded(decided, settings)
     return {
         each.name: each
-        for each in _decide_level(decided.pod, node, settings).properties
+        for each in level.properties
         if each.name in LEVEL_PROPERTIES and each.name not in excluded
     }
-
-
-def _decide_level(pod: KubeletPod, node: Node, settings: KubeletSettings) -> PodDecision:
-    """Decide a pod as a kubelet with pod levels does, with its memory request as protection."""
-    config = replace(config_of(settings), memory_protection=MemoryProtection.LOW)
-    return decide(replace(pod.pod, properties={}), node, config)
 
 
 def _excluded(decided: KubeletDecision, settings: KubeletSettings) -> Mapping[str, LeftReason]:
@@ -154,13 +167,14 @@ def _plan_pod(
     unit = _slice_of(decided.decision, slices)
     state, before = slices.get(unit), own.get(unit, {})
     is_removed = removes or not pod.pod.resources
-    why = None if is_removed else _why_left(decided, state, node, settings)
+    level = None if is_removed else _decide_level(decided, node, settings)
+    why = None if is_removed else _why_left(decided, level, state)
     if why is not None or state is None:
         left = () if why is None else (_leave(decided, unit, *why),)
         return _Outcome(pod=pod.pod.key, unit=unit, left=left, own=before if state else {})
-    wanted = {} if is_removed else level_values(decided, node, settings)
+    wanted = {} if level is None else _values_of(level, decided, settings)
     outcome = _compare(decided, wanted, state, before)
-    excluded = {} if is_removed else _excluded(decided, settings)
+    excluded = {} if level is None else _excluded(decided, settings)
     more = (_leave(decided, unit, each, _WHY[each], name) for name, each in excluded.items())
     return replace(outcome, left=(*outcome.left, *more))
 
@@ -213,12 +227,12 @@ def _unset(name: str) -> PropertyValue:
 
 
 def _why_left(
-    decided: KubeletDecision, state: SliceState | None, node: Node, settings: KubeletSettings
+    decided: KubeletDecision, level: PodDecision | None, state: SliceState | None
 ) -> tuple[LeftReason, str] | None:
     """Return why a pod with a pod level is left alone, with a sentence; None if it is not."""
-    if decided.decision.pod.resources:
+    if level is None:
         reason = LeftReason.KUBELET_APPLIES
-    elif errors := _errors(_decide_level(decided.pod, node, settings)):
+    elif errors := _errors(level):
         return LeftReason.INVALID, errors[0]
     elif state is None:
         reason = LeftReason.NO_SLICE

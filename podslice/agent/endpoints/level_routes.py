@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 
-from podslice import __version__
 from podslice.agent.counters import Counters
-from podslice.agent.endpoints.metric_families import histogram_family, make_family
+from podslice.agent.endpoints.metric_families import make_family
 from podslice.agent.endpoints.metric_text import format_family
-from podslice.agent.endpoints.metrics import CONTENT_TYPE, PROCESS
+from podslice.agent.endpoints.metrics import CONTENT_TYPE, collect_agent
 from podslice.agent.endpoints.pages import JSON_TYPE, Response, Route
 from podslice.dataclass import dataclass
 from podslice.imports import modules_of
@@ -83,11 +82,8 @@ def document(plan: LevelPlan) -> dict[str, object]:
 
 def collect(snapshot: LevelSnapshot) -> Iterator[Metric]:
     """Yield all metric families."""
-    counters, plan = snapshot.counters, snapshot.plan
+    plan = snapshot.plan
     left = Counter(each.reason for each in plan.left)
-    yield make_family(
-        "podslice_build_info", "Version of the agent", ("version",), [((__version__,), 1)]
-    )
     yield make_family(
         "podslice_pod_levels_applied",
         "Pods of the kubelet that have values of podslice",
@@ -110,26 +106,10 @@ def collect(snapshot: LevelSnapshot) -> Iterator[Metric]:
         ("reason",),
         (((reason.value,), left[reason]) for reason in LeftReason),
     )
-    yield from _process(counters, snapshot)
-
-
-def _process(counters: Counters, snapshot: LevelSnapshot) -> Iterator[Metric]:
-    """Yield the metrics of the agent itself."""
-    yield histogram_family(
-        "podslice_reconcile_duration_seconds",
-        "Duration in seconds of rounds, in which the kubelet is read",
-        {(): counters.reconciles},
+    yield from collect_agent(
+        snapshot.counters,
+        snapshot.events,
+        _KINDS,
+        len(snapshot.problems),
+        rounds="the kubelet is read",
     )
-    for name, text, value in (
-        ("podslice_reconcile_errors_total", "Number of failed rounds", counters.reconcile_errors),
-        ("podslice_drift_repaired_total", "External changes undone", counters.drift_repaired),
-        ("podslice_problems", "Problems that impair the agent", len(snapshot.problems)),
-    ):
-        yield make_family(name, text, (), [((), value)])
-    yield make_family(
-        "podslice_events_total",
-        "Number of events reported to the journal",
-        ("kind",),
-        (((kind.label,), snapshot.events.get(kind, 0)) for kind in _KINDS),
-    )
-    yield from PROCESS.collect()

@@ -9,10 +9,11 @@ pkg/kubelet/metrics/metrics.go; cAdvisor, metrics/prometheus.go.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 from podslice import __version__
+from podslice.agent.counters import Counters
 from podslice.agent.endpoints.metric_families import (
     RESOURCE,
     Family,
@@ -40,7 +41,7 @@ with modules_of("prometheus_client"):
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-PROCESS = ProcessCollector(registry=None)
+_PROCESS = ProcessCollector(registry=None)
 """The memory, CPU time and open files of this process."""
 _GROUP_METRICS = (*usage_metrics("podslice_group", "group"), *detail_metrics("podslice_group"))
 
@@ -58,7 +59,6 @@ def collect(snapshot: Snapshot, stats: NodeStats) -> Iterator[Metric]:
         collect_pods(snapshot, stats.pods),
         collect_containers(stats.pods),
         _agent(snapshot),
-        PROCESS.collect(),
     )
     return (family for family in families if family.samples)
 
@@ -146,21 +146,56 @@ def _groups(allocation: Allocation, stats: NodeStats) -> Iterator[Family]:
 # The agent itself.
 
 
-def _agent(snapshot: Snapshot) -> Iterator[Metric]:
-    counters = snapshot.counters
+def collect_agent(
+    counters: Counters,
+    events: Mapping[Kind, int],
+    kinds: Iterable[Kind],
+    problems: int,
+    *,
+    rounds: str,
+) -> Iterator[Metric]:
+    """Yield the metrics that every agent has.
+
+    Args:
+        counters: its counters.
+        events: the number of events by kind.
+        kinds: the kinds of events that it may report.
+        problems: the number of problems that impair it.
+        rounds: what happens in a round, for the help.
+    """
     yield make_family(
         "podslice_build_info", "Version of the agent", ("version",), [((__version__,), 1)]
     )
+    yield histogram_family(
+        "podslice_reconcile_duration_seconds",
+        f"Duration in seconds of rounds, in which {rounds}",
+        {(): counters.reconciles},
+    )
+    yield make_family(
+        "podslice_events_total",
+        "Number of events reported to the journal",
+        ("kind",),
+        (((kind.label,), events.get(kind, 0)) for kind in kinds),
+    )
+    for name, text, value in (
+        ("podslice_reconcile_errors_total", "Number of failed rounds", counters.reconcile_errors),
+        ("podslice_drift_repaired_total", "External changes undone", counters.drift_repaired),
+        ("podslice_problems", "Problems that impair the agent", problems),
+    ):
+        yield make_family(name, text, (), [((), value)])
+    yield from _PROCESS.collect()
+
+
+def _agent(snapshot: Snapshot) -> Iterator[Metric]:
+    counters = snapshot.counters
+    rounds = "the node is reconciled"
+    problems = len(snapshot.problems)
+    yield from collect_agent(counters, snapshot.events, Kind, problems, rounds=rounds)
     yield histogram_family(
         "kubelet_cgroup_manager_duration_seconds",
         "Duration in seconds to create, update or destroy a control group",
         {(kind.value,): found for kind, found in counters.operations.items()},
         ("operation_type",),
-    )
-    yield histogram_family(
-        "podslice_reconcile_duration_seconds",
-        "Duration in seconds of rounds, in which the node is reconciled",
-        {(): counters.reconciles},
     )
     yield histogram_family(
         "podslice_eviction_reaction_seconds",
@@ -175,12 +210,6 @@ def _agent(snapshot: Snapshot) -> Iterator[Metric]:
         ("eviction_signal",),
         (((signal,), counters.evictions[signal]) for signal in sorted(signals)),
     )
-    yield make_family(
-        "podslice_events_total",
-        "Number of events reported to the journal",
-        ("kind",),
-        (((kind.label,), snapshot.events.get(kind, 0)) for kind in Kind),
-    )
     for name, text, value in _unlabelled(snapshot):
         yield make_family(name, text, (), [((), value)])
 
@@ -189,8 +218,6 @@ def _unlabelled(snapshot: Snapshot) -> tuple[tuple[str, str, int], ...]:
     """Return names, help texts and values of metrics without labels."""
     counters = snapshot.counters
     return (
-        ("podslice_reconcile_errors_total", "Number of failed rounds", counters.reconcile_errors),
-        ("podslice_drift_repaired_total", "External changes undone", counters.drift_repaired),
         (
             "podslice_oom_kills_total",
             "Number of OOM-killed processes of pods, including removed pods",
@@ -200,5 +227,4 @@ def _unlabelled(snapshot: Snapshot) -> tuple[tuple[str, str, int], ...]:
         ("podslice_orphans", "Slices below the root that belong to no pod", counters.orphans),
         ("podslice_refused_pods", "Number of pods that are not admitted", counters.refused),
         ("podslice_evicted_pods", "Evicted pods that may not run again", snapshot.evicted),
-        ("podslice_problems", "Problems that impair the agent", len(snapshot.problems)),
     )
